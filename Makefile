@@ -1,0 +1,89 @@
+# Tokenyard: every task of a developer's day. `make` alone lists them.
+#
+# Needs Python >= 3.11, git and make. Everything is installed into .venv, from lock files; a second run installs nothing.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+# The first interpreter that is new enough; `make PYTHON=python3.12 test` chooses another.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+INSTALLED := .venv/.installed
+INSTALLED_DEV := .venv/.installed-dev
+CHECKED := src tests scripts benchmarks
+
+.PHONY: help
+help:  ## List the tasks
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
+
+.PHONY: demo
+demo: $(INSTALLED)  ## Replay a built-in agentic workload and report what held requests back
+	@$(BIN)/tokenyard demo
+
+.PHONY: test
+test: lint types $(INSTALLED_DEV)  ## Lint, types, import contracts and all tests
+	@$(BIN)/python -m pytest
+
+.PHONY: lint
+lint: $(INSTALLED_DEV)  ## Style and import contracts
+	@$(BIN)/ruff check $(CHECKED)
+	@$(BIN)/ruff format --check $(CHECKED)
+	@$(BIN)/lint-imports --no-cache
+
+.PHONY: types
+types: $(INSTALLED_DEV)  ## Strict type check
+	@$(BIN)/mypy
+
+.PHONY: format
+format: $(INSTALLED_DEV)  ## Mend what can be mended by itself
+	@$(BIN)/ruff check --fix $(CHECKED)
+	@$(BIN)/ruff format $(CHECKED)
+
+.PHONY: coverage
+coverage: $(INSTALLED_DEV)  ## All tests with branch coverage
+	@$(BIN)/python -m pytest --cov --cov-report=term
+
+.PHONY: bench
+bench: $(INSTALLED_DEV)  ## Time our own step, hashing and lookup
+	@$(BIN)/python -m pytest benchmarks --benchmark-only --benchmark-columns=median,iqr,rounds $(ARGS)
+
+.PHONY: bench-vllm
+bench-vllm: $(INSTALLED_DEV)  ## The same scenarios through vLLM's scheduler and ours, in turns (first run: builds .venv-vllm)
+	@PYTHON="$(PYTHON)" scripts/vllm_env.sh
+	@$(BIN)/python benchmarks/compare.py $(ARGS)
+
+.PHONY: record-vectors
+record-vectors:  ## Record tests/parity/vectors anew from real vLLM (first run: builds .venv-vllm)
+	@PYTHON="$(PYTHON)" scripts/vllm_env.sh
+	@.venv-vllm/bin/python scripts/record_vectors.py $(ARGS)
+
+.PHONY: lock
+lock:  ## Resolve the dependencies again and rewrite both lock files
+	@PYTHON="$(PYTHON)" scripts/lock.sh
+
+.PHONY: clean
+clean:  ## Remove everything that was built, both environments included
+	@rm -rf .venv .venv-vllm dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
+		.benchmarks .coverage
+	@find src tests scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/bin/python:
+	@[ -n "$(PYTHON)" ] || { echo "Tokenyard needs Python 3.11 or newer: install it, or name it with PYTHON=..." >&2; exit 1; }
+	@"$(PYTHON)" -m venv .venv
+
+# Order of the two installs matters: the lock holds the build back end, which the second then uses without isolation.
+$(INSTALLED): requirements.lock pyproject.toml | .venv/bin/python
+	@echo "Installing into .venv ..."
+	@$(PIP) install --quiet -r requirements.lock
+	@$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(INSTALLED_DEV): requirements-dev.lock $(INSTALLED)
+	@echo "Installing the development tools into .venv ..."
+	@$(PIP) install --quiet -r requirements-dev.lock
+	@touch $@

@@ -1,0 +1,33 @@
+"""What every test may use: the workplace's recorded data, if it is there, and the hypothesis profiles."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+REPO = Path(__file__).resolve().parent.parent
+
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("dev", deadline=None)
+settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder with golden vectors and recorded traces; a test that asks for it is skipped where it is absent.
+
+    It is named by ``TOKENYARD_SHARED``, else looked for as ``shared`` beside the repository.
+    """
+    folder = Path(os.environ.get("TOKENYARD_SHARED") or REPO.parent / "shared")
+    if not folder.is_dir():
+        pytest.skip("no shared data: no shared/ beside the repository, and TOKENYARD_SHARED names no folder")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def vectors() -> Path:
+    """The folder of the decision vectors that the project carries itself."""
+    return REPO / "tests" / "parity" / "vectors"
