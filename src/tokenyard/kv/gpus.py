@@ -1,0 +1,73 @@
+"""Named GPUs: what sizing the KV cache and estimating a step's duration need to know of them.
+
+``memory_bytes`` is what the driver hands to one process (``torch.cuda.get_device_properties().total_memory``), which
+is less than the number on the box. Bandwidths and FLOP rates are the vendors' data sheets, dense (no sparsity), in
+one direction; what a kernel reaches of them is the latency model's business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tokenyard.errors import ConfigError
+
+__all__ = ["GPU", "GPUS", "named_gpu"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GPU:
+    """One accelerator."""
+
+    name: str
+    memory_bytes: int
+    """Device memory in bytes."""
+    memory_bandwidth: float
+    """Device memory, bytes per second."""
+    bf16_flops: float
+    """Dense bfloat16 tensor throughput, FLOP per second."""
+    pcie_bandwidth: float
+    """Host to device, bytes per second."""
+    link_bandwidth: float
+    """To the other GPUs of the node, bytes per second: NVLink where there is one, else PCIe."""
+
+
+_GIB = float(1 << 30)
+_PCIE4 = 32e9
+_PCIE5 = 64e9
+
+
+def _gpu(name: str, memory_gib: float, bandwidth_gb: float, tflops: float, *, pcie: float, nvlink_gb: float = 0) -> GPU:
+    return GPU(
+        name=name,
+        memory_bytes=int(memory_gib * _GIB),
+        memory_bandwidth=bandwidth_gb * 1e9,
+        bf16_flops=tflops * 1e12,
+        pcie_bandwidth=pcie,
+        link_bandwidth=nvlink_gb * 1e9 or pcie,
+    )
+
+
+_ALL = (
+    _gpu("a10", 22.06, 600, 125, pcie=_PCIE4),
+    _gpu("a100-40gb", 39.59, 1_555, 312, pcie=_PCIE4, nvlink_gb=300),
+    _gpu("a100-80gb", 79.25, 2_039, 312, pcie=_PCIE4, nvlink_gb=300),
+    _gpu("h100", 79.19, 3_350, 989, pcie=_PCIE5, nvlink_gb=450),
+    _gpu("h200", 139.81, 4_800, 989, pcie=_PCIE5, nvlink_gb=450),
+    _gpu("b200", 178.36, 8_000, 2_250, pcie=_PCIE5, nvlink_gb=900),
+    _gpu("l4", 22.03, 300, 121, pcie=_PCIE4),
+    _gpu("l40s", 44.40, 864, 362, pcie=_PCIE4),
+    _gpu("rtx4090", 23.5165, 1_008, 165.2, pcie=_PCIE4),
+    _gpu("rtx5090", 31.36, 1_792, 209.5, pcie=_PCIE5),
+    _gpu("rtxpro6000", 94.97, 1_597, 503.8, pcie=_PCIE5),
+)
+
+GPUS: dict[str, GPU] = {gpu.name: gpu for gpu in _ALL}
+"""By name, as ``--gpu`` takes it."""
+
+
+def named_gpu(name: str) -> GPU:
+    """The GPU called ``name`` (case and ``_`` for ``-`` do not matter), or ConfigError listing all names."""
+    gpu = GPUS.get(name.lower().replace("_", "-")) if isinstance(name, str) else None
+    if gpu is None:
+        raise ConfigError("gpu", name, f"use one of: {', '.join(GPUS)}")
+    return gpu

@@ -1,0 +1,161 @@
+"""How many blocks fit: against the formula, a measured run, and everything that cannot work."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenyard.errors import ConfigError
+from tokenyard.kv.gpus import GPUS, named_gpu
+from tokenyard.kv.models import MODELS, ModelShape, named_model
+from tokenyard.kv.sizing import activation_bytes, size_kv_cache
+
+LLAMA = named_model("llama-3.1-8b")
+
+
+def test_bytes_per_block_follow_the_shape() -> None:
+    size = size_kv_cache(LLAMA, named_gpu("h100"))
+    assert size.bytes_per_block == 2 * 32 * 8 * 128 * 2 * 16 == 2 << 20
+
+
+def test_blocks_fill_what_weights_and_activations_leave() -> None:
+    size = size_kv_cache(LLAMA, named_gpu("a100-80gb"), gpu_memory_utilization=0.85, block_size=32)
+    left = size.memory_bytes - size.weight_bytes - size.activation_bytes
+    assert size.kv_bytes <= left < size.kv_bytes + size.bytes_per_block
+    assert size.bytes_per_block == 4 << 20
+
+
+def test_a_measured_run_is_met() -> None:
+    """Measured with vLLM 0.19: Llama-3.1-8B on an RTX 4090, budget 2,048, 256 sequences: 2,588 blocks of 16."""
+    size = size_kv_cache(LLAMA, named_gpu("rtx4090"), max_num_batched_tokens=2048, max_num_seqs=256)
+    assert abs(size.num_blocks - 2588) <= 0.005 * 2588
+
+
+def test_a_documented_a100_is_met() -> None:
+    """10,318 blocks on an A100-40GB with a budget of 2,048 and 100 sequences."""
+    size = size_kv_cache(LLAMA, named_gpu("a100-40gb"), max_num_batched_tokens=2048, max_num_seqs=100)
+    assert abs(size.num_blocks - 10_318) <= 0.02 * 10_318
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("llama-3.1-8b", 8.03),
+        ("llama-3.1-70b", 70.55),
+        ("llama-3.2-1b", 1.24),
+        ("mistral-7b", 7.25),
+        ("mixtral-8x7b", 46.7),
+        ("qwen2.5-7b", 7.62),
+        ("qwen3-32b", 32.8),
+        ("qwen3-30b-a3b", 30.5),
+    ],
+)
+def test_parameter_counts_are_the_published_ones(name: str, billions: float) -> None:
+    assert named_model(name).num_parameters / 1e9 == pytest.approx(billions, rel=0.005)
+
+
+def test_active_parameters_of_a_mixture_of_experts() -> None:
+    """Qwen3-30B-A3B: 3.3 billion active, of which 2 x 0.31 are embedding and head."""
+    model = named_model("qwen3-30b-a3b")
+    assert (model.num_active_parameters + 2 * model.head_parameters) / 1e9 == pytest.approx(3.35, rel=0.02)
+
+
+def test_tensor_parallel_shares_weights_and_heads() -> None:
+    model = named_model("llama-3.1-70b")
+    one, eight = model.kv_bytes_per_token(1), model.kv_bytes_per_token(8)
+    assert one == 8 * eight
+    assert model.kv_bytes_per_token(16) == eight
+    assert size_kv_cache(model, named_gpu("h100"), tensor_parallel_size=4).weight_bytes == model.weight_bytes() // 4
+
+
+def test_fp8_cache_doubles_the_blocks() -> None:
+    half = size_kv_cache(LLAMA, named_gpu("h200"))
+    byte = size_kv_cache(LLAMA, named_gpu("h200"), kv_dtype_bytes=1)
+    assert byte.bytes_per_block * 2 == half.bytes_per_block
+    assert byte.num_blocks in (2 * half.num_blocks, 2 * half.num_blocks + 1)
+
+
+@given(st.sampled_from(sorted(MODELS)), st.sampled_from(sorted(GPUS)), st.floats(0.5, 0.9), st.sampled_from([1, 2]))
+def test_more_memory_never_means_fewer_blocks(model: str, gpu: str, share: float, tensor_parallel_size: int) -> None:
+    def blocks(utilization: float) -> int:
+        try:
+            return size_kv_cache(
+                named_model(model),
+                named_gpu(gpu),
+                gpu_memory_utilization=utilization,
+                tensor_parallel_size=tensor_parallel_size,
+            ).num_blocks
+        except ConfigError:
+            return 0
+
+    assert blocks(share) <= blocks(share + 0.1)
+
+
+def test_activations_grow_with_budget_and_sequences() -> None:
+    small = activation_bytes(LLAMA, max_num_batched_tokens=2048, max_num_seqs=64)
+    assert activation_bytes(LLAMA, max_num_batched_tokens=8192, max_num_seqs=64) > small
+    assert activation_bytes(LLAMA, max_num_batched_tokens=2048, max_num_seqs=256) > small
+    assert activation_bytes(LLAMA, max_num_batched_tokens=2048, max_num_seqs=64, tensor_parallel_size=2) < small
+
+
+def test_weights_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"llama-3.1-70b needs 141.1 GB for weights.*tensor_parallel_size"):
+        size_kv_cache(named_model("llama-3.1-70b"), named_gpu("h100"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("gpu_memory_utilization", 0),
+        ("gpu_memory_utilization", 1.01),
+        ("gpu_memory_utilization", True),
+        ("gpu_memory_utilization", "0.9"),
+        ("block_size", 0),
+        ("max_num_batched_tokens", -1),
+        ("max_num_seqs", 2**40),
+        ("tensor_parallel_size", 3),
+        ("tensor_parallel_size", 0),
+        ("kv_dtype_bytes", 0),
+    ],
+)
+def test_arguments_out_of_range_are_named(field: str, value: object) -> None:
+    with pytest.raises(ConfigError) as caught:
+        size_kv_cache(LLAMA, named_gpu("h100"), **{field: value})  # type: ignore[arg-type]
+    assert caught.value.field == field
+
+
+def test_unknown_names_list_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"gpu = 'h1000'.*a100-40gb.*h100"):
+        named_gpu("h1000")
+    with pytest.raises(ConfigError, match=r"model = 'llama'.*llama-3.1-8b"):
+        named_model("llama")
+    assert named_gpu("A100_40GB") is named_gpu("a100-40gb")
+    assert named_model("Qwen3-32B") is MODELS["qwen3-32b"]
+
+
+def test_heads_that_cannot_be_grouped_are_refused() -> None:
+    with pytest.raises(ConfigError, match="num_kv_heads"):
+        ModelShape(
+            name="x",
+            num_layers=1,
+            hidden_size=8,
+            num_heads=3,
+            num_kv_heads=2,
+            head_size=4,
+            intermediate_size=8,
+            vocab_size=8,
+            max_model_len=8,
+        )
+
+
+def test_every_named_model_fits_its_largest_gpu_group() -> None:
+    for model in MODELS.values():
+        assert size_kv_cache(model, named_gpu("b200"), tensor_parallel_size=2).num_blocks > 1000, model.name
+
+
+def test_named_gpus_have_sane_figures() -> None:
+    for gpu in GPUS.values():
+        assert gpu.link_bandwidth >= gpu.pcie_bandwidth
+        assert gpu.memory_bandwidth < gpu.bf16_flops
+        assert 16 << 30 < gpu.memory_bytes < 256 << 30
