@@ -1,0 +1,114 @@
+"""Settings of the scheduler and the KV cache: frozen, keyword-only, validated once when made.
+
+Names are vLLM's. A default that is not vLLM 0.22's says so beside it; see ``docs/parity.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tokenyard.errors import ConfigError
+
+__all__ = ["CacheConfig", "HashAlgo", "SchedulerConfig"]
+
+MAX_COUNT = 2**31 - 1
+"""Largest count any setting accepts: block ids and token ids are 32-bit."""
+
+
+class HashAlgo(StrEnum):
+    """How a full block's tokens are hashed (``--prefix-caching-hash-algo``)."""
+
+    SHA256 = "sha256"
+    XXH3_128 = "xxh3_128"
+
+
+def require_int(field: str, value: object, low: int, high: int = MAX_COUNT) -> None:
+    """Raise ConfigError unless ``value`` is an int (not a bool) within ``low..high``."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ConfigError(field, value, "give a whole number")
+    if not low <= value <= high:
+        raise ConfigError(field, value, f"give a whole number from {low} to {high}")
+
+
+def require_fraction(field: str, value: object) -> None:
+    """Raise ConfigError unless ``0 <= value <= 1``."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ConfigError(field, value, "give a number from 0 to 1")
+
+
+def require_bool(field: str, value: object) -> None:
+    """Raise ConfigError unless ``value`` is True or False."""
+    if not isinstance(value, bool):
+        raise ConfigError(field, value, "give true or false")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheConfig:
+    """The paged KV cache."""
+
+    num_gpu_blocks: int = 10_318
+    """Blocks in the pool, the null block (id 0) included."""
+    block_size: int = 16
+    """Tokens per block."""
+    enable_prefix_caching: bool = True
+    """Keep full blocks of finished requests for later requests with the same prefix."""
+    prefix_caching_hash_algo: HashAlgo = HashAlgo.SHA256
+    """Hash of a full block."""
+    hash_seed: str = ""
+    """Seeds the hash chain, so that equal runs give equal hashes; change it to separate caches."""
+    watermark: float = 0.0
+    """Fraction of the pool that admission leaves free while something runs (vLLM > 0.22; 0 = off)."""
+
+    def __post_init__(self) -> None:
+        require_int("num_gpu_blocks", self.num_gpu_blocks, 1)
+        require_int("block_size", self.block_size, 1, 1 << 20)
+        require_bool("enable_prefix_caching", self.enable_prefix_caching)
+        if self.prefix_caching_hash_algo not in tuple(HashAlgo):
+            known = ", ".join(HashAlgo)
+            raise ConfigError(
+                "prefix_caching_hash_algo", self.prefix_caching_hash_algo, f"use one of: {known}"
+            )
+        if not isinstance(self.hash_seed, str):
+            raise ConfigError("hash_seed", self.hash_seed, "give a text")
+        require_fraction("watermark", self.watermark)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerConfig:
+    """Limits and order of the scheduler."""
+
+    max_num_seqs: int = 256
+    """Most requests in the running list."""
+    max_num_batched_tokens: int = 8192
+    """Token budget of one step, shared by prefill and decode."""
+    max_model_len: int = 8192
+    """Most tokens (prompt + output) of one request."""
+    policy: str = "fcfs"
+    """Order of the waiting queue and choice of the preemption victim, by registered name."""
+    enable_chunked_prefill: bool = True
+    """Split a prompt that exceeds the rest of the budget."""
+    long_prefill_token_threshold: int = 0
+    """Most prompt tokens of one request in one step (0 = no such limit)."""
+    scheduler_reserve_full_isl: bool = True
+    """Admit a request only if its whole sequence fits the free blocks."""
+    skip_oversized_prefill: bool = False
+    """With chunking off: try the next request instead of stopping at one that exceeds the rest of the
+    budget (vLLM before 0.22 and document 001's proposal; vLLM 0.22 stops)."""
+
+    def __post_init__(self) -> None:
+        require_int("max_num_seqs", self.max_num_seqs, 1)
+        require_int("max_num_batched_tokens", self.max_num_batched_tokens, 1)
+        require_int("max_model_len", self.max_model_len, 1)
+        require_int("long_prefill_token_threshold", self.long_prefill_token_threshold, 0)
+        require_bool("enable_chunked_prefill", self.enable_chunked_prefill)
+        require_bool("scheduler_reserve_full_isl", self.scheduler_reserve_full_isl)
+        require_bool("skip_oversized_prefill", self.skip_oversized_prefill)
+        if not isinstance(self.policy, str) or not self.policy:
+            raise ConfigError("policy", self.policy, "give the name of a policy, for example fcfs")
+        if not self.enable_chunked_prefill and self.max_num_batched_tokens < self.max_model_len:
+            raise ConfigError(
+                "max_num_batched_tokens",
+                self.max_num_batched_tokens,
+                f"without chunked prefill it must be at least max_model_len ({self.max_model_len})",
+            )

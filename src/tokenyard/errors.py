@@ -1,0 +1,84 @@
+"""Everything Tokenyard raises on purpose.
+
+    TokenyardError
+    ├── ConfigError      a setting is wrong: names the field, the value and the fix
+    ├── RequestError     a request cannot be accepted: names the request, the field and the fix
+    ├── WorkloadError    a workload file is wrong: names the file and the line
+    ├── TraceError       a trace cannot be read
+    ├── ParityError      a golden vector cannot be replayed (a *difference* is a result, not an error)
+    └── MissingExtraError  an optional dependency is absent: names the extra to install
+
+The command line prints the message alone and exits with code 2; a traceback means a bug of ours.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ConfigError",
+    "MissingExtraError",
+    "ParityError",
+    "RequestError",
+    "TokenyardError",
+    "TraceError",
+    "WorkloadError",
+]
+
+
+class TokenyardError(Exception):
+    """Base class of every error a user can cause and mend."""
+
+
+def _sentence(what: str, value: object, fix: str) -> str:
+    shown = repr(value)
+    if len(shown) > 120:
+        shown = shown[:117] + "..."
+    return f"{what} = {shown}: {fix}"
+
+
+class ConfigError(TokenyardError):
+    """A configuration field holds a value that cannot work."""
+
+    def __init__(self, field: str, value: object, fix: str) -> None:
+        super().__init__(_sentence(field, value, fix))
+        self.field = field
+        self.value = value
+        self.fix = fix
+
+
+class RequestError(TokenyardError):
+    """A request is refused when it is made or added; the scheduler's state is unchanged."""
+
+    def __init__(self, request_id: str, field: str, value: object, fix: str) -> None:
+        super().__init__(f"request {request_id!r}: {_sentence(field, value, fix)}")
+        self.request_id = request_id
+        self.field = field
+        self.value = value
+        self.fix = fix
+
+
+class WorkloadError(TokenyardError):
+    """A workload file cannot be used; ``line`` counts from 1 and is 0 when the whole file is meant."""
+
+    def __init__(self, path: object, line: int, problem: str) -> None:
+        where = f"{path}:{line}" if line else f"{path}"
+        super().__init__(f"{where}: {problem}")
+        self.path = path
+        self.line = line
+        self.problem = problem
+
+
+class TraceError(TokenyardError):
+    """A trace cannot be found or holds nothing that can be read."""
+
+
+class ParityError(TokenyardError):
+    """A golden vector is damaged or was not written by a recorder we know."""
+
+
+class MissingExtraError(TokenyardError):
+    """An optional dependency is needed for what was asked."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"{package} is not installed: run  pip install 'tokenyard[{extra}]'")
+        self.package = package
+        self.extra = extra

@@ -1,0 +1,161 @@
+"""The request table: one row (*slot*) per request that holds KV blocks, one NumPy column per counter.
+
+The scheduler's strokes read and write whole columns; a single request is touched only when something happens to it
+(a block fills, a stop fires, memory runs out). A slot is stable while its request holds blocks, so the same columns
+can serve as the persistent input batch of a model runner.
+
+``tail[slot]`` holds the tokens of the block that is being filled:
+
+    request.tokens   [ 0 ........................ start )            flushed
+    tail[slot]                                  [ start ... num_tokens )   start = num_tokens // block_size * block_size
+
+A full tail stays until the next token would overwrite it: :meth:`RequestTable.seal` flushes it when it fills.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.request import Request, TokenIds
+
+__all__ = ["NO_TOKEN", "IntArray", "RequestTable"]
+
+IntArray = npt.NDArray[np.int64]
+
+NO_TOKEN = -1
+"""Stands in the ``eos`` column for a request without an end-of-sequence token; no token id is negative."""
+
+_INT_COLUMNS = (
+    "num_tokens",
+    "target",
+    "num_computed",
+    "capacity",
+    "seal_at",
+    "last_step",
+    "stop_at",
+    "eos",
+)
+
+
+class RequestTable:
+    """Columns of all requests that hold KV blocks. Unit of every counter: tokens.
+
+    ``num_tokens``    prompt + verified output
+    ``target``        positions to have computed: num_tokens, later also drafts and output placeholders
+    ``num_computed``  positions computed, or about to be by the steps in flight
+    ``capacity``      positions that the blocks held can store
+    ``seal_at``       position at which the next block becomes publishable in the prefix index
+    ``last_step``     number of the last step that scheduled it
+    ``stop_at``       num_tokens at which the length limit stops it
+    ``eos``           end-of-sequence token or NO_TOKEN
+    """
+
+    def __init__(self, capacity: int, block_size: int) -> None:
+        self.block_size = block_size
+        self.requests: list[Request | None] = []
+        self._free: list[int] = []
+        self.version = 0
+        """Changes whenever a tenant leaves: until then the slots of a step in flight are still those of its requests."""
+        self.num_with_stop_ids = 0
+        """Tenants with ``stop_token_ids``: zero lets the stop check skip them."""
+        self._size = 0
+        self._grow(max(capacity, 1))
+
+    num_tokens: IntArray
+    target: IntArray
+    num_computed: IntArray
+    capacity: IntArray
+    seal_at: IntArray
+    last_step: IntArray
+    stop_at: IntArray
+    eos: IntArray
+    has_stop_ids: npt.NDArray[np.bool_]
+    prefilling: npt.NDArray[np.bool_]
+    tail: TokenIds
+
+    def _grow(self, size: int) -> None:
+        """Make room for ``size`` slots, keeping the tenants."""
+        old = self._size
+        for name in _INT_COLUMNS:
+            column = np.zeros(size, np.int64)
+            if old:
+                column[:old] = getattr(self, name)
+            setattr(self, name, column)
+        for name in ("has_stop_ids", "prefilling"):
+            flags = np.zeros(size, np.bool_)
+            if old:
+                flags[:old] = getattr(self, name)
+            setattr(self, name, flags)
+        tail = np.zeros((size, self.block_size), np.int32)
+        if old:
+            tail[:old] = self.tail
+        self.tail = tail
+        self.requests.extend([None] * (size - old))
+        self._free.extend(range(size - 1, old - 1, -1))
+        self._size = size
+
+    @property
+    def num_tenants(self) -> int:
+        """Slots in use."""
+        return self._size - len(self._free)
+
+    def acquire(self, request: Request, max_model_len: int) -> int:
+        """Give ``request`` a slot and load its row."""
+        if not self._free:
+            self._grow(self._size * 2)
+        slot = self._free.pop()
+        params = request.sampling_params
+        num_tokens = request.num_tokens
+        self.num_tokens[slot] = num_tokens
+        self.target[slot] = num_tokens
+        self.num_computed[slot] = request.num_computed_tokens
+        self.capacity[slot] = 0
+        self.seal_at[slot] = self.block_size
+        self.last_step[slot] = -1
+        self.stop_at[slot] = min(request.num_prompt_tokens + params.max_tokens, max_model_len)
+        self.eos[slot] = NO_TOKEN if params.ignore_eos or params.eos_token_id is None else params.eos_token_id
+        stops = bool(params.stop_token_ids)
+        self.has_stop_ids[slot] = stops
+        self.num_with_stop_ids += stops
+        self.prefilling[slot] = False
+        start = num_tokens // self.block_size * self.block_size
+        self.tail[slot, : num_tokens - start] = request.token_slice(start, num_tokens)
+        self.requests[slot] = request
+        request.attach(self, slot)
+        return slot
+
+    def release(self, request: Request) -> None:
+        """Take the slot back; the request keeps its counters and tokens."""
+        slot = request.slot
+        self.flush_tail(request)
+        request.detach(int(self.num_computed[slot]))
+        self.num_with_stop_ids -= bool(self.has_stop_ids[slot])
+        self.version += 1
+        self.requests[slot] = None
+        self._free.append(slot)
+
+    def flush_tail(self, request: Request) -> None:
+        """Copy the unsealed tokens into the request's own stream."""
+        slot = request.slot
+        num_tokens = int(self.num_tokens[slot])
+        start = num_tokens // self.block_size * self.block_size
+        if num_tokens > start:
+            request.replace_tail(start, self.tail[slot, : num_tokens - start].tobytes())
+
+    def seal(self, slot: int, request: Request) -> None:
+        """Move a tail that has just become full into the request's own stream."""
+        start = int(self.num_tokens[slot]) - self.block_size
+        request.replace_tail(start, self.tail[slot].tobytes())
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError if a tenant and its row disagree."""
+        tenants = [(slot, r) for slot, r in enumerate(self.requests) if r is not None]
+        assert len(tenants) == self.num_tenants, "free slots and tenants do not add up"
+        assert len(set(self._free)) == len(self._free), "a slot is free twice"
+        for slot, request in tenants:
+            assert request.slot == slot, f"{request.request_id} does not know its slot"
+            assert 0 <= self.num_computed[slot] <= self.target[slot], f"{request.request_id} computed too much"
+            assert self.num_computed[slot] <= self.capacity[slot], f"{request.request_id} lacks blocks"
+            assert request.num_prompt_tokens <= self.num_tokens[slot] <= self.target[slot]
+        assert self.num_with_stop_ids == sum(bool(r.sampling_params.stop_token_ids) for _, r in tenants)
