@@ -1,0 +1,74 @@
+"""Blocks of one full-attention group: every position keeps its KV until the request ends.
+
+A manager of another attention type (sliding window, chunked local, Mamba) answers the same questions with other rules;
+the coordinator only knows the questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
+
+import numpy as np
+
+from tokenyard.kv.pool import BlockPool
+from tokenyard.table import IntArray
+
+__all__ = ["FullAttentionManager"]
+
+
+class FullAttentionManager:
+    """Block lists by slot; append-only while a request holds them."""
+
+    __slots__ = ("block_size", "held", "num_cached", "pool")
+
+    def __init__(self, pool: BlockPool, block_size: int) -> None:
+        self.pool = pool
+        self.block_size = block_size
+        self.held: dict[int, list[int]] = {}
+        """Slot -> block ids in position order."""
+        self.num_cached: dict[int, int] = {}
+        """Slot -> leading blocks that are in the prefix index."""
+
+    def find_longest_cache_hit(self, hashes: Sequence[bytes], max_length: int) -> list[int]:
+        """Cached blocks of the longest known prefix of at most ``max_length`` tokens."""
+        limit = max_length // self.block_size
+        return self.pool.index.longest_prefix(hashes if len(hashes) <= limit else hashes[:limit])
+
+    def num_new_blocks(self, num_held: int, num_tokens: int) -> int:
+        """Blocks to add to ``num_held`` so that ``num_tokens`` positions have a place."""
+        return max(-(-num_tokens // self.block_size) - num_held, 0)
+
+    def num_new_blocks_run(self, capacity: IntArray, ends: IntArray) -> IntArray:
+        """:meth:`num_new_blocks` for rows that hold ``capacity`` positions and have to reach beyond it, to ``ends``."""
+        return np.asarray((ends - capacity + (self.block_size - 1)) // self.block_size)
+
+    def open(self, slot: int, hits: Sequence[int]) -> None:
+        """Begin a block list with cached blocks, which are touched."""
+        self.pool.touch(hits)
+        self.held[slot] = list(hits)
+        self.num_cached[slot] = len(hits)
+
+    def grow(self, slot: int, new_blocks: Iterable[int]) -> None:
+        """Append blocks taken from the pool."""
+        self.held[slot].extend(new_blocks)
+
+    def publish(self, slot: int, hashes: Sequence[bytes], num_tokens: int) -> int:
+        """Put full blocks within ``num_tokens`` into the prefix index; returns how many are there now."""
+        start, stop = self.num_cached[slot], num_tokens // self.block_size
+        if start >= stop:
+            return start
+        self.pool.publish(self.held[slot], hashes, start, stop)
+        self.num_cached[slot] = stop
+        return stop
+
+    def free(self, slot: int) -> None:
+        """Give all blocks back, tail first, so that the end of a sequence is evicted before its beginning."""
+        self.pool.release(reversed(self.held.pop(slot)))
+        del self.num_cached[slot]
+
+    def num_common_prefix_blocks(self, slot: int) -> int:
+        """Leading blocks of ``slot`` that every block holder shares."""
+        everyone = len(self.held)
+        references = map(self.pool.ref.__getitem__, self.held[slot])
+        return sum(1 for _ in takewhile(everyone.__eq__, references))

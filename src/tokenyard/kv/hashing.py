@@ -1,0 +1,101 @@
+"""Chained hashes of full blocks.
+
+    h[0] = H(root         | tokens of block 0 | extra keys)
+    h[i] = H(h[i-1]       | tokens of block i | extra keys)
+
+Tokens enter as the bytes of their int32 values; the root comes from a seed, so equal runs give equal hashes. A block's
+extra keys are what else its KV depends on: LoRA adapter, multi-modal items that overlap it (hash and offset), the cache
+salt (first block only, the chain carries it on) and the bytes of prompt embeddings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import sha256
+
+import msgspec
+import xxhash
+
+from tokenyard.config import HashAlgo
+from tokenyard.request import Request
+
+__all__ = ["BlockHasher"]
+
+_TOKEN_BYTES = 4
+
+
+def _sha256(data: bytes) -> bytes:
+    return sha256(data).digest()
+
+
+_DIGEST: dict[HashAlgo, Callable[[bytes], bytes]] = {
+    HashAlgo.SHA256: _sha256,
+    HashAlgo.XXH3_128: xxhash.xxh3_128_digest,
+}
+
+
+class BlockHasher:
+    """Grows ``request.block_hashes`` as tokens arrive."""
+
+    __slots__ = ("_algo", "_digest", "_stride", "block_size", "root")
+
+    def __init__(self, block_size: int, algo: HashAlgo = HashAlgo.SHA256, seed: str = "") -> None:
+        self.block_size = block_size
+        self._algo = algo
+        self._digest = _DIGEST[algo]
+        self._stride = block_size * _TOKEN_BYTES
+        self.root = self._digest(b"tokenyard:" + seed.encode())
+
+    def extend(self, request: Request) -> list[bytes]:
+        """Hash every full block of the request that has no hash yet; returns all its hashes."""
+        hashes = request.block_hashes
+        start = len(hashes)
+        stop = request.num_sealed_tokens // self.block_size
+        if start < stop:
+            parent = hashes[-1] if hashes else self.root
+            data = request.token_bytes(start * self.block_size, stop * self.block_size)
+            if request.has_extra_keys:
+                self._chain_with_extras(parent, data, request, start, hashes)
+            elif self._algo is HashAlgo.SHA256:
+                _chain_sha256(parent, data, self._stride, hashes)
+            else:
+                self._chain(parent, data, hashes)
+        return hashes
+
+    def _chain(self, parent: bytes, data: bytes, into: list[bytes]) -> None:
+        digest, stride = self._digest, self._stride
+        for at in range(0, len(data), stride):
+            parent = digest(parent + data[at : at + stride])
+            into.append(parent)
+
+    def _chain_with_extras(self, parent: bytes, data: bytes, request: Request, first: int, into: list[bytes]) -> None:
+        digest, stride = self._digest, self._stride
+        for i, at in enumerate(range(0, len(data), stride), first):
+            parent = digest(parent + data[at : at + stride] + self.extra_keys(request, i))
+            into.append(parent)
+
+    def extra_keys(self, request: Request, block: int) -> bytes:
+        """Unambiguous encoding of the extra keys of the request's block number ``block``; empty if it has none."""
+        start, stop = block * self.block_size, (block + 1) * self.block_size
+        lora = request.lora_name or None
+        items = [
+            (item.mm_hash, item.offset - start)
+            for item in request.mm_features
+            if item.offset < stop and item.offset + item.length > start
+        ]
+        salt = (request.cache_salt or None) if block == 0 else None
+        embeds = None
+        if request.prompt_embeds is not None and start < request.num_prompt_tokens:
+            embeds = self._digest(request.prompt_embeds[start:stop].tobytes())
+        if lora is None and not items and salt is None and embeds is None:
+            return b""
+        return msgspec.msgpack.encode((lora, items, salt, embeds))
+
+
+def _chain_sha256(parent: bytes, data: bytes, stride: int, into: list[bytes]) -> None:
+    """The default algorithm without a call in between: hashing is most of the cost of admitting a long prompt."""
+    digest = sha256
+    append = into.append
+    for at in range(0, len(data), stride):
+        parent = digest(parent + data[at : at + stride]).digest()
+        append(parent)

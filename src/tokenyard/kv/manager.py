@@ -1,0 +1,244 @@
+"""The KV-cache manager: the scheduler's only door to memory.
+
+The scheduler never touches a block. It asks for room (:meth:`KVCacheManager.allocate_slots` for one request that is
+being admitted, :meth:`KVCacheManager.grow_run` for a run of running ones) and gets blocks or a
+:class:`~tokenyard.kv.shortage.KVShortage`; nothing changes when the answer is no.
+
+Positions of a request during an allocation (vLLM's layout):
+
+    | computed | new hits | external | new | lookahead |
+    | has blocks | touched | -- blocks taken from the pool -- |
+    | -- published in the prefix index, at most up to num_tokens -- |
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tokenyard.config import CacheConfig
+from tokenyard.kv.coordinator import (
+    NO_HITS,
+    Blocks,
+    ComputedBlocks,
+    Coordinator,
+    Need,
+    NoPrefixCacheCoordinator,
+    UnitaryCoordinator,
+)
+from tokenyard.kv.hashing import BlockHasher
+from tokenyard.kv.pool import BlockPool
+from tokenyard.kv.shortage import KVLimit, KVShortage
+from tokenyard.kv.stats import PrefixCacheStats
+from tokenyard.request import Request
+from tokenyard.table import IntArray, RequestTable
+
+__all__ = ["KVCacheManager"]
+
+NEVER = np.iinfo(np.int64).max
+"""``seal_at`` of requests that publish nothing."""
+
+
+class KVCacheManager:
+    """Allocation, prefix lookup and freeing for the requests of one table."""
+
+    def __init__(self, config: CacheConfig, table: RequestTable, max_model_len: int) -> None:
+        self.config = config
+        self.table = table
+        self.max_model_len = max_model_len
+        self.block_size = config.block_size
+        self.enable_caching = config.enable_prefix_caching
+        self.pool = BlockPool(config.num_gpu_blocks)
+        self.hasher = BlockHasher(config.block_size, config.prefix_caching_hash_algo, config.hash_seed)
+        self.coordinator: Coordinator = (
+            UnitaryCoordinator(self.pool, config.block_size, self.hasher)
+            if config.enable_prefix_caching
+            else NoPrefixCacheCoordinator(self.pool, config.block_size)
+        )
+        self.watermark_blocks = int(config.watermark * config.num_gpu_blocks)
+        self.stats = PrefixCacheStats()
+        self.new_blocks: dict[int, Blocks] = {}
+        """Slot -> blocks it got in this step."""
+
+    @property
+    def num_free_blocks(self) -> int:
+        return self.pool.num_free
+
+    @property
+    def num_usable_blocks(self) -> int:
+        """Blocks one request could ever hold: all but the null block."""
+        return self.pool.num_blocks - 1
+
+    def new_step_starts(self) -> None:
+        """Forget which blocks the previous step handed out."""
+        self.new_blocks = {}
+
+    def take_stats(self) -> PrefixCacheStats:
+        """Hit statistics since the last call."""
+        stats, self.stats = self.stats, PrefixCacheStats()
+        return stats
+
+    # ---- lookup
+
+    def get_computed_blocks(self, request: Request) -> ComputedBlocks:
+        """The request's longest cached prefix: never the whole of it, one token is left to compute logits from."""
+        if not self.enable_caching or request.sampling_params.skip_reading_prefix_cache:
+            return NO_HITS
+        num_tokens = request.num_tokens
+        hit = self.coordinator.find_longest_cache_hit(request, num_tokens - 1)
+        self.stats.record(num_tokens, hit.num_tokens, preempted=request.num_preemptions > 0)
+        return hit
+
+    # ---- admission
+
+    def allocate_slots(
+        self,
+        request: Request,
+        num_new_tokens: int,
+        *,
+        computed: ComputedBlocks = NO_HITS,
+        num_lookahead_tokens: int = 0,
+        num_external_computed_tokens: int = 0,
+        delay_cache_blocks: bool = False,
+        full_sequence_must_fit: bool = False,
+        keep_watermark: bool = False,
+    ) -> Blocks | KVShortage:
+        """Make room for a request that is being admitted; it gets a table slot and its new blocks are returned.
+
+        ``num_new_tokens`` are computed in this step after ``computed`` (prefix hits) and
+        ``num_external_computed_tokens`` (a connector's). ``delay_cache_blocks`` publishes nothing yet.
+        ``full_sequence_must_fit`` refuses unless the whole known sequence fits the free blocks;
+        ``keep_watermark`` refuses if fewer blocks than the watermark would stay free.
+        """
+        total_computed = min(
+            request.num_computed_tokens + computed.num_tokens + num_external_computed_tokens, self.max_model_len
+        )
+        if full_sequence_must_fit:
+            whole = min(request.num_tokens, self.max_model_len)
+            short = self._shortage(KVLimit.FULL_SEQUENCE, self.coordinator.need(request.slot, whole, computed.blocks))
+            if short is not None:
+                return short
+        stop = total_computed + num_new_tokens
+        need = self.coordinator.need(
+            request.slot, min(stop + num_lookahead_tokens, self.max_model_len), computed.blocks
+        )
+        short = self._shortage(KVLimit.BLOCKS, need)
+        if short is None and keep_watermark and self.watermark_blocks:
+            short = self._shortage(KVLimit.WATERMARK, need, watermark=self.watermark_blocks)
+        if short is not None:
+            return short
+        new_blocks = self._admit(request, computed.blocks, need.new)
+        if self.enable_caching and not delay_cache_blocks:
+            self._publish(request, min(stop, request.num_tokens))
+        return new_blocks
+
+    def _shortage(self, limit: KVLimit, need: Need, watermark: int = 0) -> KVShortage | None:
+        if need.total + watermark <= self.pool.num_free:
+            return None
+        return KVShortage(
+            limit, needed=need.total, free=self.pool.num_free, cached_hits=need.evictable_hits, watermark=watermark
+        )
+
+    def _admit(self, request: Request, hits: Blocks, num_new: int) -> Blocks:
+        if request.slot < 0:
+            slot = self.table.acquire(request, self.max_model_len)
+            self.coordinator.open(slot, hits)
+            self.table.seal_at[slot] = (len(hits[0]) + 1) * self.block_size if self.enable_caching else NEVER
+        slot = request.slot
+        new_blocks = self.coordinator.grow(slot, self.pool.take(num_new))
+        held = self.coordinator.held(slot)
+        self.table.capacity[slot] = min(map(len, held)) * self.block_size
+        self.new_blocks[slot] = held
+        return new_blocks
+
+    def _publish(self, request: Request, num_tokens: int) -> None:
+        self.table.seal_at[request.slot] = self.coordinator.publish(request, num_tokens)
+
+    # ---- growth of running requests
+
+    def grow_run(self, slots: IntArray, ends: IntArray, num_lookahead_tokens: int = 0) -> int:
+        """Give running requests room up to position ``ends``, in order, as many leading rows as memory allows.
+
+        ``slots`` and ``ends`` have shape ``[n]``; lookahead positions come on top, within max_model_len. Blocks that
+        become full are published up to the verified tokens. Returns the number of rows served; the first one not served
+        is unchanged, see :meth:`shortage_of`.
+        """
+        served = len(slots)
+        reach = self._reach(ends, num_lookahead_tokens)
+        over = (reach > self.table.capacity[slots]).nonzero()[0]
+        if over.size:
+            served = self._grow_rows(over, slots, reach)
+        if self.enable_caching:
+            self._publish_run(slots[:served], ends[:served])
+        return served
+
+    def _reach(self, ends: IntArray, num_lookahead_tokens: int) -> IntArray:
+        return np.minimum(ends + num_lookahead_tokens, self.max_model_len) if num_lookahead_tokens else ends
+
+    def _grow_rows(self, rows: IntArray, slots: IntArray, ends: IntArray) -> int:
+        table, coordinator = self.table, self.coordinator
+        targets = slots[rows]
+        needs = coordinator.need_run(table.capacity[targets], ends[rows])
+        total, served = int(needs.sum()), len(slots)
+        if total > self.pool.num_free:
+            fitting = int(needs.cumsum().searchsorted(self.pool.num_free, side="right"))
+            served = int(rows[fitting])
+            targets, needs = targets[:fitting], needs[:fitting]
+            total = int(needs.sum())
+        taken, at = self.pool.take(total), 0
+        for slot, count in zip(targets.tolist(), needs.tolist(), strict=True):
+            self.new_blocks[slot] = coordinator.grow(slot, taken[at : at + count])
+            at += count
+        table.capacity[targets] += needs * self.block_size
+        return served
+
+    def _publish_run(self, slots: IntArray, ends: IntArray) -> None:
+        """Publish blocks that become full; drafts beyond the verified tokens never are."""
+        table = self.table
+        rows = (ends >= table.seal_at[slots]).nonzero()[0]
+        for slot, end in zip(slots[rows].tolist(), ends[rows].tolist(), strict=True):
+            request = table.requests[slot]
+            assert request is not None
+            self._publish(request, min(end, request.num_tokens))
+
+    def shortage_of(self, slot: int, end: int, num_lookahead_tokens: int = 0) -> KVShortage:
+        """Why :meth:`grow_run` stopped at this row."""
+        need = self.coordinator.need(slot, min(end + num_lookahead_tokens, self.max_model_len), NO_HITS.blocks)
+        return KVShortage(KVLimit.BLOCKS, needed=need.total, free=self.pool.num_free, cached_hits=0)
+
+    # ---- the end
+
+    def free(self, request: Request) -> None:
+        """Give the request's blocks and slot back (a request without a slot holds none)."""
+        slot = request.slot
+        if slot >= 0:
+            self.coordinator.free(slot)
+            self.new_blocks.pop(slot, None)
+            self.table.release(request)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached content; refused (False) while blocks are in use."""
+        if not self.pool.reset():
+            return False
+        self.stats.reset = True
+        return True
+
+    def get_block_ids(self, request: Request) -> Blocks:
+        """The request's blocks per KV-cache group."""
+        return self.coordinator.held(request.slot) if request.slot >= 0 else tuple([] for _ in NO_HITS.blocks)
+
+    def num_blocks_of(self, request: Request) -> int:
+        """Blocks the request holds, over all groups."""
+        return sum(map(len, self.get_block_ids(request)))
+
+    def num_common_prefix_blocks(self, request: Request) -> list[int]:
+        """Leading blocks that all block holders share, per group (cascade attention)."""
+        return self.coordinator.num_common_prefix_blocks(request.slot)
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError if blocks, slots and counters disagree."""
+        self.pool.check_invariants(self.coordinator.holders())
+        self.table.check_invariants()
+        assert len(self.coordinator.holders()) == self.table.num_tenants, "block lists and tenants differ"
+        for request in filter(None, self.table.requests):
+            held = self.get_block_ids(request)[0]
+            assert self.table.capacity[request.slot] == len(held) * self.block_size

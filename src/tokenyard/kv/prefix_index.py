@@ -1,0 +1,70 @@
+"""The prefix index: which blocks hold which hashed content.
+
+Equal content can stand in several blocks (two requests that filled the same block side by side): block tables are
+append-only, so duplicates are kept, and a lookup answers with the oldest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["PrefixIndex"]
+
+
+class PrefixIndex:
+    """Block hash -> blocks, in order of publication."""
+
+    __slots__ = ("_first", "_more")
+
+    def __init__(self) -> None:
+        self._first: dict[bytes, int] = {}
+        self._more: dict[bytes, list[int]] = {}
+        """Further blocks of a hash, only where there are any."""
+
+    def __len__(self) -> int:
+        """Distinct hashes."""
+        return len(self._first)
+
+    def get(self, block_hash: bytes) -> int | None:
+        """The oldest block with this content."""
+        return self._first.get(block_hash)
+
+    def all_blocks(self, block_hash: bytes) -> list[int]:
+        """Every block with this content, oldest first."""
+        first = self._first.get(block_hash)
+        return [] if first is None else [first, *self._more.get(block_hash, ())]
+
+    def longest_prefix(self, hashes: Sequence[bytes]) -> list[int]:
+        """The blocks of the longest leading run of known hashes."""
+        found: list[int] = []
+        try:
+            # list.extend keeps what it got before the lookup of the first unknown hash raises.
+            found.extend(map(self._first.__getitem__, hashes))
+        except KeyError:
+            pass
+        return found
+
+    def add(self, block_hash: bytes, block: int) -> None:
+        """Publish a block."""
+        if self._first.setdefault(block_hash, block) != block:
+            self._more.setdefault(block_hash, []).append(block)
+
+    def discard(self, block_hash: bytes, block: int) -> None:
+        """Forget one block; KeyError if it was not published under this hash."""
+        if self._first[block_hash] != block:
+            others = self._more[block_hash]
+            others.remove(block)
+        else:
+            maybe = self._more.get(block_hash)
+            if maybe is None:
+                del self._first[block_hash]
+                return
+            others = maybe
+            self._first[block_hash] = others.pop(0)
+        if not others:
+            del self._more[block_hash]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._first.clear()
+        self._more.clear()

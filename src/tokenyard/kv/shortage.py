@@ -1,0 +1,44 @@
+"""A refused allocation, as a value: what was needed, what there was, and which limit said no."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+__all__ = ["KVLimit", "KVShortage"]
+
+
+class KVLimit(StrEnum):
+    """Which check of ``allocate_slots`` refused."""
+
+    FULL_SEQUENCE = "full_sequence"
+    """The whole sequence does not fit the free blocks (``scheduler_reserve_full_isl``)."""
+    BLOCKS = "blocks"
+    """This step's tokens do not fit the free blocks."""
+    RESERVED = "reserved"
+    """They would fit, but for blocks reserved for loads in flight."""
+    WATERMARK = "watermark"
+    """They would fit, but for the watermark."""
+
+
+class KVShortage(NamedTuple):
+    """Numbers of a refusal, all in blocks."""
+
+    limit: KVLimit
+    needed: int
+    """Blocks the request had to take from the free queue: new ones plus its own evictable hits."""
+    free: int
+    """Blocks in the free queue, evictable cached ones included."""
+    cached_hits: int
+    """Of ``needed``: cached blocks of this very request that lie in the free queue."""
+    reserved: int = 0
+    """Blocks kept for asynchronous loads in flight."""
+    watermark: int = 0
+    """Blocks kept free by the watermark."""
+    pinned: int = 0
+    """Blocks held for finished turns by a policy."""
+
+    @property
+    def missing(self) -> int:
+        """Blocks short."""
+        return self.needed + self.reserved + self.watermark - self.free
