@@ -1,0 +1,86 @@
+"""Acceptance of sampled tokens: append, seal full blocks, find who stops.
+
+One stroke takes at most one token per request; a step that sampled several (accepted drafts) takes several strokes, each
+over the requests that go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tokenyard.request import Request, RequestStatus
+from tokenyard.table import IntArray, RequestTable
+
+__all__ = ["Acceptance", "stop_status"]
+
+
+def stop_status(request: Request, token: int, num_tokens: int, max_model_len: int) -> RequestStatus | None:
+    """The status in which ``token``, which made the request ``num_tokens`` long, ends it; None if it goes on.
+
+    Order of the questions as in vLLM: min_tokens, end of sequence, stop tokens, length.
+    """
+    params = request.sampling_params
+    num_output = num_tokens - request.num_prompt_tokens
+    if num_output < params.min_tokens:
+        return None
+    if token == params.eos_token_id and not params.ignore_eos:
+        return RequestStatus.FINISHED_STOPPED
+    if token in params.stop_token_ids:
+        request.stop_reason = token
+        return RequestStatus.FINISHED_STOPPED
+    if num_tokens >= max_model_len or num_output >= params.max_tokens:
+        return RequestStatus.FINISHED_LENGTH_CAPPED
+    return None
+
+
+class Acceptance:
+    """Writes tokens into the request table."""
+
+    def __init__(self, table: RequestTable, max_model_len: int, on_seal: Callable[[Request], object] | None) -> None:
+        self._table = table
+        self._max_model_len = max_model_len
+        self._on_seal = on_seal
+        """Told about every request whose block has just become full (to hash it)."""
+
+    def stroke(self, slots: IntArray, tokens: IntArray) -> list[tuple[int, RequestStatus]]:
+        """Append ``tokens[i]`` to the request in ``slots[i]``; returns rows that stop, with their status."""
+        table, size = self._table, self._table.block_size
+        position = table.num_tokens[slots]
+        offset = position % size
+        table.tail[slots, offset] = tokens
+        position += 1
+        table.num_tokens[slots] = position
+        table.target[slots] += 1
+        for row in (offset == size - 1).nonzero()[0].tolist():
+            self._seal(int(slots[row]))
+        # A superset of the rows that stop, by columns; stop_status has the rule.
+        may_stop = (tokens == table.eos[slots]) | (position >= table.stop_at[slots])
+        if table.num_with_stop_ids:
+            may_stop |= table.has_stop_ids[slots]
+        if not may_stop.any():
+            return []
+        return self._stopped(may_stop.nonzero()[0].tolist(), slots, tokens, position)
+
+    def _seal(self, slot: int) -> None:
+        request = self._table.requests[slot]
+        assert request is not None, f"slot {slot} has no tenant"
+        self._table.seal(slot, request)
+        if self._on_seal is not None:
+            self._on_seal(request)
+
+    def _stopped(
+        self, rows: list[int], slots: IntArray, tokens: IntArray, num_tokens: IntArray
+    ) -> list[tuple[int, RequestStatus]]:
+        stopped = []
+        for row in rows:
+            request = self._table.requests[int(slots[row])]
+            assert request is not None, f"slot {slots[row]} has no tenant"
+            status = stop_status(request, int(tokens[row]), int(num_tokens[row]), self._max_model_len)
+            if status is not None:
+                stopped.append((row, status))
+        return stopped
+
+    def append_detached(self, request: Request, token: int) -> RequestStatus | None:
+        """The same for a request that lost its slot while the step was in flight."""
+        request.append_token(token)
+        return stop_status(request, token, request.num_tokens, self._max_model_len)

@@ -1,0 +1,121 @@
+"""The limits of the admission pass: small objects with one question each, asked in vLLM's order.
+
+An answer is a value: None (granted) or an :class:`~tokenyard.sched.reasons.Outcome` that says *skipped* (try the next
+request) or *stopped* (no more admissions), with its numbers. A further feature is a further limit in the list.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tokenyard.config import SchedulerConfig
+from tokenyard.kv.coordinator import NO_HITS, ComputedBlocks
+from tokenyard.kv.manager import KVCacheManager
+from tokenyard.kv.shortage import KVLimit, KVShortage
+from tokenyard.request import Request
+from tokenyard.sched.budget import StepBudget
+from tokenyard.sched.queues import WaitingRoom
+from tokenyard.sched.reasons import Outcome, OutcomeKind, Reason
+from tokenyard.sched.running import RunningList
+
+__all__ = ["Candidate", "Limit", "MemoryLimit", "PrefillLimit", "PrefixLookup"]
+
+
+class Candidate:
+    """The request being considered, and what the limits have found out about it so far."""
+
+    __slots__ = ("computed", "num_computed_tokens", "num_external_computed_tokens", "num_new_tokens", "request")
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.computed: ComputedBlocks = NO_HITS
+        """Local prefix hit."""
+        self.num_external_computed_tokens = 0
+        """Tokens a connector would bring."""
+        self.num_computed_tokens = request.num_computed_tokens
+        """Tokens that need no computing, of whatever origin."""
+        self.num_new_tokens = 0
+        """Tokens to compute in this step."""
+
+
+class Limit(Protocol):
+    """One question to a candidate."""
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingRoom) -> Outcome | None:
+        """None if it may go on; else why not."""
+
+
+class PrefixLookup:
+    """How much of the request is cached? Never refuses."""
+
+    def __init__(self, kv: KVCacheManager) -> None:
+        self._kv = kv
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingRoom) -> None:
+        if candidate.request.num_computed_tokens == 0:
+            candidate.computed = self._kv.get_computed_blocks(candidate.request)
+            candidate.num_computed_tokens = candidate.computed.num_tokens
+
+
+class PrefillLimit:
+    """How many tokens fit this step? Without chunking a prompt must fit the rest of the budget whole."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self._threshold = config.long_prefill_token_threshold
+        self._chunked = config.enable_chunked_prefill
+        self._kind = OutcomeKind.SKIPPED if config.skip_oversized_prefill else OutcomeKind.STOPPED
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingRoom) -> Outcome | None:
+        wanted = candidate.request.num_tokens - candidate.num_computed_tokens
+        if 0 < self._threshold < wanted:
+            wanted = self._threshold
+        if not self._chunked and wanted > budget.tokens:
+            return Outcome(
+                self._kind,
+                Reason.PREFILL_EXCEEDS_BUDGET,
+                candidate.request.request_id,
+                1 if self._kind is OutcomeKind.SKIPPED else len(room),
+                wanted_tokens=wanted,
+                budget_left=budget.tokens,
+            )
+        candidate.num_new_tokens = min(wanted, budget.tokens)
+        return None
+
+
+_KV_REASONS = {
+    KVLimit.FULL_SEQUENCE: Reason.KV_FULL_SEQUENCE,
+    KVLimit.BLOCKS: Reason.KV_BLOCKS,
+    KVLimit.RESERVED: Reason.KV_RESERVED,
+    KVLimit.WATERMARK: Reason.KV_WATERMARK,
+}
+
+
+class MemoryLimit:
+    """Is there memory? The last question: a yes has allocated."""
+
+    def __init__(self, config: SchedulerConfig, kv: KVCacheManager, running: RunningList) -> None:
+        self._reserve_full = config.scheduler_reserve_full_isl
+        self._kv = kv
+        self._running = running
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingRoom) -> Outcome | None:
+        answer = self._kv.allocate_slots(
+            candidate.request,
+            candidate.num_new_tokens,
+            computed=candidate.computed,
+            num_external_computed_tokens=candidate.num_external_computed_tokens,
+            full_sequence_must_fit=self._reserve_full,
+            keep_watermark=len(self._running) > 0,
+        )
+        if not isinstance(answer, KVShortage):
+            return None
+        return Outcome(
+            OutcomeKind.STOPPED,
+            _KV_REASONS[answer.limit],
+            candidate.request.request_id,
+            len(room),
+            kv=answer,
+            wanted_tokens=candidate.num_new_tokens,
+            budget_left=budget.tokens,
+            smallest_need=room.smallest_need(),
+        )

@@ -1,0 +1,260 @@
+"""What crosses the seams of a step: ``SchedulerOutput`` out, ``ModelOutput`` in, ``EngineOutputs`` on to the clients.
+
+All three are columns over the step's scheduled requests, in scheduling order; the dictionaries and records that
+hosts like vLLM expect are derived on demand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.kv.coordinator import Blocks
+from tokenyard.kv.stats import PrefixCacheStats
+from tokenyard.request import FinishReason, Request, SamplingParams
+from tokenyard.table import IntArray
+
+__all__ = [
+    "CachedRequestData",
+    "EngineOutputs",
+    "IntArray",
+    "ModelOutput",
+    "NewRequestData",
+    "PrefixCacheStats",
+    "RequestOutput",
+    "SchedulerOutput",
+    "SchedulerStats",
+]
+
+
+class NewRequestData(NamedTuple):
+    """A request scheduled for the first time: everything a worker needs."""
+
+    request: Request
+    req_id: str
+    prompt_token_ids: list[int]
+    sampling_params: SamplingParams
+    block_ids: tuple[list[int], ...]
+    """All its blocks, per KV-cache group."""
+    num_computed_tokens: int
+    lora_name: str | None
+
+
+class CachedRequestData(NamedTuple):
+    """Requests a worker knows: only what changed. Running ones first, then resumed ones."""
+
+    req_ids: list[str]
+    resumed_req_ids: frozenset[str]
+    """Preempted earlier and admitted again: their block lists replace what the worker has."""
+    all_token_ids: dict[str, list[int]]
+    """Whole token streams of requests that were not scheduled in the previous step."""
+    new_block_ids: list[tuple[list[int], ...] | None]
+    """Per request and KV-cache group; None if it got no block."""
+    num_computed_tokens: list[int]
+    """Before this step."""
+    num_output_tokens: list[int]
+
+
+class SchedulerOutput:
+    """One step's decision, as columns.
+
+    ``requests[i]`` computes ``num_new_tokens[i]`` tokens from position ``num_computed[i]`` on. Order: running ones in
+    running order, then admitted ones (new and resumed mixed) in admission order.
+    """
+
+    def __init__(
+        self,
+        *,
+        step: int,
+        requests: list[Request],
+        slots: IntArray,
+        num_new_tokens: IntArray,
+        num_computed: IntArray,
+        num_known: IntArray,
+        num_running: int,
+        total_num_scheduled_tokens: int,
+        new_blocks: dict[int, Blocks],
+        admitted_resumed: list[int],
+        not_scheduled_before: list[int],
+        preempted_req_ids: list[str],
+        finished_req_ids: frozenset[str],
+        is_prefill_chunk: npt.NDArray[np.bool_] | None,
+        table_version: int,
+        common_prefix: Callable[[], list[int]],
+    ) -> None:
+        self.step = step
+        self.requests = requests
+        self.slots = slots
+        """Request-table slots, shape ``[n]``."""
+        self.num_new_tokens = num_new_tokens
+        """Tokens to compute, shape ``[n]``, all > 0."""
+        self.num_computed = num_computed
+        """Computed tokens before the step, shape ``[n]``."""
+        self.num_known = num_known
+        """Tokens known before the step (prompt and output), shape ``[n]``."""
+        self.num_running = num_running
+        """The first ``num_running`` requests were running before the step, the others are admitted in it."""
+        self.total_num_scheduled_tokens = total_num_scheduled_tokens
+        self.new_blocks = new_blocks
+        """Slot -> blocks got in this step (all blocks, if admitted), per KV-cache group; absent: none."""
+        self.admitted_resumed = admitted_resumed
+        """Indices of requests admitted again after a preemption."""
+        self.not_scheduled_before = not_scheduled_before
+        """Indices of running requests that the previous step passed over: workers dropped their tokens."""
+        self.preempted_req_ids = preempted_req_ids
+        self.finished_req_ids = finished_req_ids
+        """Finished since the previous step: workers drop their state."""
+        self.is_prefill_chunk = is_prefill_chunk
+        """Where known tokens are left after this step, so that nothing is sampled, shape ``[n]``; None: nowhere."""
+        self.table_version = table_version
+        """The request table's version when the step was made: ``slots`` holds while it has not changed."""
+        self._common_prefix = common_prefix
+
+    @property
+    def admitted(self) -> list[int]:
+        """Indices of all admitted requests."""
+        return list(range(self.num_running, len(self.requests)))
+
+    @cached_property
+    def admitted_new(self) -> list[int]:
+        """Indices of requests scheduled for the first time."""
+        resumed = set(self.admitted_resumed)
+        return [i for i in self.admitted if i not in resumed]
+
+    @cached_property
+    def num_scheduled_tokens(self) -> dict[str, int]:
+        """Request id -> tokens, in scheduling order."""
+        return dict(zip([r.request_id for r in self.requests], self.num_new_tokens.tolist(), strict=True))
+
+    @cached_property
+    def num_common_prefix_blocks(self) -> list[int]:
+        """Leading blocks shared by all block holders, per KV-cache group (cascade attention).
+
+        Counted when first asked for: ask before the next call that changes the scheduler.
+        """
+        return self._common_prefix()
+
+    @cached_property
+    def scheduled_new_reqs(self) -> list[NewRequestData]:
+        """Requests scheduled for the first time, in full."""
+        return [self._new(i) for i in self.admitted_new]
+
+    def _new(self, i: int) -> NewRequestData:
+        r = self.requests[i]
+        return NewRequestData(
+            r,
+            r.request_id,
+            r.prompt_token_ids,
+            r.sampling_params,
+            self.new_blocks[int(self.slots[i])],
+            int(self.num_computed[i]),
+            r.lora_name,
+        )
+
+    @cached_property
+    def scheduled_cached_reqs(self) -> CachedRequestData:
+        """All others, as deltas."""
+        rows = [*range(self.num_running), *self.admitted_resumed]
+        requests = [self.requests[i] for i in rows]
+        whole = [*self.not_scheduled_before, *self.admitted_resumed]
+        return CachedRequestData(
+            req_ids=[r.request_id for r in requests],
+            resumed_req_ids=frozenset(self.requests[i].request_id for i in self.admitted_resumed),
+            all_token_ids={
+                self.requests[i].request_id: self.requests[i].token_slice(0, int(self.num_known[i])).tolist()
+                for i in whole
+            },
+            new_block_ids=[self.new_blocks.get(slot) for slot in self.slots[rows].tolist()],
+            num_computed_tokens=self.num_computed[rows].tolist(),
+            num_output_tokens=[
+                known - r.num_prompt_tokens for known, r in zip(self.num_known[rows].tolist(), requests, strict=True)
+            ],
+        )
+
+
+class ModelOutput:
+    """What the model returned for one step: sampled tokens, aligned with ``SchedulerOutput.requests``.
+
+    ``sampled`` has shape ``[n, width]``; row ``i`` holds ``num_sampled[i]`` tokens, then padding. A prefill chunk has 0.
+    """
+
+    __slots__ = ("num_sampled", "sampled")
+
+    def __init__(self, sampled: IntArray, num_sampled: IntArray) -> None:
+        if sampled.ndim != 2 or num_sampled.shape != sampled.shape[:1]:
+            raise ValueError(f"sampled {sampled.shape} and num_sampled {num_sampled.shape} do not belong together")
+        self.sampled = sampled
+        self.num_sampled = num_sampled
+
+    @classmethod
+    def from_lists(cls, tokens: Sequence[Sequence[int]]) -> ModelOutput:
+        """From one list of tokens per scheduled request."""
+        lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
+        width = int(lengths.max()) if len(tokens) else 1
+        padded = np.full((len(tokens), max(width, 1)), -1, np.int64)
+        for row, values in zip(padded, tokens, strict=True):
+            row[: len(values)] = values
+        return cls(padded, lengths)
+
+
+class RequestOutput(NamedTuple):
+    """News about one request after a step."""
+
+    request_id: str
+    new_token_ids: list[int]
+    finish_reason: FinishReason | None
+    stop_reason: int | str | None
+
+
+class SchedulerStats(NamedTuple):
+    """Gauges after a step (vLLM's ``SchedulerStats``)."""
+
+    num_running_reqs: int
+    num_waiting_reqs: int
+    num_skipped_waiting_reqs: int
+    kv_cache_usage: float
+    prefix_cache_stats: PrefixCacheStats
+
+
+class EngineOutputs:
+    """Result of ``update_from_output``: columns over the requests that produced something."""
+
+    __slots__ = ("finish_reasons", "num_tokens", "requests", "scheduler_stats", "step", "stop_reasons", "tokens")
+
+    def __init__(
+        self,
+        *,
+        step: int,
+        requests: list[Request],
+        tokens: IntArray,
+        num_tokens: IntArray,
+        finish_reasons: dict[int, FinishReason],
+        stop_reasons: dict[int, int | str],
+        scheduler_stats: SchedulerStats,
+    ) -> None:
+        self.step = step
+        self.requests = requests
+        self.tokens = tokens
+        """Shape ``[m, width]``."""
+        self.num_tokens = num_tokens
+        """Accepted tokens per request, shape ``[m]``."""
+        self.finish_reasons = finish_reasons
+        """Row -> reason, for requests that ended."""
+        self.stop_reasons = stop_reasons
+        self.scheduler_stats = scheduler_stats
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def __iter__(self) -> Iterator[RequestOutput]:
+        """One record per request, in scheduling order."""
+        rows = self.tokens.tolist()
+        counts = self.num_tokens.tolist()
+        for i, request in enumerate(self.requests):
+            yield RequestOutput(
+                request.request_id, rows[i][: counts[i]], self.finish_reasons.get(i), self.stop_reasons.get(i)
+            )

@@ -1,0 +1,83 @@
+"""Policies: the order of the waiting queue, the victim of a preemption, what happens to a finished request's blocks.
+
+A policy of your own is a class with these methods, registered under the entry-point group ``tokenyard.policies``; no
+fork is needed. ``fcfs`` and ``priority`` are vLLM's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
+from typing import Protocol
+
+from tokenyard.errors import ConfigError
+from tokenyard.request import Request
+from tokenyard.sched.queues import FCFSQueue, PriorityQueue, RequestQueue, WaitingRoom
+
+__all__ = ["ENTRY_POINT_GROUP", "FCFS", "Policy", "Priority", "known_policies", "make_policy"]
+
+ENTRY_POINT_GROUP = "tokenyard.policies"
+
+
+class Policy(Protocol):
+    """Consulted by the scheduler; holds no blocks and moves no request itself."""
+
+    def new_queue(self) -> RequestQueue:
+        """An empty queue in this policy's order."""
+
+    def next_queue(self, room: WaitingRoom) -> RequestQueue:
+        """The queue whose head is tried next; at least one of the two holds a request."""
+
+    def victim(self, running: Sequence[Request]) -> int:
+        """Index of the running request that loses its blocks; ``running`` is not empty."""
+
+
+class FCFS:
+    """First come, first served: skipped requests first, the youngest running one is the victim."""
+
+    def new_queue(self) -> RequestQueue:
+        return FCFSQueue()
+
+    def next_queue(self, room: WaitingRoom) -> RequestQueue:
+        return room.skipped if len(room.skipped) else room.waiting
+
+    def victim(self, running: Sequence[Request]) -> int:
+        return len(running) - 1
+
+
+class Priority:
+    """Lower ``priority`` first, then earlier arrival, then id; the worst running request is the victim."""
+
+    def new_queue(self) -> RequestQueue:
+        return PriorityQueue()
+
+    def next_queue(self, room: WaitingRoom) -> RequestQueue:
+        if not len(room.skipped):
+            return room.waiting
+        if not len(room.waiting):
+            return room.skipped
+        ahead = room.waiting.peek().sort_key < room.skipped.peek().sort_key
+        return room.waiting if ahead else room.skipped
+
+    def victim(self, running: Sequence[Request]) -> int:
+        # max() keeps the first of equals, as vLLM does: the id is no tie-breaker here.
+        return max(range(len(running)), key=lambda i: (running[i].priority, running[i].arrival_time))
+
+
+_BUILT_IN: dict[str, Callable[[], Policy]] = {"fcfs": FCFS, "priority": Priority}
+
+
+def known_policies() -> list[str]:
+    """Names that :func:`make_policy` accepts."""
+    return sorted({*_BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
+
+
+def make_policy(name: str) -> Policy:
+    """The policy registered under ``name``; ConfigError if there is none."""
+    if name in _BUILT_IN:
+        return _BUILT_IN[name]()
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        if point.name == name:
+            policy: Policy = point.load()()
+            return policy
+    raise ConfigError("policy", name, f"use one of: {', '.join(known_policies())}")

@@ -1,0 +1,183 @@
+"""The running pass: how many tokens each running request gets, and who loses memory when there is too little.
+
+It works on *runs*: the longest stretch of requests, in order, that fits the token budget and the memory is granted in
+one stroke. Where memory ends it preempts one victim and looks for the next run; the rules are the same for a run of a
+thousand requests and for a run of one.
+
+    rows    [ 0 ...... done ) [ done ............ n )
+              granted           to be looked at
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tokenyard.config import SchedulerConfig
+from tokenyard.kv.manager import KVCacheManager
+from tokenyard.kv.shortage import KVShortage
+from tokenyard.request import Request
+from tokenyard.sched.budget import StepBudget
+from tokenyard.sched.policy import Policy
+from tokenyard.sched.reasons import Outcome, OutcomeKind, Preemption, Reason, StepOutcomes
+from tokenyard.sched.running import RunningList
+from tokenyard.table import IntArray, RequestTable
+
+__all__ = ["Rows", "RunningPass"]
+
+
+class Rows:
+    """Running requests that want tokens in this step, as parallel columns of shape ``[n]``."""
+
+    __slots__ = ("computed", "granted", "requests", "slots", "want")
+
+    def __init__(self, requests: list[Request], slots: IntArray, computed: IntArray, want: IntArray) -> None:
+        self.requests = requests
+        self.slots = slots
+        self.computed = computed
+        """Computed tokens before the step."""
+        self.want = want
+        """Tokens wanted, before the budget is looked at."""
+        self.granted = want
+        """Tokens granted; rows not reached yet hold what they want."""
+
+    def drop(self, row: int) -> None:
+        """Forget a row whose request was preempted."""
+        del self.requests[row]
+        self.slots, self.computed, self.want, self.granted = (
+            np.delete(column, row) for column in (self.slots, self.computed, self.want, self.granted)
+        )
+
+    def cut(self, n: int) -> None:
+        """Keep the first ``n`` rows."""
+        if n < len(self.requests):
+            self.requests = self.requests[:n]
+            self.slots, self.computed, self.granted = self.slots[:n], self.computed[:n], self.granted[:n]
+
+
+class RunningPass:
+    """Grants tokens to running requests, in running order."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        table: RequestTable,
+        kv: KVCacheManager,
+        running: RunningList,
+        policy: Policy,
+        preempt: Callable[[Request], None],
+    ) -> None:
+        self._config = config
+        self._table = table
+        self._kv = kv
+        self._running = running
+        self._policy = policy
+        self._preempt = preempt
+        self.num_lookahead_tokens = 0
+
+    def run(self, budget: StepBudget, outcomes: StepOutcomes) -> Rows:
+        """Spend ``budget`` on the running requests; returns the granted rows."""
+        rows = self._wanting(outcomes)
+        done = 0
+        while done < len(rows.requests) and budget.tokens > 0:
+            ask = _within_budget(rows.want[done:], budget.tokens)
+            end = done + len(ask)
+            served = self._kv.grow_run(
+                rows.slots[done:end], rows.computed[done:end] + ask, self.num_lookahead_tokens
+            )
+            if len(ask) != len(rows.requests) or ask is not rows.want:
+                rows.granted = rows.granted.copy() if rows.granted is rows.want else rows.granted
+                rows.granted[done : done + served] = ask[:served]
+            budget.spend(int(ask[:served].sum()))
+            done += served
+            if served < len(ask):
+                done, itself = self._make_room(rows, done, int(ask[served]), budget, outcomes)
+                if itself:
+                    break
+        self._note_left_out(rows, done, budget, outcomes)
+        rows.cut(done)
+        return rows
+
+    def _wanting(self, outcomes: StepOutcomes) -> Rows:
+        """Rows of all running requests whose computed tokens lag behind."""
+        table, limit = self._table, self._config.long_prefill_token_threshold
+        slots = self._running.slots.copy()
+        computed = table.num_computed[slots]
+        # A position beyond max_model_len - 1 is never computed: nothing could be sampled after it.
+        want = np.minimum(table.target[slots], self._config.max_model_len - 1) - computed
+        if limit:
+            np.minimum(want, limit, out=want)
+        requests = self._running.requests.copy()
+        if want.size and int(want.min()) <= 0:
+            keep = want > 0
+            for request, wanted in zip(requests, keep.tolist(), strict=True):
+                if not wanted:
+                    outcomes.not_scheduled.append(
+                        Outcome(OutcomeKind.NOT_SCHEDULED, Reason.NO_NEW_TOKENS, request.request_id, 1)
+                    )
+            requests = [requests[i] for i in keep.nonzero()[0].tolist()]
+            slots, computed, want = slots[keep], computed[keep], want[keep]
+        return Rows(requests, slots, computed, want)
+
+    def _make_room(
+        self, rows: Rows, row: int, asked: int, budget: StepBudget, outcomes: StepOutcomes
+    ) -> tuple[int, bool]:
+        """Preempt one victim for the request at ``row``; returns its row now and whether it was itself the victim."""
+        request = rows.requests[row]
+        shortage = self._kv.shortage_of(
+            int(rows.slots[row]), int(rows.computed[row]) + asked, self.num_lookahead_tokens
+        )
+        victim = self._running.pop(self._policy.victim(self._running.requests))
+        rolled_back = 0
+        at = rows.requests.index(victim) if victim in rows.requests else -1
+        if 0 <= at < row:
+            # It was granted tokens earlier in this very step: take them back.
+            rolled_back = int(rows.granted[at])
+            budget.refund(rolled_back)
+        self._record_victim(victim, request, rolled_back, shortage, outcomes)
+        self._preempt(victim)
+        if at >= 0:
+            rows.drop(at)
+        return row - (0 <= at < row), victim is request
+
+    @staticmethod
+    def _record_victim(
+        victim: Request, request: Request, rolled_back: int, shortage: KVShortage, outcomes: StepOutcomes
+    ) -> None:
+        outcomes.preemptions.append(
+            Preemption(victim.request_id, request.request_id, victim.num_computed_tokens, rolled_back, shortage)
+        )
+        if victim is request:
+            outcomes.not_scheduled.append(
+                Outcome(OutcomeKind.NOT_SCHEDULED, Reason.SELF_PREEMPTED, request.request_id, 1, shortage)
+            )
+
+    @staticmethod
+    def _note_left_out(rows: Rows, done: int, budget: StepBudget, outcomes: StepOutcomes) -> None:
+        """Say why rows were not reached."""
+        if done == len(rows.requests):
+            return
+        reason = Reason.SELF_PREEMPTED if budget.tokens else Reason.TOKEN_BUDGET
+        for request, wanted in zip(rows.requests[done:], rows.want[done:].tolist(), strict=True):
+            outcomes.not_scheduled.append(
+                Outcome(
+                    OutcomeKind.NOT_SCHEDULED,
+                    reason,
+                    request.request_id,
+                    1,
+                    wanted_tokens=wanted,
+                    budget_left=budget.tokens,
+                )
+            )
+
+
+def _within_budget(want: IntArray, tokens: int) -> IntArray:
+    """The leading rows that ``tokens`` can pay for; the last of them may get only the rest."""
+    if int(want.sum()) <= tokens:
+        return want
+    spent = want.cumsum()
+    last = int(spent.searchsorted(tokens))
+    ask = want[: last + 1].copy()
+    ask[last] -= int(spent[last]) - tokens
+    return ask

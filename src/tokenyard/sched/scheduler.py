@@ -1,0 +1,382 @@
+"""The scheduler: a conductor. It owns the requests and calls, in order, the running pass, the admission pass, the output
+and the counters; what each of them decides is decided there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.errors import RequestError
+from tokenyard.kv.manager import KVCacheManager
+from tokenyard.request import Request, RequestStatus
+from tokenyard.sched.acceptance import Acceptance
+from tokenyard.sched.admission import AdmissionPass
+from tokenyard.sched.budget import StepBudget
+from tokenyard.sched.limits import Candidate, Limit, MemoryLimit, PrefillLimit, PrefixLookup
+from tokenyard.sched.observer import StepObserver
+from tokenyard.sched.output import EngineOutputs, ModelOutput, SchedulerOutput, SchedulerStats
+from tokenyard.sched.policy import Policy, make_policy
+from tokenyard.sched.queues import RequestQueue, WaitingRoom
+from tokenyard.sched.reasons import Outcome, OutcomeKind, Reason, StepOutcomes
+from tokenyard.sched.running import RunningList
+from tokenyard.sched.running_pass import Rows, RunningPass
+from tokenyard.sched.update import OutputUpdate
+from tokenyard.table import RequestTable
+
+__all__ = ["Scheduler"]
+
+
+class Scheduler:
+    """Decides, step by step, which requests run and how many tokens each computes.
+
+        output = scheduler.schedule()
+        result = scheduler.update_from_output(output, model(output))
+
+    ``clock`` gives seconds; it is only read to stamp requests and observations. ``policy`` overrides the one named in
+    ``config``.
+    """
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        cache_config: CacheConfig,
+        *,
+        clock: Callable[[], float] = lambda: 0.0,
+        observer: StepObserver | None = None,
+        policy: Policy | None = None,
+    ) -> None:
+        self.config = config
+        self.cache_config = cache_config
+        self.clock = clock
+        self.observer = observer
+        self.policy = policy or make_policy(config.policy)
+        self.requests: dict[str, Request] = {}
+        """Every unfinished request."""
+        self.step = 0
+        """Number of the next step."""
+        table = RequestTable(config.max_num_seqs, cache_config.block_size)
+        self.kv = KVCacheManager(cache_config, table, config.max_model_len)
+        self._table = table
+        self._room = WaitingRoom(self.policy.new_queue, cache_config.block_size)
+        self._running = RunningList(config.max_num_seqs)
+        self._finished_req_ids: set[str] = set()
+        self._running_pass = RunningPass(config, table, self.kv, self._running, self.policy, self._preempt)
+        self._admission_pass = AdmissionPass(
+            self.policy, self._room, self._running, self._limits(), config.max_num_seqs
+        )
+        on_seal = self.kv.hasher.extend if cache_config.enable_prefix_caching else None
+        self._update = OutputUpdate(table, Acceptance(table, config.max_model_len, on_seal), self._finish)
+
+    def _limits(self) -> list[Limit]:
+        """In the order in which vLLM asks."""
+        return [
+            PrefixLookup(self.kv),
+            PrefillLimit(self.config),
+            MemoryLimit(self.config, self.kv, self._running),
+        ]
+
+    # ---- state that hosts and observers read
+
+    @property
+    def running(self) -> list[Request]:
+        """Requests in the running list, in running order."""
+        return self._running.requests
+
+    @property
+    def waiting(self) -> RequestQueue:
+        return self._room.waiting
+
+    @property
+    def skipped_waiting(self) -> RequestQueue:
+        return self._room.skipped
+
+    @property
+    def num_free_blocks(self) -> int:
+        return self.kv.num_free_blocks
+
+    @property
+    def num_total_blocks(self) -> int:
+        return self.kv.pool.num_blocks
+
+    @property
+    def num_cached_blocks(self) -> int:
+        return len(self.kv.pool.index)
+
+    @property
+    def max_num_scheduled_tokens(self) -> int:
+        return self.config.max_num_batched_tokens
+
+    @property
+    def max_num_running_reqs(self) -> int:
+        return self.config.max_num_seqs
+
+    @property
+    def block_size(self) -> int:
+        return self.cache_config.block_size
+
+    @property
+    def running_version(self) -> int:
+        return self._running.version
+
+    def num_blocks_of(self, request: Request) -> int:
+        """Blocks the request holds."""
+        return self.kv.num_blocks_of(request)
+
+    def get_request_counts(self) -> tuple[int, int]:
+        """(running, waiting)."""
+        return len(self._running), len(self._room)
+
+    def get_num_unfinished_requests(self) -> int:
+        return len(self._running) + len(self._room)
+
+    def has_finished_requests(self) -> bool:
+        """Finished ids have not been reported to the workers yet."""
+        return bool(self._finished_req_ids)
+
+    def has_requests(self) -> bool:
+        """Whether another step has anything to do or to report."""
+        return self.get_num_unfinished_requests() > 0 or self.has_finished_requests()
+
+    # ---- arrivals
+
+    def add_request(self, request: Request) -> None:
+        """Queue a request; RequestError, and nothing changes, if it can never be served."""
+        self._check_servable(request)
+        self.requests[request.request_id] = request
+        self._room.add(request)
+        if self.observer is not None:
+            self.observer.request_arrived(self.clock(), request)
+
+    def _check_servable(self, request: Request) -> None:
+        rid, limit = request.request_id, self.config.max_model_len
+        if rid in self.requests:
+            raise RequestError(rid, "request_id", rid, "an unfinished request has this id: choose another")
+        if request.status.is_finished or request.slot >= 0:
+            raise RequestError(rid, "status", request.status.name, "add a fresh request")
+        if request.num_prompt_tokens >= limit:
+            raise RequestError(
+                rid,
+                "prompt_token_ids",
+                f"{request.num_prompt_tokens} tokens",
+                f"the prompt must be shorter than max_model_len ({limit})",
+            )
+        # The last sampled token is never computed, so it needs no place.
+        longest = min(request.num_prompt_tokens + request.max_tokens, limit) - 1
+        needed, usable = -(-longest // self.block_size), self.kv.num_usable_blocks
+        if needed > usable:
+            raise RequestError(
+                rid,
+                "max_tokens",
+                request.max_tokens,
+                f"prompt ({request.num_prompt_tokens}) and output can need {needed} blocks and the pool has {usable}:"
+                " lower max_tokens or raise num_gpu_blocks",
+            )
+
+    # ---- the step
+
+    def schedule(self) -> SchedulerOutput:
+        """Decide one step."""
+        observer = self.observer
+        now = self.clock()
+        if observer is not None:
+            observer.step_started(now, self.step, self)
+        self.kv.new_step_starts()
+        budget = StepBudget(self.config.max_num_batched_tokens, self.config.max_num_seqs)
+        outcomes = StepOutcomes()
+        rows = self._running_pass.run(budget, outcomes)
+        admitted = self._admit(budget, outcomes, now)
+        output = self._build_output(rows, admitted, budget, outcomes)
+        self._advance(output)
+        if observer is not None:
+            observer.step_decided(now, output, outcomes, self)
+        return output
+
+    def _admit(self, budget: StepBudget, outcomes: StepOutcomes, now: float) -> list[Candidate]:
+        if outcomes.preemptions:
+            # Admitting into memory that was just taken from someone would thrash.
+            outcomes.admission = Outcome(
+                OutcomeKind.NOT_ENTERED, Reason.PREEMPTED_THIS_STEP, None, len(self._room), budget_left=budget.tokens
+            )
+            return []
+        admitted = self._admission_pass.run(budget, outcomes)
+        for candidate in admitted:
+            self._start(candidate, now)
+        return admitted
+
+    def _start(self, candidate: Candidate, now: float) -> None:
+        """Bring an admitted request's own state up to date."""
+        request = candidate.request
+        num_computed = candidate.num_computed_tokens
+        request.num_computed_tokens = num_computed
+        self._update.expect_first_token(request)
+        if request.times.first_scheduled is None:
+            request.times.first_scheduled = now
+            request.num_cached_tokens = num_computed
+            request.num_external_computed_tokens = candidate.num_external_computed_tokens
+            if self.observer is not None:
+                self.observer.prefix_looked_up(
+                    now, self.step, request, candidate.computed.num_tokens, candidate.num_external_computed_tokens
+                )
+
+    def _build_output(
+        self, rows: Rows, admitted: list[Candidate], budget: StepBudget, outcomes: StepOutcomes
+    ) -> SchedulerOutput:
+        table, num_running = self._table, len(rows.requests)
+        requests, slots, granted, computed = rows.requests, rows.slots, rows.granted, rows.computed
+        passed_over = (table.last_step[slots] != self.step - 1).nonzero()[0].tolist()
+        if admitted:
+            requests += [c.request for c in admitted]
+            slots = np.concatenate((slots, [c.request.slot for c in admitted]))
+            granted = np.concatenate((granted, [c.num_new_tokens for c in admitted]))
+            computed = np.concatenate((computed, [c.num_computed_tokens for c in admitted]))
+        ends = computed + granted
+        chunk = ends < table.target[slots]
+        finished, self._finished_req_ids = frozenset(self._finished_req_ids), set()
+        output = SchedulerOutput(
+            step=self.step,
+            requests=requests,
+            slots=slots,
+            num_new_tokens=granted,
+            num_computed=computed,
+            num_known=table.num_tokens[slots],
+            num_running=num_running,
+            total_num_scheduled_tokens=budget.tokens_used,
+            new_blocks=self.kv.new_blocks,
+            admitted_resumed=[
+                i for i, c in enumerate(admitted, num_running) if c.request.status is RequestStatus.PREEMPTED
+            ],
+            not_scheduled_before=passed_over,
+            preempted_req_ids=[p.request_id for p in outcomes.preemptions],
+            finished_req_ids=finished,
+            is_prefill_chunk=chunk if chunk.any() else None,
+            table_version=table.version,
+            common_prefix=self._num_common_prefix_blocks,
+        )
+        table.num_computed[slots] = ends
+        table.prefilling[slots] = chunk
+        table.last_step[slots] = self.step
+        return output
+
+    def _advance(self, output: SchedulerOutput) -> None:
+        for i in output.admitted:
+            output.requests[i].status = RequestStatus.RUNNING
+        self.step += 1
+
+    def _num_common_prefix_blocks(self) -> list[int]:
+        if not self.running:
+            return [0] * self.kv.coordinator.num_groups
+        return self.kv.num_common_prefix_blocks(self.running[0])
+
+    def _preempt(self, request: Request) -> None:
+        """Take everything from a request that has just left the running list; it will be computed again."""
+        self.kv.free(request)
+        request.status = RequestStatus.PREEMPTED
+        request.num_computed_tokens = 0
+        request.num_preemptions += 1
+        self._room.put_back(request)
+
+    # ---- after the model
+
+    def update_from_output(self, output: SchedulerOutput, model_output: ModelOutput) -> EngineOutputs:
+        """Take in the sampled tokens of a step: append, stop, finish, free.
+
+        Requests that finished or were aborted since the step was made are passed over.
+        """
+        now = self.clock()
+        accepted = self._update.run(output, model_output, now)
+        outputs = EngineOutputs(
+            step=output.step,
+            requests=accepted.requests,
+            tokens=accepted.tokens,
+            num_tokens=accepted.num_tokens,
+            finish_reasons=accepted.finish_reasons,
+            stop_reasons=accepted.stop_reasons,
+            scheduler_stats=self.make_stats(),
+        )
+        if self.observer is not None:
+            self.observer.step_completed(now, output, outputs)
+        return outputs
+
+    def make_stats(self) -> SchedulerStats:
+        """Gauges now, and prefix-cache statistics since the last call."""
+        return SchedulerStats(
+            len(self._running),
+            len(self._room.waiting),
+            len(self._room.skipped),
+            self.kv.pool.usage,
+            self.kv.take_stats(),
+        )
+
+    # ---- the end of requests
+
+    def finish_requests(
+        self,
+        request_ids: str | Iterable[str] | None,
+        status: RequestStatus = RequestStatus.FINISHED_ABORTED,
+        *,
+        missing_ok: bool = False,
+    ) -> list[Request]:
+        """End requests from outside, at any moment and in any state; None means all.
+
+        Returns those that were ended. An id without an unfinished request raises RequestError before anything changes,
+        unless ``missing_ok`` (a host whose aborts race with finishes).
+        """
+        if not status.is_finished:
+            raise ValueError(f"{status!r} is not a finished status")
+        if request_ids is None:
+            ids = list(self.requests)
+        else:
+            ids = [request_ids] if isinstance(request_ids, str) else list(dict.fromkeys(request_ids))
+        unknown = [rid for rid in ids if rid not in self.requests]
+        if unknown and not missing_ok:
+            raise RequestError(unknown[0], "request_id", unknown[0], "no unfinished request has this id")
+        ended = [self.requests[rid] for rid in ids if rid in self.requests]
+        now = self.clock()
+        self._finish([(request, status) for request in ended], now)
+        return ended
+
+    def _finish(self, ended: list[tuple[Request, RequestStatus]], now: float) -> None:
+        """Take requests out of wherever they are and free what they hold."""
+        self._running.remove_all([r for r, _ in ended if r.status is RequestStatus.RUNNING])
+        for request, status in ended:
+            if request.status is not RequestStatus.RUNNING:
+                self._room.discard(request)
+            request.status = status
+            request.times.finished = now
+            self.kv.free(request)
+            del self.requests[request.request_id]
+            self._finished_req_ids.add(request.request_id)
+            if self.observer is not None:
+                self.observer.request_finished(now, request)
+
+    # ---- resets
+
+    def reset_prefix_cache(self, *, reset_running_requests: bool = False) -> bool:
+        """Forget all cached content.
+
+        Refused (False) while blocks are in use, unless ``reset_running_requests``: then every running request is
+        preempted first and starts again.
+        """
+        if reset_running_requests:
+            while self.running:
+                self._preempt(self._running.pop(len(self._running) - 1))
+        return self.kv.reset_prefix_cache()
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError if queues, table and blocks disagree (tests call it after every step)."""
+        self.kv.check_invariants()
+        running = {r.request_id for r in self.running}
+        waiting = {r.request_id for r in self._room.waiting}
+        skipped = {r.request_id for r in self._room.skipped}
+        assert len(running) == len(self.running), "a request runs twice"
+        assert not (running & waiting or running & skipped or waiting & skipped), "the queues are not disjoint"
+        assert running | waiting | skipped == set(self.requests), "a request is in no queue"
+        assert [r.slot for r in self.running] == self._running.slots.tolist(), "running slots are out of step"
+        assert len(running) <= self.config.max_num_seqs, "too many requests run"
+        assert all(r.status is RequestStatus.RUNNING for r in self.running), "a running request has another status"
+        for request in self._room:
+            assert request.slot < 0, f"waiting {request.request_id} holds blocks"
+            assert request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED) or request.status.is_blocked

@@ -1,0 +1,137 @@
+"""The other half of a step: what the model sampled becomes tokens, stops and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from tokenyard.request import FinishReason, Request, RequestStatus
+from tokenyard.sched.acceptance import Acceptance
+from tokenyard.sched.output import ModelOutput, SchedulerOutput
+from tokenyard.table import IntArray, RequestTable
+
+__all__ = ["Accepted", "OutputUpdate"]
+
+Endings = dict[int, RequestStatus]
+"""Row of the step -> finished status."""
+
+
+class Accepted(NamedTuple):
+    """Requests that produced something in a step, in scheduling order; see ``EngineOutputs``."""
+
+    requests: list[Request]
+    tokens: IntArray
+    num_tokens: IntArray
+    finish_reasons: dict[int, FinishReason]
+    stop_reasons: dict[int, int | str]
+
+
+class OutputUpdate:
+    """Takes in model outputs."""
+
+    def __init__(
+        self,
+        table: RequestTable,
+        acceptance: Acceptance,
+        finish: Callable[[list[tuple[Request, RequestStatus]], float], None],
+    ) -> None:
+        self._table = table
+        self._acceptance = acceptance
+        self._finish = finish
+        self._awaiting_first: set[Request] = set()
+
+    def expect_first_token(self, request: Request) -> None:
+        """The request was admitted; its first output token will be stamped."""
+        if request.times.first_token is None:
+            self._awaiting_first.add(request)
+
+    def run(self, output: SchedulerOutput, model: ModelOutput, now: float) -> Accepted:
+        """Append tokens, end requests; see :class:`Accepted`."""
+        if len(model.num_sampled) != len(output.requests):
+            raise ValueError(
+                f"the model returned {len(model.num_sampled)} rows for {len(output.requests)} scheduled requests"
+            )
+        endings: Endings = {}
+        counts = model.num_sampled
+        if self._table.version == output.table_version:
+            counts = self._accept_rows(output.slots, model, counts, endings)
+        else:
+            counts = self._accept_survivors(output.requests, model, counts, endings)
+        if self._awaiting_first:
+            self._stamp_first_tokens(now)
+        return self._collect(output.requests, model, counts, endings, now)
+
+    def _accept_rows(self, slots: IntArray, model: ModelOutput, counts: IntArray, endings: Endings) -> IntArray:
+        """One stroke per token position over the rows that still go on; returns the tokens accepted per row."""
+        active = counts.nonzero()[0]
+        for column in range(model.sampled.shape[1]):
+            if not active.size:
+                break
+            everyone = active.size == slots.size
+            stopped = self._acceptance.stroke(
+                slots if everyone else slots[active],
+                model.sampled[:, column] if everyone else model.sampled[active, column],
+            )
+            if stopped:
+                counts = counts.copy()
+                for at, status in stopped:
+                    row = int(active[at])
+                    endings[row] = status
+                    counts[row] = column + 1
+            active = active[counts[active] > column + 1]
+        return counts
+
+    def _accept_survivors(
+        self, requests: list[Request], model: ModelOutput, counts: IntArray, endings: Endings
+    ) -> IntArray:
+        """Some requests ended, or lost or changed their slot, while the step was in flight."""
+        counts = np.where([r.status.is_finished for r in requests], 0, counts)
+        slots = np.fromiter((r.slot for r in requests), np.int64, len(requests))
+        attached = np.where(slots >= 0, counts, 0)
+        accepted = self._accept_rows(slots, model, attached, endings)
+        for row in ((slots < 0) & (counts > 0)).nonzero()[0].tolist():
+            accepted[row] = self._accept_detached(requests[row], row, model, int(counts[row]), endings)
+        return accepted
+
+    def _accept_detached(
+        self, request: Request, row: int, model: ModelOutput, count: int, endings: Endings
+    ) -> int:
+        for column in range(count):
+            status = self._acceptance.append_detached(request, int(model.sampled[row, column]))
+            if status is not None:
+                endings[row] = status
+                return column + 1
+        return count
+
+    def _stamp_first_tokens(self, now: float) -> None:
+        for request in list(self._awaiting_first):
+            if request.num_output_tokens > 0 or request.status.is_finished:
+                if request.times.first_token is None and request.num_output_tokens > 0:
+                    request.times.first_token = now
+                self._awaiting_first.discard(request)
+
+    def _collect(
+        self, requests: list[Request], model: ModelOutput, counts: IntArray, endings: Endings, now: float
+    ) -> Accepted:
+        producing = counts.nonzero()[0]
+        tokens, position = model.sampled, {row: row for row in endings}
+        if producing.size < len(requests):
+            rows = producing.tolist()
+            position = {row: i for i, row in enumerate(rows) if row in endings}
+            requests, tokens, counts = [requests[i] for i in rows], tokens[producing], counts[producing]
+        finish_reasons: dict[int, FinishReason] = {}
+        stop_reasons: dict[int, int | str] = {}
+        ended: list[tuple[Request, RequestStatus]] = []
+        for row in sorted(endings):
+            at, status = position[row], endings[row]
+            request, reason = requests[at], FinishReason.of(status)
+            assert reason is not None
+            finish_reasons[at] = reason
+            if request.stop_reason is not None:
+                stop_reasons[at] = request.stop_reason
+            ended.append((request, status))
+        if ended:
+            self._finish(ended, now)
+        return Accepted(requests, tokens, counts, finish_reasons, stop_reasons)
