@@ -1,0 +1,169 @@
+"""Replaying a golden vector: recorded inputs in, every recorded decision compared.
+
+Only arrivals, events and sampled tokens are taken from the record; what the scheduler makes of them is ours.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tokenyard.parity.setup import make_request, make_scheduler, unsupported_features
+from tokenyard.parity.vector import GoldenVector, Json
+from tokenyard.request import RequestStatus
+from tokenyard.sched.output import EngineOutputs, ModelOutput, SchedulerOutput
+from tokenyard.sched.scheduler import Scheduler
+
+__all__ = ["Difference", "VectorResult", "replay_vector"]
+
+
+class Difference(NamedTuple):
+    """The first place where a replay and its record part."""
+
+    tick: int
+    what: str
+    ours: Any
+    theirs: Any
+
+
+class VectorResult(NamedTuple):
+    """Outcome of one file."""
+
+    path: Path
+    name: str
+    steps: int
+    """Calls of ``schedule()`` that were compared."""
+    unsupported: list[str]
+    """Features we lack; if any, nothing was compared."""
+    difference: Difference | None
+
+
+class _Differs(Exception):
+    def __init__(self, difference: Difference) -> None:
+        super().__init__(difference.what)
+        self.difference = difference
+
+
+def replay_vector(path: Path) -> VectorResult:
+    """Replay one file; ParityError if it is damaged."""
+    vector = GoldenVector(path)
+    missing = unsupported_features(vector.header)
+    if missing:
+        return VectorResult(path, vector.header.name, 0, missing, None)
+    replay = _Replay(vector)
+    difference = None
+    try:
+        for tick in vector.ticks():
+            replay.tick(tick)
+    except _Differs as differs:
+        difference = differs.difference
+    return VectorResult(path, vector.header.name, replay.steps, [], difference)
+
+
+class _Replay:
+    def __init__(self, vector: GoldenVector) -> None:
+        self.scheduler = make_scheduler(vector.header)
+        self.specs = {spec.id: spec for spec in vector.header.requests}
+        self.steps = 0
+        self.pending: dict[int, SchedulerOutput] = {}
+        self.now = -1
+
+    def tick(self, tick: Json) -> None:
+        self.now = tick["t"]
+        self._events(tick.get("ev_pre", []))
+        for request_id in tick.get("add", []):
+            self.scheduler.add_request(make_request(self.specs[request_id]))
+        self._compare("has_requests", self.scheduler.has_requests(), "s" in tick)
+        if "s" in tick:
+            self._schedule(tick["s"])
+        self._events(tick.get("ev_mid", []))
+        if "u" in tick:
+            self._update(tick["u"])
+
+    def _compare(self, what: str, ours: Any, theirs: Any) -> None:
+        if ours != theirs:
+            raise _Differs(Difference(self.now, what, ours, theirs))
+
+    def _compare_all(self, part: str, ours: Json, theirs: Json) -> None:
+        for key, value in ours.items():
+            self._compare(f"{part}.{key}", value, theirs.get(key))
+
+    def _events(self, events: list[Json]) -> None:
+        for event in events:
+            if event["op"] == "abort":
+                ended = self.scheduler.finish_requests(
+                    event["id"], RequestStatus.FINISHED_ABORTED, missing_ok=True
+                )
+                self._compare("abort.hit", bool(ended), event["hit"])
+            elif event["op"] == "reset":
+                ok = self.scheduler.reset_prefix_cache(reset_running_requests=event.get("running", False))
+                self._compare("reset.ok", ok, event["ok"])
+            else:
+                self._compare("event", None, event)
+
+    def _schedule(self, theirs: Json) -> None:
+        output = self.scheduler.schedule()
+        self.pending[self.steps] = output
+        self.steps += 1
+        self._compare_all("schedule", {**_decision(output), **_queues(self.scheduler)}, theirs)
+
+    def _update(self, theirs: Json) -> None:
+        output = self.pending.pop(theirs["of"])
+        sampled = dict(theirs["sampled"])
+        tokens = [sampled.get(request.request_id, []) for request in output.requests]
+        result = self.scheduler.update_from_output(output, ModelOutput.from_lists(tokens))
+        self._compare_all("update", {**_news(result, self.scheduler), **_queues(self.scheduler)}, theirs)
+        self.scheduler.check_invariants()
+
+
+def _lists(blocks: tuple[list[int], ...] | None) -> list[list[int]] | None:
+    return None if blocks is None else [list(group) for group in blocks]
+
+
+def _decision(output: SchedulerOutput) -> Json:
+    cached = output.scheduled_cached_reqs
+    return {
+        "new": [[new.req_id, new.num_computed_tokens, _lists(new.block_ids)] for new in output.scheduled_new_reqs],
+        "cached": [
+            [rid, computed, outputs, _lists(blocks), int(rid in cached.resumed_req_ids), int(rid in cached.all_token_ids)]
+            for rid, computed, outputs, blocks in zip(
+                cached.req_ids,
+                cached.num_computed_tokens,
+                cached.num_output_tokens,
+                cached.new_block_ids,
+                strict=True,
+            )
+        ],
+        "nst": [[rid, count] for rid, count in output.num_scheduled_tokens.items()],
+        "preempted": sorted(output.preempted_req_ids),
+        "finished": sorted(output.finished_req_ids),
+        "ncpb": output.num_common_prefix_blocks,
+    }
+
+
+def _news(result: EngineOutputs, scheduler: Scheduler) -> Json:
+    stats = result.scheduler_stats.prefix_cache_stats
+    return {
+        "out": [
+            [news.request_id, news.new_token_ids, news.finish_reason and str(news.finish_reason), news.stop_reason]
+            for news in result
+        ],
+        "pcs": [
+            stats.requests,
+            stats.queries,
+            stats.hits,
+            stats.preempted_requests,
+            stats.preempted_queries,
+            stats.preempted_hits,
+        ],
+        "nct": [[request.request_id, request.num_computed_tokens] for request in scheduler.running],
+    }
+
+
+def _queues(scheduler: Scheduler) -> Json:
+    return {
+        "running": [request.request_id for request in scheduler.running],
+        "waiting": [request.request_id for request in scheduler.waiting],
+        "skipped": [request.request_id for request in scheduler.skipped_waiting],
+        "free": scheduler.num_free_blocks,
+    }

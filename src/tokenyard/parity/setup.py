@@ -1,0 +1,84 @@
+"""Turning a vector's header into a scheduler of ours, or saying which of its features we do not have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tokenyard.config import CacheConfig, HashAlgo, SchedulerConfig
+from tokenyard.parity.vector import Header, Json, RequestSpec
+from tokenyard.request import Request, SamplingParams
+from tokenyard.sched.scheduler import Scheduler
+
+__all__ = ["make_request", "make_scheduler", "unsupported_features"]
+
+_SCHEDULER_KEYS = (
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "long_prefill_token_threshold",
+    "enable_chunked_prefill",
+    "scheduler_reserve_full_isl",
+    "policy",
+)
+_CACHE_KEYS = ("block_size", "enable_prefix_caching")
+_IGNORED = {"log_stats", "scheduler_cls", "model", "max_num_scheduled_tokens"}
+_HASH_ALGOS = {"sha256": HashAlgo.SHA256, "xxhash": HashAlgo.XXH3_128}
+
+
+def unsupported_features(header: Header) -> list[str]:
+    """Names of the features that the scenario needs and this scheduler lacks; empty if it can be replayed."""
+    config = header.config
+    found = []
+    if config.get("num_speculative_tokens"):
+        found.append("speculative decoding")
+    if config.get("async_scheduling"):
+        found.append("async scheduling")
+    if len(config.get("groups") or [{"kind": "full"}]) > 1 or _group_kind(config) != "full":
+        found.append("hybrid KV groups")
+    if config.get("max_loras"):
+        found.append("LoRA cap")
+    if config.get("pipeline_parallel_size", 1) > 1:
+        found.append("pipeline parallelism")
+    return found
+
+
+def _group_kind(config: Json) -> str:
+    groups = config.get("groups") or [{"kind": "full"}]
+    return str(groups[0]["kind"])
+
+
+def make_scheduler(header: Header) -> Scheduler:
+    """A scheduler with the scenario's configuration, where absent fields take the recorder's defaults."""
+    config = {"max_num_seqs": 16, "max_num_batched_tokens": 8192, "num_blocks": 10_000, "block_size": 16}
+    config |= {key: value for key, value in header.config.items() if value is not None}
+    budget = config.get("max_num_scheduled_tokens", config["max_num_batched_tokens"])
+    scheduler_args: dict[str, Any] = {key: config[key] for key in _SCHEDULER_KEYS if key in config}
+    scheduler_args["max_num_batched_tokens"] = budget
+    cache_args: dict[str, Any] = {key: config[key] for key in _CACHE_KEYS if key in config}
+    return Scheduler(
+        SchedulerConfig(max_model_len=config.get("max_model_len", config["max_num_batched_tokens"]), **scheduler_args),
+        CacheConfig(
+            num_gpu_blocks=config["num_blocks"],
+            prefix_caching_hash_algo=_HASH_ALGOS.get(str(config.get("hash_algo")), HashAlgo.SHA256),
+            **cache_args,
+        ),
+    )
+
+
+def make_request(spec: RequestSpec) -> Request:
+    """A request as the scenario describes it."""
+    return Request(
+        spec.id,
+        spec.prompt,
+        SamplingParams(
+            max_tokens=spec.max_tokens,
+            min_tokens=spec.min_tokens,
+            eos_token_id=spec.eos,
+            ignore_eos=spec.eos is None,
+            stop_token_ids=tuple(spec.stop_token_ids or ()),
+            skip_reading_prefix_cache=bool(spec.skip_reading_prefix_cache),
+        ),
+        arrival_time=spec.arrival_time,
+        priority=spec.priority,
+        cache_salt=spec.cache_salt,
+        lora_name=f"lora{spec.lora}" if spec.lora else None,
+    )
