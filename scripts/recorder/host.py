@@ -1,0 +1,187 @@
+"""vLLM's own scheduler, built without a model, a tokenizer or a network."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+import vllm
+from vllm.config import CacheConfig, LoRAConfig, ModelConfig, SchedulerConfig, VllmConfig
+from vllm.lora.request import LoRARequest
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import get_hash_fn_by_name
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash, resolve_kv_cache_block_sizes
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request
+from vllm.v1.structured_output import StructuredOutputManager
+
+from recorder.plan import Engine, Planned
+
+__all__ = ["BlockHasher", "Host", "build_host", "make_request", "model_output", "vllm_facts"]
+
+BlockHasher: TypeAlias = Callable[[Any], list[Any]] | None
+
+_MODEL = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 1,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 1 << 20,
+    "vocab_size": 1024,
+    "torch_dtype": "float32",
+}
+"""A config.json that vLLM accepts; no weight is ever loaded."""
+
+
+class Host:
+    """A scheduler and what making requests for it takes."""
+
+    def __init__(self, scheduler: Scheduler, block_hasher: BlockHasher, hash_block_size: int) -> None:
+        self.scheduler = scheduler
+        self.block_hasher = block_hasher
+        self.hash_block_size = hash_block_size
+
+
+def build_host(engine: Engine, *, log_stats: bool = True) -> Host:
+    """Build vLLM's scheduler for one full-attention group."""
+    config = _vllm_config(engine)
+    kv_cache_config = _kv_cache_config(engine)
+    config.cache_config.num_gpu_blocks = engine.num_blocks
+    block_size, hash_block_size = resolve_kv_cache_block_sizes(kv_cache_config, config)
+    scheduler = Scheduler(
+        vllm_config=config,
+        kv_cache_config=kv_cache_config,
+        structured_output_manager=StructuredOutputManager(config),
+        include_finished_set=False,
+        log_stats=log_stats,
+        block_size=block_size,
+        hash_block_size=hash_block_size,
+    )
+    hash_fn = get_hash_fn_by_name("sha256")
+    init_none_hash(hash_fn)
+    hasher = get_request_block_hasher(hash_block_size, hash_fn) if engine.enable_prefix_caching else None
+    return Host(scheduler, hasher, hash_block_size)
+
+
+def _vllm_config(engine: Engine) -> VllmConfig:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps(_MODEL))
+        model = ModelConfig(
+            model=folder, dtype="float32", seed=0, skip_tokenizer_init=True, max_model_len=engine.max_model_len
+        )
+        config = VllmConfig(
+            model_config=model,
+            scheduler_config=_scheduler_config(engine),
+            cache_config=_cache_config(engine),
+            lora_config=_lora_config(engine),
+        )
+    _check_unchanged(config, engine)
+    return config
+
+
+def _scheduler_config(engine: Engine) -> SchedulerConfig:
+    return SchedulerConfig(
+        max_num_seqs=engine.max_num_seqs,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
+        max_model_len=engine.max_model_len,
+        long_prefill_token_threshold=engine.long_prefill_token_threshold,
+        enable_chunked_prefill=engine.enable_chunked_prefill,
+        policy=engine.policy,
+        is_encoder_decoder=False,
+        async_scheduling=False,
+        scheduler_reserve_full_isl=engine.scheduler_reserve_full_isl,
+    )
+
+
+def _cache_config(engine: Engine) -> CacheConfig:
+    return CacheConfig(
+        block_size=engine.block_size,
+        cache_dtype="auto",
+        enable_prefix_caching=engine.enable_prefix_caching,
+        prefix_caching_hash_algo="sha256",
+    )
+
+
+def _lora_config(engine: Engine) -> LoRAConfig | None:
+    if engine.max_loras is None:
+        return None
+    return LoRAConfig(max_loras=engine.max_loras, max_cpu_loras=max(8, engine.max_loras), max_lora_rank=8)
+
+
+def _kv_cache_config(engine: Engine) -> KVCacheConfig:
+    spec = FullAttentionSpec(block_size=engine.block_size, num_kv_heads=1, head_size=1, dtype=torch.float32)
+    return KVCacheConfig(
+        num_blocks=engine.num_blocks,
+        kv_cache_tensors=[],
+        kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)],
+    )
+
+
+def _check_unchanged(config: VllmConfig, engine: Engine) -> None:
+    """vLLM's platform hooks may rewrite a configuration; a vector must say what really ran."""
+    for part in (config.scheduler_config, config.cache_config):
+        for field in Engine.__dataclass_fields__:
+            if hasattr(part, field) and getattr(part, field) != getattr(engine, field):
+                raise RuntimeError(f"vLLM changed {field} from {getattr(engine, field)} to {getattr(part, field)}")
+
+
+def make_request(planned: Planned, hasher: BlockHasher) -> Request:
+    """The vLLM request of a planned one whose arrival time is known."""
+    params = SamplingParams(
+        temperature=0.0,
+        max_tokens=planned.max_tokens,
+        min_tokens=planned.min_tokens,
+        ignore_eos=planned.eos is None,
+        stop_token_ids=list(planned.stop_token_ids),
+        skip_reading_prefix_cache=planned.skip_reading_prefix_cache or None,
+    )
+    params.update_from_generation_config({}, planned.eos)
+    lora = None
+    if planned.lora:
+        name = f"lora{planned.lora}"
+        lora = LoRARequest(lora_name=name, lora_int_id=planned.lora, lora_path=f"/nonexistent/{name}")
+    return Request(
+        request_id=planned.id,
+        prompt_token_ids=list(planned.prompt),
+        sampling_params=params,
+        pooling_params=None,
+        arrival_time=planned.arrival_time,
+        lora_request=lora,
+        cache_salt=planned.cache_salt,
+        priority=planned.priority,
+        block_hasher=hasher,
+    )
+
+
+def model_output(ids: list[str], sampled: list[list[int]]) -> ModelRunnerOutput:
+    """What a worker would return for one step."""
+    return ModelRunnerOutput(
+        req_ids=ids,
+        req_id_to_index={request_id: row for row, request_id in enumerate(ids)},
+        sampled_token_ids=sampled,
+        logprobs=None,
+        prompt_logprobs_dict={},
+        pooler_output=[],
+    )
+
+
+def vllm_facts(host: Host) -> dict[str, Any]:
+    """What vLLM says of itself: version, scheduler class, and the sizes it derived from the configuration."""
+    scheduler = host.scheduler
+    return {
+        "vllm": vllm.__version__,
+        "scheduler": type(scheduler).__name__,
+        "scheduler_block_size": scheduler.block_size,
+        "hash_block_size": host.hash_block_size,
+        "num_lookahead_tokens": scheduler.num_lookahead_tokens,
+        "use_eagle": scheduler.use_eagle,
+    }

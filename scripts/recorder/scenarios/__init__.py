@@ -1,0 +1,28 @@
+"""The scenarios that are recorded: small engines, so that limits are met often, and seeds of their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recorder.scenarios.endings import ENDINGS
+from recorder.scenarios.limits import FIRST_COME, LIMITS, PREFILL
+from recorder.scenarios.memory import MEMORY
+from recorder.scenarios.mixtures import EVERYTHING
+from recorder.scenarios.prefixes import PREFIXES
+from recorder.scenarios.priority import PRIORITY
+
+if TYPE_CHECKING:
+    from recorder.plan import Scenario
+
+__all__ = ["SCENARIOS"]
+
+SCENARIOS: tuple[Scenario, ...] = (
+    *FIRST_COME,
+    *MEMORY,
+    *PREFILL,
+    *PRIORITY,
+    *PREFIXES,
+    *ENDINGS,
+    *LIMITS,
+    *EVERYTHING,
+)

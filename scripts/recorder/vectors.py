@@ -1,0 +1,87 @@
+"""The file format: gzip, one JSON object per line; first the header, then every tick."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from recorder.drive import Tick
+    from recorder.plan import Engine, Event, Plan, Planned, Scenario
+
+__all__ = ["FORMAT", "header", "statistics", "write"]
+
+FORMAT = "vllm-golden-1"
+
+
+def header(scenario: Scenario, plan: Plan, ticks: list[Tick], facts: dict[str, Any]) -> dict[str, Any]:
+    """Everything a replayer needs to begin; ``facts`` is what vLLM says of itself."""
+    return {
+        "format": FORMAT,
+        **facts,
+        "name": scenario.name,
+        "seed": scenario.seed,
+        "config": _config(scenario.engine),
+        "vocab": scenario.vocab,
+        "requests": [_request(request) for request in plan.requests],
+        "events": [_event(event) for event in plan.events],
+        "stats": statistics(ticks),
+    }
+
+
+def _config(engine: Engine) -> dict[str, Any]:
+    return {field: value for field, value in dataclasses.asdict(engine).items() if value is not None}
+
+
+def _request(request: Planned) -> dict[str, Any]:
+    """``eos`` is always there (null: ignore it); of the rest, what differs from its default."""
+    always = {"id", "prompt", "max_tokens", "arrival_step", "arrival_time", "eos"}
+    plain = {field.name: field.default for field in dataclasses.fields(request)}
+    values = dataclasses.asdict(request)
+    return {name: value for name, value in values.items() if name in always or value != plain[name]}
+
+
+def _event(event: Event) -> dict[str, Any]:
+    of_kind = {"abort": "id", "reset": "running", "pause": "state"}[event.op]
+    return {"step": event.step, "when": event.when, "op": event.op, of_kind: getattr(event, of_kind)}
+
+
+def statistics(ticks: list[Tick]) -> dict[str, int]:
+    """What a recording exercised: counts over all its ticks."""
+    steps = [tick["s"] for tick in ticks if "s" in tick]
+    updates = [tick["u"] for tick in ticks if "u" in tick]
+    events = [event for tick in ticks for when in ("ev_pre", "ev_mid") for event in tick.get(when, ())]
+    out = [news for update in updates for news in update["out"]]
+    return {
+        "ticks": len(ticks),
+        "steps": len(steps),
+        "empty_steps": sum(not step["nst"] for step in steps),
+        "requests": sum(len(tick.get("add", ())) for tick in ticks),
+        "output_tokens": sum(len(tokens) for _, tokens, _, _ in out),
+        "prefill_chunks": sum(not tokens for update in updates for _, tokens in update["sampled"]),
+        "preemptions": sum(len(step["preempted"]) for step in steps),
+        "rollbacks": sum(len(step.get("rolled_back", ())) for step in steps),
+        "resumed": sum(cached[4] for step in steps for cached in step["cached"]),
+        "hit_tokens": sum(update["pcs"][2] for update in updates if "pcs" in update),
+        "skipped_steps": sum(bool(step["skipped"]) for step in steps),
+        "queued_steps": sum(bool(step["waiting"]) for step in steps),
+        "aborts": sum(event["op"] == "abort" and event["hit"] for event in events),
+        "late_aborts": sum(event["op"] == "abort" and not event["hit"] for event in events),
+        "resets": sum(event["op"] == "reset" and event["ok"] for event in events),
+        "refused_resets": sum(event["op"] == "reset" and not event["ok"] for event in events),
+        "stops": sum(reason == "stop" for _, _, reason, _ in out),
+        "stop_tokens": sum(stop_reason is not None for _, _, _, stop_reason in out),
+        "lengths": sum(reason == "length" for _, _, reason, _ in out),
+    }
+
+
+def write(path: Path, lines: list[dict[str, Any]]) -> int:
+    """Write ``lines``, the same bytes for the same content; returns the file's size."""
+    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+    packed = gzip.compress(text.encode(), compresslevel=9, mtime=0)
+    path.write_bytes(packed)
+    return len(packed)

@@ -1,0 +1,172 @@
+"""Seeded makers of requests and events. Each returns a builder, so that scenarios read as one expression."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, NamedTuple, TypeAlias
+
+from recorder.plan import Engine, Event, Plan, Planned
+
+__all__ = [
+    "Builder",
+    "Span",
+    "aborts",
+    "conversations",
+    "dressed",
+    "independent",
+    "pauses",
+    "resets",
+    "sharing",
+]
+
+Builder: TypeAlias = Callable[[Random, Engine], Plan]
+Span: TypeAlias = tuple[int, int]
+"""Lowest and highest value, both possible."""
+
+PROMPT_VOCAB = 200
+"""Prompts use fewer tokens than the model samples: files compress better, and nothing depends on it."""
+
+
+def _tokens(rng: Random, count: int) -> list[int]:
+    return [rng.randrange(PROMPT_VOCAB) for _ in range(count)]
+
+
+def _capped(engine: Engine, prompt: int, max_tokens: int) -> int:
+    """``max_tokens``, less if the request could otherwise never finish."""
+    return max(1, min(max_tokens, engine.longest_sequence - prompt))
+
+
+def independent(count: int, *, prompt: Span, output: Span, gap: Span = (0, 2), cap: bool = True) -> Builder:
+    """Unrelated prompts; ``gap`` ticks between arrivals. Without ``cap`` a request may outgrow ``max_model_len``."""
+
+    def build(rng: Random, engine: Engine) -> Plan:
+        requests, step = [], 0
+        for index in range(count):
+            step += rng.randint(*gap)
+            tokens = _tokens(rng, rng.randint(*prompt))
+            limit = rng.randint(*output)
+            limit = _capped(engine, len(tokens), limit) if cap else limit
+            requests.append(Planned(id=f"q{index}", prompt=tokens, max_tokens=limit, arrival_step=step))
+        return Plan(requests=requests, events=[])
+
+    return build
+
+
+def sharing(
+    count: int, *, prefixes: int, prefix: Span, tail: Span, output: Span, gap: Span = (0, 2), repeats: float = 0.2
+) -> Builder:
+    """Prompts that begin with one of ``prefixes`` system prompts; a share of ``repeats`` is an earlier one again."""
+
+    def build(rng: Random, engine: Engine) -> Plan:
+        heads = [_tokens(rng, rng.randint(*prefix)) for _ in range(prefixes)]
+        requests: list[Planned] = []
+        step = 0
+        for index in range(count):
+            step += rng.randint(*gap)
+            if requests and rng.random() < repeats:
+                tokens = list(rng.choice(requests).prompt)
+            else:
+                tokens = rng.choice(heads) + _tokens(rng, rng.randint(*tail))
+            limit = _capped(engine, len(tokens), rng.randint(*output))
+            requests.append(Planned(id=f"q{index}", prompt=tokens, max_tokens=limit, arrival_step=step))
+        return Plan(requests=requests, events=[])
+
+    return build
+
+
+class _Talk(NamedTuple):
+    """The shape of a conversation."""
+
+    turns: Span
+    user: Span
+    output: Span
+    think: Span
+
+
+def conversations(
+    count: int, *, turns: Span, system: int, user: Span, output: Span, think: Span, gap: Span = (0, 3)
+) -> Builder:
+    """Conversations under one system prompt; the next turn comes ``think`` ticks after the answer."""
+    talk = _Talk(turns, user, output, think)
+
+    def build(rng: Random, engine: Engine) -> Plan:
+        head = _tokens(rng, system)
+        requests: list[Planned] = []
+        step = 0
+        for index in range(count):
+            step += rng.randint(*gap)
+            made = _turns(rng, talk, f"talk{index}", head, engine.longest_sequence)
+            made[0].arrival_step = step
+            requests += made
+        return Plan(requests=requests, events=[])
+
+    return build
+
+
+def _turns(rng: Random, talk: _Talk, name: str, head: list[int], room: int) -> list[Planned]:
+    """One conversation, cut short where its longest possible course would exceed ``room`` tokens."""
+    made: list[Planned] = []
+    for turn in range(rng.randint(*talk.turns)):
+        said = _tokens(rng, rng.randint(*talk.user))
+        prompt = said if made else head + said
+        limit = rng.randint(*talk.output)
+        room -= len(prompt) + limit
+        if room < 0:
+            break
+        after = (made[-1].id, rng.randint(*talk.think)) if made else None
+        made.append(Planned(id=f"{name}.{turn}", prompt=prompt, max_tokens=limit, after=after))
+    return made
+
+
+def dressed(base: Builder, **traits: Callable[[Random, int], Any]) -> Builder:
+    """Set fields of every request: each trait is a function of the generator and the request's index."""
+
+    def build(rng: Random, engine: Engine) -> Plan:
+        plan = base(rng, engine)
+        for index, request in enumerate(plan.requests):
+            for field, value in traits.items():
+                setattr(request, field, value(rng, index))
+        return plan
+
+    return build
+
+
+def aborts(base: Builder, count: int, *, within: Span = (0, 30), horizon: int = 80) -> Builder:
+    """Abort ``count`` requests drawn with repetition, ``within`` ticks of their arrival: before it, while they wait,
+    run or are preempted, or after their end; half of them between ``schedule()`` and ``update_from_output()``.
+    """
+
+    def build(rng: Random, engine: Engine) -> Plan:
+        plan = base(rng, engine)
+        for _ in range(count):
+            victim = rng.choice(plan.requests)
+            arrival = victim.arrival_step if victim.after is None else rng.randint(0, horizon)
+            at = max(0, arrival + rng.randint(*within))
+            plan.events.append(Event(step=at, op="abort", when=rng.choice(("pre", "mid")), id=victim.id))
+        plan.events.sort(key=lambda event: event.step)
+        return plan
+
+    return build
+
+
+def resets(base: Builder, *at: tuple[int, bool]) -> Builder:
+    """Reset the prefix cache at ``(tick, preempt what runs)``."""
+
+    def build(rng: Random, engine: Engine) -> Plan:
+        plan = base(rng, engine)
+        plan.events += [Event(step=step, op="reset", running=running) for step, running in at]
+        return plan
+
+    return build
+
+
+def pauses(base: Builder, *at: tuple[int, int]) -> Builder:
+    """Set the pause state at ``(tick, state)``."""
+
+    def build(rng: Random, engine: Engine) -> Plan:
+        plan = base(rng, engine)
+        plan.events += [Event(step=step, op="pause", state=state) for step, state in at]
+        return plan
+
+    return build
