@@ -143,10 +143,23 @@ class RequestTable:
         if num_tokens > start:
             request.replace_tail(start, self.tail[slot, : num_tokens - start].tobytes())
 
-    def seal(self, slot: int, request: Request) -> None:
-        """Move a tail that has just become full into the request's own stream."""
-        start = int(self.num_tokens[slot]) - self.block_size
-        request.replace_tail(start, self.tail[slot].tobytes())
+    def tenants(self, slots: IntArray) -> list[Request]:
+        """The requests in ``slots``, all of which are taken."""
+        requests = [self.requests[slot] for slot in slots.tolist()]
+        assert None not in requests, "a slot has no tenant"
+        return requests  # type: ignore[return-value]
+
+    def seal(self, slots: IntArray) -> list[tuple[Request, bytes]]:
+        """Move tails that have just become full into their requests' own streams; returns them as int32 bytes."""
+        size = self.block_size
+        data = self.tail[slots].tobytes()
+        stride = len(data) // len(slots)
+        sealed = []
+        for i, (request, end) in enumerate(zip(self.tenants(slots), self.num_tokens[slots].tolist(), strict=True)):
+            tokens = data[i * stride : (i + 1) * stride]
+            request.replace_tail(end - size, tokens)
+            sealed.append((request, tokens))
+        return sealed
 
     def check_invariants(self) -> None:
         """Raise AssertionError if a tenant and its row disagree."""

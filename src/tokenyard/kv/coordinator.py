@@ -9,6 +9,7 @@ the scheduler would not notice.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from tokenyard.kv.full_attention import FullAttentionManager
@@ -58,11 +59,11 @@ class Coordinator(Protocol):
     def open(self, slot: int, hits: Blocks) -> None:
         """A request takes ``slot`` with these cached blocks."""
 
-    def grow(self, slot: int, new_blocks: list[int]) -> Blocks:
-        """Append blocks taken from the pool; returns them by group."""
+    def grow_run(self, slots: Sequence[int], counts: Sequence[int], taken: Sequence[int]) -> dict[int, Blocks]:
+        """Deal blocks taken from the pool out to slots; returns, by slot, what it got."""
 
-    def publish(self, request: Request, num_tokens: int) -> int:
-        """Make full blocks within ``num_tokens`` findable; returns the position at which the next becomes so."""
+    def publish_run(self, requests: Sequence[Request], num_tokens: Sequence[int]) -> list[int]:
+        """Make full blocks within ``num_tokens`` findable; returns the positions at which the next ones become so."""
 
     def held(self, slot: int) -> Blocks:
         """All blocks of ``slot``."""
@@ -104,11 +105,10 @@ class NoPrefixCacheCoordinator:
     def open(self, slot: int, hits: Blocks) -> None:
         self.group.open(slot, hits[0])
 
-    def grow(self, slot: int, new_blocks: list[int]) -> Blocks:
-        self.group.grow(slot, new_blocks)
-        return (new_blocks,)
+    def grow_run(self, slots: Sequence[int], counts: Sequence[int], taken: Sequence[int]) -> dict[int, Blocks]:
+        return {slot: (blocks,) for slot, blocks in self.group.grow_run(slots, counts, taken).items()}
 
-    def publish(self, request: Request, num_tokens: int) -> int:
+    def publish_run(self, requests: Sequence[Request], num_tokens: Sequence[int]) -> list[int]:
         raise AssertionError("nothing is published without prefix caching")
 
     def held(self, slot: int) -> Blocks:
@@ -135,9 +135,10 @@ class UnitaryCoordinator(NoPrefixCacheCoordinator):
         blocks = self.group.find_longest_cache_hit(self.hasher.extend(request), max_length)
         return ComputedBlocks((blocks,), len(blocks) * self.group.block_size)
 
-    def publish(self, request: Request, num_tokens: int) -> int:
-        published = self.group.publish(request.slot, self.hasher.extend(request), num_tokens)
-        return (published + 1) * self.group.block_size
+    def publish_run(self, requests: Sequence[Request], num_tokens: Sequence[int]) -> list[int]:
+        return self.group.publish_run(
+            [request.slot for request in requests], [request.block_hashes for request in requests], num_tokens
+        )
 
     def num_common_prefix_blocks(self, slot: int) -> list[int]:
         return [self.group.num_common_prefix_blocks(slot)]

@@ -6,7 +6,7 @@ the coordinator only knows the questions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 
 import numpy as np
@@ -49,18 +49,36 @@ class FullAttentionManager:
         self.held[slot] = list(hits)
         self.num_cached[slot] = len(hits)
 
-    def grow(self, slot: int, new_blocks: Iterable[int]) -> None:
-        """Append blocks taken from the pool."""
-        self.held[slot].extend(new_blocks)
+    def grow_run(self, slots: Sequence[int], counts: Sequence[int], taken: Sequence[int]) -> dict[int, list[int]]:
+        """Deal blocks taken from the pool out to ``slots``, ``counts[i]`` each; returns who got which."""
+        held, at = self.held, 0
+        dealt: dict[int, list[int]] = {}
+        for slot, count in zip(slots, counts, strict=True):
+            dealt[slot] = new = list(taken[at : at + count])
+            held[slot] += new
+            at += count
+        return dealt
 
-    def publish(self, slot: int, hashes: Sequence[bytes], num_tokens: int) -> int:
-        """Put full blocks within ``num_tokens`` into the prefix index; returns how many are there now."""
-        start, stop = self.num_cached[slot], num_tokens // self.block_size
-        if start >= stop:
-            return start
-        self.pool.publish(self.held[slot], hashes, start, stop)
-        self.num_cached[slot] = stop
-        return stop
+    def publish_run(
+        self, slots: Sequence[int], hashes: Sequence[Sequence[bytes]], num_tokens: Sequence[int]
+    ) -> list[int]:
+        """Put the full blocks within ``num_tokens[i]`` of each slot into the prefix index.
+
+        Returns, per slot, the position at which its next block becomes publishable.
+        """
+        held, num_cached, size = self.held, self.num_cached, self.block_size
+        blocks: list[int] = []
+        keys: list[bytes] = []
+        seal_at: list[int] = []
+        for slot, chain, tokens in zip(slots, hashes, num_tokens, strict=True):
+            start, stop = num_cached[slot], tokens // size
+            if start < stop:
+                blocks += held[slot][start:stop]
+                keys += chain[start:stop]
+                num_cached[slot] = start = stop
+            seal_at.append((start + 1) * size)
+        self.pool.publish(blocks, keys)
+        return seal_at
 
     def free(self, slot: int) -> None:
         """Give all blocks back, tail first, so that the end of a sequence is evicted before its beginning."""

@@ -62,6 +62,13 @@ class BlockHasher:
                 self._chain(parent, data, hashes)
         return hashes
 
+    def append(self, request: Request, tokens: bytes) -> None:
+        """Hash the block that has just become full; the hashes of all blocks before it are there."""
+        hashes = request.block_hashes
+        if request.has_extra_keys:
+            tokens += self.extra_keys(request, len(hashes))
+        hashes.append(self._digest((hashes[-1] if hashes else self.root) + tokens))
+
     def _chain(self, parent: bytes, data: bytes, into: list[bytes]) -> None:
         digest, stride = self._digest, self._stride
         for at in range(0, len(data), stride):

@@ -126,10 +126,12 @@ class KVCacheManager:
             short = self._shortage(KVLimit.WATERMARK, need, watermark=self.watermark_blocks)
         if short is not None:
             return short
-        new_blocks = self._admit(request, computed.blocks, need.new)
+        self._admit(request, computed.blocks, need.new)
         if self.enable_caching and not delay_cache_blocks:
-            self._publish(request, min(stop, request.num_tokens))
-        return new_blocks
+            # Hashing is left to the first lookup, which a request may skip.
+            self.hasher.extend(request)
+            self._publish([request], [min(stop, request.num_tokens)])
+        return self.new_blocks[request.slot]
 
     def _shortage(self, limit: KVLimit, need: Need, watermark: int = 0) -> KVShortage | None:
         if need.total + watermark <= self.pool.num_free:
@@ -138,20 +140,19 @@ class KVCacheManager:
             limit, needed=need.total, free=self.pool.num_free, cached_hits=need.evictable_hits, watermark=watermark
         )
 
-    def _admit(self, request: Request, hits: Blocks, num_new: int) -> Blocks:
+    def _admit(self, request: Request, hits: Blocks, num_new: int) -> None:
         if request.slot < 0:
             slot = self.table.acquire(request, self.max_model_len)
             self.coordinator.open(slot, hits)
             self.table.seal_at[slot] = (len(hits[0]) + 1) * self.block_size if self.enable_caching else NEVER
         slot = request.slot
-        new_blocks = self.coordinator.grow(slot, self.pool.take(num_new))
+        self.coordinator.grow_run([slot], [num_new], self.pool.take(num_new))
         held = self.coordinator.held(slot)
         self.table.capacity[slot] = min(map(len, held)) * self.block_size
         self.new_blocks[slot] = held
-        return new_blocks
 
-    def _publish(self, request: Request, num_tokens: int) -> None:
-        self.table.seal_at[request.slot] = self.coordinator.publish(request, num_tokens)
+    def _publish(self, requests: list[Request], num_tokens: list[int]) -> None:
+        self.table.seal_at[[request.slot for request in requests]] = self.coordinator.publish_run(requests, num_tokens)
 
     # ---- growth of running requests
 
@@ -184,10 +185,7 @@ class KVCacheManager:
             served = int(rows[fitting])
             targets, needs = targets[:fitting], needs[:fitting]
             total = int(needs.sum())
-        taken, at = self.pool.take(total), 0
-        for slot, count in zip(targets.tolist(), needs.tolist(), strict=True):
-            self.new_blocks[slot] = coordinator.grow(slot, taken[at : at + count])
-            at += count
+        self.new_blocks |= coordinator.grow_run(targets.tolist(), needs.tolist(), self.pool.take(total))
         table.capacity[targets] += needs * self.block_size
         return served
 
@@ -195,15 +193,20 @@ class KVCacheManager:
         """Publish blocks that become full; drafts beyond the verified tokens never are."""
         table = self.table
         rows = (ends >= table.seal_at[slots]).nonzero()[0]
-        for slot, end in zip(slots[rows].tolist(), ends[rows].tolist(), strict=True):
-            request = table.requests[slot]
-            assert request is not None
-            self._publish(request, min(end, request.num_tokens))
+        if rows.size:
+            targets = slots[rows]
+            verified = np.minimum(ends[rows], table.num_tokens[targets])
+            self._publish(table.tenants(targets), verified.tolist())
 
     def shortage_of(self, slot: int, end: int, num_lookahead_tokens: int = 0) -> KVShortage:
         """Why :meth:`grow_run` stopped at this row."""
         need = self.coordinator.need(slot, min(end + num_lookahead_tokens, self.max_model_len), NO_HITS.blocks)
         return KVShortage(KVLimit.BLOCKS, needed=need.total, free=self.pool.num_free, cached_hits=0)
+
+    def on_seal(self, request: Request, tokens: bytes) -> None:
+        """A running request's block has become full of known tokens."""
+        if self.enable_caching:
+            self.hasher.append(request, tokens)
 
     # ---- the end
 

@@ -79,13 +79,12 @@ class BlockPool:
                 freed.append(block)
         self.free_queue.append_n(freed)
 
-    def publish(self, blocks: Sequence[int], hashes: Sequence[bytes], start: int, stop: int) -> None:
-        """Make the full blocks ``start..stop-1`` of one request findable by their hashes."""
-        hash_of, add = self.hash_of, self.index.add
-        for i in range(start, stop):
-            block, block_hash = blocks[i], hashes[i]
+    def publish(self, blocks: Sequence[int], hashes: Sequence[bytes]) -> None:
+        """Make full blocks findable by their hashes."""
+        hash_of = self.hash_of
+        for block, block_hash in zip(blocks, hashes, strict=True):
             hash_of[block] = block_hash
-            add(block_hash, block)
+        self.index.add_n(hashes, blocks)
 
     def reset(self) -> bool:
         """Forget all cached content; False, and nothing changes, while a block is held."""

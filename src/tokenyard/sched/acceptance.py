@@ -36,11 +36,11 @@ def stop_status(request: Request, token: int, num_tokens: int, max_model_len: in
 class Acceptance:
     """Writes tokens into the request table."""
 
-    def __init__(self, table: RequestTable, max_model_len: int, on_seal: Callable[[Request], object] | None) -> None:
+    def __init__(self, table: RequestTable, max_model_len: int, on_seal: Callable[[Request, bytes], None]) -> None:
         self._table = table
         self._max_model_len = max_model_len
         self._on_seal = on_seal
-        """Told about every request whose block has just become full (to hash it)."""
+        """Told about every block that has just become full, with its tokens (to hash it)."""
 
     def stroke(self, slots: IntArray, tokens: IntArray) -> list[tuple[int, RequestStatus]]:
         """Append ``tokens[i]`` to the request in ``slots[i]``; returns rows that stop, with their status."""
@@ -51,8 +51,10 @@ class Acceptance:
         position += 1
         table.num_tokens[slots] = position
         table.target[slots] += 1
-        for row in (offset == size - 1).nonzero()[0].tolist():
-            self._seal(int(slots[row]))
+        full = (offset == size - 1).nonzero()[0]
+        if full.size:
+            for request, sealed in table.seal(slots[full]):
+                self._on_seal(request, sealed)
         # A superset of the rows that stop, by columns; stop_status has the rule.
         may_stop = (tokens == table.eos[slots]) | (position >= table.stop_at[slots])
         if table.num_with_stop_ids:
@@ -61,20 +63,11 @@ class Acceptance:
             return []
         return self._stopped(may_stop.nonzero()[0].tolist(), slots, tokens, position)
 
-    def _seal(self, slot: int) -> None:
-        request = self._table.requests[slot]
-        assert request is not None, f"slot {slot} has no tenant"
-        self._table.seal(slot, request)
-        if self._on_seal is not None:
-            self._on_seal(request)
-
     def _stopped(
         self, rows: list[int], slots: IntArray, tokens: IntArray, num_tokens: IntArray
     ) -> list[tuple[int, RequestStatus]]:
         stopped = []
-        for row in rows:
-            request = self._table.requests[int(slots[row])]
-            assert request is not None, f"slot {slots[row]} has no tenant"
+        for row, request in zip(rows, self._table.tenants(slots[rows]), strict=True):
             status = stop_status(request, int(tokens[row]), int(num_tokens[row]), self._max_model_len)
             if status is not None:
                 stopped.append((row, status))

@@ -67,8 +67,8 @@ class Scheduler:
         self._admission_pass = AdmissionPass(
             self.policy, self._room, self._running, self._limits(), config.max_num_seqs
         )
-        on_seal = self.kv.hasher.extend if cache_config.enable_prefix_caching else None
-        self._update = OutputUpdate(table, Acceptance(table, config.max_model_len, on_seal), self._finish)
+        acceptance = Acceptance(table, config.max_model_len, self.kv.on_seal)
+        self._update = OutputUpdate(table, acceptance, self._finish)
 
     def _limits(self) -> list[Limit]:
         """In the order in which vLLM asks."""
