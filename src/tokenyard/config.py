@@ -6,11 +6,11 @@ Names are vLLM's. A default that is not vLLM 0.22's says so beside it; see ``doc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 from tokenyard.errors import ConfigError
 
-__all__ = ["CacheConfig", "HashAlgo", "SchedulerConfig"]
+__all__ = ["CacheConfig", "HashAlgo", "PauseState", "SchedulerConfig", "SpeculativeConfig", "SpeculativeMethod"]
 
 MAX_COUNT = 2**31 - 1
 """Largest count any setting accepts: block ids and token ids are 32-bit."""
@@ -21,6 +21,28 @@ class HashAlgo(StrEnum):
 
     SHA256 = "sha256"
     XXH3_128 = "xxh3_128"
+
+
+class SpeculativeMethod(StrEnum):
+    """Where draft tokens come from, as far as scheduling can tell the methods apart."""
+
+    NGRAM = "ngram"
+    """Looked up in the text: needs no KV of its own."""
+    NGRAM_GPU = "ngram_gpu"
+    EAGLE = "eagle"
+    """A head on the target model: needs KV slots for its lookahead and the last matched block recomputed."""
+    DRAFT_MODEL = "draft_model"
+    """A small model with a KV cache of its own: needs KV slots for its lookahead."""
+
+
+class PauseState(IntEnum):
+    """What a paused scheduler still does."""
+
+    UNPAUSED = 0
+    PAUSED_NEW = 1
+    """Running requests go on, none is admitted."""
+    PAUSED_ALL = 2
+    """Nothing is scheduled."""
 
 
 def require_int(field: str, value: object, low: int, high: int = MAX_COUNT) -> None:
@@ -92,6 +114,10 @@ class SchedulerConfig:
     """Most prompt tokens of one request in one step (0 = no such limit)."""
     scheduler_reserve_full_isl: bool = True
     """Admit a request only if its whole sequence fits the free blocks."""
+    async_scheduling: bool = False
+    """Schedule a step before the outputs of the previous one are known (two steps in flight)."""
+    max_loras: int = 0
+    """Most distinct LoRA adapters in one step (0 = no limit; vLLM: LoRA disabled)."""
     skip_oversized_prefill: bool = False
     """With chunking off: try the next request instead of stopping at one that exceeds the rest of the
     budget (vLLM before 0.22 and document 001's proposal; vLLM 0.22 stops)."""
@@ -103,6 +129,8 @@ class SchedulerConfig:
         require_int("long_prefill_token_threshold", self.long_prefill_token_threshold, 0)
         require_bool("enable_chunked_prefill", self.enable_chunked_prefill)
         require_bool("scheduler_reserve_full_isl", self.scheduler_reserve_full_isl)
+        require_bool("async_scheduling", self.async_scheduling)
+        require_int("max_loras", self.max_loras, 0)
         require_bool("skip_oversized_prefill", self.skip_oversized_prefill)
         if not isinstance(self.policy, str) or not self.policy:
             raise ConfigError("policy", self.policy, "give the name of a policy, for example fcfs")
@@ -112,3 +140,29 @@ class SchedulerConfig:
                 self.max_num_batched_tokens,
                 f"without chunked prefill it must be at least max_model_len ({self.max_model_len})",
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculativeConfig:
+    """Speculative decoding."""
+
+    num_speculative_tokens: int
+    """Most draft tokens per request and step."""
+    method: SpeculativeMethod = SpeculativeMethod.NGRAM
+    """Source of the drafts."""
+
+    def __post_init__(self) -> None:
+        require_int("num_speculative_tokens", self.num_speculative_tokens, 1, 1024)
+        if self.method not in tuple(SpeculativeMethod):
+            raise ConfigError("method", self.method, f"use one of: {', '.join(SpeculativeMethod)}")
+
+    @property
+    def use_eagle(self) -> bool:
+        """Drop the last matched block of a prefix hit: its hidden states have to be computed."""
+        return self.method is SpeculativeMethod.EAGLE
+
+    @property
+    def num_lookahead_tokens(self) -> int:
+        """KV slots to keep beyond the scheduled tokens."""
+        needs_kv = self.method in (SpeculativeMethod.EAGLE, SpeculativeMethod.DRAFT_MODEL)
+        return self.num_speculative_tokens if needs_kv else 0

@@ -183,9 +183,11 @@ class Request:
 
     __slots__ = (
         "_num_computed_tokens",
+        "_num_output_placeholders",
         "_table",
         "_tokens",
         "arrival_time",
+        "async_steps_to_discard",
         "block_hashes",
         "cache_salt",
         "client_index",
@@ -272,6 +274,9 @@ class Request:
         self.slot = -1
         self._table: RequestTable | None = None
         self._num_computed_tokens = 0
+        self._num_output_placeholders = 0
+        self.async_steps_to_discard = 0
+        """Steps in flight whose output is stale (the request was reset meanwhile)."""
         self._tokens = array("i")
         self._tokens.frombytes(prompt.tobytes())
 
@@ -302,6 +307,23 @@ class Request:
             self._num_computed_tokens = value
         else:
             self._table.num_computed[self.slot] = value
+
+    @property
+    def num_output_placeholders(self) -> int:
+        """Output tokens that steps in flight will bring (async scheduling)."""
+        table = self._table
+        return self._num_output_placeholders if table is None else int(table.placeholders[self.slot])
+
+    @num_output_placeholders.setter
+    def num_output_placeholders(self, value: int) -> None:
+        assert self._table is None, "a request with a slot counts placeholders in its table"
+        self._num_output_placeholders = value
+
+    @property
+    def spec_token_ids(self) -> list[int]:
+        """Draft tokens to be verified in the next step; -1 stands for a draft only the worker knows."""
+        table = self._table
+        return [] if table is None else table.drafts[self.slot, : table.num_drafts[self.slot]].tolist()
 
     @property
     def is_prefill_chunk(self) -> bool:
@@ -358,11 +380,12 @@ class Request:
         self._table = table
         self.slot = slot
 
-    def detach(self, num_computed_tokens: int) -> None:
+    def detach(self, num_computed_tokens: int, num_output_placeholders: int) -> None:
         """Give the slot back; the tokens must have been flushed."""
         self._table = None
         self.slot = -1
         self._num_computed_tokens = num_computed_tokens
+        self._num_output_placeholders = num_output_placeholders
 
     # ---- order
 

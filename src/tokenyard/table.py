@@ -33,7 +33,10 @@ _INT_COLUMNS = (
     "capacity",
     "seal_at",
     "last_step",
+    "num_drafts",
+    "placeholders",
     "stop_at",
+    "max_total",
     "eos",
 )
 
@@ -42,17 +45,21 @@ class RequestTable:
     """Columns of all requests that hold KV blocks. Unit of every counter: tokens.
 
     ``num_tokens``    prompt + verified output
-    ``target``        positions to have computed: num_tokens, later also drafts and output placeholders
+    ``target``        positions to have computed: num_tokens + num_drafts + placeholders
     ``num_computed``  positions computed, or about to be by the steps in flight
     ``capacity``      positions that the blocks held can store
     ``seal_at``       position at which the next block becomes publishable in the prefix index
     ``last_step``     number of the last step that scheduled it
-    ``stop_at``       num_tokens at which the length limit stops it
+    ``num_drafts``    draft tokens that wait in ``drafts[slot]`` to be verified
+    ``placeholders``  output tokens that steps in flight will bring (async scheduling)
+    ``stop_at``       num_tokens at which a length limit stops it
+    ``max_total``     prompt + max_tokens
     ``eos``           end-of-sequence token or NO_TOKEN
     """
 
-    def __init__(self, capacity: int, block_size: int) -> None:
+    def __init__(self, capacity: int, block_size: int, max_drafts: int = 0) -> None:
         self.block_size = block_size
+        self.max_drafts = max_drafts
         self.requests: list[Request | None] = []
         self._free: list[int] = []
         self.version = 0
@@ -68,11 +75,15 @@ class RequestTable:
     capacity: IntArray
     seal_at: IntArray
     last_step: IntArray
+    num_drafts: IntArray
+    placeholders: IntArray
     stop_at: IntArray
+    max_total: IntArray
     eos: IntArray
     has_stop_ids: npt.NDArray[np.bool_]
     prefilling: npt.NDArray[np.bool_]
     tail: TokenIds
+    drafts: IntArray
 
     def _grow(self, size: int) -> None:
         """Make room for ``size`` slots, keeping the tenants."""
@@ -88,9 +99,10 @@ class RequestTable:
                 flags[:old] = getattr(self, name)
             setattr(self, name, flags)
         tail = np.zeros((size, self.block_size), np.int32)
+        drafts = np.zeros((size, self.max_drafts), np.int64)
         if old:
-            tail[:old] = self.tail
-        self.tail = tail
+            tail[:old], drafts[:old] = self.tail, self.drafts
+        self.tail, self.drafts = tail, drafts
         self.requests.extend([None] * (size - old))
         self._free.extend(range(size - 1, old - 1, -1))
         self._size = size
@@ -108,11 +120,14 @@ class RequestTable:
         params = request.sampling_params
         num_tokens = request.num_tokens
         self.num_tokens[slot] = num_tokens
-        self.target[slot] = num_tokens
+        self.num_drafts[slot] = 0
+        self.placeholders[slot] = request.num_output_placeholders
+        self.target[slot] = num_tokens + request.num_output_placeholders
         self.num_computed[slot] = request.num_computed_tokens
         self.capacity[slot] = 0
         self.seal_at[slot] = self.block_size
         self.last_step[slot] = -1
+        self.max_total[slot] = request.num_prompt_tokens + params.max_tokens
         self.stop_at[slot] = min(request.num_prompt_tokens + params.max_tokens, max_model_len)
         self.eos[slot] = NO_TOKEN if params.ignore_eos or params.eos_token_id is None else params.eos_token_id
         stops = bool(params.stop_token_ids)
@@ -129,7 +144,7 @@ class RequestTable:
         """Take the slot back; the request keeps its counters and tokens."""
         slot = request.slot
         self.flush_tail(request)
-        request.detach(int(self.num_computed[slot]))
+        request.detach(int(self.num_computed[slot]), int(self.placeholders[slot]))
         self.num_with_stop_ids -= bool(self.has_stop_ids[slot])
         self.version += 1
         self.requests[slot] = None
@@ -168,7 +183,9 @@ class RequestTable:
         assert len(set(self._free)) == len(self._free), "a slot is free twice"
         for slot, request in tenants:
             assert request.slot == slot, f"{request.request_id} does not know its slot"
-            assert 0 <= self.num_computed[slot] <= self.target[slot], f"{request.request_id} computed too much"
-            assert self.num_computed[slot] <= self.capacity[slot], f"{request.request_id} lacks blocks"
-            assert request.num_prompt_tokens <= self.num_tokens[slot] <= self.target[slot]
+            assert 0 <= self.num_computed[slot] <= self.capacity[slot], f"{request.request_id} lacks blocks"
+            assert request.num_prompt_tokens <= self.num_tokens[slot]
+            assert self.num_drafts[slot] >= 0, f"{request.request_id} has negative drafts"
+            assert self.placeholders[slot] >= 0, f"{request.request_id} has negative placeholders"
+            assert self.target[slot] == self.num_tokens[slot] + self.num_drafts[slot] + self.placeholders[slot]
         assert self.num_with_stop_ids == sum(bool(r.sampling_params.stop_token_ids) for _, r in tenants)

@@ -86,9 +86,9 @@ class NoPrefixCacheCoordinator:
 
     num_groups = 1
 
-    def __init__(self, pool: BlockPool, block_size: int) -> None:
+    def __init__(self, pool: BlockPool, block_size: int, *, drop_last_hit: bool = False) -> None:
         self.pool = pool
-        self.group = FullAttentionManager(pool, block_size)
+        self.group = FullAttentionManager(pool, block_size, drop_last_hit=drop_last_hit)
 
     def find_longest_cache_hit(self, request: Request, max_length: int) -> ComputedBlocks:
         return NO_HITS
@@ -127,8 +127,10 @@ class NoPrefixCacheCoordinator:
 class UnitaryCoordinator(NoPrefixCacheCoordinator):
     """One full-attention group with prefix caching."""
 
-    def __init__(self, pool: BlockPool, block_size: int, hasher: BlockHasher) -> None:
-        super().__init__(pool, block_size)
+    def __init__(
+        self, pool: BlockPool, block_size: int, hasher: BlockHasher, *, drop_last_hit: bool = False
+    ) -> None:
+        super().__init__(pool, block_size, drop_last_hit=drop_last_hit)
         self.hasher = hasher
 
     def find_longest_cache_hit(self, request: Request, max_length: int) -> ComputedBlocks:

@@ -20,11 +20,13 @@ __all__ = ["FullAttentionManager"]
 class FullAttentionManager:
     """Block lists by slot; append-only while a request holds them."""
 
-    __slots__ = ("block_size", "held", "num_cached", "pool")
+    __slots__ = ("block_size", "drop_last_hit", "held", "num_cached", "pool")
 
-    def __init__(self, pool: BlockPool, block_size: int) -> None:
+    def __init__(self, pool: BlockPool, block_size: int, *, drop_last_hit: bool = False) -> None:
         self.pool = pool
         self.block_size = block_size
+        self.drop_last_hit = drop_last_hit
+        """Leave the last matched block to be computed: an EAGLE head needs its hidden states."""
         self.held: dict[int, list[int]] = {}
         """Slot -> block ids in position order."""
         self.num_cached: dict[int, int] = {}
@@ -33,7 +35,10 @@ class FullAttentionManager:
     def find_longest_cache_hit(self, hashes: Sequence[bytes], max_length: int) -> list[int]:
         """Cached blocks of the longest known prefix of at most ``max_length`` tokens."""
         limit = max_length // self.block_size
-        return self.pool.index.longest_prefix(hashes if len(hashes) <= limit else hashes[:limit])
+        found = self.pool.index.longest_prefix(hashes if len(hashes) <= limit else hashes[:limit])
+        if self.drop_last_hit and found:
+            found.pop()
+        return found
 
     def num_new_blocks(self, num_held: int, num_tokens: int) -> int:
         """Blocks to add to ``num_held`` so that ``num_tokens`` positions have a place."""

@@ -41,7 +41,9 @@ NEVER = np.iinfo(np.int64).max
 class KVCacheManager:
     """Allocation, prefix lookup and freeing for the requests of one table."""
 
-    def __init__(self, config: CacheConfig, table: RequestTable, max_model_len: int) -> None:
+    def __init__(
+        self, config: CacheConfig, table: RequestTable, max_model_len: int, *, drop_last_hit: bool = False
+    ) -> None:
         self.config = config
         self.table = table
         self.max_model_len = max_model_len
@@ -50,7 +52,7 @@ class KVCacheManager:
         self.pool = BlockPool(config.num_gpu_blocks)
         self.hasher = BlockHasher(config.block_size, config.prefix_caching_hash_algo, config.hash_seed)
         self.coordinator: Coordinator = (
-            UnitaryCoordinator(self.pool, config.block_size, self.hasher)
+            UnitaryCoordinator(self.pool, config.block_size, self.hasher, drop_last_hit=drop_last_hit)
             if config.enable_prefix_caching
             else NoPrefixCacheCoordinator(self.pool, config.block_size)
         )
@@ -188,6 +190,11 @@ class KVCacheManager:
         self.new_blocks |= coordinator.grow_run(targets.tolist(), needs.tolist(), self.pool.take(total))
         table.capacity[targets] += needs * self.block_size
         return served
+
+    def publish_computed(self, slots: IntArray) -> None:
+        """Publish blocks whose tokens have come back from steps in flight (async scheduling)."""
+        if self.enable_caching:
+            self._publish_run(slots, self.table.num_computed[slots] - self.table.placeholders[slots])
 
     def _publish_run(self, slots: IntArray, ends: IntArray) -> None:
         """Publish blocks that become full; drafts beyond the verified tokens never are."""

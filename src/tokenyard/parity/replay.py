@@ -8,10 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tokenyard.config import PauseState
+from tokenyard.errors import ParityError
 from tokenyard.parity.setup import make_request, make_scheduler, unsupported_features
 from tokenyard.parity.vector import GoldenVector, Json
 from tokenyard.request import RequestStatus
-from tokenyard.sched.output import EngineOutputs, ModelOutput, SchedulerOutput
+from tokenyard.sched.output import DraftTokens, EngineOutputs, ModelOutput, SchedulerOutput
 from tokenyard.sched.scheduler import Scheduler
 
 __all__ = ["Difference", "VectorResult", "replay_vector"]
@@ -36,6 +38,10 @@ class VectorResult(NamedTuple):
     unsupported: list[str]
     """Features we lack; if any, nothing was compared."""
     difference: Difference | None
+
+
+_INPUTS = {"n", "of", "sampled", "drafts", "rolled_back"}
+"""Keys of a record that are inputs, or say again what other keys say."""
 
 
 class _Differs(Exception):
@@ -85,8 +91,8 @@ class _Replay:
             raise _Differs(Difference(self.now, what, ours, theirs))
 
     def _compare_all(self, part: str, ours: Json, theirs: Json) -> None:
-        for key, value in ours.items():
-            self._compare(f"{part}.{key}", value, theirs.get(key))
+        for key in (ours.keys() | theirs.keys()) - _INPUTS:
+            self._compare(f"{part}.{key}", ours.get(key), theirs.get(key))
 
     def _events(self, events: list[Json]) -> None:
         for event in events:
@@ -98,8 +104,10 @@ class _Replay:
             elif event["op"] == "reset":
                 ok = self.scheduler.reset_prefix_cache(reset_running_requests=event.get("running", False))
                 self._compare("reset.ok", ok, event["ok"])
+            elif event["op"] == "pause":
+                self.scheduler.set_pause_state(PauseState(event["state"]))
             else:
-                self._compare("event", None, event)
+                raise ParityError(f"tick {self.now}: unknown event {event['op']!r}")
 
     def _schedule(self, theirs: Json) -> None:
         output = self.scheduler.schedule()
@@ -112,6 +120,10 @@ class _Replay:
         sampled = dict(theirs["sampled"])
         tokens = [sampled.get(request.request_id, []) for request in output.requests]
         result = self.scheduler.update_from_output(output, ModelOutput.from_lists(tokens))
+        if "drafts" in theirs:
+            drafts = dict(theirs["drafts"])
+            lists = [drafts.get(request.request_id, []) for request in output.requests]
+            self.scheduler.update_draft_token_ids(output, DraftTokens.from_lists(lists))
         self._compare_all("update", {**_news(result, self.scheduler), **_queues(self.scheduler)}, theirs)
         self.scheduler.check_invariants()
 
@@ -135,6 +147,7 @@ def _decision(output: SchedulerOutput) -> Json:
             )
         ],
         "nst": [[rid, count] for rid, count in output.num_scheduled_tokens.items()],
+        "spec": [[rid, drafts] for rid, drafts in output.scheduled_spec_decode_tokens.items()],
         "preempted": sorted(output.preempted_req_ids),
         "finished": sorted(output.finished_req_ids),
         "ncpb": output.num_common_prefix_blocks,
@@ -143,7 +156,13 @@ def _decision(output: SchedulerOutput) -> Json:
 
 def _news(result: EngineOutputs, scheduler: Scheduler) -> Json:
     stats = result.scheduler_stats.prefix_cache_stats
-    return {
+    spec = result.scheduler_stats.spec_decoding_stats
+    news: Json = {} if scheduler.config.async_scheduling is False else {
+        "nop": [[request.request_id, request.num_output_placeholders] for request in scheduler.running]
+    }
+    if spec is not None and spec.num_drafts:
+        news["sds"] = [spec.num_drafts, spec.num_draft_tokens, spec.num_accepted_tokens]
+    return news | {
         "out": [
             [news.request_id, news.new_token_ids, news.finish_reason and str(news.finish_reason), news.stop_reason]
             for news in result

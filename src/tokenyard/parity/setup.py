@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokenyard.config import CacheConfig, HashAlgo, SchedulerConfig
+from tokenyard.config import CacheConfig, HashAlgo, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
 from tokenyard.parity.vector import Header, Json, RequestSpec
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sched.scheduler import Scheduler
@@ -18,6 +18,8 @@ _SCHEDULER_KEYS = (
     "enable_chunked_prefill",
     "scheduler_reserve_full_isl",
     "policy",
+    "async_scheduling",
+    "max_loras",
 )
 _CACHE_KEYS = ("block_size", "enable_prefix_caching")
 _IGNORED = {"log_stats", "scheduler_cls", "model", "max_num_scheduled_tokens"}
@@ -28,14 +30,8 @@ def unsupported_features(header: Header) -> list[str]:
     """Names of the features that the scenario needs and this scheduler lacks; empty if it can be replayed."""
     config = header.config
     found = []
-    if config.get("num_speculative_tokens"):
-        found.append("speculative decoding")
-    if config.get("async_scheduling"):
-        found.append("async scheduling")
     if len(config.get("groups") or [{"kind": "full"}]) > 1 or _group_kind(config) != "full":
         found.append("hybrid KV groups")
-    if config.get("max_loras"):
-        found.append("LoRA cap")
     if config.get("pipeline_parallel_size", 1) > 1:
         found.append("pipeline parallelism")
     return found
@@ -54,6 +50,7 @@ def make_scheduler(header: Header) -> Scheduler:
     scheduler_args: dict[str, Any] = {key: config[key] for key in _SCHEDULER_KEYS if key in config}
     scheduler_args["max_num_batched_tokens"] = budget
     cache_args: dict[str, Any] = {key: config[key] for key in _CACHE_KEYS if key in config}
+    drafts = config.get("num_speculative_tokens")
     return Scheduler(
         SchedulerConfig(max_model_len=config.get("max_model_len", config["max_num_batched_tokens"]), **scheduler_args),
         CacheConfig(
@@ -61,6 +58,11 @@ def make_scheduler(header: Header) -> Scheduler:
             prefix_caching_hash_algo=_HASH_ALGOS.get(str(config.get("hash_algo")), HashAlgo.SHA256),
             **cache_args,
         ),
+        speculative_config=SpeculativeConfig(
+            num_speculative_tokens=drafts, method=SpeculativeMethod(config.get("spec_method", "ngram"))
+        )
+        if drafts
+        else None,
     )
 
 

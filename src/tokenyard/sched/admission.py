@@ -39,6 +39,8 @@ class AdmissionPass:
                 queue.pop()
                 self._running.append(candidate.request)
                 budget.spend(candidate.num_new_tokens)
+                if candidate.request.lora_name:
+                    budget.loras.add(candidate.request.lora_name)
                 admitted.append(candidate)
             elif refusal.kind is OutcomeKind.SKIPPED:
                 passed_over.prepend(queue.pop())

@@ -8,13 +8,15 @@ __all__ = ["StepBudget"]
 class StepBudget:
     """Limits of one step, counted down while it is decided; none ever goes below zero."""
 
-    __slots__ = ("max_num_seqs", "max_tokens", "tokens")
+    __slots__ = ("loras", "max_num_seqs", "max_tokens", "tokens")
 
     def __init__(self, max_tokens: int, max_num_seqs: int) -> None:
         self.max_tokens = max_tokens
         self.tokens = max_tokens
         """Tokens left, shared by prefill and decode."""
         self.max_num_seqs = max_num_seqs
+        self.loras: set[str] = set()
+        """LoRA adapters that take part in this step."""
 
     @property
     def tokens_used(self) -> int:

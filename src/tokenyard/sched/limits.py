@@ -18,7 +18,7 @@ from tokenyard.sched.queues import WaitingRoom
 from tokenyard.sched.reasons import Outcome, OutcomeKind, Reason
 from tokenyard.sched.running import RunningList
 
-__all__ = ["Candidate", "Limit", "MemoryLimit", "PrefillLimit", "PrefixLookup"]
+__all__ = ["Candidate", "Limit", "LoraLimit", "MemoryLimit", "PrefillLimit", "PrefixLookup"]
 
 
 class Candidate:
@@ -43,6 +43,21 @@ class Limit(Protocol):
 
     def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingRoom) -> Outcome | None:
         """None if it may go on; else why not."""
+
+
+class LoraLimit:
+    """Is there a place for its LoRA adapter among those of this step?"""
+
+    def __init__(self, max_loras: int) -> None:
+        self._max_loras = max_loras
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingRoom) -> Outcome | None:
+        lora = candidate.request.lora_name
+        if not lora or lora in budget.loras or len(budget.loras) < self._max_loras:
+            return None
+        return Outcome(
+            OutcomeKind.SKIPPED, Reason.LORA_SLOTS, candidate.request.request_id, 1, budget_left=budget.tokens
+        )
 
 
 class PrefixLookup:

@@ -20,14 +20,17 @@ from tokenyard.table import IntArray
 
 __all__ = [
     "CachedRequestData",
+    "DraftTokens",
     "EngineOutputs",
     "IntArray",
     "ModelOutput",
     "NewRequestData",
     "PrefixCacheStats",
     "RequestOutput",
+    "ScheduledDrafts",
     "SchedulerOutput",
     "SchedulerStats",
+    "SpecDecodingStats",
 ]
 
 
@@ -59,6 +62,29 @@ class CachedRequestData(NamedTuple):
     num_output_tokens: list[int]
 
 
+class ScheduledDrafts(NamedTuple):
+    """Draft tokens to be verified in a step, aligned with its requests."""
+
+    tokens: IntArray
+    """Shape ``[n, max drafts]``; -1 for a draft that only the worker knows."""
+    counts: IntArray
+    """Drafts per request, shape ``[n]``."""
+
+
+class DraftTokens(NamedTuple):
+    """Drafts that a model runner proposes after a step, aligned with the step's requests."""
+
+    tokens: IntArray
+    """Shape ``[n, width]``, width at most num_speculative_tokens."""
+    counts: IntArray
+    """Drafts per request, shape ``[n]``."""
+
+    @classmethod
+    def from_lists(cls, drafts: Sequence[Sequence[int]]) -> DraftTokens:
+        """From one list of drafts per scheduled request."""
+        return cls(*_padded(drafts))
+
+
 class SchedulerOutput:
     """One step's decision, as columns.
 
@@ -75,6 +101,8 @@ class SchedulerOutput:
         num_new_tokens: IntArray,
         num_computed: IntArray,
         num_known: IntArray,
+        num_placeholders: IntArray,
+        drafts: ScheduledDrafts | None,
         num_running: int,
         total_num_scheduled_tokens: int,
         new_blocks: dict[int, Blocks],
@@ -96,6 +124,10 @@ class SchedulerOutput:
         """Computed tokens before the step, shape ``[n]``."""
         self.num_known = num_known
         """Tokens known before the step (prompt and output), shape ``[n]``."""
+        self.num_placeholders = num_placeholders
+        """Output tokens in flight before the step, shape ``[n]``."""
+        self.drafts = drafts
+        """Drafts to verify; None: nowhere."""
         self.num_running = num_running
         """The first ``num_running`` requests were running before the step, the others are admitted in it."""
         self.total_num_scheduled_tokens = total_num_scheduled_tokens
@@ -129,6 +161,19 @@ class SchedulerOutput:
     def num_scheduled_tokens(self) -> dict[str, int]:
         """Request id -> tokens, in scheduling order."""
         return dict(zip([r.request_id for r in self.requests], self.num_new_tokens.tolist(), strict=True))
+
+    @cached_property
+    def scheduled_spec_decode_tokens(self) -> dict[str, list[int]]:
+        """Request id -> drafts to verify, for requests that have any."""
+        if self.drafts is None:
+            return {}
+        return {
+            request.request_id: tokens[:count]
+            for request, tokens, count in zip(
+                self.requests, self.drafts.tokens.tolist(), self.drafts.counts.tolist(), strict=True
+            )
+            if count
+        }
 
     @cached_property
     def num_common_prefix_blocks(self) -> list[int]:
@@ -171,7 +216,8 @@ class SchedulerOutput:
             new_block_ids=[self.new_blocks.get(slot) for slot in self.slots[rows].tolist()],
             num_computed_tokens=self.num_computed[rows].tolist(),
             num_output_tokens=[
-                known - r.num_prompt_tokens for known, r in zip(self.num_known[rows].tolist(), requests, strict=True)
+                known - r.num_prompt_tokens
+                for known, r in zip((self.num_known + self.num_placeholders)[rows].tolist(), requests, strict=True)
             ],
         )
 
@@ -193,12 +239,17 @@ class ModelOutput:
     @classmethod
     def from_lists(cls, tokens: Sequence[Sequence[int]]) -> ModelOutput:
         """From one list of tokens per scheduled request."""
-        lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
-        width = int(lengths.max()) if len(tokens) else 1
-        padded = np.full((len(tokens), max(width, 1)), -1, np.int64)
-        for row, values in zip(padded, tokens, strict=True):
-            row[: len(values)] = values
-        return cls(padded, lengths)
+        return cls(*_padded(tokens))
+
+
+def _padded(lists: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
+    """Ragged token lists as a padded array of shape ``[n, width]`` and their lengths."""
+    lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+    width = int(lengths.max()) if len(lists) else 1
+    padded = np.full((len(lists), max(width, 1)), -1, np.int64)
+    for row, values in zip(padded, lists, strict=True):
+        row[: len(values)] = values
+    return padded, lengths
 
 
 class RequestOutput(NamedTuple):
@@ -210,6 +261,25 @@ class RequestOutput(NamedTuple):
     stop_reason: int | str | None
 
 
+class SpecDecodingStats:
+    """Acceptance of drafts since the last report."""
+
+    __slots__ = ("num_accepted_tokens", "num_accepted_tokens_per_pos", "num_draft_tokens", "num_drafts")
+
+    def __init__(self, num_speculative_tokens: int) -> None:
+        self.num_drafts = self.num_draft_tokens = self.num_accepted_tokens = 0
+        self.num_accepted_tokens_per_pos: IntArray = np.zeros(num_speculative_tokens, np.int64)
+        """How often the draft at this position was accepted."""
+
+    def record(self, num_drafted: IntArray, num_accepted: IntArray) -> None:
+        """Count verified rows."""
+        self.num_drafts += len(num_drafted)
+        self.num_draft_tokens += int(num_drafted.sum())
+        self.num_accepted_tokens += int(num_accepted.sum())
+        positions = np.arange(len(self.num_accepted_tokens_per_pos))
+        self.num_accepted_tokens_per_pos += (num_accepted[:, None] > positions).sum(axis=0)
+
+
 class SchedulerStats(NamedTuple):
     """Gauges after a step (vLLM's ``SchedulerStats``)."""
 
@@ -218,6 +288,7 @@ class SchedulerStats(NamedTuple):
     num_skipped_waiting_reqs: int
     kv_cache_usage: float
     prefix_cache_stats: PrefixCacheStats
+    spec_decoding_stats: SpecDecodingStats | None = None
 
 
 class EngineOutputs:

@@ -19,6 +19,7 @@ from tokenyard.kv.manager import KVCacheManager
 from tokenyard.kv.shortage import KVShortage
 from tokenyard.request import Request
 from tokenyard.sched.budget import StepBudget
+from tokenyard.sched.placeholders import Placeholders
 from tokenyard.sched.policy import Policy
 from tokenyard.sched.reasons import Outcome, OutcomeKind, Preemption, Reason, StepOutcomes
 from tokenyard.sched.running import RunningList
@@ -67,6 +68,8 @@ class RunningPass:
         running: RunningList,
         policy: Policy,
         preempt: Callable[[Request], None],
+        placeholders: Placeholders | None = None,
+        num_lookahead_tokens: int = 0,
     ) -> None:
         self._config = config
         self._table = table
@@ -74,7 +77,8 @@ class RunningPass:
         self._running = running
         self._policy = policy
         self._preempt = preempt
-        self.num_lookahead_tokens = 0
+        self._placeholders = placeholders
+        self.num_lookahead_tokens = num_lookahead_tokens
 
     def run(self, budget: StepBudget, outcomes: StepOutcomes) -> Rows:
         """Spend ``budget`` on the running requests; returns the granted rows."""
@@ -108,14 +112,20 @@ class RunningPass:
         want = np.minimum(table.target[slots], self._config.max_model_len - 1) - computed
         if limit:
             np.minimum(want, limit, out=want)
+        covered = None
+        if self._placeholders is not None:
+            covered = self._placeholders.cover_limit(slots, computed)
+            want[covered] = 0
         requests = self._running.requests.copy()
         if want.size and int(want.min()) <= 0:
             keep = want > 0
-            for request, wanted in zip(requests, keep.tolist(), strict=True):
-                if not wanted:
-                    outcomes.not_scheduled.append(
-                        Outcome(OutcomeKind.NOT_SCHEDULED, Reason.NO_NEW_TOKENS, request.request_id, 1)
-                    )
+            for row in (~keep).nonzero()[0].tolist():
+                reason = Reason.NO_NEW_TOKENS
+                if covered is not None and covered[row]:
+                    reason = Reason.PLACEHOLDERS_COVER_LIMIT
+                outcomes.not_scheduled.append(
+                    Outcome(OutcomeKind.NOT_SCHEDULED, reason, requests[row].request_id, 1)
+                )
             requests = [requests[i] for i in keep.nonzero()[0].tolist()]
             slots, computed, want = slots[keep], computed[keep], want[keep]
         return Rows(requests, slots, computed, want)
@@ -158,7 +168,10 @@ class RunningPass:
         """Say why rows were not reached."""
         if done == len(rows.requests):
             return
-        reason = Reason.SELF_PREEMPTED if budget.tokens else Reason.TOKEN_BUDGET
+        if budget.max_tokens == 0:
+            reason = Reason.PAUSED
+        else:
+            reason = Reason.SELF_PREEMPTED if budget.tokens else Reason.TOKEN_BUDGET
         for request, wanted in zip(rows.requests[done:], rows.want[done:].tolist(), strict=True):
             outcomes.not_scheduled.append(
                 Outcome(

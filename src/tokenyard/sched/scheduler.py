@@ -8,21 +8,23 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.config import CacheConfig, PauseState, SchedulerConfig, SpeculativeConfig
 from tokenyard.errors import RequestError
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.acceptance import Acceptance
 from tokenyard.sched.admission import AdmissionPass
 from tokenyard.sched.budget import StepBudget
-from tokenyard.sched.limits import Candidate, Limit, MemoryLimit, PrefillLimit, PrefixLookup
+from tokenyard.sched.limits import Candidate, Limit, LoraLimit, MemoryLimit, PrefillLimit, PrefixLookup
 from tokenyard.sched.observer import StepObserver
-from tokenyard.sched.output import EngineOutputs, ModelOutput, SchedulerOutput, SchedulerStats
+from tokenyard.sched.output import DraftTokens, EngineOutputs, ModelOutput, SchedulerOutput, SchedulerStats
+from tokenyard.sched.placeholders import Placeholders
 from tokenyard.sched.policy import Policy, make_policy
 from tokenyard.sched.queues import RequestQueue, WaitingRoom
 from tokenyard.sched.reasons import Outcome, OutcomeKind, Reason, StepOutcomes
 from tokenyard.sched.running import RunningList
 from tokenyard.sched.running_pass import Rows, RunningPass
+from tokenyard.sched.speculation import Speculation
 from tokenyard.sched.update import OutputUpdate
 from tokenyard.table import RequestTable
 
@@ -44,6 +46,7 @@ class Scheduler:
         config: SchedulerConfig,
         cache_config: CacheConfig,
         *,
+        speculative_config: SpeculativeConfig | None = None,
         clock: Callable[[], float] = lambda: 0.0,
         observer: StepObserver | None = None,
         policy: Policy | None = None,
@@ -55,24 +58,42 @@ class Scheduler:
         self.policy = policy or make_policy(config.policy)
         self.requests: dict[str, Request] = {}
         """Every unfinished request."""
+        self.pause_state = PauseState.UNPAUSED
         self.step = 0
         """Number of the next step."""
-        table = RequestTable(config.max_num_seqs, cache_config.block_size)
-        self.kv = KVCacheManager(cache_config, table, config.max_model_len)
+        spec = speculative_config
+        num_drafts = spec.num_speculative_tokens if spec else 0
+        table = RequestTable(config.max_num_seqs, cache_config.block_size, num_drafts)
+        self.kv = KVCacheManager(
+            cache_config, table, config.max_model_len, drop_last_hit=spec is not None and spec.use_eagle
+        )
+        self._speculation = Speculation(table, num_drafts) if spec else None
+        self._placeholders = Placeholders(table, self._speculation, num_drafts) if config.async_scheduling else None
         self._table = table
         self._room = WaitingRoom(self.policy.new_queue, cache_config.block_size)
         self._running = RunningList(config.max_num_seqs)
         self._finished_req_ids: set[str] = set()
-        self._running_pass = RunningPass(config, table, self.kv, self._running, self.policy, self._preempt)
+        self._running_pass = RunningPass(
+            config,
+            table,
+            self.kv,
+            self._running,
+            self.policy,
+            self._preempt,
+            self._placeholders,
+            spec.num_lookahead_tokens if spec else 0,
+        )
         self._admission_pass = AdmissionPass(
             self.policy, self._room, self._running, self._limits(), config.max_num_seqs
         )
         acceptance = Acceptance(table, config.max_model_len, self.kv.on_seal)
-        self._update = OutputUpdate(table, acceptance, self._finish)
+        self._update = OutputUpdate(self.kv, acceptance, self._finish, self._speculation, self._placeholders)
 
     def _limits(self) -> list[Limit]:
         """In the order in which vLLM asks."""
+        lora: list[Limit] = [LoraLimit(self.config.max_loras)] if self.config.max_loras else []
         return [
+            *lora,
             PrefixLookup(self.kv),
             PrefillLimit(self.config),
             MemoryLimit(self.config, self.kv, self._running),
@@ -130,7 +151,16 @@ class Scheduler:
         return len(self._running), len(self._room)
 
     def get_num_unfinished_requests(self) -> int:
+        """Requests that the next steps may serve: a pause leaves some or all of them out."""
+        if self.pause_state is PauseState.PAUSED_ALL:
+            return 0
+        if self.pause_state is PauseState.PAUSED_NEW:
+            return len(self._running)
         return len(self._running) + len(self._room)
+
+    def set_pause_state(self, state: PauseState) -> None:
+        """Pause or resume; takes effect with the next step."""
+        self.pause_state = state
 
     def has_finished_requests(self) -> bool:
         """Finished ids have not been reported to the workers yet."""
@@ -184,9 +214,12 @@ class Scheduler:
         if observer is not None:
             observer.step_started(now, self.step, self)
         self.kv.new_step_starts()
-        budget = StepBudget(self.config.max_num_batched_tokens, self.config.max_num_seqs)
+        paused = self.pause_state is PauseState.PAUSED_ALL
+        budget = StepBudget(0 if paused else self.config.max_num_batched_tokens, self.config.max_num_seqs)
         outcomes = StepOutcomes()
         rows = self._running_pass.run(budget, outcomes)
+        if self.config.max_loras:
+            budget.loras = {r.lora_name for r in rows.requests if r.lora_name}
         admitted = self._admit(budget, outcomes, now)
         output = self._build_output(rows, admitted, budget, outcomes)
         self._advance(output)
@@ -200,6 +233,9 @@ class Scheduler:
             outcomes.admission = Outcome(
                 OutcomeKind.NOT_ENTERED, Reason.PREEMPTED_THIS_STEP, None, len(self._room), budget_left=budget.tokens
             )
+            return []
+        if self.pause_state is not PauseState.UNPAUSED:
+            outcomes.admission = Outcome(OutcomeKind.NOT_ENTERED, Reason.PAUSED, None, len(self._room))
             return []
         admitted = self._admission_pass.run(budget, outcomes)
         for candidate in admitted:
@@ -233,7 +269,9 @@ class Scheduler:
             granted = np.concatenate((granted, [c.num_new_tokens for c in admitted]))
             computed = np.concatenate((computed, [c.num_computed_tokens for c in admitted]))
         ends = computed + granted
-        chunk = ends < table.target[slots]
+        num_placeholders = table.placeholders[slots]
+        drafts = self._speculation.schedule(slots, ends) if self._speculation is not None else None
+        chunk = ends < table.num_tokens[slots] + num_placeholders
         finished, self._finished_req_ids = frozenset(self._finished_req_ids), set()
         output = SchedulerOutput(
             step=self.step,
@@ -242,6 +280,8 @@ class Scheduler:
             num_new_tokens=granted,
             num_computed=computed,
             num_known=table.num_tokens[slots],
+            num_placeholders=num_placeholders,
+            drafts=drafts,
             num_running=num_running,
             total_num_scheduled_tokens=budget.tokens_used,
             new_blocks=self.kv.new_blocks,
@@ -263,6 +303,8 @@ class Scheduler:
     def _advance(self, output: SchedulerOutput) -> None:
         for i in output.admitted:
             output.requests[i].status = RequestStatus.RUNNING
+        if self._placeholders is not None:
+            self._placeholders.after_schedule(output)
         self.step += 1
 
     def _num_common_prefix_blocks(self) -> list[int]:
@@ -300,6 +342,12 @@ class Scheduler:
             self.observer.step_completed(now, output, outputs)
         return outputs
 
+    def update_draft_token_ids(self, output: SchedulerOutput, drafts: DraftTokens) -> None:
+        """Drafts proposed after a step, to be verified in the next one (speculative decoding without async)."""
+        if self._speculation is None:
+            raise ValueError("drafts were given to a scheduler without a SpeculativeConfig")
+        self._speculation.update(output, drafts)
+
     def make_stats(self) -> SchedulerStats:
         """Gauges now, and prefix-cache statistics since the last call."""
         return SchedulerStats(
@@ -308,6 +356,7 @@ class Scheduler:
             len(self._room.skipped),
             self.kv.pool.usage,
             self.kv.take_stats(),
+            self._speculation.take_stats() if self._speculation is not None else None,
         )
 
     # ---- the end of requests
@@ -362,7 +411,10 @@ class Scheduler:
         """
         if reset_running_requests:
             while self.running:
-                self._preempt(self._running.pop(len(self._running) - 1))
+                request = self._running.pop(len(self._running) - 1)
+                self._preempt(request)
+                if self._placeholders is not None:
+                    self._placeholders.discard(request)
         return self.kv.reset_prefix_cache()
 
     def check_invariants(self) -> None:

@@ -7,10 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import FinishReason, Request, RequestStatus
 from tokenyard.sched.acceptance import Acceptance
 from tokenyard.sched.output import ModelOutput, SchedulerOutput
-from tokenyard.table import IntArray, RequestTable
+from tokenyard.sched.placeholders import Placeholders
+from tokenyard.sched.speculation import Speculation
+from tokenyard.table import IntArray
 
 __all__ = ["Accepted", "OutputUpdate"]
 
@@ -33,13 +36,18 @@ class OutputUpdate:
 
     def __init__(
         self,
-        table: RequestTable,
+        kv: KVCacheManager,
         acceptance: Acceptance,
         finish: Callable[[list[tuple[Request, RequestStatus]], float], None],
+        speculation: Speculation | None = None,
+        placeholders: Placeholders | None = None,
     ) -> None:
-        self._table = table
+        self._kv = kv
+        self._table = kv.table
         self._acceptance = acceptance
         self._finish = finish
+        self._speculation = speculation
+        self._placeholders = placeholders
         self._awaiting_first: set[Request] = set()
 
     def expect_first_token(self, request: Request) -> None:
@@ -54,44 +62,71 @@ class OutputUpdate:
                 f"the model returned {len(model.num_sampled)} rows for {len(output.requests)} scheduled requests"
             )
         endings: Endings = {}
-        counts = model.num_sampled
-        if self._table.version == output.table_version:
-            counts = self._accept_rows(output.slots, model, counts, endings)
-        else:
-            counts = self._accept_survivors(output.requests, model, counts, endings)
+        slots, counts = output.slots, model.num_sampled
+        everyone_here = self._table.version == output.table_version
+        if not everyone_here:
+            slots, counts = self._survivors(output.requests, counts)
+        if self._speculation is not None and output.drafts is not None:
+            rejected = self._speculation.claw_back(slots, output.drafts, model, counts)
+            if self._placeholders is not None:
+                self._replace(output.requests, slots, rejected)
+        if not everyone_here:
+            counts = self._drop_stale(output.requests, counts)
+        counts = self._accept(output.requests, slots, model, counts, endings)
+        if self._placeholders is not None:
+            self._replace(output.requests, slots, counts)
+            self._kv.publish_computed(slots[(slots >= 0) & (counts > 0)])
         if self._awaiting_first:
             self._stamp_first_tokens(now)
         return self._collect(output.requests, model, counts, endings, now)
 
-    def _accept_rows(self, slots: IntArray, model: ModelOutput, counts: IntArray, endings: Endings) -> IntArray:
+    @staticmethod
+    def _survivors(requests: list[Request], counts: IntArray) -> tuple[IntArray, IntArray]:
+        """Some requests ended, or lost or changed their slot, while the step was in flight."""
+        slots = np.fromiter((r.slot for r in requests), np.int64, len(requests))
+        return slots, np.where([r.status.is_finished for r in requests], 0, counts)
+
+    @staticmethod
+    def _drop_stale(requests: list[Request], counts: IntArray) -> IntArray:
+        """Outputs of steps made before their request was reset are worth nothing."""
+        for row in counts.nonzero()[0].tolist():
+            if requests[row].async_steps_to_discard > 0:
+                requests[row].async_steps_to_discard -= 1
+                counts[row] = 0
+        return counts
+
+    def _replace(self, requests: list[Request], slots: IntArray, arrived: IntArray) -> None:
+        """Placeholders give way to ``arrived`` tokens per row."""
+        assert self._placeholders is not None
+        here = slots >= 0
+        self._placeholders.replace(slots[here], arrived[here])
+        for row in (~here & (arrived > 0)).nonzero()[0].tolist():
+            self._placeholders.replace_detached(requests[row], int(arrived[row]))
+
+    def _accept(
+        self, requests: list[Request], slots: IntArray, model: ModelOutput, counts: IntArray, endings: Endings
+    ) -> IntArray:
         """One stroke per token position over the rows that still go on; returns the tokens accepted per row."""
-        active = counts.nonzero()[0]
+        accepted = counts
+        active = (counts * (slots >= 0)).nonzero()[0]
+        detached = ((slots < 0) & (counts > 0)).nonzero()[0].tolist() if active.size < slots.size else []
         for column in range(model.sampled.shape[1]):
             if not active.size:
                 break
-            everyone = active.size == slots.size
+            whole = active.size == slots.size
             stopped = self._acceptance.stroke(
-                slots if everyone else slots[active],
-                model.sampled[:, column] if everyone else model.sampled[active, column],
+                slots if whole else slots[active],
+                model.sampled[:, column] if whole else model.sampled[active, column],
             )
             if stopped:
-                counts = counts.copy()
+                accepted = accepted.copy() if accepted is counts else accepted
                 for at, status in stopped:
                     row = int(active[at])
                     endings[row] = status
-                    counts[row] = column + 1
-            active = active[counts[active] > column + 1]
-        return counts
-
-    def _accept_survivors(
-        self, requests: list[Request], model: ModelOutput, counts: IntArray, endings: Endings
-    ) -> IntArray:
-        """Some requests ended, or lost or changed their slot, while the step was in flight."""
-        counts = np.where([r.status.is_finished for r in requests], 0, counts)
-        slots = np.fromiter((r.slot for r in requests), np.int64, len(requests))
-        attached = np.where(slots >= 0, counts, 0)
-        accepted = self._accept_rows(slots, model, attached, endings)
-        for row in ((slots < 0) & (counts > 0)).nonzero()[0].tolist():
+                    accepted[row] = column + 1
+            active = active[accepted[active] > column + 1]
+        for row in detached:
+            accepted = accepted.copy() if accepted is counts else accepted
             accepted[row] = self._accept_detached(requests[row], row, model, int(counts[row]), endings)
         return accepted
 
