@@ -1,0 +1,1 @@
+"""Replay: the scheduler on a virtual clock, fed by a workload, with a latency model in place of a GPU."""

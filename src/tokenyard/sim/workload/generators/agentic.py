@@ -1,0 +1,87 @@
+"""Multi-turn coding agents: one shared system prompt, growing contexts, log-normal tool times between turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokenyard.sim.workload.generators.conversation import Turn, conversation
+from tokenyard.sim.workload.generators.draws import (
+    Lognormal,
+    draw,
+    draw_count,
+    poisson_arrivals,
+    require_counts,
+    require_positive,
+    require_shapes,
+)
+from tokenyard.sim.workload.record import Workload, WorkloadRequest
+from tokenyard.sim.workload.tokens import seed_of
+
+__all__ = ["AgenticOptions", "agentic"]
+
+_TOOLS = ("read_file", "search", "run_tests", "edit", "shell")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgenticOptions:
+    """Agents that work through a task turn by turn. Lengths in tokens, times in seconds."""
+
+    num_sessions: int = 100
+    rate: float = 0.4
+    """Sessions per second (a Poisson process)."""
+    seed: int = 0
+    system_tokens: int = 2048
+    """Tools and instructions that all sessions share."""
+    task: Lognormal = (700.0, 0.7)
+    """First message."""
+    tool_result: Lognormal = (450.0, 1.0)
+    output: Lognormal = (130.0, 0.8)
+    tool_time: Lognormal = (2.0, 1.2)
+    turns: Lognormal = (9.0, 0.6)
+    max_context: int = 32_000
+    """A session ends before a turn that would exceed it."""
+
+    def __post_init__(self) -> None:
+        require_counts(self, num_sessions=1, seed=0, system_tokens=1, max_context=1)
+        require_positive(self, "rate")
+        require_shapes(self, "task", "tool_result", "output", "tool_time", "turns")
+
+
+def agentic(options: AgenticOptions | None = None) -> Workload:
+    """A workload of chained turns, one job per session."""
+    options = options or AgenticOptions()
+    return Workload("agentic", _requests(options))
+
+
+def _requests(options: AgenticOptions) -> Iterator[WorkloadRequest]:
+    rng = np.random.default_rng(options.seed)
+    system_seed = seed_of("agentic system", options.seed)
+    for i, start in enumerate(poisson_arrivals(rng, options.num_sessions, options.rate).tolist()):
+        yield from conversation(
+            f"agent_{i:04d}",
+            _turns(rng, options),
+            start=start,
+            seed=seed_of("agentic", options.seed, i),
+            system_seed=system_seed,
+            system_tokens=options.system_tokens,
+        )
+
+
+def _turns(rng: np.random.Generator, options: AgenticOptions) -> list[Turn]:
+    turns: list[Turn] = []
+    length = options.system_tokens
+    for index in range(draw_count(rng, options.turns, 1, 1000)):
+        turn = Turn(
+            new_tokens=draw_count(rng, options.tool_result if index else options.task, 1, options.max_context),
+            output_tokens=draw_count(rng, options.output, 1, options.max_context),
+            gap=draw(rng, options.tool_time),
+            func_call=str(rng.choice(_TOOLS)),
+        )
+        length += turn.new_tokens + turn.output_tokens
+        if turns and length > options.max_context:
+            break
+        turns.append(turn)
+    return turns

@@ -1,0 +1,53 @@
+"""Turns of one session: every prompt is the previous prompt, the answer to it, and something new.
+
+All of a session's tokens behind the shared system prompt are one stream by absolute position, which the simulated
+model continues when it answers. So the next prompt holds exactly what was generated, and its prefix is in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tokenyard.sim.workload.record import WorkloadRequest
+from tokenyard.sim.workload.tokens import Segment, StreamTokens
+
+__all__ = ["Turn", "conversation"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One turn of a session."""
+
+    new_tokens: int
+    """Tokens of the user or tool since the previous answer."""
+    output_tokens: int
+    gap: float
+    """Seconds since the previous turn ended."""
+    func_call: str | None = None
+    """Tool that this turn calls."""
+
+
+def conversation(
+    job_id: str, turns: Sequence[Turn], *, start: float, seed: int, system_seed: int, system_tokens: int
+) -> Iterator[WorkloadRequest]:
+    """The turns of one session as chained requests; the first arrives at ``start``."""
+    length = system_tokens
+    previous: str | None = None
+    for index, turn in enumerate(turns):
+        length += turn.new_tokens
+        request_id = f"{job_id}_t{index}"
+        yield WorkloadRequest(
+            request_id=request_id,
+            prompt=StreamTokens(Segment(system_seed, 0, system_tokens), Segment(seed, system_tokens, length)),
+            max_tokens=turn.output_tokens,
+            arrival_time=start if previous is None else 0.0,
+            after=() if previous is None else (previous,),
+            gap=0.0 if previous is None else turn.gap,
+            job_id=job_id,
+            is_last_step=index == len(turns) - 1,
+            this_func_call=turn.func_call,
+            output_seed=seed,
+        )
+        length += turn.output_tokens
+        previous = request_id

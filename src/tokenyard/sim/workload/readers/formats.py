@@ -1,0 +1,72 @@
+"""The file formats by name, and how a file's first line tells which one it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.sim.workload.readers.azure import read_azure
+from tokenyard.sim.workload.readers.lines import ReadOptions, first_line
+from tokenyard.sim.workload.readers.lmcache import read_lmcache
+from tokenyard.sim.workload.readers.mooncake import read_mooncake
+from tokenyard.sim.workload.readers.plain import read_plain
+from tokenyard.sim.workload.readers.servegen import read_servegen
+from tokenyard.sim.workload.readers.weka import read_weka
+from tokenyard.sim.workload.record import WorkloadRequest
+
+__all__ = ["FORMATS", "detect_format", "reader_of"]
+
+Reader = Callable[[Path, ReadOptions], Iterator[WorkloadRequest]]
+
+FORMATS: dict[str, Reader] = {
+    "azure": read_azure,
+    "lmcache": read_lmcache,
+    "mooncake": read_mooncake,
+    "plain": read_plain,
+    "servegen": read_servegen,
+    "weka": read_weka,
+}
+"""By name, as ``--format`` takes it."""
+
+_JSON_FIELDS: tuple[tuple[str, set[str]], ...] = (
+    ("weka", {"requests", "hash_id_scope"}),
+    ("lmcache", {"session", "hash_ids"}),
+    ("mooncake", {"timestamp", "input_length"}),
+    ("plain", {"request_id"}),
+)
+_CSV_COLUMNS: tuple[tuple[str, set[str]], ...] = (
+    ("azure", {"timestamp", "contexttokens"}),
+    ("servegen", {"t_s", "client"}),
+)
+
+
+def reader_of(name: str) -> Reader:
+    """The reader called ``name``, or ConfigError listing all formats."""
+    if name not in FORMATS:
+        raise ConfigError("format", name, f"use one of: {', '.join(FORMATS)}")
+    return FORMATS[name]
+
+
+def detect_format(path: Path) -> str:
+    """Name of the format that the file's first line shows. Raises WorkloadError if it shows none."""
+    line = first_line(path).lstrip(b"\xef\xbb\xbf").lstrip()
+    if line.startswith((b"{", b"[")):
+        known, fields = _JSON_FIELDS, _keys(path, line)
+    else:
+        known = _CSV_COLUMNS
+        fields = {cell.strip().lower() for cell in line.decode("utf-8", "replace").split(",")}
+    for name, needed in known:
+        if needed <= fields:
+            return name
+    raise WorkloadError(path, 1, f"is of no known format: name one of {', '.join(FORMATS)} with --format")
+
+
+def _keys(path: Path, line: bytes) -> set[str]:
+    try:
+        raw = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise WorkloadError(path, 1, f"is not JSON: {error}") from None
+    return set(raw) if isinstance(raw, dict) else set()

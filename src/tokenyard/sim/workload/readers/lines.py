@@ -1,0 +1,161 @@
+"""Lines of a workload file, plain or gzipped, with every failure turned into a WorkloadError that names the line."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Annotated, TypeVar, cast
+
+import msgspec
+
+from tokenyard.config import MAX_COUNT, require_int
+from tokenyard.errors import ConfigError, WorkloadError
+
+__all__ = [
+    "SESSION_RATE",
+    "Count",
+    "CsvRows",
+    "Length",
+    "ReadOptions",
+    "Seconds",
+    "decode",
+    "first_line",
+    "numbered_lines",
+]
+
+_GZIP_MAGIC = b"\x1f\x8b"
+
+T = TypeVar("T")
+
+Length = Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)]
+"""A number of tokens, at least one."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
+MAX_SECONDS = 1e9
+"""Three decades; beyond it a double no longer resolves a step."""
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_SECONDS)]
+
+SESSION_RATE = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """How to read a workload file."""
+
+    limit: int | None = None
+    """Read only so many: sessions where the format has them, else requests."""
+    seed: int = 0
+    """Of everything the file does not say: arrivals of sessions, unique tokens."""
+    session_rate: float = SESSION_RATE
+    """Sessions per second, for formats that record no absolute arrivals (a Poisson process)."""
+
+    def __post_init__(self) -> None:
+        if self.limit is not None:
+            require_int("limit", self.limit, 1)
+        require_int("seed", self.seed, 0)
+        rate = self.session_rate
+        if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < float("inf"):
+            raise ConfigError("session_rate", rate, "give a number of sessions per second above 0")
+
+
+def _open(path: Path) -> IO[bytes]:
+    try:
+        with path.open("rb") as raw:
+            zipped = raw.read(2) == _GZIP_MAGIC
+        return cast("IO[bytes]", gzip.open(path)) if zipped else path.open("rb")
+    except OSError as error:
+        raise WorkloadError(path, 0, f"cannot be read: {error.strerror}") from None
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """``(line number, line)`` of every line that is not blank; the file is closed when the iteration ends."""
+    number = 0
+    with _open(path) as file:
+        try:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield number, line.rstrip(b"\r\n")
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise WorkloadError(path, number + 1, f"the gzip data is truncated or damaged: {error}") from None
+        except OSError as error:
+            raise WorkloadError(path, number + 1, f"cannot be read: {error.strerror}") from None
+
+
+def first_line(path: Path) -> bytes:
+    """The first line that is not blank; WorkloadError if there is none."""
+    for _, line in numbered_lines(path):
+        return line
+    raise WorkloadError(path, 0, "is empty")
+
+
+def decode(decoder: msgspec.json.Decoder[T], path: Path, number: int, line: bytes) -> T:
+    """One JSON line as a checked record."""
+    try:
+        return decoder.decode(line)
+    except msgspec.ValidationError as error:
+        raise WorkloadError(path, number, str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise WorkloadError(path, number, f"is not JSON: {error}") from None
+
+
+class CsvRows:
+    """Rows of a CSV file with a header, read by column name; every error names file, line and column."""
+
+    def __init__(self, path: Path, *columns: str) -> None:
+        """Raises WorkloadError if the header lacks one of ``columns``."""
+        self._path = path
+        self._lines = numbered_lines(path)
+        number, header = next(self._lines, (0, b""))
+        names = self._cells(number, header)
+        missing = [name for name in columns if name not in names]
+        if missing:
+            raise WorkloadError(path, number, f"the header has no column {missing[0]!r}")
+        self._index = {name: names.index(name) for name in names}
+        self._width = len(names)
+        self.line = number
+
+    def has(self, column: str) -> bool:
+        return column in self._index
+
+    def __iter__(self) -> Iterator[list[str]]:
+        for number, raw in self._lines:
+            self.line = number
+            cells = self._cells(number, raw)
+            if len(cells) != self._width:
+                raise self.error(f"has {len(cells)} columns, the header has {self._width}")
+            yield cells
+
+    def error(self, problem: str) -> WorkloadError:
+        """An error at the current line."""
+        return WorkloadError(self._path, self.line, problem)
+
+    def text(self, row: list[str], column: str) -> str:
+        return row[self._index[column]]
+
+    def count(self, row: list[str], column: str, low: int = 0) -> int:
+        text = row[self._index[column]]
+        try:
+            value = int(text)
+        except ValueError:
+            value = -1
+        if not low <= value <= MAX_COUNT:
+            raise self.error(f"{column} = {text!r}: give a whole number from {low} to {MAX_COUNT}")
+        return value
+
+    def seconds(self, row: list[str], column: str) -> float:
+        text = row[self._index[column]]
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value <= MAX_SECONDS:
+            raise self.error(f"{column} = {text!r}: give a number of seconds from 0 to {MAX_SECONDS:g}")
+        return value
+
+    def _cells(self, number: int, raw: bytes) -> list[str]:
+        try:
+            return [cell.strip() for cell in raw.decode("utf-8-sig").split(",")]
+        except UnicodeDecodeError as error:
+            raise WorkloadError(self._path, number, f"is not UTF-8 text: {error}") from None

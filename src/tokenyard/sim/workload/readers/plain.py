@@ -1,0 +1,119 @@
+"""Tokenyard's own workload format: one JSON object per line.
+
+    request_id        text, unique, required
+    max_tokens        output tokens, at least 1, required
+    prompt_token_ids  token ids from 0 to 2147483647           either this ...
+    prompt_len        prompt tokens, at least 1                 ... or this, unique unless hash_ids say otherwise
+    hash_ids          ids of the prompt's blocks: equal ids, equal tokens (with prompt_len and block_size)
+    block_size        tokens per hash id
+    arrival_time      seconds since the start (default 0; not with ``after``)
+    after             request_id of an earlier line, or a list of them: arrives when all of them have ended ...
+    gap               ... plus so many seconds (default 0)
+    job_id            groups the turns of one agent
+    is_last_step      true on a job's last turn
+    this_func_call    name of the tool that the turn will call
+    priority          lower is sooner under the priority policy (default 0)
+    output_seed       stream of the generated tokens (default: from seed and request_id)
+
+Any other field, or a field of another type, is an error that names the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import numpy as np
+
+from tokenyard.config import MAX_COUNT
+from tokenyard.errors import WorkloadError
+from tokenyard.sim.workload.readers.hashes import HashId, id_ranges, problem_with_ids
+from tokenyard.sim.workload.readers.lines import Length, ReadOptions, Seconds, decode, numbered_lines
+from tokenyard.sim.workload.record import WorkloadRequest
+from tokenyard.sim.workload.tokens import HashedTokens, ListedTokens, StreamTokens, TokenSource, seed_of
+
+__all__ = ["read_plain"]
+
+_Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class _Row(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    request_id: Annotated[str, msgspec.Meta(min_length=1)]
+    max_tokens: Length
+    prompt_token_ids: list[Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]] | None = None
+    prompt_len: Length | None = None
+    hash_ids: list[HashId] | None = None
+    block_size: Annotated[int, msgspec.Meta(ge=1, le=1 << 20)] | None = None
+    arrival_time: Seconds | None = None
+    after: str | list[str] | None = None
+    gap: Seconds | None = None
+    job_id: str | None = None
+    is_last_step: bool = False
+    this_func_call: str | None = None
+    priority: Annotated[int, msgspec.Meta(ge=-MAX_COUNT, le=MAX_COUNT)] = 0
+    output_seed: _Int64 | None = None
+
+
+def read_plain(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
+    """One request per line."""
+    decoder = msgspec.json.Decoder(_Row)
+    seen: set[str] = set()
+    for number, line in islice(numbered_lines(path), options.limit):
+        row = decode(decoder, path, number, line)
+        after = (row.after,) if isinstance(row.after, str) else tuple(row.after or ())
+        problem = _prompt_problem(row) or _order_problem(row, after, seen)
+        if problem:
+            raise WorkloadError(path, number, problem)
+        seen.add(row.request_id)
+        own = seed_of("plain", options.seed, row.request_id)
+        yield WorkloadRequest(
+            request_id=row.request_id,
+            prompt=_prompt(row, own, options.seed),
+            max_tokens=row.max_tokens,
+            arrival_time=row.arrival_time or 0.0,
+            after=after,
+            gap=row.gap or 0.0,
+            job_id=row.job_id,
+            is_last_step=row.is_last_step,
+            this_func_call=row.this_func_call,
+            priority=row.priority,
+            output_seed=own if row.output_seed is None else row.output_seed,
+        )
+
+
+def _prompt_problem(row: _Row) -> str | None:
+    if (row.prompt_token_ids is None) == (row.prompt_len is None):
+        return "give either prompt_token_ids or prompt_len"
+    if row.prompt_token_ids is not None:
+        if row.hash_ids is not None or row.block_size is not None:
+            return "hash_ids and block_size belong to prompt_len, not to prompt_token_ids"
+        return None if row.prompt_token_ids else "prompt_token_ids = []: give at least one token id"
+    if (row.hash_ids is None) != (row.block_size is None):
+        return "hash_ids and block_size must be given together"
+    if row.hash_ids is None or row.block_size is None or row.prompt_len is None:
+        return None
+    return problem_with_ids(len(row.hash_ids), row.prompt_len, row.block_size)
+
+
+def _order_problem(row: _Row, after: tuple[str, ...], seen: set[str]) -> str | None:
+    if row.request_id in seen:
+        return f"request_id = {row.request_id!r}: occurs twice"
+    if after and row.arrival_time is not None:
+        return "give either arrival_time or after"
+    if row.gap is not None and not after:
+        return "gap belongs to after"
+    unknown = [each for each in after if each not in seen]
+    return f"after = {unknown[0]!r}: no earlier line has this request_id" if unknown else None
+
+
+def _prompt(row: _Row, own: int, seed: int) -> TokenSource:
+    if row.prompt_token_ids is not None:
+        return ListedTokens(np.array(row.prompt_token_ids, np.int32))
+    assert row.prompt_len is not None
+    if row.hash_ids is None or row.block_size is None:
+        return StreamTokens.unique(own, row.prompt_len)
+    scope = seed_of("plain", seed, row.block_size)
+    return HashedTokens(id_ranges(row.hash_ids), row.prompt_len, block_size=row.block_size, scope=scope, tail=own)

@@ -1,0 +1,131 @@
+"""What arrives: one record per request, and a workload as a list of them.
+
+A request arrives at a fixed moment, or when the turns it answers to have ended:
+
+    no ``after``    at ``arrival_time``
+    ``after``       ``gap`` seconds after the last of them ended, and not earlier than ``spacing`` seconds after the
+                    last of them arrived (for traces that recorded arrivals but no durations)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from tokenyard.config import MAX_COUNT
+from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.request import Request, SamplingParams
+from tokenyard.sim.workload.tokens import TokenSource
+
+__all__ = ["Workload", "WorkloadRequest"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadRequest:
+    """One request to come. Its prompt takes no memory until it arrives."""
+
+    request_id: str
+    prompt: TokenSource
+    max_tokens: int
+    """Output tokens; the request always ends by length."""
+    arrival_time: float = 0.0
+    """Seconds since the start of the workload."""
+    after: tuple[str, ...] = ()
+    """Requests that must have ended; they stand earlier in the workload."""
+    gap: float = 0.0
+    """Seconds (tool or user time)."""
+    spacing: float = 0.0
+    """Seconds between two arrivals, at least."""
+    job_id: str | None = None
+    """Groups the turns of one agent."""
+    is_last_step: bool = False
+    """The job's last turn."""
+    this_func_call: str | None = None
+    """Tool that the turn will call, if known."""
+    priority: int = 0
+    output_seed: int = 0
+    """Stream of the output: see :func:`~tokenyard.sim.workload.tokens.output_tokens`."""
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return len(self.prompt)
+
+    def arrive(self, arrival_time: float) -> Request:
+        """The scheduler's request, with its prompt made now. Raises RequestError if a field cannot work."""
+        return Request(
+            self.request_id,
+            self.prompt.tokens(),
+            SamplingParams(max_tokens=self.max_tokens, ignore_eos=True),
+            arrival_time=arrival_time,
+            priority=self.priority,
+            job_id=self.job_id,
+            is_last_step=self.is_last_step,
+            this_func_call=self.this_func_call,
+            output_seed=self.output_seed,
+        )
+
+
+class Workload:
+    """A named list of requests, checked once."""
+
+    __slots__ = ("name", "requests")
+
+    def __init__(self, name: str, requests: Iterable[WorkloadRequest]) -> None:
+        """Raises WorkloadError if there is no request, an id occurs twice, or a turn follows an unknown one."""
+        self.name = name
+        self.requests = tuple(requests)
+        if not self.requests:
+            raise WorkloadError(name, 0, "holds no request")
+        seen: set[str] = set()
+        for request in self.requests:
+            problem = _problem(request, seen)
+            if problem:
+                raise WorkloadError(name, 0, f"request {request.request_id!r}: {problem}")
+            seen.add(request.request_id)
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def __iter__(self) -> Iterator[WorkloadRequest]:
+        return iter(self.requests)
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return sum(len(request.prompt) for request in self.requests)
+
+    @property
+    def num_output_tokens(self) -> int:
+        return sum(request.max_tokens for request in self.requests)
+
+    @property
+    def num_jobs(self) -> int:
+        """Distinct job ids; a request without one is its own job."""
+        named = {request.job_id for request in self.requests}
+        return len(named - {None}) + sum(request.job_id is None for request in self.requests)
+
+    def with_rate(self, scale: float) -> Workload:
+        """The same workload arriving ``scale`` times as fast; gaps between turns stay as they are."""
+        if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < math.inf:
+            raise ConfigError("rate_scale", scale, "give a number above 0")
+        if scale == 1:
+            return self
+        return Workload(self.name, (replace(r, arrival_time=r.arrival_time / scale) for r in self.requests))
+
+
+def _problem(request: WorkloadRequest, earlier: set[str]) -> str | None:
+    """What is wrong with ``request``, or None."""
+    if request.request_id in earlier:
+        return "occurs twice"
+    for parent in request.after:
+        if parent not in earlier:
+            return f"comes after {parent!r}, which no earlier request is called"
+    for field in ("arrival_time", "gap", "spacing"):
+        value = getattr(request, field)
+        if not 0 <= value < math.inf:
+            return f"{field} = {value}: give a finite number of seconds, not negative"
+    if not 1 <= request.max_tokens <= MAX_COUNT:
+        return f"max_tokens = {request.max_tokens}: give a whole number from 1 to {MAX_COUNT}"
+    if not len(request.prompt):
+        return "has an empty prompt"
+    return None

@@ -1,0 +1,70 @@
+"""The workload's own checks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tokenyard.errors import ConfigError, RequestError, WorkloadError
+from tokenyard.request import RequestStatus
+from tokenyard.sim.workload import StreamTokens, Workload, WorkloadRequest
+
+
+def request(name: str = "a", **changes: Any) -> WorkloadRequest:
+    fields: dict[str, Any] = {"request_id": name, "prompt": StreamTokens.unique(1, 5), "max_tokens": 3}
+    return WorkloadRequest(**{**fields, **changes})
+
+
+def test_totals() -> None:
+    workload = Workload("w", [request("a", job_id="j"), request("b", job_id="j"), request("c"), request("d")])
+    assert (len(workload), workload.num_prompt_tokens, workload.num_output_tokens, workload.num_jobs) == (4, 20, 12, 3)
+    assert [each.request_id for each in workload] == ["a", "b", "c", "d"]
+
+
+def test_arrival_makes_the_schedulers_request() -> None:
+    made = request(job_id="j", priority=2, output_seed=9, is_last_step=True, this_func_call="shell").arrive(4.5)
+    assert made.status is RequestStatus.WAITING
+    assert (made.arrival_time, made.priority, made.output_seed, made.job_id) == (4.5, 2, 9, "j")
+    assert (made.num_prompt_tokens, made.max_tokens, made.is_last_step, made.this_func_call) == (5, 3, True, "shell")
+    assert made.prompt_token_ids == StreamTokens.unique(1, 5).tokens().tolist()
+
+
+def test_arrival_passes_on_what_the_request_refuses() -> None:
+    with pytest.raises(RequestError, match="max_tokens"):
+        replace(request(), max_tokens=0).arrive(0.0)
+
+
+@pytest.mark.parametrize(
+    ("requests", "message"),
+    [
+        ([], "holds no request"),
+        ([request(), request()], "'a': occurs twice"),
+        ([request("b", after=("a",)), request("a")], "'b': comes after 'a', which no earlier request is called"),
+        ([request(after=("a",))], "comes after 'a'"),
+        ([request(arrival_time=-1.0)], "arrival_time = -1.0: give a finite number"),
+        ([request(arrival_time=float("nan"))], "arrival_time = nan"),
+        ([request(), request("b", after=("a",), gap=float("inf"))], "gap = inf"),
+        ([request(), request("b", after=("a",), spacing=-0.5)], "spacing = -0.5"),
+        ([request(max_tokens=0)], "max_tokens = 0: give a whole number from 1"),
+        ([request(prompt=StreamTokens())], "has an empty prompt"),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused(requests: list[WorkloadRequest], message: str) -> None:
+    with pytest.raises(WorkloadError, match="w: ") as caught:
+        Workload("w", requests)
+    assert message in str(caught.value)
+
+
+def test_rate_scale_moves_arrivals_and_keeps_gaps() -> None:
+    workload = Workload("w", [request("a", arrival_time=10.0), request("b", after=("a",), gap=3.0)])
+    faster = workload.with_rate(4)
+    assert [(each.arrival_time, each.gap) for each in faster] == [(2.5, 0.0), (0.0, 3.0)]
+    assert workload.with_rate(1.0) is workload
+
+
+@pytest.mark.parametrize("scale", [0, -1, float("inf"), float("nan"), True, "2"])
+def test_rate_scale_that_cannot_work(scale: Any) -> None:
+    with pytest.raises(ConfigError, match="rate_scale"):
+        Workload("w", [request()]).with_rate(scale)
