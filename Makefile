@@ -50,7 +50,7 @@ coverage: $(INSTALLED_DEV)  ## All tests with branch coverage
 
 .PHONY: bench
 bench: $(INSTALLED_DEV)  ## Time our own step, hashing and lookup
-	@$(BIN)/python -m pytest benchmarks --benchmark-only --benchmark-columns=median,iqr,rounds $(ARGS)
+	@$(BIN)/python -m pytest -c benchmarks/pytest.ini benchmarks $(ARGS)
 
 .PHONY: bench-vllm
 bench-vllm: $(INSTALLED_DEV)  ## The same scenarios through vLLM's scheduler and ours, in turns (first run: builds .venv-vllm)

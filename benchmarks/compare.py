@@ -1,0 +1,220 @@
+"""`make bench-vllm`: the same scenarios through vLLM's scheduler and ours, in turns, and the ratios.
+
+One worker process per side, both on one core; in every round each scenario runs once on each side, so that whatever
+else the machine does falls on both. A figure is the median of the rounds, a ratio the median of the rounds' ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import IO, Any, NamedTuple
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from workload import SCENARIOS
+
+__all__ = ["main"]
+
+HERE = Path(__file__).resolve().parent
+REPO = HERE.parent
+
+FIGURES = {
+    ("decode_32", "step"): ("decode step, 32 running", 1e3, "ms"),
+    ("decode_256", "step"): ("decode step, 256 running", 1e3, "ms"),
+    ("decode_1024", "step"): ("decode step, 1,024 running", 1e3, "ms"),
+    ("prefill_mix", "step"): ("prefill mix, a step", 1e3, "ms"),
+    ("prefill_mix", "request"): ("prefill mix, a request", 1e3, "ms"),
+    ("prompt_32k", "hash_block"): ("hashing, a block", 1e6, "µs"),
+    ("prompt_32k", "lookup_block"): ("full-hit lookup, a block", 1e6, "µs"),
+    ("prompt_32k", "admit"): ("admitting a cached prompt", 1e3, "ms"),
+}
+"""(scenario, measured) -> label, factor from seconds, unit."""
+
+VARIANTS = ("plain", "records", "traced")
+"""Of our side; see ``our_side``."""
+
+NOTES = """\
+A step is schedule() + update_from_output(). A request of the mix is made, hashed,
+queued and stepped to its end; ours is hashed in schedule(), vLLM's when it is made.
+The prompt has 32k tokens; it is admitted from its token ids on.
+Records: all that vLLM hands out is made; ours derives it on demand. Trace: step
+records are written; the cost is against ours without a trace."""
+
+
+class Worker:
+    """One side: a process that measures on demand."""
+
+    def __init__(self, python: Path, script: str) -> None:
+        self.script = script
+        self._errors: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the worker
+        self._process = subprocess.Popen(
+            [python, HERE / script],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(HERE), str(REPO / "scripts")))},
+        )
+
+    def measure(self, scenario: str, variant: str) -> dict[str, Any]:
+        """One run; exits with the worker's last words if it dies."""
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps({"scenario": scenario, "variant": variant}) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            self._errors.seek(0)
+            sys.exit(f"{self.script} ended while measuring {scenario}:\n{self._errors.read()[-3000:]}")
+        measured: dict[str, Any] = json.loads(line)
+        return measured
+
+    def close(self) -> None:
+        """Let it end."""
+        self._process.communicate()
+
+
+class Row(NamedTuple):
+    """One figure over all rounds, in seconds."""
+
+    scenario: str
+    measured: str
+    vllm: list[float]
+    ours: dict[str, list[float]]
+
+    def ratio(self, variant: str) -> float:
+        """How many times cheaper than vLLM."""
+        return median(theirs / mine for theirs, mine in zip(self.vllm, self.ours[variant], strict=True))
+
+    def overhead(self, variant: str) -> float:
+        """Cost of a variant above our plain one, as a fraction of that."""
+        pairs = zip(self.ours[variant], self.ours["plain"], strict=True)
+        return median(costly / plain for costly, plain in pairs) - 1
+
+
+def _variants(scenario: str) -> list[str]:
+    """Records and traces are made per step: for a single prompt they say nothing."""
+    return ["plain"] if scenario == "prompt_32k" else list(VARIANTS)
+
+
+def run(scenarios: list[str], rounds: int) -> list[Row]:
+    """All rounds of all scenarios."""
+    vllm = Worker(REPO / ".venv-vllm" / "bin" / "python", "vllm_side.py")
+    ours = Worker(Path(sys.executable), "our_side.py")
+    rows = {
+        key: Row(*key, [], {variant: [] for variant in _variants(key[0])}) for key in FIGURES if key[0] in scenarios
+    }
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("measuring", total=rounds * sum(1 + len(_variants(each)) for each in scenarios))
+        for _ in range(rounds):
+            for scenario in scenarios:
+                theirs = vllm.measure(scenario, "plain")
+                progress.advance(task)
+                _keep(rows, scenario, None, theirs)
+                for variant in _variants(scenario):
+                    measured = ours.measure(scenario, variant)
+                    progress.advance(task)
+                    _check_same(scenario, theirs["facts"], measured["facts"])
+                    _keep(rows, scenario, variant, measured)
+    vllm.close()
+    ours.close()
+    return list(rows.values())
+
+
+def _keep(rows: dict[tuple[str, str], Row], scenario: str, variant: str | None, measured: dict[str, Any]) -> None:
+    for (name, figure), row in rows.items():
+        if name == scenario:
+            (row.vllm if variant is None else row.ours[variant]).append(measured["seconds"][figure])
+
+
+def _check_same(scenario: str, theirs: dict[str, int], mine: dict[str, int]) -> None:
+    """A ratio between different amounts of work would mean nothing."""
+    if theirs != mine:
+        sys.exit(f"{scenario}: the two sides did not do the same: vLLM {theirs}, ours {mine}")
+
+
+def show(rows: list[Row], rounds: int) -> None:
+    """Print the comparison, and what our own options cost."""
+    console = Console()
+    title = f"vLLM 0.22.1's scheduler and ours, {rounds} rounds in turns on one core"
+    table = _table(title, "vLLM", "ours", "times cheaper")
+    options = _table("Ours, with more asked of it", "records", "vs. vLLM", "trace", "costs more")
+    for row in rows:
+        vllm = _figure(row, row.vllm)
+        ours = {variant: _figure(row, seconds) for variant, seconds in row.ours.items()}
+        label = FIGURES[row.scenario, row.measured][0]
+        table.add_row(label, vllm, ours["plain"], f"{row.ratio('plain'):.1f}x")
+        if "traced" in ours:
+            against, more = f"{row.ratio('records'):.1f}x", f"{row.overhead('traced'):+.0%}"
+            options.add_row(label, ours["records"], against, ours["traced"], more)
+    console.print(table)
+    if options.row_count:
+        console.print(options)
+    console.print(NOTES)
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _figure(row: Row, seconds: list[float]) -> str:
+    _, factor, unit = FIGURES[row.scenario, row.measured]
+    return f"{median(seconds) * factor:.3g} {unit}"
+
+
+def as_json(rows: list[Row], rounds: int) -> dict[str, Any]:
+    """Everything measured, in seconds per round."""
+    return {
+        "machine": {"python": platform.python_version(), "platform": platform.platform(), "cpus": os.cpu_count()},
+        "rounds": rounds,
+        "figures": [
+            {
+                "scenario": row.scenario,
+                "measured": row.measured,
+                "vllm_seconds": row.vllm,
+                "ours_seconds": row.ours,
+                "ratio": {variant: row.ratio(variant) for variant in row.ours},
+                "overhead": {variant: row.overhead(variant) for variant in row.ours if variant != "plain"},
+            }
+            for row in rows
+        ],
+    }
+
+
+def main() -> None:
+    """Compare the cost of vLLM's scheduler and ours."""
+    names = [scenario.name for scenario in SCENARIOS]
+    parser = argparse.ArgumentParser(prog="make bench-vllm ARGS=...", description=main.__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="times each side runs each scenario (default: 5)")
+    parser.add_argument("--scenario", action="append", choices=names, help="only this one; may be repeated")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments = parser.parse_args()
+    if arguments.rounds < 1:
+        parser.error("--rounds must be at least 1")
+    rows = run(arguments.scenario or names, arguments.rounds)
+    if arguments.json:
+        print(json.dumps(as_json(rows, arguments.rounds)))
+    else:
+        show(rows, arguments.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Our scheduler under test.
+
+plain      as a host drives it that reads columns
+records    and every dictionary and record made that vLLM makes
+traced     and a trace written, step records on
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.request import Request, SamplingParams
+from tokenyard.sched.output import ModelOutput, SchedulerOutput
+from tokenyard.sched.scheduler import Scheduler
+from tokenyard.trace.config import TraceConfig
+from tokenyard.trace.recorder import TraceRecorder
+from tokenyard.trace.writer import TraceWriter
+from worker import serve
+from workload import VOCAB, EngineShape, RequestSpec
+
+if TYPE_CHECKING:
+    from tokenyard.sched.observer import StepObserver
+
+__all__ = ["OurEngine", "RecordsEngine", "TracedEngine"]
+
+
+class OurEngine:
+    """The calls of ``measure.Engine``; a prompt is hashed when it is first looked up."""
+
+    def __init__(self, shape: EngineShape, observer: StepObserver | None = None) -> None:
+        config = SchedulerConfig(
+            max_num_seqs=shape.max_num_seqs,
+            max_num_batched_tokens=shape.max_num_batched_tokens,
+            max_model_len=shape.max_model_len,
+        )
+        cache = CacheConfig(num_gpu_blocks=shape.num_blocks, block_size=shape.block_size)
+        self.scheduler = Scheduler(config, cache, clock=time.perf_counter, observer=observer)
+        self._step = 0
+
+    def make(self, spec: RequestSpec) -> Request:
+        params = SamplingParams(max_tokens=spec.max_tokens, ignore_eos=True)
+        return Request(spec.id, spec.prompt, params, arrival_time=spec.arrival_time)
+
+    def hash(self, request: Request) -> None:
+        request.block_hashes.clear()
+        self.scheduler.kv.hasher.extend(request)
+
+    def add(self, request: Request) -> None:
+        self.scheduler.add_request(request)
+
+    def schedule(self) -> SchedulerOutput:
+        return self.scheduler.schedule()
+
+    def answer(self, output: SchedulerOutput) -> ModelOutput:
+        self._step += 1
+        count = len(output.requests)
+        tokens = (self._step * 31 + np.arange(count)) % VOCAB
+        lengths = np.ones(count, np.int64)
+        if output.is_prefill_chunk is not None:
+            lengths[output.is_prefill_chunk] = 0
+        return ModelOutput(tokens[:, None], lengths)
+
+    def update(self, output: SchedulerOutput, answer: ModelOutput) -> None:
+        self.scheduler.update_from_output(output, answer)
+
+    def look_up(self, request: Request) -> int:
+        return self.scheduler.kv.get_computed_blocks(request).num_tokens
+
+    def scheduled_tokens(self, output: SchedulerOutput) -> int:
+        return output.total_num_scheduled_tokens
+
+    def close(self) -> None:
+        pass
+
+    @property
+    def num_running(self) -> int:
+        return len(self.scheduler.running)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self.scheduler.waiting)
+
+    @property
+    def all_decode(self) -> bool:
+        return all(request.num_output_tokens for request in self.scheduler.running)
+
+
+class RecordsEngine(OurEngine):
+    """A host that wants what vLLM hands out gets it derived on demand: that costs, and this counts it."""
+
+    def schedule(self) -> SchedulerOutput:
+        output = super().schedule()
+        _ = output.num_scheduled_tokens, output.scheduled_new_reqs, output.scheduled_cached_reqs
+        _ = output.num_common_prefix_blocks
+        return output
+
+    def update(self, output: SchedulerOutput, answer: ModelOutput) -> None:
+        list(self.scheduler.update_from_output(output, answer))
+
+
+class TracedEngine(OurEngine):
+    """With the trace recorder attached: a record per event of every step, without per-request records."""
+
+    def __init__(self, shape: EngineShape) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self._writer = TraceWriter(TraceConfig(path=Path(self._folder.name), policy="fcfs", request_records=False))
+        super().__init__(shape, TraceRecorder(self._writer))
+
+    def close(self) -> None:
+        self._writer.close()
+        self._folder.cleanup()
+
+
+if __name__ == "__main__":
+    serve({"plain": OurEngine, "records": RecordsEngine, "traced": TracedEngine})
