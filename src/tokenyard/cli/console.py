@@ -1,0 +1,31 @@
+"""Where things are printed: results on stdout, progress and warnings on stderr."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import msgspec
+from rich.console import Console
+
+__all__ = ["errors", "print_json", "results", "warn"]
+
+
+def results() -> Console:
+    """Standard output; ids and paths are printed as they are, without guessing at numbers to colour."""
+    return Console(highlight=False, soft_wrap=False)
+
+
+def errors() -> Console:
+    """Standard error."""
+    return Console(stderr=True, highlight=False)
+
+
+def warn(message: str) -> None:
+    """One line on standard error."""
+    print(f"tokenyard: warning: {message}", file=sys.stderr)
+
+
+def print_json(value: Any) -> None:
+    """One object, readable, on standard output."""
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")

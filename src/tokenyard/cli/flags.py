@@ -1,0 +1,185 @@
+"""What the command line takes: one frozen dataclass per sub-command, read by tyro.
+
+Flags that set something in vLLM carry vLLM's name. This module is imported for every ``--help`` and therefore imports
+nothing heavy; what a sub-command does stands in the module of its name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro.conf
+
+from tokenyard.config import CacheConfig, HashAlgo, SchedulerConfig
+
+__all__ = [
+    "COMMANDS",
+    "Command",
+    "Demo",
+    "HardwareFlags",
+    "Parity",
+    "Report",
+    "Run",
+    "SchedulerFlags",
+    "TraceFlags",
+    "WorkloadFlags",
+    "Workloads",
+]
+
+_SCHEDULER = SchedulerConfig()
+_CACHE = CacheConfig()
+MAX_IDS_PER_STEP = 64
+"""Bound of a replay's trace: request ids per list and step."""
+
+
+def _optional(metavar: str, otherwise: str) -> object:
+    """A flag whose default is worked out later: the help says how."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {otherwise})")
+
+
+Switch = tyro.conf.FlagCreatePairsOff[bool]
+"""Off unless named; there is no ``--no-`` form."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadFlags:
+    """What arrives."""
+
+    format: Annotated[str | None, _optional("NAME", "seen from the first line")] = None
+    """Format of a workload file: azure, lmcache, mooncake, plain, servegen or weka."""
+    limit: Annotated[int | None, _optional("N", "all")] = None
+    """Only the first N sessions of a workload that has sessions, else the first N requests."""
+    seed: int = 0
+    """Seed of what the workload does not record: token ids, arrivals of sessions, generators."""
+    rate_scale: float = 1.0
+    """Let requests and sessions arrive so many times as fast; gaps between an agent's turns stay."""
+    session_rate: Annotated[float | None, _optional("FLOAT", "0.05")] = None
+    """Sessions per second, for formats that record no absolute arrivals."""
+    skip_refused: Switch = False
+    """Go on without the requests that the engine refuses (too long for the model or the pool)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardwareFlags:
+    """What it runs on."""
+
+    gpu: str = "h100"
+    """Named GPU: a10, a100-40gb, a100-80gb, h100, h200, b200, l4, l40s, rtx4090, rtx5090, rtxpro6000."""
+    model: str = "llama-3.1-8b"
+    """Named model, or the path of a Hugging Face config.json."""
+    tensor_parallel_size: int = 1
+    """GPUs that share the model."""
+    gpu_memory_utilization: float = 0.9
+    """Fraction of the GPU's memory that the engine may use."""
+    num_gpu_blocks_override: Annotated[int | None, _optional("N", "as many as fit the GPU")] = None
+    """KV blocks, null block included."""
+    block_size: int = _CACHE.block_size
+    """Tokens per KV block."""
+    latency: str = "roofline"
+    """How long a step takes: roofline, constant:SECONDS, table:DIR (kernel timings) or fitted:TRACE."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerFlags:
+    """Limits and order of the scheduler."""
+
+    max_num_seqs: int = _SCHEDULER.max_num_seqs
+    """Most requests that run at the same time."""
+    max_num_batched_tokens: int = _SCHEDULER.max_num_batched_tokens
+    """Token budget of one step, prefill and decode together."""
+    max_model_len: Annotated[int | None, _optional("TOKENS", "the model's own limit")] = None
+    """Longest prompt and output together."""
+    scheduling_policy: str = _SCHEDULER.policy
+    """fcfs, priority, or your own (entry point tokenyard.policies)."""
+    enable_prefix_caching: bool = _CACHE.enable_prefix_caching
+    """Reuse the KV blocks of equal prompt prefixes."""
+    prefix_caching_hash_algo: HashAlgo = HashAlgo.XXH3_128
+    """Hash of a block. Decisions do not depend on it, so replays take the faster one; engines default to sha256."""
+    enable_chunked_prefill: bool = _SCHEDULER.enable_chunked_prefill
+    """Split a prompt that exceeds the rest of a step's budget."""
+    long_prefill_token_threshold: int = _SCHEDULER.long_prefill_token_threshold
+    """Most prompt tokens of one request in one step; 0 = no such limit."""
+    scheduler_reserve_full_isl: bool = _SCHEDULER.scheduler_reserve_full_isl
+    """Admit a request only if its whole sequence fits the free blocks."""
+    watermark: float = _CACHE.watermark
+    """Fraction of the blocks that admission leaves free; vLLM 0.22 has none."""
+    skip_oversized_prefill: Switch = _SCHEDULER.skip_oversized_prefill
+    """With chunked prefill off: pass over a prompt that exceeds the rest of the budget and try the next."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceFlags:
+    """What is written down."""
+
+    trace: Annotated[Path | None, _optional("DIR", "SCHED_TRACE_PATH, else no trace")] = None
+    """Write the trace into this directory."""
+    record_requests: Switch = False
+    """Also write one record per queued request and step."""
+    max_ids_per_step: int = MAX_IDS_PER_STEP
+    """Most requests named per list and step (0 = all): a trace then grows with the steps, not with the queue."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Replay a workload on a virtual clock and report what held requests back."""
+
+    workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
+    """Built-in workload (agentic, chat, completion, rag), or a file; `tokenyard workloads` says more."""
+    arrivals: tyro.conf.OmitArgPrefixes[WorkloadFlags] = field(default_factory=WorkloadFlags)
+    hardware: tyro.conf.OmitArgPrefixes[HardwareFlags] = field(default_factory=HardwareFlags)
+    scheduler: tyro.conf.OmitArgPrefixes[SchedulerFlags] = field(default_factory=SchedulerFlags)
+    output: tyro.conf.OmitArgPrefixes[TraceFlags] = field(default_factory=TraceFlags)
+    json: Switch = False
+    """Print the report as one JSON object and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Report on a trace: what held requests back, and what it cost them."""
+
+    trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
+    """A trace directory, or its *.steps.jsonl file."""
+    json: Switch = False
+    """Print the report as one JSON object and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parity:
+    """Replay decisions recorded from real vLLM and compare every one of them."""
+
+    files: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FILE")]
+    """Golden vectors (*.jsonl or *.jsonl.gz), or directories with such files."""
+    json: Switch = False
+    """Print one JSON object and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demo:
+    """Replay a built-in agentic workload on an A100-40GB-like configuration."""
+
+    trace: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("traces/demo")
+    """Where the trace is written."""
+    seed: int = 0
+    """Another seed gives another day's agents."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workloads:
+    """List the built-in workloads, the file formats, and the GPUs and models known by name."""
+
+    json: Switch = False
+    """Print one JSON object and nothing else."""
+
+
+Command = Run | Report | Parity | Demo | Workloads
+
+COMMANDS: dict[type[Command], str] = {
+    Run: "run",
+    Report: "report",
+    Parity: "parity",
+    Demo: "demo",
+    Workloads: "workloads",
+}
+"""Every sub-command and its name, which is also the module with its ``execute``."""

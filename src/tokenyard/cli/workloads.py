@@ -1,0 +1,49 @@
+"""``tokenyard workloads``: what ``run`` knows by name."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from rich.table import Table
+
+from tokenyard.cli.console import print_json, results
+from tokenyard.cli.flags import Workloads
+from tokenyard.kv.gpus import GPUS
+from tokenyard.kv.models import MODELS
+from tokenyard.sim.workload import FORMATS, GENERATORS
+
+__all__ = ["execute"]
+
+
+def execute(flags: Workloads) -> int:
+    """Print every name with a sentence or its numbers; always 0."""
+    generators = {name: _first_line(f"tokenyard.sim.workload.generators.{name}") for name in GENERATORS}
+    formats = {name: _first_line(reader.__module__) for name, reader in FORMATS.items()}
+    gpus = {gpu.name: f"{gpu.memory_bytes / 2**30:.0f} GiB" for gpu in GPUS.values()}
+    models = {
+        model.name: f"{model.num_parameters / 1e9:.1f} B parameters, {model.max_model_len:,} tokens"
+        for model in MODELS.values()
+    }
+    sections = {"workloads": generators, "formats": formats, "gpus": gpus, "models": models}
+    if flags.json:
+        print_json(sections)
+        return 0
+    for title, names in sections.items():
+        _print(title, names)
+    return 0
+
+
+def _first_line(module: str) -> str:
+    """The sentence with which a workload's module introduces itself."""
+    return (import_module(module).__doc__ or "").strip().splitlines()[0].rstrip(".")
+
+
+def _print(title: str, names: dict[str, str]) -> None:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False, padding=(0, 2))
+    table.add_column(style="cyan", no_wrap=True, min_width=14)
+    table.add_column()
+    for name, text in names.items():
+        table.add_row(name, text)
+    console = results()
+    console.print(table)
+    console.print()
