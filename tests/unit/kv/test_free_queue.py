@@ -1,0 +1,105 @@
+"""The free queue keeps least-recently-used order, whatever is taken out of its middle."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenyard.kv.free_queue import FreeQueue
+
+
+def test_blocks_leave_in_the_order_they_came() -> None:
+    queue = FreeQueue([3, 1, 2])
+    queue.append(9)
+    assert [queue.popleft() for _ in range(4)] == [3, 1, 2, 9]
+    assert len(queue) == 0
+
+
+def test_a_block_that_returns_goes_to_the_end() -> None:
+    queue = FreeQueue([1, 2, 3])
+    queue.append(queue.popleft())
+    assert list(queue) == [2, 3, 1]
+
+
+def test_a_block_leaves_from_the_middle() -> None:
+    queue = FreeQueue(range(1, 6))
+    queue.remove(3)
+    queue.remove_n([1, 5])
+    assert list(queue) == [2, 4]
+    assert 3 not in queue
+    assert 4 in queue
+
+
+def test_batch_forms_keep_the_given_order() -> None:
+    queue = FreeQueue([1])
+    queue.append_n([7, 5, 6])
+    assert queue.popleft_n(3) == [1, 7, 5]
+    assert list(queue) == [6]
+    assert queue.popleft_n(0) == []
+
+
+def test_taking_what_is_not_there_is_our_own_mistake() -> None:
+    queue = FreeQueue([1])
+    with pytest.raises(KeyError):
+        queue.remove(2)
+    with pytest.raises(KeyError):
+        queue.popleft_n(2)
+    with pytest.raises(KeyError):
+        FreeQueue().popleft()
+
+
+Command = tuple[str, list[int]]
+COMMANDS = st.lists(
+    st.tuples(
+        st.sampled_from(["append", "append_n", "popleft", "popleft_n", "remove", "remove_n"]),
+        st.lists(st.integers(0, 30), max_size=6, unique=True),
+    ),
+    max_size=60,
+)
+
+
+@given(initial=st.lists(st.integers(0, 30), unique=True, max_size=12), commands=COMMANDS)
+def test_it_behaves_like_a_list(initial: list[int], commands: list[Command]) -> None:
+    """Against a plain list; commands that would break the rules (a block twice, one that is absent) are bent first."""
+    queue, model = FreeQueue(initial), list(initial)
+    for name, blocks in commands:
+        absent = [block for block in blocks if block not in model]
+        present = [block for block in blocks if block in model]
+        if name == "append" and absent:
+            queue.append(absent[0])
+            model.append(absent[0])
+        elif name == "append_n":
+            queue.append_n(absent)
+            model += absent
+        elif name == "popleft" and model:
+            assert queue.popleft() == model.pop(0)
+        elif name == "popleft_n":
+            n = min(len(blocks), len(model))
+            assert queue.popleft_n(n) == model[:n]
+            del model[:n]
+        elif name == "remove" and present:
+            queue.remove(present[0])
+            model.remove(present[0])
+        elif name == "remove_n":
+            queue.remove_n(present)
+            model = [block for block in model if block not in present]
+        assert list(queue) == model
+        assert len(queue) == len(model)
+        assert all((block in queue) == (block in model) for block in range(31))
+
+
+@given(blocks=st.lists(st.integers(), unique=True, min_size=1), data=st.data())
+def test_batch_forms_equal_repeated_single_ones(blocks: list[int], data: st.DataObject) -> None:
+    batch, single = FreeQueue(), FreeQueue()
+    batch.append_n(blocks)
+    for block in blocks:
+        single.append(block)
+    gone = data.draw(st.lists(st.sampled_from(blocks), unique=True))
+    batch.remove_n(gone)
+    for block in gone:
+        single.remove(block)
+    assert list(batch) == list(single)
+    n = data.draw(st.integers(0, len(batch)))
+    assert batch.popleft_n(n) == [single.popleft() for _ in range(n)]
+    assert list(batch) == list(single)
