@@ -10,7 +10,16 @@ from enum import IntEnum, StrEnum
 
 from tokenyard.errors import ConfigError
 
-__all__ = ["CacheConfig", "HashAlgo", "PauseState", "SchedulerConfig", "SpeculativeConfig", "SpeculativeMethod"]
+__all__ = [
+    "CacheConfig",
+    "GroupKind",
+    "HashAlgo",
+    "KVCacheGroup",
+    "PauseState",
+    "SchedulerConfig",
+    "SpeculativeConfig",
+    "SpeculativeMethod",
+]
 
 MAX_COUNT = 2**31 - 1
 """Largest count any setting accepts: block ids and token ids are 32-bit."""
@@ -65,6 +74,34 @@ def require_bool(field: str, value: object) -> None:
         raise ConfigError(field, value, "give true or false")
 
 
+class GroupKind(StrEnum):
+    """Attention type of a group of layers."""
+
+    FULL = "full"
+    SLIDING_WINDOW = "sliding_window"
+    CHUNKED_LOCAL = "chunked_local"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVCacheGroup:
+    """Layers that share a block table."""
+
+    kind: GroupKind = GroupKind.FULL
+    block_size: int = 0
+    """Tokens per block (0: the cache's)."""
+    window: int = 0
+    """Tokens of the sliding window or of a chunk."""
+    is_eagle: bool = False
+    """Belongs to an EAGLE head; if no group does, all are treated so."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in tuple(GroupKind):
+            raise ConfigError("kind", self.kind, f"use one of: {', '.join(GroupKind)}")
+        require_int("block_size", self.block_size, 0, 1 << 20)
+        require_int("window", self.window, 0 if self.kind is GroupKind.FULL else 1)
+        require_bool("is_eagle", self.is_eagle)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheConfig:
     """The paged KV cache."""
@@ -79,6 +116,8 @@ class CacheConfig:
     """Hash of a full block."""
     hash_seed: str = ""
     """Seeds the hash chain, so that equal runs give equal hashes; change it to separate caches."""
+    groups: tuple[KVCacheGroup, ...] = (KVCacheGroup(),)
+    """KV-cache groups of the model: one full-attention group unless its layers differ."""
     watermark: float = 0.0
     """Fraction of the pool that admission leaves free while something runs (vLLM > 0.22; 0 = off)."""
 
@@ -88,12 +127,15 @@ class CacheConfig:
         require_bool("enable_prefix_caching", self.enable_prefix_caching)
         if self.prefix_caching_hash_algo not in tuple(HashAlgo):
             known = ", ".join(HashAlgo)
-            raise ConfigError(
-                "prefix_caching_hash_algo", self.prefix_caching_hash_algo, f"use one of: {known}"
-            )
+            raise ConfigError("prefix_caching_hash_algo", self.prefix_caching_hash_algo, f"use one of: {known}")
         if not isinstance(self.hash_seed, str):
             raise ConfigError("hash_seed", self.hash_seed, "give a text")
         require_fraction("watermark", self.watermark)
+        if not self.groups or not all(isinstance(group, KVCacheGroup) for group in self.groups):
+            raise ConfigError("groups", self.groups, "give at least one KVCacheGroup")
+        sizes = {group.block_size or self.block_size for group in self.groups}
+        if len(sizes) > 1 and any(group.kind is GroupKind.CHUNKED_LOCAL for group in self.groups):
+            raise ConfigError("groups", sorted(sizes), "chunked local attention needs groups of one block size")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

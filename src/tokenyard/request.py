@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from math import isfinite
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -245,7 +246,7 @@ class Request:
             raise RequestError(
                 request_id, "prompt_embeds", len(prompt_embeds), f"give one row per prompt token ({len(prompt)})"
             )
-        if not arrival_time == arrival_time or abs(arrival_time) == float("inf"):
+        if not isfinite(arrival_time):
             raise RequestError(request_id, "arrival_time", arrival_time, "give a finite number of seconds")
         self.request_id = request_id
         self.sampling_params = params

@@ -32,6 +32,7 @@ _INT_COLUMNS = (
     "num_computed",
     "capacity",
     "seal_at",
+    "skip_at",
     "last_step",
     "num_drafts",
     "placeholders",
@@ -49,6 +50,7 @@ class RequestTable:
     ``num_computed``  positions computed, or about to be by the steps in flight
     ``capacity``      positions that the blocks held can store
     ``seal_at``       position at which the next block becomes publishable in the prefix index
+    ``skip_at``       number of computed tokens at which a windowed group may free a block
     ``last_step``     number of the last step that scheduled it
     ``num_drafts``    draft tokens that wait in ``drafts[slot]`` to be verified
     ``placeholders``  output tokens that steps in flight will bring (async scheduling)
@@ -63,7 +65,7 @@ class RequestTable:
         self.requests: list[Request | None] = []
         self._free: list[int] = []
         self.version = 0
-        """Changes whenever a tenant leaves: until then the slots of a step in flight are still those of its requests."""
+        """Changes whenever a tenant leaves: until then the slots of a step in flight are those of its requests."""
         self.num_with_stop_ids = 0
         """Tenants with ``stop_token_ids``: zero lets the stop check skip them."""
         self._size = 0
@@ -74,6 +76,7 @@ class RequestTable:
     num_computed: IntArray
     capacity: IntArray
     seal_at: IntArray
+    skip_at: IntArray
     last_step: IntArray
     num_drafts: IntArray
     placeholders: IntArray

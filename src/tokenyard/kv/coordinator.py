@@ -1,10 +1,9 @@
-"""The coordinator: one view of the blocks of all attention groups of a model.
+"""The coordinator: one view of the blocks of all KV-cache groups of a model, and the columns that say when a running
+request needs it.
 
-    NoPrefixCacheCoordinator   prefix caching off: nothing is looked up or published
-    UnitaryCoordinator         one full-attention group
-
-A hybrid coordinator (several groups, fixed-point hit length) would implement the same protocol; the manager above and
-the scheduler would not notice.
+    NoPrefixCacheCoordinator   one full-attention group, prefix caching off: nothing is looked up or published
+    UnitaryCoordinator         one full-attention group: runs of requests are served in one stroke
+    HybridCoordinator          any groups: requests that need blocks, or may drop some, are served one by one
 """
 
 from __future__ import annotations
@@ -12,13 +11,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from tokenyard.kv.full_attention import FullAttentionManager
-from tokenyard.kv.hashing import BlockHasher
-from tokenyard.kv.pool import BlockPool
-from tokenyard.request import Request
-from tokenyard.table import IntArray
+import numpy as np
 
-__all__ = ["NO_HITS", "Blocks", "ComputedBlocks", "Coordinator", "NoPrefixCacheCoordinator", "UnitaryCoordinator"]
+from tokenyard.kv.full_attention import FullAttentionManager
+from tokenyard.kv.pool import BlockPool
+from tokenyard.kv.single_type import Need
+from tokenyard.request import Request
+from tokenyard.table import IntArray, RequestTable
+
+__all__ = ["NEVER", "Blocks", "ComputedBlocks", "Coordinator", "NoPrefixCacheCoordinator", "UnitaryCoordinator"]
+
+NEVER: int = np.iinfo(np.int64).max
+"""A position no request reaches."""
 
 Blocks = tuple[list[int], ...]
 """Block ids per KV-cache group."""
@@ -31,39 +35,31 @@ class ComputedBlocks(NamedTuple):
     num_tokens: int
 
 
-class Need(NamedTuple):
-    """Blocks an allocation takes out of the free queue."""
-
-    new: int
-    evictable_hits: int
-
-    @property
-    def total(self) -> int:
-        return self.new + self.evictable_hits
-
-
 class Coordinator(Protocol):
     """What the KV-cache manager asks of the groups."""
 
     num_groups: int
 
     def find_longest_cache_hit(self, request: Request, max_length: int) -> ComputedBlocks:
-        """The longest cached prefix of at most ``max_length`` tokens, common to all groups."""
+        """The longest cached prefix of at most ``max_length`` tokens, common to all groups; all blocks are hashed."""
 
-    def need(self, slot: int, num_tokens: int, hits: Blocks) -> Need:
-        """Blocks to take so that ``num_tokens`` positions have a place, on top of ``hits`` and what ``slot`` holds."""
+    def need(self, slot: int, num_tokens: int, hits: Blocks, total_computed: int, *, whole: bool = False) -> Need:
+        """Blocks to take so that ``num_tokens`` positions have a place, over all groups."""
 
-    def need_run(self, capacity: IntArray, ends: IntArray) -> IntArray:
-        """The same, new blocks only, for rows that hold ``capacity`` positions and go beyond it, to ``ends``."""
-
-    def open(self, slot: int, hits: Blocks) -> None:
+    def open(self, slot: int, hits: Blocks, total_computed: int) -> None:
         """A request takes ``slot`` with these cached blocks."""
 
-    def grow_run(self, slots: Sequence[int], counts: Sequence[int], taken: Sequence[int]) -> dict[int, Blocks]:
-        """Deal blocks taken from the pool out to slots; returns, by slot, what it got."""
+    def grow(self, slot: int, num_tokens: int) -> Blocks:
+        """Take blocks so that ``num_tokens`` positions have a place; returns the new ones."""
 
-    def publish_run(self, requests: Sequence[Request], num_tokens: Sequence[int]) -> list[int]:
-        """Make full blocks within ``num_tokens`` findable; returns the positions at which the next ones become so."""
+    def grow_run(self, slots: IntArray, reach: IntArray) -> tuple[int, dict[int, Blocks]]:
+        """:meth:`grow` for running requests in order, as many leading rows as memory allows.
+
+        ``slots`` and ``reach`` have shape ``[n]``. Returns how many rows were served and, by slot, what they got.
+        """
+
+    def publish_run(self, requests: Sequence[Request], num_tokens: Sequence[int]) -> None:
+        """Make full blocks within ``num_tokens`` findable."""
 
     def held(self, slot: int) -> Blocks:
         """All blocks of ``slot``."""
@@ -77,8 +73,8 @@ class Coordinator(Protocol):
     def holders(self) -> list[list[int]]:
         """Every block list (for invariant checks)."""
 
-
-NO_HITS = ComputedBlocks(([],), 0)
+    def capacity(self, slot: int) -> int:
+        """Positions that the blocks of ``slot`` can store."""
 
 
 class NoPrefixCacheCoordinator:
@@ -86,29 +82,46 @@ class NoPrefixCacheCoordinator:
 
     num_groups = 1
 
-    def __init__(self, pool: BlockPool, block_size: int, *, drop_last_hit: bool = False) -> None:
+    def __init__(self, pool: BlockPool, table: RequestTable, block_size: int) -> None:
         self.pool = pool
-        self.group = FullAttentionManager(pool, block_size, drop_last_hit=drop_last_hit)
+        self.table = table
+        self.group = FullAttentionManager(pool, block_size)
 
     def find_longest_cache_hit(self, request: Request, max_length: int) -> ComputedBlocks:
-        return NO_HITS
+        return ComputedBlocks(([],), 0)
 
-    def need(self, slot: int, num_tokens: int, hits: Blocks) -> Need:
-        num_held = len(self.group.held[slot]) if slot >= 0 else 0
-        return Need(
-            self.group.num_new_blocks(num_held + len(hits[0]), num_tokens), self.pool.num_evictable(hits[0])
-        )
+    def need(self, slot: int, num_tokens: int, hits: Blocks, total_computed: int, *, whole: bool = False) -> Need:
+        return self.group.need(slot, num_tokens, hits[0], total_computed, whole=whole)
 
-    def need_run(self, capacity: IntArray, ends: IntArray) -> IntArray:
-        return self.group.num_new_blocks_run(capacity, ends)
+    def open(self, slot: int, hits: Blocks, total_computed: int) -> None:
+        self.group.open(slot, hits[0], total_computed)
+        self.table.seal_at[slot] = NEVER
 
-    def open(self, slot: int, hits: Blocks) -> None:
-        self.group.open(slot, hits[0])
+    def grow(self, slot: int, num_tokens: int) -> Blocks:
+        count = self.group.num_missing(slot, num_tokens)
+        new = self.group.grow_run([slot], [count], self.pool.take(count))[slot]
+        self.table.capacity[slot] = self.capacity(slot)
+        return (new,)
 
-    def grow_run(self, slots: Sequence[int], counts: Sequence[int], taken: Sequence[int]) -> dict[int, Blocks]:
-        return {slot: (blocks,) for slot, blocks in self.group.grow_run(slots, counts, taken).items()}
+    def grow_run(self, slots: IntArray, reach: IntArray) -> tuple[int, dict[int, Blocks]]:
+        capacity, size = self.table.capacity, self.group.block_size
+        held = capacity[slots]
+        rows = (reach > held).nonzero()[0]
+        if not rows.size:
+            return len(slots), {}
+        targets, served = slots[rows], len(slots)
+        needs = (reach[rows] - held[rows] + (size - 1)) // size
+        total = int(needs.sum())
+        if total > self.pool.num_free:
+            fitting = int(needs.cumsum().searchsorted(self.pool.num_free, side="right"))
+            served = int(rows[fitting])
+            targets, needs = targets[:fitting], needs[:fitting]
+            total = int(needs.sum())
+        dealt = self.group.grow_run(targets.tolist(), needs.tolist(), self.pool.take(total))
+        capacity[targets] += needs * size
+        return served, {slot: (blocks,) for slot, blocks in dealt.items()}
 
-    def publish_run(self, requests: Sequence[Request], num_tokens: Sequence[int]) -> list[int]:
+    def publish_run(self, requests: Sequence[Request], num_tokens: Sequence[int]) -> None:
         raise AssertionError("nothing is published without prefix caching")
 
     def held(self, slot: int) -> Blocks:
@@ -123,24 +136,32 @@ class NoPrefixCacheCoordinator:
     def holders(self) -> list[list[int]]:
         return list(self.group.held.values())
 
+    def capacity(self, slot: int) -> int:
+        return len(self.group.held[slot]) * self.group.block_size
+
 
 class UnitaryCoordinator(NoPrefixCacheCoordinator):
     """One full-attention group with prefix caching."""
 
-    def __init__(
-        self, pool: BlockPool, block_size: int, hasher: BlockHasher, *, drop_last_hit: bool = False
-    ) -> None:
-        super().__init__(pool, block_size, drop_last_hit=drop_last_hit)
-        self.hasher = hasher
+    def __init__(self, pool: BlockPool, table: RequestTable, block_size: int, *, drop_last_hit: bool = False) -> None:
+        super().__init__(pool, table, block_size)
+        self._drop_last_hit = drop_last_hit
 
     def find_longest_cache_hit(self, request: Request, max_length: int) -> ComputedBlocks:
-        blocks = self.group.find_longest_cache_hit(self.hasher.extend(request), max_length)
-        return ComputedBlocks((blocks,), len(blocks) * self.group.block_size)
-
-    def publish_run(self, requests: Sequence[Request], num_tokens: Sequence[int]) -> list[int]:
-        return self.group.publish_run(
-            [request.slot for request in requests], [request.block_hashes for request in requests], num_tokens
+        group = self.group
+        (blocks,) = group.find_longest_cache_hit(
+            (group,), request.block_hashes, max_length, drop_last=self._drop_last_hit, alignment=group.block_size
         )
+        return ComputedBlocks((blocks,), len(blocks) * group.block_size)
+
+    def open(self, slot: int, hits: Blocks, total_computed: int) -> None:
+        self.group.open(slot, hits[0], total_computed)
+        self.table.seal_at[slot] = (len(hits[0]) + 1) * self.group.block_size
+
+    def publish_run(self, requests: Sequence[Request], num_tokens: Sequence[int]) -> None:
+        slots, size = [request.slot for request in requests], self.group.block_size
+        self.group.publish_run(slots, [request.block_hashes for request in requests], num_tokens)
+        self.table.seal_at[slots] = [(self.group.num_cached[slot] + 1) * size for slot in slots]
 
     def num_common_prefix_blocks(self, slot: int) -> list[int]:
         return [self.group.num_common_prefix_blocks(slot)]

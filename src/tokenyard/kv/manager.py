@@ -15,51 +15,54 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenyard.config import CacheConfig
+from tokenyard.config import CacheConfig, GroupKind
 from tokenyard.kv.coordinator import (
-    NO_HITS,
     Blocks,
     ComputedBlocks,
     Coordinator,
-    Need,
     NoPrefixCacheCoordinator,
     UnitaryCoordinator,
 )
 from tokenyard.kv.hashing import BlockHasher
+from tokenyard.kv.hybrid import GroupLimits, HybridCoordinator, hash_block_size
 from tokenyard.kv.pool import BlockPool
 from tokenyard.kv.shortage import KVLimit, KVShortage
+from tokenyard.kv.single_type import Need
 from tokenyard.kv.stats import PrefixCacheStats
 from tokenyard.request import Request
 from tokenyard.table import IntArray, RequestTable
 
 __all__ = ["KVCacheManager"]
 
-NEVER = np.iinfo(np.int64).max
-"""``seal_at`` of requests that publish nothing."""
-
 
 class KVCacheManager:
     """Allocation, prefix lookup and freeing for the requests of one table."""
 
     def __init__(
-        self, config: CacheConfig, table: RequestTable, max_model_len: int, *, drop_last_hit: bool = False
+        self, config: CacheConfig, table: RequestTable, limits: GroupLimits, *, use_eagle: bool = False
     ) -> None:
         self.config = config
         self.table = table
-        self.max_model_len = max_model_len
-        self.block_size = config.block_size
+        self.max_model_len = limits.max_model_len
         self.enable_caching = config.enable_prefix_caching
-        self.pool = BlockPool(config.num_gpu_blocks)
-        self.hasher = BlockHasher(config.block_size, config.prefix_caching_hash_algo, config.hash_seed)
-        self.coordinator: Coordinator = (
-            UnitaryCoordinator(self.pool, config.block_size, self.hasher, drop_last_hit=drop_last_hit)
-            if config.enable_prefix_caching
-            else NoPrefixCacheCoordinator(self.pool, config.block_size)
-        )
+        self.pool = BlockPool(config.num_gpu_blocks, len(config.groups))
+        self.hasher = BlockHasher(hash_block_size(config), config.prefix_caching_hash_algo, config.hash_seed)
+        self.coordinator = self._make_coordinator(limits, use_eagle=use_eagle)
+        self.no_hits = ComputedBlocks(tuple([] for _ in config.groups), 0)
+        """A lookup that found nothing."""
         self.watermark_blocks = int(config.watermark * config.num_gpu_blocks)
         self.stats = PrefixCacheStats()
         self.new_blocks: dict[int, Blocks] = {}
         """Slot -> blocks it got in this step."""
+
+    def _make_coordinator(self, limits: GroupLimits, *, use_eagle: bool) -> Coordinator:
+        config = self.config
+        if len(config.groups) > 1 or config.groups[0].kind is not GroupKind.FULL:
+            return HybridCoordinator(self.pool, self.table, config, limits, use_eagle=use_eagle)
+        block_size = config.groups[0].block_size or config.block_size
+        if config.enable_prefix_caching:
+            return UnitaryCoordinator(self.pool, self.table, block_size, drop_last_hit=use_eagle)
+        return NoPrefixCacheCoordinator(self.pool, self.table, block_size)
 
     @property
     def num_free_blocks(self) -> int:
@@ -69,6 +72,10 @@ class KVCacheManager:
     def num_usable_blocks(self) -> int:
         """Blocks one request could ever hold: all but the null block."""
         return self.pool.num_blocks - 1
+
+    def most_blocks(self, num_tokens: int) -> int:
+        """Blocks that a sequence of ``num_tokens`` holds at most, over all groups."""
+        return self.coordinator.need(-1, num_tokens, self.no_hits.blocks, 0, whole=True).total
 
     def new_step_starts(self) -> None:
         """Forget which blocks the previous step handed out."""
@@ -84,8 +91,9 @@ class KVCacheManager:
     def get_computed_blocks(self, request: Request) -> ComputedBlocks:
         """The request's longest cached prefix: never the whole of it, one token is left to compute logits from."""
         if not self.enable_caching or request.sampling_params.skip_reading_prefix_cache:
-            return NO_HITS
+            return self.no_hits
         num_tokens = request.num_tokens
+        self.hasher.extend(request)
         hit = self.coordinator.find_longest_cache_hit(request, num_tokens - 1)
         self.stats.record(num_tokens, hit.num_tokens, preempted=request.num_preemptions > 0)
         return hit
@@ -97,42 +105,42 @@ class KVCacheManager:
         request: Request,
         num_new_tokens: int,
         *,
-        computed: ComputedBlocks = NO_HITS,
+        computed: ComputedBlocks | None = None,
         num_lookahead_tokens: int = 0,
         num_external_computed_tokens: int = 0,
         delay_cache_blocks: bool = False,
         full_sequence_must_fit: bool = False,
         keep_watermark: bool = False,
     ) -> Blocks | KVShortage:
-        """Make room for a request that is being admitted; it gets a table slot and its new blocks are returned.
+        """Make room for a request that is being admitted; it gets a table slot, and all its blocks are returned.
 
         ``num_new_tokens`` are computed in this step after ``computed`` (prefix hits) and
         ``num_external_computed_tokens`` (a connector's). ``delay_cache_blocks`` publishes nothing yet.
         ``full_sequence_must_fit`` refuses unless the whole known sequence fits the free blocks;
         ``keep_watermark`` refuses if fewer blocks than the watermark would stay free.
         """
-        total_computed = min(
-            request.num_computed_tokens + computed.num_tokens + num_external_computed_tokens, self.max_model_len
-        )
+        hits = computed or self.no_hits
+        known = request.num_computed_tokens + hits.num_tokens + num_external_computed_tokens
+        total_computed = min(known, self.max_model_len)
+        need_of = self.coordinator.need
         if full_sequence_must_fit:
             whole = min(request.num_tokens, self.max_model_len)
-            short = self._shortage(KVLimit.FULL_SEQUENCE, self.coordinator.need(request.slot, whole, computed.blocks))
-            if short is not None:
+            need = need_of(request.slot, whole, hits.blocks, total_computed, whole=True)
+            if (short := self._shortage(KVLimit.FULL_SEQUENCE, need)) is not None:
                 return short
         stop = total_computed + num_new_tokens
-        need = self.coordinator.need(
-            request.slot, min(stop + num_lookahead_tokens, self.max_model_len), computed.blocks
-        )
+        reach = min(stop + num_lookahead_tokens, self.max_model_len)
+        need = need_of(request.slot, reach, hits.blocks, known)
         short = self._shortage(KVLimit.BLOCKS, need)
         if short is None and keep_watermark and self.watermark_blocks:
             short = self._shortage(KVLimit.WATERMARK, need, watermark=self.watermark_blocks)
         if short is not None:
             return short
-        self._admit(request, computed.blocks, need.new)
+        self._admit(request, hits.blocks, known, reach)
         if self.enable_caching and not delay_cache_blocks:
             # Hashing is left to the first lookup, which a request may skip.
             self.hasher.extend(request)
-            self._publish([request], [min(stop, request.num_tokens)])
+            self.coordinator.publish_run([request], [min(stop, request.num_tokens)])
         return self.new_blocks[request.slot]
 
     def _shortage(self, limit: KVLimit, need: Need, watermark: int = 0) -> KVShortage | None:
@@ -142,19 +150,12 @@ class KVCacheManager:
             limit, needed=need.total, free=self.pool.num_free, cached_hits=need.evictable_hits, watermark=watermark
         )
 
-    def _admit(self, request: Request, hits: Blocks, num_new: int) -> None:
+    def _admit(self, request: Request, hits: Blocks, total_computed: int, reach: int) -> None:
         if request.slot < 0:
-            slot = self.table.acquire(request, self.max_model_len)
-            self.coordinator.open(slot, hits)
-            self.table.seal_at[slot] = (len(hits[0]) + 1) * self.block_size if self.enable_caching else NEVER
-        slot = request.slot
-        self.coordinator.grow_run([slot], [num_new], self.pool.take(num_new))
-        held = self.coordinator.held(slot)
-        self.table.capacity[slot] = min(map(len, held)) * self.block_size
-        self.new_blocks[slot] = held
-
-    def _publish(self, requests: list[Request], num_tokens: list[int]) -> None:
-        self.table.seal_at[[request.slot for request in requests]] = self.coordinator.publish_run(requests, num_tokens)
+            self.table.acquire(request, self.max_model_len)
+            self.coordinator.open(request.slot, hits, total_computed)
+        self.coordinator.grow(request.slot, reach)
+        self.new_blocks[request.slot] = self.coordinator.held(request.slot)
 
     # ---- growth of running requests
 
@@ -165,30 +166,12 @@ class KVCacheManager:
         become full are published up to the verified tokens. Returns the number of rows served; the first one not served
         is unchanged, see :meth:`shortage_of`.
         """
-        served = len(slots)
-        reach = self._reach(ends, num_lookahead_tokens)
-        over = (reach > self.table.capacity[slots]).nonzero()[0]
-        if over.size:
-            served = self._grow_rows(over, slots, reach)
+        reach = np.minimum(ends + num_lookahead_tokens, self.max_model_len) if num_lookahead_tokens else ends
+        served, dealt = self.coordinator.grow_run(slots, reach)
+        if dealt:
+            self.new_blocks |= dealt
         if self.enable_caching:
             self._publish_run(slots[:served], ends[:served])
-        return served
-
-    def _reach(self, ends: IntArray, num_lookahead_tokens: int) -> IntArray:
-        return np.minimum(ends + num_lookahead_tokens, self.max_model_len) if num_lookahead_tokens else ends
-
-    def _grow_rows(self, rows: IntArray, slots: IntArray, ends: IntArray) -> int:
-        table, coordinator = self.table, self.coordinator
-        targets = slots[rows]
-        needs = coordinator.need_run(table.capacity[targets], ends[rows])
-        total, served = int(needs.sum()), len(slots)
-        if total > self.pool.num_free:
-            fitting = int(needs.cumsum().searchsorted(self.pool.num_free, side="right"))
-            served = int(rows[fitting])
-            targets, needs = targets[:fitting], needs[:fitting]
-            total = int(needs.sum())
-        self.new_blocks |= coordinator.grow_run(targets.tolist(), needs.tolist(), self.pool.take(total))
-        table.capacity[targets] += needs * self.block_size
         return served
 
     def publish_computed(self, slots: IntArray) -> None:
@@ -203,11 +186,12 @@ class KVCacheManager:
         if rows.size:
             targets = slots[rows]
             verified = np.minimum(ends[rows], table.num_tokens[targets])
-            self._publish(table.tenants(targets), verified.tolist())
+            self.coordinator.publish_run(table.tenants(targets), verified.tolist())
 
     def shortage_of(self, slot: int, end: int, num_lookahead_tokens: int = 0) -> KVShortage:
         """Why :meth:`grow_run` stopped at this row."""
-        need = self.coordinator.need(slot, min(end + num_lookahead_tokens, self.max_model_len), NO_HITS.blocks)
+        reach = min(end + num_lookahead_tokens, self.max_model_len)
+        need = self.coordinator.need(slot, reach, self.no_hits.blocks, int(self.table.num_computed[slot]))
         return KVShortage(KVLimit.BLOCKS, needed=need.total, free=self.pool.num_free, cached_hits=0)
 
     def on_seal(self, request: Request, tokens: bytes) -> None:
@@ -234,11 +218,11 @@ class KVCacheManager:
 
     def get_block_ids(self, request: Request) -> Blocks:
         """The request's blocks per KV-cache group."""
-        return self.coordinator.held(request.slot) if request.slot >= 0 else tuple([] for _ in NO_HITS.blocks)
+        return self.coordinator.held(request.slot) if request.slot >= 0 else tuple([] for _ in self.config.groups)
 
     def num_blocks_of(self, request: Request) -> int:
         """Blocks the request holds, over all groups."""
-        return sum(map(len, self.get_block_ids(request)))
+        return sum(1 for blocks in self.get_block_ids(request) for block in blocks if block)
 
     def num_common_prefix_blocks(self, request: Request) -> list[int]:
         """Leading blocks that all block holders share, per group (cascade attention)."""
@@ -248,7 +232,7 @@ class KVCacheManager:
         """Raise AssertionError if blocks, slots and counters disagree."""
         self.pool.check_invariants(self.coordinator.holders())
         self.table.check_invariants()
-        assert len(self.coordinator.holders()) == self.table.num_tenants, "block lists and tenants differ"
+        num_lists = self.table.num_tenants * self.coordinator.num_groups
+        assert len(self.coordinator.holders()) == num_lists, "block lists and tenants differ"
         for request in filter(None, self.table.requests):
-            held = self.get_block_ids(request)[0]
-            assert self.table.capacity[request.slot] == len(held) * self.block_size
+            assert self.table.capacity[request.slot] == self.coordinator.capacity(request.slot)

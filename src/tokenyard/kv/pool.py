@@ -2,7 +2,9 @@
 
     free + held = total - 1        block 0 is the null block: never handed out, never freed
     ref[b] == 0  <=>  b is in the free queue
-    hash_of[b] is not None  <=>  b is in the prefix index under that hash
+    hash_of[b] is not None  <=>  b is in one prefix index, index_of[b], under that hash
+
+The null block may stand in any list of blocks; it is passed over.
 """
 
 from __future__ import annotations
@@ -21,14 +23,16 @@ NULL_BLOCK = 0
 class BlockPool:
     """Hands out, shares, caches and takes back blocks."""
 
-    __slots__ = ("free_queue", "hash_of", "index", "num_blocks", "ref")
+    __slots__ = ("free_queue", "hash_of", "index_of", "indexes", "num_blocks", "ref")
 
-    def __init__(self, num_blocks: int) -> None:
+    def __init__(self, num_blocks: int, num_groups: int = 1) -> None:
         self.num_blocks = num_blocks
         self.free_queue = FreeQueue(range(1, num_blocks))
-        self.index = PrefixIndex()
+        self.indexes = [PrefixIndex() for _ in range(num_groups)]
+        """Per KV-cache group: the same tokens have other KV in another group."""
         self.ref = [0] * num_blocks
         self.hash_of: list[bytes | None] = [None] * num_blocks
+        self.index_of = [self.indexes[0]] * num_blocks
 
     @property
     def num_free(self) -> int:
@@ -52,19 +56,22 @@ class BlockPool:
             ref[block] = 1
             old = hash_of[block]
             if old is not None:
-                self.index.discard(old, block)
+                self.index_of[block].discard(old, block)
                 hash_of[block] = None
         return blocks
 
     def num_evictable(self, blocks: Sequence[int]) -> int:
         """How many of ``blocks`` lie in the free queue."""
-        return list(map(self.ref.__getitem__, blocks)).count(0)
+        # The null block has no references either, but is not in the queue.
+        return list(map(self.ref.__getitem__, blocks)).count(0) - blocks.count(NULL_BLOCK)
 
     def touch(self, blocks: Iterable[int]) -> None:
         """Take a reference on cached blocks; free ones leave the queue."""
         ref, free = self.ref, self.free_queue
         for block in blocks:
             if not ref[block]:
+                if block == NULL_BLOCK:
+                    continue
                 free.remove(block)
             ref[block] += 1
 
@@ -73,24 +80,36 @@ class BlockPool:
         ref = self.ref
         freed = []
         for block in ordered:
+            if block == NULL_BLOCK:
+                continue
             left = ref[block] - 1
             ref[block] = left
             if not left:
                 freed.append(block)
         self.free_queue.append_n(freed)
 
-    def publish(self, blocks: Sequence[int], hashes: Sequence[bytes]) -> None:
-        """Make full blocks findable by their hashes."""
-        hash_of = self.hash_of
+    def publish(self, blocks: Sequence[int], hashes: Sequence[bytes], group_id: int = 0) -> None:
+        """Make full blocks of a group findable by their hashes."""
+        hash_of, index_of, index = self.hash_of, self.index_of, self.indexes[group_id]
+        if NULL_BLOCK in blocks:
+            pairs = [pair for pair in zip(blocks, hashes, strict=True) if pair[0] != NULL_BLOCK]
+            blocks, hashes = [block for block, _ in pairs], [block_hash for _, block_hash in pairs]
         for block, block_hash in zip(blocks, hashes, strict=True):
             hash_of[block] = block_hash
-        self.index.add_n(hashes, blocks)
+            index_of[block] = index
+        index.add_n(hashes, blocks)
+
+    @property
+    def num_cached(self) -> int:
+        """Distinct hashes, over all groups."""
+        return sum(map(len, self.indexes))
 
     def reset(self) -> bool:
         """Forget all cached content; False, and nothing changes, while a block is held."""
         if self.num_free != self.num_blocks - 1:
             return False
-        self.index.clear()
+        for index in self.indexes:
+            index.clear()
         self.hash_of = [None] * self.num_blocks
         return True
 
@@ -110,6 +129,9 @@ class BlockPool:
         for block in cached:
             block_hash = self.hash_of[block]
             assert block_hash is not None
-            assert block in self.index.all_blocks(block_hash), f"block {block} is cached but not in the index"
-        found = sum(len(self.index.all_blocks(key)) for key in {self.hash_of[block] for block in cached} if key)
-        assert found == len(cached), "the index knows blocks that carry no hash"
+            assert block in self.index_of[block].all_blocks(block_hash), f"block {block} is cached but not indexed"
+        known = {(id(self.index_of[block]), self.hash_of[block]) for block in cached}
+        found = sum(
+            len(index.all_blocks(key)) for index in self.indexes for at, key in known if at == id(index) and key
+        )
+        assert found == len(cached), "an index knows blocks that carry no hash"

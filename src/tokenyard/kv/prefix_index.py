@@ -7,6 +7,7 @@ append-only, so duplicates are kept, and a lookup answers with the oldest.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 __all__ = ["PrefixIndex"]
 
@@ -37,11 +38,9 @@ class PrefixIndex:
     def longest_prefix(self, hashes: Sequence[bytes]) -> list[int]:
         """The blocks of the longest leading run of known hashes."""
         found: list[int] = []
-        try:
-            # list.extend keeps what it got before the lookup of the first unknown hash raises.
+        # list.extend keeps what it got before the lookup of the first unknown hash raises.
+        with suppress(KeyError):
             found.extend(map(self._first.__getitem__, hashes))
-        except KeyError:
-            pass
         return found
 
     def add(self, block_hash: bytes, block: int) -> None:

@@ -44,7 +44,7 @@ _INPUTS = {"n", "of", "sampled", "drafts", "rolled_back"}
 """Keys of a record that are inputs, or say again what other keys say."""
 
 
-class _Differs(Exception):
+class _DiffersError(Exception):
     def __init__(self, difference: Difference) -> None:
         super().__init__(difference.what)
         self.difference = difference
@@ -61,7 +61,7 @@ def replay_vector(path: Path) -> VectorResult:
     try:
         for tick in vector.ticks():
             replay.tick(tick)
-    except _Differs as differs:
+    except _DiffersError as differs:
         difference = differs.difference
     return VectorResult(path, vector.header.name, replay.steps, [], difference)
 
@@ -88,7 +88,7 @@ class _Replay:
 
     def _compare(self, what: str, ours: Any, theirs: Any) -> None:
         if ours != theirs:
-            raise _Differs(Difference(self.now, what, ours, theirs))
+            raise _DiffersError(Difference(self.now, what, ours, theirs))
 
     def _compare_all(self, part: str, ours: Json, theirs: Json) -> None:
         for key in (ours.keys() | theirs.keys()) - _INPUTS:
@@ -97,9 +97,7 @@ class _Replay:
     def _events(self, events: list[Json]) -> None:
         for event in events:
             if event["op"] == "abort":
-                ended = self.scheduler.finish_requests(
-                    event["id"], RequestStatus.FINISHED_ABORTED, missing_ok=True
-                )
+                ended = self.scheduler.finish_requests(event["id"], RequestStatus.FINISHED_ABORTED, missing_ok=True)
                 self._compare("abort.hit", bool(ended), event["hit"])
             elif event["op"] == "reset":
                 ok = self.scheduler.reset_prefix_cache(reset_running_requests=event.get("running", False))
@@ -137,7 +135,14 @@ def _decision(output: SchedulerOutput) -> Json:
     return {
         "new": [[new.req_id, new.num_computed_tokens, _lists(new.block_ids)] for new in output.scheduled_new_reqs],
         "cached": [
-            [rid, computed, outputs, _lists(blocks), int(rid in cached.resumed_req_ids), int(rid in cached.all_token_ids)]
+            [
+                rid,
+                computed,
+                outputs,
+                _lists(blocks),
+                int(rid in cached.resumed_req_ids),
+                int(rid in cached.all_token_ids),
+            ]
             for rid, computed, outputs, blocks in zip(
                 cached.req_ids,
                 cached.num_computed_tokens,
@@ -157,9 +162,11 @@ def _decision(output: SchedulerOutput) -> Json:
 def _news(result: EngineOutputs, scheduler: Scheduler) -> Json:
     stats = result.scheduler_stats.prefix_cache_stats
     spec = result.scheduler_stats.spec_decoding_stats
-    news: Json = {} if scheduler.config.async_scheduling is False else {
-        "nop": [[request.request_id, request.num_output_placeholders] for request in scheduler.running]
-    }
+    news: Json = (
+        {}
+        if scheduler.config.async_scheduling is False
+        else {"nop": [[request.request_id, request.num_output_placeholders] for request in scheduler.running]}
+    )
     if spec is not None and spec.num_drafts:
         news["sds"] = [spec.num_drafts, spec.num_draft_tokens, spec.num_accepted_tokens]
     return news | {

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokenyard.config import CacheConfig, HashAlgo, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
+from tokenyard.config import (
+    CacheConfig,
+    GroupKind,
+    HashAlgo,
+    KVCacheGroup,
+    SchedulerConfig,
+    SpeculativeConfig,
+    SpeculativeMethod,
+)
 from tokenyard.parity.vector import Header, Json, RequestSpec
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sched.scheduler import Scheduler
@@ -23,6 +31,7 @@ _SCHEDULER_KEYS = (
 )
 _CACHE_KEYS = ("block_size", "enable_prefix_caching")
 _IGNORED = {"log_stats", "scheduler_cls", "model", "max_num_scheduled_tokens"}
+_GROUP_KINDS = {"full": GroupKind.FULL, "swa": GroupKind.SLIDING_WINDOW, "chunked": GroupKind.CHUNKED_LOCAL}
 _HASH_ALGOS = {"sha256": HashAlgo.SHA256, "xxhash": HashAlgo.XXH3_128}
 
 
@@ -30,16 +39,25 @@ def unsupported_features(header: Header) -> list[str]:
     """Names of the features that the scenario needs and this scheduler lacks; empty if it can be replayed."""
     config = header.config
     found = []
-    if len(config.get("groups") or [{"kind": "full"}]) > 1 or _group_kind(config) != "full":
-        found.append("hybrid KV groups")
+    unknown = {str(group["kind"]) for group in _groups(config)} - _GROUP_KINDS.keys()
+    if unknown:
+        found.append(f"KV groups: {', '.join(sorted(unknown))}")
     if config.get("pipeline_parallel_size", 1) > 1:
         found.append("pipeline parallelism")
     return found
 
 
-def _group_kind(config: Json) -> str:
-    groups = config.get("groups") or [{"kind": "full"}]
-    return str(groups[0]["kind"])
+def _groups(config: Json) -> list[Json]:
+    return config.get("groups") or [{"kind": "full"}]
+
+
+def _make_group(group: Json) -> KVCacheGroup:
+    return KVCacheGroup(
+        kind=_GROUP_KINDS[group["kind"]],
+        block_size=group.get("block_size") or 0,
+        window=group.get("window") or 0,
+        is_eagle=bool(group.get("eagle", False)),
+    )
 
 
 def make_scheduler(header: Header) -> Scheduler:
@@ -56,10 +74,11 @@ def make_scheduler(header: Header) -> Scheduler:
         CacheConfig(
             num_gpu_blocks=config["num_blocks"],
             prefix_caching_hash_algo=_HASH_ALGOS.get(str(config.get("hash_algo")), HashAlgo.SHA256),
+            groups=tuple(map(_make_group, _groups(config))),
             **cache_args,
         ),
         speculative_config=SpeculativeConfig(
-            num_speculative_tokens=drafts, method=SpeculativeMethod(config.get("spec_method", "ngram"))
+            num_speculative_tokens=drafts, method=SpeculativeMethod(str(config.get("spec_method", "ngram")))
         )
         if drafts
         else None,

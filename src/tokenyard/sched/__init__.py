@@ -1,0 +1,1 @@
+"""Who runs and how many tokens: queues, policies, the two passes, outputs, update."""

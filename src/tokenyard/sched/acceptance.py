@@ -1,7 +1,7 @@
 """Acceptance of sampled tokens: append, seal full blocks, find who stops.
 
-One stroke takes at most one token per request; a step that sampled several (accepted drafts) takes several strokes, each
-over the requests that go on.
+One stroke takes at most one token per request; a step that sampled several (accepted drafts) takes several strokes,
+each over the requests that go on.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from tokenyard.config import SchedulerConfig
-from tokenyard.kv.coordinator import NO_HITS, ComputedBlocks
+from tokenyard.kv.coordinator import ComputedBlocks
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.kv.shortage import KVLimit, KVShortage
 from tokenyard.request import Request
@@ -28,14 +28,19 @@ class Candidate:
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        self.computed: ComputedBlocks = NO_HITS
-        """Local prefix hit."""
+        self.computed: ComputedBlocks | None = None
+        """Local prefix hit, once looked up."""
         self.num_external_computed_tokens = 0
         """Tokens a connector would bring."""
         self.num_computed_tokens = request.num_computed_tokens
         """Tokens that need no computing, of whatever origin."""
         self.num_new_tokens = 0
         """Tokens to compute in this step."""
+
+    @property
+    def num_local_hit_tokens(self) -> int:
+        """Length of the local prefix hit."""
+        return self.computed.num_tokens if self.computed is not None else 0
 
 
 class Limit(Protocol):
@@ -69,7 +74,7 @@ class PrefixLookup:
     def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingRoom) -> None:
         if candidate.request.num_computed_tokens == 0:
             candidate.computed = self._kv.get_computed_blocks(candidate.request)
-            candidate.num_computed_tokens = candidate.computed.num_tokens
+            candidate.num_computed_tokens = candidate.num_local_hit_tokens
 
 
 class PrefillLimit:

@@ -1,15 +1,17 @@
 """The seam between the scheduler and everything that watches it.
 
-The trace recorder, the statistics and the metrics exporter are observers. A scheduler without one pays a branch per step.
+The trace recorder, the statistics and the metrics exporter are observers. A scheduler without one pays a branch per
+step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from tokenyard.request import Request
 from tokenyard.sched.output import EngineOutputs, SchedulerOutput
+from tokenyard.sched.queues import RequestQueue
 from tokenyard.sched.reasons import StepOutcomes
 
 __all__ = ["Observers", "SchedulerState", "StepObserver"]
@@ -23,11 +25,11 @@ class SchedulerState(Protocol):
         """In running order."""
 
     @property
-    def waiting(self) -> Collection[Request]:
+    def waiting(self) -> RequestQueue:
         """In queue order."""
 
     @property
-    def skipped_waiting(self) -> Collection[Request]:
+    def skipped_waiting(self) -> RequestQueue:
         """In queue order."""
 
     @property

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.kv.coordinator import Blocks
-from tokenyard.kv.stats import PrefixCacheStats
 from tokenyard.request import FinishReason, Request, SamplingParams
+from tokenyard.sched.stats import SchedulerStats
 from tokenyard.table import IntArray
 
 __all__ = [
@@ -25,12 +25,9 @@ __all__ = [
     "IntArray",
     "ModelOutput",
     "NewRequestData",
-    "PrefixCacheStats",
     "RequestOutput",
     "ScheduledDrafts",
     "SchedulerOutput",
-    "SchedulerStats",
-    "SpecDecodingStats",
 ]
 
 
@@ -225,7 +222,8 @@ class SchedulerOutput:
 class ModelOutput:
     """What the model returned for one step: sampled tokens, aligned with ``SchedulerOutput.requests``.
 
-    ``sampled`` has shape ``[n, width]``; row ``i`` holds ``num_sampled[i]`` tokens, then padding. A prefill chunk has 0.
+    ``sampled`` has shape ``[n, width]``; row ``i`` holds ``num_sampled[i]`` tokens, then padding. A prefill chunk has
+    none.
     """
 
     __slots__ = ("num_sampled", "sampled")
@@ -259,36 +257,6 @@ class RequestOutput(NamedTuple):
     new_token_ids: list[int]
     finish_reason: FinishReason | None
     stop_reason: int | str | None
-
-
-class SpecDecodingStats:
-    """Acceptance of drafts since the last report."""
-
-    __slots__ = ("num_accepted_tokens", "num_accepted_tokens_per_pos", "num_draft_tokens", "num_drafts")
-
-    def __init__(self, num_speculative_tokens: int) -> None:
-        self.num_drafts = self.num_draft_tokens = self.num_accepted_tokens = 0
-        self.num_accepted_tokens_per_pos: IntArray = np.zeros(num_speculative_tokens, np.int64)
-        """How often the draft at this position was accepted."""
-
-    def record(self, num_drafted: IntArray, num_accepted: IntArray) -> None:
-        """Count verified rows."""
-        self.num_drafts += len(num_drafted)
-        self.num_draft_tokens += int(num_drafted.sum())
-        self.num_accepted_tokens += int(num_accepted.sum())
-        positions = np.arange(len(self.num_accepted_tokens_per_pos))
-        self.num_accepted_tokens_per_pos += (num_accepted[:, None] > positions).sum(axis=0)
-
-
-class SchedulerStats(NamedTuple):
-    """Gauges after a step (vLLM's ``SchedulerStats``)."""
-
-    num_running_reqs: int
-    num_waiting_reqs: int
-    num_skipped_waiting_reqs: int
-    kv_cache_usage: float
-    prefix_cache_stats: PrefixCacheStats
-    spec_decoding_stats: SpecDecodingStats | None = None
 
 
 class EngineOutputs:

@@ -125,7 +125,7 @@ class PriorityQueue:
         return len(self._requests)
 
     def __iter__(self) -> Iterator[Request]:
-        return iter(sorted(self._requests.values(), key=self._key))  # type: ignore[arg-type]
+        return iter(sorted(self._requests.values(), key=self._key))
 
     def get(self, request_id: str) -> Request | None:
         return self._requests.get(request_id)

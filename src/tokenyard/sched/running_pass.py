@@ -23,7 +23,7 @@ from tokenyard.sched.placeholders import Placeholders
 from tokenyard.sched.policy import Policy
 from tokenyard.sched.reasons import Outcome, OutcomeKind, Preemption, Reason, StepOutcomes
 from tokenyard.sched.running import RunningList
-from tokenyard.table import IntArray, RequestTable
+from tokenyard.table import IntArray
 
 __all__ = ["Rows", "RunningPass"]
 
@@ -63,7 +63,6 @@ class RunningPass:
     def __init__(
         self,
         config: SchedulerConfig,
-        table: RequestTable,
         kv: KVCacheManager,
         running: RunningList,
         policy: Policy,
@@ -72,7 +71,7 @@ class RunningPass:
         num_lookahead_tokens: int = 0,
     ) -> None:
         self._config = config
-        self._table = table
+        self._table = kv.table
         self._kv = kv
         self._running = running
         self._policy = policy
@@ -87,9 +86,7 @@ class RunningPass:
         while done < len(rows.requests) and budget.tokens > 0:
             ask = _within_budget(rows.want[done:], budget.tokens)
             end = done + len(ask)
-            served = self._kv.grow_run(
-                rows.slots[done:end], rows.computed[done:end] + ask, self.num_lookahead_tokens
-            )
+            served = self._kv.grow_run(rows.slots[done:end], rows.computed[done:end] + ask, self.num_lookahead_tokens)
             if len(ask) != len(rows.requests) or ask is not rows.want:
                 rows.granted = rows.granted.copy() if rows.granted is rows.want else rows.granted
                 rows.granted[done : done + served] = ask[:served]
@@ -123,9 +120,7 @@ class RunningPass:
                 reason = Reason.NO_NEW_TOKENS
                 if covered is not None and covered[row]:
                     reason = Reason.PLACEHOLDERS_COVER_LIMIT
-                outcomes.not_scheduled.append(
-                    Outcome(OutcomeKind.NOT_SCHEDULED, reason, requests[row].request_id, 1)
-                )
+                outcomes.not_scheduled.append(Outcome(OutcomeKind.NOT_SCHEDULED, reason, requests[row].request_id, 1))
             requests = [requests[i] for i in keep.nonzero()[0].tolist()]
             slots, computed, want = slots[keep], computed[keep], want[keep]
         return Rows(requests, slots, computed, want)

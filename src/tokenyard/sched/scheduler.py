@@ -1,30 +1,33 @@
-"""The scheduler: a conductor. It owns the requests and calls, in order, the running pass, the admission pass, the output
-and the counters; what each of them decides is decided there.
+"""The scheduler: a conductor. It owns the requests and calls, in order, the running pass, the admission pass and the
+output; what each of them decides is decided there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-import numpy as np
-
 from tokenyard.config import CacheConfig, PauseState, SchedulerConfig, SpeculativeConfig
 from tokenyard.errors import RequestError
+from tokenyard.kv.hybrid import GroupLimits, hash_block_size
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.acceptance import Acceptance
 from tokenyard.sched.admission import AdmissionPass
 from tokenyard.sched.budget import StepBudget
+from tokenyard.sched.intake import check_servable
+from tokenyard.sched.invariants import check_queues
 from tokenyard.sched.limits import Candidate, Limit, LoraLimit, MemoryLimit, PrefillLimit, PrefixLookup
 from tokenyard.sched.observer import StepObserver
-from tokenyard.sched.output import DraftTokens, EngineOutputs, ModelOutput, SchedulerOutput, SchedulerStats
+from tokenyard.sched.output import DraftTokens, EngineOutputs, ModelOutput, SchedulerOutput
+from tokenyard.sched.output_builder import OutputBuilder
 from tokenyard.sched.placeholders import Placeholders
 from tokenyard.sched.policy import Policy, make_policy
 from tokenyard.sched.queues import RequestQueue, WaitingRoom
 from tokenyard.sched.reasons import Outcome, OutcomeKind, Reason, StepOutcomes
 from tokenyard.sched.running import RunningList
-from tokenyard.sched.running_pass import Rows, RunningPass
+from tokenyard.sched.running_pass import RunningPass
 from tokenyard.sched.speculation import Speculation
+from tokenyard.sched.stats import SchedulerStats
 from tokenyard.sched.update import OutputUpdate
 from tokenyard.table import RequestTable
 
@@ -63,19 +66,16 @@ class Scheduler:
         """Number of the next step."""
         spec = speculative_config
         num_drafts = spec.num_speculative_tokens if spec else 0
-        table = RequestTable(config.max_num_seqs, cache_config.block_size, num_drafts)
-        self.kv = KVCacheManager(
-            cache_config, table, config.max_model_len, drop_last_hit=spec is not None and spec.use_eagle
-        )
+        table = RequestTable(config.max_num_seqs, hash_block_size(cache_config), num_drafts)
+        limits = GroupLimits(config.max_num_batched_tokens, config.max_model_len)
+        self.kv = KVCacheManager(cache_config, table, limits, use_eagle=spec is not None and spec.use_eagle)
         self._speculation = Speculation(table, num_drafts) if spec else None
         self._placeholders = Placeholders(table, self._speculation, num_drafts) if config.async_scheduling else None
-        self._table = table
         self._room = WaitingRoom(self.policy.new_queue, cache_config.block_size)
         self._running = RunningList(config.max_num_seqs)
         self._finished_req_ids: set[str] = set()
         self._running_pass = RunningPass(
             config,
-            table,
             self.kv,
             self._running,
             self.policy,
@@ -86,6 +86,7 @@ class Scheduler:
         self._admission_pass = AdmissionPass(
             self.policy, self._room, self._running, self._limits(), config.max_num_seqs
         )
+        self._output_builder = OutputBuilder(self.kv, self._running, self._speculation)
         acceptance = Acceptance(table, config.max_model_len, self.kv.on_seal)
         self._update = OutputUpdate(self.kv, acceptance, self._finish, self._speculation, self._placeholders)
 
@@ -124,7 +125,7 @@ class Scheduler:
 
     @property
     def num_cached_blocks(self) -> int:
-        return len(self.kv.pool.index)
+        return self.kv.pool.num_cached
 
     @property
     def max_num_scheduled_tokens(self) -> int:
@@ -174,36 +175,11 @@ class Scheduler:
 
     def add_request(self, request: Request) -> None:
         """Queue a request; RequestError, and nothing changes, if it can never be served."""
-        self._check_servable(request)
+        check_servable(request, self.requests, self.config, self.kv)
         self.requests[request.request_id] = request
         self._room.add(request)
         if self.observer is not None:
             self.observer.request_arrived(self.clock(), request)
-
-    def _check_servable(self, request: Request) -> None:
-        rid, limit = request.request_id, self.config.max_model_len
-        if rid in self.requests:
-            raise RequestError(rid, "request_id", rid, "an unfinished request has this id: choose another")
-        if request.status.is_finished or request.slot >= 0:
-            raise RequestError(rid, "status", request.status.name, "add a fresh request")
-        if request.num_prompt_tokens >= limit:
-            raise RequestError(
-                rid,
-                "prompt_token_ids",
-                f"{request.num_prompt_tokens} tokens",
-                f"the prompt must be shorter than max_model_len ({limit})",
-            )
-        # The last sampled token is never computed, so it needs no place.
-        longest = min(request.num_prompt_tokens + request.max_tokens, limit) - 1
-        needed, usable = -(-longest // self.block_size), self.kv.num_usable_blocks
-        if needed > usable:
-            raise RequestError(
-                rid,
-                "max_tokens",
-                request.max_tokens,
-                f"prompt ({request.num_prompt_tokens}) and output can need {needed} blocks and the pool has {usable}:"
-                " lower max_tokens or raise num_gpu_blocks",
-            )
 
     # ---- the step
 
@@ -221,8 +197,13 @@ class Scheduler:
         if self.config.max_loras:
             budget.loras = {r.lora_name for r in rows.requests if r.lora_name}
         admitted = self._admit(budget, outcomes, now)
-        output = self._build_output(rows, admitted, budget, outcomes)
-        self._advance(output)
+        finished, self._finished_req_ids = frozenset(self._finished_req_ids), set()
+        output = self._output_builder.build(self.step, rows, admitted, budget, outcomes, finished)
+        for i in output.admitted:
+            output.requests[i].status = RequestStatus.RUNNING
+        if self._placeholders is not None:
+            self._placeholders.after_schedule(output)
+        self.step += 1
         if observer is not None:
             observer.step_decided(now, output, outcomes, self)
         return output
@@ -254,63 +235,8 @@ class Scheduler:
             request.num_external_computed_tokens = candidate.num_external_computed_tokens
             if self.observer is not None:
                 self.observer.prefix_looked_up(
-                    now, self.step, request, candidate.computed.num_tokens, candidate.num_external_computed_tokens
+                    now, self.step, request, candidate.num_local_hit_tokens, candidate.num_external_computed_tokens
                 )
-
-    def _build_output(
-        self, rows: Rows, admitted: list[Candidate], budget: StepBudget, outcomes: StepOutcomes
-    ) -> SchedulerOutput:
-        table, num_running = self._table, len(rows.requests)
-        requests, slots, granted, computed = rows.requests, rows.slots, rows.granted, rows.computed
-        passed_over = (table.last_step[slots] != self.step - 1).nonzero()[0].tolist()
-        if admitted:
-            requests += [c.request for c in admitted]
-            slots = np.concatenate((slots, [c.request.slot for c in admitted]))
-            granted = np.concatenate((granted, [c.num_new_tokens for c in admitted]))
-            computed = np.concatenate((computed, [c.num_computed_tokens for c in admitted]))
-        ends = computed + granted
-        num_placeholders = table.placeholders[slots]
-        drafts = self._speculation.schedule(slots, ends) if self._speculation is not None else None
-        chunk = ends < table.num_tokens[slots] + num_placeholders
-        finished, self._finished_req_ids = frozenset(self._finished_req_ids), set()
-        output = SchedulerOutput(
-            step=self.step,
-            requests=requests,
-            slots=slots,
-            num_new_tokens=granted,
-            num_computed=computed,
-            num_known=table.num_tokens[slots],
-            num_placeholders=num_placeholders,
-            drafts=drafts,
-            num_running=num_running,
-            total_num_scheduled_tokens=budget.tokens_used,
-            new_blocks=self.kv.new_blocks,
-            admitted_resumed=[
-                i for i, c in enumerate(admitted, num_running) if c.request.status is RequestStatus.PREEMPTED
-            ],
-            not_scheduled_before=passed_over,
-            preempted_req_ids=[p.request_id for p in outcomes.preemptions],
-            finished_req_ids=finished,
-            is_prefill_chunk=chunk if chunk.any() else None,
-            table_version=table.version,
-            common_prefix=self._num_common_prefix_blocks,
-        )
-        table.num_computed[slots] = ends
-        table.prefilling[slots] = chunk
-        table.last_step[slots] = self.step
-        return output
-
-    def _advance(self, output: SchedulerOutput) -> None:
-        for i in output.admitted:
-            output.requests[i].status = RequestStatus.RUNNING
-        if self._placeholders is not None:
-            self._placeholders.after_schedule(output)
-        self.step += 1
-
-    def _num_common_prefix_blocks(self) -> list[int]:
-        if not self.running:
-            return [0] * self.kv.coordinator.num_groups
-        return self.kv.num_common_prefix_blocks(self.running[0])
 
     def _preempt(self, request: Request) -> None:
         """Take everything from a request that has just left the running list; it will be computed again."""
@@ -420,15 +346,4 @@ class Scheduler:
     def check_invariants(self) -> None:
         """Raise AssertionError if queues, table and blocks disagree (tests call it after every step)."""
         self.kv.check_invariants()
-        running = {r.request_id for r in self.running}
-        waiting = {r.request_id for r in self._room.waiting}
-        skipped = {r.request_id for r in self._room.skipped}
-        assert len(running) == len(self.running), "a request runs twice"
-        assert not (running & waiting or running & skipped or waiting & skipped), "the queues are not disjoint"
-        assert running | waiting | skipped == set(self.requests), "a request is in no queue"
-        assert [r.slot for r in self.running] == self._running.slots.tolist(), "running slots are out of step"
-        assert len(running) <= self.config.max_num_seqs, "too many requests run"
-        assert all(r.status is RequestStatus.RUNNING for r in self.running), "a running request has another status"
-        for request in self._room:
-            assert request.slot < 0, f"waiting {request.request_id} holds blocks"
-            assert request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED) or request.status.is_blocked
+        check_queues(self.requests, self._running, self._room, self.config.max_num_seqs)

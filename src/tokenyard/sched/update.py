@@ -130,9 +130,7 @@ class OutputUpdate:
             accepted[row] = self._accept_detached(requests[row], row, model, int(counts[row]), endings)
         return accepted
 
-    def _accept_detached(
-        self, request: Request, row: int, model: ModelOutput, count: int, endings: Endings
-    ) -> int:
+    def _accept_detached(self, request: Request, row: int, model: ModelOutput, count: int, endings: Endings) -> int:
         for column in range(count):
             status = self._acceptance.append_detached(request, int(model.sampled[row, column]))
             if status is not None:

@@ -1,0 +1,38 @@
+"""Whether a request can be served at all: asked once, when it is added, so that nothing waits for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from tokenyard.config import SchedulerConfig
+from tokenyard.errors import RequestError
+from tokenyard.kv.manager import KVCacheManager
+from tokenyard.request import Request
+
+__all__ = ["check_servable"]
+
+
+def check_servable(request: Request, unfinished: Container[str], config: SchedulerConfig, kv: KVCacheManager) -> None:
+    """Raise RequestError for a duplicate id, a used request, a prompt too long, or a request the pool can never hold.
+
+    vLLM accepts the last kind and waits for ever (its issue 39734).
+    """
+    rid, limit = request.request_id, config.max_model_len
+    if rid in unfinished:
+        raise RequestError(rid, "request_id", rid, "an unfinished request has this id: choose another")
+    if request.status.is_finished or request.slot >= 0:
+        raise RequestError(rid, "status", request.status.name, "add a fresh request")
+    if request.num_prompt_tokens >= limit:
+        length = f"{request.num_prompt_tokens} tokens"
+        raise RequestError(rid, "prompt_token_ids", length, f"the prompt must be shorter than max_model_len ({limit})")
+    # The last sampled token is never computed, so it needs no place.
+    longest = min(request.num_prompt_tokens + request.max_tokens, limit) - 1
+    needed, usable = kv.most_blocks(longest), kv.num_usable_blocks
+    if needed > usable:
+        raise RequestError(
+            rid,
+            "max_tokens",
+            request.max_tokens,
+            f"prompt ({request.num_prompt_tokens}) and output can need {needed} blocks and the pool has {usable}:"
+            " lower max_tokens or raise num_gpu_blocks",
+        )

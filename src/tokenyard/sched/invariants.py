@@ -1,0 +1,30 @@
+"""What must hold of the queues between any two calls.
+
+requests = running + waiting + skipped, disjoint
+running      status RUNNING, a slot each, at most max_num_seqs
+the others   no slot, no blocks
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tokenyard.request import Request, RequestStatus
+from tokenyard.sched.queues import WaitingRoom
+from tokenyard.sched.running import RunningList
+
+__all__ = ["check_queues"]
+
+
+def check_queues(requests: Mapping[str, Request], running: RunningList, room: WaitingRoom, max_num_seqs: int) -> None:
+    """Raise AssertionError if a request is lost, doubled or in the wrong place."""
+    places = [r.request_id for queue in (running.requests, room.waiting, room.skipped) for r in queue]
+    assert len(places) == len(set(places)), "a request is in two places"
+    assert set(places) == set(requests), "a request is in no queue"
+    assert [r.slot for r in running.requests] == running.slots.tolist(), "running slots are out of step"
+    assert len(running) <= max_num_seqs, "too many requests run"
+    assert all(r.status is RequestStatus.RUNNING for r in running.requests), "a running request has another status"
+    for request in room:
+        assert request.slot < 0, f"waiting {request.request_id} holds blocks"
+        waiting = request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
+        assert waiting or request.status.is_blocked, f"waiting {request.request_id} is {request.status.name}"

@@ -1,0 +1,86 @@
+"""The end of a step: granted rows and admitted requests become a ``SchedulerOutput``, and the counters advance.
+
+Counters advance before the model has run, so that the next step can be decided while it does; what the model rejects is
+taken back when its output arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tokenyard.kv.manager import KVCacheManager
+from tokenyard.request import RequestStatus
+from tokenyard.sched.budget import StepBudget
+from tokenyard.sched.limits import Candidate
+from tokenyard.sched.output import SchedulerOutput
+from tokenyard.sched.reasons import StepOutcomes
+from tokenyard.sched.running import RunningList
+from tokenyard.sched.running_pass import Rows
+from tokenyard.sched.speculation import Speculation
+
+__all__ = ["OutputBuilder"]
+
+
+class OutputBuilder:
+    """Puts the two passes together."""
+
+    def __init__(self, kv: KVCacheManager, running: RunningList, speculation: Speculation | None) -> None:
+        self._kv = kv
+        self._table = kv.table
+        self._running = running
+        self._speculation = speculation
+
+    def build(
+        self,
+        step: int,
+        rows: Rows,
+        admitted: Sequence[Candidate],
+        budget: StepBudget,
+        outcomes: StepOutcomes,
+        finished: frozenset[str],
+    ) -> SchedulerOutput:
+        """The decision of step number ``step``; the columns of its requests are brought up to date."""
+        table, num_running = self._table, len(rows.requests)
+        requests, slots, granted, computed = rows.requests, rows.slots, rows.granted, rows.computed
+        passed_over = (table.last_step[slots] != step - 1).nonzero()[0].tolist()
+        if admitted:
+            requests += [c.request for c in admitted]
+            slots = np.concatenate((slots, [c.request.slot for c in admitted]))
+            granted = np.concatenate((granted, [c.num_new_tokens for c in admitted]))
+            computed = np.concatenate((computed, [c.num_computed_tokens for c in admitted]))
+        ends = computed + granted
+        num_known, num_placeholders = table.num_tokens[slots], table.placeholders[slots]
+        drafts = self._speculation.schedule(slots, ends) if self._speculation is not None else None
+        chunk = ends < num_known + num_placeholders
+        table.num_computed[slots] = ends
+        table.prefilling[slots] = chunk
+        table.last_step[slots] = step
+        return SchedulerOutput(
+            step=step,
+            requests=requests,
+            slots=slots,
+            num_new_tokens=granted,
+            num_computed=computed,
+            num_known=num_known,
+            num_placeholders=num_placeholders,
+            drafts=drafts,
+            num_running=num_running,
+            total_num_scheduled_tokens=budget.tokens_used,
+            new_blocks=self._kv.new_blocks,
+            admitted_resumed=[
+                i for i, c in enumerate(admitted, num_running) if c.request.status is RequestStatus.PREEMPTED
+            ],
+            not_scheduled_before=passed_over,
+            preempted_req_ids=[preemption.request_id for preemption in outcomes.preemptions],
+            finished_req_ids=finished,
+            is_prefill_chunk=chunk if chunk.any() else None,
+            table_version=table.version,
+            common_prefix=self._num_common_prefix_blocks,
+        )
+
+    def _num_common_prefix_blocks(self) -> list[int]:
+        if not len(self._running):
+            return [0] * self._kv.coordinator.num_groups
+        return self._kv.num_common_prefix_blocks(self._running.requests[0])

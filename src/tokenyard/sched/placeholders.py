@@ -1,0 +1,64 @@
+"""Async scheduling: steps are decided while the outputs of earlier ones are still on their way.
+
+A scheduled decode leaves *output placeholders* for the tokens it will bring; they count like tokens when the next step
+is decided, and are replaced when the outputs arrive. Drafts are placeholders too: only the worker knows them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tokenyard.request import Request
+from tokenyard.sched.output import SchedulerOutput
+from tokenyard.sched.speculation import Speculation
+from tokenyard.table import IntArray, RequestTable
+
+__all__ = ["UNKNOWN_DRAFT", "Placeholders"]
+
+UNKNOWN_DRAFT = -1
+
+
+class Placeholders:
+    """Counts outputs in flight."""
+
+    def __init__(self, table: RequestTable, speculation: Speculation | None, num_speculative_tokens: int) -> None:
+        self._table = table
+        self._speculation = speculation
+        self._num_drafts = num_speculative_tokens
+
+    def cover_limit(self, slots: IntArray, computed: IntArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Rows whose steps in flight reach max_tokens even if every draft is rejected: no further step is needed."""
+        held = self._table.placeholders[slots]
+        return np.asarray((held > 0) & (computed + 2 - held >= self._table.max_total[slots]))
+
+    def after_schedule(self, output: SchedulerOutput) -> None:
+        """Leave a placeholder for every token that the step may bring, and for the drafts that will follow."""
+        table, slots = self._table, output.slots
+        drafts = output.drafts.counts if output.drafts is not None else None
+        if output.is_prefill_chunk is not None:
+            decoding = ~output.is_prefill_chunk
+            slots = slots[decoding]
+            drafts = drafts[decoding] if drafts is not None else None
+        new = 1 if drafts is None else 1 + drafts
+        table.placeholders[slots] += new
+        table.target[slots] += new
+        if self._speculation is not None:
+            unknown = np.full((slots.size, self._num_drafts), UNKNOWN_DRAFT, np.int64)
+            self._speculation.propose(slots, unknown, np.full(slots.size, self._num_drafts, np.int64))
+
+    def replace(self, slots: IntArray, num_arrived: IntArray) -> None:
+        """Outputs arrived (or drafts were rejected) for tenants."""
+        table = self._table
+        table.placeholders[slots] -= num_arrived
+        table.target[slots] -= num_arrived
+
+    @staticmethod
+    def replace_detached(request: Request, num_arrived: int) -> None:
+        """The same for a request without a slot."""
+        request.num_output_placeholders -= num_arrived
+
+    @staticmethod
+    def discard(request: Request) -> None:
+        """Its steps in flight are stale: their outputs will be dropped when they arrive."""
+        request.async_steps_to_discard = request.num_output_placeholders
+        request.num_output_placeholders = 0

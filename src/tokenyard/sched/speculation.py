@@ -1,0 +1,68 @@
+"""Speculative decoding: drafts enter a step like any other tokens; those the model rejects are taken back.
+
+| num_tokens (verified) | drafts |          computed and granted positions may reach into the drafts
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tokenyard.sched.output import DraftTokens, ModelOutput, ScheduledDrafts, SchedulerOutput
+from tokenyard.sched.stats import SpecDecodingStats
+from tokenyard.table import IntArray, RequestTable
+
+__all__ = ["Speculation"]
+
+
+class Speculation:
+    """The life of drafts in the request table: proposed, scheduled, verified."""
+
+    def __init__(self, table: RequestTable, max_drafts: int) -> None:
+        self._table = table
+        self._max_drafts = max_drafts
+        self._stats = SpecDecodingStats(max_drafts)
+
+    def schedule(self, slots: IntArray, ends: IntArray) -> ScheduledDrafts | None:
+        """Take the drafts that positions up to ``ends`` cover; drafts beyond are dropped, new ones will be proposed."""
+        table = self._table
+        waiting = table.num_drafts[slots]
+        if not waiting.any():
+            return None
+        covered = ends - table.num_tokens[slots] - table.placeholders[slots]
+        scheduled = ScheduledDrafts(table.drafts[slots], np.clip(covered, 0, waiting))
+        table.target[slots] -= waiting
+        table.num_drafts[slots] = 0
+        return scheduled
+
+    def propose(self, slots: IntArray, drafts: IntArray, counts: IntArray) -> None:
+        """New drafts for tenants; a request in the middle of its prompt takes none."""
+        table = self._table
+        counts = np.where(table.prefilling[slots], 0, counts)
+        table.target[slots] += counts - table.num_drafts[slots]
+        table.num_drafts[slots] = counts
+        table.drafts[slots, : drafts.shape[1]] = drafts
+
+    def update(self, output: SchedulerOutput, drafts: DraftTokens) -> None:
+        """New drafts from the model runner, aligned with the step's requests; ended requests are passed over."""
+        slots = np.fromiter((r.slot for r in output.requests), np.int64, len(output.requests))
+        here = slots >= 0
+        self.propose(slots[here], drafts.tokens[here], drafts.counts[here])
+
+    def claw_back(self, slots: IntArray, scheduled: ScheduledDrafts, model: ModelOutput, counts: IntArray) -> IntArray:
+        """Rows whose drafts were verified give back what was rejected; returns the rejected tokens per row.
+
+        The last sampled token is the model's own, so one fewer than sampled was accepted. ``slots`` may be negative for
+        requests that lost theirs: their computed tokens are gone anyway.
+        """
+        verified = (scheduled.counts > 0) & (counts > 0)
+        accepted = np.where(verified, model.num_sampled - 1, 0)
+        rejected = np.where(verified, scheduled.counts - accepted, 0)
+        self._stats.record(scheduled.counts[verified], accepted[verified])
+        here = slots >= 0
+        self._table.num_computed[slots[here]] -= rejected[here]
+        return rejected
+
+    def take_stats(self) -> SpecDecodingStats:
+        """Acceptance since the last call."""
+        stats, self._stats = self._stats, SpecDecodingStats(self._max_drafts)
+        return stats

@@ -1,0 +1,42 @@
+"""What a scheduler reports after every step, under vLLM's names."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tokenyard.kv.stats import PrefixCacheStats
+from tokenyard.table import IntArray
+
+__all__ = ["SchedulerStats", "SpecDecodingStats"]
+
+
+class SpecDecodingStats:
+    """Acceptance of drafts since the last report."""
+
+    __slots__ = ("num_accepted_tokens", "num_accepted_tokens_per_pos", "num_draft_tokens", "num_drafts")
+
+    def __init__(self, num_speculative_tokens: int) -> None:
+        self.num_drafts = self.num_draft_tokens = self.num_accepted_tokens = 0
+        self.num_accepted_tokens_per_pos: IntArray = np.zeros(num_speculative_tokens, np.int64)
+        """How often the draft at this position was accepted."""
+
+    def record(self, num_drafted: IntArray, num_accepted: IntArray) -> None:
+        """Count verified rows."""
+        self.num_drafts += len(num_drafted)
+        self.num_draft_tokens += int(num_drafted.sum())
+        self.num_accepted_tokens += int(num_accepted.sum())
+        positions = np.arange(len(self.num_accepted_tokens_per_pos))
+        self.num_accepted_tokens_per_pos += (num_accepted[:, None] > positions).sum(axis=0)
+
+
+class SchedulerStats(NamedTuple):
+    """Gauges after a step (vLLM's ``SchedulerStats``)."""
+
+    num_running_reqs: int
+    num_waiting_reqs: int
+    num_skipped_waiting_reqs: int
+    kv_cache_usage: float
+    prefix_cache_stats: PrefixCacheStats
+    spec_decoding_stats: SpecDecodingStats | None = None
