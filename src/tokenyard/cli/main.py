@@ -71,3 +71,7 @@ def _parse(arguments: list[str]) -> Command:
         config=(tyro.conf.DisallowNone, tyro.conf.EnumChoicesFromValues, tyro.conf.OmitSubcommandPrefixes),
     )
     return cast(Command, parsed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

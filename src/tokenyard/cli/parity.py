@@ -90,22 +90,22 @@ def _compare(paths: list[Path]) -> _Comparison:
 
 def _print(comparison: _Comparison, console: Console) -> None:
     for message in comparison.damaged:
-        console.print(f"[red]damaged[/]    {escape(message)}")
+        errors().print(f"tokenyard: {escape(message)}", soft_wrap=True)
     for result in comparison.different:
         assert result.difference is not None
         _print_difference(result, result.difference, console)
     features = Counter(feature for result in comparison.unsupported for feature in result.unsupported)
     for feature, count in sorted(features.items()):
         console.print(f"[yellow]unsupported[/]  {_files(count)} not compared: {feature}")
-    head = f"{_files(len(comparison.compared))}, {comparison.steps:,} steps"
-    if comparison.different:
-        verdict = f"[red]{_files(len(comparison.different))} different[/]"
-    elif not comparison.compared:
-        verdict = "[red]nothing compared[/]"
-    else:
-        verdict = "[green]all equal[/]"
-    tail = f", {_files(len(comparison.damaged))} damaged" if comparison.damaged else ""
-    console.print(f"{head}, {verdict}{tail}")
+    console.print(f"{_files(len(comparison.compared))}, {comparison.steps:,} steps, {_verdict(comparison)}")
+
+
+def _verdict(comparison: _Comparison) -> str:
+    problems = [(comparison.different, "different"), (comparison.damaged, "damaged")]
+    found = [f"[red]{_files(len(files))} {word}[/]" for files, word in problems if files]
+    if found:
+        return ", ".join(found)
+    return "[green]all equal[/]" if comparison.compared else "[red]nothing compared[/]"
 
 
 def _files(count: int) -> str:
@@ -114,7 +114,9 @@ def _files(count: int) -> str:
 
 def _print_difference(result: VectorResult, difference: Difference, console: Console) -> None:
     where, ours, theirs = _narrow(difference.what, difference.ours, difference.theirs)
-    console.print(f"[red]different[/]  {escape(str(result.path))}: tick {difference.tick}, {escape(where)}")
+    console.print(
+        f"[red]different[/]  {escape(str(result.path))}: tick {difference.tick}, {escape(where)}", soft_wrap=True
+    )
     console.print(f"  ours  {escape(_shown(ours))}", soft_wrap=True)
     console.print(f"  vLLM  {escape(_shown(theirs))}", soft_wrap=True)
 

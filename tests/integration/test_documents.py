@@ -1,0 +1,56 @@
+"""Every example in README and docs runs, prints what the document shows, and every link leads somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from tests.integration.documents import Session, blocks_of
+
+REPO = Path(__file__).resolve().parents[2]
+DOCUMENTS = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]
+LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Path:
+    """A directory from which the documents' relative paths work, without letting them write into the repository."""
+    (tmp_path / "tests").symlink_to(REPO / "tests")
+    return tmp_path
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_examples_run_and_print_what_is_shown(path: Path, workplace: Path) -> None:
+    document = path.read_text(encoding="utf-8")
+    session = Session(workplace)
+    printed: str | None = None
+    changes: list[tuple[tuple[int, int], str]] = []
+    for block in blocks_of(document):
+        if block.language in ("python", "sh"):
+            printed = session.run(block)
+        elif block.language == "text" and block.follows and printed is not None:
+            if os.environ.get("TOKENYARD_UPDATE_DOCS"):
+                changes.append((block.span, _trimmed(printed)))
+            else:
+                assert _trimmed(printed) == block.text, f"{path.name}:{block.line} shows something else"
+            printed = None
+        else:
+            printed = None
+    for (start, end), text in reversed(changes):
+        document = document[:start] + text + document[end:]
+    if changes:
+        path.write_text(document, encoding="utf-8")
+
+
+def _trimmed(printed: str) -> str:
+    """Without blanks at the ends of lines and blank lines at both ends, which nobody sees."""
+    lines = [line.rstrip() for line in printed.splitlines()]
+    return "\n".join(lines).strip("\n") + "\n"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    broken = [link for link in LINK.findall(path.read_text(encoding="utf-8")) if not (path.parent / link).exists()]
+    assert not broken
