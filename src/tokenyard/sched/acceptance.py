@@ -59,9 +59,8 @@ class Acceptance:
         may_stop = (tokens == table.eos[slots]) | (position >= table.stop_at[slots])
         if table.num_with_stop_ids:
             may_stop |= table.has_stop_ids[slots]
-        if not may_stop.any():
-            return []
-        return self._stopped(may_stop.nonzero()[0].tolist(), slots, tokens, position)
+        rows = may_stop.nonzero()[0]
+        return self._stopped(rows.tolist(), slots, tokens, position) if rows.size else []
 
     def _stopped(
         self, rows: list[int], slots: IntArray, tokens: IntArray, num_tokens: IntArray

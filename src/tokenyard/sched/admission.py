@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tokenyard.sched.budget import StepBudget
 from tokenyard.sched.limits import Candidate, Limit
 from tokenyard.sched.policy import Policy
-from tokenyard.sched.queues import WaitingRoom
+from tokenyard.sched.queues import RequestQueue, WaitingRoom
 from tokenyard.sched.reasons import Outcome, OutcomeKind, Reason, StepOutcomes
 from tokenyard.sched.running import RunningList
 
@@ -30,7 +30,7 @@ class AdmissionPass:
         """Admit what fits; returns the admitted, in order. ``outcomes.admission`` says why the pass ended."""
         room = self._room
         admitted: list[Candidate] = []
-        passed_over = room.new_queue()
+        passed_over: RequestQueue | None = None
         while (ended := self._over(budget)) is None:
             queue = self._policy.next_queue(room)
             candidate = Candidate(queue.peek())
@@ -43,13 +43,16 @@ class AdmissionPass:
                     budget.loras.add(candidate.request.lora_name)
                 admitted.append(candidate)
             elif refusal.kind is OutcomeKind.SKIPPED:
+                if passed_over is None:
+                    passed_over = room.new_queue()
                 passed_over.prepend(queue.pop())
                 outcomes.skipped.append(refusal)
             else:
                 ended = refusal
                 break
         outcomes.admission = ended
-        room.skipped.prepend_all(passed_over)
+        if passed_over is not None:
+            room.skipped.prepend_all(passed_over)
         return admitted
 
     def _over(self, budget: StepBudget) -> Outcome | None:

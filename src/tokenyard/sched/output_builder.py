@@ -75,7 +75,7 @@ class OutputBuilder:
             not_scheduled_before=passed_over,
             preempted_req_ids=[preemption.request_id for preemption in outcomes.preemptions],
             finished_req_ids=finished,
-            is_prefill_chunk=chunk if chunk.any() else None,
+            is_prefill_chunk=chunk if np.count_nonzero(chunk) else None,
             table_version=table.version,
             common_prefix=self._num_common_prefix_blocks,
         )

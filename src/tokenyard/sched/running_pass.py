@@ -41,7 +41,23 @@ class Rows:
         self.want = want
         """Tokens wanted, before the budget is looked at."""
         self.granted = want
-        """Tokens granted; rows not reached yet hold what they want."""
+        """Tokens granted: what was wanted, but for the row at which the budget ends."""
+
+    def fit(self, done: int, tokens: int) -> tuple[int, int]:
+        """Rows ``done..end-1`` can be paid for with ``tokens``, the last of them perhaps only in part.
+
+        Returns ``end`` and the tokens they take.
+        """
+        self.granted = self.want
+        open_want = self.want[done:]
+        total = int(np.add.reduce(open_want))
+        if total <= tokens:
+            return len(self.want), total
+        spent = open_want.cumsum()
+        last = int(spent.searchsorted(tokens))
+        self.granted = self.want.copy()
+        self.granted[done + last] -= int(spent[last]) - tokens
+        return done + last + 1, tokens
 
     def drop(self, row: int) -> None:
         """Forget a row whose request was preempted."""
@@ -84,18 +100,17 @@ class RunningPass:
         rows = self._wanting(outcomes)
         done = 0
         while done < len(rows.requests) and budget.tokens > 0:
-            ask = _within_budget(rows.want[done:], budget.tokens)
-            end = done + len(ask)
+            end, asked = rows.fit(done, budget.tokens)
+            ask = rows.granted[done:end]
             served = self._kv.grow_run(rows.slots[done:end], rows.computed[done:end] + ask, self.num_lookahead_tokens)
-            if len(ask) != len(rows.requests) or ask is not rows.want:
-                rows.granted = rows.granted.copy() if rows.granted is rows.want else rows.granted
-                rows.granted[done : done + served] = ask[:served]
-            budget.spend(int(ask[:served].sum()))
             done += served
-            if served < len(ask):
-                done, itself = self._make_room(rows, done, int(ask[served]), budget, outcomes)
-                if itself:
-                    break
+            if done == end:
+                budget.spend(asked)
+                continue
+            budget.spend(int(ask[:served].sum()))
+            done, itself = self._make_room(rows, done, int(ask[served]), budget, outcomes)
+            if itself:
+                break
         self._note_left_out(rows, done, budget, outcomes)
         rows.cut(done)
         return rows
@@ -178,14 +193,3 @@ class RunningPass:
                     budget_left=budget.tokens,
                 )
             )
-
-
-def _within_budget(want: IntArray, tokens: int) -> IntArray:
-    """The leading rows that ``tokens`` can pay for; the last of them may get only the rest."""
-    if int(want.sum()) <= tokens:
-        return want
-    spent = want.cumsum()
-    last = int(spent.searchsorted(tokens))
-    ask = want[: last + 1].copy()
-    ask[last] -= int(spent[last]) - tokens
-    return ask

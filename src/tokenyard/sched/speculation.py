@@ -26,7 +26,7 @@ class Speculation:
         """Take the drafts that positions up to ``ends`` cover; drafts beyond are dropped, new ones will be proposed."""
         table = self._table
         waiting = table.num_drafts[slots]
-        if not waiting.any():
+        if not np.count_nonzero(waiting):
             return None
         covered = ends - table.num_tokens[slots] - table.placeholders[slots]
         scheduled = ScheduledDrafts(table.drafts[slots], np.clip(covered, 0, waiting))

@@ -72,7 +72,7 @@ class OutputUpdate:
                 self._replace(output.requests, slots, rejected)
         if not everyone_here:
             counts = self._drop_stale(output.requests, counts)
-        counts = self._accept(output.requests, slots, model, counts, endings)
+        counts = self._accept(output.requests, slots, model, counts, endings, may_lack_slots=not everyone_here)
         if self._placeholders is not None:
             self._replace(output.requests, slots, counts)
             self._kv.publish_computed(slots[(slots >= 0) & (counts > 0)])
@@ -104,12 +104,21 @@ class OutputUpdate:
             self._placeholders.replace_detached(requests[row], int(arrived[row]))
 
     def _accept(
-        self, requests: list[Request], slots: IntArray, model: ModelOutput, counts: IntArray, endings: Endings
+        self,
+        requests: list[Request],
+        slots: IntArray,
+        model: ModelOutput,
+        counts: IntArray,
+        endings: Endings,
+        *,
+        may_lack_slots: bool,
     ) -> IntArray:
         """One stroke per token position over the rows that still go on; returns the tokens accepted per row."""
         accepted = counts
-        active = (counts * (slots >= 0)).nonzero()[0]
-        detached = ((slots < 0) & (counts > 0)).nonzero()[0].tolist() if active.size < slots.size else []
+        active = counts.nonzero()[0]
+        detached = [row for row in active.tolist() if slots[row] < 0] if may_lack_slots else []
+        if detached:
+            active = active[slots[active] >= 0]
         for column in range(model.sampled.shape[1]):
             if not active.size:
                 break
