@@ -68,6 +68,7 @@ def replay_vector(path: Path) -> VectorResult:
 
 class _Replay:
     def __init__(self, vector: GoldenVector) -> None:
+        self.path = vector.path
         self.scheduler = make_scheduler(vector.header)
         self.specs = {spec.id: spec for spec in vector.header.requests}
         self.steps = 0
@@ -78,6 +79,8 @@ class _Replay:
         self.now = tick["t"]
         self._events(tick.get("ev_pre", []))
         for request_id in tick.get("add", []):
+            if request_id not in self.specs:
+                raise self._damaged(f"adds {request_id!r}, which the header does not describe")
             self.scheduler.add_request(make_request(self.specs[request_id]))
         self._compare("has_requests", self.scheduler.has_requests(), "s" in tick)
         if "s" in tick:
@@ -86,12 +89,16 @@ class _Replay:
         if "u" in tick:
             self._update(tick["u"])
 
+    def _damaged(self, problem: str) -> ParityError:
+        return ParityError(f"{self.path}: tick {self.now}: {problem}")
+
     def _compare(self, what: str, ours: Any, theirs: Any) -> None:
         if ours != theirs:
             raise _DiffersError(Difference(self.now, what, ours, theirs))
 
     def _compare_all(self, part: str, ours: Json, theirs: Json) -> None:
-        for key in (ours.keys() | theirs.keys()) - _INPUTS:
+        # In order, so that the same files always show the same first difference.
+        for key in [*ours, *(key for key in theirs if key not in ours and key not in _INPUTS)]:
             self._compare(f"{part}.{key}", ours.get(key), theirs.get(key))
 
     def _events(self, events: list[Json]) -> None:
@@ -105,7 +112,7 @@ class _Replay:
             elif event["op"] == "pause":
                 self.scheduler.set_pause_state(PauseState(event["state"]))
             else:
-                raise ParityError(f"tick {self.now}: unknown event {event['op']!r}")
+                raise self._damaged(f"unknown event {event['op']!r}")
 
     def _schedule(self, theirs: Json) -> None:
         output = self.scheduler.schedule()
@@ -114,6 +121,8 @@ class _Replay:
         self._compare_all("schedule", {**_decision(output), **_queues(self.scheduler)}, theirs)
 
     def _update(self, theirs: Json) -> None:
+        if theirs["of"] not in self.pending:
+            raise self._damaged(f"updates schedule() number {theirs['of']}, which is not in flight")
         output = self.pending.pop(theirs["of"])
         sampled = dict(theirs["sampled"])
         tokens = [sampled.get(request.request_id, []) for request in output.requests]

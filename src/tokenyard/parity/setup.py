@@ -30,7 +30,18 @@ _SCHEDULER_KEYS = (
     "max_loras",
 )
 _CACHE_KEYS = ("block_size", "enable_prefix_caching")
-_IGNORED = {"log_stats", "scheduler_cls", "model", "max_num_scheduled_tokens"}
+_OTHER_KEYS = {
+    "groups",
+    "hash_algo",
+    "max_model_len",
+    "max_num_scheduled_tokens",
+    "num_blocks",
+    "num_speculative_tokens",
+    "pipeline_parallel_size",
+    "spec_method",
+}
+_IGNORED = {"log_stats", "scheduler_cls", "model"}
+"""Settings that decide nothing."""
 _GROUP_KINDS = {"full": GroupKind.FULL, "swa": GroupKind.SLIDING_WINDOW, "chunked": GroupKind.CHUNKED_LOCAL}
 _HASH_ALGOS = {"sha256": HashAlgo.SHA256, "xxhash": HashAlgo.XXH3_128}
 
@@ -44,6 +55,8 @@ def unsupported_features(header: Header) -> list[str]:
         found.append(f"KV groups: {', '.join(sorted(unknown))}")
     if config.get("pipeline_parallel_size", 1) > 1:
         found.append("pipeline parallelism")
+    known = {*_SCHEDULER_KEYS, *_CACHE_KEYS, *_OTHER_KEYS, *_IGNORED}
+    found += [f"setting {key}" for key in sorted(config) if key not in known and config[key] is not None]
     return found
 
 
