@@ -135,3 +135,4 @@ class BlockPool:
             len(index.all_blocks(key)) for index in self.indexes for at, key in known if at == id(index) and key
         )
         assert found == len(cached), "an index knows blocks that carry no hash"
+        assert self.num_cached == len(known), "an index knows hashes that no block carries"
