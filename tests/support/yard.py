@@ -31,7 +31,7 @@ def prompt_of(text: str, length: int) -> list[int]:
 
 
 def make_request(request_id: str, prompt: int | Sequence[int] = 4, **options: Any) -> Request:
-    """A request; an int asks for that many tokens which no other id's prompt begins with. Sampling fields are sorted out."""
+    """A request, sampling fields sorted out; an int prompt is that many tokens which no other id's begins with."""
     params = {name: options.pop(name) for name in list(options) if name in _PARAM_FIELDS}
     tokens = prompt_of(request_id, prompt) if isinstance(prompt, int) else list(prompt)
     return Request(request_id, tokens, SamplingParams(**{"max_tokens": 8, **params}), **options)
@@ -75,7 +75,7 @@ class Yard:
     """
 
     def __init__(self, *, policy_object: Policy | None = None, **settings: Any) -> None:
-        cache = {"num_gpu_blocks": 101, "block_size": 4}
+        cache: dict[str, Any] = {"num_gpu_blocks": 101, "block_size": 4}
         cache |= {name: settings.pop(name) for name in list(settings) if name in _CACHE_FIELDS}
         settings = {"max_num_seqs": 8, "max_num_batched_tokens": 64, "max_model_len": 64} | settings
         self.now = 0.0
@@ -139,7 +139,7 @@ class Yard:
         return output
 
     def update(self, output: SchedulerOutput, sampled: Mapping[str, Sequence[int]] | None = None) -> EngineOutputs:
-        """Answer a step: a fresh token for every request whose known tokens are computed, unless ``sampled`` says else."""
+        """Answer a step: a fresh token for everyone whose known tokens are computed, unless ``sampled`` says else."""
         result = self.scheduler.update_from_output(output, self.model(output, sampled or {}))
         self.scheduler.check_invariants()
         return result
@@ -183,7 +183,7 @@ class Yard:
 
 def snapshot(scheduler: Scheduler) -> Any:
     """Everything a refusal must leave as it was, by value: queues, requests, table rows, blocks, index, statistics."""
-    pool, table, stats = scheduler.kv.pool, scheduler._table, scheduler.kv.stats
+    pool, table, stats = scheduler.kv.pool, scheduler.kv.table, scheduler.kv.stats
     columns = {name: value.tolist() for name, value in vars(table).items() if hasattr(value, "tolist")}
     return (
         list(scheduler.requests),
@@ -194,7 +194,7 @@ def snapshot(scheduler: Scheduler) -> Any:
         list(pool.free_queue),
         list(pool.ref),
         list(pool.hash_of),
-        [(key, pool.index.all_blocks(key)) for key in sorted({key for key in pool.hash_of if key})],
+        [(key, index.all_blocks(key)) for index in pool.indexes for key in sorted(set(filter(None, pool.hash_of)))],
         scheduler.kv.coordinator.holders(),
         columns,
         [getattr(stats, name) for name in stats.__slots__],
@@ -212,5 +212,3 @@ def _facts(request: Request) -> tuple[Any, ...]:
         request.num_tokens,
         list(request.block_hashes),
     )
-
-

@@ -83,11 +83,7 @@ def test_clear_forgets_duplicates_too() -> None:
     assert index.all_blocks(A) == [2]
 
 
-@given(
-    commands=st.lists(
-        st.tuples(st.booleans(), st.sampled_from([A, B, C]), st.integers(0, 8)), max_size=80
-    )
-)
+@given(commands=st.lists(st.tuples(st.booleans(), st.sampled_from([A, B, C]), st.integers(0, 8)), max_size=80))
 def test_it_behaves_like_a_dict_of_lists(commands: list[tuple[bool, bytes, int]]) -> None:
     index = PrefixIndex()
     model: dict[bytes, list[int]] = {A: [], B: [], C: []}

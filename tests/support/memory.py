@@ -1,0 +1,106 @@
+"""A KV-cache manager as the scheduler would use it, for tests that ask about memory alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tests.support.yard import make_request
+
+from tokenyard.config import CacheConfig
+from tokenyard.kv.coordinator import Blocks
+from tokenyard.kv.hybrid import GroupLimits
+from tokenyard.kv.manager import KVCacheManager
+from tokenyard.kv.prefix_index import PrefixIndex
+from tokenyard.kv.shortage import KVShortage
+from tokenyard.request import Request
+from tokenyard.table import RequestTable
+
+__all__ = ["Memory"]
+
+
+class Memory:
+    """A manager, its table, and the steps a scheduler takes around an allocation."""
+
+    def __init__(self, num_gpu_blocks: int = 10, block_size: int = 4, max_model_len: int = 64, **settings: Any) -> None:
+        self.table = RequestTable(4, block_size)
+        config = CacheConfig(num_gpu_blocks=num_gpu_blocks, block_size=block_size, **settings)
+        self.kv = KVCacheManager(config, self.table, GroupLimits(64, max_model_len))
+
+    @property
+    def index(self) -> PrefixIndex:
+        """Of the one KV-cache group."""
+        return self.kv.pool.indexes[0]
+
+    @property
+    def free(self) -> int:
+        return self.kv.num_free_blocks
+
+    def ask(self, request: Request, num_new_tokens: int | None = None, **options: Any) -> Blocks | KVShortage:
+        """Look the prefix up and allocate, as admission does; by default for all tokens that were not found."""
+        hit = self.kv.get_computed_blocks(request)
+        external = options.get("num_external_computed_tokens", 0)
+        if num_new_tokens is None:
+            num_new_tokens = request.num_tokens - hit.num_tokens - external
+        answer = self.kv.allocate_slots(request, num_new_tokens, computed=hit, **options)
+        if not isinstance(answer, KVShortage):
+            request.num_computed_tokens = hit.num_tokens + external + num_new_tokens
+        return answer
+
+    def admit(
+        self, name: str, prompt: int | Sequence[int], num_new_tokens: int | None = None, **options: Any
+    ) -> Request:
+        """A new request that must be admitted."""
+        request = make_request(name, prompt)
+        answer = self.ask(request, num_new_tokens, **options)
+        assert not isinstance(answer, KVShortage), f"{name} was refused: {answer}"
+        self.kv.check_invariants()
+        return request
+
+    def refused(self, name: str, prompt: int | Sequence[int], **options: Any) -> KVShortage:
+        """What a new request that must not be admitted is told."""
+        answer = self.ask(make_request(name, prompt), **options)
+        assert isinstance(answer, KVShortage), f"{name} was admitted: {answer}"
+        self.kv.check_invariants()
+        return answer
+
+    def finish(self, *requests: Request) -> None:
+        for request in requests:
+            self.kv.free(request)
+        self.kv.check_invariants()
+
+    def sample(self, request: Request, *tokens: int) -> None:
+        """Append tokens to a running request, as the scheduler's update does."""
+        table, slot = self.table, request.slot
+        for token in tokens:
+            at = int(table.num_tokens[slot])
+            table.tail[slot, at % table.block_size] = token
+            table.num_tokens[slot] += 1
+            table.target[slot] += 1
+            if at % table.block_size == table.block_size - 1:
+                for sealed, data in table.seal(np.array([slot])):
+                    self.kv.on_seal(sealed, data)
+
+    def grow(self, ends: dict[Request, int], num_lookahead_tokens: int = 0) -> int:
+        """Room for running requests up to the given positions; returns how many were served."""
+        slots = np.array([request.slot for request in ends])
+        return self.kv.grow_run(slots, np.array(list(ends.values())), num_lookahead_tokens)
+
+    def blocks(self, request: Request) -> list[int]:
+        return self.kv.get_block_ids(request)[0]
+
+    def state(self) -> Any:
+        """Everything an allocation may change, by value."""
+        pool, table = self.kv.pool, self.table
+        columns = {name: value.tolist() for name, value in vars(table).items() if hasattr(value, "tolist")}
+        return (
+            list(pool.free_queue),
+            list(pool.ref),
+            list(pool.hash_of),
+            {key: pool.indexes[0].all_blocks(key) for key in pool.hash_of if key},
+            self.kv.coordinator.holders(),
+            columns,
+            [request and request.request_id for request in table.requests],
+            dict(self.kv.new_blocks),
+        )

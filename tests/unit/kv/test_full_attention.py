@@ -1,0 +1,125 @@
+"""Blocks of one full-attention group: block lists, prefix hits, publication, common prefixes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tokenyard.kv.full_attention import FullAttentionManager
+from tokenyard.kv.pool import BlockPool
+from tokenyard.kv.single_type import Need
+
+HASHES = [b"h0", b"h1", b"h2", b"h3", b"h4"]
+
+
+@pytest.fixture
+def group() -> FullAttentionManager:
+    return FullAttentionManager(BlockPool(12), 4)
+
+
+def _open(group: FullAttentionManager, slot: int, hits: list[int], new: int) -> list[int]:
+    group.open(slot, hits, 4 * len(hits))
+    return group.grow_run([slot], [new], group.pool.take(new))[slot]
+
+
+def _hit(group: FullAttentionManager, max_length: int, *, drop_last: bool = False, alignment: int = 4) -> list[int]:
+    return group.find_longest_cache_hit([group], HASHES, max_length, drop_last=drop_last, alignment=alignment)[0]
+
+
+@pytest.mark.parametrize(
+    ("held", "tokens", "new"), [(0, 0, 0), (0, 1, 1), (0, 4, 1), (0, 5, 2), (1, 4, 0), (1, 5, 1), (3, 4, 0), (2, 17, 3)]
+)
+def test_new_blocks_cover_the_last_token(group: FullAttentionManager, held: int, tokens: int, new: int) -> None:
+    _open(group, 0, [], held)
+    assert group.need(0, tokens, [], 0) == Need(new, 0)
+    assert group.num_missing(0, tokens) == new
+
+
+def test_hits_stand_for_new_blocks_and_count_if_they_are_free(group: FullAttentionManager) -> None:
+    held = _open(group, 0, [], 2)
+    assert group.need(-1, 13, held, 8) == Need(new=2, evictable_hits=0)
+    group.free(0)
+    assert group.need(-1, 13, held, 8) == Need(new=2, evictable_hits=2)
+    assert group.need(-1, 13, held, 8).total == 4
+
+
+def test_a_list_begins_with_its_hits(group: FullAttentionManager) -> None:
+    new = _open(group, 0, [], 2)
+    group.publish_run([0], [HASHES], [8])
+    group.free(0)
+    again = _open(group, 1, new, 1)
+    assert group.held[1] == [*new, *again]
+    assert group.num_cached[1] == 2
+    group.pool.check_invariants(group.held.values())
+
+
+def test_blocks_are_dealt_in_order(group: FullAttentionManager) -> None:
+    for slot in (4, 2):
+        group.open(slot, [], 0)
+    dealt = group.grow_run([4, 2], [2, 1], group.pool.take(3))
+    assert dealt == {4: [1, 2], 2: [3]}
+    assert group.held == {4: [1, 2], 2: [3]}
+
+
+def test_only_full_blocks_are_published_and_each_once(group: FullAttentionManager) -> None:
+    _open(group, 0, [], 3)
+    index = group.pool.indexes[0]
+    for tokens, published in ((3, 0), (7, 1), (7, 1), (12, 3), (5, 3)):
+        group.publish_run([0], [HASHES], [tokens])
+        assert (len(index), group.num_cached[0]) == (published, published)
+    assert [index.all_blocks(key) for key in HASHES[:3]] == [[1], [2], [3]]
+
+
+def test_the_same_content_in_two_lists_is_kept_twice(group: FullAttentionManager) -> None:
+    for slot in (0, 1):
+        _open(group, slot, [], 1)
+    group.publish_run([0, 1], [HASHES, HASHES], [4, 4])
+    assert group.pool.indexes[0].all_blocks(HASHES[0]) == [1, 2]
+    assert _hit(group, 4) == [1]
+
+
+@pytest.mark.parametrize(("max_length", "hit"), [(12, 3), (11, 2), (8, 2), (7, 1), (3, 0), (100, 3)])
+def test_a_hit_never_exceeds_what_is_asked_for(group: FullAttentionManager, max_length: int, hit: int) -> None:
+    _open(group, 0, [], 3)
+    group.publish_run([0], [HASHES], [12])
+    assert _hit(group, max_length) == [1, 2, 3][:hit]
+
+
+@pytest.mark.parametrize(("published", "hit"), [(0, 0), (1, 0), (3, 2)])
+def test_the_last_hit_may_be_left_to_compute(group: FullAttentionManager, published: int, hit: int) -> None:
+    _open(group, 0, [], 3)
+    group.publish_run([0], [HASHES], [4 * published])
+    assert len(_hit(group, 12, drop_last=True)) == hit
+
+
+def test_a_hit_may_have_to_end_at_a_larger_multiple(group: FullAttentionManager) -> None:
+    _open(group, 0, [], 3)
+    group.publish_run([0], [HASHES], [12])
+    assert _hit(group, 12, alignment=8) == [1, 2]
+
+
+def test_a_gap_ends_the_hit(group: FullAttentionManager) -> None:
+    _open(group, 0, [], 3)
+    group.publish_run([0], [HASHES], [12])
+    group.pool.indexes[0].discard(HASHES[1], 2)
+    assert _hit(group, 12) == [1]
+
+
+def test_the_tail_is_freed_first(group: FullAttentionManager) -> None:
+    _open(group, 0, [], 3)
+    group.free(0)
+    assert list(group.pool.free_queue)[-3:] == [3, 2, 1]
+    assert (group.held, group.num_cached) == ({}, {})
+
+
+def test_the_common_prefix_is_what_every_holder_shares(group: FullAttentionManager) -> None:
+    first = _open(group, 0, [], 3)
+    assert group.num_common_prefix_blocks(0) == 3, "alone it shares everything with itself"
+    _open(group, 1, first[:2], 1)
+    assert group.num_common_prefix_blocks(0) == group.num_common_prefix_blocks(1) == 2
+    _open(group, 2, first[:1], 1)
+    assert group.num_common_prefix_blocks(1) == 1
+    _open(group, 3, [], 1)
+    assert group.num_common_prefix_blocks(1) == 0
+    group.free(3)
+    group.free(2)
+    assert group.num_common_prefix_blocks(1) == 2
