@@ -52,7 +52,7 @@ class AdmissionPass:
                 break
         outcomes.admission = ended
         if passed_over is not None:
-            room.skipped.prepend_all(passed_over)
+            room.pass_over(passed_over)
         return admitted
 
     def _over(self, budget: StepBudget) -> Outcome | None:

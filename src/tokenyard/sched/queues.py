@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Protocol
 
 from tokenyard.request import Request
@@ -43,6 +43,10 @@ class RequestQueue(Protocol):
 
     def get(self, request_id: str) -> Request | None:
         """The request of that id, if it is here."""
+
+
+_Entry = tuple[tuple[object, ...], str, int, Request]
+"""Key, request id, a number that no other entry has (so that requests are never compared), the request."""
 
 
 class FCFSQueue:
@@ -86,18 +90,22 @@ class FCFSQueue:
 class PriorityQueue:
     """Ordered by a key of the request: a heap whose removed entries are dropped when they surface."""
 
-    __slots__ = ("_heap", "_key", "_requests")
+    __slots__ = ("_entries", "_heap", "_key", "_number")
 
     def __init__(self, key: Callable[[Request], tuple[object, ...]] = lambda request: request.sort_key) -> None:
         self._key = key
-        self._heap: list[tuple[tuple[object, ...], str]] = []
-        self._requests: dict[str, Request] = {}
+        self._heap: list[_Entry] = []
+        self._entries: dict[str, _Entry] = {}
+        """Request id -> its one entry that counts; others of that id in the heap were removed."""
+        self._number = 0
 
     def add(self, request: Request) -> None:
-        self._requests[request.request_id] = request
-        heappush(self._heap, (self._key(request), request.request_id))
-        if len(self._heap) > 64 and len(self._heap) > 2 * len(self._requests):
-            self._heap = [(self._key(r), r.request_id) for r in self._requests.values()]
+        self._number += 1
+        entry = (self._key(request), request.request_id, self._number, request)
+        self._entries[request.request_id] = entry
+        heappush(self._heap, entry)
+        if len(self._heap) > 64 and len(self._heap) > 2 * len(self._entries):
+            self._heap = list(self._entries.values())
             heapify(self._heap)
 
     def prepend(self, request: Request) -> None:
@@ -108,27 +116,28 @@ class PriorityQueue:
             self.add(request)
 
     def peek(self) -> Request:
-        while (request := self._requests.get(self._heap[0][1])) is None:
+        while self._entries.get((entry := self._heap[0])[1]) is not entry:
             heappop(self._heap)
-        return request
+        return entry[3]
 
     def pop(self) -> Request:
         request = self.peek()
         heappop(self._heap)
-        del self._requests[request.request_id]
+        del self._entries[request.request_id]
         return request
 
     def discard(self, request: Request) -> bool:
-        return self._requests.pop(request.request_id, None) is not None
+        return self._entries.pop(request.request_id, None) is not None
 
     def __len__(self) -> int:
-        return len(self._requests)
+        return len(self._entries)
 
     def __iter__(self) -> Iterator[Request]:
-        return iter(sorted(self._requests.values(), key=self._key))
+        return iter([entry[3] for entry in sorted(self._entries.values())])
 
     def get(self, request_id: str) -> Request | None:
-        return self._requests.get(request_id)
+        entry = self._entries.get(request_id)
+        return None if entry is None else entry[3]
 
 
 class WaitingRoom:
@@ -164,6 +173,12 @@ class WaitingRoom:
         self.waiting.prepend(request)
         self._note_need(request)
 
+    def pass_over(self, requests: RequestQueue) -> None:
+        """Requests that were taken out to try others come back; the next step tries them again."""
+        self.skipped.prepend_all(requests)
+        for request in requests:
+            self._note_need(request)
+
     def discard(self, request: Request) -> bool:
         """Take a request out of whichever queue it is in."""
         return self.waiting.discard(request) or self.skipped.discard(request)
@@ -183,7 +198,11 @@ class WaitingRoom:
         while needs:
             need, request_id = needs[0]
             request = self.get(request_id)
-            if request is not None and self._need(request) == need:
+            if request is None:
+                heappop(needs)
+            elif (now := self._need(request)) != need:
+                # It grew while it waited, or its id was used again.
+                heapreplace(needs, (now, request_id))
+            else:
                 return need
-            heappop(needs)
         return None

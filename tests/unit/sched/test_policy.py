@@ -1,0 +1,132 @@
+"""Policies: the two built-in ones, those that others register, and names nobody knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import pytest
+from tests.support.yard import Yard, make_request
+
+from tokenyard.errors import ConfigError
+from tokenyard.request import Request
+from tokenyard.sched import policy as policies
+from tokenyard.sched.policy import ENTRY_POINT_GROUP, FCFS, Priority, known_policies, make_policy
+from tokenyard.sched.queues import PriorityQueue, WaitingRoom
+
+
+class ShortestFirst(FCFS):
+    """A policy of somebody else's: the shortest prompt first, the longest running request is the victim."""
+
+    def new_queue(self) -> PriorityQueue:
+        return PriorityQueue(key=lambda request: (request.num_prompt_tokens, request.request_id))
+
+    def victim(self, running: Sequence[Request]) -> int:
+        return max(range(len(running)), key=lambda i: running[i].num_tokens)
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``ShortestFirst`` as if an installed package had registered it under the name ``shortest``."""
+    point = EntryPoint("shortest", f"{__name__}:ShortestFirst", ENTRY_POINT_GROUP)
+    monkeypatch.setattr(EntryPoint, "load", lambda self: ShortestFirst)
+
+    def entry_points(*, group: str) -> Sequence[EntryPoint]:
+        return [point] if group == ENTRY_POINT_GROUP else []
+
+    monkeypatch.setattr(policies, "entry_points", entry_points)
+
+
+def test_built_in_policies_are_found_by_name() -> None:
+    assert isinstance(make_policy("fcfs"), FCFS)
+    assert isinstance(make_policy("priority"), Priority)
+    assert {"fcfs", "priority"} <= set(known_policies())
+
+
+@pytest.mark.parametrize("name", ["lifo", "FCFS", "fcfs "])
+def test_an_unknown_name_is_refused_with_the_known_ones(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"use one of: .*fcfs.*priority") as refusal:
+        make_policy(name)
+    assert (refusal.value.field, refusal.value.value) == ("policy", name)
+    with pytest.raises(ConfigError):
+        Yard(policy=name)
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_registered_policy_is_known() -> None:
+    assert known_policies() == ["fcfs", "priority", "shortest"]
+    assert isinstance(make_policy("shortest"), ShortestFirst)
+    assert isinstance(make_policy("fcfs"), FCFS), "built-in names stay ours"
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_registered_policy_decides_who_is_tried_first() -> None:
+    yard = Yard(policy="shortest", max_num_seqs=2)
+    for name, length in (("long", 12), ("short", 3), ("middle", 7)):
+        yard.add(name, length)
+    yard.step()
+    assert (yard.running, yard.waiting) == (["short", "middle"], ["long"])
+
+
+def test_a_policy_object_may_be_handed_in_and_chooses_the_victim() -> None:
+    yard = Yard(policy_object=ShortestFirst(), num_gpu_blocks=6)
+    for name, length in (("a", 4), ("b", 12)):
+        yard.add(name, length, max_tokens=6)
+    yard.step()
+    assert (yard.running, yard.free) == (["a", "b"], 1)
+    yard.step()
+    assert yard.running == ["a"]
+    assert [victim.request_id for victim in yard.outcomes.preemptions] == ["b"]
+
+
+def _running(*orders: tuple[int, float]) -> list[Request]:
+    return [make_request(f"r{i}", priority=p, arrival_time=at) for i, (p, at) in enumerate(orders)]
+
+
+def test_fcfs_preempts_the_tail() -> None:
+    assert FCFS().victim(_running((0, 9.0), (9, 0.0), (0, 0.0))) == 2
+
+
+@pytest.mark.parametrize(
+    ("orders", "victim"),
+    [
+        ([(0, 0.0)], 0),
+        ([(0, 5.0), (2, 1.0), (1, 9.0)], 1),
+        ([(1, 5.0), (1, 7.0), (1, 6.0)], 1),
+        ([(1, 5.0), (1, 5.0), (0, 9.0)], 0),  # equals: the first of them, the id is no tie-breaker
+    ],
+)
+def test_priority_preempts_the_worst(orders: list[tuple[int, float]], victim: int) -> None:
+    assert Priority().victim(_running(*orders)) == victim
+
+
+def _room(policy: Any, waiting: list[Request], skipped: list[Request]) -> WaitingRoom:
+    room = WaitingRoom(policy.new_queue, 4)
+    for each in waiting:
+        room.waiting.add(each)
+    for each in skipped:
+        room.skipped.add(each)
+    return room
+
+
+def test_fcfs_tries_skipped_requests_first() -> None:
+    a, b = make_request("a"), make_request("b")
+    policy = FCFS()
+    room = _room(policy, [a], [b])
+    assert policy.next_queue(room) is room.skipped
+    room.skipped.pop()
+    assert policy.next_queue(room) is room.waiting
+
+
+@pytest.mark.parametrize(
+    ("waiting", "skipped", "first"), [(1, 2, "waiting"), (2, 1, "skipped"), (1, None, "waiting"), (None, 1, "skipped")]
+)
+def test_priority_tries_the_better_head(waiting: int | None, skipped: int | None, first: str) -> None:
+    policy = Priority()
+    room = _room(
+        policy,
+        [] if waiting is None else [make_request("w", priority=waiting)],
+        [] if skipped is None else [make_request("s", priority=skipped)],
+    )
+    assert policy.next_queue(room) is getattr(room, first)

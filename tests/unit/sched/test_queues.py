@@ -1,0 +1,248 @@
+"""Waiting queues: the order in which requests are tried, whatever is taken out and put back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.support.yard import make_request
+
+from tokenyard.request import Request, RequestStatus
+from tokenyard.sched.queues import FCFSQueue, PriorityQueue, RequestQueue, WaitingRoom
+
+QUEUES: list[Callable[[], RequestQueue]] = [FCFSQueue, PriorityQueue]
+
+
+def request(name: str, priority: int = 0, arrival: float = 0.0, prompt: int = 4) -> Request:
+    return make_request(name, prompt, priority=priority, arrival_time=arrival)
+
+
+def ids(queue: RequestQueue) -> list[str]:
+    return [each.request_id for each in queue]
+
+
+def emptied(queue: RequestQueue) -> list[str]:
+    """The order in which requests really leave."""
+    left = []
+    while len(queue):
+        head = queue.peek()
+        assert queue.pop() is head, "pop takes what peek shows"
+        left.append(head.request_id)
+    return left
+
+
+@pytest.mark.parametrize("queue", [make() for make in QUEUES], ids=["fcfs", "priority"])
+def test_an_empty_queue(queue: RequestQueue) -> None:
+    assert len(queue) == 0
+    assert ids(queue) == []
+    assert queue.get("a") is None
+    assert queue.discard(request("a")) is False
+
+
+@pytest.mark.parametrize("make", QUEUES, ids=["fcfs", "priority"])
+def test_membership_follows_what_is_added_and_taken(make: Callable[[], RequestQueue]) -> None:
+    queue, a, b = make(), request("a"), request("b", arrival=1.0)
+    queue.add(a)
+    queue.add(b)
+    assert (len(queue), queue.get("a"), queue.get("b")) == (2, a, b)
+    assert queue.discard(a) is True
+    assert (len(queue), queue.get("a"), ids(queue)) == (1, None, ["b"])
+    assert queue.discard(a) is False
+    assert queue.pop() is b
+    assert len(queue) == 0
+
+
+def test_fcfs_serves_in_order_of_arrival() -> None:
+    queue = FCFSQueue()
+    for name in "cab":
+        queue.add(request(name))
+    assert ids(queue) == ["c", "a", "b"], "iteration shows the order"
+    assert emptied(queue) == ["c", "a", "b"]
+
+
+def test_fcfs_puts_back_in_front() -> None:
+    queue = FCFSQueue()
+    for name in "ab":
+        queue.add(request(name))
+    queue.prepend(request("x"))
+    queue.prepend_all([request("y"), request("z")])
+    assert ids(queue) == ["z", "y", "x", "a", "b"]
+
+
+def test_fcfs_ignores_priority() -> None:
+    queue = FCFSQueue()
+    queue.add(request("late", priority=9))
+    queue.add(request("urgent", priority=0))
+    assert queue.peek().request_id == "late"
+
+
+def test_priority_order_is_priority_then_arrival_then_id() -> None:
+    queue = PriorityQueue()
+    for each in (
+        request("d", 1, 0.0),
+        request("c", 0, 2.0),
+        request("b", 0, 1.0),
+        request("a", 0, 2.0),
+        request("e", -1, 9.0),
+    ):
+        queue.add(each)
+    order = ["e", "b", "a", "c", "d"]
+    assert ids(queue) == order, "iteration shows the order"
+    assert emptied(queue) == order
+
+
+def test_priority_knows_no_front() -> None:
+    queue = PriorityQueue()
+    queue.add(request("good", 0))
+    queue.prepend(request("bad", 5))
+    queue.prepend_all([request("best", -3), request("worst", 9)])
+    assert emptied(queue) == ["best", "good", "bad", "worst"]
+
+
+def test_a_custom_key_orders_too() -> None:
+    queue = PriorityQueue(key=lambda each: (each.num_prompt_tokens,))
+    for name, length in (("long", 9), ("short", 2), ("middle", 5)):
+        queue.add(request(name, prompt=length))
+    assert ids(queue) == ["short", "middle", "long"]
+    assert emptied(queue) == ["short", "middle", "long"]
+
+
+def test_the_head_may_be_taken_out() -> None:
+    queue = PriorityQueue()
+    a, b = request("a", 0), request("b", 1)
+    queue.add(b)
+    queue.add(a)
+    queue.discard(a)
+    assert queue.peek() is b
+    queue.add(a)
+    assert queue.peek() is a
+
+
+def test_an_id_used_again_takes_its_new_place() -> None:
+    """A request was aborted while it waited; another of the same id and a worse priority arrives."""
+    queue = PriorityQueue()
+    old = request("x", 0)
+    queue.add(old)
+    queue.add(request("m", 3))
+    queue.discard(old)
+    queue.add(request("x", 5))
+    assert ids(queue) == ["m", "x"]
+    assert emptied(queue) == ["m", "x"]
+
+
+def test_an_id_that_left_twice_does_not_return() -> None:
+    queue = PriorityQueue()
+    x = request("x", 0)
+    for _ in range(3):
+        queue.add(x)
+        queue.discard(x)
+    queue.add(request("m", 3))
+    queue.add(x)
+    assert emptied(queue) == ["x", "m"]
+
+
+def test_removed_entries_do_not_pile_up() -> None:
+    queue = PriorityQueue()
+    keep = request("keep", 9)
+    queue.add(keep)
+    for i in range(1000):
+        gone = request(f"r{i}", 10)
+        queue.add(gone)
+        queue.discard(gone)
+    assert len(queue._heap) < 200
+    assert emptied(queue) == ["keep"]
+
+
+# ---- the waiting room
+
+
+@pytest.fixture
+def room() -> WaitingRoom:
+    return WaitingRoom(FCFSQueue, block_size=4)
+
+
+def test_blocked_requests_wait_apart(room: WaitingRoom) -> None:
+    blocked = request("blocked")
+    blocked.status = RequestStatus.WAITING_FOR_REMOTE_KVS
+    room.add(request("a"))
+    room.add(blocked)
+    assert (ids(room.waiting), ids(room.skipped)) == (["a"], ["blocked"])
+    assert [each.request_id for each in room] == ["a", "blocked"]
+    assert (len(room), room.get("blocked"), room.get("none")) == (2, blocked, None)
+
+
+def test_the_room_finds_whom_to_discard(room: WaitingRoom) -> None:
+    a, b = request("a"), request("b")
+    b.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
+    room.add(a)
+    room.add(b)
+    assert (room.discard(a), room.discard(b), room.discard(b)) == (True, True, False)
+    assert len(room) == 0
+
+
+def test_a_preempted_request_returns_to_the_front(room: WaitingRoom) -> None:
+    room.add(request("a"))
+    room.put_back(request("x"))
+    assert ids(room.waiting) == ["x", "a"]
+
+
+def test_the_smallest_need_is_in_blocks_of_known_tokens(room: WaitingRoom) -> None:
+    assert room.smallest_need() is None
+    room.add(request("a", prompt=17))
+    assert room.smallest_need() == 5
+    room.add(request("b", prompt=8))
+    assert room.smallest_need() == 2
+    room.add(request("c", prompt=9))
+    assert room.smallest_need() == 2
+
+
+def test_the_smallest_need_follows_who_leaves(room: WaitingRoom) -> None:
+    requests = [request(name, prompt=size) for name, size in (("a", 4), ("b", 12), ("c", 8))]
+    for each in requests:
+        room.add(each)
+    room.discard(requests[0])
+    assert room.smallest_need() == 2
+    room.discard(requests[2])
+    assert room.smallest_need() == 3
+    room.waiting.pop()
+    assert room.smallest_need() is None
+
+
+def test_the_smallest_need_counts_skipped_requests(room: WaitingRoom) -> None:
+    blocked = request("blocked", prompt=4)
+    blocked.status = RequestStatus.WAITING_FOR_REMOTE_KVS
+    room.add(blocked)
+    room.add(request("a", prompt=12))
+    assert room.smallest_need() == 1
+
+
+def test_a_returning_request_needs_what_it_has_grown_to(room: WaitingRoom) -> None:
+    x = request("x", prompt=4)
+    room.add(x)
+    room.waiting.pop()
+    x.append_token(7)
+    room.put_back(x)
+    assert room.smallest_need() == 2
+
+
+def test_the_smallest_need_survives_growth_while_waiting(room: WaitingRoom) -> None:
+    """A request preempted by a reset gets its sampled token while it waits."""
+    x = request("x", prompt=4)
+    room.add(x)
+    room.add(request("long", prompt=40))
+    x.append_token(7)
+    assert room.smallest_need() == 2
+
+
+def test_the_smallest_need_survives_a_look_while_someone_is_out(room: WaitingRoom) -> None:
+    """The admission pass holds passed-over requests in its hand until it ends."""
+    x = request("x", prompt=4)
+    room.add(x)
+    room.add(request("long", prompt=40))
+    room.waiting.discard(x)
+    assert room.smallest_need() == 10
+    aside = FCFSQueue()
+    aside.prepend(x)
+    room.pass_over(aside)
+    assert ids(room.skipped) == ["x"]
+    assert room.smallest_need() == 1
