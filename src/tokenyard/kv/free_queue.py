@@ -47,7 +47,9 @@ class FreeQueue:
 
     def append_n(self, blocks: Iterable[int]) -> None:
         """Put blocks at the end; the first of them will be evicted first."""
-        self._blocks.update(dict.fromkeys(blocks))
+        free = self._blocks
+        for block in blocks:
+            free[block] = None
 
     def remove(self, block: int) -> None:
         """Take a block out of the middle; KeyError if it is not free."""

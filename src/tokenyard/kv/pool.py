@@ -51,13 +51,13 @@ class BlockPool:
         The caller has checked ``n <= num_free``.
         """
         blocks = self.free_queue.popleft_n(n)
-        ref, hash_of = self.ref, self.hash_of
+        ref, hash_of, index_of = self.ref, self.hash_of, self.index_of
         for block in blocks:
             ref[block] = 1
             old = hash_of[block]
             if old is not None:
-                self.index_of[block].discard(old, block)
                 hash_of[block] = None
+                index_of[block].discard(old, block)
         return blocks
 
     def num_evictable(self, blocks: Sequence[int]) -> int:

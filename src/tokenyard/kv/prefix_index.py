@@ -56,16 +56,14 @@ class PrefixIndex:
 
     def discard(self, block_hash: bytes, block: int) -> None:
         """Forget one block; KeyError if it was not published under this hash."""
-        if self._first[block_hash] != block:
-            others = self._more[block_hash]
-            others.remove(block)
-        else:
-            maybe = self._more.get(block_hash)
-            if maybe is None:
-                del self._first[block_hash]
-                return
-            others = maybe
+        if block_hash not in self._more and self._first[block_hash] == block:
+            del self._first[block_hash]
+            return
+        others = self._more[block_hash]
+        if self._first[block_hash] == block:
             self._first[block_hash] = others.pop(0)
+        else:
+            others.remove(block)
         if not others:
             del self._more[block_hash]
 
