@@ -1,0 +1,1 @@
+"""Explanations: what a trace says about where the time went. Reads traces and their facts, never a scheduler."""

@@ -1,0 +1,284 @@
+"""The summary: takes facts as they come, live or from a trace, and makes the report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from tokenyard.explain.agreement import Agreement
+from tokenyard.explain.arrivals import ArrivalsCounter
+from tokenyard.explain.classify import Bucket, StepReason, classify
+from tokenyard.explain.header import Header, infer_gpu, kv_bytes
+from tokenyard.explain.latency import Latencies
+from tokenyard.explain.percentiles import Series
+from tokenyard.explain.reconstruct import Reconstruction
+from tokenyard.explain.recorded import RecordedReasons
+from tokenyard.explain.report import HitRate, Reading, Report, Throughput
+from tokenyard.trace.derive import facts_of
+from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, StepFacts
+from tokenyard.trace.reader import ReadNotes, Step, TraceReader
+from tokenyard.trace.schema import (
+    AdmissionOutcome,
+    PrefixCacheLookup,
+    RequestArrived,
+    RequestFinished,
+    StepCompleted,
+    TraceStart,
+)
+
+__all__ = ["Summary", "summarize"]
+
+
+class Summary:
+    """A ``FactSink`` that adds up. Costs a few microseconds a step, however long the queues are."""
+
+    def __init__(self) -> None:
+        self.start: TraceStart | None = None
+        self.jobs: set[str] = set()
+        self._first: StepFacts | None = None
+        self._last: StepFacts | None = None
+        self._steps = 0
+        self._buckets: Counter[Bucket] = Counter()
+        self._reasons: Counter[StepReason] = Counter()
+        self._agreement = Agreement()
+        self._recorded = RecordedReasons()
+        self._held: tuple[AdmissionOutcome, float | None] | None = None
+        """Outcome of the last step and when it began, until the next one tells how long it took."""
+        self._arrivals = ArrivalsCounter()
+        self._latencies = Latencies()
+        self._budget_use, self._running, self._waiting = Series(), Series(), Series()
+        self._peak_kv_use: float | None = None
+        self._preemptions: int | None = None
+        self._recomputed: int | None = None
+        self._lookups = self._prompt_tokens = self._local_hits = self._external_hits = 0
+        self._sampled: int | None = None
+        self._omitted_ids = 0
+        self._end: float | None = None
+        """Latest moment seen."""
+
+    # ---- facts
+
+    def trace_started(self, start: TraceStart) -> None:
+        """Note what runs."""
+        self.start = start
+
+    def request_arrived(self, record: RequestArrived) -> None:
+        """Count an arrival."""
+        self._arrivals.arrive()
+        if record.job_id:
+            self.jobs.add(record.job_id)
+
+    def prefix_looked_up(self, record: PrefixCacheLookup) -> None:
+        """Add a request's hits."""
+        if record.total_prompt_tokens is not None:
+            self._lookups += 1
+            self._prompt_tokens += record.total_prompt_tokens
+            self._local_hits += record.local_hit_tokens or 0
+            self._external_hits += record.external_hit_tokens or 0
+
+    def step_decided(self, facts: StepFacts) -> None:
+        """Add a step."""
+        self._settle(facts.ts)
+        if facts.outcome is not None:
+            self._held = (facts.outcome, facts.ts)
+        self._steps += 1
+        self._first = self._first or facts
+        self._last = facts
+        self._reach(facts.ts)
+        verdict = classify(facts)
+        self._buckets[verdict.bucket] += 1
+        if verdict.reason is not None:
+            self._reasons[verdict.reason] += 1
+            self._agreement.add(verdict, facts.outcome)
+        self._arrivals.step(facts, verdict.unadmitted)
+        self._measure(facts)
+
+    def _measure(self, facts: StepFacts) -> None:
+        if facts.token_sum is not None and facts.token_budget:
+            self._budget_use.add(facts.token_sum / facts.token_budget)
+        if facts.num_running is not None:
+            self._running.add(facts.num_running)
+        if facts.num_waiting is not None:
+            self._waiting.add(facts.num_waiting)
+        if facts.free_blocks is not None and facts.total_blocks:
+            self._peak_kv_use = max(self._peak_kv_use or 0.0, 1 - facts.free_blocks / facts.total_blocks)
+        if facts.num_preempted is not None:
+            self._preemptions = (self._preemptions or 0) + facts.num_preempted
+        if facts.recomputed_tokens is not None:
+            self._recomputed = (self._recomputed or 0) + facts.recomputed_tokens
+        self._omitted_ids += facts.omitted_ids
+
+    def step_completed(self, record: StepCompleted) -> None:
+        """Add what a step produced."""
+        if record.num_sampled_tokens is not None:
+            self._sampled = (self._sampled or 0) + record.num_sampled_tokens
+        self._reach(record.ts)
+
+    def request_finished(self, record: RequestFinished) -> None:
+        """Add a finished request."""
+        self._latencies.add(record)
+        self._reach(record.ts)
+
+    def _reach(self, ts: float | None) -> None:
+        if ts is not None and (self._end is None or ts > self._end):
+            self._end = ts
+
+    def _settle(self, now: float | None) -> None:
+        """The last step is over: whom it held back lost the time until now."""
+        if self._held is not None:
+            outcome, began = self._held
+            self._held = None
+            lost = max(now - began, 0.0) if now is not None and began is not None else 0.0
+            self._recorded.add(outcome, lost)
+
+    # ---- the report
+
+    def report(
+        self, *, source: str | None = None, notes: ReadNotes | None = None, reconstructed: bool = False
+    ) -> Report:
+        """The report so far. ``notes`` are those of the reader the facts came from."""
+        self._settle(self._end)
+        latencies = self._latencies
+        duration = self._duration()
+        output_tokens = self._output_tokens(reconstructed)
+        known = not reconstructed or self._arrivals.arrived > 0
+        finished = latencies.finished if known else None
+        timed = latencies.queue_ms.mean is not None or latencies.ttft_ms.mean is not None
+        return Report(
+            header=self._header(source, notes),
+            steps=self._steps,
+            requests=self._arrivals.arrived if known else None,
+            requests_finished=finished,
+            finish_reasons=dict(sorted(latencies.finish_reasons.items())),
+            buckets={bucket.value: self._buckets[bucket] for bucket in Bucket},
+            reasons={reason.value: self._reasons[reason] for reason in StepReason},
+            recorded_reasons=self._recorded.result(),
+            disagreements=self._agreement.result(),
+            arrivals=self._arrivals.result() if known else None,
+            times=None if not timed else "reconstructed" if reconstructed else "recorded",
+            queue_ms=latencies.queue_ms,
+            ttft_ms=latencies.ttft_ms,
+            tpot_ms=latencies.tpot_ms,
+            e2e_ms=latencies.e2e_ms,
+            prefix_hit_rate=HitRate(self._hit_rate(self._local_hits), self._hit_rate(self._external_hits)),
+            prefix_lookups=self._lookups,
+            preemptions=self._preemptions,
+            recomputed_tokens=self._recomputed if reconstructed else self._recomputed or 0,
+            token_budget_use=self._budget_use.spread(),
+            running=self._running.spread(),
+            waiting=self._waiting.spread(),
+            peak_kv_use=self._peak_kv_use,
+            output_tokens=output_tokens,
+            duration_s=duration,
+            throughput=Throughput(_per(finished, duration), _per(output_tokens, duration)),
+            reading=self._reading(notes),
+        )
+
+    def _duration(self) -> float | None:
+        if self._first is None or self._first.ts is None or self._end is None:
+            return None
+        return self._end - self._first.ts
+
+    def _output_tokens(self, reconstructed: bool) -> int | None:
+        if self._sampled is not None and self._every_n == 1:
+            return self._sampled
+        return None if reconstructed or not self._latencies.finished else self._latencies.output_tokens
+
+    @property
+    def _every_n(self) -> int:
+        return (self.start.every_n if self.start is not None else None) or 1
+
+    def _hit_rate(self, hits: int) -> float | None:
+        return hits / self._prompt_tokens if self._prompt_tokens else None
+
+    def _header(self, source: str | None, notes: ReadNotes | None) -> Header:
+        start, first, last = self.start, self._first, self._last
+        blocks = first.total_blocks if first is not None else None
+        dram = first.cpu_total_blocks if first is not None else None
+        gpu = start.gpu if start is not None else None
+        seconds = None
+        if first is not None and last is not None and first.ts is not None and last.ts is not None:
+            seconds = last.ts - first.ts
+        max_running = self._running.max
+        return Header(
+            policy=(first.policy if first is not None else None) or "unknown",
+            gpu=gpu or infer_gpu(blocks),
+            gpu_inferred=gpu is None,
+            model=start.model if start is not None else None,
+            host=start.host if start is not None else None,
+            kv_blocks=blocks,
+            kv_bytes=kv_bytes(blocks, start),
+            dram_blocks=dram,
+            dram_bytes=kv_bytes(dram, start),
+            jobs=len(self.jobs),
+            first_step=first.step if first is not None else None,
+            last_step=last.step if last is not None else None,
+            steps=self._steps,
+            seconds=seconds,
+            max_running=None if max_running is None else int(max_running),
+            request_records=notes.request_records if notes is not None and notes.request_records else None,
+            source=source,
+        )
+
+    def _reading(self, notes: ReadNotes | None) -> Reading:
+        start, first, last = self.start, self._first, self._last
+        limited = False
+        if notes is not None and start is not None and start.max_steps and first is not None and last is not None:
+            limited = last.step - first.step + self._every_n >= start.max_steps
+        notes = notes or ReadNotes()
+        return Reading(
+            bad_lines=notes.bad_lines,
+            first_bad_lines=notes.first_bad_lines,
+            unknown_events=notes.unknown_events,
+            dropped_fields=notes.dropped_fields,
+            duplicate_records=notes.duplicate_records,
+            late_records=notes.late_records,
+            unmatched_request_records=notes.unmatched_request_records,
+            omitted_ids=self._omitted_ids,
+            sampled_every=self._every_n,
+            step_limit_reached=limited,
+        )
+
+
+def _per(count: int | None, seconds: float | None) -> float | None:
+    return count / seconds if count is not None and seconds else None
+
+
+def summarize(path: Path | str, *, requests: bool = True) -> Report:
+    """The report on a trace: a file of the pair, or the directory that holds it.
+
+    ``requests=False`` leaves a requests file unread, which is faster; the classifier then knows no ``minNeed``. Raises
+    TraceError if there is no trace or no step in it.
+    """
+    reader = TraceReader(path, requests=requests)
+    summary = Summary()
+    lives: Reconstruction | None = None
+    for number, step in enumerate(reader.steps()):
+        if summary.start is None and reader.start is not None:
+            summary.trace_started(reader.start)
+        if number == 0 and reader.start is None and not step.arrived and not step.finished:
+            lives = Reconstruction(summary)
+        _feed(summary, step, lives)
+    if lives is not None:
+        summary.jobs |= lives.jobs
+    return summary.report(source=str(reader.files.source), notes=reader.notes, reconstructed=lives is not None)
+
+
+def _feed(summary: Summary, step: Step, lives: Reconstruction | None) -> None:
+    """Tell a summary about one step, in the order in which things happened."""
+    if lives is not None:
+        lives.before(step)
+    for arrived in step.arrived:
+        summary.request_arrived(arrived)
+    for lookup in step.lookups:
+        summary.prefix_looked_up(lookup)
+    block_size = summary.start.block_size if summary.start is not None else None
+    summary.step_decided(facts_of(step, block_size or CLASSIFIER_BLOCK_SIZE))
+    if lives is not None:
+        lives.after(step)
+    if step.completed is not None:
+        summary.step_completed(step.completed)
+    for finished in step.finished:
+        summary.request_finished(finished)
+    for arrived in step.arrived_after:
+        summary.request_arrived(arrived)

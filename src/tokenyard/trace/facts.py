@@ -1,0 +1,92 @@
+"""What happened in a step, in numbers: the one form in which a statistic takes it, live or from a file.
+
+The recorder makes facts without building a single id list; the reader makes the same facts from records. So a report on
+a finished run and a report on its trace come from the same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import msgspec
+
+from tokenyard.trace.schema import (
+    AdmissionOutcome,
+    PrefixCacheLookup,
+    RequestArrived,
+    RequestFinished,
+    StepCompleted,
+    TraceStart,
+)
+
+__all__ = ["CLASSIFIER_BLOCK_SIZE", "FactSink", "StepFacts", "blocks_for", "running_consumed"]
+
+CLASSIFIER_BLOCK_SIZE = 16
+"""Tokens per block that the trace format assumes where a trace does not say."""
+
+
+def blocks_for(tokens: int, block_size: int) -> int:
+    """Blocks that ``tokens`` fill, the last one perhaps partly; 0 for no or fewer than no tokens."""
+    return -(-tokens // block_size) if tokens > 0 else 0
+
+
+def running_consumed(tokens: Iterable[int], block_size: int) -> int:
+    """``runningConsumed`` of the classifier: blocks that the prefill of running requests takes in a step.
+
+    ``tokens`` are those scheduled per running request; one token is decode and does not count.
+    """
+    return sum([blocks_for(count, block_size) for count in tokens if count > 1])
+
+
+class StepFacts(msgspec.Struct, kw_only=True, gc=False):
+    """Counts of one step. None where the trace does not tell."""
+
+    step: int
+    ts: float | None = None
+    policy: str | None = None
+    free_blocks: int | None = None
+    total_blocks: int | None = None
+    cpu_free_blocks: int | None = None
+    cpu_total_blocks: int | None = None
+    token_budget: int | None = None
+    max_running: int | None = None
+    num_running: int | None = None
+    """Before the step, as are all of the above."""
+    num_waiting: int | None = None
+    num_new: int | None = None
+    """Admitted for the first time."""
+    num_resumed: int | None = None
+    num_preempted: int | None = None
+    token_sum: int | None = None
+    """Tokens scheduled."""
+    running_consumed: int | None = None
+    """Blocks that the running requests' prefill takes: sum of ceil(tokens / block size) where tokens > 1."""
+    min_need: int | None = None
+    """Least blocks that admit any one waiting request; known only from per-request records."""
+    recomputed_tokens: int | None = None
+    outcome: AdmissionOutcome | None = None
+    """The recorded truth; None when nothing was held back or the trace does not record it."""
+    omitted_ids: int = 0
+
+
+class FactSink(Protocol):
+    """Takes facts in the order in which they happened."""
+
+    def trace_started(self, start: TraceStart) -> None:
+        """First, if the trace says what ran."""
+
+    def request_arrived(self, record: RequestArrived) -> None:
+        """A request entered the queue."""
+
+    def prefix_looked_up(self, record: PrefixCacheLookup) -> None:
+        """Before the step it belongs to."""
+
+    def step_decided(self, facts: StepFacts) -> None:
+        """A step was decided."""
+
+    def step_completed(self, record: StepCompleted) -> None:
+        """The model ran; with steps in flight, later ones may have been decided already."""
+
+    def request_finished(self, record: RequestFinished) -> None:
+        """A request ended."""

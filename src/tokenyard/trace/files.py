@@ -1,0 +1,114 @@
+"""Finding the files of a trace, and their lines."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, cast
+
+import msgspec
+
+from tokenyard.errors import TraceError
+from tokenyard.trace.schema import STEP_EVENTS
+
+__all__ = ["DamagedFileError", "TraceFiles", "find_trace", "open_lines"]
+
+_STEPS_ENDINGS = (".steps.jsonl", ".steps.jsonl.gz")
+_REQUESTS_ENDINGS = (".requests.jsonl", ".requests.jsonl.gz")
+_LINES_PROBED = 20
+
+
+class DamagedFileError(Exception):
+    """A compressed file ends early or holds nonsense from here on; the lines before were read."""
+
+
+class TraceFiles(NamedTuple):
+    """The pair, or one of the two."""
+
+    steps: Path | None
+    requests: Path | None
+
+    @property
+    def source(self) -> Path:
+        """The file by which the trace is called."""
+        path = self.steps or self.requests
+        assert path is not None, "a trace has at least one file"
+        return path
+
+
+def find_trace(path: Path | str) -> TraceFiles:
+    """The trace in a directory, or in the one file named.
+
+    A file's kind is told by its name, else by its first lines. Raises TraceError if there is no trace, or several.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _in_directory(path)
+    if not path.is_file():
+        raise TraceError(f"{path}: no such file or directory: name a trace file or the directory that holds it")
+    if path.name.endswith(_STEPS_ENDINGS):
+        return TraceFiles(path, None)
+    if path.name.endswith(_REQUESTS_ENDINGS):
+        return TraceFiles(None, path)
+    return _by_content(path)
+
+
+def _in_directory(path: Path) -> TraceFiles:
+    pairs: dict[str, dict[str, Path]] = {}
+    for file in sorted(path.iterdir()):
+        for kind, endings in (("steps", _STEPS_ENDINGS), ("requests", _REQUESTS_ENDINGS)):
+            for ending in endings:
+                if file.name.endswith(ending):
+                    pairs.setdefault(file.name.removesuffix(ending), {})[kind] = file
+    if not pairs:
+        raise TraceError(f"{path}: holds no *.steps.jsonl or *.requests.jsonl (plain or .gz)")
+    if len(pairs) > 1:
+        raise TraceError(f"{path}: holds {len(pairs)} traces ({', '.join(pairs)}): name one of the files")
+    (pair,) = pairs.values()
+    return TraceFiles(pair.get("steps"), pair.get("requests"))
+
+
+def _by_content(path: Path) -> TraceFiles:
+    try:
+        for _, line in islice(open_lines(path), _LINES_PROBED):
+            try:
+                record = msgspec.json.decode(line)
+            except (ValueError, RecursionError):
+                continue
+            if not isinstance(record, dict):
+                continue
+            if record.get("event") in STEP_EVENTS:
+                return TraceFiles(path, None)
+            if "event" not in record and {"req_id", "step"} <= record.keys():
+                return TraceFiles(None, path)
+    except DamagedFileError as error:
+        raise TraceError(f"{path}: {error}") from None
+    raise TraceError(f"{path}: not a trace: none of its first {_LINES_PROBED} lines is a step or request record")
+
+
+def open_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """(number from 1, line) for every line that is not blank.
+
+    Raises TraceError if the file cannot be opened or read, DamagedFileError where compressed data ends early.
+    """
+    number = 0
+    try:
+        with path.open("rb") as plain, _unpacked(path, plain) as file:
+            for line in file:
+                number += 1
+                if not line.isspace():
+                    yield number, line
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DamagedFileError(f"compressed data is cut off or damaged after line {number}: {error}") from None
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror or error}") from None
+
+
+def _unpacked(path: Path, plain: BinaryIO) -> BinaryIO:
+    if path.suffix != ".gz":
+        return plain
+    return cast("BinaryIO", io.BufferedReader(cast("Any", gzip.GzipFile(fileobj=plain)), 1 << 20))

@@ -1,0 +1,113 @@
+"""A file of JSON lines that survives a crash: only whole lines ever reach it.
+
+Records are encoded into a buffer in memory and written in one go, so a process that dies loses the last buffer and
+never half a line. When a write stops in the middle (a full disk) the file is cut back to its last whole line.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+__all__ = ["LineFile", "encodable", "valid_text"]
+
+
+def encodable(value: object) -> object:
+    """What to write for a value that JSON has no form for: numbers of numpy as numbers, the rest as text."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    return str(value)
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=encodable)
+
+
+def valid_text(text: str) -> str:
+    """``text`` as UTF-8 can hold it: a lone surrogate becomes '?'."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _without_surrogates(value: Any) -> Any:
+    """``value`` with every text in it made valid."""
+    if isinstance(value, str):
+        return valid_text(value)
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_surrogates(item) for item in value]
+    return value
+
+
+class LineFile:
+    """Gathers the lines of one file in memory, and puts them down.
+
+    Not created, not even its directory made, before there is something to put down. An existing file is replaced: a
+    trace file holds one run.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._pieces: list[bytes] = []
+        self._num_bytes = 0
+        self._fd = -1
+        self._size = 0
+
+    def __len__(self) -> int:
+        """Bytes that wait in memory."""
+        return self._num_bytes
+
+    def append(self, record: msgspec.Struct, extra: Mapping[str, object] | None = None) -> None:
+        """Encode ``record``, with the fields of ``extra`` behind its own."""
+        line = _encoded(record, extra)
+        self._pieces += (line, b"\n")
+        self._num_bytes += len(line) + 1
+
+    def append_pieces(self, pieces: Sequence[bytes]) -> None:
+        """Add one line, its end included, given in pieces that are kept as they are."""
+        self._pieces += pieces
+        self._num_bytes += sum(map(len, pieces))
+
+    def take(self) -> list[bytes]:
+        """What waits, in pieces; nothing waits then."""
+        pieces, self._pieces = self._pieces, []
+        self._num_bytes = 0
+        return pieces
+
+    def put_down(self, pieces: Sequence[bytes]) -> None:
+        """Write whole lines, given in pieces. Raises OSError and leaves whole lines behind."""
+        lines = b"".join(pieces)
+        if not lines:
+            return
+        if self._fd < 0:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o644)
+        done = 0
+        try:
+            with memoryview(lines) as view:
+                while done < len(lines):
+                    done += os.write(self._fd, view[done:])
+        except OSError:
+            os.ftruncate(self._fd, self._size + lines.rfind(b"\n", 0, done) + 1)
+            raise
+        self._size += len(lines)
+
+    def discard(self) -> None:
+        """Forget what waits and close the file."""
+        self.take()
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+def _encoded(record: msgspec.Struct, extra: Mapping[str, object] | None) -> bytes:
+    try:
+        line = _ENCODER.encode(record)
+        return line[:-1] + b"," + _ENCODER.encode(extra)[1:] if extra else line
+    except UnicodeEncodeError:
+        fields = msgspec.to_builtins(record, enc_hook=encodable, str_keys=True)
+        return _ENCODER.encode(_without_surrogates(fields | dict(extra or {})))

@@ -1,0 +1,317 @@
+"""The records of a trace, field by field: this module *is* the format, ``docs/trace-format.md`` explains it.
+
+Every line of a trace is one JSON object. In the steps file ``event`` tells the kind; the records of the requests file
+have none. Every field but ``step`` may be missing, in which case it is None here, and None is never written: traces of
+other emitters leave fields out or write null. Times are seconds, token counts tokens, KV counts blocks.
+"""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import Annotated, Any, get_args
+
+import msgspec
+
+__all__ = [
+    "FORMAT_VERSION",
+    "STEP_EVENTS",
+    "AdmissionOutcome",
+    "KVNumbers",
+    "PreemptionNumbers",
+    "PrefixCacheLookup",
+    "Refusal",
+    "RequestArrived",
+    "RequestFinished",
+    "RequestRecord",
+    "StepCompleted",
+    "StepDecision",
+    "StepEvent",
+    "StepSnapshot",
+    "TraceStart",
+    "Whole",
+    "package_version",
+]
+
+FORMAT_VERSION = 1
+"""Raised when a field changes its meaning; a new field or event does not raise it."""
+
+
+Whole = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
+"""A whole number that every JSON reader holds exactly; a larger one in a trace is treated as missing."""
+
+
+def package_version() -> str:
+    """The installed version of Tokenyard, or "unknown" when it runs from a bare source tree."""
+    try:
+        return metadata.version("tokenyard")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+class StepSnapshot(msgspec.Struct, tag_field="event", tag="step_snapshot", omit_defaults=True, kw_only=True, gc=False):
+    """The queues and the pool at the top of ``schedule()``, before any decision."""
+
+    step: Whole
+    ts: float | None = None
+    policy: str | None = None
+    free_blocks: Whole | None = None
+    """Blocks in the free queue, cached evictable ones included."""
+    total_blocks: Whole | None = None
+    num_running: Whole | None = None
+    num_waiting: Whole | None = None
+    """Length of both waiting queues together."""
+    num_pinned: Whole | None = None
+    running_req_ids: list[str] | None = None
+    """In running order."""
+    waiting_req_ids: list[str] | None = None
+    """The skipped queue, then the waiting queue, each in its order."""
+    running_job_ids: list[str | None] | None = None
+    """Parallel to ``running_req_ids``; null for a request of no job."""
+    waiting_job_ids: list[str | None] | None = None
+    cpu_free_blocks: Whole | None = None
+    cpu_total_blocks: Whole | None = None
+    pinned_blocks: Whole | None = None
+    pinned_job_ids: list[str] | None = None
+    max_num_scheduled_tokens: Whole | None = None
+    """Token budget of the step."""
+    max_num_running_reqs: Whole | None = None
+    # ---- additive
+    gpu_cached_blocks: Whole | None = None
+    """Distinct hashes in the prefix index."""
+    num_skipped_waiting: Whole | None = None
+    """Of ``num_waiting``: those in the skipped queue."""
+    running_req_ids_omitted: Whole | None = None
+    """Ids left out of ``running_req_ids`` (and its jobs) by the bound on ids."""
+    waiting_req_ids_omitted: Whole | None = None
+
+
+class StepDecision(msgspec.Struct, tag_field="event", tag="step_decision", omit_defaults=True, kw_only=True, gc=False):
+    """What ``schedule()`` decided."""
+
+    step: Whole
+    ts: float | None = None
+    policy: str | None = None
+    scheduled_new_req_ids: list[str] | None = None
+    scheduled_resumed_req_ids: list[str] | None = None
+    scheduled_running_req_ids: list[str] | None = None
+    preempted_req_ids: list[str] | None = None
+    num_scheduled_tokens: dict[str, Whole] | None = None
+    """Request id -> tokens, for exactly the ids of the three ``scheduled_*`` lists."""
+    # ---- additive
+    total_scheduled_tokens: Whole | None = None
+    recomputed_tokens: Whole | None = None
+    """Of the resumed requests: tokens computed before their preemption that are not cached any more."""
+    running_consumed_blocks: Whole | None = None
+    """``runningConsumed`` of the classifier; written when ids were left out, since it cannot be derived then."""
+    scheduled_new_req_ids_omitted: Whole | None = None
+    scheduled_resumed_req_ids_omitted: Whole | None = None
+    scheduled_running_req_ids_omitted: Whole | None = None
+
+
+class PrefixCacheLookup(
+    msgspec.Struct, tag_field="event", tag="prefix_cache_lookup", omit_defaults=True, kw_only=True, gc=False
+):
+    """A request's prefix-cache hits, once, on the step that schedules it first."""
+
+    step: Whole
+    ts: float | None = None
+    policy: str | None = None
+    req_id: str | None = None
+    job_id: str | None = None
+    local_hit_tokens: Whole | None = None
+    external_hit_tokens: Whole | None = None
+    total_hit_tokens: Whole | None = None
+    total_prompt_tokens: Whole | None = None
+    num_tokens: Whole | None = None
+    connector: str | None = None
+    load_kv_async: bool | None = None
+
+
+class TraceStart(msgspec.Struct, tag_field="event", tag="trace_start", omit_defaults=True, kw_only=True):
+    """First record of a trace: what ran, under which configuration, and how much of it was written."""
+
+    format_version: Whole | None = None
+    ts: float | None = None
+    policy: str | None = None
+    tokenyard_version: str | None = None
+    host: str | None = None
+    """Kind of host: ``replay``, ``engine`` or ``vllm``."""
+    model: str | None = None
+    gpu: str | None = None
+    block_size: Whole | None = None
+    bytes_per_block: Whole | None = None
+    config: dict[str, Any] | None = None
+    """The whole configuration: section -> setting -> value."""
+    every_n: Whole | None = None
+    max_steps: Whole | None = None
+    max_ids_per_step: Whole | None = None
+    request_records: bool | None = None
+
+
+class KVNumbers(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
+    """Numbers of a refused allocation, in blocks (see ``kv/shortage.py``)."""
+
+    limit: str | None = None
+    needed: Whole | None = None
+    free: Whole | None = None
+    cached_hits: Whole | None = None
+    reserved: Whole | None = None
+    watermark: Whole | None = None
+    pinned: Whole | None = None
+
+
+class Refusal(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
+    """One request that was passed over or got no tokens."""
+
+    reason: str
+    req_id: str | None = None
+    wanted_tokens: Whole | None = None
+    budget_left: Whole | None = None
+    kv: KVNumbers | None = None
+
+
+class PreemptionNumbers(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
+    """One request that lost its blocks so that another could grow."""
+
+    req_id: str
+    for_req_id: str | None = None
+    num_computed_tokens: Whole | None = None
+    rolled_back_tokens: Whole | None = None
+    kv: KVNumbers | None = None
+
+
+class AdmissionOutcome(
+    msgspec.Struct, tag_field="event", tag="admission_outcome", omit_defaults=True, kw_only=True, gc=False
+):
+    """Why requests were held back in a step; written only for steps that held back, skipped or preempted one."""
+
+    step: Whole
+    ts: float | None = None
+    policy: str | None = None
+    kind: str | None = None
+    """How the admission pass ended: a value of ``OutcomeKind``."""
+    reason: str | None = None
+    """A value of ``Reason``."""
+    req_id: str | None = None
+    """The request at which it ended: the head of the queue."""
+    num_requests: Whole | None = None
+    """Requests held back by it."""
+    kv: KVNumbers | None = None
+    smallest_need: Whole | None = None
+    """Blocks that the smallest waiting request needs, beside ``kv.needed`` of the head."""
+    wanted_tokens: Whole | None = None
+    budget_left: Whole | None = None
+    skipped_counts: dict[str, Whole] | None = None
+    """Reason -> waiting requests passed over."""
+    skipped: list[Refusal] | None = None
+    skipped_omitted: Whole | None = None
+    not_scheduled_counts: dict[str, Whole] | None = None
+    """Reason -> running requests that got no tokens."""
+    not_scheduled: list[Refusal] | None = None
+    not_scheduled_omitted: Whole | None = None
+    preemptions: list[PreemptionNumbers] | None = None
+
+
+class RequestArrived(
+    msgspec.Struct, tag_field="event", tag="request_arrived", omit_defaults=True, kw_only=True, gc=False
+):
+    """``add_request`` accepted a request; ``step`` is the next step to run."""
+
+    step: Whole | None = None
+    ts: float | None = None
+    policy: str | None = None
+    req_id: str | None = None
+    job_id: str | None = None
+    arrival_time: float | None = None
+    priority: Whole | None = None
+    num_prompt_tokens: Whole | None = None
+    max_tokens: Whole | None = None
+
+
+class RequestFinished(
+    msgspec.Struct, tag_field="event", tag="request_finished", omit_defaults=True, kw_only=True, gc=False
+):
+    """A request reached a finished status; ``step`` is the last step that had begun."""
+
+    step: Whole | None = None
+    ts: float | None = None
+    policy: str | None = None
+    req_id: str | None = None
+    job_id: str | None = None
+    status: str | None = None
+    finish_reason: str | None = None
+    arrival_time: float | None = None
+    first_scheduled_time: float | None = None
+    first_token_time: float | None = None
+    finished_time: float | None = None
+    num_prompt_tokens: Whole | None = None
+    num_output_tokens: Whole | None = None
+    num_cached_tokens: Whole | None = None
+    """Prefix-cache hit when first scheduled, local and external."""
+    num_external_computed_tokens: Whole | None = None
+    num_preemptions: Whole | None = None
+    recomputed_tokens: Whole | None = None
+    """Tokens computed again after its preemptions."""
+
+
+class StepCompleted(
+    msgspec.Struct, tag_field="event", tag="step_completed", omit_defaults=True, kw_only=True, gc=False
+):
+    """The model ran and its tokens were taken in."""
+
+    step: Whole
+    ts: float | None = None
+    policy: str | None = None
+    step_seconds: float | None = None
+    """From the step's snapshot to here."""
+    num_sampled_tokens: Whole | None = None
+
+
+class RequestRecord(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
+    """One queued request at one step (the requests file)."""
+
+    step: Whole
+    ts: float | None = None
+    queue: str | None = None
+    """``running`` or ``waiting``."""
+    req_id: str | None = None
+    job_id: str | None = None
+    status: str | None = None
+    """``RequestStatus.RUNNING`` and so on."""
+    priority: Whole | None = None
+    arrival_time: float | None = None
+    max_tokens: Whole | None = None
+    num_prompt_tokens: Whole | None = None
+    num_tokens: Whole | None = None
+    num_output_tokens: Whole | None = None
+    num_computed_tokens: Whole | None = None
+    num_cached_tokens: Whole | None = None
+    num_preemptions: Whole | None = None
+    num_external_computed_tokens: Whole | None = None
+    is_prefill_chunk: bool | None = None
+    resumable: bool | None = None
+    prompt_prefix: list[Whole] | None = None
+    prompt_suffix: list[Whole] | None = None
+    output_tail: list[Whole] | None = None
+    prompt_prefix_text: str | None = None
+    output_tail_text: str | None = None
+    block_hashes_count: Whole | None = None
+    # ---- additive
+    num_blocks: Whole | None = None
+    """Blocks it holds."""
+
+
+StepEvent = (
+    StepSnapshot
+    | StepDecision
+    | PrefixCacheLookup
+    | TraceStart
+    | AdmissionOutcome
+    | RequestArrived
+    | RequestFinished
+    | StepCompleted
+)
+"""A record of the steps file."""
+
+STEP_EVENTS: dict[str, type[StepEvent]] = {str(record.__struct_config__.tag): record for record in get_args(StepEvent)}
+"""Value of ``event`` -> record."""

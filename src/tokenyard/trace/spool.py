@@ -1,0 +1,92 @@
+"""Puts lines on the disk from a thread of its own, so that a slow disk does not hold up the scheduler.
+
+Batches are written in the order in which they are given. At most 32 MiB wait in memory; a disk that cannot keep up with
+that makes the caller wait.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from tokenyard.trace.lines import LineFile
+
+__all__ = ["Spool"]
+
+_BYTES_WAITING = 32 * 1024 * 1024
+
+
+class Spool:
+    """Takes batches until told to stop. ``failed`` is called once, from the thread, if the disk refuses."""
+
+    def __init__(self, failed: Callable[[Exception], None]) -> None:
+        self._failed = failed
+        self._batches: deque[tuple[LineFile, Sequence[bytes], int]] = deque()
+        self._bytes = 0
+        """Of the batches that wait or are being written."""
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        self._broken = False
+
+    def put(self, file: LineFile) -> None:
+        """Have everything written that waits in ``file``."""
+        size = len(file)
+        batch = (file, file.take(), size)
+        if self._broken or not size:
+            return
+        if self._thread is None and not self._start():
+            self._write(batch)
+            return
+        with self._changed:
+            self._changed.wait_for(lambda: self._bytes < _BYTES_WAITING)
+            self._batches.append(batch)
+            self._bytes += size
+            self._changed.notify_all()
+
+    def drain(self) -> None:
+        """Wait until everything is written."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._bytes)
+
+    def stop(self) -> None:
+        """Write everything and end the thread."""
+        thread = self._thread
+        if thread is not None:
+            with self._changed:
+                self._stopping = True
+                self._changed.notify_all()
+            thread.join()
+            self._thread = None
+
+    def _start(self) -> bool:
+        """Start the thread; False where none can be had, as late in the interpreter's life."""
+        thread = threading.Thread(target=self._run, name="tokenyard-trace", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return False
+        self._thread = thread
+        return True
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._batches or self._stopping)
+                if not self._batches:
+                    return
+                batch = self._batches.popleft()
+            self._write(batch)
+            with self._changed:
+                self._bytes = 0 if self._broken else self._bytes - batch[2]
+                self._changed.notify_all()
+
+    def _write(self, batch: tuple[LineFile, Sequence[bytes], int]) -> None:
+        if self._broken:
+            return
+        try:
+            batch[0].put_down(batch[1])
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for this thread in vain
+            self._broken = True
+            self._failed(error)
