@@ -45,4 +45,4 @@ def bench_prefill_mix(benchmark: BenchmarkFixture, build: type[OurEngine]) -> No
     """The whole mix, from making the first request to the end of the last."""
     benchmark.group = "prefill mix, 200 requests"
     scenario = PrefillMix("mix", count=200)
-    benchmark.pedantic(measure, args=(scenario, build), rounds=3)
+    benchmark.pedantic(measure, args=(scenario, {"mix": build}), rounds=3)

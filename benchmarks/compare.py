@@ -15,13 +15,16 @@ import sys
 import tempfile
 from pathlib import Path
 from statistics import median
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from workload import SCENARIOS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["main"]
 
@@ -43,12 +46,12 @@ FIGURES = {
 VARIANTS = ("plain", "records", "traced")
 """Of our side; see ``our_side``."""
 
-NOTES = """\
-A step is schedule() + update_from_output(). A request of the mix is made, hashed,
-queued and stepped to its end; ours is hashed in schedule(), vLLM's when it is made.
-The prompt has 32k tokens; it is admitted from its token ids on.
-Records: all that vLLM hands out is made; ours derives it on demand. Trace: step
-records are written; the cost is against ours without a trace."""
+NOTES = (
+    "A step is schedule() + update_from_output(). A request of the mix is made, hashed, queued and stepped to its end;"
+    " ours is hashed in schedule(), vLLM's when it is made. The prompt has 32k tokens and is admitted from its token"
+    " ids on. Records: all that vLLM hands out is made; ours derives it on demand. Trace: step records are written;"
+    " the cost is against ours without a trace."
+)
 
 
 class Worker:
@@ -66,13 +69,13 @@ class Worker:
             env={**os.environ, "PYTHONPATH": os.pathsep.join((str(HERE), str(REPO / "scripts")))},
         )
 
-    def measure(self, scenario: str, variant: str) -> dict[str, Any]:
-        """One run; exits with the worker's last words if it dies."""
+    def measure(self, scenario: str, variants: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """One run, by variant; exits with the worker's last words if it dies."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            process.stdin.write(json.dumps({"scenario": scenario, "variant": variant}) + "\n")
+            process.stdin.write(json.dumps({"scenario": scenario, "variants": variants}) + "\n")
             process.stdin.flush()
             line = process.stdout.readline()
         except BrokenPipeError:
@@ -80,7 +83,7 @@ class Worker:
         if not line:
             self._errors.seek(0)
             sys.exit(f"{self.script} ended while measuring {scenario}:\n{self._errors.read()[-3000:]}")
-        measured: dict[str, Any] = json.loads(line)
+        measured: dict[str, dict[str, Any]] = json.loads(line)
         return measured
 
     def close(self) -> None:
@@ -106,9 +109,9 @@ class Row(NamedTuple):
         return median(costly / plain for costly, plain in pairs) - 1
 
 
-def _variants(scenario: str) -> list[str]:
+def _variants(scenario: str) -> Sequence[str]:
     """Records and traces are made per step: for a single prompt they say nothing."""
-    return ["plain"] if scenario == "prompt_32k" else list(VARIANTS)
+    return ["plain"] if scenario == "prompt_32k" else VARIANTS
 
 
 def run(scenarios: list[str], rounds: int) -> list[Row]:
@@ -119,17 +122,14 @@ def run(scenarios: list[str], rounds: int) -> list[Row]:
         key: Row(*key, [], {variant: [] for variant in _variants(key[0])}) for key in FIGURES if key[0] in scenarios
     }
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("measuring", total=rounds * sum(1 + len(_variants(each)) for each in scenarios))
-        for _ in range(rounds):
-            for scenario in scenarios:
-                theirs = vllm.measure(scenario, "plain")
-                progress.advance(task)
-                _keep(rows, scenario, None, theirs)
-                for variant in _variants(scenario):
-                    measured = ours.measure(scenario, variant)
-                    progress.advance(task)
-                    _check_same(scenario, theirs["facts"], measured["facts"])
-                    _keep(rows, scenario, variant, measured)
+        task = progress.add_task("measuring", total=rounds * len(scenarios))
+        for scenario in scenarios * rounds:
+            theirs = vllm.measure(scenario, ["plain"])["plain"]
+            _keep(rows, scenario, None, theirs)
+            for variant, measured in ours.measure(scenario, _variants(scenario)).items():
+                _check_same(scenario, theirs["facts"], measured["facts"])
+                _keep(rows, scenario, variant, measured)
+            progress.advance(task)
     vllm.close()
     ours.close()
     return list(rows.values())

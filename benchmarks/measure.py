@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import gc
 import statistics
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -71,17 +71,22 @@ class Measured(NamedTuple):
     """What was done; both sides must have done the same."""
 
 
-def measure(scenario: Scenario, build: Build) -> Measured:
-    """Run ``scenario`` on a fresh engine."""
-    engine = build(scenario.engine)
-    try:
-        if isinstance(scenario, SteadyDecode):
-            return _steady_decode(scenario, engine)
-        if isinstance(scenario, PrefillMix):
-            return _prefill_mix(scenario, engine)
-        return _long_prompt(scenario, engine)
-    finally:
-        engine.close()
+def measure(scenario: Scenario, builds: Mapping[str, Build]) -> dict[str, Measured]:
+    """Run ``scenario`` on a fresh engine of each kind.
+
+    Decoding engines take turns, a few steps each, so that a machine that changes its speed treats them alike; the other
+    scenarios run one engine after the other.
+    """
+    if isinstance(scenario, SteadyDecode):
+        return _steady_decode(scenario, builds)
+    measured = {}
+    for name, build in builds.items():
+        with closing(build(scenario.engine)) as engine:
+            if isinstance(scenario, PrefillMix):
+                measured[name] = _prefill_mix(scenario, engine)
+            else:
+                measured[name] = _long_prompt(scenario, engine)
+    return measured
 
 
 @contextmanager
@@ -104,6 +109,10 @@ class _Steps:
         self.seconds: list[float] = []
         self.tokens = 0
 
+    def run(self, count: int) -> None:
+        for _ in range(count):
+            self.step()
+
     def step(self) -> None:
         engine = self._engine
         start = perf_counter()
@@ -124,20 +133,24 @@ def reach_steady_decode(scenario: SteadyDecode, engine: Engine) -> None:
     steps = _Steps(engine)
     while engine.num_running < scenario.running or not engine.all_decode:
         steps.step()
-    for _ in range(scenario.warm_up):
-        steps.step()
+    steps.run(scenario.warm_up)
 
 
-def _steady_decode(scenario: SteadyDecode, engine: Engine) -> Measured:
-    reach_steady_decode(scenario, engine)
-    steps = _Steps(engine)
-    with _quiet():
-        for _ in range(scenario.steps):
-            steps.step()
-    return Measured(
-        {"step": statistics.fmean(steps.seconds), "step_median": statistics.median(steps.seconds)},
-        {"steps": scenario.steps, "tokens": steps.tokens},
-    )
+def _steady_decode(scenario: SteadyDecode, builds: Mapping[str, Build]) -> dict[str, Measured]:
+    with ExitStack() as engines:
+        turns = {}
+        for name, build in builds.items():
+            engine = engines.enter_context(closing(build(scenario.engine)))
+            reach_steady_decode(scenario, engine)
+            turns[name] = _Steps(engine)
+        with _quiet():
+            for _ in range(scenario.steps // scenario.turn):
+                for steps in turns.values():
+                    steps.run(scenario.turn)
+    return {
+        name: Measured({"step": statistics.fmean(steps.seconds)}, {"steps": scenario.steps, "tokens": steps.tokens})
+        for name, steps in turns.items()
+    }
 
 
 def _prefill_mix(scenario: PrefillMix, engine: Engine) -> Measured:

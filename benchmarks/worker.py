@@ -1,6 +1,6 @@
 """The worker's end of the comparison: JSON lines in, JSON lines out.
 
-    {"scenario": "decode_256", "variant": "plain"}   ->   {"seconds": {...}, "facts": {...}}
+    {"scenario": "decode_256", "variants": ["plain"]}   ->   {"plain": {"seconds": {...}, "facts": {...}}}
 
 Anything the libraries print goes to stderr.
 """
@@ -31,8 +31,9 @@ def serve(variants: Mapping[str, Build]) -> None:
     scenarios = {scenario.name: scenario for scenario in SCENARIOS}
     for line in sys.stdin:
         order = json.loads(line)
-        measured = measure(scenarios[order["scenario"]], variants[order["variant"]])
-        answers.write(json.dumps(measured._asdict()) + "\n")
+        builds = {name: variants[name] for name in order["variants"]}
+        measured = measure(scenarios[order["scenario"]], builds)
+        answers.write(json.dumps({name: each._asdict() for name, each in measured.items()}) + "\n")
         answers.flush()
 
 

@@ -47,6 +47,8 @@ class SteadyDecode:
     prompt_tokens: int = 256
     warm_up: int = 2 * BLOCK
     steps: int = 10 * BLOCK
+    turn: int = BLOCK
+    """Steps before another engine's turn, where several are timed."""
 
     @property
     def engine(self) -> EngineShape:
