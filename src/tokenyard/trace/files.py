@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import io
 import zlib
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import NamedTuple
 
 import msgspec
 
@@ -97,7 +96,8 @@ def open_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """
     number = 0
     try:
-        with path.open("rb") as plain, _unpacked(path, plain) as file:
+        # Read line by line from the GzipFile itself: a larger buffer in front would lose what precedes a cut.
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for line in file:
                 number += 1
                 if not line.isspace():
@@ -106,9 +106,3 @@ def open_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise DamagedFileError(f"compressed data is cut off or damaged after line {number}: {error}") from None
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror or error}") from None
-
-
-def _unpacked(path: Path, plain: BinaryIO) -> BinaryIO:
-    if path.suffix != ".gz":
-        return plain
-    return cast("BinaryIO", io.BufferedReader(cast("Any", gzip.GzipFile(fileobj=plain)), 1 << 20))

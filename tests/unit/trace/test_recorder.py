@@ -1,0 +1,431 @@
+"""The recorder: what it writes is what the schema's records say, made the slow and plain way beside it."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.support.yard import Yard
+from tests.unit.trace.recorded import RecordedYard, lines_of, records_of
+
+from tokenyard.request import Request
+from tokenyard.sched.observer import Observers, SchedulerState
+from tokenyard.sched.output import EngineOutputs, SchedulerOutput
+from tokenyard.sched.reasons import StepOutcomes
+from tokenyard.trace.facts import StepFacts, running_consumed
+from tokenyard.trace.recorder import TraceRecorder
+from tokenyard.trace.schema import (
+    AdmissionOutcome,
+    PrefixCacheLookup,
+    RequestArrived,
+    RequestFinished,
+    StepCompleted,
+    StepDecision,
+    StepEvent,
+    StepSnapshot,
+    TraceStart,
+)
+
+Record = StepSnapshot | StepDecision | StepCompleted
+
+
+class PlainRecorder:
+    """Builds the step records field by field, with no memory from one step to the next."""
+
+    def __init__(self, policy: str, limit: int | None) -> None:
+        self.policy = policy
+        self.limit = limit
+        self.records: list[Record] = []
+        self.began: dict[int, float] = {}
+        self.lost: dict[str, int] = {}
+
+    def request_arrived(self, ts: float, request: Request) -> None:
+        pass
+
+    def request_finished(self, ts: float, request: Request) -> None:
+        self.lost.pop(request.request_id, None)
+
+    def prefix_looked_up(self, ts: float, step: int, request: Request, local: int, external: int) -> None:
+        pass
+
+    def omitted(self, count: int) -> int | None:
+        return count - self.limit if self.limit is not None and count > self.limit else None
+
+    def jobs(self, requests: list[Request]) -> list[str | None]:
+        jobs = [request.job_id for request in requests][: self.limit]
+        return jobs if any(jobs) else []
+
+    def ids(self, requests: list[Request]) -> list[str]:
+        return [request.request_id for request in requests][: self.limit]
+
+    def step_started(self, ts: float, step: int, state: SchedulerState) -> None:
+        self.began[step] = ts
+        running, waiting = list(state.running), [*state.skipped_waiting, *state.waiting]
+        self.records.append(
+            StepSnapshot(
+                step=step,
+                ts=ts,
+                policy=self.policy,
+                free_blocks=state.num_free_blocks,
+                total_blocks=state.num_total_blocks,
+                num_running=len(running),
+                num_waiting=len(waiting),
+                num_pinned=0,
+                running_req_ids=self.ids(running),
+                waiting_req_ids=self.ids(waiting),
+                running_job_ids=self.jobs(running),
+                waiting_job_ids=self.jobs(waiting),
+                pinned_blocks=0,
+                pinned_job_ids=[],
+                max_num_scheduled_tokens=state.max_num_scheduled_tokens,
+                max_num_running_reqs=state.max_num_running_reqs,
+                gpu_cached_blocks=state.num_cached_blocks,
+                num_skipped_waiting=len(state.skipped_waiting),
+                running_req_ids_omitted=self.omitted(len(running)),
+                waiting_req_ids_omitted=self.omitted(len(waiting)),
+            )
+        )
+
+    def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
+        running = output.requests[: output.num_running]
+        new = [output.requests[i] for i in output.admitted_new]
+        resumed = [output.requests[i] for i in output.admitted_resumed]
+        tokens = output.num_scheduled_tokens
+        named = [*self.ids(running), *self.ids(new), *self.ids(resumed)]
+        for victim in outcomes.preemptions:
+            self.lost[victim.request_id] = victim.num_computed_tokens
+        again = sum(
+            max(self.lost.pop(output.requests[i].request_id, 0) - int(output.num_computed[i]), 0)
+            for i in output.admitted_resumed
+        )
+        consumed = running_consumed([tokens[request.request_id] for request in running], state.block_size)
+        self.records.append(
+            StepDecision(
+                step=output.step,
+                ts=ts,
+                policy=self.policy,
+                scheduled_new_req_ids=self.ids(new),
+                scheduled_resumed_req_ids=self.ids(resumed),
+                scheduled_running_req_ids=self.ids(running),
+                preempted_req_ids=output.preempted_req_ids,
+                num_scheduled_tokens={request_id: tokens[request_id] for request_id in named},
+                total_scheduled_tokens=sum(tokens.values()),
+                recomputed_tokens=again if resumed else None,
+                running_consumed_blocks=consumed if self.omitted(len(running)) else None,
+                scheduled_new_req_ids_omitted=self.omitted(len(new)),
+                scheduled_resumed_req_ids_omitted=self.omitted(len(resumed)),
+                scheduled_running_req_ids_omitted=self.omitted(len(running)),
+            )
+        )
+
+    def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
+        self.records.append(
+            StepCompleted(
+                step=output.step,
+                ts=ts,
+                policy=self.policy,
+                step_seconds=ts - self.began.pop(output.step),
+                num_sampled_tokens=sum(len(each.new_token_ids) for each in outputs),
+            )
+        )
+
+
+class Gathered:
+    """A sink that keeps everything."""
+
+    def __init__(self) -> None:
+        self.start: TraceStart | None = None
+        self.arrived: list[RequestArrived] = []
+        self.lookups: list[PrefixCacheLookup] = []
+        self.facts: list[StepFacts] = []
+        self.completed: list[StepCompleted] = []
+        self.finished: list[RequestFinished] = []
+
+    def trace_started(self, start: TraceStart) -> None:
+        self.start = start
+
+    def request_arrived(self, record: RequestArrived) -> None:
+        self.arrived.append(record)
+
+    def prefix_looked_up(self, record: PrefixCacheLookup) -> None:
+        self.lookups.append(record)
+
+    def step_decided(self, facts: StepFacts) -> None:
+        self.facts.append(facts)
+
+    def step_completed(self, record: StepCompleted) -> None:
+        self.completed.append(record)
+
+    def request_finished(self, record: RequestFinished) -> None:
+        self.finished.append(record)
+
+
+def live(yard: Yard, seed: int, steps: int) -> None:
+    """A life with everything in it: arrivals, prefixes, pressure, preemptions, aborts, a reset."""
+    rng = random.Random(seed)
+    for number in range(steps):
+        for _ in range(rng.choice((0, 0, 1, 1, 3))):
+            name = f"r{len(yard.requests)}"
+            prompt = list(range(rng.randint(1, 40)))
+            job = rng.choice((None, "job-a", 'job "b" <b>'))
+            yard.add(name, prompt, max_tokens=rng.randint(1, 20), priority=rng.randint(0, 2), job_id=job)
+        if rng.random() < 0.1 and yard.scheduler.requests:
+            yard.abort(rng.choice(list(yard.scheduler.requests)))
+        if number == steps // 2:
+            yard.scheduler.reset_prefix_cache(reset_running_requests=True)
+        if yard.scheduler.has_requests():
+            yard.step()
+
+
+SCENARIOS: list[dict[str, Any]] = [
+    {"num_gpu_blocks": 19, "max_num_seqs": 6},
+    {"num_gpu_blocks": 25, "policy": "priority", "max_num_batched_tokens": 24},
+    {"num_gpu_blocks": 23, "enable_prefix_caching": False, "long_prefill_token_threshold": 8},
+]
+
+
+@pytest.mark.parametrize("settings", SCENARIOS, ids=["fcfs", "priority", "no-cache"])
+@pytest.mark.parametrize("limit", [None, 0, 2])
+@pytest.mark.parametrize("seed", range(3))
+def test_records_are_the_schemas(tmp_path: Path, settings: dict[str, Any], limit: int | None, seed: int) -> None:
+    yard = RecordedYard(tmp_path, trace={"max_ids_per_step": limit}, **settings)
+    plain = PlainRecorder(yard.writer.config.policy, limit)
+    yard.scheduler.observer = Observers(plain, yard.recorder)
+    live(yard, seed, 120)
+    yard.writer.close()
+    decode = msgspec.json.Decoder(StepEvent).decode
+    written = [record for record in map(decode, lines_of(tmp_path)) if isinstance(record, Record)]
+    assert written == plain.records
+    assert any(record.preempted_req_ids for record in written if isinstance(record, StepDecision))
+    # Same names in the same order, and no field twice: the line is the record's own encoding.
+    kinds = {tag: line for line in lines_of(tmp_path) if (tag := line.split(b",", 1)[0])}
+    for line in kinds.values():
+        if isinstance(record := decode(line), Record):
+            assert line == msgspec.json.encode(record)
+
+
+def test_what_happens_to_one_request(tmp_path: Path) -> None:
+    sink = Gathered()
+    yard = RecordedYard(tmp_path, sink)
+    yard.now = 10.0
+    yard.add("a", 9, max_tokens=3, job_id="job", arrival_time=9.5, priority=2)
+    yard.drain()
+    yard.writer.close()
+    events = [record["event"] for record in records_of(tmp_path)]
+    assert events == [
+        "trace_start",
+        "request_arrived",
+        "step_snapshot",
+        "prefix_cache_lookup",
+        *["step_decision", "step_completed", "step_snapshot", "step_decision", "step_completed"],
+        *["step_snapshot", "step_decision", "request_finished", "step_completed"],
+        *["step_snapshot", "step_decision", "step_completed"],
+    ]
+    assert sink.arrived == [
+        RequestArrived(
+            step=0,
+            ts=10.0,
+            policy="fcfs",
+            req_id="a",
+            job_id="job",
+            arrival_time=9.5,
+            priority=2,
+            num_prompt_tokens=9,
+            max_tokens=3,
+        )
+    ]
+    assert sink.finished == [
+        RequestFinished(
+            step=2,
+            ts=11.5,
+            policy="fcfs",
+            req_id="a",
+            job_id="job",
+            status="RequestStatus.FINISHED_LENGTH_CAPPED",
+            finish_reason="length",
+            arrival_time=9.5,
+            first_scheduled_time=10.0,
+            first_token_time=10.5,
+            finished_time=11.5,
+            num_prompt_tokens=9,
+            num_output_tokens=3,
+            num_cached_tokens=0,
+            num_external_computed_tokens=0,
+            num_preemptions=0,
+            recomputed_tokens=0,
+        )
+    ]
+    (finished,) = records_of(tmp_path, "request_finished")
+    assert msgspec.convert(finished, RequestFinished) == sink.finished[0]
+    assert [record.num_sampled_tokens for record in sink.completed] == [1, 1, 1, 0]
+    assert sink.start is not None
+    assert sink.start.config is not None
+    assert sink.start.config["scheduler"]["max_num_seqs"] == 8
+    assert sink.start.config["cache"]["block_size"] == sink.start.block_size == 4
+
+
+def test_a_prefix_hit_is_recorded_once(tmp_path: Path) -> None:
+    yard = RecordedYard(tmp_path)
+    yard.add("a", list(range(12)), max_tokens=1)
+    yard.drain()
+    yard.add("b", list(range(12)), max_tokens=2)
+    yard.drain()
+    yard.writer.close()
+    lookups = records_of(tmp_path, "prefix_cache_lookup")
+    assert [(each["req_id"], each["local_hit_tokens"], each["total_prompt_tokens"]) for each in lookups] == [
+        ("a", 0, 12),
+        ("b", 8, 12),
+    ]
+    assert lookups[1] == {
+        "event": "prefix_cache_lookup",
+        "step": lookups[1]["step"],
+        "ts": lookups[1]["ts"],
+        "policy": "fcfs",
+        "req_id": "b",
+        "local_hit_tokens": 8,
+        "external_hit_tokens": 0,
+        "total_hit_tokens": 8,
+        "total_prompt_tokens": 12,
+        "num_tokens": 12,
+        "load_kv_async": False,
+    }
+
+
+def test_recomputed_tokens_are_those_that_the_cache_lost(tmp_path: Path) -> None:
+    yard = RecordedYard(tmp_path, num_gpu_blocks=9, enable_prefix_caching=False, max_num_seqs=2)
+    yard.add("a", 12, max_tokens=12)
+    yard.add("b", 12, max_tokens=12)
+    yard.drain()
+    yard.writer.close()
+    preempted = [record for record in records_of(tmp_path, "admission_outcome") if "preemptions" in record]
+    lost = [each["num_computed_tokens"] for record in preempted for each in record["preemptions"]]
+    assert lost
+    decisions = records_of(tmp_path, "step_decision")
+    assert sum(record.get("recomputed_tokens", 0) for record in decisions) == sum(lost)
+    finished = {record["req_id"]: record for record in records_of(tmp_path, "request_finished")}
+    assert sum(record["recomputed_tokens"] for record in finished.values()) == sum(lost)
+    assert finished["b"]["num_preemptions"] == len(lost)
+
+
+def test_an_outcome_is_written_only_when_somebody_was_held_back(tmp_path: Path) -> None:
+    yard = RecordedYard(tmp_path, max_num_seqs=1)
+    yard.add("a", 4, max_tokens=2)
+    yard.add("b", 4, max_tokens=2)
+    yard.add("c", 4, max_tokens=2)
+    yard.drain()
+    yard.writer.close()
+    outcomes = [msgspec.convert(record, AdmissionOutcome) for record in records_of(tmp_path, "admission_outcome")]
+    assert [(each.step, each.kind, each.reason, each.num_requests) for each in outcomes] == [
+        (0, "stopped", "max_num_seqs", 2),
+        (1, "stopped", "max_num_seqs", 2),
+        (2, "stopped", "max_num_seqs", 1),
+        (3, "stopped", "max_num_seqs", 1),
+    ]
+    assert all(each.budget_left is not None for each in outcomes)
+
+
+def test_a_refused_allocation_carries_its_numbers(tmp_path: Path) -> None:
+    yard = RecordedYard(tmp_path, num_gpu_blocks=11)
+    yard.add("a", 24, max_tokens=4)
+    yard.add("head", 36, max_tokens=2)
+    yard.add("small", 5, max_tokens=2)
+    yard.step()
+    yard.writer.close()
+    (outcome,) = records_of(tmp_path, "admission_outcome")
+    assert outcome["reason"] == "kv_full_sequence"
+    assert outcome["req_id"] == "head"
+    assert outcome["num_requests"] == 2
+    assert outcome["smallest_need"] == 2
+    assert outcome["kv"]["needed"] == 9
+    assert outcome["kv"]["free"] == yard.free == 4
+
+
+def test_skipped_requests_are_listed_up_to_the_bound_and_counted_beyond_it(tmp_path: Path) -> None:
+    yard = RecordedYard(
+        tmp_path,
+        trace={"max_ids_per_step": 2},
+        enable_chunked_prefill=False,
+        skip_oversized_prefill=True,
+        max_num_batched_tokens=64,
+        max_model_len=64,
+    )
+    for name in "abcdef":
+        yard.add(name, 40)
+    yard.step()
+    yard.writer.close()
+    (outcome,) = records_of(tmp_path, "admission_outcome")
+    assert outcome["reason"] == "queues_empty"
+    assert outcome["skipped_counts"] == {"prefill_exceeds_budget": 5}
+    assert [each["req_id"] for each in outcome["skipped"]] == ["b", "c"]
+    assert outcome["skipped"][0]["wanted_tokens"] == 40
+    assert outcome["skipped_omitted"] == 3
+
+
+def test_sampled_steps_carry_all_their_records(tmp_path: Path) -> None:
+    sink = Gathered()
+    yard = RecordedYard(tmp_path, sink, trace={"every_n": 3}, max_num_seqs=1)
+    for name in "abc":
+        yard.add(name, 4, max_tokens=4)
+    yard.drain()
+    yard.writer.close()
+    wanted = [step for step in range(13) if step % 3 == 0]
+    for event in ("step_snapshot", "step_decision", "step_completed"):
+        assert [record["step"] for record in records_of(tmp_path, event)] == wanted
+    assert len(records_of(tmp_path, "request_finished")) == 3
+    assert [facts.step for facts in sink.facts] == list(range(13))
+
+
+def test_facts_need_no_writer(tmp_path: Path) -> None:
+    with_writer, without = Gathered(), Gathered()
+    yard = RecordedYard(tmp_path, with_writer, num_gpu_blocks=31)
+    yard.scheduler.observer = Observers(yard.recorder, TraceRecorder(None, without, start=with_writer.start))
+    live(yard, 5, 60)
+    yard.writer.close()
+    for each, other in zip(with_writer.facts, without.facts, strict=True):
+        for facts in (each, other):
+            if facts.outcome is not None:  # lists are bounded by the writer's settings, counts are not
+                facts.outcome.skipped = facts.outcome.not_scheduled = None
+                facts.outcome.skipped_omitted = facts.outcome.not_scheduled_omitted = None
+    assert with_writer.facts == without.facts
+    assert with_writer.finished == without.finished
+
+
+def test_the_waiting_list_follows_changes_that_keep_its_length(tmp_path: Path) -> None:
+    yard = RecordedYard(tmp_path, max_num_seqs=1)
+    for name in ("a", "b", "c"):
+        yard.add(name, 4, max_tokens=30)
+    yard.step()
+    yard.step()
+    yard.abort("b")
+    yard.add("d", 4, max_tokens=30)
+    yard.step()
+    yard.writer.close()
+    waiting = [record["waiting_req_ids"] for record in records_of(tmp_path, "step_snapshot")]
+    assert waiting == [["a", "b", "c"], ["b", "c"], ["c", "d"]]
+
+
+def test_a_recorder_attached_late_starts_where_it_is(tmp_path: Path) -> None:
+    yard = RecordedYard(tmp_path, max_num_seqs=2)
+    recorder = yard.recorder
+    yard.scheduler.observer = None
+    for name in ("a", "b", "c"):
+        yard.add(name, 4, max_tokens=6)
+    output = yard.schedule()
+    yard.scheduler.observer = recorder
+    yard.update(output)  # a step that the recorder did not see begin
+    yard.drain()
+    yard.writer.close()
+    assert [record["step"] for record in records_of(tmp_path, "step_completed")] == list(range(1, yard.scheduler.step))
+    assert [record["req_id"] for record in records_of(tmp_path, "request_finished")] == ["a", "b", "c"]
+
+
+def test_equal_runs_give_equal_bytes(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        yard = RecordedYard(tmp_path / name, **SCENARIOS[0])
+        live(yard, 7, 80)
+        yard.writer.close()
+    for kind in ("steps", "requests"):
+        assert lines_of(tmp_path / "one", kind) == lines_of(tmp_path / "two", kind)

@@ -1,0 +1,281 @@
+"""The emitter: files, whole lines, sampling, and what happens when the disk says no."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from tests.unit.trace.recorded import lines_of, records_of
+
+from tokenyard.trace.config import TraceConfig
+from tokenyard.trace.schema import RequestRecord, TraceStart
+from tokenyard.trace.writer import TraceWriter
+
+
+def writer_to(path: Path, **settings: Any) -> TraceWriter:
+    return TraceWriter(TraceConfig(path=path, policy="fcfs", **settings))
+
+
+def test_nothing_is_created_before_the_first_record(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "trace"
+    with writer_to(folder) as writer:
+        writer.begin(TraceStart(format_version=1))
+        writer.flush()
+        assert not folder.exists()
+        writer.step_snapshot(0, ts=1.0)
+        writer.flush()
+        assert [file.name for file in folder.iterdir()] == ["sched_trace.fcfs.steps.jsonl"]
+        writer.append_request(RequestRecord(step=0, req_id="a"))
+    assert sorted(file.name for file in folder.iterdir()) == [
+        "sched_trace.fcfs.requests.jsonl",
+        "sched_trace.fcfs.steps.jsonl",
+    ]
+
+
+def test_without_a_path_nothing_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with TraceWriter(TraceConfig()) as writer:
+        assert not writer.is_open
+        assert not writer.wants_step(0)
+        assert not writer.wants_requests
+        writer.step_snapshot(0)
+        writer.append_request(RequestRecord(step=0))
+    assert not list(tmp_path.iterdir())
+
+
+def test_trace_start_comes_first_and_says_what_is_written(tmp_path: Path) -> None:
+    with writer_to(tmp_path, every_n=2, max_ids_per_step=5) as writer:
+        writer.begin(TraceStart(format_version=1, host="replay"))
+        writer.step_snapshot(0, ts=1.0)
+    start, snapshot = records_of(tmp_path)
+    assert start == {
+        "event": "trace_start",
+        "format_version": 1,
+        "policy": "fcfs",
+        "host": "replay",
+        "every_n": 2,
+        "max_steps": 1_000_000,
+        "max_ids_per_step": 5,
+        "request_records": True,
+    }
+    assert snapshot == {"event": "step_snapshot", "step": 0, "ts": 1.0, "policy": "fcfs"}
+
+
+def test_extra_fields_land_verbatim(tmp_path: Path) -> None:
+    with writer_to(tmp_path) as writer:
+        writer.step_snapshot(4, ts=1.5, free_blocks=3, weather={"wind": [1, 2.5]}, policy="other")
+        writer.step_decision(4, num_scheduled_tokens={"a": np.int64(2)}, note="<b>", count=np.float32(0.5))
+        writer.prefix_cache_event(4, req_id="a", local_hit_tokens=16, tier=None)
+    snapshot, decision, lookup = records_of(tmp_path)
+    assert snapshot == {
+        "event": "step_snapshot",
+        "step": 4,
+        "ts": 1.5,
+        "policy": "other",
+        "free_blocks": 3,
+        "weather": {"wind": [1, 2.5]},
+    }
+    assert decision["num_scheduled_tokens"] == {"a": 2}
+    assert (decision["note"], decision["count"]) == ("<b>", 0.5)
+    assert lookup == {
+        "event": "prefix_cache_lookup",
+        "step": 4,
+        "policy": "fcfs",
+        "req_id": "a",
+        "local_hit_tokens": 16,
+        "tier": None,
+    }
+
+
+def test_what_json_cannot_hold_is_written_as_text(tmp_path: Path) -> None:
+    with writer_to(tmp_path) as writer:
+        writer.step_snapshot(0, running_req_ids=["\ud800x"], where=Path("a"), ratio=float("nan"))
+    (snapshot,) = records_of(tmp_path)
+    assert snapshot["running_req_ids"] == ["?x"]
+    assert snapshot["where"] == "a"
+    assert snapshot["ratio"] is None
+
+
+def test_sampling_and_step_limit_count_from_the_first_step_seen(tmp_path: Path) -> None:
+    with writer_to(tmp_path, every_n=3, max_steps=7) as writer:
+        for step in range(100, 120):
+            writer.step_snapshot(step)
+            writer.step_decision(step)
+            writer.prefix_cache_event(step, req_id=str(step))
+    assert [record["step"] for record in records_of(tmp_path, "step_snapshot")] == [100, 103, 106]
+    assert [record["step"] for record in records_of(tmp_path, "step_decision")] == [100, 103, 106]
+    # Once per request and not per step, so sampling leaves it alone; the limit does not.
+    assert [record["step"] for record in records_of(tmp_path, "prefix_cache_lookup")] == list(range(100, 107))
+
+
+def test_an_existing_trace_is_replaced(tmp_path: Path) -> None:
+    for step in (1, 2):
+        with writer_to(tmp_path) as writer:
+            writer.step_snapshot(step)
+    assert [record["step"] for record in records_of(tmp_path)] == [2]
+
+
+def test_lines_reach_the_disk_every_64_steps_and_when_idle(tmp_path: Path) -> None:
+    with writer_to(tmp_path) as writer:
+        for step in range(63):
+            writer.step_snapshot(step)
+            writer.step_done(idle=False)
+        assert not list(tmp_path.iterdir())
+        writer.step_snapshot(63)
+        writer.step_done(idle=False)
+        writer._spool.drain()
+        assert len(lines_of(tmp_path)) == 64
+        writer.step_snapshot(64)
+        writer.step_done(idle=True)
+        writer._spool.drain()
+        assert len(lines_of(tmp_path)) == 65
+
+
+def test_much_data_reaches_the_disk_before_64_steps(tmp_path: Path) -> None:
+    with writer_to(tmp_path) as writer:
+        for step in range(3):
+            writer.step_snapshot(step, note="x" * 500_000)
+        writer._spool.drain()
+        assert len(lines_of(tmp_path)) == 3
+        for number in range(3):
+            writer.append_request(RequestRecord(step=3, req_id="r" * 500_000, priority=number))
+        writer._spool.drain()
+        assert len(lines_of(tmp_path, "requests")) == 3
+
+
+def test_an_unwritable_path_is_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("")
+    with caplog.at_level(logging.WARNING, "tokenyard.trace"):
+        writer = writer_to(tmp_path / "file" / "trace")
+        for step in range(200):
+            writer.step_snapshot(step)
+            writer.step_done(idle=False)
+        writer.flush()
+        assert not writer.is_open
+        assert not writer.wants_step(200)
+        writer.step_snapshot(200)
+        writer.close()
+    assert len(caplog.records) == 1
+    assert writer.problem is not None
+    assert "file" in writer.problem
+
+
+def test_a_full_disk_leaves_whole_lines_and_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = 1000
+    real_write = os.write
+
+    def write(fd: int, data: memoryview) -> int:
+        nonlocal room
+        if not room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        done = real_write(fd, data[:room])
+        room -= done
+        return done
+
+    monkeypatch.setattr(os, "write", write)
+    with caplog.at_level(logging.WARNING, "tokenyard.trace"), writer_to(tmp_path) as writer:
+        for step in range(640):
+            writer.step_snapshot(step, ts=0.5)
+            writer.step_done(idle=False)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"trace: writing stopped, the scheduler goes on: {tmp_path}: No space left on device"
+    ]
+    steps = [record["step"] for record in records_of(tmp_path)]
+    assert 0 < len(steps) < 64
+    assert steps == list(range(len(steps)))
+    assert lines_of(tmp_path)[-1].endswith(b"}")
+
+
+def test_any_failure_of_the_disk_thread_ends_the_trace_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(fd: int, data: memoryview) -> int:
+        raise MemoryError("no memory")
+
+    monkeypatch.setattr(os, "write", write)
+    with caplog.at_level(logging.WARNING, "tokenyard.trace"), writer_to(tmp_path) as writer:
+        writer.step_snapshot(0)
+        writer.flush()
+        writer.step_snapshot(1)
+    assert len(caplog.records) == 1
+    assert writer.problem is not None
+    assert "no memory" in writer.problem
+
+
+def test_without_a_thread_lines_are_written_directly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("threading.Thread.start", start)
+    with writer_to(tmp_path) as writer:
+        writer.step_snapshot(0)
+        writer.flush()
+        assert len(lines_of(tmp_path)) == 1
+
+
+def run_python(code: str, path: Path) -> int:
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(code), str(path)], check=False).returncode
+
+
+def test_an_exit_without_close_loses_nothing(tmp_path: Path) -> None:
+    code = """
+        import sys, pathlib
+        from tokenyard.trace.writer import TraceConfig, TraceWriter
+        writer = TraceWriter(TraceConfig(path=pathlib.Path(sys.argv[1]), policy="fcfs"))
+        for step in range(10):
+            writer.step_snapshot(step)
+        raise SystemExit(3)
+    """
+    assert run_python(code, tmp_path) == 3
+    assert len(lines_of(tmp_path)) == 10
+
+
+def test_a_killed_process_leaves_whole_lines(tmp_path: Path) -> None:
+    code = """
+        import os, signal, sys, pathlib
+        from tokenyard.trace.writer import TraceConfig, TraceWriter
+        writer = TraceWriter(TraceConfig(path=pathlib.Path(sys.argv[1]), policy="fcfs"))
+        for step in range(100):
+            writer.step_snapshot(step)
+            writer.step_done(idle=False)
+        writer._spool.drain()
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    assert run_python(code, tmp_path) == -9
+    assert [record["step"] for record in records_of(tmp_path)] == list(range(64))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_does_not_write_its_parents_lines(tmp_path: Path) -> None:
+    code = """
+        import os, sys, pathlib
+        from tokenyard.trace.writer import TraceConfig, TraceWriter
+        writer = TraceWriter(TraceConfig(path=pathlib.Path(sys.argv[1]), policy="fcfs"))
+        writer.step_snapshot(0)
+        child = os.fork()
+        writer.step_snapshot(1)
+        writer.close()
+        if child:
+            os.waitpid(child, 0)
+    """
+    assert run_python(code, tmp_path) == 0
+    assert [record["step"] for record in records_of(tmp_path)] == [0, 1]
+
+
+def test_a_record_is_encoded_when_it_is_appended(tmp_path: Path) -> None:
+    record = RequestRecord(step=0, req_id="a")
+    with writer_to(tmp_path) as writer:
+        writer.append_request(record, note=1)
+        record.req_id = "b"
+    assert msgspec.json.decode(lines_of(tmp_path, "requests")[0]) == {"step": 0, "req_id": "a", "note": 1}
