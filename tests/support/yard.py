@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 from zlib import crc32
@@ -166,6 +166,14 @@ class Yard:
     def steps(self, number: int) -> None:
         for _ in range(number):
             self.step()
+
+    def until(self, arrived: Callable[[], bool], limit: int = 1000) -> SchedulerOutput:
+        """Step until something is so, once at least; returns the last decision."""
+        for _ in range(limit):
+            output = self.step()
+            if arrived():
+                return output
+        raise AssertionError(f"it did not happen within {limit} steps")
 
     def abort(self, *request_ids: str) -> list[str]:
         ended = self.scheduler.finish_requests(request_ids)

@@ -1,0 +1,170 @@
+"""What a step hands to the workers: new requests in full, continuing ones as deltas, resumed ones whole."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.support.yard import Yard, prompt_of
+
+from tokenyard.sched.output import ModelOutput
+
+
+def test_a_new_request_is_sent_in_full() -> None:
+    yard = Yard()
+    request = yard.add("a", 6, lora_name="adapter")
+    output = yard.step()
+    (new,) = output.scheduled_new_reqs
+    assert new.req_id == "a"
+    assert new.request is request
+    assert new.prompt_token_ids == prompt_of("a", 6)
+    assert new.sampling_params is request.sampling_params
+    assert new.block_ids == ([1, 2],)
+    assert new.num_computed_tokens == 0
+    assert new.lora_name == "adapter"
+    assert output.scheduled_cached_reqs.req_ids == []
+
+
+def test_a_new_request_tells_its_hits() -> None:
+    yard = Yard()
+    text = prompt_of("text", 12)
+    yard.add("a", text)
+    yard.step()
+    yard.add("b", text[:10])
+    output = yard.step()
+    (new,) = output.scheduled_new_reqs
+    assert (new.num_computed_tokens, new.block_ids[0][:2]) == (8, yard.blocks("a")[:2])
+    assert output.num_scheduled_tokens == {"a": 1, "b": 2}
+    assert new.prompt_token_ids == text[:10]
+
+
+def test_a_continuing_request_is_sent_as_a_delta() -> None:
+    yard = Yard()
+    yard.add("a", 7)
+    yard.step()
+    first, second = yard.step().scheduled_cached_reqs, yard.step().scheduled_cached_reqs
+    assert (first.req_ids, second.req_ids) == (["a"], ["a"])
+    assert (first.num_computed_tokens, second.num_computed_tokens) == ([7], [8]), "before the step"
+    assert (first.num_output_tokens, second.num_output_tokens) == ([1], [2])
+    assert (first.new_block_ids, second.new_block_ids) == ([None], [([3],)]), "only what is new, None if nothing"
+    assert (first.resumed_req_ids, first.all_token_ids) == (frozenset(), {})
+
+
+def test_a_prompt_in_chunks_is_new_once() -> None:
+    yard = Yard(max_num_batched_tokens=4)
+    yard.add("a", 10)
+    outputs = [yard.step() for _ in range(3)]
+    assert [len(each.scheduled_new_reqs) for each in outputs] == [1, 0, 0]
+    assert [each.scheduled_cached_reqs.num_computed_tokens for each in outputs] == [[], [4], [8]]
+    assert [each.scheduled_cached_reqs.num_output_tokens for each in outputs] == [[], [0], [0]]
+
+
+def test_a_resumed_request_is_sent_whole() -> None:
+    yard = Yard(num_gpu_blocks=6, enable_prefix_caching=False)
+    for name in "ab":
+        yard.add(name, 8)
+    yard.steps(2)
+    known = yard.requests["b"].all_token_ids
+    output = yard.until(lambda: "b" in yard.running)
+    cached = output.scheduled_cached_reqs
+    assert output.scheduled_new_reqs == []
+    assert cached.resumed_req_ids == {"b"}
+    assert cached.all_token_ids == {"b": known}
+    at = cached.req_ids.index("b")
+    assert (cached.num_computed_tokens[at], cached.num_output_tokens[at]) == (0, 1)
+    assert cached.new_block_ids[at] == (yard.blocks("b"),)
+    assert yard.step().scheduled_cached_reqs.resumed_req_ids == frozenset(), "once"
+
+
+def test_resumed_and_new_requests_stand_in_admission_order() -> None:
+    """Columns are in scheduling order: running first, then admitted ones, new and resumed mixed."""
+    yard = Yard(num_gpu_blocks=6, policy="priority")
+    yard.add("old", 8, priority=5, max_tokens=3)
+    yard.step()
+    yard.add("best", 8, priority=0, max_tokens=2)
+    yard.steps(2)
+    assert yard.waiting == ["old"]
+    yard.add("new", 4, priority=9, max_tokens=2)
+    output = yard.step()
+    assert [request.request_id for request in output.requests] == ["old", "new"]
+    assert (output.admitted, output.admitted_resumed, output.admitted_new) == ([0, 1], [0], [1])
+    assert output.scheduled_cached_reqs.req_ids == ["old"]
+    assert [new.req_id for new in output.scheduled_new_reqs] == ["new"]
+
+
+def test_a_request_the_workers_forgot_is_sent_with_its_tokens() -> None:
+    """Two steps in a row without one request: the workers keep only what the previous step scheduled."""
+    yard = Yard()
+    yard.add("a", 4)
+    first = yard.schedule()
+    second = yard.schedule()
+    yard.update(first)
+    yard.update(second)
+    output = yard.step()
+    assert output.not_scheduled_before == [0]
+    assert output.scheduled_cached_reqs.all_token_ids == {"a": yard.requests["a"].all_token_ids[:5]}
+    assert yard.step().scheduled_cached_reqs.all_token_ids == {}
+
+
+def test_finished_and_preempted_ids_are_told_once() -> None:
+    yard = Yard(num_gpu_blocks=6)
+    for name in "ab":
+        yard.add(name, 8, max_tokens=2)
+    yard.step()
+    output = yard.step()
+    assert (output.finished_req_ids, output.preempted_req_ids) == (frozenset(), ["b"])
+    output = yard.step()
+    assert (set(output.finished_req_ids), output.preempted_req_ids) == ({"a"}, [])
+    yard.add("c", 4)
+    yard.abort("c")
+    assert yard.scheduler.has_finished_requests()
+    assert yard.step().finished_req_ids == {"b", "c"}
+    assert not yard.scheduler.has_requests()
+
+
+def test_a_step_that_only_reports_is_still_asked_for() -> None:
+    yard = Yard()
+    yard.add("a", 4, max_tokens=1)
+    yard.step()
+    assert (yard.scheduler.get_num_unfinished_requests(), yard.scheduler.has_requests()) == (0, True)
+    yard.step()
+    assert yard.scheduler.has_requests() is False
+
+
+def test_columns_tell_the_same_as_records() -> None:
+    yard = Yard(max_num_batched_tokens=9)
+    yard.add("a", 4)
+    yard.step()
+    yard.add("b", 20)
+    output = yard.step()
+    assert output.num_new_tokens.tolist() == list(output.num_scheduled_tokens.values()) == [1, 8]
+    assert output.num_computed.tolist() == [4, 0]
+    assert output.num_known.tolist() == [5, 20]
+    assert output.slots.tolist() == [request.slot for request in output.requests]
+    assert (output.num_running, output.admitted, output.total_num_scheduled_tokens) == (1, [1], 9)
+    assert output.is_prefill_chunk is not None
+    assert output.is_prefill_chunk.tolist() == [False, True]
+    assert output.step == 1
+
+
+def test_common_prefix_blocks_are_counted_over_all_holders() -> None:
+    yard = Yard()
+    text = prompt_of("text", 16)
+    yard.add("a", text)
+    assert yard.step().num_common_prefix_blocks == [4]
+    yard.add("b", [*text[:8], *prompt_of("b", 4)])
+    assert yard.schedule().num_common_prefix_blocks == [2]
+    assert Yard().schedule().num_common_prefix_blocks == [0]
+
+
+def test_model_output_pads_ragged_rows() -> None:
+    model = ModelOutput.from_lists([[1, 2], [], [3]])
+    assert model.num_sampled.tolist() == [2, 0, 1]
+    assert model.sampled.tolist() == [[1, 2], [-1, -1], [3, -1]]
+    assert ModelOutput.from_lists([]).num_sampled.tolist() == []
+    assert ModelOutput.from_lists([[], []]).sampled.shape == (2, 1)
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 1, 1), (3, 1)])
+def test_model_output_must_be_a_table(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="do not belong together"):
+        ModelOutput(np.zeros(shape, np.int64), np.zeros(2, np.int64))
