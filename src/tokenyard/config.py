@@ -160,6 +160,12 @@ class SchedulerConfig:
     """Schedule a step before the outputs of the previous one are known (two steps in flight)."""
     max_loras: int = 0
     """Most distinct LoRA adapters in one step (0 = no limit; vLLM: LoRA disabled)."""
+    max_num_encoder_input_tokens: int = 0
+    """Encoder embeddings computed in one step (0: a text model; multi-modal items only enter block hashes)."""
+    encoder_cache_size: int = 0
+    """Encoder embeddings kept (0: as many as one step computes)."""
+    disable_chunked_mm_input: bool = False
+    """Never compute part of a multi-modal item's placeholders in a step."""
     skip_oversized_prefill: bool = False
     """With chunking off: try the next request instead of stopping at one that exceeds the rest of the
     budget (vLLM before 0.22 and document 001's proposal; vLLM 0.22 stops)."""
@@ -173,6 +179,9 @@ class SchedulerConfig:
         require_bool("scheduler_reserve_full_isl", self.scheduler_reserve_full_isl)
         require_bool("async_scheduling", self.async_scheduling)
         require_int("max_loras", self.max_loras, 0)
+        require_int("max_num_encoder_input_tokens", self.max_num_encoder_input_tokens, 0)
+        require_int("encoder_cache_size", self.encoder_cache_size, 0)
+        require_bool("disable_chunked_mm_input", self.disable_chunked_mm_input)
         require_bool("skip_oversized_prefill", self.skip_oversized_prefill)
         if not isinstance(self.policy, str) or not self.policy:
             raise ConfigError("policy", self.policy, "give the name of a policy, for example fcfs")

@@ -8,18 +8,25 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import IntEnum, StrEnum
 from math import isfinite
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.config import MAX_COUNT
 from tokenyard.errors import RequestError
+from tokenyard.params import (
+    MultiModalItem,
+    SamplingParams,
+    TokenIds,
+    check_items,
+    check_sampling_params,
+    token_array,
+)
+from tokenyard.status import FinishReason, RequestStatus
 
 if TYPE_CHECKING:
+    from tokenyard.structured import StructuredOutput
     from tokenyard.table import RequestTable
 
 __all__ = [
@@ -31,99 +38,6 @@ __all__ = [
     "SamplingParams",
     "TokenIds",
 ]
-
-TokenIds = npt.NDArray[np.int32]
-"""Token ids, one dimension."""
-
-
-class RequestStatus(IntEnum):
-    """Where a request is in its life; everything after PREEMPTED is finished."""
-
-    WAITING = 1
-    WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR = 2
-    WAITING_FOR_REMOTE_KVS = 3
-    WAITING_FOR_STREAMING_REQ = 4
-    RUNNING = 5
-    PREEMPTED = 6
-    FINISHED_STOPPED = 7
-    FINISHED_LENGTH_CAPPED = 8
-    FINISHED_ABORTED = 9
-    FINISHED_IGNORED = 10
-    FINISHED_ERROR = 11
-    FINISHED_REPETITION = 12
-
-    @property
-    def is_finished(self) -> bool:
-        return self > RequestStatus.PREEMPTED
-
-    @property
-    def is_blocked(self) -> bool:
-        """Waiting for something other than its turn."""
-        return self in _BLOCKED
-
-
-_BLOCKED = frozenset(
-    (
-        RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR,
-        RequestStatus.WAITING_FOR_REMOTE_KVS,
-        RequestStatus.WAITING_FOR_STREAMING_REQ,
-    )
-)
-
-
-class FinishReason(StrEnum):
-    """What the client is told (the OpenAI words, as vLLM uses them)."""
-
-    STOP = "stop"
-    LENGTH = "length"
-    ABORT = "abort"
-    ERROR = "error"
-    REPETITION = "repetition"
-
-    @staticmethod
-    def of(status: RequestStatus) -> FinishReason | None:
-        """The reason that belongs to a finished status, or None."""
-        return _FINISH_REASONS.get(status)
-
-
-_FINISH_REASONS = {
-    RequestStatus.FINISHED_STOPPED: FinishReason.STOP,
-    RequestStatus.FINISHED_LENGTH_CAPPED: FinishReason.LENGTH,
-    RequestStatus.FINISHED_ABORTED: FinishReason.ABORT,
-    RequestStatus.FINISHED_IGNORED: FinishReason.LENGTH,
-    RequestStatus.FINISHED_ERROR: FinishReason.ERROR,
-    RequestStatus.FINISHED_REPETITION: FinishReason.REPETITION,
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingParams:
-    """The part of sampling that decides when a request ends."""
-
-    max_tokens: int = 16
-    """Most output tokens."""
-    min_tokens: int = 0
-    """No stop condition is looked at before this many output tokens."""
-    eos_token_id: int | None = None
-    """The model's end-of-sequence token."""
-    ignore_eos: bool = False
-    """Do not stop at ``eos_token_id``."""
-    stop_token_ids: tuple[int, ...] = ()
-    """Further tokens that end the request and are reported as ``stop_reason``."""
-    skip_reading_prefix_cache: bool = False
-    """Compute the whole prompt even if its prefix is cached."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MultiModalItem:
-    """An image, audio clip or video whose placeholder tokens stand in the prompt."""
-
-    mm_hash: str
-    """Content hash of the item."""
-    offset: int
-    """Position of its first placeholder token in the prompt."""
-    length: int
-    """Number of placeholder tokens."""
 
 
 class RequestTimes:
@@ -137,38 +51,24 @@ class RequestTimes:
         self.finished: float | None = None
 
 
-def _tokens(request_id: str, value: Sequence[int] | TokenIds) -> TokenIds:
-    """``value`` as int32, or RequestError."""
-    wanted = "give a list of token ids from 0 to 2147483647"
-    try:
-        wide = np.asarray(value)
-    except (TypeError, ValueError, OverflowError):
-        raise RequestError(request_id, "prompt_token_ids", value, wanted) from None
-    if wide.ndim != 1 or wide.size == 0:
-        raise RequestError(request_id, "prompt_token_ids", value, "give at least one token id")
-    if wide.dtype == np.int32 and int(wide.min()) >= 0:
-        return wide
-    if wide.dtype.kind not in "iu" or int(wide.min()) < 0 or int(wide.max()) > MAX_COUNT:
-        raise RequestError(request_id, "prompt_token_ids", value, wanted)
-    return wide.astype(np.int32)
-
-
-def _check_count(request_id: str, field: str, value: object, low: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= MAX_COUNT:
-        raise RequestError(request_id, field, value, f"give a whole number from {low} to {MAX_COUNT}")
-
-
-def _check_params(request_id: str, params: SamplingParams) -> None:
-    _check_count(request_id, "max_tokens", params.max_tokens, 1)
-    _check_count(request_id, "min_tokens", params.min_tokens, 0)
-    if params.min_tokens > params.max_tokens:
-        raise RequestError(
-            request_id, "min_tokens", params.min_tokens, f"must not exceed max_tokens ({params.max_tokens})"
-        )
-    if params.eos_token_id is not None:
-        _check_count(request_id, "eos_token_id", params.eos_token_id, 0)
-    for token in params.stop_token_ids:
-        _check_count(request_id, "stop_token_ids", token, 0)
+def _check(
+    request_id: str,
+    params: SamplingParams,
+    arrival_time: float,
+    mm_features: Sequence[MultiModalItem],
+    prompt_embeds: npt.NDArray[np.generic] | None,
+    num_prompt_tokens: int,
+) -> None:
+    """Raise RequestError for a field that cannot work."""
+    if not isinstance(request_id, str) or not request_id:
+        raise RequestError(str(request_id), "request_id", request_id, "give a text that is not empty")
+    check_sampling_params(request_id, params)
+    check_items(request_id, mm_features, num_prompt_tokens)
+    if prompt_embeds is not None and len(prompt_embeds) != num_prompt_tokens:
+        fix = f"give one row per prompt token ({num_prompt_tokens})"
+        raise RequestError(request_id, "prompt_embeds", len(prompt_embeds), fix)
+    if not isfinite(arrival_time):
+        raise RequestError(request_id, "arrival_time", arrival_time, "give a finite number of seconds")
 
 
 class Request:
@@ -209,6 +109,7 @@ class Request:
         "slot",
         "status",
         "stop_reason",
+        "structured_output",
         "this_func_call",
         "times",
     )
@@ -225,29 +126,22 @@ class Request:
         cache_salt: str | None = None,
         mm_features: Sequence[MultiModalItem] = (),
         prompt_embeds: npt.NDArray[np.generic] | None = None,
+        structured_output: StructuredOutput | None = None,
         job_id: str | None = None,
         is_last_step: bool = False,
         this_func_call: str | None = None,
         output_seed: int = 0,
         client_index: int = 0,
     ) -> None:
-        """Make a request in status WAITING.
+        """Make a request in status WAITING, or waiting for its grammar if it has ``structured_output``.
 
         ``prompt_embeds`` has one row per prompt token; its bytes enter the block hashes.
         ``job_id`` groups the turns of one agent; ``output_seed`` only means something to a simulated model.
         Raises RequestError if a field cannot work.
         """
-        if not isinstance(request_id, str) or not request_id:
-            raise RequestError(str(request_id), "request_id", request_id, "give a text that is not empty")
         params = sampling_params or SamplingParams()
-        _check_params(request_id, params)
-        prompt = _tokens(request_id, prompt_token_ids)
-        if prompt_embeds is not None and len(prompt_embeds) != len(prompt):
-            raise RequestError(
-                request_id, "prompt_embeds", len(prompt_embeds), f"give one row per prompt token ({len(prompt)})"
-            )
-        if not isfinite(arrival_time):
-            raise RequestError(request_id, "arrival_time", arrival_time, "give a finite number of seconds")
+        prompt = token_array(str(request_id), prompt_token_ids)
+        _check(request_id, params, arrival_time, mm_features, prompt_embeds, len(prompt))
         self.request_id = request_id
         self.sampling_params = params
         self.arrival_time = arrival_time
@@ -263,7 +157,10 @@ class Request:
         self.client_index = client_index
         self.resumable = False
 
+        self.structured_output = structured_output
         self.status = RequestStatus.WAITING
+        if structured_output is not None:
+            self.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
         self.stop_reason: int | str | None = None
         self.times = RequestTimes()
         self.num_prompt_tokens = len(prompt)

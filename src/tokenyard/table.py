@@ -33,6 +33,7 @@ _INT_COLUMNS = (
     "capacity",
     "seal_at",
     "skip_at",
+    "encoder_at",
     "last_step",
     "num_drafts",
     "placeholders",
@@ -51,6 +52,7 @@ class RequestTable:
     ``capacity``      positions that the blocks held can store
     ``seal_at``       position at which the next block becomes publishable in the prefix index
     ``skip_at``       number of computed tokens at which a windowed group may free a block
+    ``encoder_at``    position beyond which an encoder input has to be looked at first
     ``last_step``     number of the last step that scheduled it
     ``num_drafts``    draft tokens that wait in ``drafts[slot]`` to be verified
     ``placeholders``  output tokens that steps in flight will bring (async scheduling)
@@ -68,6 +70,8 @@ class RequestTable:
         """Changes whenever a tenant leaves: until then the slots of a step in flight are those of its requests."""
         self.num_with_stop_ids = 0
         """Tenants with ``stop_token_ids``: zero lets the stop check skip them."""
+        self.num_with_grammar = 0
+        """Tenants whose output follows a grammar."""
         self._size = 0
         self._grow(max(capacity, 1))
 
@@ -77,6 +81,7 @@ class RequestTable:
     capacity: IntArray
     seal_at: IntArray
     skip_at: IntArray
+    encoder_at: IntArray
     last_step: IntArray
     num_drafts: IntArray
     placeholders: IntArray
@@ -136,6 +141,7 @@ class RequestTable:
         stops = bool(params.stop_token_ids)
         self.has_stop_ids[slot] = stops
         self.num_with_stop_ids += stops
+        self.num_with_grammar += request.structured_output is not None
         self.prefilling[slot] = False
         start = num_tokens // self.block_size * self.block_size
         self.tail[slot, : num_tokens - start] = request.token_slice(start, num_tokens)
@@ -149,6 +155,7 @@ class RequestTable:
         self.flush_tail(request)
         request.detach(int(self.num_computed[slot]), int(self.placeholders[slot]))
         self.num_with_stop_ids -= bool(self.has_stop_ids[slot])
+        self.num_with_grammar -= request.structured_output is not None
         self.version += 1
         self.requests[slot] = None
         self._free.append(slot)

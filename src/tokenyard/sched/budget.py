@@ -8,13 +8,17 @@ __all__ = ["StepBudget"]
 class StepBudget:
     """Limits of one step, counted down while it is decided; none ever goes below zero."""
 
-    __slots__ = ("loras", "max_num_seqs", "max_tokens", "tokens")
+    __slots__ = ("encoder", "encoder_items", "loras", "max_num_seqs", "max_tokens", "tokens")
 
-    def __init__(self, max_tokens: int, max_num_seqs: int) -> None:
+    def __init__(self, max_tokens: int, max_num_seqs: int, encoder: int = 0) -> None:
         self.max_tokens = max_tokens
         self.tokens = max_tokens
         """Tokens left, shared by prefill and decode."""
         self.max_num_seqs = max_num_seqs
+        self.encoder = encoder
+        """Encoder embeddings left."""
+        self.encoder_items: dict[str, list[int]] = {}
+        """Request id -> items whose encoder runs in this step."""
         self.loras: set[str] = set()
         """LoRA adapters that take part in this step."""
 

@@ -8,8 +8,9 @@ from tokenyard.config import SchedulerConfig
 from tokenyard.errors import RequestError
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import Request
+from tokenyard.sched.encoder import EncoderInputs
 
-__all__ = ["check_servable"]
+__all__ = ["check_encodable", "check_servable"]
 
 
 def check_servable(request: Request, unfinished: Container[str], config: SchedulerConfig, kv: KVCacheManager) -> None:
@@ -36,3 +37,27 @@ def check_servable(request: Request, unfinished: Container[str], config: Schedul
             f"prompt ({request.num_prompt_tokens}) and output can need {needed} blocks and the pool has {usable}:"
             " lower max_tokens or raise num_gpu_blocks",
         )
+
+
+def check_encodable(request: Request, encoder: EncoderInputs | None) -> None:
+    """Raise RequestError for a multi-modal item that no step could ever compute."""
+    if encoder is None:
+        return
+    most = min(encoder.budget, encoder.cache.size)
+    for item in request.mm_features:
+        if item.num_embeds > most:
+            raise RequestError(
+                request.request_id,
+                "mm_features",
+                item.mm_hash,
+                f"the item has {item.num_embeds} embeddings and a step can compute and keep {most}: raise"
+                " max_num_encoder_input_tokens and encoder_cache_size",
+            )
+        if encoder.whole_items and item.length > encoder.max_tokens:
+            raise RequestError(
+                request.request_id,
+                "mm_features",
+                item.mm_hash,
+                f"the item has {item.length} placeholders, which never fit one step of {encoder.max_tokens} tokens:"
+                " raise max_num_batched_tokens or allow chunked items",
+            )

@@ -9,22 +9,39 @@ from __future__ import annotations
 from typing import Protocol
 
 from tokenyard.config import SchedulerConfig
-from tokenyard.kv.coordinator import ComputedBlocks
+from tokenyard.kv.coordinator import NEVER, ComputedBlocks
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.kv.shortage import KVLimit, KVShortage
-from tokenyard.request import Request
+from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.budget import StepBudget
+from tokenyard.sched.encoder import EncoderInputs
 from tokenyard.sched.queues import WaitingRoom
 from tokenyard.sched.reasons import Outcome, OutcomeKind, Reason
 from tokenyard.sched.running import RunningList
 
-__all__ = ["Candidate", "Limit", "LoraLimit", "MemoryLimit", "PrefillLimit", "PrefixLookup"]
+__all__ = [
+    "Candidate",
+    "EncoderLimit",
+    "Limit",
+    "LoraLimit",
+    "MemoryLimit",
+    "PrefillLimit",
+    "PrefixLookup",
+    "ReadyLimit",
+]
 
 
 class Candidate:
     """The request being considered, and what the limits have found out about it so far."""
 
-    __slots__ = ("computed", "num_computed_tokens", "num_external_computed_tokens", "num_new_tokens", "request")
+    __slots__ = (
+        "computed",
+        "encoder_items",
+        "num_computed_tokens",
+        "num_external_computed_tokens",
+        "num_new_tokens",
+        "request",
+    )
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -36,6 +53,8 @@ class Candidate:
         """Tokens that need no computing, of whatever origin."""
         self.num_new_tokens = 0
         """Tokens to compute in this step."""
+        self.encoder_items: tuple[int, ...] = ()
+        """Multi-modal items whose encoder runs in this step."""
 
     @property
     def num_local_hit_tokens(self) -> int:
@@ -48,6 +67,28 @@ class Limit(Protocol):
 
     def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingRoom) -> Outcome | None:
         """None if it may go on; else why not."""
+
+
+_BLOCKED_REASONS = {
+    RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR: Reason.WAITING_GRAMMAR,
+    RequestStatus.WAITING_FOR_REMOTE_KVS: Reason.WAITING_REMOTE_KV,
+    RequestStatus.WAITING_FOR_STREAMING_REQ: Reason.WAITING_STREAM_INPUT,
+}
+
+
+class ReadyLimit:
+    """Has what the request waited for come? Then it is WAITING again."""
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingRoom) -> Outcome | None:
+        request = candidate.request
+        if not request.status.is_blocked:
+            return None
+        grammar = request.structured_output
+        if request.status is RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR and grammar and grammar.is_ready:
+            request.status = RequestStatus.WAITING
+            return None
+        reason = _BLOCKED_REASONS[request.status]
+        return Outcome(OutcomeKind.SKIPPED, reason, request.request_id, 1, budget_left=budget.tokens)
 
 
 class LoraLimit:
@@ -102,6 +143,30 @@ class PrefillLimit:
         return None
 
 
+class EncoderLimit:
+    """Can the encoder inputs of its tokens be computed in this step? If not, only the tokens before them."""
+
+    def __init__(self, encoder: EncoderInputs) -> None:
+        self._encoder = encoder
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingRoom) -> Outcome | None:
+        request, wanted = candidate.request, candidate.num_new_tokens
+        if not request.mm_features:
+            return None
+        grant = self._encoder.plan(request, candidate.num_computed_tokens, wanted, budget.encoder)
+        candidate.num_new_tokens, candidate.encoder_items = grant
+        if grant.num_new_tokens:
+            return None
+        return Outcome(
+            OutcomeKind.STOPPED,
+            Reason.ENCODER_BUDGET,
+            request.request_id,
+            len(room),
+            wanted_tokens=wanted,
+            budget_left=budget.encoder,
+        )
+
+
 _KV_REASONS = {
     KVLimit.FULL_SEQUENCE: Reason.KV_FULL_SEQUENCE,
     KVLimit.BLOCKS: Reason.KV_BLOCKS,
@@ -113,10 +178,13 @@ _KV_REASONS = {
 class MemoryLimit:
     """Is there memory? The last question: a yes has allocated."""
 
-    def __init__(self, config: SchedulerConfig, kv: KVCacheManager, running: RunningList) -> None:
+    def __init__(
+        self, config: SchedulerConfig, kv: KVCacheManager, running: RunningList, encoder: EncoderInputs | None
+    ) -> None:
         self._reserve_full = config.scheduler_reserve_full_isl
         self._kv = kv
         self._running = running
+        self._encoder = encoder
 
     def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingRoom) -> Outcome | None:
         answer = self._kv.allocate_slots(
@@ -128,7 +196,10 @@ class MemoryLimit:
             keep_watermark=len(self._running) > 0,
         )
         if not isinstance(answer, KVShortage):
+            self._took_encoder_items(candidate, budget)
             return None
+        if self._encoder is not None:
+            self._encoder.cache.free(candidate.request)
         return Outcome(
             OutcomeKind.STOPPED,
             _KV_REASONS[answer.limit],
@@ -139,3 +210,11 @@ class MemoryLimit:
             budget_left=budget.tokens,
             smallest_need=room.smallest_need(),
         )
+
+    def _took_encoder_items(self, candidate: Candidate, budget: StepBudget) -> None:
+        request, encoder = candidate.request, self._encoder
+        if encoder is None:
+            self._kv.table.encoder_at[request.slot] = NEVER
+            return
+        encoder.commit(request, candidate.encoder_items, budget)
+        self._kv.table.encoder_at[request.slot] = encoder.next_position(request, candidate.num_computed_tokens)

@@ -141,6 +141,10 @@ class SchedulerOutput:
         """Where known tokens are left after this step, so that nothing is sampled, shape ``[n]``; None: nowhere."""
         self.table_version = table_version
         """The request table's version when the step was made: ``slots`` holds while it has not changed."""
+        self.scheduled_encoder_inputs: dict[str, list[int]] = {}
+        """Request id -> indices of its multi-modal items whose encoder runs in this step."""
+        self.free_encoder_mm_hashes: list[str] = []
+        """Encoder outputs that workers may drop."""
         self._common_prefix = common_prefix
 
     @property

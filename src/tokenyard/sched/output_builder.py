@@ -13,12 +13,12 @@ import numpy as np
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import RequestStatus
 from tokenyard.sched.budget import StepBudget
+from tokenyard.sched.features import Features
 from tokenyard.sched.limits import Candidate
 from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.reasons import StepOutcomes
 from tokenyard.sched.running import RunningList
 from tokenyard.sched.running_pass import Rows
-from tokenyard.sched.speculation import Speculation
 
 __all__ = ["OutputBuilder"]
 
@@ -26,11 +26,11 @@ __all__ = ["OutputBuilder"]
 class OutputBuilder:
     """Puts the two passes together."""
 
-    def __init__(self, kv: KVCacheManager, running: RunningList, speculation: Speculation | None) -> None:
+    def __init__(self, kv: KVCacheManager, running: RunningList, features: Features) -> None:
         self._kv = kv
         self._table = kv.table
         self._running = running
-        self._speculation = speculation
+        self._speculation = features.speculation
 
     def build(
         self,

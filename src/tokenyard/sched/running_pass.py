@@ -19,7 +19,8 @@ from tokenyard.kv.manager import KVCacheManager
 from tokenyard.kv.shortage import KVShortage
 from tokenyard.request import Request
 from tokenyard.sched.budget import StepBudget
-from tokenyard.sched.placeholders import Placeholders
+from tokenyard.sched.encoder import EncoderInputs
+from tokenyard.sched.features import Features
 from tokenyard.sched.policy import Policy
 from tokenyard.sched.reasons import Outcome, OutcomeKind, Preemption, Reason, StepOutcomes
 from tokenyard.sched.running import RunningList
@@ -82,9 +83,8 @@ class RunningPass:
         kv: KVCacheManager,
         running: RunningList,
         policy: Policy,
+        features: Features,
         preempt: Callable[[Request], None],
-        placeholders: Placeholders | None = None,
-        num_lookahead_tokens: int = 0,
     ) -> None:
         self._config = config
         self._table = kv.table
@@ -92,8 +92,11 @@ class RunningPass:
         self._running = running
         self._policy = policy
         self._preempt = preempt
-        self._placeholders = placeholders
-        self.num_lookahead_tokens = num_lookahead_tokens
+        self._placeholders = features.placeholders
+        self._encoder = features.encoder
+        self._planned: dict[str, tuple[int, ...]] = {}
+        """Encoder items of the request whose turn it is: planned once, however many victims it takes."""
+        self._num_lookahead_tokens = features.num_lookahead_tokens
 
     def run(self, budget: StepBudget, outcomes: StepOutcomes) -> Rows:
         """Spend ``budget`` on the running requests; returns the granted rows."""
@@ -101,16 +104,22 @@ class RunningPass:
         done = 0
         while done < len(rows.requests) and budget.tokens > 0:
             end, asked = rows.fit(done, budget.tokens)
+            if self._encoder is not None:
+                end, asked = self._up_to_encoder_input(self._encoder, rows, done, end, asked, budget, outcomes)
             ask = rows.granted[done:end]
-            served = self._kv.grow_run(rows.slots[done:end], rows.computed[done:end] + ask, self.num_lookahead_tokens)
+            served = self._kv.grow_run(rows.slots[done:end], rows.computed[done:end] + ask, self._num_lookahead_tokens)
             done += served
             if done == end:
                 budget.spend(asked)
+                self._commit_encoder_input(rows, done, budget)
                 continue
             budget.spend(int(ask[:served].sum()))
-            done, itself = self._make_room(rows, done, int(ask[served]), budget, outcomes)
+            # Whatever the victims give back, this request asks for no more than it has asked for.
+            rows.want[done] = ask[served]
+            done, itself = self._make_room(rows, done, budget, outcomes)
             if itself:
                 break
+        self._planned.clear()
         self._note_left_out(rows, done, budget, outcomes)
         rows.cut(done)
         return rows
@@ -140,13 +149,58 @@ class RunningPass:
             slots, computed, want = slots[keep], computed[keep], want[keep]
         return Rows(requests, slots, computed, want)
 
-    def _make_room(
-        self, rows: Rows, row: int, asked: int, budget: StepBudget, outcomes: StepOutcomes
-    ) -> tuple[int, bool]:
+    def _up_to_encoder_input(
+        self,
+        encoder: EncoderInputs,
+        rows: Rows,
+        done: int,
+        end: int,
+        asked: int,
+        budget: StepBudget,
+        outcomes: StepOutcomes,
+    ) -> tuple[int, int]:
+        """Cut the run ``done..end-1`` before the first request that reaches an encoder input, or plan that one alone.
+
+        Returns the new end and tokens; ``(done, 0)`` if the request at ``done`` can have none and was dropped.
+        """
+        reach = rows.computed[done:end] + rows.granted[done:end]
+        stops = (reach > self._kv.table.encoder_at[rows.slots[done:end]]).nonzero()[0]
+        if not stops.size:
+            return end, asked
+        if stops[0] > 0:
+            end = done + int(stops[0])
+            return end, int(rows.granted[done:end].sum())
+        request, computed = rows.requests[done], int(rows.computed[done])
+        wanted = int(rows.granted[done])
+        if request.request_id not in self._planned:
+            wanted, self._planned[request.request_id] = encoder.plan(request, computed, wanted, budget.encoder)
+            self._kv.table.encoder_at[rows.slots[done]] = encoder.next_position(request, computed)
+        if wanted == 0:
+            del self._planned[request.request_id]
+            rows.drop(done)
+            outcomes.not_scheduled.append(
+                Outcome(
+                    OutcomeKind.NOT_SCHEDULED,
+                    Reason.ENCODER_BUDGET,
+                    request.request_id,
+                    1,
+                    budget_left=budget.encoder,
+                )
+            )
+            return done, 0
+        rows.want[done] = rows.granted[done] = wanted
+        return done + 1, wanted
+
+    def _commit_encoder_input(self, rows: Rows, done: int, budget: StepBudget) -> None:
+        if self._planned and self._encoder is not None:
+            request = rows.requests[done - 1]
+            self._encoder.commit(request, self._planned.pop(request.request_id, ()), budget)
+
+    def _make_room(self, rows: Rows, row: int, budget: StepBudget, outcomes: StepOutcomes) -> tuple[int, bool]:
         """Preempt one victim for the request at ``row``; returns its row now and whether it was itself the victim."""
         request = rows.requests[row]
         shortage = self._kv.shortage_of(
-            int(rows.slots[row]), int(rows.computed[row]) + asked, self.num_lookahead_tokens
+            int(rows.slots[row]), int(rows.computed[row] + rows.want[row]), self._num_lookahead_tokens
         )
         victim = self._running.pop(self._policy.victim(self._running.requests))
         rolled_back = 0
@@ -155,6 +209,8 @@ class RunningPass:
             # It was granted tokens earlier in this very step: take them back.
             rolled_back = int(rows.granted[at])
             budget.refund(rolled_back)
+            if self._encoder is not None:
+                self._encoder.roll_back(victim, budget)
         self._record_victim(victim, request, rolled_back, shortage, outcomes)
         self._preempt(victim)
         if at >= 0:

@@ -14,19 +14,27 @@ from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.acceptance import Acceptance
 from tokenyard.sched.admission import AdmissionPass
 from tokenyard.sched.budget import StepBudget
-from tokenyard.sched.intake import check_servable
+from tokenyard.sched.features import Features
+from tokenyard.sched.intake import check_encodable, check_servable
 from tokenyard.sched.invariants import check_queues
-from tokenyard.sched.limits import Candidate, Limit, LoraLimit, MemoryLimit, PrefillLimit, PrefixLookup
+from tokenyard.sched.limits import (
+    Candidate,
+    EncoderLimit,
+    Limit,
+    LoraLimit,
+    MemoryLimit,
+    PrefillLimit,
+    PrefixLookup,
+    ReadyLimit,
+)
 from tokenyard.sched.observer import StepObserver
 from tokenyard.sched.output import DraftTokens, EngineOutputs, ModelOutput, SchedulerOutput
 from tokenyard.sched.output_builder import OutputBuilder
-from tokenyard.sched.placeholders import Placeholders
 from tokenyard.sched.policy import Policy, make_policy
 from tokenyard.sched.queues import RequestQueue, WaitingRoom
 from tokenyard.sched.reasons import Outcome, OutcomeKind, Reason, StepOutcomes
 from tokenyard.sched.running import RunningList
 from tokenyard.sched.running_pass import RunningPass
-from tokenyard.sched.speculation import Speculation
 from tokenyard.sched.stats import SchedulerStats
 from tokenyard.sched.update import OutputUpdate
 from tokenyard.table import RequestTable
@@ -64,40 +72,34 @@ class Scheduler:
         self.pause_state = PauseState.UNPAUSED
         self.step = 0
         """Number of the next step."""
-        spec = speculative_config
-        num_drafts = spec.num_speculative_tokens if spec else 0
+        num_drafts = speculative_config.num_speculative_tokens if speculative_config else 0
         table = RequestTable(config.max_num_seqs, hash_block_size(cache_config), num_drafts)
         limits = GroupLimits(config.max_num_batched_tokens, config.max_model_len)
-        self.kv = KVCacheManager(cache_config, table, limits, use_eagle=spec is not None and spec.use_eagle)
-        self._speculation = Speculation(table, num_drafts) if spec else None
-        self._placeholders = Placeholders(table, self._speculation, num_drafts) if config.async_scheduling else None
+        use_eagle = speculative_config is not None and speculative_config.use_eagle
+        self.kv = KVCacheManager(cache_config, table, limits, use_eagle=use_eagle)
+        self._features = Features.of(config, speculative_config, table)
         self._room = WaitingRoom(self.policy.new_queue, cache_config.block_size)
         self._running = RunningList(config.max_num_seqs)
         self._finished_req_ids: set[str] = set()
-        self._running_pass = RunningPass(
-            config,
-            self.kv,
-            self._running,
-            self.policy,
-            self._preempt,
-            self._placeholders,
-            spec.num_lookahead_tokens if spec else 0,
-        )
+        self._running_pass = RunningPass(config, self.kv, self._running, self.policy, self._features, self._preempt)
         self._admission_pass = AdmissionPass(
             self.policy, self._room, self._running, self._limits(), config.max_num_seqs
         )
-        self._output_builder = OutputBuilder(self.kv, self._running, self._speculation)
+        self._output_builder = OutputBuilder(self.kv, self._running, self._features)
         acceptance = Acceptance(table, config.max_model_len, self.kv.on_seal)
-        self._update = OutputUpdate(self.kv, acceptance, self._finish, self._speculation, self._placeholders)
+        self._update = OutputUpdate(self.kv, acceptance, self._features, self._finish)
 
     def _limits(self) -> list[Limit]:
         """In the order in which vLLM asks."""
         lora: list[Limit] = [LoraLimit(self.config.max_loras)] if self.config.max_loras else []
+        encoder: list[Limit] = [EncoderLimit(self._features.encoder)] if self._features.encoder is not None else []
         return [
+            ReadyLimit(),
             *lora,
             PrefixLookup(self.kv),
             PrefillLimit(self.config),
-            MemoryLimit(self.config, self.kv, self._running),
+            *encoder,
+            MemoryLimit(self.config, self.kv, self._running, self._features.encoder),
         ]
 
     # ---- state that hosts and observers read
@@ -176,6 +178,7 @@ class Scheduler:
     def add_request(self, request: Request) -> None:
         """Queue a request; RequestError, and nothing changes, if it can never be served."""
         check_servable(request, self.requests, self.config, self.kv)
+        check_encodable(request, self._features.encoder)
         self.requests[request.request_id] = request
         self._room.add(request)
         if self.observer is not None:
@@ -191,7 +194,11 @@ class Scheduler:
             observer.step_started(now, self.step, self)
         self.kv.new_step_starts()
         paused = self.pause_state is PauseState.PAUSED_ALL
-        budget = StepBudget(0 if paused else self.config.max_num_batched_tokens, self.config.max_num_seqs)
+        budget = StepBudget(
+            0 if paused else self.config.max_num_batched_tokens,
+            self.config.max_num_seqs,
+            self.config.max_num_encoder_input_tokens,
+        )
         outcomes = StepOutcomes()
         rows = self._running_pass.run(budget, outcomes)
         if self.config.max_loras:
@@ -199,10 +206,13 @@ class Scheduler:
         admitted = self._admit(budget, outcomes, now)
         finished, self._finished_req_ids = frozenset(self._finished_req_ids), set()
         output = self._output_builder.build(self.step, rows, admitted, budget, outcomes, finished)
+        output.scheduled_encoder_inputs = budget.encoder_items
+        if self._features.encoder is not None:
+            output.free_encoder_mm_hashes = self._features.encoder.cache.take_evicted()
         for i in output.admitted:
             output.requests[i].status = RequestStatus.RUNNING
-        if self._placeholders is not None:
-            self._placeholders.after_schedule(output)
+        if self._features.placeholders is not None:
+            self._features.placeholders.after_schedule(output)
         self.step += 1
         if observer is not None:
             observer.step_decided(now, output, outcomes, self)
@@ -240,7 +250,7 @@ class Scheduler:
 
     def _preempt(self, request: Request) -> None:
         """Take everything from a request that has just left the running list; it will be computed again."""
-        self.kv.free(request)
+        self._free(request)
         request.status = RequestStatus.PREEMPTED
         request.num_computed_tokens = 0
         request.num_preemptions += 1
@@ -270,9 +280,9 @@ class Scheduler:
 
     def update_draft_token_ids(self, output: SchedulerOutput, drafts: DraftTokens) -> None:
         """Drafts proposed after a step, to be verified in the next one (speculative decoding without async)."""
-        if self._speculation is None:
+        if self._features.speculation is None:
             raise ValueError("drafts were given to a scheduler without a SpeculativeConfig")
-        self._speculation.update(output, drafts)
+        self._features.speculation.update(output, drafts)
 
     def make_stats(self) -> SchedulerStats:
         """Gauges now, and prefix-cache statistics since the last call."""
@@ -282,7 +292,7 @@ class Scheduler:
             len(self._room.skipped),
             self.kv.pool.usage,
             self.kv.take_stats(),
-            self._speculation.take_stats() if self._speculation is not None else None,
+            self._features.speculation.take_stats() if self._features.speculation is not None else None,
         )
 
     # ---- the end of requests
@@ -321,11 +331,17 @@ class Scheduler:
                 self._room.discard(request)
             request.status = status
             request.times.finished = now
-            self.kv.free(request)
+            self._free(request)
             del self.requests[request.request_id]
             self._finished_req_ids.add(request.request_id)
             if self.observer is not None:
                 self.observer.request_finished(now, request)
+
+    def _free(self, request: Request) -> None:
+        """Give back everything the request holds."""
+        self.kv.free(request)
+        if self._features.encoder is not None:
+            self._features.encoder.cache.free(request)
 
     # ---- resets
 
@@ -339,11 +355,18 @@ class Scheduler:
             while self.running:
                 request = self._running.pop(len(self._running) - 1)
                 self._preempt(request)
-                if self._placeholders is not None:
-                    self._placeholders.discard(request)
+                if self._features.placeholders is not None:
+                    self._features.placeholders.discard(request)
         return self.kv.reset_prefix_cache()
+
+    def reset_encoder_cache(self) -> None:
+        """Forget all encoder outputs (the encoder's weights have changed)."""
+        if self._features.encoder is not None:
+            self._features.encoder.cache.reset()
 
     def check_invariants(self) -> None:
         """Raise AssertionError if queues, table and blocks disagree (tests call it after every step)."""
         self.kv.check_invariants()
+        if self._features.encoder is not None:
+            self._features.encoder.cache.check_invariants()
         check_queues(self.requests, self._running, self._room, self.config.max_num_seqs)

@@ -46,7 +46,18 @@ class Speculation:
         """New drafts from the model runner, aligned with the step's requests; ended requests are passed over."""
         slots = np.fromiter((r.slot for r in output.requests), np.int64, len(output.requests))
         here = slots >= 0
-        self.propose(slots[here], drafts.tokens[here], drafts.counts[here])
+        counts = self._allowed(output, drafts) if self._table.num_with_grammar else drafts.counts
+        self.propose(slots[here], drafts.tokens[here], counts[here])
+
+    @staticmethod
+    def _allowed(output: SchedulerOutput, drafts: DraftTokens) -> IntArray:
+        """Drafts per request that its grammar allows."""
+        counts = drafts.counts.copy()
+        for row, request in enumerate(output.requests):
+            if request.structured_output is not None and counts[row]:
+                tokens = drafts.tokens[row, : counts[row]].tolist()
+                counts[row] = len(request.structured_output.validate_tokens(tokens))
+        return counts
 
     def claw_back(self, slots: IntArray, scheduled: ScheduledDrafts, model: ModelOutput, counts: IntArray) -> IntArray:
         """Rows whose drafts were verified give back what was rejected; returns the rejected tokens per row.

@@ -10,9 +10,8 @@ import numpy as np
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import FinishReason, Request, RequestStatus
 from tokenyard.sched.acceptance import Acceptance
+from tokenyard.sched.features import Features
 from tokenyard.sched.output import ModelOutput, SchedulerOutput
-from tokenyard.sched.placeholders import Placeholders
-from tokenyard.sched.speculation import Speculation
 from tokenyard.table import IntArray
 
 __all__ = ["Accepted", "OutputUpdate"]
@@ -38,16 +37,16 @@ class OutputUpdate:
         self,
         kv: KVCacheManager,
         acceptance: Acceptance,
+        features: Features,
         finish: Callable[[list[tuple[Request, RequestStatus]], float], None],
-        speculation: Speculation | None = None,
-        placeholders: Placeholders | None = None,
     ) -> None:
         self._kv = kv
         self._table = kv.table
         self._acceptance = acceptance
         self._finish = finish
-        self._speculation = speculation
-        self._placeholders = placeholders
+        self._speculation = features.speculation
+        self._placeholders = features.placeholders
+        self._encoder = features.encoder
         self._awaiting_first: set[Request] = set()
 
     def expect_first_token(self, request: Request) -> None:
@@ -72,10 +71,14 @@ class OutputUpdate:
                 self._replace(output.requests, slots, rejected)
         if not everyone_here:
             counts = self._drop_stale(output.requests, counts)
+        if self._encoder is not None:
+            self._release_passed_items(output.requests)
         counts = self._accept(output.requests, slots, model, counts, endings, may_lack_slots=not everyone_here)
         if self._placeholders is not None:
             self._replace(output.requests, slots, counts)
             self._kv.publish_computed(slots[(slots >= 0) & (counts > 0)])
+        if self._table.num_with_grammar:
+            self._advance_grammars(output.requests, model, counts, endings)
         if self._awaiting_first:
             self._stamp_first_tokens(now)
         return self._collect(output.requests, model, counts, endings, now)
@@ -146,6 +149,20 @@ class OutputUpdate:
                 endings[row] = status
                 return column + 1
         return count
+
+    def _release_passed_items(self, requests: list[Request]) -> None:
+        assert self._encoder is not None
+        for request in requests:
+            if request.mm_features and not request.status.is_finished:
+                self._encoder.cache.release_passed(request)
+
+    @staticmethod
+    def _advance_grammars(requests: list[Request], model: ModelOutput, counts: IntArray, endings: Endings) -> None:
+        """Sampled tokens advance their grammars; one that the grammar does not allow ends the request as an error."""
+        for row in counts.nonzero()[0].tolist():
+            grammar = requests[row].structured_output
+            if grammar is not None and not grammar.accept_tokens(model.sampled[row, : counts[row]].tolist()):
+                endings[row] = RequestStatus.FINISHED_ERROR
 
     def _stamp_first_tokens(self, now: float) -> None:
         for request in list(self._awaiting_first):

@@ -1,0 +1,100 @@
+"""The encoder cache: outputs of vision and audio encoders, kept from the step that computes them until the decoder has
+passed them, and as long as there is room after that.
+
+Sizes are in embeddings. An item is known by its content hash, so requests with the same image share its output.
+
+    size = free + referenced + freeable       freeable: no request refers to it; evicted oldest first
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from tokenyard.request import MultiModalItem, Request
+
+__all__ = ["EncoderCache"]
+
+
+class EncoderCache:
+    """Bookkeeping of encoder outputs; the tensors are the worker's."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.num_free = size
+        """Embeddings that nothing occupies."""
+        self.num_reclaimable = size
+        """Embeddings free or freeable."""
+        self._users: dict[str, set[str]] = {}
+        """Content hash -> ids of the requests that refer to it."""
+        self._freeable: OrderedDict[str, int] = OrderedDict()
+        """Content hash -> embeddings, oldest first."""
+        self._evicted: list[str] = []
+
+    def refer(self, request: Request, item: MultiModalItem) -> bool:
+        """True, and ``request`` now refers to it, if the item's output is cached."""
+        users = self._users.get(item.mm_hash)
+        if users is None:
+            return False
+        if not users:
+            self.num_reclaimable -= self._freeable.pop(item.mm_hash)
+        users.add(request.request_id)
+        return True
+
+    def make_room(self, num_embeds: int) -> bool:
+        """Evict until ``num_embeds`` are free; False, and nothing changes, if that cannot be."""
+        if num_embeds > self.num_reclaimable:
+            return False
+        while num_embeds > self.num_free:
+            mm_hash, freed = self._freeable.popitem(last=False)
+            del self._users[mm_hash]
+            self._evicted.append(mm_hash)
+            self.num_free += freed
+        return True
+
+    def allocate(self, request: Request, item: MultiModalItem) -> None:
+        """Take room for the item's output; :meth:`make_room` has granted it."""
+        self._users.setdefault(item.mm_hash, set()).add(request.request_id)
+        self.num_free -= item.num_embeds
+        self.num_reclaimable -= item.num_embeds
+        assert self.num_free >= 0, "encoder cache overfull"
+
+    def release(self, request: Request, item: MultiModalItem) -> None:
+        """``request`` no longer needs the item's output."""
+        users = self._users.get(item.mm_hash)
+        if not users:
+            return
+        users.discard(request.request_id)
+        if not users:
+            self._freeable[item.mm_hash] = item.num_embeds
+            self.num_reclaimable += item.num_embeds
+
+    def free(self, request: Request) -> None:
+        """``request`` needs none of its items any more."""
+        for item in request.mm_features:
+            self.release(request, item)
+
+    def release_passed(self, request: Request) -> None:
+        """Release items that the request's computed tokens have passed: their content is in the KV cache now."""
+        computed = request.num_computed_tokens
+        for item in request.mm_features:
+            if item.end <= computed:
+                self.release(request, item)
+
+    def take_evicted(self) -> list[str]:
+        """Hashes evicted since the last call: workers drop the tensors."""
+        evicted, self._evicted = self._evicted, []
+        return evicted
+
+    def reset(self) -> None:
+        """Forget everything (the encoder's weights have changed)."""
+        self.num_free = self.num_reclaimable = self.size
+        self._users.clear()
+        self._freeable.clear()
+        self._evicted.clear()
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError if sizes and references disagree."""
+        assert 0 <= self.num_free <= self.num_reclaimable <= self.size, "encoder cache sizes are out of order"
+        assert self.num_reclaimable - self.num_free == sum(self._freeable.values()), "freeable sizes do not add up"
+        unused = {mm_hash for mm_hash, users in self._users.items() if not users}
+        assert unused == set(self._freeable), "items without users are not the freeable ones"

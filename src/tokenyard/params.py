@@ -1,0 +1,110 @@
+"""What a client sends with a request, and the checks it has to pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.config import MAX_COUNT
+from tokenyard.errors import RequestError
+
+__all__ = ["MultiModalItem", "SamplingParams", "TokenIds", "check_items", "check_sampling_params", "token_array"]
+
+TokenIds = npt.NDArray[np.int32]
+"""Token ids, one dimension."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """The part of sampling that decides when a request ends."""
+
+    max_tokens: int = 16
+    """Most output tokens."""
+    min_tokens: int = 0
+    """No stop condition is looked at before this many output tokens."""
+    eos_token_id: int | None = None
+    """The model's end-of-sequence token."""
+    ignore_eos: bool = False
+    """Do not stop at ``eos_token_id``."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Further tokens that end the request and are reported as ``stop_reason``."""
+    skip_reading_prefix_cache: bool = False
+    """Compute the whole prompt even if its prefix is cached."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MultiModalItem:
+    """An image, audio clip or video whose placeholder tokens stand in the prompt."""
+
+    mm_hash: str
+    """Content hash of the item."""
+    offset: int
+    """Position of its first placeholder token in the prompt."""
+    length: int
+    """Number of placeholder tokens."""
+    is_embed: tuple[bool, ...] | None = None
+    """Which placeholders stand for an embedding (others are separators); None: all."""
+
+    @property
+    def end(self) -> int:
+        """Position after its last placeholder."""
+        return self.offset + self.length
+
+    @property
+    def num_embeds(self) -> int:
+        """Embeddings that the encoder computes for it."""
+        return self.length if self.is_embed is None else sum(self.is_embed)
+
+    def has_embeds(self, start: int, stop: int) -> bool:
+        """Whether placeholders ``start..stop-1``, counted from its own beginning, hold an embedding."""
+        start, stop = max(0, start), min(self.length, stop)
+        return start < stop if self.is_embed is None else any(self.is_embed[start:stop])
+
+
+def token_array(request_id: str, value: Sequence[int] | TokenIds) -> TokenIds:
+    """``value`` as int32, or RequestError."""
+    wanted = "give a list of token ids from 0 to 2147483647"
+    try:
+        wide = np.asarray(value)
+    except (TypeError, ValueError, OverflowError):
+        raise RequestError(request_id, "prompt_token_ids", value, wanted) from None
+    if wide.ndim != 1 or wide.size == 0:
+        raise RequestError(request_id, "prompt_token_ids", value, "give at least one token id")
+    if wide.dtype == np.int32 and int(wide.min()) >= 0:
+        return wide
+    if wide.dtype.kind not in "iu" or int(wide.min()) < 0 or int(wide.max()) > MAX_COUNT:
+        raise RequestError(request_id, "prompt_token_ids", value, wanted)
+    return wide.astype(np.int32)
+
+
+def _check_count(request_id: str, field: str, value: object, low: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= MAX_COUNT:
+        raise RequestError(request_id, field, value, f"give a whole number from {low} to {MAX_COUNT}")
+
+
+def check_sampling_params(request_id: str, params: SamplingParams) -> None:
+    """Raise RequestError for a limit or token id that cannot work."""
+    _check_count(request_id, "max_tokens", params.max_tokens, 1)
+    _check_count(request_id, "min_tokens", params.min_tokens, 0)
+    if params.min_tokens > params.max_tokens:
+        raise RequestError(
+            request_id, "min_tokens", params.min_tokens, f"must not exceed max_tokens ({params.max_tokens})"
+        )
+    if params.eos_token_id is not None:
+        _check_count(request_id, "eos_token_id", params.eos_token_id, 0)
+    for token in params.stop_token_ids:
+        _check_count(request_id, "stop_token_ids", token, 0)
+
+
+def check_items(request_id: str, items: Sequence[MultiModalItem], num_prompt_tokens: int) -> None:
+    """Raise RequestError for a multi-modal item that does not lie within the prompt."""
+    for item in items:
+        if item.offset < 0 or item.length < 1 or item.end > num_prompt_tokens:
+            raise RequestError(
+                request_id, "mm_features", item, f"its placeholders must lie within the prompt (0..{num_prompt_tokens})"
+            )
+        if item.is_embed is not None and len(item.is_embed) != item.length:
+            raise RequestError(request_id, "mm_features", item, "is_embed needs one flag per placeholder")

@@ -1,0 +1,87 @@
+"""Encoder inputs: an image's placeholder tokens can be computed only in or after the step that runs its encoder.
+
+    | ... text ... [ image placeholders ] ... text ... |
+      computed ->  ^ offset              ^ end
+                   the encoder runs at the latest in the step that reaches this position
+
+If the encoder budget or cache cannot take the next item, the request is granted the tokens before it, or none.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tokenyard.config import SchedulerConfig
+from tokenyard.kv.coordinator import NEVER
+from tokenyard.kv.encoder_cache import EncoderCache
+from tokenyard.request import MultiModalItem, Request
+from tokenyard.sched.budget import StepBudget
+
+__all__ = ["EncoderGrant", "EncoderInputs"]
+
+
+class EncoderGrant(NamedTuple):
+    """How far a request may go in a step."""
+
+    num_new_tokens: int
+    items: tuple[int, ...]
+    """Indices of the items whose encoder runs in this step."""
+
+
+class EncoderInputs:
+    """Plans encoder runs within the step's encoder budget."""
+
+    def __init__(self, config: SchedulerConfig, *, shift: int) -> None:
+        self.budget = config.max_num_encoder_input_tokens
+        """Embeddings that one step may compute."""
+        self.cache = EncoderCache(config.encoder_cache_size or config.max_num_encoder_input_tokens)
+        self.whole_items = config.disable_chunked_mm_input
+        """Items are computed in one step or not at all."""
+        self.max_tokens = config.max_num_batched_tokens
+        self._shift = shift
+        """An EAGLE head looks one position ahead."""
+
+    def next_position(self, request: Request, num_computed: int) -> int:
+        """Positions up to this one can be computed without looking at encoder inputs."""
+        starts = [item.offset - self._shift for item in request.mm_features if item.end > num_computed]
+        return min(starts, default=NEVER)
+
+    def plan(self, request: Request, num_computed: int, num_new_tokens: int, budget: int) -> EncoderGrant:
+        """How many of ``num_new_tokens`` can be computed after ``num_computed``, and which items that takes."""
+        chosen: list[int] = []
+        hashes: set[str] = set()
+        planned = 0
+        for i, item in enumerate(request.mm_features):
+            if item.offset >= num_computed + num_new_tokens + self._shift:
+                break
+            if item.end <= num_computed or item.mm_hash in hashes or self.cache.refer(request, item):
+                continue
+            if self._would_cut(item, num_computed, num_new_tokens):
+                num_new_tokens = max(0, item.offset - num_computed - self._shift)
+                break
+            if item.num_embeds > budget or not self.cache.make_room(planned + item.num_embeds):
+                num_new_tokens = max(0, item.offset - num_computed - self._shift)
+                break
+            if not item.has_embeds(num_computed - item.offset, num_computed + num_new_tokens - item.offset):
+                continue
+            planned += item.num_embeds
+            budget -= item.num_embeds
+            hashes.add(item.mm_hash)
+            chosen.append(i)
+        return EncoderGrant(num_new_tokens, tuple(chosen))
+
+    def _would_cut(self, item: MultiModalItem, num_computed: int, num_new_tokens: int) -> bool:
+        return self.whole_items and num_computed < item.offset and num_computed + num_new_tokens < item.end
+
+    def commit(self, request: Request, items: tuple[int, ...], budget: StepBudget) -> None:
+        """The request is granted: its items take room and budget."""
+        for i in items:
+            self.cache.allocate(request, request.mm_features[i])
+            budget.encoder -= request.mm_features[i].num_embeds
+        if items:
+            budget.encoder_items[request.request_id] = list(items)
+
+    def roll_back(self, request: Request, budget: StepBudget) -> None:
+        """The request was granted earlier in this step and is preempted now."""
+        for i in budget.encoder_items.pop(request.request_id, ()):
+            budget.encoder += request.mm_features[i].num_embeds

@@ -1,0 +1,25 @@
+"""Structured output: a request whose grammar is being compiled waits, and its tokens advance the grammar.
+
+The grammar itself is the engine's (llguidance, xgrammar); the scheduler only knows this protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+__all__ = ["StructuredOutput"]
+
+
+class StructuredOutput(Protocol):
+    """A request's grammar, compiled elsewhere and perhaps not ready yet."""
+
+    @property
+    def is_ready(self) -> bool:
+        """The grammar has been compiled."""
+
+    def accept_tokens(self, tokens: Sequence[int]) -> bool:
+        """Advance by sampled tokens; False if the grammar does not allow them."""
+
+    def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
+        """The leading draft tokens that the grammar allows, without advancing."""
