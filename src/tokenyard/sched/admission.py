@@ -42,6 +42,8 @@ class AdmissionPass:
                 if candidate.request.lora_name:
                     budget.loras.add(candidate.request.lora_name)
                 admitted.append(candidate)
+            elif refusal.kv is not None and self._policy.relieve(refusal, len(self._running)):
+                continue
             elif refusal.kind is OutcomeKind.SKIPPED:
                 if passed_over is None:
                     passed_over = room.new_queue()

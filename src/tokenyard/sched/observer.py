@@ -11,6 +11,7 @@ from typing import Protocol
 
 from tokenyard.request import Request
 from tokenyard.sched.output import EngineOutputs, SchedulerOutput
+from tokenyard.sched.pins import PinBoard
 from tokenyard.sched.queues import RequestQueue
 from tokenyard.sched.reasons import StepOutcomes
 
@@ -55,6 +56,10 @@ class SchedulerState(Protocol):
     @property
     def block_size(self) -> int:
         """Tokens per block."""
+
+    @property
+    def pins(self) -> PinBoard:
+        """Finished turns whose blocks a policy keeps."""
 
     @property
     def running_version(self) -> int:

@@ -8,44 +8,62 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
-from typing import Protocol
 
 from tokenyard.errors import ConfigError
 from tokenyard.request import Request
+from tokenyard.sched.pins import PinBoard
 from tokenyard.sched.queues import FCFSQueue, PriorityQueue, RequestQueue, WaitingRoom
+from tokenyard.sched.reasons import Outcome
 
 __all__ = ["ENTRY_POINT_GROUP", "FCFS", "Policy", "Priority", "known_policies", "make_policy"]
 
 ENTRY_POINT_GROUP = "tokenyard.policies"
 
 
-class Policy(Protocol):
-    """Consulted by the scheduler; holds no blocks and moves no request itself."""
+class Policy:
+    """First come, first served, keeping nothing: override what your policy does otherwise.
+
+    It is consulted by the scheduler, moves no request itself, and holds no blocks but through ``pins``.
+    """
+
+    pins: PinBoard
+    """Blocks of finished turns that this policy keeps; set by the scheduler before anything else happens."""
 
     def new_queue(self) -> RequestQueue:
         """An empty queue in this policy's order."""
-
-    def next_queue(self, room: WaitingRoom) -> RequestQueue:
-        """The queue whose head is tried next; at least one of the two holds a request."""
-
-    def victim(self, running: Sequence[Request]) -> int:
-        """Index of the running request that loses its blocks; ``running`` is not empty."""
-
-
-class FCFS:
-    """First come, first served: skipped requests first, the youngest running one is the victim."""
-
-    def new_queue(self) -> RequestQueue:
         return FCFSQueue()
 
     def next_queue(self, room: WaitingRoom) -> RequestQueue:
+        """The queue whose head is tried next; at least one of the two holds a request."""
         return room.skipped if len(room.skipped) else room.waiting
 
     def victim(self, running: Sequence[Request]) -> int:
+        """Index of the running request that loses its blocks; ``running`` is not empty."""
         return len(running) - 1
 
+    def request_arrived(self, now: float, request: Request) -> None:
+        """A request was added."""
 
-class Priority:
+    def step_begins(self, now: float, room: WaitingRoom) -> None:
+        """Before anything is decided: time to drop pins, or to order the queue anew."""
+
+    def request_admitted(self, now: float, request: Request) -> None:
+        """A request has joined the running list."""
+
+    def keeps_blocks(self, now: float, request: Request) -> bool:
+        """Whether the blocks of a request that has ended by itself stay pinned for the next turn of its job."""
+        return False
+
+    def relieve(self, refusal: Outcome, num_running: int) -> bool:
+        """Memory refused the head of the queue: True if a pin was dropped, so that it is worth asking again."""
+        return False
+
+
+class FCFS(Policy):
+    """First come, first served: skipped requests first, the youngest running one is the victim."""
+
+
+class Priority(Policy):
     """Lower ``priority`` first, then earlier arrival, then id; the worst running request is the victim."""
 
     def new_queue(self) -> RequestQueue:

@@ -30,6 +30,7 @@ from tokenyard.sched.limits import (
 from tokenyard.sched.observer import StepObserver
 from tokenyard.sched.output import DraftTokens, EngineOutputs, ModelOutput, SchedulerOutput
 from tokenyard.sched.output_builder import OutputBuilder
+from tokenyard.sched.pins import PinBoard
 from tokenyard.sched.policy import Policy, make_policy
 from tokenyard.sched.queues import RequestQueue, WaitingRoom
 from tokenyard.sched.reasons import Outcome, OutcomeKind, Reason, StepOutcomes
@@ -78,6 +79,7 @@ class Scheduler:
         use_eagle = speculative_config is not None and speculative_config.use_eagle
         self.kv = KVCacheManager(cache_config, table, limits, use_eagle=use_eagle)
         self._features = Features.of(config, speculative_config, table)
+        self.pins = self.policy.pins = PinBoard(self.kv.free)
         self._room = WaitingRoom(self.policy.new_queue, cache_config.block_size)
         self._running = RunningList(config.max_num_seqs)
         self._finished_req_ids: set[str] = set()
@@ -99,7 +101,7 @@ class Scheduler:
             PrefixLookup(self.kv),
             PrefillLimit(self.config),
             *encoder,
-            MemoryLimit(self.config, self.kv, self._running, self._features.encoder),
+            MemoryLimit(self.config, self.kv, self._running, self._features.encoder, self.pins),
         ]
 
     # ---- state that hosts and observers read
@@ -181,6 +183,7 @@ class Scheduler:
         check_encodable(request, self._features.encoder)
         self.requests[request.request_id] = request
         self._room.add(request)
+        self.policy.request_arrived(self.clock(), request)
         if self.observer is not None:
             self.observer.request_arrived(self.clock(), request)
 
@@ -193,6 +196,7 @@ class Scheduler:
         if observer is not None:
             observer.step_started(now, self.step, self)
         self.kv.new_step_starts()
+        self.policy.step_begins(now, self._room)
         paused = self.pause_state is PauseState.PAUSED_ALL
         budget = StepBudget(
             0 if paused else self.config.max_num_batched_tokens,
@@ -239,6 +243,7 @@ class Scheduler:
         num_computed = candidate.num_computed_tokens
         request.num_computed_tokens = num_computed
         self._update.expect_first_token(request)
+        self.policy.request_admitted(now, request)
         if request.times.first_scheduled is None:
             request.times.first_scheduled = now
             request.num_cached_tokens = num_computed
@@ -250,7 +255,9 @@ class Scheduler:
 
     def _preempt(self, request: Request) -> None:
         """Take everything from a request that has just left the running list; it will be computed again."""
-        self._free(request)
+        self.kv.free(request)
+        if self._features.encoder is not None:
+            self._features.encoder.cache.free(request)
         request.status = RequestStatus.PREEMPTED
         request.num_computed_tokens = 0
         request.num_preemptions += 1
@@ -331,17 +338,19 @@ class Scheduler:
                 self._room.discard(request)
             request.status = status
             request.times.finished = now
-            self._free(request)
+            if status is not RequestStatus.FINISHED_ABORTED and self._keeps_blocks(now, request):
+                self.pins.pin(request)
+            else:
+                self.kv.free(request)
+            if self._features.encoder is not None:
+                self._features.encoder.cache.free(request)
             del self.requests[request.request_id]
             self._finished_req_ids.add(request.request_id)
             if self.observer is not None:
                 self.observer.request_finished(now, request)
 
-    def _free(self, request: Request) -> None:
-        """Give back everything the request holds."""
-        self.kv.free(request)
-        if self._features.encoder is not None:
-            self._features.encoder.cache.free(request)
+    def _keeps_blocks(self, now: float, request: Request) -> bool:
+        return request.slot >= 0 and request.job_id is not None and self.policy.keeps_blocks(now, request)
 
     # ---- resets
 
@@ -357,6 +366,7 @@ class Scheduler:
                 self._preempt(request)
                 if self._features.placeholders is not None:
                     self._features.placeholders.discard(request)
+            self.pins.clear()
         return self.kv.reset_prefix_cache()
 
     def reset_encoder_cache(self) -> None:
@@ -369,4 +379,4 @@ class Scheduler:
         self.kv.check_invariants()
         if self._features.encoder is not None:
             self._features.encoder.cache.check_invariants()
-        check_queues(self.requests, self._running, self._room, self.config.max_num_seqs)
+        check_queues(self.requests, self._running, self._room, self.pins, self.config.max_num_seqs)

@@ -153,9 +153,9 @@ def test_different_extra_keys_have_different_encodings(a: tuple[Any, ...], b: tu
 
     def encoded(keys: tuple[Any, ...]) -> bytes:
         lora, items, salt, embeds = keys
-        rows = None if embeds is None else np.full((4, 2), embeds, np.float32)
-        request = Request("r", [0] * 4, lora_name=lora, mm_features=items, cache_salt=salt, prompt_embeds=rows)
-        return BlockHasher(4).extra_keys(request, 0)
+        rows = None if embeds is None else np.full((6, 2), embeds, np.float32)
+        request = Request("r", [0] * 6, lora_name=lora, mm_features=items, cache_salt=salt, prompt_embeds=rows)
+        return BlockHasher(6).extra_keys(request, 0)
 
     assert (encoded(a) == encoded(b)) == (facts(a) == facts(b))
 
