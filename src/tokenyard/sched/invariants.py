@@ -2,7 +2,8 @@
 
 requests = running + waiting + skipped, disjoint
 running      status RUNNING, a slot each, at most max_num_seqs
-the others   no slot, no blocks
+waiting      no slot, no blocks
+pinned       finished, a slot each: the only ones that hold blocks without running
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tokenyard.request import Request, RequestStatus
+from tokenyard.sched.pins import PinBoard
 from tokenyard.sched.queues import WaitingRoom
 from tokenyard.sched.running import RunningList
 
 __all__ = ["check_queues"]
 
 
-def check_queues(requests: Mapping[str, Request], running: RunningList, room: WaitingRoom, max_num_seqs: int) -> None:
+def check_queues(
+    requests: Mapping[str, Request], running: RunningList, room: WaitingRoom, pins: PinBoard, max_num_seqs: int
+) -> None:
     """Raise AssertionError if a request is lost, doubled or in the wrong place."""
     places = [r.request_id for queue in (running.requests, room.waiting, room.skipped) for r in queue]
     assert len(places) == len(set(places)), "a request is in two places"
@@ -28,3 +32,6 @@ def check_queues(requests: Mapping[str, Request], running: RunningList, room: Wa
         assert request.slot < 0, f"waiting {request.request_id} holds blocks"
         waiting = request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
         assert waiting or request.status.is_blocked, f"waiting {request.request_id} is {request.status.name}"
+    for request in pins:
+        assert request.status.is_finished, f"pinned {request.request_id} is {request.status.name}"
+        assert request.slot >= 0, f"pinned {request.request_id} holds no blocks"

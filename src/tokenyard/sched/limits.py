@@ -15,6 +15,7 @@ from tokenyard.kv.shortage import KVLimit, KVShortage
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.budget import StepBudget
 from tokenyard.sched.encoder import EncoderInputs
+from tokenyard.sched.pins import PinBoard
 from tokenyard.sched.queues import WaitingRoom
 from tokenyard.sched.reasons import Outcome, OutcomeKind, Reason
 from tokenyard.sched.running import RunningList
@@ -179,12 +180,18 @@ class MemoryLimit:
     """Is there memory? The last question: a yes has allocated."""
 
     def __init__(
-        self, config: SchedulerConfig, kv: KVCacheManager, running: RunningList, encoder: EncoderInputs | None
+        self,
+        config: SchedulerConfig,
+        kv: KVCacheManager,
+        running: RunningList,
+        encoder: EncoderInputs | None,
+        pins: PinBoard,
     ) -> None:
         self._reserve_full = config.scheduler_reserve_full_isl
         self._kv = kv
         self._running = running
         self._encoder = encoder
+        self._pins = pins
 
     def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingRoom) -> Outcome | None:
         answer = self._kv.allocate_slots(
@@ -205,7 +212,7 @@ class MemoryLimit:
             _KV_REASONS[answer.limit],
             candidate.request.request_id,
             len(room),
-            kv=answer,
+            kv=answer._replace(pinned=sum(map(self._kv.num_blocks_of, self._pins))) if len(self._pins) else answer,
             wanted_tokens=candidate.num_new_tokens,
             budget_left=budget.tokens,
             smallest_need=room.smallest_need(),
