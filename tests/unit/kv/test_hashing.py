@@ -173,7 +173,7 @@ BUILDS = st.fixed_dictionaries(
 
 
 @given(
-    prompt=st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=20),
+    prompt=st.lists(st.integers(0, 2**31 - 1), min_size=3, max_size=20),
     output=st.lists(st.integers(0, 2**31 - 1), max_size=30),
     block_size=st.integers(1, 7),
     algo=st.sampled_from(list(HashAlgo)),
