@@ -10,15 +10,17 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["DECIMAL", "FLOAT", "HOLE", "format_of", "more_fields"]
+__all__ = ["DECIMAL", "FLOAT", "HOLE", "TEXT", "format_of", "more_fields"]
 
 _NUL = b"\0"
 DECIMAL: Any = msgspec.Raw(b"%d")
 """In a record's field: a whole number goes here."""
 FLOAT: Any = msgspec.Raw(b"%a")
 """A float goes here."""
+TEXT: Any = msgspec.Raw(b"%b")
+"""A short piece of JSON goes here."""
 HOLE: Any = msgspec.Raw(_NUL)
-"""A piece of JSON goes here: the format is cut in two at this place."""
+"""A long piece of JSON goes here: the format is cut in two at this place."""
 
 
 def format_of(record: msgspec.Struct) -> list[bytes]:

@@ -7,7 +7,7 @@ from itertools import chain
 from tokenyard.sched.observer import SchedulerState
 from tokenyard.sched.output import SchedulerOutput
 from tokenyard.trace.facts import running_consumed
-from tokenyard.trace.formats import DECIMAL, FLOAT, HOLE, format_of, more_fields
+from tokenyard.trace.formats import DECIMAL, FLOAT, HOLE, TEXT, format_of, more_fields
 from tokenyard.trace.fragments import Names, QueueFragment, json_list, json_map
 from tokenyard.trace.request_records import RequestRecords
 from tokenyard.trace.schema import AdmissionOutcome, StepCompleted, StepDecision, StepSnapshot
@@ -62,8 +62,12 @@ class StepRecords:
             self._waiting.take(num_waiting, chain(skipped, waiting))
             self._waiting_changed = False
             self._join_queues(state)
-        line = self._snapshot_head % (step, ts, state.num_free_blocks, self._running.total, num_waiting)
-        tail = self._snapshot_tail % (state.num_cached_blocks, num_skipped)
+        num_pinned, pinned_blocks, pinned_jobs = len(state.pins), 0, b"[]"
+        if num_pinned:
+            pinned_blocks = sum(map(state.num_blocks_of, state.pins))
+            pinned_jobs = json_list([self._names.jobs[request.job_id] for request in state.pins])
+        line = self._snapshot_head % (step, ts, state.num_free_blocks, self._running.total, num_waiting, num_pinned)
+        tail = self._snapshot_tail % (pinned_blocks, pinned_jobs, state.num_cached_blocks, num_skipped)
         self._writer.append_pieces(line, self._queues, tail, self._snapshot_end)
         if self._requests is not None:
             self._requests.write(step, ts, state)
@@ -146,13 +150,13 @@ def _snapshot_format(policy: str, state: SchedulerState) -> list[bytes]:
             total_blocks=state.num_total_blocks,
             num_running=DECIMAL,
             num_waiting=DECIMAL,
-            num_pinned=0,
+            num_pinned=DECIMAL,
             running_req_ids=HOLE,
             waiting_req_ids=HOLE,
             running_job_ids=HOLE,
             waiting_job_ids=HOLE,
-            pinned_blocks=0,
-            pinned_job_ids=[],
+            pinned_blocks=DECIMAL,
+            pinned_job_ids=TEXT,
             max_num_scheduled_tokens=state.max_num_scheduled_tokens,
             max_num_running_reqs=state.max_num_running_reqs,
             gpu_cached_blocks=DECIMAL,

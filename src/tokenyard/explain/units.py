@@ -1,0 +1,62 @@
+"""Numbers and foreign text, made readable."""
+
+from __future__ import annotations
+
+__all__ = ["count", "duration", "gigabytes", "milliseconds", "percent", "plain", "short_count", "shorten"]
+
+
+def count(value: float | None) -> str:
+    """12,031; a dash if it is not known."""
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def short_count(value: int) -> str:
+    """950, 342K, 1.5M."""
+    number, unit = float(value), ""
+    for larger in ("K", "M", "G"):
+        if number < 999.5:
+            break
+        number, unit = number / 1_000, larger
+    return (f"{number:.1f}".removesuffix(".0") if unit and number < 9.95 else f"{number:,.0f}") + unit
+
+
+def percent(share: float | None) -> str:
+    """41.3 %."""
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def duration(seconds: float | None) -> str:
+    """0.42 s, 17.3 s, 8 min 05 s, 2 h 14 min."""
+    if seconds is None:
+        return "-"
+    if seconds < 100:
+        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02} s"
+    return f"{minutes // 60:,} h {minutes % 60:02} min"
+
+
+def milliseconds(value: float | None) -> str:
+    """0.42 ms, 17.3 ms, 1.25 s."""
+    if value is None:
+        return "-"
+    if abs(value) < 1_000:
+        return f"{value:.2f} ms" if abs(value) < 10 else f"{value:.1f} ms"
+    return duration(value / 1e3) if value >= 0 else f"{value / 1e3:.1f} s"
+
+
+def gigabytes(value: int) -> str:
+    """20GB: binary gigabytes, as memory is sold."""
+    size = value / 2**30
+    return f"{size:.0f}GB" if size >= 9.95 else f"{size:.1f}GB"
+
+
+def plain(text: str) -> str:
+    """Text from a trace, without characters that would steer a terminal or turn the line around."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def shorten(text: str, width: int) -> str:
+    """``text`` in at most ``width`` characters, its end kept: the end of a path says most."""
+    return text if len(text) <= width else "\N{HORIZONTAL ELLIPSIS}" + text[-max(width - 1, 0) :]
