@@ -74,8 +74,17 @@ def test_agents_end_once_and_stay_within_the_context() -> None:
     options = AgenticOptions(num_sessions=40, max_context=6000)
     workload = agentic(options)
     assert sum(each.is_last_step for each in workload) == 40 == workload.num_jobs
-    assert all(len(each.prompt) + each.max_tokens <= 6000 for each in workload if each.after)
-    assert {each.this_func_call for each in workload} > {None, "shell"} - {None}
+    assert all(len(each.prompt) + each.max_tokens <= 6000 for each in workload)
+    assert {each.this_func_call for each in workload} >= {None, "shell"}
+
+
+def test_a_first_turn_is_cut_down_to_the_context() -> None:
+    options = ChatOptions(
+        num_sessions=60, message=(400.0, 1.0), output=(400.0, 1.0), system_tokens=100, max_context=500
+    )
+    workload = chat(options)
+    assert workload.num_jobs == 60
+    assert max(len(each.prompt) + each.max_tokens for each in workload) == 500
 
 
 def test_completion_is_bursty_and_moves_a_cursor() -> None:
@@ -110,6 +119,7 @@ def test_limit_is_sessions_or_requests(name: str) -> None:
     [
         (AgenticOptions, "num_sessions", 0),
         (AgenticOptions, "rate", 0),
+        (AgenticOptions, "max_context", 2049),
         (AgenticOptions, "tool_time", (0.0, 1.0)),
         (AgenticOptions, "turns", (1.0,)),
         (ChatOptions, "mean_turns", -1),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenyard.sim.workload.generators.conversation import Turn, conversation
+from tokenyard.sim.workload.generators.conversation import Turn, conversation, within_context
 from tokenyard.sim.workload.generators.draws import (
     Lognormal,
     draw,
@@ -45,7 +45,7 @@ class AgenticOptions:
     """A session ends before a turn that would exceed it."""
 
     def __post_init__(self) -> None:
-        require_counts(self, num_sessions=1, seed=0, system_tokens=1, max_context=1)
+        require_counts(self, num_sessions=1, seed=0, system_tokens=1, max_context=self.system_tokens + 2)
         require_positive(self, "rate")
         require_shapes(self, "task", "tool_result", "output", "tool_time", "turns")
 
@@ -62,7 +62,7 @@ def _requests(options: AgenticOptions) -> Iterator[WorkloadRequest]:
     for i, start in enumerate(poisson_arrivals(rng, options.num_sessions, options.rate).tolist()):
         yield from conversation(
             f"agent_{i:04d}",
-            _turns(rng, options),
+            within_context(_turns(rng, options), system_tokens=options.system_tokens, max_context=options.max_context),
             start=start,
             seed=seed_of("agentic", options.seed, i),
             system_seed=system_seed,
@@ -71,17 +71,13 @@ def _requests(options: AgenticOptions) -> Iterator[WorkloadRequest]:
 
 
 def _turns(rng: np.random.Generator, options: AgenticOptions) -> list[Turn]:
-    turns: list[Turn] = []
-    length = options.system_tokens
-    for index in range(draw_count(rng, options.turns, 1, 1000)):
-        turn = Turn(
+    count = draw_count(rng, options.turns, 1, 1000)
+    return [
+        Turn(
             new_tokens=draw_count(rng, options.tool_result if index else options.task, 1, options.max_context),
             output_tokens=draw_count(rng, options.output, 1, options.max_context),
             gap=draw(rng, options.tool_time),
-            func_call=str(rng.choice(_TOOLS)),
+            func_call=str(rng.choice(_TOOLS)) if index < count - 1 else None,
         )
-        length += turn.new_tokens + turn.output_tokens
-        if turns and length > options.max_context:
-            break
-        turns.append(turn)
-    return turns
+        for index in range(count)
+    ]

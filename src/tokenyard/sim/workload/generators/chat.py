@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenyard.sim.workload.generators.conversation import Turn, conversation
+from tokenyard.sim.workload.generators.conversation import Turn, conversation, within_context
 from tokenyard.sim.workload.generators.draws import (
     Lognormal,
     draw,
@@ -42,7 +42,7 @@ class ChatOptions:
     """A session ends before a turn that would exceed it."""
 
     def __post_init__(self) -> None:
-        require_counts(self, num_sessions=1, seed=0, system_tokens=1, max_context=1)
+        require_counts(self, num_sessions=1, seed=0, system_tokens=1, max_context=self.system_tokens + 2)
         require_positive(self, "rate", "mean_turns")
         require_shapes(self, "message", "output", "pause")
 
@@ -59,7 +59,7 @@ def _requests(options: ChatOptions) -> Iterator[WorkloadRequest]:
     for i, start in enumerate(poisson_arrivals(rng, options.num_sessions, options.rate).tolist()):
         yield from conversation(
             f"chat_{i:04d}",
-            _turns(rng, options),
+            within_context(_turns(rng, options), system_tokens=options.system_tokens, max_context=options.max_context),
             start=start,
             seed=seed_of("chat", options.seed, i),
             system_seed=system_seed,
@@ -68,16 +68,11 @@ def _requests(options: ChatOptions) -> Iterator[WorkloadRequest]:
 
 
 def _turns(rng: np.random.Generator, options: ChatOptions) -> list[Turn]:
-    turns: list[Turn] = []
-    length = options.system_tokens
-    for _ in range(int(rng.geometric(1.0 / max(1.0, options.mean_turns)))):
-        turn = Turn(
+    return [
+        Turn(
             new_tokens=draw_count(rng, options.message, 1, options.max_context),
             output_tokens=draw_count(rng, options.output, 1, options.max_context),
             gap=draw(rng, options.pause),
         )
-        length += turn.new_tokens + turn.output_tokens
-        if turns and length > options.max_context:
-            break
-        turns.append(turn)
-    return turns
+        for _ in range(int(rng.geometric(1.0 / max(1.0, options.mean_turns))))
+    ]

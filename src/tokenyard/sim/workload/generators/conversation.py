@@ -6,13 +6,13 @@ model continues when it answers. So the next prompt holds exactly what was gener
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from tokenyard.sim.workload.record import WorkloadRequest
 from tokenyard.sim.workload.tokens import Segment, StreamTokens
 
-__all__ = ["Turn", "conversation"]
+__all__ = ["Turn", "conversation", "within_context"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +26,25 @@ class Turn:
     """Seconds since the previous turn ended."""
     func_call: str | None = None
     """Tool that this turn calls."""
+
+
+def within_context(turns: Iterable[Turn], *, system_tokens: int, max_context: int) -> list[Turn]:
+    """The turns that fit ``max_context`` tokens, the first of them cut down to what does."""
+    kept: list[Turn] = []
+    length = system_tokens
+    for turn in turns:
+        fitting = turn if kept else _cut(turn, max_context - system_tokens)
+        length += fitting.new_tokens + fitting.output_tokens
+        if length > max_context:
+            break
+        kept.append(fitting)
+    return kept
+
+
+def _cut(turn: Turn, room: int) -> Turn:
+    """The turn within ``room`` tokens, at most half of them output."""
+    output = min(turn.output_tokens, room // 2)
+    return replace(turn, output_tokens=output, new_tokens=min(turn.new_tokens, room - output))
 
 
 def conversation(

@@ -1,0 +1,65 @@
+"""Which request arrives when: fixed moments, and turns that follow the end of others.
+
+pending[i]     turns that request i still waits for
+queue          (moment, i) of requests whose moment is known
+every request is exactly one of: waiting for others, queued, arrived, left out
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from heapq import heapify, heappop, heappush
+
+from tokenyard.sim.workload.record import Workload, WorkloadRequest
+
+__all__ = ["Arrivals"]
+
+
+class Arrivals:
+    """The workload's requests, one after the other as they become due."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._requests = workload.requests
+        self._followers: dict[str, list[int]] = defaultdict(list)
+        self._pending = [len(request.after) for request in self._requests]
+        self._left_out: set[int] = set()
+        for i, request in enumerate(self._requests):
+            for parent in request.after:
+                self._followers[parent].append(i)
+        self._queue = [(request.arrival_time, i) for i, request in enumerate(self._requests) if not request.after]
+        heapify(self._queue)
+
+    @property
+    def next_moment(self) -> float | None:
+        """When the next request arrives, as far as is known now; None: no moment is known."""
+        return self._queue[0][0] if self._queue else None
+
+    @property
+    def num_left_out(self) -> int:
+        """Turns that will never arrive because one before them did not run."""
+        return len(self._left_out)
+
+    def due(self, now: float) -> list[tuple[float, WorkloadRequest]]:
+        """Requests that have arrived by ``now``, each with its moment, in order."""
+        queue = self._queue
+        arrived = []
+        while queue and queue[0][0] <= now:
+            moment, i = heappop(queue)
+            arrived.append((moment, self._requests[i]))
+        return arrived
+
+    def ended(self, request_id: str, *, arrived: float, now: float) -> None:
+        """A request ended ``now``: its followers come after their gap."""
+        for i in self._followers.pop(request_id, ()):
+            self._pending[i] -= 1
+            if not self._pending[i] and i not in self._left_out:
+                request = self._requests[i]
+                heappush(self._queue, (max(now + request.gap, arrived + request.spacing), i))
+
+    def refused(self, request_id: str) -> None:
+        """A request did not run: neither do the turns after it, nor theirs."""
+        refused = [request_id]
+        while refused:
+            followers = self._followers.pop(refused.pop(), ())
+            refused += [self._requests[i].request_id for i in followers if i not in self._left_out]
+            self._left_out.update(followers)

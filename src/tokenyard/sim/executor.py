@@ -1,0 +1,55 @@
+"""The model's place in a replay: tokens come out, nothing is computed."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from tokenyard.sched.output import ModelOutput, SchedulerOutput
+from tokenyard.sim.workload.tokens import stream_words, tokens_at
+
+__all__ = ["Executor", "SimulatedExecutor"]
+
+
+class Executor(Protocol):
+    """Runs the model for one step."""
+
+    def execute(self, output: SchedulerOutput) -> ModelOutput:
+        """Sampled tokens, aligned with ``output.requests``; none for a prefill chunk."""
+
+
+class SimulatedExecutor:
+    """Samples position ``p`` of a request from the stream of its ``output_seed``: the same run, the same tokens.
+
+    The stream's parameters are kept per request-table slot, so that a step costs a few array operations however many
+    requests it has. Speculative decoding is not simulated.
+    """
+
+    __slots__ = ("_offsets", "_strides")
+
+    def __init__(self) -> None:
+        self._offsets = np.zeros(0, np.uint32)
+        self._strides = np.zeros(0, np.uint32)
+
+    def execute(self, output: SchedulerOutput) -> ModelOutput:
+        assert output.drafts is None
+        if output.num_running < len(output.requests):
+            self._remember(output)
+        slots = output.slots
+        positions = (output.num_computed + output.num_new_tokens).astype(np.uint32)
+        tokens = tokens_at(self._offsets[slots], self._strides[slots], positions)
+        chunks = output.is_prefill_chunk
+        num_sampled = np.ones(len(slots), np.int64) if chunks is None else (~chunks).astype(np.int64)
+        return ModelOutput(tokens.astype(np.int64)[:, None], num_sampled)
+
+    def _remember(self, output: SchedulerOutput) -> None:
+        """Note the streams of requests that got a slot in this step."""
+        slots = output.slots[output.num_running :]
+        missing = int(slots.max()) + 1 - len(self._offsets)
+        if missing > 0:
+            more = np.zeros(missing + len(self._offsets), np.uint32)
+            self._offsets = np.concatenate((self._offsets, more))
+            self._strides = np.concatenate((self._strides, more))
+        seeds = np.array([request.output_seed for request in output.requests[output.num_running :]], np.int64)
+        self._offsets[slots], self._strides[slots] = stream_words(seeds)

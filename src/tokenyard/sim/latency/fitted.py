@@ -1,0 +1,99 @@
+"""A latency model fitted to measured steps: least squares with coefficients that cannot be negative.
+
+Features of a step (:data:`FEATURES`):
+
+    constant          1
+    prefill_tokens    tokens of requests that compute more than one
+    decodes           requests that compute one
+    decode_context    tokens whose KV the decodes read
+    prefill_pairs     (query, key) pairs of the prefills under a causal mask
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.errors import ConfigError
+from tokenyard.sim.latency.model import StepShape, StepWork, Transfer, TransferDirection, require_seconds
+
+__all__ = ["FEATURES", "FittedLatency", "fit", "step_features"]
+
+Floats = npt.NDArray[np.float64]
+
+FEATURES = ("constant", "prefill_tokens", "decodes", "decode_context", "prefill_pairs")
+
+
+def step_features(shape: StepShape) -> tuple[float, ...]:
+    """One row of :data:`FEATURES`."""
+    work = StepWork.of(shape)
+    return (1.0, work.prefill_tokens, work.num_decodes, work.decode_context, work.prefill_pairs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedLatency:
+    """Seconds per unit of each feature, none negative."""
+
+    constant: float = 0.0
+    prefill_tokens: float = 0.0
+    decodes: float = 0.0
+    decode_context: float = 0.0
+    prefill_pairs: float = 0.0
+    transfer: Transfer = field(default_factory=Transfer)
+
+    def __post_init__(self) -> None:
+        for name in FEATURES:
+            require_seconds(name, getattr(self, name))
+
+    def step_seconds(self, shape: StepShape) -> float:
+        work = StepWork.of(shape)
+        return (
+            self.constant
+            + self.prefill_tokens * work.prefill_tokens
+            + self.decodes * work.num_decodes
+            + self.decode_context * work.decode_context
+            + self.prefill_pairs * work.prefill_pairs
+        )
+
+    def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
+        return self.transfer.seconds(num_bytes, direction)
+
+
+def fit(features: Floats, seconds: Floats) -> FittedLatency:
+    """The model that fits measured steps best.
+
+    ``features`` has shape ``[steps, 5]`` (:data:`FEATURES`), ``seconds`` ``[steps]``. Errors are weighted by
+    1 / seconds, so that short steps count as much as long ones. A coefficient that would be negative is taken out
+    and the rest fitted again. Raises ConfigError if there are fewer steps than features or a value cannot be.
+    """
+    _check(features, seconds)
+    weights = 1.0 / seconds
+    scale = np.maximum(np.abs(features).max(axis=0), 1e-30)
+    rows = features / scale * weights[:, None]
+    kept = list(range(len(FEATURES)))
+    while True:
+        found = np.linalg.lstsq(rows[:, kept], np.ones(len(seconds)), rcond=None)[0]
+        if found.min() >= 0:
+            break
+        del kept[int(found.argmin())]
+    values = np.zeros(len(FEATURES))
+    values[kept] = found / scale[kept]
+    constant, prefill_tokens, decodes, decode_context, prefill_pairs = values.tolist()
+    return FittedLatency(
+        constant=constant,
+        prefill_tokens=prefill_tokens,
+        decodes=decodes,
+        decode_context=decode_context,
+        prefill_pairs=prefill_pairs,
+    )
+
+
+def _check(features: Floats, seconds: Floats) -> None:
+    if features.ndim != 2 or features.shape[1] != len(FEATURES) or seconds.shape != features.shape[:1]:
+        raise ConfigError("features", features.shape, f"give one row of {len(FEATURES)} numbers per step")
+    if len(seconds) < len(FEATURES):
+        raise ConfigError("seconds", len(seconds), f"give at least {len(FEATURES)} steps to fit")
+    if not np.isfinite(features).all() or not (np.isfinite(seconds) & (seconds > 0)).all():
+        raise ConfigError("seconds", seconds[:4].tolist(), "give finite features, and durations above 0")

@@ -1,0 +1,63 @@
+"""A latency model by name, as ``--latency`` takes it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tokenyard.errors import ConfigError
+from tokenyard.kv.gpus import GPU
+from tokenyard.kv.models import ModelShape
+from tokenyard.sim.latency.aic import is_aic_folder, load_aic
+from tokenyard.sim.latency.lss import is_lss_folder, load_lss
+from tokenyard.sim.latency.model import ConstantLatency, LatencyModel
+from tokenyard.sim.latency.roofline import RooflineLatency
+from tokenyard.sim.latency.table import TableLatency
+
+__all__ = ["load_latency", "load_tables"]
+
+_KINDS = "roofline, constant:SECONDS, or table:FOLDER"
+
+
+def load_latency(
+    spec: str, *, model: ModelShape | None = None, gpu: GPU | None = None, tensor_parallel_size: int = 1
+) -> LatencyModel:
+    """``roofline`` (of ``gpu`` and ``model``), ``constant:SECONDS`` or ``table:FOLDER`` (of ``model``).
+
+    Raises ConfigError naming what is wrong or missing.
+    """
+    kind, _, argument = spec.partition(":")
+    if kind == "constant":
+        return ConstantLatency(seconds=_seconds(spec, argument))
+    if kind not in ("roofline", "table") or (kind == "table") != bool(argument):
+        raise ConfigError("latency", spec, f"use {_KINDS}")
+    if model is None:
+        raise ConfigError("model", None, f"name a model for the {kind} latency")
+    if kind == "table":
+        return load_tables(argument, model, gpu=gpu, tensor_parallel_size=tensor_parallel_size)
+    if gpu is None:
+        raise ConfigError("gpu", None, "name a GPU for the roofline latency")
+    return RooflineLatency(model, gpu, tensor_parallel_size=tensor_parallel_size)
+
+
+def load_tables(
+    folder: str | os.PathLike[str], model: ModelShape, *, gpu: GPU | None = None, tensor_parallel_size: int = 1
+) -> TableLatency:
+    """Kernel timings of a folder, in whichever of the known formats it holds."""
+    path = Path(folder)
+    if not path.is_dir():
+        raise ConfigError("latency", str(path), "is not a folder")
+    if is_lss_folder(path):
+        return load_lss(path, model, gpu=gpu, tensor_parallel_size=tensor_parallel_size)
+    if not is_aic_folder(path):
+        raise ConfigError("latency", str(path), "holds neither tp<N>_attention.csv nor aic_<gpu>_..._gemm.csv")
+    if gpu is None:
+        raise ConfigError("gpu", None, "name it: the folder holds tables of several GPUs")
+    return load_aic(path, model, gpu, tensor_parallel_size=tensor_parallel_size)
+
+
+def _seconds(spec: str, argument: str) -> float:
+    try:
+        return float(argument)
+    except ValueError:
+        raise ConfigError("latency", spec, "give seconds, for example constant:0.02") from None

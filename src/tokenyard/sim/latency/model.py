@@ -1,0 +1,163 @@
+"""What a step costs in time: the protocol, a step's shape, and the simplest model.
+
+A latency model answers two questions: how long the GPU takes for a step of a given shape, and how long it takes to
+move bytes between GPU and host (a CPU-offload tier).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.errors import ConfigError
+from tokenyard.kv.gpus import GPU
+from tokenyard.sched.output import SchedulerOutput
+
+__all__ = [
+    "ConstantLatency",
+    "LatencyModel",
+    "StepShape",
+    "StepWork",
+    "Transfer",
+    "TransferDirection",
+    "require_seconds",
+]
+
+Int64s = npt.NDArray[np.int64]
+
+_sum = np.add.reduce
+
+
+class StepShape:
+    """What one step computes, as columns over its requests."""
+
+    __slots__ = ("num_computed", "num_new_tokens", "num_sampled", "num_tokens")
+
+    def __init__(self, num_new_tokens: Int64s, num_computed: Int64s, num_sampled: int, num_tokens: int) -> None:
+        self.num_new_tokens = num_new_tokens
+        """Tokens to compute, shape ``[n]``, all > 0."""
+        self.num_computed = num_computed
+        """Context in the cache before the step, in tokens, shape ``[n]``."""
+        self.num_sampled = num_sampled
+        """Requests that get an output token."""
+        self.num_tokens = num_tokens
+        """Sum of ``num_new_tokens``."""
+
+    @classmethod
+    def of(cls, output: SchedulerOutput) -> StepShape:
+        """The shape of a scheduler's decision."""
+        new = output.num_new_tokens
+        chunks = output.is_prefill_chunk
+        sampled = len(new) if chunks is None else len(new) - int(np.count_nonzero(chunks))
+        return cls(new, output.num_computed, sampled, output.total_num_scheduled_tokens)
+
+
+class StepWork(NamedTuple):
+    """A step's shape in a handful of sums. A request with one new token counts as decode, with more as prefill."""
+
+    num_tokens: int
+    num_sampled: int
+    num_decodes: int
+    decode_context: int
+    """Tokens whose KV the decodes read, their own included."""
+    num_prefills: int
+    prefill_tokens: int
+    prefill_context: int
+    """Tokens in the cache before the prefills."""
+    prefill_pairs: float
+    """(query, key) pairs of the prefills under a causal mask: sum of n (c + (n + 1) / 2)."""
+
+    @classmethod
+    def of(cls, shape: StepShape) -> StepWork:
+        """The sums; a few array operations, none per request."""
+        new, computed, tokens = shape.num_new_tokens, shape.num_computed, shape.num_tokens
+        count = len(new)
+        context = int(_sum(computed))
+        if tokens == count:
+            return cls(tokens, shape.num_sampled, count, context + count, 0, 0, 0, 0.0)
+        rows = np.flatnonzero(new > 1)
+        chunk, before = new[rows], computed[rows]
+        prefills = len(rows)
+        decodes = count - prefills
+        prefill_tokens = tokens - decodes
+        prefill_context = int(_sum(before))
+        pairs = float(chunk @ before) + (float(chunk @ chunk) + prefill_tokens) / 2
+        return cls(
+            tokens,
+            shape.num_sampled,
+            decodes,
+            context - prefill_context + decodes,
+            prefills,
+            prefill_tokens,
+            prefill_context,
+            pairs,
+        )
+
+
+class TransferDirection(StrEnum):
+    """Between GPU and host memory."""
+
+    TO_HOST = "to_host"
+    TO_DEVICE = "to_device"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """A link to host memory: a fixed latency plus bytes over bandwidth, the same in both directions."""
+
+    bandwidth: float = 32e9 * 0.8
+    """Bytes per second that copies reach; 80 % of the link (PCIe 4.0 x16 by default)."""
+    latency: float = 20e-6
+    """Seconds per transfer."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.bandwidth < float("inf"):
+            raise ConfigError("bandwidth", self.bandwidth, "give a number of bytes per second above 0")
+        require_seconds("latency", self.latency)
+
+    @classmethod
+    def of(cls, gpu: GPU) -> Transfer:
+        """The PCIe link of a named GPU."""
+        return cls(bandwidth=gpu.pcie_bandwidth * 0.8)
+
+    def seconds(self, num_bytes: int, direction: TransferDirection) -> float:
+        """Time of one transfer; nothing to move takes no time."""
+        assert direction in TransferDirection
+        return self.latency + num_bytes / self.bandwidth if num_bytes else 0.0
+
+
+class LatencyModel(Protocol):
+    """How long things take on the machine that is simulated."""
+
+    def step_seconds(self, shape: StepShape) -> float:
+        """Duration of one step in seconds. Called once per step."""
+
+    def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
+        """Duration of one transfer between GPU and host in seconds."""
+
+
+def require_seconds(name: str, value: object) -> None:
+    """Raise ConfigError unless ``value`` is a finite number of seconds, not negative."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise ConfigError(name, value, "give a number of seconds, not negative")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConstantLatency:
+    """Every step takes the same time."""
+
+    seconds: float = 0.02
+    transfer: Transfer = field(default_factory=Transfer)
+
+    def __post_init__(self) -> None:
+        require_seconds("seconds", self.seconds)
+
+    def step_seconds(self, shape: StepShape) -> float:
+        return self.seconds
+
+    def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
+        return self.transfer.seconds(num_bytes, direction)

@@ -1,0 +1,186 @@
+"""A workload through the scheduler on a virtual clock.
+
+    while there is work:   arrivals that are due  ->  schedule  ->  model  ->  the step's time passes  ->  update
+
+A step decides on what has arrived when it begins; what arrives while it runs is seen by the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.errors import RequestError
+from tokenyard.sched.observer import StepObserver
+from tokenyard.sched.output import EngineOutputs
+from tokenyard.sched.policy import Policy
+from tokenyard.sched.scheduler import Scheduler
+from tokenyard.sim.arrivals import Arrivals
+from tokenyard.sim.clock import VirtualClock
+from tokenyard.sim.executor import SimulatedExecutor
+from tokenyard.sim.latency.model import LatencyModel, StepShape
+from tokenyard.sim.workload.record import Workload, WorkloadRequest
+
+__all__ = ["Progress", "Refusal", "ReplayResult", "replay"]
+
+_STEPS_PER_REPORT = 256
+_EMPTY_STEPS = 3
+"""Steps in a row that may schedule nothing: one reports the finished, one follows a request that preempted itself."""
+
+
+class Progress(NamedTuple):
+    """How far a replay has come."""
+
+    steps: int
+    now: float
+    """Virtual seconds."""
+    num_done: int
+    """Requests that have finished, were refused or were left out."""
+    num_running: int
+    num_waiting: int
+
+
+class Refusal(NamedTuple):
+    """A request that the scheduler would not take."""
+
+    request_id: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayResult:
+    """What happened. ``num_finished + len(refused) + num_left_out`` is the number of the workload's requests."""
+
+    steps: int
+    seconds: float
+    """Virtual time from 0 to the end of the last step."""
+    busy_seconds: float
+    """Of it, time in steps."""
+    num_finished: int
+    refused: tuple[Refusal, ...]
+    num_left_out: int
+    """Turns after a refused one: their session ended with it."""
+    output_tokens: int
+
+
+def replay(
+    workload: Workload,
+    config: SchedulerConfig,
+    cache_config: CacheConfig,
+    latency: LatencyModel,
+    *,
+    observer: StepObserver | None = None,
+    policy: Policy | None = None,
+    skip_refused: bool = False,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> ReplayResult:
+    """Run the whole workload.
+
+    A request that can never be served (longer than ``max_model_len`` or than the pool) ends the replay with its
+    RequestError; with ``skip_refused`` it is counted, and the turns after it are left out with it.
+    """
+    clock = VirtualClock()
+    scheduler = Scheduler(config, cache_config, clock=clock.now, observer=observer, policy=policy)
+    loop = _Loop(workload, scheduler, clock, latency, skip_refused=skip_refused, on_progress=on_progress)
+    return loop.run()
+
+
+class _Loop:
+    """State of one replay."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        scheduler: Scheduler,
+        clock: VirtualClock,
+        latency: LatencyModel,
+        *,
+        skip_refused: bool,
+        on_progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self._num_requests = len(workload)
+        self._scheduler = scheduler
+        self._clock = clock
+        self._latency = latency
+        self._skip_refused = skip_refused
+        self._on_progress = on_progress
+        self._arrivals = Arrivals(workload)
+        self._executor = SimulatedExecutor()
+        self._refused: list[Refusal] = []
+        self._num_finished = 0
+        self._output_tokens = 0
+        self._busy_seconds = 0.0
+        self._empty_steps = 0
+
+    def run(self) -> ReplayResult:
+        scheduler, clock, arrivals = self._scheduler, self._clock, self._arrivals
+        while True:
+            for moment, request in arrivals.due(clock.now()):
+                self._arrive(moment, request)
+            if scheduler.has_requests() and self._empty_steps < _EMPTY_STEPS:
+                self._step()
+                continue
+            moment_next = arrivals.next_moment
+            if moment_next is None:
+                break
+            clock.advance_to(moment_next)
+            self._empty_steps = 0
+        self._report()
+        return self._result()
+
+    def _arrive(self, moment: float, request: WorkloadRequest) -> None:
+        try:
+            self._scheduler.add_request(request.arrive(moment))
+        except RequestError as error:
+            if not self._skip_refused:
+                raise
+            self._refused.append(Refusal(request.request_id, str(error)))
+            self._arrivals.refused(request.request_id)
+
+    def _step(self) -> None:
+        output = self._scheduler.schedule()
+        if output.total_num_scheduled_tokens:
+            seconds = self._latency.step_seconds(StepShape.of(output))
+            self._empty_steps = 0
+        else:
+            seconds = 0.0
+            self._empty_steps += 1
+        sampled = self._executor.execute(output)
+        self._clock.advance(seconds)
+        self._busy_seconds += seconds
+        outputs = self._scheduler.update_from_output(output, sampled)
+        if outputs.finish_reasons:
+            self._finish(outputs)
+        if output.step % _STEPS_PER_REPORT == 0:
+            self._report()
+
+    def _finish(self, outputs: EngineOutputs) -> None:
+        now = self._clock.now()
+        for row in outputs.finish_reasons:
+            request = outputs.requests[row]
+            self._num_finished += 1
+            self._output_tokens += request.num_output_tokens
+            self._arrivals.ended(request.request_id, arrived=request.arrival_time, now=now)
+
+    def _report(self) -> None:
+        if self._on_progress is not None:
+            running, waiting = self._scheduler.get_request_counts()
+            done = self._num_finished + len(self._refused) + self._arrivals.num_left_out
+            self._on_progress(Progress(self._scheduler.step, self._clock.now(), done, running, waiting))
+
+    def _result(self) -> ReplayResult:
+        scheduler, left_out = self._scheduler, self._arrivals.num_left_out
+        assert scheduler.get_request_counts() == (0, 0), "the scheduler stalled with requests in its queues"
+        assert scheduler.num_free_blocks == scheduler.num_total_blocks - 1, "a block is held by nobody"
+        assert self._num_finished + len(self._refused) + left_out == self._num_requests, "a request was lost"
+        return ReplayResult(
+            steps=scheduler.step,
+            seconds=self._clock.now(),
+            busy_seconds=self._busy_seconds,
+            num_finished=self._num_finished,
+            refused=tuple(self._refused),
+            num_left_out=left_out,
+            output_tokens=self._output_tokens,
+        )

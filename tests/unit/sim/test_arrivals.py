@@ -1,0 +1,106 @@
+"""Moments, chains, joins and sessions that end early."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenyard.sim.arrivals import Arrivals
+from tokenyard.sim.workload import StreamTokens, Workload, WorkloadRequest
+
+
+def request(name: str, **fields: Any) -> WorkloadRequest:
+    return WorkloadRequest(request_id=name, prompt=StreamTokens.unique(1, 4), max_tokens=1, **fields)
+
+
+def arrivals(*requests: WorkloadRequest) -> Arrivals:
+    return Arrivals(Workload("w", requests))
+
+
+def due(queue: Arrivals, now: float) -> list[tuple[float, str]]:
+    return [(moment, each.request_id) for moment, each in queue.due(now)]
+
+
+def test_moments_in_order_and_ties_as_they_stand() -> None:
+    queue = arrivals(request("c", arrival_time=3.0), request("a", arrival_time=1.0), request("b", arrival_time=1.0))
+    assert queue.next_moment == 1.0
+    assert due(queue, 0.5) == []
+    assert due(queue, 1.0) == [(1.0, "a"), (1.0, "b")]
+    assert due(queue, 9.0) == [(3.0, "c")]
+    assert queue.next_moment is None
+
+
+def test_a_turn_comes_its_gap_after_the_end() -> None:
+    queue = arrivals(request("a"), request("b", after=("a",), gap=2.0))
+    assert due(queue, 100.0) == [(0.0, "a")]
+    assert queue.next_moment is None
+    queue.ended("a", arrived=0.0, now=10.0)
+    assert queue.next_moment == 12.0
+
+
+def test_spacing_counts_from_the_arrival_before() -> None:
+    queue = arrivals(request("a"), request("b", after=("a",), spacing=5.0), request("c", after=("b",), spacing=5.0))
+    queue.due(0.0)
+    queue.ended("a", arrived=0.0, now=1.0)
+    assert queue.next_moment == 5.0
+    queue.due(5.0)
+    queue.ended("b", arrived=5.0, now=30.0)
+    assert queue.next_moment == 30.0
+
+
+def test_a_join_waits_for_the_last() -> None:
+    queue = arrivals(request("a"), request("b"), request("c", after=("a", "b"), gap=1.0))
+    queue.due(0.0)
+    queue.ended("b", arrived=0.0, now=7.0)
+    assert queue.next_moment is None
+    queue.ended("a", arrived=0.0, now=4.0 + 5.0)
+    assert queue.next_moment == 10.0
+
+
+def test_a_refused_turn_ends_its_session() -> None:
+    queue = arrivals(
+        request("a"),
+        request("b", after=("a",)),
+        request("c", after=("b",)),
+        request("other"),
+        request("join", after=("c", "other")),
+        request("free", after=("other",)),
+    )
+    queue.due(0.0)
+    queue.refused("a")
+    assert queue.num_left_out == 3
+    queue.ended("other", arrived=0.0, now=1.0)
+    assert due(queue, 9.0) == [(1.0, "free")]
+
+
+@given(st.data())
+def test_every_request_arrives_once_or_is_left_out(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 25))
+    requests = []
+    for i in range(count):
+        parents = data.draw(st.sets(st.integers(0, i - 1), max_size=3)) if i else set()
+        fields: dict[str, Any] = (
+            {"after": tuple(f"r{p}" for p in sorted(parents)), "gap": data.draw(st.floats(0, 5))}
+            if parents
+            else {"arrival_time": data.draw(st.floats(0, 50))}
+        )
+        requests.append(request(f"r{i}", **fields))
+    refused = data.draw(st.sets(st.integers(0, count - 1)))
+    queue, now, arrived = arrivals(*requests), 0.0, list[str]()
+    ran: dict[str, float] = {}
+    while queue.next_moment is not None:
+        now = max(now, queue.next_moment)
+        for moment, each in queue.due(now):
+            arrived.append(each.request_id)
+            assert moment <= now
+            assert all(parent in ran and moment >= ran[parent] for parent in each.after)
+            if int(each.request_id[1:]) in refused:
+                queue.refused(each.request_id)
+            else:
+                now += 1.0
+                ran[each.request_id] = now
+                queue.ended(each.request_id, arrived=moment, now=now)
+    assert len(arrived) == len(set(arrived))
+    assert len(arrived) + queue.num_left_out == count

@@ -1,0 +1,78 @@
+"""Fitting: known coefficients come back, and none is ever negative."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenyard.errors import ConfigError
+from tokenyard.kv.gpus import named_gpu
+from tokenyard.kv.models import named_model
+from tokenyard.sim.latency import FittedLatency, RooflineLatency, StepShape, fit, step_features
+
+
+def random_steps(seed: int, count: int) -> list[StepShape]:
+    rng = np.random.default_rng(seed)
+    steps = []
+    for _ in range(count):
+        decodes = int(rng.integers(0, 64))
+        chunks = rng.integers(2, 2000, int(rng.integers(0 if decodes else 1, 3)))
+        new = np.concatenate((np.ones(decodes, np.int64), chunks))
+        steps.append(StepShape(new, rng.integers(0, 20_000, len(new)), len(new), int(new.sum())))
+    return steps
+
+
+def table(steps: list[StepShape]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    return np.array([step_features(step) for step in steps])
+
+
+def test_features_are_those_of_the_step() -> None:
+    step = StepShape(np.array([1, 10, 1]), np.array([99, 5, 0]), 3, 12)
+    assert step_features(step) == (1.0, 10, 2, 101, 10 * 5 + 55.0)
+
+
+@given(st.integers(0, 1000))
+def test_known_coefficients_come_back(seed: int) -> None:
+    true = FittedLatency(constant=2e-3, prefill_tokens=3e-5, decodes=1e-5, decode_context=4e-8, prefill_pairs=5e-9)
+    steps = random_steps(seed, 80)
+    seconds = np.array([true.step_seconds(step) for step in steps])
+    found = fit(table(steps), seconds)
+    for name in ("constant", "prefill_tokens", "decodes", "decode_context", "prefill_pairs"):
+        assert getattr(found, name) == pytest.approx(getattr(true, name), rel=1e-6, abs=1e-15)
+
+
+@given(st.integers(0, 1000), st.lists(st.floats(1e-4, 1.0), min_size=6, max_size=40))
+def test_no_coefficient_is_negative_whatever_was_measured(seed: int, measured: list[float]) -> None:
+    steps = random_steps(seed, len(measured))
+    found = fit(table(steps), np.array(measured))
+    assert all(found.step_seconds(step) >= 0 for step in random_steps(seed + 1, 20))
+
+
+def test_a_fit_stands_for_the_model_it_was_measured_on() -> None:
+    roofline = RooflineLatency(named_model("llama-3.1-8b"), named_gpu("h100"))
+    steps = random_steps(1, 400)
+    found = fit(table(steps), np.array([roofline.step_seconds(step) for step in steps]))
+    fresh = random_steps(2, 200)
+    errors = [abs(found.step_seconds(step) / roofline.step_seconds(step) - 1) for step in fresh]
+    assert float(np.mean(errors)) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("features", "seconds", "message"),
+    [
+        (np.ones((9, 4)), np.ones(9), "give one row of 5 numbers"),
+        (np.ones((9, 5)), np.ones(8), "give one row of 5 numbers"),
+        (np.ones((4, 5)), np.ones(4), "give at least 5 steps"),
+        (np.ones((9, 5)), np.zeros(9), "durations above 0"),
+        (np.full((9, 5), np.nan), np.ones(9), "finite features"),
+    ],
+)
+def test_measurements_that_cannot_be_fitted(
+    features: np.ndarray[tuple[int, int], np.dtype[np.float64]],
+    seconds: np.ndarray[tuple[int], np.dtype[np.float64]],
+    message: str,
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        fit(features, seconds)
