@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +52,10 @@ class MultiModalItem:
     def end(self) -> int:
         """Position after its last placeholder."""
         return self.offset + self.length
+
+    def moved(self, by: int) -> MultiModalItem:
+        """The same item ``by`` positions further on."""
+        return replace(self, offset=self.offset + by)
 
     @property
     def num_embeds(self) -> int:

@@ -127,6 +127,7 @@ class Request:
         mm_features: Sequence[MultiModalItem] = (),
         prompt_embeds: npt.NDArray[np.generic] | None = None,
         structured_output: StructuredOutput | None = None,
+        resumable: bool = False,
         job_id: str | None = None,
         is_last_step: bool = False,
         this_func_call: str | None = None,
@@ -135,6 +136,7 @@ class Request:
     ) -> None:
         """Make a request in status WAITING, or waiting for its grammar if it has ``structured_output``.
 
+        ``resumable`` opens a streaming-input session: a later request with the same id continues it.
         ``prompt_embeds`` has one row per prompt token; its bytes enter the block hashes.
         ``job_id`` groups the turns of one agent; ``output_seed`` only means something to a simulated model.
         Raises RequestError if a field cannot work.
@@ -155,7 +157,7 @@ class Request:
         self.this_func_call = this_func_call
         self.output_seed = output_seed
         self.client_index = client_index
-        self.resumable = False
+        self.resumable = resumable
 
         self.structured_output = structured_output
         self.status = RequestStatus.WAITING

@@ -14,6 +14,9 @@ A full tail stays until the next token would overwrite it: :meth:`RequestTable.s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import numpy.typing as npt
 
@@ -125,6 +128,22 @@ class RequestTable:
         if not self._free:
             self._grow(self._size * 2)
         slot = self._free.pop()
+        self.capacity[slot] = 0
+        self.seal_at[slot] = self.block_size
+        self.last_step[slot] = -1
+        self.requests[slot] = request
+        self._load(slot, request, max_model_len)
+        return slot
+
+    @contextmanager
+    def reloading(self, request: Request, max_model_len: int) -> Iterator[None]:
+        """Detach a tenant so that its tokens and limits can be changed, then load its row anew; its blocks stay."""
+        slot = request.slot
+        self._unload(request)
+        yield
+        self._load(slot, request, max_model_len)
+
+    def _load(self, slot: int, request: Request, max_model_len: int) -> None:
         params = request.sampling_params
         num_tokens = request.num_tokens
         self.num_tokens[slot] = num_tokens
@@ -132,9 +151,6 @@ class RequestTable:
         self.placeholders[slot] = request.num_output_placeholders
         self.target[slot] = num_tokens + request.num_output_placeholders
         self.num_computed[slot] = request.num_computed_tokens
-        self.capacity[slot] = 0
-        self.seal_at[slot] = self.block_size
-        self.last_step[slot] = -1
         self.max_total[slot] = request.num_prompt_tokens + params.max_tokens
         self.stop_at[slot] = min(request.num_prompt_tokens + params.max_tokens, max_model_len)
         self.eos[slot] = NO_TOKEN if params.ignore_eos or params.eos_token_id is None else params.eos_token_id
@@ -145,20 +161,22 @@ class RequestTable:
         self.prefilling[slot] = False
         start = num_tokens // self.block_size * self.block_size
         self.tail[slot, : num_tokens - start] = request.token_slice(start, num_tokens)
-        self.requests[slot] = request
         request.attach(self, slot)
-        return slot
 
     def release(self, request: Request) -> None:
         """Take the slot back; the request keeps its counters and tokens."""
+        slot = request.slot
+        self._unload(request)
+        self.version += 1
+        self.requests[slot] = None
+        self._free.append(slot)
+
+    def _unload(self, request: Request) -> None:
         slot = request.slot
         self.flush_tail(request)
         request.detach(int(self.num_computed[slot]), int(self.placeholders[slot]))
         self.num_with_stop_ids -= bool(self.has_stop_ids[slot])
         self.num_with_grammar -= request.structured_output is not None
-        self.version += 1
-        self.requests[slot] = None
-        self._free.append(slot)
 
     def flush_tail(self, request: Request) -> None:
         """Copy the unsealed tokens into the request's own stream."""

@@ -14,9 +14,9 @@ __all__ = ["check_encodable", "check_servable"]
 
 
 def check_servable(request: Request, unfinished: Container[str], config: SchedulerConfig, kv: KVCacheManager) -> None:
-    """Raise RequestError for a duplicate id, a used request, a prompt too long, or a request the pool can never hold.
+    """Raise RequestError for a duplicate id, a used request, a prompt too long, or a request that could never end.
 
-    vLLM accepts the last kind and waits for ever (its issue 39734).
+    vLLM accepts a request that the pool can never hold, and waits for ever (its issue 39734).
     """
     rid, limit = request.request_id, config.max_model_len
     if rid in unfinished:
@@ -26,6 +26,10 @@ def check_servable(request: Request, unfinished: Container[str], config: Schedul
     if request.num_prompt_tokens >= limit:
         length = f"{request.num_prompt_tokens} tokens"
         raise RequestError(rid, "prompt_token_ids", length, f"the prompt must be shorter than max_model_len ({limit})")
+    room, least = limit - request.num_prompt_tokens, request.sampling_params.min_tokens
+    if least > room:
+        # No stop condition is looked at before min_tokens, max_model_len included: it would never end.
+        raise RequestError(rid, "min_tokens", least, f"max_model_len ({limit}) leaves room for {room} output tokens")
     # The last sampled token is never computed, so it needs no place.
     longest = min(request.num_prompt_tokens + request.max_tokens, limit) - 1
     needed, usable = kv.most_blocks(longest), kv.num_usable_blocks

@@ -2,8 +2,8 @@
 
 requests = running + waiting + skipped, disjoint
 running      status RUNNING, a slot each, at most max_num_seqs
-waiting      no slot, no blocks
-pinned       finished, a slot each: the only ones that hold blocks without running
+waiting      no slot, no blocks, unless it is a session between two pieces of input
+pinned       finished, a slot each
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def check_queues(
     assert len(running) <= max_num_seqs, "too many requests run"
     assert all(r.status is RequestStatus.RUNNING for r in running.requests), "a running request has another status"
     for request in room:
-        assert request.slot < 0, f"waiting {request.request_id} holds blocks"
+        assert request.slot < 0 or request.resumable, f"waiting {request.request_id} holds blocks"
         waiting = request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
         assert waiting or request.status.is_blocked, f"waiting {request.request_id} is {request.status.name}"
     for request in pins:

@@ -15,6 +15,7 @@ from tokenyard.kv.shortage import KVLimit, KVShortage
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.budget import StepBudget
 from tokenyard.sched.encoder import EncoderInputs
+from tokenyard.sched.features import Features
 from tokenyard.sched.pins import PinBoard
 from tokenyard.sched.queues import WaitingRoom
 from tokenyard.sched.reasons import Outcome, OutcomeKind, Reason
@@ -184,13 +185,14 @@ class MemoryLimit:
         config: SchedulerConfig,
         kv: KVCacheManager,
         running: RunningList,
-        encoder: EncoderInputs | None,
+        features: Features,
         pins: PinBoard,
     ) -> None:
         self._reserve_full = config.scheduler_reserve_full_isl
         self._kv = kv
         self._running = running
-        self._encoder = encoder
+        self._encoder = features.encoder
+        self._num_lookahead_tokens = features.num_lookahead_tokens
         self._pins = pins
 
     def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingRoom) -> Outcome | None:
@@ -198,6 +200,7 @@ class MemoryLimit:
             candidate.request,
             candidate.num_new_tokens,
             computed=candidate.computed,
+            num_lookahead_tokens=self._num_lookahead_tokens if candidate.request.num_computed_tokens else 0,
             num_external_computed_tokens=candidate.num_external_computed_tokens,
             full_sequence_must_fit=self._reserve_full,
             keep_watermark=len(self._running) > 0,

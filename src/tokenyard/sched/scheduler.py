@@ -36,6 +36,7 @@ from tokenyard.sched.queues import RequestQueue, WaitingRoom
 from tokenyard.sched.reasons import Outcome, OutcomeKind, Reason, StepOutcomes
 from tokenyard.sched.running import RunningList
 from tokenyard.sched.running_pass import RunningPass
+from tokenyard.sched.sessions import Sessions
 from tokenyard.sched.stats import SchedulerStats
 from tokenyard.sched.update import OutputUpdate
 from tokenyard.table import RequestTable
@@ -81,6 +82,7 @@ class Scheduler:
         self._features = Features.of(config, speculative_config, table)
         self.pins = self.policy.pins = PinBoard(self.kv.free)
         self._room = WaitingRoom(self.policy.new_queue, cache_config.block_size)
+        self._sessions = Sessions(self.kv, self._room)
         self._running = RunningList(config.max_num_seqs)
         self._finished_req_ids: set[str] = set()
         self._running_pass = RunningPass(config, self.kv, self._running, self.policy, self._features, self._preempt)
@@ -89,7 +91,7 @@ class Scheduler:
         )
         self._output_builder = OutputBuilder(self.kv, self._running, self._features)
         acceptance = Acceptance(table, config.max_model_len, self.kv.on_seal)
-        self._update = OutputUpdate(self.kv, acceptance, self._features, self._finish)
+        self._update = OutputUpdate(self.kv, acceptance, self._features, self._stop)
 
     def _limits(self) -> list[Limit]:
         """In the order in which vLLM asks."""
@@ -101,7 +103,7 @@ class Scheduler:
             PrefixLookup(self.kv),
             PrefillLimit(self.config),
             *encoder,
-            MemoryLimit(self.config, self.kv, self._running, self._features.encoder, self.pins),
+            MemoryLimit(self.config, self.kv, self._running, self._features, self.pins),
         ]
 
     # ---- state that hosts and observers read
@@ -161,7 +163,7 @@ class Scheduler:
             return 0
         if self.pause_state is PauseState.PAUSED_NEW:
             return len(self._running)
-        return len(self._running) + len(self._room)
+        return len(self._running) + len(self._room) - self._sessions.num_waiting
 
     def set_pause_state(self, state: PauseState) -> None:
         """Pause or resume; takes effect with the next step."""
@@ -178,10 +180,20 @@ class Scheduler:
     # ---- arrivals
 
     def add_request(self, request: Request) -> None:
-        """Queue a request; RequestError, and nothing changes, if it can never be served."""
+        """Queue a request; RequestError, and nothing changes, if it can never be served.
+
+        A request with the id of a streaming-input session continues it, or ends it if it is not resumable.
+        """
+        if request.request_id in self._sessions:
+            session = self.requests[request.request_id]
+            if not self._sessions.feed(session, request):
+                self._finish([(session, RequestStatus.FINISHED_ABORTED)], self.clock())
+            return
         check_servable(request, self.requests, self.config, self.kv)
         check_encodable(request, self._features.encoder)
         self.requests[request.request_id] = request
+        if request.resumable:
+            self._sessions.open(request)
         self._room.add(request)
         self.policy.request_arrived(self.clock(), request)
         if self.observer is not None:
@@ -330,12 +342,25 @@ class Scheduler:
         self._finish([(request, status) for request in ended], now)
         return ended
 
+    def _stop(self, stopped: list[tuple[Request, RequestStatus]], now: float) -> None:
+        """Requests have sampled their last token; those that are sessions may go on."""
+        waiting_again: dict[Request, bool] = {}
+        for request, _ in stopped:
+            if request.request_id in self._sessions:
+                ran = request.status is RequestStatus.RUNNING
+                self._room.discard(request)
+                if self._sessions.goes_on(request):
+                    waiting_again[request] = ran
+        self._running.remove_all([session for session, ran in waiting_again.items() if ran])
+        self._finish([(request, status) for request, status in stopped if request not in waiting_again], now)
+
     def _finish(self, ended: list[tuple[Request, RequestStatus]], now: float) -> None:
         """Take requests out of wherever they are and free what they hold."""
         self._running.remove_all([r for r, _ in ended if r.status is RequestStatus.RUNNING])
         for request, status in ended:
             if request.status is not RequestStatus.RUNNING:
                 self._room.discard(request)
+            self._sessions.close(request)
             request.status = status
             request.times.finished = now
             if status is not RequestStatus.FINISHED_ABORTED and self._keeps_blocks(now, request):
