@@ -62,7 +62,7 @@ def test_the_next_prompt_holds_the_last_answer(name: str) -> None:
         assert later.num_prompt_tokens > len(known)
 
 
-@pytest.mark.parametrize(("name", "system"), [("agentic", 2048), ("chat", 180), ("rag", 300)])
+@pytest.mark.parametrize(("name", "system"), [("agentic", 3000), ("chat", 180), ("rag", 300)])
 def test_the_system_prompt_is_shared_and_the_rest_is_not(name: str, system: int) -> None:
     firsts = [each.prompt.tokens() for each in SMALL[name] if not each.after]
     assert len({tokens[:system].tobytes() for tokens in firsts}) == 1
@@ -71,10 +71,10 @@ def test_the_system_prompt_is_shared_and_the_rest_is_not(name: str, system: int)
 
 
 def test_agents_end_once_and_stay_within_the_context() -> None:
-    options = AgenticOptions(num_sessions=40, max_context=6000)
+    options = AgenticOptions(num_sessions=40, max_context=7000)
     workload = agentic(options)
     assert sum(each.is_last_step for each in workload) == 40 == workload.num_jobs
-    assert all(len(each.prompt) + each.max_tokens <= 6000 for each in workload)
+    assert all(len(each.prompt) + each.max_tokens <= 7000 for each in workload)
     assert {each.this_func_call for each in workload} >= {None, "shell"}
 
 
@@ -119,7 +119,7 @@ def test_limit_is_sessions_or_requests(name: str) -> None:
     [
         (AgenticOptions, "num_sessions", 0),
         (AgenticOptions, "rate", 0),
-        (AgenticOptions, "max_context", 2049),
+        (AgenticOptions, "max_context", 3001),
         (AgenticOptions, "tool_time", (0.0, 1.0)),
         (AgenticOptions, "turns", (1.0,)),
         (ChatOptions, "mean_turns", -1),

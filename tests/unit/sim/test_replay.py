@@ -141,7 +141,7 @@ def test_everything_refused() -> None:
 def test_the_same_seed_gives_the_same_run() -> None:
     def once() -> list[tuple[object, ...]]:
         recorder = Recorder()
-        workload = agentic(AgenticOptions(num_sessions=6, seed=3, max_context=4000))
+        workload = agentic(AgenticOptions(num_sessions=6, seed=3, max_context=4000, system_tokens=500))
         config = SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=512, max_model_len=4096)
         latency = RooflineLatency(named_model("llama-3.1-8b"), named_gpu("a100-40gb"))
         replay(workload, config, CacheConfig(num_gpu_blocks=600), latency, observer=recorder)

@@ -30,17 +30,17 @@ class AgenticOptions:
     """Agents that work through a task turn by turn. Lengths in tokens, times in seconds."""
 
     num_sessions: int = 100
-    rate: float = 0.4
+    rate: float = 0.5
     """Sessions per second (a Poisson process)."""
     seed: int = 0
-    system_tokens: int = 2048
+    system_tokens: int = 3000
     """Tools and instructions that all sessions share."""
-    task: Lognormal = (700.0, 0.7)
+    task: Lognormal = (900.0, 0.7)
     """First message."""
-    tool_result: Lognormal = (450.0, 1.0)
+    tool_result: Lognormal = (600.0, 1.0)
     output: Lognormal = (130.0, 0.8)
     tool_time: Lognormal = (2.0, 1.2)
-    turns: Lognormal = (9.0, 0.6)
+    turns: Lognormal = (9.0, 0.5)
     max_context: int = 32_000
     """A session ends before a turn that would exceed it."""
 

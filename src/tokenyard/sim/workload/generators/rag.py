@@ -30,7 +30,7 @@ class RagOptions:
     """Questions over a corpus. Lengths in tokens."""
 
     num_requests: int = 500
-    rate: float = 2.0
+    rate: float = 1.0
     """Requests per second (a Poisson process)."""
     seed: int = 0
     system_tokens: int = 300
