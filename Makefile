@@ -30,10 +30,11 @@ test: lint types $(INSTALLED_DEV)  ## Lint, types, import contracts and all test
 	@$(BIN)/python -m pytest
 
 .PHONY: lint
-lint: $(INSTALLED_DEV)  ## Style and import contracts
+lint: $(INSTALLED_DEV)  ## Style, import contracts, the tree in CONTRIBUTING
 	@$(BIN)/ruff check $(CHECKED)
 	@$(BIN)/ruff format --check $(CHECKED)
 	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python scripts/check_tree.py
 
 .PHONY: types
 types: $(INSTALLED_DEV)  ## Strict type check
