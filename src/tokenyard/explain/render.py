@@ -53,7 +53,7 @@ _WIDE = 100
 
 def print_report(report: Report, console: Console) -> None:
     """Print ``report``: header, buckets, reasons, latencies, figures, and what could not be read."""
-    console.print(_header(report.header))
+    console.print(_header(report.header, console.width))
     if report.header.source:
         source = shorten(plain(report.header.source), max(console.width - 4, 16))
         console.print(Text(f"src {source}", "bright_black", no_wrap=True))
@@ -74,7 +74,7 @@ def _section(console: Console, title: str, *parts: Table | Text | None) -> None:
             console.print(Padding(part, (0, 0, 0, 2), expand=False) if part else part)
 
 
-def _header(header: Header) -> Text:
+def _header(header: Header, width: int) -> Text:
     """The one-line summary; it wraps between tokens."""
     tokens = [
         (plain(header.policy).upper(), "bold cyan"),
@@ -96,7 +96,17 @@ def _header(header: Header) -> Text:
         tokens.append((f"maxRun:{header.max_running}", ""))
     if header.request_records is not None:
         tokens.append((f"{short_count(header.request_records)} reqs", ""))
-    return Text("  ").join(Text(text.replace(" ", "\N{NO-BREAK SPACE}"), style) for text, style in tokens)
+    line, used = Text(), 0
+    for text, style in tokens:
+        if used and used + 2 + len(text) > width:
+            line.append("\n")
+            used = 0
+        elif used:
+            line.append("  ")
+            used += 2
+        line.append(text, style)
+        used += len(text)
+    return line
 
 
 def _table(*columns: Column, header: bool = True) -> Table:
@@ -226,9 +236,13 @@ def _latency(report: Report) -> Table | Text:
 
 def _figures(report: Report) -> Table:
     table = _table(Column(style="bright_black", no_wrap=True), Column(), header=False)
+
+    def row(name: str, text: str) -> None:
+        table.add_row(name, Text(text))
+
     finished = "not recorded" if report.requests_finished is None else f"{report.requests_finished:,} finished"
     reasons = ", ".join(f"{number:,} {plain(name)}" for name, number in report.finish_reasons.items())
-    table.add_row("requests", f"{count(report.requests)}, {finished}" + (f" ({reasons})" if reasons else ""))
+    row("requests", f"{count(report.requests)}, {finished}" + (f" ({reasons})" if reasons else ""))
     rates = report.throughput
     if rates.requests_per_s is not None or rates.output_tokens_per_s is not None:
         parts = []
@@ -236,19 +250,19 @@ def _figures(report: Report) -> Table:
             parts.append(f"{rates.requests_per_s:,.2f} requests/s")
         if rates.output_tokens_per_s is not None:
             parts.append(f"{rates.output_tokens_per_s:,.1f} output tokens/s")
-        table.add_row("throughput", f"{', '.join(parts)} over {duration(report.duration_s)}")
+        row("throughput", f"{', '.join(parts)} over {duration(report.duration_s)}")
     hits = report.prefix_hit_rate
-    table.add_row("prefix hits", f"{percent(hits.local)} local, {percent(hits.external)} external, of prompt tokens")
+    row("prefix hits", f"{percent(hits.local)} local, {percent(hits.external)} external, of prompt tokens")
     lost = "" if report.recomputed_tokens is None else f", {count(report.recomputed_tokens)} tokens computed again"
-    table.add_row("preemptions", count(report.preemptions) + lost)
+    row("preemptions", count(report.preemptions) + lost)
     use = report.token_budget_use
     table.add_row(
         "token budget", f"{percent(use.mean)} used on average, p50 {percent(use.p50)}, p95 {percent(use.p95)}"
     )
     for name, spread in (("running", report.running), ("waiting", report.waiting)):
         mean = "-" if spread.mean is None else f"{spread.mean:,.1f}"
-        table.add_row(name, f"{mean} on average, p50 {count(spread.p50)}, p95 {count(spread.p95)}")
-    table.add_row("KV blocks", f"{percent(report.peak_kv_use)} in use at the peak")
+        row(name, f"{mean} on average, p50 {count(spread.p50)}, p95 {count(spread.p95)}")
+    row("KV blocks", f"{percent(report.peak_kv_use)} in use at the peak")
     return table
 
 

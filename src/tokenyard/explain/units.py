@@ -59,4 +59,4 @@ def plain(text: str) -> str:
 
 def shorten(text: str, width: int) -> str:
     """``text`` in at most ``width`` characters, its end kept: the end of a path says most."""
-    return text if len(text) <= width else "\N{HORIZONTAL ELLIPSIS}" + text[-max(width - 1, 0) :]
+    return text if len(text) <= width else "\N{HORIZONTAL ELLIPSIS}" + text[len(text) - width + 1 :]

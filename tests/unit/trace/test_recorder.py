@@ -14,7 +14,8 @@ from tests.unit.trace.recorded import RecordedYard, lines_of, records_of
 from tokenyard.request import Request
 from tokenyard.sched.observer import Observers, SchedulerState
 from tokenyard.sched.output import EngineOutputs, SchedulerOutput
-from tokenyard.sched.reasons import StepOutcomes
+from tokenyard.sched.policy import FCFS
+from tokenyard.sched.reasons import Outcome, StepOutcomes
 from tokenyard.trace.facts import StepFacts, running_consumed
 from tokenyard.trace.recorder import TraceRecorder
 from tokenyard.trace.schema import (
@@ -73,13 +74,13 @@ class PlainRecorder:
                 total_blocks=state.num_total_blocks,
                 num_running=len(running),
                 num_waiting=len(waiting),
-                num_pinned=0,
+                num_pinned=len(list(state.pins)),
                 running_req_ids=self.ids(running),
                 waiting_req_ids=self.ids(waiting),
                 running_job_ids=self.jobs(running),
                 waiting_job_ids=self.jobs(waiting),
-                pinned_blocks=0,
-                pinned_job_ids=[],
+                pinned_blocks=sum(state.num_blocks_of(request) for request in state.pins),
+                pinned_job_ids=[request.job_id for request in state.pins if request.job_id is not None],
                 max_num_scheduled_tokens=state.max_num_scheduled_tokens,
                 max_num_running_reqs=state.max_num_running_reqs,
                 gpu_cached_blocks=state.num_cached_blocks,
@@ -187,6 +188,17 @@ SCENARIOS: list[dict[str, Any]] = [
 ]
 
 
+class KeepsTurns(FCFS):
+    """Keeps the blocks of every finished turn until memory is refused."""
+
+    def keeps_blocks(self, now: float, request: Request) -> bool:
+        return request.job_id is not None
+
+    def relieve(self, refusal: Outcome, num_running: int) -> bool:
+        kept = next(iter(self.pins), None)
+        return kept is not None and kept.job_id is not None and self.pins.unpin(kept.job_id)
+
+
 @pytest.mark.parametrize("settings", SCENARIOS, ids=["fcfs", "priority", "no-cache"])
 @pytest.mark.parametrize("limit", [None, 0, 2])
 @pytest.mark.parametrize("seed", range(3))
@@ -205,6 +217,18 @@ def test_records_are_the_schemas(tmp_path: Path, settings: dict[str, Any], limit
     for line in kinds.values():
         if isinstance(record := decode(line), Record):
             assert line == msgspec.json.encode(record)
+
+
+def test_pinned_turns_are_recorded(tmp_path: Path) -> None:
+    yard = RecordedYard(tmp_path, policy_object=KeepsTurns(), num_gpu_blocks=26)
+    plain = PlainRecorder("fcfs", None)
+    yard.scheduler.observer = Observers(plain, yard.recorder)
+    live(yard, 1, 60)
+    yard.writer.close()
+    decode = msgspec.json.Decoder(StepEvent).decode
+    written = [record for record in map(decode, lines_of(tmp_path)) if isinstance(record, StepSnapshot)]
+    assert written == [record for record in plain.records if isinstance(record, StepSnapshot)]
+    assert any(record.num_pinned and record.pinned_blocks and record.pinned_job_ids for record in written)
 
 
 def test_what_happens_to_one_request(tmp_path: Path) -> None:

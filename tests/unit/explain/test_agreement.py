@@ -1,0 +1,76 @@
+"""Guess against truth: which buckets a recorded reason can rightly be put into."""
+
+from __future__ import annotations
+
+import pytest
+
+from tokenyard.explain.agreement import FITTING_BUCKETS, Agreement, main_reason
+from tokenyard.explain.classify import Bucket, StepReason, Verdict
+from tokenyard.explain.wording import BUCKET_MEANING, REASON_MEANING
+from tokenyard.sched.reasons import Reason
+from tokenyard.trace.schema import AdmissionOutcome
+
+
+def verdict(bucket: Bucket, reason: StepReason | None = StepReason.UNKNOWN) -> Verdict:
+    return Verdict(bucket, reason, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("bucket", "recorded", "agrees"),
+    [
+        (Bucket.TOK_BUDGET, "token_budget", True),
+        (Bucket.TOK_BUDGET, "prefill_exceeds_budget", True),
+        (Bucket.MAX_SEQS, "max_num_seqs", True),
+        (Bucket.KV_EXHAUSTED, "kv_blocks", True),
+        (Bucket.KV_TIGHT, "kv_full_sequence", True),
+        (Bucket.ALLOC_EXHAUSTED, "kv_watermark", True),
+        (Bucket.ALLOC_FRAG, "kv_full_sequence", False),
+        (Bucket.KV_EXHAUSTED, "preempted_this_step", True),
+        (Bucket.ALLOC_EXHAUSTED, "preempted_this_step", False),
+        (Bucket.MAX_SEQS, "token_budget", False),
+        (Bucket.KV_TIGHT, "paused", False),
+        (Bucket.KV_TIGHT, "a reason of the future", False),
+    ],
+)
+def test_pairs(bucket: Bucket, recorded: str, agrees: bool) -> None:
+    agreement = Agreement()
+    agreement.add(verdict(bucket), AdmissionOutcome(step=0, reason=recorded, num_requests=1))
+    result = agreement.result()
+    assert (result.steps_compared, result.steps_disagreeing) == (1, 0 if agrees else 1)
+    (pair,) = result.pairs
+    assert (pair.bucket, pair.recorded, pair.steps, pair.agrees) == (bucket, recorded, 1, agrees)
+
+
+def test_only_known_against_known_is_compared() -> None:
+    agreement = Agreement()
+    outcome = AdmissionOutcome(step=0, reason="kv_blocks", num_requests=1)
+    agreement.add(verdict(Bucket.ADMITTED_ALL, None), outcome)
+    agreement.add(verdict(Bucket.UNKNOWN), outcome)
+    agreement.add(verdict(Bucket.KV_TIGHT), None)
+    agreement.add(verdict(Bucket.KV_TIGHT), AdmissionOutcome(step=0))
+    assert agreement.result().steps_compared == 0
+
+
+def test_frequent_pairs_come_first() -> None:
+    agreement = Agreement()
+    for bucket in (Bucket.MAX_SEQS, Bucket.KV_TIGHT, Bucket.KV_TIGHT):
+        agreement.add(verdict(bucket), AdmissionOutcome(step=0, reason="max_num_seqs", num_requests=1))
+    assert [(pair.bucket, pair.steps) for pair in agreement.result().pairs] == [("kv-tight", 2), ("max-seqs", 1)]
+
+
+def test_who_was_skipped_speaks_where_the_pass_held_back_nobody() -> None:
+    skipped = {"waiting_grammar": 2, "lora_slots": 3}
+    assert main_reason(AdmissionOutcome(step=0, reason="queues_empty", num_requests=0, skipped_counts=skipped)) == (
+        "lora_slots"
+    )
+    assert main_reason(AdmissionOutcome(step=0, reason="kv_blocks", num_requests=1, skipped_counts=skipped)) == (
+        "kv_blocks"
+    )
+    assert main_reason(AdmissionOutcome(step=0)) is None
+
+
+def test_every_word_is_the_schedulers() -> None:
+    """The explanations know recorded reasons by their names only: the names must be right, and none forgotten."""
+    assert set(REASON_MEANING) == {reason.value for reason in Reason}
+    assert set(FITTING_BUCKETS) <= {reason.value for reason in Reason}
+    assert set(BUCKET_MEANING) == set(Bucket)

@@ -1,0 +1,160 @@
+"""The printed report: what stands in it, that it fits, and that a trace cannot draw on the terminal."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from rich.console import Console
+from tests.unit.explain.test_reconstruct import as_others_write_it
+from tests.unit.explain.test_summary import run
+from tests.unit.trace.recorded import RecordedYard
+
+from tokenyard.explain.render import print_report
+from tokenyard.explain.report import Report
+from tokenyard.explain.summary import Summary, summarize
+
+
+def printed(report: Report, width: int = 80, **options: Any) -> str:
+    file = io.StringIO()
+    print_report(report, Console(file=file, width=width, **options))
+    return file.getvalue()
+
+
+def words(text: str) -> str:
+    """The text without its line breaks and columns."""
+    return " ".join(text.split())
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    path = tmp_path_factory.mktemp("trace")
+    run(path, num_gpu_blocks=40)
+    return summarize(path)
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+def test_it_fits(report: Report, width: int) -> None:
+    text = printed(report, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text.replace("src …", "")
+
+
+def test_what_stands_in_it(report: Report) -> None:
+    text = printed(report, 120)
+    header = report.header
+    assert text.startswith(f"FCFS  paper  toy  KV:40blk(0.0GB)  7 jobs  steps 0\N{EN DASH}{header.last_step}")
+    assert f"maxRun:{header.max_running}" in text
+    for name, steps in report.buckets.items():
+        assert (f"  {name} " in text) == (steps > 0)
+    for name, reason in report.recorded_reasons.items():
+        assert f"{name} " in text
+        assert f"{reason.requests:,}" in text
+    assert f"Of {report.disagreements.steps_compared:,} steps whose reason is recorded" in text
+    for name in ("queue", "TTFT", "TPOT", "E2E", "prefix hits", "preemptions", "token budget", "throughput"):
+        assert f"  {name} " in text
+    assert f"{report.recomputed_tokens:,} tokens computed again" in text
+
+
+def test_a_refusal_is_explained_with_its_numbers(report: Report) -> None:
+    kv = report.recorded_reasons["kv_full_sequence"].kv
+    assert kv is not None
+    text = words(printed(report))
+    assert "(scheduler_reserve_full_isl)" in text
+    assert f"On average it needed {kv.needed:,.0f} blocks" in text
+    assert f"and {kv.free:,.0f} were free" in text
+    assert f"The smallest waiting request needed {kv.smallest_need:,.0f}" in text
+
+
+def test_a_calm_run_needs_no_explanation(tmp_path: Path) -> None:
+    summary = Summary()
+    yard = RecordedYard(None, summary)
+    yard.add("a", 4)
+    yard.drain()
+    text = printed(summary.report())
+    assert "no request was held back" in text
+    assert "Note" not in text
+    assert "src" not in text
+
+
+def test_late_arrivals_are_noted(tmp_path: Path) -> None:
+    summary = Summary()
+    yard = RecordedYard(None, summary)
+    yard.add("a", 4)
+    yard.step()
+    yard.add("b", 4)
+    yard.drain()
+    text = words(printed(summary.report()))
+    assert "the queue was empty: the other 1 had not arrived" in text
+
+
+def test_a_foreign_trace(tmp_path: Path) -> None:
+    run(tmp_path / "ours", num_gpu_blocks=40)
+    as_others_write_it(tmp_path / "ours", tmp_path / "theirs")
+    text = printed(summarize(tmp_path / "theirs"))
+    assert "5090?" in text
+    assert "Latency (exact to a step)" in text
+    assert "this trace records no reasons" in words(text)
+    assert "computed again" not in text
+    as_others_write_it(tmp_path / "ours", tmp_path / "sampled", every=2)
+    assert "does not tell when requests came and went" in printed(summarize(tmp_path / "sampled"))
+
+
+def test_what_could_not_be_read_is_said(tmp_path: Path) -> None:
+    records = [
+        {"event": "trace_start", "every_n": 2, "max_steps": 3, "block_size": 16},
+        {
+            "event": "step_snapshot",
+            "step": 0,
+            "num_running": "many",
+            "waiting_req_ids": [],
+            "waiting_req_ids_omitted": 7,
+        },
+        {"event": "step_snapshot", "step": 0},
+        {"event": "step_snapshot", "step": 2},
+        {"event": "weather", "step": 0},
+    ]
+    lines = [msgspec.json.encode(record) for record in records]
+    (tmp_path / "t.steps.jsonl").write_bytes(b"\n".join([*lines, b"{"]))
+    text = words(printed(summarize(tmp_path)))
+    assert "1 bad lines were left out; the first is line 6 of t.steps.jsonl: not JSON" in text
+    assert "Records of unknown kinds were left out: weather (1)." in text
+    assert "Values of a wrong type were taken as missing: step_snapshot.num_running (1)." in text
+    assert "1 records were doubled, out of order or of no known step." in text
+    assert "leaves out 7 ids" in text
+    assert "holds every 2. step" in text
+    assert "ends at its step limit" in text
+
+
+def test_text_from_a_trace_is_never_markup_nor_an_escape(tmp_path: Path) -> None:
+    hostile = "[red]x[/red][/]\x1b[2J\u202e</script>"
+    start = {"event": "trace_start", "model": hostile, "host": hostile, "gpu": hostile}
+    snapshot = {"event": "step_snapshot", "step": 0, "ts": 0.0, "policy": hostile, "num_waiting": 1, "free_blocks": 5}
+    decision = {"event": "step_decision", "step": 0, "scheduled_new_req_ids": []}
+    outcome = {"event": "admission_outcome", "step": 0, "reason": hostile, "num_requests": 1}
+    finished = {"event": "request_finished", "step": 0, "req_id": "a", "finish_reason": hostile}
+    records = [start, snapshot, decision, outcome, finished, {"event": hostile}]
+    lines = [msgspec.json.encode(record) for record in records]
+    (tmp_path / "t.steps.jsonl").write_bytes(b"\n".join(lines))
+    text = printed(summarize(tmp_path), 200)
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert text.count("[red]x[/red][/]") >= 5
+
+
+def test_colours_only_where_the_terminal_has_them(report: Report) -> None:
+    assert "\x1b" not in printed(report)
+    assert "\x1b[" in printed(report, force_terminal=True, color_system="standard")
+
+
+def test_bars_without_block_characters(report: Report) -> None:
+    class Ascii(io.StringIO):
+        encoding = "ascii"
+
+    file = Ascii()
+    print_report(report, Console(file=file, width=80))
+    assert "###" in file.getvalue()
+    assert "█" not in file.getvalue()
