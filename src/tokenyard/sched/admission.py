@@ -44,11 +44,11 @@ class AdmissionPass:
                 admitted.append(candidate)
             elif refusal.kv is not None and self._policy.relieve(refusal, len(self._running)):
                 continue
-            elif refusal.kind is OutcomeKind.SKIPPED:
+            elif refusal.kind is OutcomeKind.SKIPPED or (refusal.kv is not None and self._policy.passes_over(refusal)):
                 if passed_over is None:
                     passed_over = room.new_queue()
                 passed_over.prepend(queue.pop())
-                outcomes.skipped.append(refusal)
+                outcomes.skipped.append(refusal._replace(kind=OutcomeKind.SKIPPED, num_requests=1))
             else:
                 ended = refusal
                 break

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 
 from tokenyard.errors import ConfigError
+from tokenyard.kv.shortage import KVShortage
 from tokenyard.request import Request
 from tokenyard.sched.pins import PinBoard
 from tokenyard.sched.queues import FCFSQueue, PriorityQueue, RequestQueue, WaitingRoom
@@ -56,6 +57,17 @@ class Policy:
 
     def relieve(self, refusal: Outcome, num_running: int) -> bool:
         """Memory refused the head of the queue: True if a pin was dropped, so that it is worth asking again."""
+        return False
+
+    def relieve_running(self, shortage: KVShortage, num_running: int) -> bool:
+        """A running request cannot grow: True if a pin was dropped, so that perhaps nobody need be preempted."""
+        return False
+
+    def passes_over(self, refusal: Outcome) -> bool:
+        """Memory refused the head of the queue, and nothing relieves it: True to try the request behind it.
+
+        The head is the first to be tried in the next step (under FCFS). Bound what you pass over, or it starves.
+        """
         return False
 
 

@@ -197,11 +197,16 @@ class RunningPass:
             self._encoder.commit(request, self._planned.pop(request.request_id, ()), budget)
 
     def _make_room(self, rows: Rows, row: int, budget: StepBudget, outcomes: StepOutcomes) -> tuple[int, bool]:
-        """Preempt one victim for the request at ``row``; returns its row now and whether it was itself the victim."""
+        """Drop a pin, or preempt one victim, for the request at ``row``.
+
+        Returns its row now and whether it was itself the victim.
+        """
         request = rows.requests[row]
         shortage = self._kv.shortage_of(
             int(rows.slots[row]), int(rows.computed[row] + rows.want[row]), self._num_lookahead_tokens
         )
+        if self._policy.relieve_running(shortage, len(self._running)):
+            return row, False
         victim = self._running.pop(self._policy.victim(self._running.requests))
         rolled_back = 0
         at = rows.requests.index(victim) if victim in rows.requests else -1
