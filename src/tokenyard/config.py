@@ -166,6 +166,8 @@ class SchedulerConfig:
     """Encoder embeddings kept (0: as many as one step computes)."""
     disable_chunked_mm_input: bool = False
     """Never compute part of a multi-modal item's placeholders in a step."""
+    kv_load_failure_policy: str = "fail"
+    """What happens to a request whose external KV failed to load: ``recompute`` or ``fail``."""
     skip_oversized_prefill: bool = False
     """With chunking off: try the next request instead of stopping at one that exceeds the rest of the
     budget (vLLM before 0.22 and document 001's proposal; vLLM 0.22 stops)."""
@@ -183,6 +185,8 @@ class SchedulerConfig:
         require_int("encoder_cache_size", self.encoder_cache_size, 0)
         require_bool("disable_chunked_mm_input", self.disable_chunked_mm_input)
         require_bool("skip_oversized_prefill", self.skip_oversized_prefill)
+        if self.kv_load_failure_policy not in ("recompute", "fail"):
+            raise ConfigError("kv_load_failure_policy", self.kv_load_failure_policy, "use recompute or fail")
         if not isinstance(self.policy, str) or not self.policy:
             raise ConfigError("policy", self.policy, "give the name of a policy, for example fcfs")
         if not self.enable_chunked_prefill and self.max_num_batched_tokens < self.max_model_len:

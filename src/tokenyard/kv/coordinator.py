@@ -49,6 +49,9 @@ class Coordinator(Protocol):
     def open(self, slot: int, hits: Blocks, total_computed: int) -> None:
         """A request takes ``slot`` with these cached blocks."""
 
+    def drop_skipped(self, slot: int, num_computed: int) -> None:
+        """Free what no later token of ``slot`` attends to."""
+
     def grow(self, slot: int, num_tokens: int) -> Blocks:
         """Take blocks so that ``num_tokens`` positions have a place; returns the new ones."""
 
@@ -96,6 +99,9 @@ class NoPrefixCacheCoordinator:
     def open(self, slot: int, hits: Blocks, total_computed: int) -> None:
         self.group.open(slot, hits[0], total_computed)
         self.table.seal_at[slot] = NEVER
+
+    def drop_skipped(self, slot: int, num_computed: int) -> None:
+        """Full attention forgets nothing."""
 
     def grow(self, slot: int, num_tokens: int) -> Blocks:
         count = self.group.num_missing(slot, num_tokens)

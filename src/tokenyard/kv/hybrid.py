@@ -185,6 +185,11 @@ class HybridCoordinator:
         skips = [manager.next_skip(num_computed) for manager in self.managers]
         self.table.skip_at[slot] = min((at for at in skips if at is not None), default=NEVER)
 
+    def drop_skipped(self, slot: int, num_computed: int) -> None:
+        for manager in self.managers:
+            manager.drop_skipped(slot, num_computed)
+        self._note_skips(slot, num_computed)
+
     def grow(self, slot: int, num_tokens: int) -> Blocks:
         new: list[list[int]] = []
         for manager in self.managers:
@@ -201,9 +206,7 @@ class HybridCoordinator:
         for row in busy.nonzero()[0].tolist():
             slot, end, done = int(slots[row]), int(reach[row]), int(computed[row])
             # What the window has left behind is freed first: it may be what saves this request.
-            for manager in self.managers:
-                manager.drop_skipped(slot, done)
-            self._note_skips(slot, done)
+            self.drop_skipped(slot, done)
             missing = sum(manager.num_missing(slot, end) for manager in self.managers)
             if missing > self.pool.num_free:
                 return row, dealt

@@ -13,6 +13,8 @@ Positions of a request during an allocation (vLLM's layout):
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from tokenyard.config import CacheConfig, GroupKind
@@ -130,6 +132,8 @@ class KVCacheManager:
                 return short
         stop = total_computed + num_new_tokens
         reach = min(stop + num_lookahead_tokens, self.max_model_len)
+        if request.slot >= 0:
+            self.coordinator.drop_skipped(request.slot, total_computed)
         need = need_of(request.slot, reach, hits.blocks, known)
         short = self._shortage(KVLimit.BLOCKS, need)
         if short is None and keep_watermark and self.watermark_blocks:
@@ -137,10 +141,8 @@ class KVCacheManager:
         if short is not None:
             return short
         self._admit(request, hits.blocks, known, reach)
-        if self.enable_caching and not delay_cache_blocks:
-            # Hashing is left to the first lookup, which a request may skip.
-            self.hasher.extend(request)
-            self.coordinator.publish_run([request], [min(stop, request.num_tokens)])
+        if not delay_cache_blocks:
+            self.publish(request, min(stop, request.num_tokens))
         return self.new_blocks[request.slot]
 
     def _shortage(self, limit: KVLimit, need: Need, watermark: int = 0) -> KVShortage | None:
@@ -173,6 +175,17 @@ class KVCacheManager:
         if self.enable_caching:
             self._publish_run(slots[:served], ends[:served])
         return served
+
+    def publish(self, request: Request, num_tokens: int) -> None:
+        """Publish the full blocks within ``num_tokens`` of a request that has a slot."""
+        if self.enable_caching:
+            self.hasher.extend(request)
+            self.coordinator.publish_run([request], [num_tokens])
+
+    def evict_blocks(self, blocks: Iterable[int]) -> None:
+        """Forget the cached content of blocks, held or not."""
+        for block in blocks:
+            self.pool.forget(block)
 
     def publish_computed(self, slots: IntArray) -> None:
         """Publish blocks whose tokens have come back from steps in flight (async scheduling)."""

@@ -60,6 +60,13 @@ class BlockPool:
                 index_of[block].discard(old, block)
         return blocks
 
+    def forget(self, block: int) -> None:
+        """Drop a block's cached content, if it has any."""
+        old = self.hash_of[block]
+        if old is not None:
+            self.hash_of[block] = None
+            self.index_of[block].discard(old, block)
+
     def num_evictable(self, blocks: Sequence[int]) -> int:
         """How many of ``blocks`` lie in the free queue."""
         # The null block has no references either, but is not in the queue.

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tokenyard.config import SchedulerConfig, SpeculativeConfig
+from tokenyard.kv.manager import KVCacheManager
+from tokenyard.sched.connector import KVConnector
 from tokenyard.sched.encoder import EncoderInputs
 from tokenyard.sched.placeholders import Placeholders
 from tokenyard.sched.speculation import Speculation
-from tokenyard.table import RequestTable
+from tokenyard.sched.transfers import Transfers
 
 __all__ = ["Features"]
 
@@ -23,12 +25,17 @@ class Features:
     """Async scheduling."""
     encoder: EncoderInputs | None = None
     """Multi-modal inputs."""
+    transfers: Transfers | None = None
+    """A KV connector."""
     num_lookahead_tokens: int = 0
     """KV slots kept beyond the scheduled tokens."""
 
     @classmethod
-    def of(cls, config: SchedulerConfig, spec: SpeculativeConfig | None, table: RequestTable) -> Features:
+    def of(
+        cls, config: SchedulerConfig, spec: SpeculativeConfig | None, kv: KVCacheManager, connector: KVConnector | None
+    ) -> Features:
         """The features that the configuration turns on."""
+        table = kv.table
         num_drafts = spec.num_speculative_tokens if spec else 0
         speculation = Speculation(table, num_drafts) if spec else None
         shift = 1 if spec is not None and spec.use_eagle else 0
@@ -36,5 +43,6 @@ class Features:
             speculation=speculation,
             placeholders=Placeholders(table, speculation, num_drafts) if config.async_scheduling else None,
             encoder=EncoderInputs(config, shift=shift) if config.max_num_encoder_input_tokens else None,
+            transfers=Transfers(connector, kv) if connector is not None else None,
             num_lookahead_tokens=spec.num_lookahead_tokens if spec else 0,
         )

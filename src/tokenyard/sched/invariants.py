@@ -2,7 +2,7 @@
 
 requests = running + waiting + skipped, disjoint
 running      status RUNNING, a slot each, at most max_num_seqs
-waiting      no slot, no blocks, unless it is a session between two pieces of input
+waiting      no slot, no blocks, unless it is a session or its KV is being loaded
 pinned       finished, a slot each
 """
 
@@ -29,7 +29,8 @@ def check_queues(
     assert len(running) <= max_num_seqs, "too many requests run"
     assert all(r.status is RequestStatus.RUNNING for r in running.requests), "a running request has another status"
     for request in room:
-        assert request.slot < 0 or request.resumable, f"waiting {request.request_id} holds blocks"
+        loading = request.status is RequestStatus.WAITING_FOR_REMOTE_KVS or request.num_computed_tokens > 0
+        assert request.slot < 0 or request.resumable or loading, f"waiting {request.request_id} holds blocks"
         waiting = request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
         assert waiting or request.status.is_blocked, f"waiting {request.request_id} is {request.status.name}"
     for request in pins:

@@ -9,24 +9,21 @@ from __future__ import annotations
 from typing import Protocol
 
 from tokenyard.config import SchedulerConfig
-from tokenyard.kv.coordinator import NEVER, ComputedBlocks
+from tokenyard.kv.coordinator import ComputedBlocks
 from tokenyard.kv.manager import KVCacheManager
-from tokenyard.kv.shortage import KVLimit, KVShortage
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.budget import StepBudget
 from tokenyard.sched.encoder import EncoderInputs
-from tokenyard.sched.features import Features
-from tokenyard.sched.pins import PinBoard
 from tokenyard.sched.queues import WaitingRoom
 from tokenyard.sched.reasons import Outcome, OutcomeKind, Reason
-from tokenyard.sched.running import RunningList
+from tokenyard.sched.transfers import Transfers
 
 __all__ = [
     "Candidate",
+    "ConnectorLookup",
     "EncoderLimit",
     "Limit",
     "LoraLimit",
-    "MemoryLimit",
     "PrefillLimit",
     "PrefixLookup",
     "ReadyLimit",
@@ -39,6 +36,7 @@ class Candidate:
     __slots__ = (
         "computed",
         "encoder_items",
+        "loads_async",
         "num_computed_tokens",
         "num_external_computed_tokens",
         "num_new_tokens",
@@ -55,6 +53,8 @@ class Candidate:
         """Tokens that need no computing, of whatever origin."""
         self.num_new_tokens = 0
         """Tokens to compute in this step."""
+        self.loads_async = False
+        """External tokens have to be waited for: blocks are allocated, nothing is computed yet."""
         self.encoder_items: tuple[int, ...] = ()
         """Multi-modal items whose encoder runs in this step."""
 
@@ -81,16 +81,27 @@ _BLOCKED_REASONS = {
 class ReadyLimit:
     """Has what the request waited for come? Then it is WAITING again."""
 
+    def __init__(self, transfers: Transfers | None) -> None:
+        self._transfers = transfers
+
     def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingRoom) -> Outcome | None:
         request = candidate.request
         if not request.status.is_blocked:
             return None
-        grammar = request.structured_output
-        if request.status is RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR and grammar and grammar.is_ready:
-            request.status = RequestStatus.WAITING
+        if self._has_become_ready(request):
+            candidate.num_computed_tokens = request.num_computed_tokens
             return None
         reason = _BLOCKED_REASONS[request.status]
         return Outcome(OutcomeKind.SKIPPED, reason, request.request_id, 1, budget_left=budget.tokens)
+
+    def _has_become_ready(self, request: Request) -> bool:
+        if request.status is RequestStatus.WAITING_FOR_REMOTE_KVS:
+            return self._transfers is not None and self._transfers.promote(request)
+        grammar = request.structured_output
+        if request.status is RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR and grammar and grammar.is_ready:
+            request.status = RequestStatus.WAITING
+            return True
+        return False
 
 
 class LoraLimit:
@@ -120,6 +131,27 @@ class PrefixLookup:
             candidate.num_computed_tokens = candidate.num_local_hit_tokens
 
 
+class ConnectorLookup:
+    """How much more can the connector bring? Refuses only while it does not know."""
+
+    def __init__(self, transfers: Transfers) -> None:
+        self._transfers = transfers
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingRoom) -> Outcome | None:
+        request = candidate.request
+        if candidate.computed is None:
+            return None
+        match = self._transfers.connector.get_num_new_matched_tokens(request, candidate.num_local_hit_tokens)
+        if match.num_tokens is None:
+            return Outcome(
+                OutcomeKind.SKIPPED, Reason.CONNECTOR_UNDECIDED, request.request_id, 1, budget_left=budget.tokens
+            )
+        candidate.num_external_computed_tokens = match.num_tokens
+        candidate.num_computed_tokens += match.num_tokens
+        candidate.loads_async = match.is_async and match.num_tokens > 0
+        return None
+
+
 class PrefillLimit:
     """How many tokens fit this step? Without chunking a prompt must fit the rest of the budget whole."""
 
@@ -129,6 +161,8 @@ class PrefillLimit:
         self._kind = OutcomeKind.SKIPPED if config.skip_oversized_prefill else OutcomeKind.STOPPED
 
     def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingRoom) -> Outcome | None:
+        if candidate.loads_async:
+            return None
         wanted = candidate.request.num_tokens - candidate.num_computed_tokens
         if 0 < self._threshold < wanted:
             wanted = self._threshold
@@ -153,7 +187,7 @@ class EncoderLimit:
 
     def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingRoom) -> Outcome | None:
         request, wanted = candidate.request, candidate.num_new_tokens
-        if not request.mm_features:
+        if not request.mm_features or candidate.loads_async:
             return None
         grant = self._encoder.plan(request, candidate.num_computed_tokens, wanted, budget.encoder)
         candidate.num_new_tokens, candidate.encoder_items = grant
@@ -167,64 +201,3 @@ class EncoderLimit:
             wanted_tokens=wanted,
             budget_left=budget.encoder,
         )
-
-
-_KV_REASONS = {
-    KVLimit.FULL_SEQUENCE: Reason.KV_FULL_SEQUENCE,
-    KVLimit.BLOCKS: Reason.KV_BLOCKS,
-    KVLimit.RESERVED: Reason.KV_RESERVED,
-    KVLimit.WATERMARK: Reason.KV_WATERMARK,
-}
-
-
-class MemoryLimit:
-    """Is there memory? The last question: a yes has allocated."""
-
-    def __init__(
-        self,
-        config: SchedulerConfig,
-        kv: KVCacheManager,
-        running: RunningList,
-        features: Features,
-        pins: PinBoard,
-    ) -> None:
-        self._reserve_full = config.scheduler_reserve_full_isl
-        self._kv = kv
-        self._running = running
-        self._encoder = features.encoder
-        self._num_lookahead_tokens = features.num_lookahead_tokens
-        self._pins = pins
-
-    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingRoom) -> Outcome | None:
-        answer = self._kv.allocate_slots(
-            candidate.request,
-            candidate.num_new_tokens,
-            computed=candidate.computed,
-            num_lookahead_tokens=self._num_lookahead_tokens if candidate.request.num_computed_tokens else 0,
-            num_external_computed_tokens=candidate.num_external_computed_tokens,
-            full_sequence_must_fit=self._reserve_full,
-            keep_watermark=len(self._running) > 0,
-        )
-        if not isinstance(answer, KVShortage):
-            self._took_encoder_items(candidate, budget)
-            return None
-        if self._encoder is not None:
-            self._encoder.cache.free(candidate.request)
-        return Outcome(
-            OutcomeKind.STOPPED,
-            _KV_REASONS[answer.limit],
-            candidate.request.request_id,
-            len(room),
-            kv=answer._replace(pinned=sum(map(self._kv.num_blocks_of, self._pins))) if len(self._pins) else answer,
-            wanted_tokens=candidate.num_new_tokens,
-            budget_left=budget.tokens,
-            smallest_need=room.smallest_need(),
-        )
-
-    def _took_encoder_items(self, candidate: Candidate, budget: StepBudget) -> None:
-        request, encoder = candidate.request, self._encoder
-        if encoder is None:
-            self._kv.table.encoder_at[request.slot] = NEVER
-            return
-        encoder.commit(request, candidate.encoder_items, budget)
-        self._kv.table.encoder_at[request.slot] = encoder.next_position(request, candidate.num_computed_tokens)

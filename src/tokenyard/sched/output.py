@@ -7,6 +7,7 @@ hosts like vLLM expect are derived on demand.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from tokenyard.table import IntArray
 
 __all__ = [
     "CachedRequestData",
+    "ConnectorOutput",
     "DraftTokens",
     "EngineOutputs",
     "IntArray",
@@ -145,6 +147,8 @@ class SchedulerOutput:
         """Request id -> indices of its multi-modal items whose encoder runs in this step."""
         self.free_encoder_mm_hashes: list[str] = []
         """Encoder outputs that workers may drop."""
+        self.kv_connector_metadata: object = None
+        """What the workers' half of a KV connector has to know."""
         self._common_prefix = common_prefix
 
     @property
@@ -223,6 +227,18 @@ class SchedulerOutput:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectorOutput:
+    """What the workers report after a step."""
+
+    finished_sending: frozenset[str] = frozenset()
+    """Requests whose blocks were kept after their end until they had been read: they can be freed."""
+    finished_receiving: frozenset[str] = frozenset()
+    """Requests whose load is complete, successfully or not."""
+    invalid_block_ids: frozenset[int] = frozenset()
+    """Blocks whose load failed."""
+
+
 class ModelOutput:
     """What the model returned for one step: sampled tokens, aligned with ``SchedulerOutput.requests``.
 
@@ -230,18 +246,20 @@ class ModelOutput:
     none.
     """
 
-    __slots__ = ("num_sampled", "sampled")
+    __slots__ = ("connector", "num_sampled", "sampled")
 
-    def __init__(self, sampled: IntArray, num_sampled: IntArray) -> None:
+    def __init__(self, sampled: IntArray, num_sampled: IntArray, connector: ConnectorOutput | None = None) -> None:
         if sampled.ndim != 2 or num_sampled.shape != sampled.shape[:1]:
             raise ValueError(f"sampled {sampled.shape} and num_sampled {num_sampled.shape} do not belong together")
         self.sampled = sampled
         self.num_sampled = num_sampled
+        self.connector = connector
+        """What the workers' half of a KV connector reports."""
 
     @classmethod
-    def from_lists(cls, tokens: Sequence[Sequence[int]]) -> ModelOutput:
+    def from_lists(cls, tokens: Sequence[Sequence[int]], connector: ConnectorOutput | None = None) -> ModelOutput:
         """From one list of tokens per scheduled request."""
-        return cls(*_padded(tokens))
+        return cls(*_padded(tokens), connector)
 
 
 def _padded(lists: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:

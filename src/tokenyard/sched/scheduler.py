@@ -14,37 +14,39 @@ from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.acceptance import Acceptance
 from tokenyard.sched.admission import AdmissionPass
 from tokenyard.sched.budget import StepBudget
+from tokenyard.sched.connector import KVConnector
+from tokenyard.sched.endings import Endings
 from tokenyard.sched.features import Features
 from tokenyard.sched.intake import check_encodable, check_servable
 from tokenyard.sched.invariants import check_queues
 from tokenyard.sched.limits import (
     Candidate,
+    ConnectorLookup,
     EncoderLimit,
     Limit,
     LoraLimit,
-    MemoryLimit,
     PrefillLimit,
     PrefixLookup,
     ReadyLimit,
 )
+from tokenyard.sched.memory_limit import MemoryLimit
 from tokenyard.sched.observer import StepObserver
 from tokenyard.sched.output import DraftTokens, EngineOutputs, ModelOutput, SchedulerOutput
 from tokenyard.sched.output_builder import OutputBuilder
-from tokenyard.sched.pins import PinBoard
 from tokenyard.sched.policy import Policy, make_policy
-from tokenyard.sched.queues import RequestQueue, WaitingRoom
+from tokenyard.sched.queues import WaitingRoom
 from tokenyard.sched.reasons import Outcome, OutcomeKind, Reason, StepOutcomes
 from tokenyard.sched.running import RunningList
 from tokenyard.sched.running_pass import RunningPass
-from tokenyard.sched.sessions import Sessions
 from tokenyard.sched.stats import SchedulerStats
 from tokenyard.sched.update import OutputUpdate
+from tokenyard.sched.view import SchedulerView
 from tokenyard.table import RequestTable
 
 __all__ = ["Scheduler"]
 
 
-class Scheduler:
+class Scheduler(SchedulerView):
     """Decides, step by step, which requests run and how many tokens each computes.
 
         output = scheduler.schedule()
@@ -63,14 +65,13 @@ class Scheduler:
         clock: Callable[[], float] = lambda: 0.0,
         observer: StepObserver | None = None,
         policy: Policy | None = None,
+        kv_connector: KVConnector | None = None,
     ) -> None:
         self.config = config
         self.cache_config = cache_config
         self.clock = clock
         self.observer = observer
         self.policy = policy or make_policy(config.policy)
-        self.requests: dict[str, Request] = {}
-        """Every unfinished request."""
         self.pause_state = PauseState.UNPAUSED
         self.step = 0
         """Number of the next step."""
@@ -79,103 +80,36 @@ class Scheduler:
         limits = GroupLimits(config.max_num_batched_tokens, config.max_model_len)
         use_eagle = speculative_config is not None and speculative_config.use_eagle
         self.kv = KVCacheManager(cache_config, table, limits, use_eagle=use_eagle)
-        self._features = Features.of(config, speculative_config, table)
-        self.pins = self.policy.pins = PinBoard(self.kv.free)
+        self._features = Features.of(config, speculative_config, self.kv, kv_connector)
         self._room = WaitingRoom(self.policy.new_queue, cache_config.block_size)
-        self._sessions = Sessions(self.kv, self._room)
         self._running = RunningList(config.max_num_seqs)
-        self._finished_req_ids: set[str] = set()
-        self._running_pass = RunningPass(config, self.kv, self._running, self.policy, self._features, self._preempt)
+        self._endings = Endings(self.kv, self._running, self._room, self.policy, self._features, self._tell_finished)
+        self.policy.pins = self._endings.pins
+        self._sessions = self._endings.sessions
+        self._running_pass = RunningPass(
+            config, self.kv, self._running, self.policy, self._features, self._endings.preempt
+        )
         self._admission_pass = AdmissionPass(
             self.policy, self._room, self._running, self._limits(), config.max_num_seqs
         )
         self._output_builder = OutputBuilder(self.kv, self._running, self._features)
         acceptance = Acceptance(table, config.max_model_len, self.kv.on_seal)
-        self._update = OutputUpdate(self.kv, acceptance, self._features, self._stop)
+        self._update = OutputUpdate(self.kv, acceptance, self._features, self._endings.stop)
 
     def _limits(self) -> list[Limit]:
         """In the order in which vLLM asks."""
         lora: list[Limit] = [LoraLimit(self.config.max_loras)] if self.config.max_loras else []
         encoder: list[Limit] = [EncoderLimit(self._features.encoder)] if self._features.encoder is not None else []
+        transfers = self._features.transfers
         return [
-            ReadyLimit(),
+            ReadyLimit(transfers),
             *lora,
             PrefixLookup(self.kv),
+            *([ConnectorLookup(transfers)] if transfers is not None else []),
             PrefillLimit(self.config),
             *encoder,
             MemoryLimit(self.config, self.kv, self._running, self._features, self.pins),
         ]
-
-    # ---- state that hosts and observers read
-
-    @property
-    def running(self) -> list[Request]:
-        """Requests in the running list, in running order."""
-        return self._running.requests
-
-    @property
-    def waiting(self) -> RequestQueue:
-        return self._room.waiting
-
-    @property
-    def skipped_waiting(self) -> RequestQueue:
-        return self._room.skipped
-
-    @property
-    def num_free_blocks(self) -> int:
-        return self.kv.num_free_blocks
-
-    @property
-    def num_total_blocks(self) -> int:
-        return self.kv.pool.num_blocks
-
-    @property
-    def num_cached_blocks(self) -> int:
-        return self.kv.pool.num_cached
-
-    @property
-    def max_num_scheduled_tokens(self) -> int:
-        return self.config.max_num_batched_tokens
-
-    @property
-    def max_num_running_reqs(self) -> int:
-        return self.config.max_num_seqs
-
-    @property
-    def block_size(self) -> int:
-        return self.cache_config.block_size
-
-    @property
-    def running_version(self) -> int:
-        return self._running.version
-
-    def num_blocks_of(self, request: Request) -> int:
-        """Blocks the request holds."""
-        return self.kv.num_blocks_of(request)
-
-    def get_request_counts(self) -> tuple[int, int]:
-        """(running, waiting)."""
-        return len(self._running), len(self._room)
-
-    def get_num_unfinished_requests(self) -> int:
-        """Requests that the next steps may serve: a pause leaves some or all of them out."""
-        if self.pause_state is PauseState.PAUSED_ALL:
-            return 0
-        if self.pause_state is PauseState.PAUSED_NEW:
-            return len(self._running)
-        return len(self._running) + len(self._room) - self._sessions.num_waiting
-
-    def set_pause_state(self, state: PauseState) -> None:
-        """Pause or resume; takes effect with the next step."""
-        self.pause_state = state
-
-    def has_finished_requests(self) -> bool:
-        """Finished ids have not been reported to the workers yet."""
-        return bool(self._finished_req_ids)
-
-    def has_requests(self) -> bool:
-        """Whether another step has anything to do or to report."""
-        return self.get_num_unfinished_requests() > 0 or self.has_finished_requests()
 
     # ---- arrivals
 
@@ -187,13 +121,15 @@ class Scheduler:
         if request.request_id in self._sessions:
             session = self.requests[request.request_id]
             if not self._sessions.feed(session, request):
-                self._finish([(session, RequestStatus.FINISHED_ABORTED)], self.clock())
+                self._endings.finish([(session, RequestStatus.FINISHED_ABORTED)], self.clock())
             return
         check_servable(request, self.requests, self.config, self.kv)
         check_encodable(request, self._features.encoder)
         self.requests[request.request_id] = request
         if request.resumable:
             self._sessions.open(request)
+        if self._features.transfers is not None:
+            self._features.transfers.connector.on_new_request(request)
         self._room.add(request)
         self.policy.request_arrived(self.clock(), request)
         if self.observer is not None:
@@ -220,13 +156,15 @@ class Scheduler:
         if self.config.max_loras:
             budget.loras = {r.lora_name for r in rows.requests if r.lora_name}
         admitted = self._admit(budget, outcomes, now)
-        finished, self._finished_req_ids = frozenset(self._finished_req_ids), set()
+        finished = self._endings.take_finished()
         output = self._output_builder.build(self.step, rows, admitted, budget, outcomes, finished)
         output.scheduled_encoder_inputs = budget.encoder_items
         if self._features.encoder is not None:
             output.free_encoder_mm_hashes = self._features.encoder.cache.take_evicted()
         for i in output.admitted:
             output.requests[i].status = RequestStatus.RUNNING
+        if self._features.transfers is not None:
+            output.kv_connector_metadata = self._features.transfers.connector.build_connector_meta(output)
         if self._features.placeholders is not None:
             self._features.placeholders.after_schedule(output)
         self.step += 1
@@ -265,16 +203,6 @@ class Scheduler:
                     now, self.step, request, candidate.num_local_hit_tokens, candidate.num_external_computed_tokens
                 )
 
-    def _preempt(self, request: Request) -> None:
-        """Take everything from a request that has just left the running list; it will be computed again."""
-        self.kv.free(request)
-        if self._features.encoder is not None:
-            self._features.encoder.cache.free(request)
-        request.status = RequestStatus.PREEMPTED
-        request.num_computed_tokens = 0
-        request.num_preemptions += 1
-        self._room.put_back(request)
-
     # ---- after the model
 
     def update_from_output(self, output: SchedulerOutput, model_output: ModelOutput) -> EngineOutputs:
@@ -283,7 +211,13 @@ class Scheduler:
         Requests that finished or were aborted since the step was made are passed over.
         """
         now = self.clock()
-        accepted = self._update.run(output, model_output, now)
+        lost = self._recover(output, model_output)
+        accepted = self._update.run(output, model_output, now, lost)
+        if lost and self.config.kv_load_failure_policy == "fail":
+            self._endings.finish([(request, RequestStatus.FINISHED_ERROR) for request in lost], now)
+            accepted = accepted.with_failed(lost)
+        if self._features.transfers is not None and model_output.connector is not None:
+            self._features.transfers.report(model_output.connector, self.requests)
         outputs = EngineOutputs(
             step=output.step,
             requests=accepted.requests,
@@ -296,6 +230,20 @@ class Scheduler:
         if self.observer is not None:
             self.observer.step_completed(now, output, outputs)
         return outputs
+
+    def _recover(self, output: SchedulerOutput, model_output: ModelOutput) -> list[Request]:
+        """Rewind requests whose external KV failed to load; returns those whose output in this step is void."""
+        transfers, report = self._features.transfers, model_output.connector
+        if transfers is None or report is None or not report.invalid_block_ids:
+            return []
+        loading = [r for r in self._room.skipped if r.status is RequestStatus.WAITING_FOR_REMOTE_KVS]
+        lost_loading, lost_running, bad = transfers.invalidate(
+            report.invalid_block_ids, loading, self.running, output.num_scheduled_tokens
+        )
+        if self.config.kv_load_failure_policy == "recompute":
+            return sorted(lost_running, key=lambda request: request.request_id)
+        self.kv.evict_blocks(bad)
+        return sorted(lost_loading | lost_running, key=lambda request: request.request_id)
 
     def update_draft_token_ids(self, output: SchedulerOutput, drafts: DraftTokens) -> None:
         """Drafts proposed after a step, to be verified in the next one (speculative decoding without async)."""
@@ -312,6 +260,7 @@ class Scheduler:
             self.kv.pool.usage,
             self.kv.take_stats(),
             self._features.speculation.take_stats() if self._features.speculation is not None else None,
+            self._features.transfers.take_stats() if self._features.transfers is not None else None,
         )
 
     # ---- the end of requests
@@ -339,43 +288,12 @@ class Scheduler:
             raise RequestError(unknown[0], "request_id", unknown[0], "no unfinished request has this id")
         ended = [self.requests[rid] for rid in ids if rid in self.requests]
         now = self.clock()
-        self._finish([(request, status) for request in ended], now)
+        self._endings.finish([(request, status) for request in ended], now)
         return ended
 
-    def _stop(self, stopped: list[tuple[Request, RequestStatus]], now: float) -> None:
-        """Requests have sampled their last token; those that are sessions may go on."""
-        waiting_again: dict[Request, bool] = {}
-        for request, _ in stopped:
-            if request.request_id in self._sessions:
-                ran = request.status is RequestStatus.RUNNING
-                self._room.discard(request)
-                if self._sessions.goes_on(request):
-                    waiting_again[request] = ran
-        self._running.remove_all([session for session, ran in waiting_again.items() if ran])
-        self._finish([(request, status) for request, status in stopped if request not in waiting_again], now)
-
-    def _finish(self, ended: list[tuple[Request, RequestStatus]], now: float) -> None:
-        """Take requests out of wherever they are and free what they hold."""
-        self._running.remove_all([r for r, _ in ended if r.status is RequestStatus.RUNNING])
-        for request, status in ended:
-            if request.status is not RequestStatus.RUNNING:
-                self._room.discard(request)
-            self._sessions.close(request)
-            request.status = status
-            request.times.finished = now
-            if status is not RequestStatus.FINISHED_ABORTED and self._keeps_blocks(now, request):
-                self.pins.pin(request)
-            else:
-                self.kv.free(request)
-            if self._features.encoder is not None:
-                self._features.encoder.cache.free(request)
-            del self.requests[request.request_id]
-            self._finished_req_ids.add(request.request_id)
-            if self.observer is not None:
-                self.observer.request_finished(now, request)
-
-    def _keeps_blocks(self, now: float, request: Request) -> bool:
-        return request.slot >= 0 and request.job_id is not None and self.policy.keeps_blocks(now, request)
+    def _tell_finished(self, now: float, request: Request) -> None:
+        if self.observer is not None:
+            self.observer.request_finished(now, request)
 
     # ---- resets
 
@@ -388,11 +306,15 @@ class Scheduler:
         if reset_running_requests:
             while self.running:
                 request = self._running.pop(len(self._running) - 1)
-                self._preempt(request)
+                self._endings.preempt(request)
                 if self._features.placeholders is not None:
                     self._features.placeholders.discard(request)
             self.pins.clear()
         return self.kv.reset_prefix_cache()
+
+    def reset_connector_cache(self) -> bool:
+        """Forget what the connector keeps; False without one, or if it cannot now."""
+        return self._features.transfers is not None and self._features.transfers.connector.reset_cache()
 
     def reset_encoder_cache(self) -> None:
         """Forget all encoder outputs (the encoder's weights have changed)."""

@@ -40,3 +40,4 @@ class SchedulerStats(NamedTuple):
     kv_cache_usage: float
     prefix_cache_stats: PrefixCacheStats
     spec_decoding_stats: SpecDecodingStats | None = None
+    connector_prefix_cache_stats: PrefixCacheStats | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from tokenyard.request import FinishReason, Request, RequestStatus
 from tokenyard.sched.acceptance import Acceptance
 from tokenyard.sched.features import Features
 from tokenyard.sched.output import ModelOutput, SchedulerOutput
-from tokenyard.table import IntArray
+from tokenyard.table import NO_TOKEN, IntArray
 
 __all__ = ["Accepted", "OutputUpdate"]
 
@@ -28,6 +28,17 @@ class Accepted(NamedTuple):
     num_tokens: IntArray
     finish_reasons: dict[int, FinishReason]
     stop_reasons: dict[int, int | str]
+
+    def with_failed(self, failed: Sequence[Request]) -> Accepted:
+        """The same with requests that ended as errors, without a token."""
+        n, more = len(self.requests), len(failed)
+        return Accepted(
+            [*self.requests, *failed],
+            np.concatenate((self.tokens, np.full((more, self.tokens.shape[1]), NO_TOKEN, np.int64))),
+            np.concatenate((self.num_tokens, np.zeros(more, np.int64))),
+            self.finish_reasons | dict.fromkeys(range(n, n + more), FinishReason.ERROR),
+            self.stop_reasons,
+        )
 
 
 class OutputUpdate:
@@ -54,17 +65,17 @@ class OutputUpdate:
         if request.times.first_token is None:
             self._awaiting_first.add(request)
 
-    def run(self, output: SchedulerOutput, model: ModelOutput, now: float) -> Accepted:
-        """Append tokens, end requests; see :class:`Accepted`."""
+    def run(self, output: SchedulerOutput, model: ModelOutput, now: float, lost: Sequence[Request] = ()) -> Accepted:
+        """Append tokens, end requests; see :class:`Accepted`. What was sampled for ``lost`` requests is void."""
         if len(model.num_sampled) != len(output.requests):
             raise ValueError(
                 f"the model returned {len(model.num_sampled)} rows for {len(output.requests)} scheduled requests"
             )
         endings: Endings = {}
-        slots, counts = output.slots, model.num_sampled
         everyone_here = self._table.version == output.table_version
-        if not everyone_here:
-            slots, counts = self._survivors(output.requests, counts)
+        slots, counts = output.slots, model.num_sampled
+        if not everyone_here or lost:
+            slots, counts = self._survivors(output.requests, counts, lost)
         if self._speculation is not None and output.drafts is not None:
             rejected = self._speculation.claw_back(slots, output.drafts, model, counts)
             if self._placeholders is not None:
@@ -84,10 +95,10 @@ class OutputUpdate:
         return self._collect(output.requests, model, counts, endings, now)
 
     @staticmethod
-    def _survivors(requests: list[Request], counts: IntArray) -> tuple[IntArray, IntArray]:
+    def _survivors(requests: list[Request], counts: IntArray, lost: Sequence[Request]) -> tuple[IntArray, IntArray]:
         """Some requests ended, or lost or changed their slot, while the step was in flight."""
         slots = np.fromiter((r.slot for r in requests), np.int64, len(requests))
-        return slots, np.where([r.status.is_finished for r in requests], 0, counts)
+        return slots, np.where([r.status.is_finished or r in lost for r in requests], 0, counts)
 
     @staticmethod
     def _drop_stale(requests: list[Request], counts: IntArray) -> IntArray:

@@ -1,0 +1,59 @@
+"""The seam to KV that lives elsewhere: another engine, CPU memory, shared storage.
+
+The scheduler's half of a connector says how many tokens it can bring, and is told what was allocated; its worker half
+moves the tensors and reports back through :class:`ConnectorOutput`. The life of an asynchronous load:
+
+    WAITING -> blocks allocated, WAITING_FOR_REMOTE_KVS -> finished_receiving -> WAITING, computed up to what was loaded
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tokenyard.kv.coordinator import Blocks
+from tokenyard.request import Request
+from tokenyard.sched.output import ConnectorOutput, SchedulerOutput
+
+__all__ = ["KVConnector", "Match"]
+
+
+class Match(NamedTuple):
+    """Tokens that a connector can bring beyond the local prefix hit."""
+
+    num_tokens: int | None
+    """None: not known yet, ask again in the next step."""
+    is_async: bool = False
+    """The load takes longer than a step."""
+
+
+class KVConnector:
+    """A connector that brings and keeps nothing: override what yours does."""
+
+    def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> Match:
+        """Tokens available beyond the first ``num_computed_tokens``."""
+        return Match(0)
+
+    def update_state_after_alloc(self, request: Request, blocks: Blocks, num_external_tokens: int) -> None:
+        """The request has these blocks now; the external tokens follow the local hit."""
+
+    def build_connector_meta(self, output: SchedulerOutput) -> object:
+        """Whatever the worker half has to know for this step."""
+        return None
+
+    def request_finished(self, request: Request, blocks: Blocks) -> tuple[bool, Mapping[str, object] | None]:
+        """The request has ended: (its blocks are still needed, parameters for the client)."""
+        return False, None
+
+    def update_connector_output(self, output: ConnectorOutput) -> None:
+        """The workers have reported."""
+
+    def on_new_request(self, request: Request) -> None:
+        """A request was added."""
+
+    def reset_cache(self) -> bool:
+        """Forget everything kept; False if that cannot be done now."""
+        return True
+
+    def shutdown(self) -> None:
+        """Let go of all resources."""

@@ -1,0 +1,105 @@
+"""How requests leave: preempted, stopped, finished; and what happens to the blocks they held.
+
+preempted   blocks freed, back to the front of the queue
+stopped     a session may go on; the others are finished
+finished    blocks freed, pinned by the policy, or kept until a connector has read them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tokenyard.kv.manager import KVCacheManager
+from tokenyard.request import Request, RequestStatus
+from tokenyard.sched.features import Features
+from tokenyard.sched.pins import PinBoard
+from tokenyard.sched.policy import Policy
+from tokenyard.sched.queues import WaitingRoom
+from tokenyard.sched.running import RunningList
+from tokenyard.sched.sessions import Sessions
+
+__all__ = ["Endings"]
+
+Ended = list[tuple[Request, RequestStatus]]
+
+
+class Endings:
+    """Takes requests out of the queues."""
+
+    def __init__(
+        self,
+        kv: KVCacheManager,
+        running: RunningList,
+        room: WaitingRoom,
+        policy: Policy,
+        features: Features,
+        on_finished: Callable[[float, Request], None],
+    ) -> None:
+        self._kv = kv
+        self._running = running
+        self._room = room
+        self._policy = policy
+        self._features = features
+        self._on_finished = on_finished
+        self.requests: dict[str, Request] = {}
+        """Every unfinished request."""
+        self.sessions = Sessions(kv, room)
+        self.pins = PinBoard(kv.free)
+        self.finished_req_ids: set[str] = set()
+        """Finished since the last step."""
+
+    def take_finished(self) -> frozenset[str]:
+        """Ids finished since the last call."""
+        finished, self.finished_req_ids = frozenset(self.finished_req_ids), set()
+        return finished
+
+    def preempt(self, request: Request) -> None:
+        """Take everything from a request that has just left the running list; it will be computed again."""
+        self._kv.free(request)
+        self._free_encoder_outputs(request)
+        request.status = RequestStatus.PREEMPTED
+        request.num_computed_tokens = 0
+        request.num_preemptions += 1
+        self._room.put_back(request)
+
+    def stop(self, stopped: Ended, now: float) -> None:
+        """Requests have sampled their last token; those that are sessions may go on."""
+        waiting_again: dict[Request, bool] = {}
+        for request, _ in stopped:
+            if request.request_id in self.sessions:
+                ran = request.status is RequestStatus.RUNNING
+                self._room.discard(request)
+                if self.sessions.goes_on(request):
+                    waiting_again[request] = ran
+        self._running.remove_all([session for session, ran in waiting_again.items() if ran])
+        self.finish([(request, status) for request, status in stopped if request not in waiting_again], now)
+
+    def finish(self, ended: Ended, now: float) -> None:
+        """End requests in whatever state they are."""
+        self._running.remove_all([request for request, _ in ended if request.status is RequestStatus.RUNNING])
+        for request, status in ended:
+            if request.status is not RequestStatus.RUNNING:
+                self._room.discard(request)
+            self.sessions.close(request)
+            self._give_back(request, status, now)
+            del self.requests[request.request_id]
+            self.finished_req_ids.add(request.request_id)
+            self._on_finished(now, request)
+
+    def _give_back(self, request: Request, status: RequestStatus, now: float) -> None:
+        """Its blocks are freed, unless somebody still wants them."""
+        wanted = self._features.transfers is not None and self._features.transfers.keeps_blocks(request)
+        request.status = status
+        request.times.finished = now
+        self._free_encoder_outputs(request)
+        if wanted:
+            return
+        ended_by_itself = status is not RequestStatus.FINISHED_ABORTED
+        if ended_by_itself and request.slot >= 0 and request.job_id and self._policy.keeps_blocks(now, request):
+            self.pins.pin(request)
+        else:
+            self._kv.free(request)
+
+    def _free_encoder_outputs(self, request: Request) -> None:
+        if self._features.encoder is not None:
+            self._features.encoder.cache.free(request)

@@ -1,0 +1,96 @@
+"""The last limit of the admission pass: memory. A yes has allocated."""
+
+from __future__ import annotations
+
+from tokenyard.config import SchedulerConfig
+from tokenyard.kv.coordinator import NEVER, Blocks
+from tokenyard.kv.manager import KVCacheManager
+from tokenyard.kv.shortage import KVLimit, KVShortage
+from tokenyard.request import RequestStatus
+from tokenyard.sched.budget import StepBudget
+from tokenyard.sched.features import Features
+from tokenyard.sched.limits import Candidate
+from tokenyard.sched.pins import PinBoard
+from tokenyard.sched.queues import WaitingRoom
+from tokenyard.sched.reasons import Outcome, OutcomeKind, Reason
+from tokenyard.sched.running import RunningList
+
+__all__ = ["MemoryLimit"]
+
+_KV_REASONS = {
+    KVLimit.FULL_SEQUENCE: Reason.KV_FULL_SEQUENCE,
+    KVLimit.BLOCKS: Reason.KV_BLOCKS,
+    KVLimit.RESERVED: Reason.KV_RESERVED,
+    KVLimit.WATERMARK: Reason.KV_WATERMARK,
+}
+
+
+class MemoryLimit:
+    """Is there memory? The last question: a yes has allocated."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        kv: KVCacheManager,
+        running: RunningList,
+        features: Features,
+        pins: PinBoard,
+    ) -> None:
+        self._reserve_full = config.scheduler_reserve_full_isl
+        self._kv = kv
+        self._running = running
+        self._encoder = features.encoder
+        self._transfers = features.transfers
+        self._num_lookahead_tokens = features.num_lookahead_tokens
+        self._pins = pins
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingRoom) -> Outcome | None:
+        answer = self._kv.allocate_slots(
+            candidate.request,
+            candidate.num_new_tokens,
+            computed=candidate.computed,
+            num_lookahead_tokens=self._num_lookahead_tokens if candidate.request.num_computed_tokens else 0,
+            num_external_computed_tokens=candidate.num_external_computed_tokens,
+            delay_cache_blocks=candidate.loads_async,
+            full_sequence_must_fit=self._reserve_full,
+            keep_watermark=len(self._running) > 0,
+        )
+        if not isinstance(answer, KVShortage):
+            self._took_encoder_items(candidate, budget)
+            return self._after_alloc(candidate, answer, budget) if self._transfers is not None else None
+        if self._encoder is not None:
+            self._encoder.cache.free(candidate.request)
+        return Outcome(
+            OutcomeKind.STOPPED,
+            _KV_REASONS[answer.limit],
+            candidate.request.request_id,
+            len(room),
+            kv=answer._replace(pinned=sum(map(self._kv.num_blocks_of, self._pins))) if len(self._pins) else answer,
+            wanted_tokens=candidate.num_new_tokens,
+            budget_left=budget.tokens,
+            smallest_need=room.smallest_need(),
+        )
+
+    def _after_alloc(self, candidate: Candidate, blocks: Blocks, budget: StepBudget) -> Outcome | None:
+        """Tell the connector; a request that has to wait for its load is passed over with its blocks in hand."""
+        assert self._transfers is not None
+        request, external = candidate.request, candidate.num_external_computed_tokens
+        self._transfers.connector.update_state_after_alloc(request, blocks, external)
+        if candidate.computed is not None:
+            queried = request.num_tokens - candidate.num_local_hit_tokens
+            self._transfers.stats.record(queried, external, preempted=request.num_preemptions > 0)
+        if not candidate.loads_async:
+            return None
+        request.status = RequestStatus.WAITING_FOR_REMOTE_KVS
+        request.num_computed_tokens = candidate.num_computed_tokens
+        return Outcome(
+            OutcomeKind.SKIPPED, Reason.ASYNC_KV_LOAD_STARTED, request.request_id, 1, budget_left=budget.tokens
+        )
+
+    def _took_encoder_items(self, candidate: Candidate, budget: StepBudget) -> None:
+        request, encoder = candidate.request, self._encoder
+        if encoder is None:
+            self._kv.table.encoder_at[request.slot] = NEVER
+            return
+        encoder.commit(request, candidate.encoder_items, budget)
+        self._kv.table.encoder_at[request.slot] = encoder.next_position(request, candidate.num_computed_tokens)

@@ -1,0 +1,107 @@
+"""What hosts and observers may read of a scheduler; see ``SchedulerState`` for the part that observers get."""
+
+from __future__ import annotations
+
+from tokenyard.config import CacheConfig, PauseState, SchedulerConfig
+from tokenyard.kv.manager import KVCacheManager
+from tokenyard.request import Request
+from tokenyard.sched.endings import Endings
+from tokenyard.sched.features import Features
+from tokenyard.sched.pins import PinBoard
+from tokenyard.sched.queues import RequestQueue, WaitingRoom
+from tokenyard.sched.running import RunningList
+
+__all__ = ["SchedulerView"]
+
+
+class SchedulerView:
+    """Read-only properties over the parts that the scheduler owns."""
+
+    config: SchedulerConfig
+    cache_config: CacheConfig
+    kv: KVCacheManager
+    pause_state: PauseState
+    _running: RunningList
+    _room: WaitingRoom
+    _endings: Endings
+    _features: Features
+
+    @property
+    def running(self) -> list[Request]:
+        """Requests in the running list, in running order."""
+        return self._running.requests
+
+    @property
+    def requests(self) -> dict[str, Request]:
+        """Every unfinished request, by id."""
+        return self._endings.requests
+
+    @property
+    def pins(self) -> PinBoard:
+        """Finished turns whose blocks the policy keeps."""
+        return self._endings.pins
+
+    @property
+    def waiting(self) -> RequestQueue:
+        return self._room.waiting
+
+    @property
+    def skipped_waiting(self) -> RequestQueue:
+        return self._room.skipped
+
+    @property
+    def num_free_blocks(self) -> int:
+        return self.kv.num_free_blocks
+
+    @property
+    def num_total_blocks(self) -> int:
+        return self.kv.pool.num_blocks
+
+    @property
+    def num_cached_blocks(self) -> int:
+        return self.kv.pool.num_cached
+
+    @property
+    def max_num_scheduled_tokens(self) -> int:
+        return self.config.max_num_batched_tokens
+
+    @property
+    def max_num_running_reqs(self) -> int:
+        return self.config.max_num_seqs
+
+    @property
+    def block_size(self) -> int:
+        return self.cache_config.block_size
+
+    @property
+    def running_version(self) -> int:
+        return self._running.version
+
+    def num_blocks_of(self, request: Request) -> int:
+        """Blocks the request holds."""
+        return self.kv.num_blocks_of(request)
+
+    def get_request_counts(self) -> tuple[int, int]:
+        """(running, waiting)."""
+        return len(self._running), len(self._room)
+
+    def get_num_unfinished_requests(self) -> int:
+        """Requests that the next steps may serve: a pause leaves some or all of them out."""
+        if self.pause_state is PauseState.PAUSED_ALL:
+            return 0
+        if self.pause_state is PauseState.PAUSED_NEW:
+            return len(self._running)
+        return len(self._running) + len(self._room) - self._endings.sessions.num_waiting
+
+    def set_pause_state(self, state: PauseState) -> None:
+        """Pause or resume; takes effect with the next step."""
+        self.pause_state = state
+
+    def has_finished_requests(self) -> bool:
+        """Finished ids have not been reported to the workers, or a connector still reads a finished one's blocks."""
+        transfers = self._features.transfers
+        return bool(self._endings.finished_req_ids) or (transfers is not None and bool(transfers.delayed))
+
+    def has_requests(self) -> bool:
+        """Whether another step has anything to do or to report."""
+        return self.get_num_unfinished_requests() > 0 or self.has_finished_requests()

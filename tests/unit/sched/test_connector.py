@@ -1,0 +1,177 @@
+"""A KV connector: tokens from elsewhere, blocks that somebody else still reads, loads that fail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from tests.support.yard import Watcher
+
+from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.kv.coordinator import Blocks
+from tokenyard.request import FinishReason, Request, RequestStatus, SamplingParams
+from tokenyard.sched.connector import KVConnector, Match
+from tokenyard.sched.output import ConnectorOutput, EngineOutputs, ModelOutput, SchedulerOutput
+from tokenyard.sched.reasons import Reason
+from tokenyard.sched.scheduler import Scheduler
+
+
+class Remote(KVConnector):
+    """Answers what it was told to, and remembers what it is told."""
+
+    def __init__(self, *matches: Match, keeps: bool = False) -> None:
+        self.matches = list(matches)
+        self.keeps = keeps
+        self.allocated: list[tuple[str, Blocks, int]] = []
+
+    def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> Match:
+        return self.matches.pop(0) if self.matches else Match(0)
+
+    def update_state_after_alloc(self, request: Request, blocks: Blocks, num_external_tokens: int) -> None:
+        self.allocated.append((request.request_id, blocks, num_external_tokens))
+
+    def build_connector_meta(self, output: SchedulerOutput) -> object:
+        return ("step", output.step)
+
+    def request_finished(self, request: Request, blocks: Blocks) -> tuple[bool, Mapping[str, object] | None]:
+        return self.keeps, None
+
+
+class Site:
+    """A scheduler with a remote, a watcher and a toy model."""
+
+    def __init__(self, remote: Remote, policy: str = "fail") -> None:
+        self.remote = remote
+        self.watcher = Watcher()
+        self.scheduler = Scheduler(
+            SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=64, max_model_len=64, kv_load_failure_policy=policy),
+            CacheConfig(num_gpu_blocks=41, block_size=4),
+            observer=self.watcher,
+            kv_connector=remote,
+        )
+
+    def add(self, request_id: str, length: int, max_tokens: int = 2, first: int = 0) -> Request:
+        request = Request(
+            request_id, list(range(first, first + length)), SamplingParams(max_tokens=max_tokens, ignore_eos=True)
+        )
+        self.scheduler.add_request(request)
+        return request
+
+    def step(self, report: ConnectorOutput | None = None) -> tuple[SchedulerOutput, EngineOutputs]:
+        output = self.scheduler.schedule()
+        result = self.scheduler.update_from_output(output, ModelOutput.from_lists([[7]] * len(output.requests), report))
+        self.scheduler.check_invariants()
+        return output, result
+
+
+def test_tokens_that_are_there_at_once_are_not_computed() -> None:
+    site = Site(Remote(Match(8)))
+    request = site.add("a", 14)
+    output, _ = site.step()
+    assert output.num_scheduled_tokens == {"a": 6}
+    assert output.scheduled_new_reqs[0].num_computed_tokens == 8
+    assert site.remote.allocated == [("a", ([1, 2, 3, 4],), 8)]
+    assert output.kv_connector_metadata == ("step", 0)
+    assert request.num_external_computed_tokens == 8
+
+
+def test_an_undecided_connector_is_asked_again_while_others_go_first() -> None:
+    site = Site(Remote(Match(None), Match(0), Match(4)))
+    site.add("undecided", 10)
+    site.add("other", 6, first=500)
+    output, _ = site.step()
+    assert output.num_scheduled_tokens == {"other": 6}
+    assert [each.reason for each in site.watcher.outcomes.skipped] == [Reason.CONNECTOR_UNDECIDED]
+    output, _ = site.step()
+    assert output.num_scheduled_tokens["undecided"] == 6
+
+
+def test_an_asynchronous_load_waits_with_its_blocks_and_then_computes_the_rest() -> None:
+    site = Site(Remote(Match(8, is_async=True)))
+    request = site.add("a", 10)
+    output, _ = site.step()
+    assert output.num_scheduled_tokens == {}
+    assert [each.reason for each in site.watcher.outcomes.skipped] == [Reason.ASYNC_KV_LOAD_STARTED]
+    assert request.status is RequestStatus.WAITING_FOR_REMOTE_KVS
+    assert len(site.scheduler.kv.get_block_ids(request)[0]) == 2
+    site.step()
+    assert [each.reason for each in site.watcher.outcomes.skipped] == [Reason.WAITING_REMOTE_KV]
+    site.step(ConnectorOutput(finished_receiving=frozenset({"a"})))
+    output, _ = site.step()
+    assert output.num_scheduled_tokens == {"a": 2}
+    again = Request("again", list(range(10)))
+    assert site.scheduler.kv.get_computed_blocks(again).num_tokens == 8, "what was loaded is findable now"
+
+
+def test_a_prompt_that_was_loaded_whole_computes_its_last_token() -> None:
+    site = Site(Remote(Match(8, is_async=True)))
+    site.add("a", 8)
+    site.step()
+    site.step(ConnectorOutput(finished_receiving=frozenset({"a"})))
+    output, _ = site.step()
+    assert output.num_scheduled_tokens == {"a": 1}
+
+
+def test_blocks_stay_until_they_have_been_sent() -> None:
+    site = Site(Remote(keeps=True))
+    site.add("a", 6, max_tokens=1)
+    site.step()
+    assert site.scheduler.num_free_blocks == 38
+    assert site.scheduler.has_requests(), "the host has to go on until the blocks are free"
+    site.step(ConnectorOutput(finished_sending=frozenset({"a"})))
+    assert site.scheduler.num_free_blocks == 40
+    assert not site.scheduler.has_finished_requests()
+
+
+def test_an_abort_during_a_load_frees_the_blocks_when_the_load_is_over() -> None:
+    site = Site(Remote(Match(8, is_async=True)))
+    site.add("a", 10)
+    site.step()
+    site.scheduler.finish_requests("a")
+    assert site.scheduler.num_free_blocks == 38
+    site.step(ConnectorOutput(finished_receiving=frozenset({"a"})))
+    assert site.scheduler.num_free_blocks == 40
+
+
+@pytest.mark.parametrize("bad", [0, 1])
+def test_a_failed_load_is_recomputed_from_the_first_bad_block(bad: int) -> None:
+    site = Site(Remote(Match(8)), policy="recompute")
+    request = site.add("a", 10)
+    output = site.scheduler.schedule()
+    blocks = site.scheduler.kv.get_block_ids(request)[0]
+    report = ConnectorOutput(invalid_block_ids=frozenset({blocks[bad]}))
+    result = site.scheduler.update_from_output(output, ModelOutput.from_lists([[7]], report))
+    assert len(result) == 0, "what was sampled after bad KV is void"
+    assert request.num_computed_tokens == bad * 4
+    site.scheduler.check_invariants()
+    output, _ = site.step()
+    assert output.num_scheduled_tokens == {"a": 10 - bad * 4}
+
+
+def test_a_failed_asynchronous_load_is_tried_again_from_what_is_valid() -> None:
+    site = Site(Remote(Match(8, is_async=True)), policy="recompute")
+    request = site.add("a", 10)
+    site.step()
+    bad = site.scheduler.kv.get_block_ids(request)[0][1]
+    site.step(ConnectorOutput(invalid_block_ids=frozenset({bad})))
+    assert request.num_computed_tokens == 4
+    site.step(ConnectorOutput(finished_receiving=frozenset({"a"})))
+    output, _ = site.step()
+    assert output.num_scheduled_tokens == {"a": 6}
+
+
+def test_a_failed_load_ends_the_request_if_the_policy_says_so() -> None:
+    site = Site(Remote(Match(8)), policy="fail")
+    request = site.add("a", 10)
+    output = site.scheduler.schedule()
+    bad = site.scheduler.kv.get_block_ids(request)[0][0]
+    report = ConnectorOutput(invalid_block_ids=frozenset({bad}))
+    result = site.scheduler.update_from_output(output, ModelOutput.from_lists([[7]], report))
+    assert [(news.request_id, news.new_token_ids, news.finish_reason) for news in result] == [
+        ("a", [], FinishReason.ERROR)
+    ]
+    assert request.status is RequestStatus.FINISHED_ERROR
+    site.scheduler.check_invariants()
+    assert site.scheduler.num_free_blocks == 40
+    again = Request("again", list(range(10)))
+    assert site.scheduler.kv.get_computed_blocks(again).num_tokens == 0, "nothing bad can be found"
