@@ -171,6 +171,9 @@ class SchedulerConfig:
     skip_oversized_prefill: bool = False
     """With chunking off: try the next request instead of stopping at one that exceeds the rest of the
     budget (vLLM before 0.22 and document 001's proposal; vLLM 0.22 stops)."""
+    running_index_drifts: bool = True
+    """When a preemption victim that got no tokens in this step stands before the request it makes room for, pass over
+    the next running request (vLLM 0.22's index into the running list slips, its issue 49097); False: nobody."""
 
     def __post_init__(self) -> None:
         require_int("max_num_seqs", self.max_num_seqs, 1)
@@ -185,6 +188,7 @@ class SchedulerConfig:
         require_int("encoder_cache_size", self.encoder_cache_size, 0)
         require_bool("disable_chunked_mm_input", self.disable_chunked_mm_input)
         require_bool("skip_oversized_prefill", self.skip_oversized_prefill)
+        require_bool("running_index_drifts", self.running_index_drifts)
         if self.kv_load_failure_policy not in ("recompute", "fail"):
             raise ConfigError("kv_load_failure_policy", self.kv_load_failure_policy, "use recompute or fail")
         if not isinstance(self.policy, str) or not self.policy:

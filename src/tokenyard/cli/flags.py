@@ -106,6 +106,7 @@ class SchedulerFlags:
     watermark: float = _CACHE.watermark
     """Fraction of the blocks that admission leaves free; vLLM 0.22 has none."""
     skip_oversized_prefill: Switch = _SCHEDULER.skip_oversized_prefill
+    running_index_drifts: Switch = _SCHEDULER.running_index_drifts
     """With chunked prefill off: pass over a prompt that exceeds the rest of the budget and try the next."""
 
 
@@ -140,9 +141,11 @@ class Report:
     """Report on a trace: what held requests back, and what it cost them."""
 
     trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
-    """A trace directory, or its *.steps.jsonl file."""
+    """A trace directory, or a file of it (*.steps.jsonl, *.requests.jsonl, also gzipped)."""
     json: Switch = False
     """Print the report as one JSON object and nothing else."""
+    svg: Annotated[Path | None, _optional("FILE", "no picture")] = None
+    """Also save the printed report as a picture."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

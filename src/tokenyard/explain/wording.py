@@ -43,6 +43,7 @@ REASON_MEANING = {
     "connector_undecided": "The KV connector could not say yet what it has.",
     "encoder_cache_not_ready": "The encoder's result for an input was not there yet.",
     "async_kv_load_started": "The load of its KV blocks was started in this step.",
+    "running_index_drift": "It stood behind a request that an idle victim made room for, and was passed over.",
     "placeholders_cover_limit": "Tokens in flight already reach its length limit.",
     "no_new_tokens": "All its known tokens are computed or in flight.",
     "self_preempted": "It needed a block, none was free, and it was itself next to give way.",

@@ -52,6 +52,7 @@ class Reason(StrEnum):
     ASYNC_KV_LOAD_STARTED = "async_kv_load_started"
     PLACEHOLDERS_COVER_LIMIT = "placeholders_cover_limit"
     NO_NEW_TOKENS = "no_new_tokens"
+    RUNNING_INDEX_DRIFT = "running_index_drift"
     SELF_PREEMPTED = "self_preempted"
 
 

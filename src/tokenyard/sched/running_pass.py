@@ -97,21 +97,26 @@ class RunningPass:
         self._planned: dict[str, tuple[int, ...]] = {}
         """Encoder items of the request whose turn it is: planned once, however many victims it takes."""
         self._num_lookahead_tokens = features.num_lookahead_tokens
+        self._drift = 0
+        """Running requests to pass over behind the one whose turn it is."""
 
     def run(self, budget: StepBudget, outcomes: StepOutcomes) -> Rows:
         """Spend ``budget`` on the running requests; returns the granted rows."""
         rows = self._wanting(outcomes)
-        done = 0
+        done = self._drift = 0
         while done < len(rows.requests) and budget.tokens > 0:
             end, asked = rows.fit(done, budget.tokens)
             if self._encoder is not None:
                 end, asked = self._up_to_encoder_input(self._encoder, rows, done, end, asked, budget, outcomes)
+            if self._drift and end > done:
+                end, asked = done + 1, int(rows.granted[done])
             ask = rows.granted[done:end]
             served = self._kv.grow_run(rows.slots[done:end], rows.computed[done:end] + ask, self._num_lookahead_tokens)
             done += served
             if done == end:
                 budget.spend(asked)
                 self._commit_encoder_input(rows, done, budget)
+                self._pass_over(rows, done, outcomes)
                 continue
             budget.spend(int(ask[:served].sum()))
             # Whatever the victims give back, this request asks for no more than it has asked for.
@@ -207,7 +212,9 @@ class RunningPass:
         )
         if self._policy.relieve_running(shortage, len(self._running)):
             return row, False
-        victim = self._running.pop(self._policy.victim(self._running.requests))
+        position = self._policy.victim(self._running.requests)
+        stands_before = position < self._running.requests.index(request)
+        victim = self._running.pop(position)
         rolled_back = 0
         at = rows.requests.index(victim) if victim in rows.requests else -1
         if 0 <= at < row:
@@ -216,11 +223,26 @@ class RunningPass:
             budget.refund(rolled_back)
             if self._encoder is not None:
                 self._encoder.roll_back(victim, budget)
+        elif stands_before and self._config.running_index_drifts:
+            self._drift += 1
         self._record_victim(victim, request, rolled_back, shortage, outcomes)
         self._preempt(victim)
         if at >= 0:
             rows.drop(at)
         return row - (0 <= at < row), victim is request
+
+    def _pass_over(self, rows: Rows, done: int, outcomes: StepOutcomes) -> None:
+        """The index slipped while the request before ``done`` was served: those right behind it lose their turn."""
+        if not self._drift:
+            return
+        requests = self._running.requests
+        behind = requests.index(rows.requests[done - 1]) + 1
+        for request in requests[behind : behind + self._drift]:
+            if request in rows.requests:
+                rows.drop(rows.requests.index(request))
+                reason = Reason.RUNNING_INDEX_DRIFT
+                outcomes.not_scheduled.append(Outcome(OutcomeKind.NOT_SCHEDULED, reason, request.request_id, 1))
+        self._drift = 0
 
     @staticmethod
     def _record_victim(
