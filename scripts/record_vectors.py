@@ -25,8 +25,9 @@ DEFAULT_FOLDER = Path(__file__).resolve().parent.parent / "tests" / "parity" / "
 def _record(scenario: Scenario, folder: Path) -> None:
     plan = scenario.plan()
     host = build_host(scenario.engine)
-    ticks = Recording(host, plan, scenario.vocab).run()
-    missing = [what for what in scenario.shows if not vectors.statistics(ticks)[what]]
+    ticks = Recording(host, plan, scenario).run()
+    shown = vectors.statistics(ticks)
+    missing = [what for what in scenario.shows if not shown.get(what)]
     if missing:
         raise RuntimeError(f"{scenario.name}: meant to show {', '.join(missing)}, and does not")
     head = vectors.header(scenario, plan, ticks, vllm_facts(host))

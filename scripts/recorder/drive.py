@@ -1,23 +1,24 @@
 """The tick loop: what an engine does with a scheduler, written down.
 
 A tick is: events, arrivals, ``schedule()``, events, the model, ``update_from_output()``. A tick in which the scheduler
-has nothing to do only has the first two.
+has nothing to do only has the first two. With async scheduling two steps are in flight: the update is that of the
+earlier one, and left out while the queue fills.
 """
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterable
-from typing import Any, TypeAlias
+from collections import deque
+from typing import Any, NamedTuple, TypeAlias
 
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.output import SchedulerOutput
-from vllm.v1.engine import EngineCoreOutputs
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds
 from vllm.v1.request import RequestStatus
 
-from recorder.host import Host, make_request, model_output
-from recorder.plan import Event, Plan, Planned
+from recorder.host import Host, compile_grammar, make_request, model_output
+from recorder.plan import Event, Plan, Planned, Scenario
+from recorder.records import decision, encoder_decision, encoder_room, pairs, queues, step_stats
+from recorder.worker import Worker
 
 __all__ = ["MAX_TICKS", "Recording", "Tick"]
 
@@ -28,28 +29,37 @@ MAX_TICKS = 5_000
 """A scenario that takes longer is stuck."""
 
 
-def fake_token(request_id: str, position: int, vocab: int) -> int:
-    """The token that the fake model puts at ``position``: the same however the request was scheduled."""
-    mixed = (zlib.crc32(request_id.encode()) + position * 0x9E3779B1) & 0xFFFFFFFF
-    mixed = ((mixed ^ (mixed >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
-    mixed = ((mixed ^ (mixed >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF
-    return (mixed ^ (mixed >> 16)) % vocab
+class _Flight(NamedTuple):
+    """A step on its way through the model."""
+
+    number: int
+    output: SchedulerOutput
+    sampled: list[list[int]]
+    drafts: list[list[int]]
 
 
 class Recording:
     """Drives one scheduler through one plan."""
 
-    def __init__(self, host: Host, plan: Plan, vocab: int) -> None:
+    def __init__(self, host: Host, plan: Plan, scenario: Scenario) -> None:
+        engine = scenario.engine
         self._host = host
         self._scheduler = host.scheduler
         self._plan = plan
-        self._vocab = vocab
+        self._engine = engine
+        self._worker = Worker(
+            vocab=scenario.vocab,
+            num_drafts=engine.num_speculative_tokens or 0,
+            acceptance=scenario.acceptance,
+            always_full=engine.async_scheduling or engine.spec_method != "ngram",
+        )
         self._by_id = {request.id: request for request in plan.requests}
         self._pending = list(plan.requests)
         self._ended_at: dict[str, int] = {}
         """Request id -> tick in which it finished or was aborted."""
         self._outputs: dict[str, list[int]] = {}
         self._steps = 0
+        self._in_flight: deque[_Flight] = deque()
         self._granted: set[str] = set()
         """Requests that got blocks in the step now being scheduled."""
         self._watch_grants()
@@ -73,9 +83,9 @@ class Recording:
         A fully paused scheduler says that it has no requests, and a finished one still has to be announced: both count.
         """
         ticks: list[Tick] = []
-        while self._pending or self._scheduler.requests or self._scheduler.has_requests():
+        while self._pending or self._in_flight or self._scheduler.requests or self._scheduler.has_requests():
             if len(ticks) == MAX_TICKS:
-                raise RuntimeError(f"stuck: {self._queues()}")
+                raise RuntimeError(f"stuck: {queues(self._scheduler)}")
             ticks.append(self._tick(len(ticks)))
         free = self._scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
         held = self._scheduler.kv_cache_config.num_blocks - 1 - free
@@ -89,12 +99,14 @@ class Recording:
             tick["ev_pre"] = before
         if added := self._arrivals(t):
             tick["add"] = added
+        waits_for_more = False
         if self._scheduler.has_requests():
             output, tick["s"] = self._schedule()
-            answer = self._execute(output)
+            waits_for_more = output.total_num_scheduled_tokens > 0 and len(self._in_flight) < self._engine.depth
+        if self._in_flight and not waits_for_more:
             if between := self._strike(t, "mid"):
                 tick["ev_mid"] = between
-            tick["u"] = self._update(t, output, answer)
+            tick["u"] = self._update(t, self._in_flight.popleft())
         return tick
 
     # ---- what comes from outside
@@ -111,6 +123,12 @@ class Recording:
         if event.op == "reset":
             ok = bool(self._scheduler.reset_prefix_cache(reset_running_requests=event.running))
             return {"op": "reset", "running": event.running, "ok": ok}
+        if event.op == "reset_encoder":
+            self._scheduler.reset_encoder_cache()
+            return {"op": "reset_encoder"}
+        if event.op == "grammar":
+            compile_grammar(self._scheduler.requests.get(event.id), self._by_id[event.id])
+            return {"op": "grammar", "id": event.id}
         self._scheduler.set_pause_state(PauseState(event.state))
         return {"op": "pause", "state": event.state}
 
@@ -119,6 +137,7 @@ class Recording:
         for request in due:
             self._pending.remove(request)
             self._complete(request, t)
+            self._worker.set_length(request.id, len(request.prompt))
             self._scheduler.add_request(make_request(request, self._host.block_hasher))
         return [request.id for request in due]
 
@@ -135,50 +154,63 @@ class Recording:
             request.arrival_time = float(t)
         if request.after is not None:
             earlier = self._by_id[request.after[0]]
-            request.prompt = earlier.prompt + self._outputs.get(earlier.id, []) + request.prompt
+            said = earlier.prompt + self._outputs.get(earlier.id, [])
+            request.prompt = said + request.prompt
+            request.mm = earlier.mm + tuple(image.moved(len(said)) for image in request.mm)
 
     # ---- the step
 
     def _schedule(self) -> tuple[SchedulerOutput, dict[str, Any]]:
         self._granted.clear()
         output = self._scheduler.schedule()
-        preempted = sorted(output.preempted_req_ids or ())
-        record = {
-            "n": self._steps,
-            "new": [[new.req_id, new.num_computed_tokens, _lists(new.block_ids)] for new in output.scheduled_new_reqs],
-            "cached": _cached(output),
-            "nst": _pairs(output.num_scheduled_tokens.items()),
-            "spec": [],
-            "preempted": preempted,
-            "finished": sorted(output.finished_req_ids),
-            "ncpb": list(output.num_common_prefix_blocks),
-            **self._queues(),
-        }
-        if rolled_back := [request_id for request_id in preempted if request_id in self._granted]:
+        record = {"n": self._steps, **decision(output), **queues(self._scheduler)}
+        if rolled_back := [request_id for request_id in record["preempted"] if request_id in self._granted]:
             record["rolled_back"] = rolled_back
+        if self._engine.max_num_encoder_input_tokens:
+            record |= {**encoder_decision(output), "enc_room": encoder_room(self._scheduler)}
+        self._in_flight.append(self._execute(output))
         self._steps += 1
         return output, record
 
-    def _execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
-        """One token for every scheduled request whose whole prompt is computed by then."""
-        ids = list(output.num_scheduled_tokens)
-        requests = [self._scheduler.requests[request_id] for request_id in ids]
-        return model_output(
-            ids,
-            [
-                [] if request.is_prefill_chunk else [fake_token(request.request_id, request.num_tokens, self._vocab)]
-                for request in requests
-            ],
-        )
+    def _execute(self, output: SchedulerOutput) -> _Flight:
+        """Tokens for every scheduled request whose whole prompt is computed by then."""
+        cached = output.scheduled_cached_reqs
+        for request_id in cached.resumed_req_ids:
+            self._worker.set_length(request_id, len(cached.all_token_ids[request_id]))
+        sampled: list[list[int]] = []
+        drafts: list[list[int]] = []
+        for request_id in output.num_scheduled_tokens:
+            if self._scheduler.requests[request_id].is_prefill_chunk:
+                sampled.append([])
+                drafts.append([])
+            else:
+                scheduled = output.scheduled_spec_decode_tokens.get(request_id, [])
+                sampled.append(self._worker.sample(request_id, list(scheduled)))
+                drafts.append(self._worker.drafts(request_id))
+        return _Flight(self._steps, output, sampled, drafts)
 
-    def _update(self, t: int, output: SchedulerOutput, answer: ModelRunnerOutput) -> dict[str, Any]:
-        sampled = _pairs(zip(answer.req_ids, map(list, answer.sampled_token_ids), strict=True))
-        record: dict[str, Any] = {"of": self._steps - 1, "sampled": sampled, "out": []}
-        for outputs in self._scheduler.update_from_output(output, answer).values():
+    def _update(self, t: int, flight: _Flight) -> dict[str, Any]:
+        ids = list(flight.output.num_scheduled_tokens)
+        # Copies: vLLM cuts the lists where a request stops.
+        answer = model_output(ids, [list(tokens) for tokens in flight.sampled])
+        record: dict[str, Any] = {
+            "of": flight.number,
+            "sampled": pairs(zip(ids, flight.sampled, strict=True)),
+            "out": [],
+        }
+        for outputs in self._scheduler.update_from_output(flight.output, answer).values():
             record["out"] += [self._news(t, each) for each in outputs.outputs]
-            record.update(_prefix_cache_stats(outputs))
-        record["nct"] = [[request.request_id, request.num_computed_tokens] for request in self._scheduler.running]
-        record.update(self._queues())
+            record.update(step_stats(outputs))
+        if self._engine.num_speculative_tokens and not self._engine.async_scheduling and ids:
+            self._scheduler.update_draft_token_ids(DraftTokenIds(ids, [list(drafts) for drafts in flight.drafts]))
+            record["drafts"] = pairs((rid, drafts) for rid, drafts in zip(ids, flight.drafts, strict=True) if drafts)
+        running = self._scheduler.running
+        record["nct"] = [[request.request_id, request.num_computed_tokens] for request in running]
+        if self._engine.async_scheduling:
+            record["nop"] = [[request.request_id, request.num_output_placeholders] for request in running]
+        record.update(queues(self._scheduler))
+        if self._engine.max_num_encoder_input_tokens:
+            record["enc_room"] = encoder_room(self._scheduler)
         return record
 
     def _news(self, t: int, output: Any) -> list[Any]:
@@ -188,43 +220,3 @@ class Recording:
             return [output.request_id, tokens, None, output.stop_reason]
         self._ended_at[output.request_id] = t
         return [output.request_id, tokens, str(output.finish_reason), output.stop_reason]
-
-    def _queues(self) -> dict[str, Any]:
-        scheduler = self._scheduler
-        return {
-            "running": [request.request_id for request in scheduler.running],
-            "waiting": [request.request_id for request in scheduler.waiting],
-            "skipped": [request.request_id for request in scheduler.skipped_waiting],
-            "free": scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
-        }
-
-
-def _cached(output: SchedulerOutput) -> list[list[Any]]:
-    data = output.scheduled_cached_reqs
-    return [
-        [
-            request_id,
-            data.num_computed_tokens[row],
-            data.num_output_tokens[row],
-            _lists(data.new_block_ids[row]),
-            int(request_id in data.resumed_req_ids),
-            int(request_id in data.all_token_ids),
-        ]
-        for row, request_id in enumerate(data.req_ids)
-    ]
-
-
-def _prefix_cache_stats(outputs: EngineCoreOutputs) -> dict[str, list[int]]:
-    if outputs.scheduler_stats is None:
-        return {}
-    stats = outputs.scheduler_stats.prefix_cache_stats
-    fresh = [stats.requests, stats.queries, stats.hits]
-    return {"pcs": [*fresh, stats.preempted_requests, stats.preempted_queries, stats.preempted_hits]}
-
-
-def _lists(groups: Iterable[Iterable[int]] | None) -> list[list[int]] | None:
-    return None if groups is None else [list(group) for group in groups]
-
-
-def _pairs(items: Iterable[tuple[str, Any]]) -> list[list[Any]]:
-    return [list(item) for item in items]

@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 import vllm
-from vllm.config import CacheConfig, LoRAConfig, ModelConfig, SchedulerConfig, VllmConfig
+from vllm.config import CacheConfig, LoRAConfig, ModelConfig, SchedulerConfig, SpeculativeConfig, VllmConfig
 from vllm.lora.request import LoRARequest
-from vllm.sampling_params import SamplingParams
+from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
+from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 from vllm.utils.hashing import get_hash_fn_by_name
+from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash, resolve_kv_cache_block_sizes
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.kv_cache_interface import (
+    ChunkedLocalAttentionSpec,
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    KVCacheSpec,
+    SlidingWindowSpec,
+)
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
-from recorder.plan import Engine, Planned
+from recorder.plan import Engine, Group, Image, Planned
 
-__all__ = ["BlockHasher", "Host", "build_host", "make_request", "model_output", "vllm_facts"]
+__all__ = ["BlockHasher", "Host", "build_host", "compile_grammar", "make_request", "model_output", "vllm_facts"]
 
 BlockHasher: TypeAlias = Callable[[Any], list[Any]] | None
 
@@ -52,12 +63,12 @@ class Host:
 
 
 def build_host(engine: Engine, *, log_stats: bool = True) -> Host:
-    """Build vLLM's scheduler for one full-attention group."""
+    """Build vLLM's scheduler."""
     config = _vllm_config(engine)
     kv_cache_config = _kv_cache_config(engine)
     config.cache_config.num_gpu_blocks = engine.num_blocks
     block_size, hash_block_size = resolve_kv_cache_block_sizes(kv_cache_config, config)
-    scheduler = Scheduler(
+    scheduler = (AsyncScheduler if engine.async_scheduling else Scheduler)(
         vllm_config=config,
         kv_cache_config=kv_cache_config,
         structured_output_manager=StructuredOutputManager(config),
@@ -66,6 +77,10 @@ def build_host(engine: Engine, *, log_stats: bool = True) -> Host:
         block_size=block_size,
         hash_block_size=hash_block_size,
     )
+    if engine.max_num_encoder_input_tokens:
+        # vLLM derives both from a multi-modal model, which this one is not.
+        scheduler.max_num_encoder_input_tokens = engine.max_num_encoder_input_tokens
+        scheduler.encoder_cache_manager = EncoderCacheManager(engine.encoder_cache_size)
     hash_fn = get_hash_fn_by_name("sha256")
     init_none_hash(hash_fn)
     hasher = get_request_block_hasher(hash_block_size, hash_fn) if engine.enable_prefix_caching else None
@@ -83,7 +98,14 @@ def _vllm_config(engine: Engine) -> VllmConfig:
             scheduler_config=_scheduler_config(engine),
             cache_config=_cache_config(engine),
             lora_config=_lora_config(engine),
+            speculative_config=_speculative_config(engine),
         )
+    # The CPU platform turns this off, and these methods want a checkpoint of a draft model; the scheduler only reads
+    # the settings.
+    config.scheduler_config.async_scheduling = bool(engine.async_scheduling)
+    config.scheduler_config.disable_chunked_mm_input = bool(engine.disable_chunked_mm_input)
+    if engine.spec_method:
+        config.speculative_config.method = engine.spec_method
     _check_unchanged(config, engine)
     return config
 
@@ -117,21 +139,48 @@ def _lora_config(engine: Engine) -> LoRAConfig | None:
     return LoRAConfig(max_loras=engine.max_loras, max_cpu_loras=max(8, engine.max_loras), max_lora_rank=8)
 
 
+def _speculative_config(engine: Engine) -> SpeculativeConfig | None:
+    if engine.num_speculative_tokens is None:
+        return None
+    return SpeculativeConfig(model="ngram", num_speculative_tokens=engine.num_speculative_tokens)
+
+
 def _kv_cache_config(engine: Engine) -> KVCacheConfig:
-    spec = FullAttentionSpec(block_size=engine.block_size, num_kv_heads=1, head_size=1, dtype=torch.float32)
     return KVCacheConfig(
         num_blocks=engine.num_blocks,
         kv_cache_tensors=[],
-        kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)],
+        kv_cache_groups=[
+            KVCacheGroupSpec([f"layer{i}"], _kv_cache_spec(group, engine), is_eagle_group=bool(group.eagle))
+            for i, group in enumerate(engine.groups or (Group(),))
+        ],
     )
+
+
+def _kv_cache_spec(group: Group, engine: Engine) -> KVCacheSpec:
+    shape = {
+        "block_size": group.block_size or engine.block_size,
+        "num_kv_heads": 1,
+        "head_size": 1,
+        "dtype": torch.float32,
+    }
+    if group.kind == "swa":
+        return SlidingWindowSpec(sliding_window=group.window, **shape)
+    if group.kind == "chunked":
+        return ChunkedLocalAttentionSpec(attention_chunk_size=group.window, **shape)
+    return FullAttentionSpec(**shape)
+
+
+_NOT_FROM_CONFIG = {"max_num_encoder_input_tokens", "encoder_cache_size"}
+"""Given to the scheduler itself."""
 
 
 def _check_unchanged(config: VllmConfig, engine: Engine) -> None:
     """vLLM's platform hooks may rewrite a configuration; a vector must say what really ran."""
     for part in (config.scheduler_config, config.cache_config):
         for field in Engine.__dataclass_fields__:
-            if hasattr(part, field) and getattr(part, field) != getattr(engine, field):
-                raise RuntimeError(f"vLLM changed {field} from {getattr(engine, field)} to {getattr(part, field)}")
+            wanted = getattr(engine, field)
+            if wanted is not None and getattr(part, field, wanted) != wanted and field not in _NOT_FROM_CONFIG:
+                raise RuntimeError(f"vLLM changed {field} from {wanted} to {getattr(part, field)}")
 
 
 def make_request(planned: Planned, hasher: BlockHasher) -> Request:
@@ -143,13 +192,14 @@ def make_request(planned: Planned, hasher: BlockHasher) -> Request:
         ignore_eos=planned.eos is None,
         stop_token_ids=list(planned.stop_token_ids),
         skip_reading_prefix_cache=planned.skip_reading_prefix_cache or None,
+        structured_outputs=None if planned.forbids is None else StructuredOutputsParams(regex=".*"),
     )
     params.update_from_generation_config({}, planned.eos)
     lora = None
     if planned.lora:
         name = f"lora{planned.lora}"
         lora = LoRARequest(lora_name=name, lora_int_id=planned.lora, lora_path=f"/nonexistent/{name}")
-    return Request(
+    request = Request(
         request_id=planned.id,
         prompt_token_ids=list(planned.prompt),
         sampling_params=params,
@@ -159,7 +209,39 @@ def make_request(planned: Planned, hasher: BlockHasher) -> Request:
         cache_salt=planned.cache_salt,
         priority=planned.priority,
         block_hasher=hasher,
+        mm_features=[_mm_feature(image) for image in planned.mm],
     )
+    if request.structured_output_request is not None:
+        request.structured_output_request.grammar = Future()
+    return request
+
+
+def _mm_feature(image: Image) -> MultiModalFeatureSpec:
+    mask = None if image.is_embed is None else torch.tensor(image.is_embed, dtype=torch.bool)
+    place = PlaceholderRange(offset=image.offset, length=image.length, is_embed=mask)
+    return MultiModalFeatureSpec(data=None, modality="image", identifier=image.mm_hash, mm_position=place)
+
+
+class _Grammar:
+    """Allows every token but some; the two methods that a scheduler calls."""
+
+    def __init__(self, forbids: Sequence[int]) -> None:
+        self._forbids = set(forbids)
+
+    def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
+        """Advance."""
+        return self._forbids.isdisjoint(tokens)
+
+    def validate_tokens(self, tokens: list[int]) -> list[int]:
+        """The leading tokens that are allowed."""
+        stop = next((i for i, token in enumerate(tokens) if token in self._forbids), len(tokens))
+        return tokens[:stop]
+
+
+def compile_grammar(request: Request | None, planned: Planned) -> None:
+    """The grammar of ``planned`` is there; its request may have ended meanwhile."""
+    if request is not None:
+        request.structured_output_request._grammar.set_result(_Grammar(planned.forbids or ()))  # noqa: SLF001
 
 
 def model_output(ids: list[str], sampled: list[list[int]]) -> ModelRunnerOutput:

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Engine", "Event", "Plan", "Planned", "Scenario"]
+__all__ = ["Engine", "Event", "Group", "Image", "Plan", "Planned", "Scenario"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Group:
+    """A KV-cache group: layers that share a block table."""
+
+    kind: Literal["full", "swa", "chunked"] = "full"
+    window: int | None = None
+    """Tokens of a sliding window ("swa") or of a chunk ("chunked")."""
+    block_size: int | None = None
+    """None: the engine's."""
+    eagle: bool | None = None
+    """Holds the layers of an EAGLE head."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,14 +40,46 @@ class Engine:
     long_prefill_token_threshold: int = 0
     scheduler_reserve_full_isl: bool = True
     max_loras: int | None = None
+    async_scheduling: bool | None = None
+    num_speculative_tokens: int | None = None
+    spec_method: Literal["ngram", "ngram_gpu", "eagle", "draft_model"] | None = None
+    groups: tuple[Group, ...] | None = None
+    """None: one group of full attention."""
+    max_num_encoder_input_tokens: int | None = None
+    """Embeddings that a step may compute; None: a model without encoder."""
+    encoder_cache_size: int | None = None
+    """Embeddings kept."""
+    disable_chunked_mm_input: bool | None = None
+
+    @property
+    def depth(self) -> int:
+        """Steps in flight."""
+        return 2 if self.async_scheduling else 1
 
     @property
     def longest_sequence(self) -> int:
         """Most tokens, prompt and output, that a request may have and still finish when it is alone.
 
-        The last token's KV is never computed, so a sequence may have one token more than the pool has room for.
+        The last token's KV is never computed, so a sequence may have one token more than the pool has room for. Drafts
+        may need places beyond it.
         """
-        return min(self.max_model_len, (self.num_blocks - 1) * self.block_size + 1)
+        sizes = [group.block_size or self.block_size for group in self.groups or (Group(),)]
+        room = (self.num_blocks - 1) // len(sizes) * min(sizes) - (self.num_speculative_tokens or 0)
+        return min(self.max_model_len, room + 1)
+
+
+class Image(NamedTuple):
+    """A multi-modal item whose placeholders stand in the prompt; as in the vector file."""
+
+    mm_hash: str
+    offset: int
+    length: int
+    is_embed: tuple[bool, ...] | None = None
+    """Which placeholders stand for an embedding; None: all."""
+
+    def moved(self, tokens: int) -> Image:
+        """The same, ``tokens`` later in the prompt."""
+        return self._replace(offset=self.offset + tokens)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -59,6 +104,9 @@ class Planned:
     lora: int = 0
     """Number of its adapter; 0 is none."""
     skip_reading_prefix_cache: bool = False
+    mm: tuple[Image, ...] = ()
+    forbids: tuple[int, ...] | None = None
+    """It has a grammar, which allows every token but these; it is compiled when a "grammar" event says so."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,10 +114,10 @@ class Event:
     """Something from outside, before ``schedule()`` ("pre") or between it and ``update_from_output()`` ("mid")."""
 
     step: int
-    op: Literal["abort", "reset", "pause"]
+    op: Literal["abort", "reset", "pause", "grammar", "reset_encoder"]
     when: Literal["pre", "mid"] = "pre"
     id: str = ""
-    """abort: whom."""
+    """abort: whom; grammar: whose."""
     running: bool = False
     """reset: preempt what runs, so that it cannot be refused."""
     state: int = 0
@@ -94,6 +142,8 @@ class Scenario:
     build: Callable[[Random, Engine], Plan]
     vocab: int = 400
     """The fake model's tokens are 0..vocab-1."""
+    acceptance: int = 60
+    """Per cent of the drafts that are right."""
     shows: tuple[str, ...] = ()
     """Statistics that must not be zero, else the scenario does not exercise what it was made for."""
 

@@ -34,7 +34,14 @@ def header(scenario: Scenario, plan: Plan, ticks: list[Tick], facts: dict[str, A
 
 
 def _config(engine: Engine) -> dict[str, Any]:
-    return {field: value for field, value in dataclasses.asdict(engine).items() if value is not None}
+    config = _given(dataclasses.asdict(engine))
+    if "groups" in config:
+        config["groups"] = [_given(group) for group in config["groups"]]
+    return config
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _request(request: Planned) -> dict[str, Any]:
@@ -46,8 +53,9 @@ def _request(request: Planned) -> dict[str, Any]:
 
 
 def _event(event: Event) -> dict[str, Any]:
-    of_kind = {"abort": "id", "reset": "running", "pause": "state"}[event.op]
-    return {"step": event.step, "when": event.when, "op": event.op, of_kind: getattr(event, of_kind)}
+    of_kind = {"abort": ("id",), "grammar": ("id",), "reset": ("running",), "pause": ("state",), "reset_encoder": ()}
+    shown = {name: getattr(event, name) for name in of_kind[event.op]}
+    return {"step": event.step, "when": event.when, "op": event.op, **shown}
 
 
 def statistics(ticks: list[Tick]) -> dict[str, int]:
@@ -56,6 +64,15 @@ def statistics(ticks: list[Tick]) -> dict[str, int]:
     updates = [tick["u"] for tick in ticks if "u" in tick]
     events = [event for tick in ticks for when in ("ev_pre", "ev_mid") for event in tick.get(when, ())]
     out = [news for update in updates for news in update["out"]]
+    return {
+        **_common_statistics(ticks, steps, updates, events, out),
+        **_feature_statistics(steps, updates, events, out),
+    }
+
+
+def _common_statistics(
+    ticks: list[Tick], steps: list[Tick], updates: list[Tick], events: list[Tick], out: list[list[Any]]
+) -> dict[str, int]:
     return {
         "ticks": len(ticks),
         "steps": len(steps),
@@ -77,6 +94,25 @@ def statistics(ticks: list[Tick]) -> dict[str, int]:
         "stop_tokens": sum(stop_reason is not None for _, _, _, stop_reason in out),
         "lengths": sum(reason == "length" for _, _, reason, _ in out),
     }
+
+
+def _feature_statistics(
+    steps: list[Tick], updates: list[Tick], events: list[Tick], out: list[list[Any]]
+) -> dict[str, int]:
+    """Of optional features: only what is not zero."""
+    counts = {
+        "drafts": sum(update["sds"][1] for update in updates if "sds" in update),
+        "accepted_drafts": sum(update["sds"][2] for update in updates if "sds" in update),
+        "left_out": sum(len(step["running"]) > len(step["nst"]) for step in steps),
+        "null_blocks": sum(
+            not all(map(all, blocks)) for step in steps for _, _, blocks in step["new"] if len(step["ncpb"]) > 1
+        ),
+        "encoder_inputs": sum(len(items) for step in steps for items in step.get("enc", {}).values()),
+        "evicted_images": sum(len(step.get("enc_free", ())) for step in steps),
+        "grammars": sum(event["op"] == "grammar" for event in events),
+        "errors": sum(reason == "error" for _, _, reason, _ in out),
+    }
+    return {name: count for name, count in counts.items() if count}
 
 
 def write(path: Path, lines: list[dict[str, Any]]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from recorder.plan import Engine, Event, Plan, Planned
 
@@ -150,12 +150,12 @@ def aborts(base: Builder, count: int, *, within: Span = (0, 30), horizon: int = 
     return build
 
 
-def resets(base: Builder, *at: tuple[int, bool]) -> Builder:
-    """Reset the prefix cache at ``(tick, preempt what runs)``."""
+def resets(base: Builder, *at: tuple[int, bool], when: Literal["pre", "mid"] = "pre") -> Builder:
+    """Reset the prefix cache at ``(tick, preempt what runs)``; "mid": while a step is in flight."""
 
     def build(rng: Random, engine: Engine) -> Plan:
         plan = base(rng, engine)
-        plan.events += [Event(step=step, op="reset", running=running) for step, running in at]
+        plan.events += [Event(step=step, op="reset", when=when, running=running) for step, running in at]
         return plan
 
     return build

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from recorder.scenarios.asynchronous import ASYNCHRONOUS
 from recorder.scenarios.endings import ENDINGS
+from recorder.scenarios.hybrid import HYBRID
 from recorder.scenarios.limits import FIRST_COME, LIMITS, PREFILL
 from recorder.scenarios.memory import MEMORY
 from recorder.scenarios.mixtures import EVERYTHING
 from recorder.scenarios.prefixes import PREFIXES
 from recorder.scenarios.priority import PRIORITY
+from recorder.scenarios.speculation import SPECULATION
 
 if TYPE_CHECKING:
     from recorder.plan import Scenario
@@ -25,4 +28,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     *ENDINGS,
     *LIMITS,
     *EVERYTHING,
+    *SPECULATION,
+    *ASYNCHRONOUS,
+    *HYBRID,
 )
