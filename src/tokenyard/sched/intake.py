@@ -13,7 +13,13 @@ from tokenyard.sched.encoder import EncoderInputs
 __all__ = ["check_encodable", "check_servable"]
 
 
-def check_servable(request: Request, unfinished: Container[str], config: SchedulerConfig, kv: KVCacheManager) -> None:
+def check_servable(
+    request: Request,
+    unfinished: Container[str],
+    config: SchedulerConfig,
+    kv: KVCacheManager,
+    num_lookahead_tokens: int = 0,
+) -> None:
     """Raise RequestError for a duplicate id, a used request, a prompt too long, or a request that could never end.
 
     vLLM accepts a request that the pool can never hold, and waits for ever (its issue 39734).
@@ -30,8 +36,9 @@ def check_servable(request: Request, unfinished: Container[str], config: Schedul
     if least > room:
         # No stop condition is looked at before min_tokens, max_model_len included: it would never end.
         raise RequestError(rid, "min_tokens", least, f"max_model_len ({limit}) leaves room for {room} output tokens")
-    # The last sampled token is never computed, so it needs no place.
+    # The last sampled token is never computed, so it needs no place; lookahead slots come on top.
     longest = min(request.num_prompt_tokens + request.max_tokens, limit) - 1
+    longest = min(longest + num_lookahead_tokens, limit)
     needed, usable = kv.most_blocks(longest), kv.num_usable_blocks
     if needed > usable:
         raise RequestError(

@@ -123,7 +123,7 @@ class Scheduler(SchedulerView):
             if not self._sessions.feed(session, request):
                 self._endings.finish([(session, RequestStatus.FINISHED_ABORTED)], self.clock())
             return
-        check_servable(request, self.requests, self.config, self.kv)
+        check_servable(request, self.requests, self.config, self.kv, self._features.num_lookahead_tokens)
         check_encodable(request, self._features.encoder)
         self.requests[request.request_id] = request
         if request.resumable:
