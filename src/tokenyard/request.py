@@ -92,6 +92,7 @@ class Request:
         "block_hashes",
         "cache_salt",
         "client_index",
+        "has_extra_keys",
         "is_last_step",
         "job_id",
         "lora_name",
@@ -170,6 +171,8 @@ class Request:
         self.num_external_computed_tokens = 0
         self.num_preemptions = 0
         self.block_hashes: list[bytes] = []
+        self.has_extra_keys = bool(lora_name or cache_salt or mm_features or prompt_embeds is not None)
+        """Whether anything besides tokens enters its block hashes."""
 
         self.slot = -1
         self._table: RequestTable | None = None
@@ -267,11 +270,6 @@ class Request:
         """Overwrite the stream from position ``start`` with int32 ``tokens`` (the table's flush)."""
         del self._tokens[start:]
         self._tokens.frombytes(tokens)
-
-    @property
-    def has_extra_keys(self) -> bool:
-        """Whether anything besides tokens enters its block hashes."""
-        return bool(self.lora_name or self.cache_salt or self.mm_features or self.prompt_embeds is not None)
 
     # ---- slot
 

@@ -66,6 +66,7 @@ class RequestTable:
 
     def __init__(self, capacity: int, block_size: int, max_drafts: int = 0) -> None:
         self.block_size = block_size
+        self._offset_mask = block_size - 1 if block_size & (block_size - 1) == 0 else 0
         self.max_drafts = max_drafts
         self.requests: list[Request | None] = []
         self._free: list[int] = []
@@ -185,6 +186,11 @@ class RequestTable:
         start = num_tokens // self.block_size * self.block_size
         if num_tokens > start:
             request.replace_tail(start, self.tail[slot, : num_tokens - start].tobytes())
+
+    def offsets(self, positions: IntArray) -> IntArray:
+        """Positions within their blocks."""
+        # A mask costs a fifth of a remainder, and block sizes are nearly always powers of two.
+        return positions & self._offset_mask if self._offset_mask else positions % self.block_size
 
     def tenants(self, slots: IntArray) -> list[Request]:
         """The requests in ``slots``, all of which are taken."""

@@ -80,7 +80,7 @@ class Memory:
             table.target[slot] += 1
             if at % table.block_size == table.block_size - 1:
                 for sealed, data in table.seal(np.array([slot])):
-                    self.kv.on_seal(sealed, data)
+                    self.kv.on_seal([(sealed, data)])
 
     def grow(self, ends: dict[Request, int], num_lookahead_tokens: int = 0) -> int:
         """Room for running requests up to the given positions; returns how many were served."""

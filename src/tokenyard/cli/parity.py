@@ -101,8 +101,8 @@ def _print(comparison: _Comparison, console: Console) -> None:
 
 
 def _verdict(comparison: _Comparison) -> str:
-    problems = [(comparison.different, "different"), (comparison.damaged, "damaged")]
-    found = [f"[red]{_files(len(files))} {word}[/]" for files, word in problems if files]
+    counts = {"different": len(comparison.different), "damaged": len(comparison.damaged)}
+    found = [f"[red]{_files(count)} {word}[/]" for word, count in counts.items() if count]
     if found:
         return ", ".join(found)
     return "[green]all equal[/]" if comparison.compared else "[red]nothing compared[/]"

@@ -10,7 +10,7 @@ salt (first block only, the chain carries it on) and the bytes of prompt embeddi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 
 import msgspec
@@ -64,10 +64,17 @@ class BlockHasher:
 
     def append(self, request: Request, tokens: bytes) -> None:
         """Hash the block that has just become full; the hashes of all blocks before it are there."""
-        hashes = request.block_hashes
-        if request.has_extra_keys:
-            tokens += self.extra_keys(request, len(hashes))
-        hashes.append(self._digest((hashes[-1] if hashes else self.root) + tokens))
+        self.append_n(((request, tokens),))
+
+    def append_n(self, sealed: Iterable[tuple[Request, bytes]]) -> None:
+        """:meth:`append` for one block of each of several requests."""
+        digest, root = self._digest, self.root
+        for request, tokens in sealed:
+            hashes = request.block_hashes
+            data = (hashes[-1] if hashes else root) + tokens
+            if request.has_extra_keys:
+                data += self.extra_keys(request, len(hashes))
+            hashes.append(digest(data))
 
     def _chain(self, parent: bytes, data: bytes, into: list[bytes]) -> None:
         digest, stride = self._digest, self._stride

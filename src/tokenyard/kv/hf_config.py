@@ -35,7 +35,7 @@ def shape_from_hf_config(path: Path | str) -> ModelShape:
         raw = msgspec.json.decode(file.read_bytes())
     except OSError as error:
         raise ConfigError("model", str(file), f"cannot be read: {error.strerror}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError("model", str(file), f"is not JSON: {error}") from None
     if not isinstance(raw, dict):
         raise ConfigError("model", str(file), "must hold a JSON object")

@@ -207,10 +207,10 @@ class KVCacheManager:
         need = self.coordinator.need(slot, reach, self.no_hits.blocks, int(self.table.num_computed[slot]))
         return KVShortage(KVLimit.BLOCKS, needed=need.total, free=self.pool.num_free, cached_hits=0)
 
-    def on_seal(self, request: Request, tokens: bytes) -> None:
-        """A running request's block has become full of known tokens."""
+    def on_seal(self, sealed: Iterable[tuple[Request, bytes]]) -> None:
+        """Blocks of running requests have become full of known tokens."""
         if self.enable_caching:
-            self.hasher.append(request, tokens)
+            self.hasher.append_n(sealed)
 
     # ---- the end
 

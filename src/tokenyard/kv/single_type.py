@@ -149,9 +149,13 @@ class SingleTypeManager:
         keys: list[bytes] = []
         for slot, chain, tokens in zip(slots, hashes, num_tokens, strict=True):
             start, stop = num_cached[slot], tokens // size
-            if start < stop:
+            if start + 1 == stop:
+                blocks.append(held[slot][start])
+                keys.append(chain[stop * stride - 1])
+            elif start < stop:
                 blocks += held[slot][start:stop]
                 keys += chain[(start + 1) * stride - 1 : stop * stride : stride]
+            if start < stop:
                 num_cached[slot] = stop
                 if alignment > size and (mask := self.publishable(start, stop, alignment)) is not None:
                     self._keep(blocks, keys, mask)

@@ -36,25 +36,26 @@ def stop_status(request: Request, token: int, num_tokens: int, max_model_len: in
 class Acceptance:
     """Writes tokens into the request table."""
 
-    def __init__(self, table: RequestTable, max_model_len: int, on_seal: Callable[[Request, bytes], None]) -> None:
+    def __init__(
+        self, table: RequestTable, max_model_len: int, on_seal: Callable[[list[tuple[Request, bytes]]], None]
+    ) -> None:
         self._table = table
         self._max_model_len = max_model_len
         self._on_seal = on_seal
-        """Told about every block that has just become full, with its tokens (to hash it)."""
+        """Told about blocks that have just become full, with their tokens (to hash them)."""
 
     def stroke(self, slots: IntArray, tokens: IntArray) -> list[tuple[int, RequestStatus]]:
         """Append ``tokens[i]`` to the request in ``slots[i]``; returns rows that stop, with their status."""
         table, size = self._table, self._table.block_size
         position = table.num_tokens[slots]
-        offset = position % size
+        offset = table.offsets(position)
         table.tail[slots, offset] = tokens
         position += 1
         table.num_tokens[slots] = position
         table.target[slots] += 1
         full = (offset == size - 1).nonzero()[0]
         if full.size:
-            for request, sealed in table.seal(slots[full]):
-                self._on_seal(request, sealed)
+            self._on_seal(table.seal(slots[full]))
         # A superset of the rows that stop, by columns; stop_status has the rule.
         may_stop = (tokens == table.eos[slots]) | (position >= table.stop_at[slots])
         if table.num_with_stop_ids:

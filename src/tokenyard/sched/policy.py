@@ -7,7 +7,7 @@ fork is needed. ``fcfs`` and ``priority`` are vLLM's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
 from tokenyard.errors import ConfigError
 from tokenyard.kv.shortage import KVShortage
@@ -16,7 +16,7 @@ from tokenyard.sched.pins import PinBoard
 from tokenyard.sched.queues import FCFSQueue, PriorityQueue, RequestQueue, WaitingRoom
 from tokenyard.sched.reasons import Outcome
 
-__all__ = ["ENTRY_POINT_GROUP", "FCFS", "Policy", "Priority", "known_policies", "make_policy"]
+__all__ = ["ENTRY_POINT_GROUP", "FCFS", "SHIPPED", "Policy", "Priority", "known_policies", "make_policy"]
 
 ENTRY_POINT_GROUP = "tokenyard.policies"
 
@@ -96,17 +96,29 @@ class Priority(Policy):
 
 _BUILT_IN: dict[str, Callable[[], Policy]] = {"fcfs": FCFS, "priority": Priority}
 
+SHIPPED = {
+    "attained-service": "tokenyard.policies.attained_service:AttainedService",
+    "bypass": "tokenyard.policies.bypass:Bypass",
+    "continuum-fixed": "tokenyard.policies.continuum.policy:continuum_fixed",
+    "continuum-ttl": "tokenyard.policies.continuum.policy:continuum_ttl",
+    "fair-share": "tokenyard.policies.fair_share:FairShare",
+    "least-computed": "tokenyard.policies.least_computed:LeastComputed",
+    "shortest-remaining": "tokenyard.policies.shortest_remaining:ShortestRemaining",
+}
+"""Ours that are loaded when named: as in an entry point, and found without the package's metadata."""
+
 
 def known_policies() -> list[str]:
     """Names that :func:`make_policy` accepts."""
-    return sorted({*_BUILT_IN, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
+    return sorted({*_BUILT_IN, *SHIPPED, *(point.name for point in entry_points(group=ENTRY_POINT_GROUP))})
 
 
 def make_policy(name: str) -> Policy:
     """The policy registered under ``name``; ConfigError if there is none."""
     if name in _BUILT_IN:
         return _BUILT_IN[name]()
-    for point in entry_points(group=ENTRY_POINT_GROUP):
+    shipped = [EntryPoint(name, SHIPPED[name], ENTRY_POINT_GROUP)] if name in SHIPPED else []
+    for point in shipped or entry_points(group=ENTRY_POINT_GROUP):
         if point.name == name:
             policy: Policy = point.load()()
             return policy

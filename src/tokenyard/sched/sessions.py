@@ -119,6 +119,7 @@ class Sessions:
         session.replace_tail(known, update.tokens.tobytes())
         moved = tuple(item.moved(known) for item in update.mm_features)
         session.mm_features += moved
+        session.has_extra_keys = session.has_extra_keys or bool(moved)
         session.num_prompt_tokens = known + len(update.tokens)
         session.sampling_params = update.sampling_params
         session.arrival_time = update.arrival_time

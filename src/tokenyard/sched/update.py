@@ -71,17 +71,19 @@ class OutputUpdate:
             raise ValueError(
                 f"the model returned {len(model.num_sampled)} rows for {len(output.requests)} scheduled requests"
             )
+        if self._placeholders is not None:
+            self._placeholders.arrived(output)
         endings: Endings = {}
         everyone_here = self._table.version == output.table_version
         slots, counts = output.slots, model.num_sampled
         if not everyone_here or lost:
             slots, counts = self._survivors(output.requests, counts, lost)
+        if not everyone_here:
+            counts = self._drop_stale(output.requests, counts)
         if self._speculation is not None and output.drafts is not None:
             rejected = self._speculation.claw_back(slots, output.drafts, model, counts)
             if self._placeholders is not None:
                 self._replace(output.requests, slots, rejected)
-        if not everyone_here:
-            counts = self._drop_stale(output.requests, counts)
         if self._encoder is not None:
             self._release_passed_items(output.requests)
         counts = self._accept(output.requests, slots, model, counts, endings, may_lack_slots=not everyone_here)

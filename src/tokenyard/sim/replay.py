@@ -102,6 +102,7 @@ class _Loop:
     ) -> None:
         self._num_requests = len(workload)
         self._scheduler = scheduler
+        self._max_model_len = scheduler.config.max_model_len
         self._clock = clock
         self._latency = latency
         self._skip_refused = skip_refused
@@ -132,7 +133,7 @@ class _Loop:
 
     def _arrive(self, moment: float, request: WorkloadRequest) -> None:
         try:
-            self._scheduler.add_request(request.arrive(moment))
+            self._scheduler.add_request(request.arrive(moment, self._max_model_len))
         except RequestError as error:
             if not self._skip_refused:
                 raise
@@ -173,6 +174,7 @@ class _Loop:
     def _result(self) -> ReplayResult:
         scheduler, left_out = self._scheduler, self._arrivals.num_left_out
         assert scheduler.get_request_counts() == (0, 0), "the scheduler stalled with requests in its queues"
+        scheduler.pins.clear()  # of jobs whose last turn was left out, or not marked as such
         assert scheduler.num_free_blocks == scheduler.num_total_blocks - 1, "a block is held by nobody"
         assert self._num_finished + len(self._refused) + left_out == self._num_requests, "a request was lost"
         return ReplayResult(

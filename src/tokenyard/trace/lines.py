@@ -7,7 +7,7 @@ never half a line. When a write stops in the middle (a full disk) the file is cu
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,9 @@ def encodable(value: object) -> object:
     return str(value)
 
 
+_HAS_WRITEV = hasattr(os, "writev")
+_PIECES_AT_ONCE = 1024
+"""As many as every system takes in one write."""
 _ENCODER = msgspec.json.Encoder(enc_hook=encodable)
 
 
@@ -58,7 +61,7 @@ class LineFile:
         self._size = 0
 
     def __len__(self) -> int:
-        """Bytes that wait in memory."""
+        """Bytes that wait in memory, about."""
         return self._num_bytes
 
     def append(self, record: msgspec.Struct, extra: Mapping[str, object] | None = None) -> None:
@@ -67,10 +70,10 @@ class LineFile:
         self._pieces += (line, b"\n")
         self._num_bytes += len(line) + 1
 
-    def append_pieces(self, pieces: Sequence[bytes]) -> None:
-        """Add one line, its end included, given in pieces that are kept as they are."""
+    def append_pieces(self, size: int, pieces: Sequence[bytes]) -> None:
+        """Add one line of about ``size`` bytes, its end included, given in pieces that are kept as they are."""
         self._pieces += pieces
-        self._num_bytes += sum(map(len, pieces))
+        self._num_bytes += size
 
     def take(self) -> list[bytes]:
         """What waits, in pieces; nothing waits then."""
@@ -80,21 +83,20 @@ class LineFile:
 
     def put_down(self, pieces: Sequence[bytes]) -> None:
         """Write whole lines, given in pieces. Raises OSError and leaves whole lines behind."""
-        lines = b"".join(pieces)
-        if not lines:
+        if not pieces:
             return
         if self._fd < 0:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o644)
         done = 0
         try:
-            with memoryview(lines) as view:
-                while done < len(lines):
-                    done += os.write(self._fd, view[done:])
+            for start in range(0, len(pieces), _PIECES_AT_ONCE):
+                for written in _write(self._fd, pieces[start : start + _PIECES_AT_ONCE]):
+                    done += written
         except OSError:
-            os.ftruncate(self._fd, self._size + lines.rfind(b"\n", 0, done) + 1)
+            os.ftruncate(self._fd, self._size + b"".join(pieces).rfind(b"\n", 0, done) + 1)
             raise
-        self._size += len(lines)
+        self._size += done
 
     def discard(self) -> None:
         """Forget what waits and close the file."""
@@ -102,6 +104,19 @@ class LineFile:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
+
+
+def _write(fd: int, pieces: Sequence[bytes]) -> Iterator[int]:
+    """Write all pieces, without putting them together first if that can be avoided; gives the bytes of each write."""
+    total = sum(map(len, pieces))
+    done = os.writev(fd, pieces) if _HAS_WRITEV else 0
+    yield done
+    if done < total:
+        rest = memoryview(b"".join(pieces))[done:]
+        while rest:
+            done = os.write(fd, rest)
+            yield done
+            rest = rest[done:]
 
 
 def _encoded(record: msgspec.Struct, extra: Mapping[str, object] | None) -> bytes:

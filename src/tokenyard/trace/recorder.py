@@ -48,9 +48,12 @@ class TraceRecorder:
         self._writer = writer
         self._sinks = sinks
         self._policy = start.policy if start is not None else None
+        self._limit: int | None = 0
+        """Most requests named per list of an outcome: statistics need none."""
         self._records: StepRecords | None = None
         if writer is not None:
             self._policy = writer.config.policy
+            self._limit = writer.config.max_ids_per_step
             self._records = StepRecords(writer, decoder or Decoder(writer.config.tokenizer))
             if start is not None:
                 writer.begin(start)
@@ -172,8 +175,7 @@ class TraceRecorder:
         ts = float(ts)
         moved = bool(outcomes.preemptions) or output.num_running < len(output.requests)
         recomputed = self._count_recomputed(output, outcomes) if moved else 0
-        limit = self._writer.config.max_ids_per_step if self._writer is not None else 0
-        refused = outcome_record(output.step, ts, self._policy, outcomes, limit)
+        refused = outcome_record(output.step, ts, self._policy, outcomes, self._limit)
         if self._facts is not None:
             self._tell(self._facts, output, refused, recomputed, state.block_size)
         if self._records is not None:

@@ -17,6 +17,8 @@ from tokenyard.trace.writer import TraceWriter
 __all__ = ["StepRecords"]
 
 _END = b"}\n"
+_LINE_BYTES = 300
+"""Length of a line without its lists, about."""
 
 
 class StepRecords:
@@ -68,7 +70,7 @@ class StepRecords:
             pinned_jobs = json_list([self._names.jobs[request.job_id] for request in state.pins])
         line = self._snapshot_head % (step, ts, state.num_free_blocks, self._running.total, num_waiting, num_pinned)
         tail = self._snapshot_tail % (pinned_blocks, pinned_jobs, state.num_cached_blocks, num_skipped)
-        self._writer.append_pieces(line, self._queues, tail, self._snapshot_end)
+        self._writer.append_pieces(_LINE_BYTES + len(self._queues), line, self._queues, tail, self._snapshot_end)
         if self._requests is not None:
             self._requests.write(step, ts, state)
 
@@ -94,7 +96,7 @@ class StepRecords:
         else:
             middle, end = self._unsteady(output, recomputed, block_size)
         line = self._decision[0] % (output.step, ts)
-        self._writer.append_pieces(line, middle, self._decision[-1] % total, end)
+        self._writer.append_pieces(_LINE_BYTES + len(middle), line, middle, self._decision[-1] % total, end)
 
     def _lists(self, *lists: bytes) -> bytes:
         """The middle of a decision: new, resumed, running and preempted ids, tokens."""
@@ -136,7 +138,7 @@ class StepRecords:
 
     def completion(self, step: int, ts: float, seconds: float, num_sampled: int) -> None:
         """Write that the model ran."""
-        self._writer.append_pieces(self._completion % (step, ts, seconds, num_sampled))
+        self._writer.append_pieces(_LINE_BYTES, self._completion % (step, ts, seconds, num_sampled))
 
 
 def _snapshot_format(policy: str, state: SchedulerState) -> list[bytes]:

@@ -116,16 +116,15 @@ class TraceWriter:
         if len(steps) >= _BYTES_HELD:
             self._hand_over()
 
-    def append_pieces(self, *pieces: bytes) -> None:
-        """Write a line of the steps file that is encoded already, its end included, given in pieces."""
-        if self._closed:
-            return
+    def append_pieces(self, size: int, *pieces: bytes) -> None:
+        """Write a line of the steps file, of about ``size`` bytes, that is encoded already, its end included.
+
+        The caller is to ask ``wants_step`` before it, and to tell ``step_done`` after the step.
+        """
         steps = self._steps
         if steps is None:
             steps = self._open()
-        steps.append_pieces(pieces)
-        if len(steps) >= _BYTES_HELD:
-            self._hand_over()
+        steps.append_pieces(size, pieces)
 
     def append_request(self, record: RequestRecord, **extra: object) -> None:
         """Write a record of the requests file."""
@@ -165,7 +164,7 @@ class TraceWriter:
     def step_done(self, *, idle: bool) -> None:
         """A step is complete: write what waits if it is due. ``idle``: no request is left, a pause may follow."""
         self._steps_held += 1
-        if idle or self._steps_held >= _STEPS_HELD:
+        if idle or self._steps_held >= _STEPS_HELD or (self._steps is not None and len(self._steps) >= _BYTES_HELD):
             self._hand_over()
 
     def _hand_over(self) -> None:

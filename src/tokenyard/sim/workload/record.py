@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tokenyard.config import MAX_COUNT
-from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.errors import ConfigError, RequestError, WorkloadError
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sim.workload.tokens import TokenSource
 
@@ -51,8 +51,16 @@ class WorkloadRequest:
     def num_prompt_tokens(self) -> int:
         return len(self.prompt)
 
-    def arrive(self, arrival_time: float) -> Request:
-        """The scheduler's request, with its prompt made now. Raises RequestError if a field cannot work."""
+    def arrive(self, arrival_time: float, max_model_len: int) -> Request:
+        """The scheduler's request, with its prompt made now.
+
+        Raises RequestError if a field cannot work. A prompt that ``max_model_len`` does not allow is refused before
+        it is made: it might not fit the memory.
+        """
+        if len(self.prompt) >= max_model_len:
+            length = f"{len(self.prompt)} tokens"
+            fix = f"the prompt must be shorter than max_model_len ({max_model_len})"
+            raise RequestError(self.request_id, "prompt_token_ids", length, fix)
         return Request(
             self.request_id,
             self.prompt.tokens(),

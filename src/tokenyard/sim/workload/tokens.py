@@ -68,16 +68,16 @@ def stream_words(seeds: Int64s) -> tuple[Words, Words]:
 
 
 def tokens_at(offsets: Words, strides: Words, positions: Words) -> TokenIds:
-    """Tokens of streams at positions, the three arrays broadcast together; int32 from 0 to 2**31 - 1."""
+    """Tokens of streams at positions, the three arrays broadcast together; int32 from 0 to 2**31 - 1.
+
+    Offset and stride alone tell streams apart; one round of mixing makes the ids look drawn at random.
+    """
     x = positions * strides
     x += offsets
     shifted = x >> np.uint32(16)
     x ^= shifted
     x *= np.uint32(0x7FEB352D)
     np.right_shift(x, np.uint32(15), out=shifted)
-    x ^= shifted
-    x *= np.uint32(0x846CA68B)
-    np.right_shift(x, np.uint32(16), out=shifted)
     x ^= shifted
     x >>= np.uint32(1)
     return x.view(np.int32)

@@ -67,6 +67,6 @@ def detect_format(path: Path) -> str:
 def _keys(path: Path, line: bytes) -> set[str]:
     try:
         raw = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise WorkloadError(path, 1, f"is not JSON: {error}") from None
     return set(raw) if isinstance(raw, dict) else set()

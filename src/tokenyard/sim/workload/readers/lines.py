@@ -96,7 +96,7 @@ def decode(decoder: msgspec.json.Decoder[T], path: Path, number: int, line: byte
         return decoder.decode(line)
     except msgspec.ValidationError as error:
         raise WorkloadError(path, number, str(error)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise WorkloadError(path, number, f"is not JSON: {error}") from None
 
 
