@@ -162,6 +162,7 @@ def test_options_out_of_range_are_named(write_lines: Writer, option: str, value:
         ('{"timestamp": 0, "inp', "is not JSON: Input data was truncated"),
         ("hello", "is not JSON"),
         ('{"timestamp": NaN}', "is not JSON"),
+        ('{"more": ' + "[" * 100_000, "is not JSON"),
         ("\udcff".encode("utf-8", "surrogateescape").decode("latin-1"), "is not JSON"),
     ],
 )
@@ -221,6 +222,7 @@ def test_bad_plain_lines(write_lines: Writer, change: dict[str, Any], message: s
         (["t_s,client,input_tokens,output_tokens", "-1,1,2,3"], 2, "t_s = '-1': give a number of seconds"),
         (["t_s,client,input_tokens,output_tokens", "nan,1,2,3"], 2, "t_s = 'nan': give a number of seconds"),
         (["t_s,client,input_tokens,output_tokens", "soon,1,2,3"], 2, "t_s = 'soon': give a number of seconds"),
+        (["[" * 100_000], 1, "is not JSON"),
         (["a,b,c"], 1, "is of no known format: name one of azure"),
     ],
 )

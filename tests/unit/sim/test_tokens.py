@@ -23,7 +23,7 @@ def test_outputs_are_pinned() -> None:
     """Changing these changes every replay: it needs a line in the changelog."""
     seeds = np.array([0, 1, -1, 2**62], np.int64)
     positions = np.array([0, 1, 100_000, 2**31], np.int64)
-    assert output_tokens(seeds, positions).tolist() == [1175667570, 761798936, 807737129, 742278415]
+    assert output_tokens(seeds, positions).tolist() == [1731737044, 678308833, 2126783140, 2020059972]
     assert seed_of("a", 1) == 3380136236231657789
 
 

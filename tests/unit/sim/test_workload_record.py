@@ -24,7 +24,7 @@ def test_totals() -> None:
 
 
 def test_arrival_makes_the_schedulers_request() -> None:
-    made = request(job_id="j", priority=2, output_seed=9, is_last_step=True, this_func_call="shell").arrive(4.5)
+    made = request(job_id="j", priority=2, output_seed=9, is_last_step=True, this_func_call="shell").arrive(4.5, 100)
     assert made.status is RequestStatus.WAITING
     assert (made.arrival_time, made.priority, made.output_seed, made.job_id) == (4.5, 2, 9, "j")
     assert (made.num_prompt_tokens, made.max_tokens, made.is_last_step, made.this_func_call) == (5, 3, True, "shell")
@@ -33,7 +33,18 @@ def test_arrival_makes_the_schedulers_request() -> None:
 
 def test_arrival_passes_on_what_the_request_refuses() -> None:
     with pytest.raises(RequestError, match="max_tokens"):
-        replace(request(), max_tokens=0).arrive(0.0)
+        replace(request(), max_tokens=0).arrive(0.0, 100)
+
+
+def test_a_prompt_too_long_is_refused_before_it_is_made() -> None:
+    """Two billion tokens would take eight gigabytes."""
+    huge = request(prompt=StreamTokens.unique(1, 2**31 - 1))
+    with pytest.raises(
+        RequestError, match=r"'2147483647 tokens': the prompt must be shorter than max_model_len \(10\)"
+    ):
+        huge.arrive(0.0, 10)
+    with pytest.raises(RequestError, match="5 tokens"):
+        request().arrive(0.0, 5)
 
 
 @pytest.mark.parametrize(
