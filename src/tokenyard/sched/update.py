@@ -78,8 +78,6 @@ class OutputUpdate:
         slots, counts = output.slots, model.num_sampled
         if not everyone_here or lost:
             slots, counts = self._survivors(output.requests, counts, lost)
-        if not everyone_here:
-            counts = self._drop_stale(output.requests, counts)
         if self._speculation is not None and output.drafts is not None:
             rejected = self._speculation.claw_back(slots, output.drafts, model, counts)
             if self._placeholders is not None:
@@ -98,18 +96,14 @@ class OutputUpdate:
 
     @staticmethod
     def _survivors(requests: list[Request], counts: IntArray, lost: Sequence[Request]) -> tuple[IntArray, IntArray]:
-        """Some requests ended, or lost or changed their slot, while the step was in flight."""
+        """Some requests ended, were reset, or lost or changed their slot, while the step was in flight."""
         slots = np.fromiter((r.slot for r in requests), np.int64, len(requests))
-        return slots, np.where([r.status.is_finished or r in lost for r in requests], 0, counts)
-
-    @staticmethod
-    def _drop_stale(requests: list[Request], counts: IntArray) -> IntArray:
-        """Outputs of steps made before their request was reset are worth nothing."""
+        counts = np.where([r.status.is_finished or r in lost for r in requests], 0, counts)
         for row in counts.nonzero()[0].tolist():
             if requests[row].async_steps_to_discard > 0:
                 requests[row].async_steps_to_discard -= 1
                 counts[row] = 0
-        return counts
+        return slots, counts
 
     def _replace(self, requests: list[Request], slots: IntArray, arrived: IntArray) -> None:
         """Placeholders give way to ``arrived`` tokens per row."""
