@@ -1,7 +1,8 @@
 """`make bench-vllm`: the same scenarios through vLLM's scheduler and ours, in turns, and the ratios.
 
 One worker process per side, both on one core; in every round each scenario runs once on each side, so that whatever
-else the machine does falls on both. A figure is the median of the rounds, a ratio the median of the rounds' ratios.
+else the machine does falls on both. Figures are CPU time: the median of the rounds; a ratio is the median of the
+rounds' ratios.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ VARIANTS = ("plain", "records", "traced")
 """Of our side; see ``our_side``."""
 
 NOTES = (
-    "A step is schedule() + update_from_output(). A request of the mix is made, hashed, queued and stepped to its end;"
-    " ours is hashed in schedule(), vLLM's when it is made. The prompt has 32k tokens and is admitted from its token"
-    " ids on. Records: all that vLLM hands out is made; ours derives it on demand. Trace: step records are written;"
-    " the cost is against ours without a trace."
+    "CPU time. A step is schedule() + update_from_output(). A request of the mix is made, hashed, queued and stepped to"
+    " its end; ours is hashed in schedule(), vLLM's when it is made. The prompt has 32k tokens and is admitted from its"
+    " token ids on. Records: all that vLLM hands out is made; ours derives it on demand. Trace: step records are"
+    " written; the cost is against ours without a trace."
 )
 
 

@@ -1,6 +1,7 @@
 """How it is timed: one procedure for both sides, on top of the few calls in which they differ (:class:`Engine`).
 
-Only calls of the scheduler are inside the timed stretches; making the model's answer is not.
+What is timed is the scheduler's CPU time, all its threads included: a trace is written by one of its own. Making the
+model's answer is left out, and so is whatever else the machine does.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import gc
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from time import perf_counter
+from time import process_time, thread_time
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from workload import EngineShape, LongPrompt, PrefillMix, RequestSpec, Scenario, SteadyDecode
@@ -102,28 +103,36 @@ def _quiet() -> Iterator[None]:
 
 
 class _Steps:
-    """Steps one engine and keeps the seconds of each step."""
+    """Steps one engine and adds up what the steps cost."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.seconds: list[float] = []
+        self._aside = 0.0
+        """Seconds spent on what is not the scheduler's."""
+        self.count = 0
+        self.seconds = 0.0
         self.tokens = 0
 
-    def run(self, count: int) -> None:
+    def run(self, count: int = 1) -> None:
+        """``count`` steps."""
+        start, aside = process_time(), self._aside
         for _ in range(count):
-            self.step()
+            self._step()
+        self.seconds += process_time() - start - (self._aside - aside)
+        self.count += count
 
-    def step(self) -> None:
-        engine = self._engine
-        start = perf_counter()
-        output = engine.schedule()
-        decided = perf_counter()
-        answer = engine.answer(output)
-        answered = perf_counter()
-        engine.update(output, answer)
-        end = perf_counter()
-        self.seconds.append((decided - start) + (end - answered))
-        self.tokens += engine.scheduled_tokens(output)
+    def _step(self) -> None:
+        output = self._engine.schedule()
+        start = thread_time()
+        answer = self._engine.answer(output)
+        self.tokens += self._engine.scheduled_tokens(output)
+        self._aside += thread_time() - start
+        self._engine.update(output, answer)
+
+    @property
+    def mean(self) -> float:
+        """Seconds per step."""
+        return self.seconds / self.count
 
 
 def reach_steady_decode(scenario: SteadyDecode, engine: Engine) -> None:
@@ -132,7 +141,7 @@ def reach_steady_decode(scenario: SteadyDecode, engine: Engine) -> None:
         engine.add(engine.make(spec))
     steps = _Steps(engine)
     while engine.num_running < scenario.running or not engine.all_decode:
-        steps.step()
+        steps.run()
     steps.run(scenario.warm_up)
 
 
@@ -148,7 +157,7 @@ def _steady_decode(scenario: SteadyDecode, builds: Mapping[str, Build]) -> dict[
                 for steps in turns.values():
                     steps.run(scenario.turn)
     return {
-        name: Measured({"step": statistics.fmean(steps.seconds)}, {"steps": scenario.steps, "tokens": steps.tokens})
+        name: Measured({"step": steps.mean}, {"steps": steps.count, "tokens": steps.tokens})
         for name, steps in turns.items()
     }
 
@@ -165,14 +174,13 @@ def _prefill_mix(scenario: PrefillMix, engine: Engine) -> Measured:
                 if spec is None:
                     exhausted = True
                     break
-                start = perf_counter()
+                start = process_time()
                 engine.add(engine.make(spec))
-                making += perf_counter() - start
-            steps.step()
-    stepping = sum(steps.seconds)
+                making += process_time() - start
+            steps.run()
     return Measured(
-        {"step": stepping / len(steps.seconds), "request": (making + stepping) / scenario.count},
-        {"steps": len(steps.seconds), "tokens": steps.tokens},
+        {"step": steps.mean, "request": (making + steps.seconds) / scenario.count},
+        {"steps": steps.count, "tokens": steps.tokens},
     )
 
 
@@ -180,7 +188,7 @@ def _long_prompt(scenario: LongPrompt, engine: Engine) -> Measured:
     engine.add(engine.make(scenario.request(0)))
     steps = _Steps(engine)
     while engine.num_running or engine.num_waiting:
-        steps.step()
+        steps.run()
     request = engine.make(scenario.request(1))
     with _quiet():
         hashing = [_timed(lambda: engine.hash(request)) for _ in range(scenario.hashings)]
@@ -199,15 +207,15 @@ def _long_prompt(scenario: LongPrompt, engine: Engine) -> Measured:
 
 def _admission(spec: RequestSpec, engine: Engine) -> float:
     """From the token ids to the step that admits them, all but one cached; then the request ends."""
-    start = perf_counter()
+    start = process_time()
     engine.add(engine.make(spec))
     output = engine.schedule()
-    seconds = perf_counter() - start
+    seconds = process_time() - start
     engine.update(output, engine.answer(output))
     return seconds
 
 
 def _timed(call: Callable[[], object]) -> float:
-    start = perf_counter()
+    start = process_time()
     call()
-    return perf_counter() - start
+    return process_time() - start

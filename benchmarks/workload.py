@@ -38,7 +38,7 @@ class RequestSpec(NamedTuple):
 class SteadyDecode:
     """``running`` requests, all past their prompts, none of which ends: what most steps of a busy engine are.
 
-    Each step is timed from ``schedule()`` to the end of ``update_from_output()``. ``steps`` is a multiple of the block
+    A step is ``schedule()`` and ``update_from_output()``. ``steps`` is a multiple of the block
     size, so every request takes and seals equally many blocks on the way.
     """
 
