@@ -14,7 +14,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-__all__ = ["LineFile", "encodable", "valid_text"]
+__all__ = ["LineFile", "Piece", "encodable", "valid_text"]
+
+
+Piece = bytes | tuple[bytes, tuple[Any, ...]]
+"""Part of a line: bytes, or a format and its values, to be put together when there is time for it."""
 
 
 def encodable(value: object) -> object:
@@ -55,36 +59,31 @@ class LineFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._pieces: list[bytes] = []
-        self._num_bytes = 0
+        self.pieces: list[Piece] = []
+        """What waits, always in this very list. Whoever is in a hurry may extend it, by whole lines, ends included."""
+        self.num_bytes = 0
+        """Its length, about; whoever extends it adds to it."""
         self._fd = -1
         self._size = 0
-
-    def __len__(self) -> int:
-        """Bytes that wait in memory, about."""
-        return self._num_bytes
 
     def append(self, record: msgspec.Struct, extra: Mapping[str, object] | None = None) -> None:
         """Encode ``record``, with the fields of ``extra`` behind its own."""
         line = _encoded(record, extra)
-        self._pieces += (line, b"\n")
-        self._num_bytes += len(line) + 1
+        self.pieces += (line, b"\n")
+        self.num_bytes += len(line) + 1
 
-    def append_pieces(self, size: int, pieces: Sequence[bytes]) -> None:
-        """Add one line of about ``size`` bytes, its end included, given in pieces that are kept as they are."""
-        self._pieces += pieces
-        self._num_bytes += size
-
-    def take(self) -> list[bytes]:
-        """What waits, in pieces; nothing waits then."""
-        pieces, self._pieces = self._pieces, []
-        self._num_bytes = 0
+    def take(self) -> list[Piece]:
+        """What waits; nothing waits then."""
+        pieces = self.pieces.copy()
+        self.pieces.clear()
+        self.num_bytes = 0
         return pieces
 
-    def put_down(self, pieces: Sequence[bytes]) -> None:
+    def put_down(self, given: Sequence[Piece]) -> None:
         """Write whole lines, given in pieces. Raises OSError and leaves whole lines behind."""
-        if not pieces:
+        if not given:
             return
+        pieces = [piece if isinstance(piece, bytes) else piece[0] % piece[1] for piece in given]
         if self._fd < 0:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o644)

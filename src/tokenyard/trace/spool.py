@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from tokenyard.trace.lines import LineFile
+from tokenyard.trace.lines import LineFile, Piece
 
 __all__ = ["Spool"]
 
@@ -22,7 +22,7 @@ class Spool:
 
     def __init__(self, failed: Callable[[Exception], None]) -> None:
         self._failed = failed
-        self._batches: deque[tuple[LineFile, Sequence[bytes], int]] = deque()
+        self._batches: deque[tuple[LineFile, Sequence[Piece], int]] = deque()
         self._bytes = 0
         """Of the batches that wait or are being written."""
         self._changed = threading.Condition()
@@ -32,9 +32,9 @@ class Spool:
 
     def put(self, file: LineFile) -> None:
         """Have everything written that waits in ``file``."""
-        size = len(file)
+        size = file.num_bytes
         batch = (file, file.take(), size)
-        if self._broken or not size:
+        if self._broken or not batch[1]:
             return
         if self._thread is None and not self._start():
             self._write(batch)
@@ -82,7 +82,7 @@ class Spool:
                 self._bytes = 0 if self._broken else self._bytes - batch[2]
                 self._changed.notify_all()
 
-    def _write(self, batch: tuple[LineFile, Sequence[bytes], int]) -> None:
+    def _write(self, batch: tuple[LineFile, Sequence[Piece], int]) -> None:
         if self._broken:
             return
         try:

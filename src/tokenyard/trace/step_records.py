@@ -9,6 +9,7 @@ from tokenyard.sched.output import SchedulerOutput
 from tokenyard.trace.facts import running_consumed
 from tokenyard.trace.formats import DECIMAL, FLOAT, HOLE, TEXT, format_of, more_fields
 from tokenyard.trace.fragments import Names, QueueFragment, json_list, json_map
+from tokenyard.trace.lines import Piece
 from tokenyard.trace.request_records import RequestRecords
 from tokenyard.trace.schema import AdmissionOutcome, StepCompleted, StepDecision, StepSnapshot
 from tokenyard.trace.text import Decoder
@@ -17,8 +18,8 @@ from tokenyard.trace.writer import TraceWriter
 __all__ = ["StepRecords"]
 
 _END = b"}\n"
-_LINE_BYTES = 300
-"""Length of a line without its lists, about."""
+_STEP_BYTES = 900
+"""Length of a step's records without their lists, about."""
 
 
 class StepRecords:
@@ -35,6 +36,9 @@ class StepRecords:
         self._waiting_changed = True
         self._requests = RequestRecords(writer, decoder) if writer.config.request_records else None
         self._snapshot_head = self._snapshot_tail = self._snapshot_end = self._queues = b""
+        self._pieces: list[Piece] | None = None
+        """The writer's; None until something is to be written."""
+        self._size = 0
         self._steady: bytes | None = None
         """Middle of the decision that gives one token to every running request; None until it is needed."""
         self._decision = _decision_format(writer.config.policy)
@@ -68,9 +72,12 @@ class StepRecords:
         if num_pinned:
             pinned_blocks = sum(map(state.num_blocks_of, state.pins))
             pinned_jobs = json_list([self._names.jobs[request.job_id] for request in state.pins])
-        line = self._snapshot_head % (step, ts, state.num_free_blocks, self._running.total, num_waiting, num_pinned)
-        tail = self._snapshot_tail % (pinned_blocks, pinned_jobs, state.num_cached_blocks, num_skipped)
-        self._writer.append_pieces(_LINE_BYTES + len(self._queues), line, self._queues, tail, self._snapshot_end)
+        line = self._snapshot_head, (step, ts, state.num_free_blocks, self._running.total, num_waiting, num_pinned)
+        tail = self._snapshot_tail, (pinned_blocks, pinned_jobs, state.num_cached_blocks, num_skipped)
+        if self._pieces is None:
+            self._pieces = self._writer.pieces()
+        self._pieces += (line, self._queues, tail, self._snapshot_end)
+        self._size += len(self._queues)
         if self._requests is not None:
             self._requests.write(step, ts, state)
 
@@ -95,8 +102,11 @@ class StepRecords:
             end = _END
         else:
             middle, end = self._unsteady(output, recomputed, block_size)
-        line = self._decision[0] % (output.step, ts)
-        self._writer.append_pieces(_LINE_BYTES + len(middle), line, middle, self._decision[-1] % total, end)
+        line = self._decision[0], (output.step, ts)
+        tail = self._decision[-1], (total,)
+        assert self._pieces is not None, "a decision follows its snapshot"
+        self._pieces += (line, middle, tail, end)
+        self._size += len(middle)
 
     def _lists(self, *lists: bytes) -> bytes:
         """The middle of a decision: new, resumed, running and preempted ids, tokens."""
@@ -138,7 +148,13 @@ class StepRecords:
 
     def completion(self, step: int, ts: float, seconds: float, num_sampled: int) -> None:
         """Write that the model ran."""
-        self._writer.append_pieces(_LINE_BYTES, self._completion % (step, ts, seconds, num_sampled))
+        assert self._pieces is not None, "a completion follows its snapshot"
+        self._pieces.append((self._completion, (step, ts, seconds, num_sampled)))
+
+    def take_size(self) -> int:
+        """Bytes written since the last call, about."""
+        size, self._size = self._size + _STEP_BYTES, 0
+        return size
 
 
 def _snapshot_format(policy: str, state: SchedulerState) -> list[bytes]:

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from tokenyard.trace.config import TraceConfig
-from tokenyard.trace.lines import LineFile
+from tokenyard.trace.lines import LineFile, Piece
 from tokenyard.trace.schema import (
     PrefixCacheLookup,
     RequestRecord,
@@ -113,18 +113,15 @@ class TraceWriter:
         if steps is None:
             steps = self._open()
         steps.append(record, extra)
-        if len(steps) >= _BYTES_HELD:
+        if steps.num_bytes >= _BYTES_HELD:
             self._hand_over()
 
-    def append_pieces(self, size: int, *pieces: bytes) -> None:
-        """Write a line of the steps file, of about ``size`` bytes, that is encoded already, its end included.
+    def pieces(self) -> list[Piece]:
+        """What waits for the steps file, for a caller in a hurry: see ``LineFile.pieces``.
 
-        The caller is to ask ``wants_step`` before it, and to tell ``step_done`` after the step.
+        The caller asks ``wants_step`` first, and tells ``step_done`` how much it added.
         """
-        steps = self._steps
-        if steps is None:
-            steps = self._open()
-        steps.append_pieces(size, pieces)
+        return (self._steps or self._open()).pieces
 
     def append_request(self, record: RequestRecord, **extra: object) -> None:
         """Write a record of the requests file."""
@@ -135,7 +132,7 @@ class TraceWriter:
             self._open()
             self._requests = LineFile(path)
         self._requests.append(record, extra)
-        if len(self._requests) >= _BYTES_HELD:
+        if self._requests.num_bytes >= _BYTES_HELD:
             self._hand_over()
 
     def _open(self) -> LineFile:
@@ -161,11 +158,17 @@ class TraceWriter:
 
     # ---- to the disk
 
-    def step_done(self, *, idle: bool) -> None:
-        """A step is complete: write what waits if it is due. ``idle``: no request is left, a pause may follow."""
+    def step_done(self, size: int = 0, *, idle: bool) -> None:
+        """A step is complete: write what waits if it is due.
+
+        ``size``: bytes added to ``pieces``, about; ``idle``: no request is left, a pause may follow.
+        """
         self._steps_held += 1
-        if idle or self._steps_held >= _STEPS_HELD or (self._steps is not None and len(self._steps) >= _BYTES_HELD):
-            self._hand_over()
+        steps = self._steps
+        if steps is not None:
+            steps.num_bytes += size
+            if idle or self._steps_held >= _STEPS_HELD or steps.num_bytes >= _BYTES_HELD:
+                self._hand_over()
 
     def _hand_over(self) -> None:
         """Have what waits written, without waiting for it."""

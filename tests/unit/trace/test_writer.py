@@ -175,7 +175,7 @@ def test_a_full_disk_leaves_whole_lines_and_one_warning(
     room = 1000
     real_write = os.write
 
-    def write(fd: int, data: memoryview) -> int:
+    def write(fd: int, data: bytes | memoryview) -> int:
         nonlocal room
         if not room:
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -184,6 +184,7 @@ def test_a_full_disk_leaves_whole_lines_and_one_warning(
         return done
 
     monkeypatch.setattr(os, "write", write)
+    monkeypatch.setattr(os, "writev", lambda fd, pieces: write(fd, b"".join(pieces)), raising=False)
     with caplog.at_level(logging.WARNING, "tokenyard.trace"), writer_to(tmp_path) as writer:
         for step in range(640):
             writer.step_snapshot(step, ts=0.5)
@@ -197,13 +198,24 @@ def test_a_full_disk_leaves_whole_lines_and_one_warning(
     assert lines_of(tmp_path)[-1].endswith(b"}")
 
 
+def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real_write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: real_write(fd, bytes(data[:7])))
+    monkeypatch.setattr(os, "writev", lambda fd, pieces: real_write(fd, b"".join(pieces)[:10]), raising=False)
+    with writer_to(tmp_path) as writer:
+        for step in range(2000):
+            writer.step_snapshot(step, ts=0.5)
+    assert [record["step"] for record in records_of(tmp_path)] == list(range(2000))
+
+
 def test_any_failure_of_the_disk_thread_ends_the_trace_only(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def write(fd: int, data: memoryview) -> int:
+    def write(fd: int, data: object) -> int:
         raise MemoryError("no memory")
 
     monkeypatch.setattr(os, "write", write)
+    monkeypatch.setattr(os, "writev", write, raising=False)
     with caplog.at_level(logging.WARNING, "tokenyard.trace"), writer_to(tmp_path) as writer:
         writer.step_snapshot(0)
         writer.flush()
