@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.integration.command import environment
+
 __all__ = ["Block", "Session", "blocks_of"]
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -75,12 +77,10 @@ class Session:
             program = binaries / "tokenyard"
             program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tokenyard.cli.main "$@"\n')
             program.chmod(0o755)
-        environment = {name: value for name, value in os.environ.items() if "SCHED_TRACE" not in name}
-        environment |= {"PATH": f"{binaries}{os.pathsep}{environment['PATH']}", "COLUMNS": "100", "NO_COLOR": "1"}
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", block.text],
             cwd=self._directory,
-            env=environment,
+            env=environment({"PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}"}),
             capture_output=True,
             text=True,
             timeout=300,

@@ -34,7 +34,9 @@ def test_examples_run_and_print_what_is_shown(path: Path, workplace: Path) -> No
             if os.environ.get("TOKENYARD_UPDATE_DOCS"):
                 changes.append((block.span, _trimmed(printed)))
             else:
-                assert _trimmed(printed) == block.text, f"{path.name}:{block.line} shows something else"
+                assert _trimmed(printed) == block.text, (
+                    f"{path.name}:{block.line} shows something else: TOKENYARD_UPDATE_DOCS=1 writes what is printed now"
+                )
             printed = None
         else:
             printed = None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.command import tokenyard
+from tests.integration.command import call
 
 Lines = list[dict[str, Any]]
 
@@ -30,14 +30,14 @@ def lines(vectors: Path) -> Lines:
 
 
 def test_equal_files_end_with_one_line(vectors: Path, tmp_path: Path) -> None:
-    outcome = tokenyard("parity", vectors / "fcfs.jsonl.gz", vectors / "pressure.jsonl.gz", cwd=tmp_path)
+    outcome = call("parity", vectors / "fcfs.jsonl.gz", vectors / "pressure.jsonl.gz", cwd=tmp_path)
     assert outcome.code == 0, outcome.stderr
     assert re.fullmatch(r"2 files, [\d,]+ steps, all equal\n", outcome.stdout)
     assert outcome.stderr == ""
 
 
 def test_json_is_one_object(vectors: Path, tmp_path: Path) -> None:
-    outcome = tokenyard("parity", vectors / "fcfs.jsonl.gz", "--json", cwd=tmp_path)
+    outcome = call("parity", vectors / "fcfs.jsonl.gz", "--json", cwd=tmp_path)
     found = json.loads(outcome.stdout)
     assert found["files"] == 1
     assert found["all_equal"] is True
@@ -48,7 +48,7 @@ def test_first_difference_shows_both_sides(lines: Lines, tmp_path: Path) -> None
     tick = next(line for line in lines[1:] if "s" in line and line["s"]["nst"])
     tokens = tick["s"]["nst"][0][1]
     tick["s"]["nst"][0][1] = tokens + 1
-    outcome = tokenyard("parity", write(tmp_path / "changed.jsonl", lines), cwd=tmp_path)
+    outcome = call("parity", write(tmp_path / "changed.jsonl", lines), cwd=tmp_path)
     assert outcome.code == 1
     assert f"changed.jsonl: tick {tick['t']}, schedule.nst[0][1]" in outcome.stdout
     assert f"ours  {tokens}\n" in outcome.stdout
@@ -59,7 +59,7 @@ def test_first_difference_shows_both_sides(lines: Lines, tmp_path: Path) -> None
 def test_unsupported_is_never_equal(lines: Lines, tmp_path: Path) -> None:
     lines[0]["config"]["pipeline_parallel_size"] = 2
     alone = write(tmp_path / "parallel.jsonl", lines)
-    outcome = tokenyard("parity", alone, cwd=tmp_path)
+    outcome = call("parity", alone, cwd=tmp_path)
     assert outcome.code == 2
     assert "1 file not compared: pipeline parallelism" in outcome.stdout
     assert outcome.stdout.splitlines()[-1] == "0 files, 0 steps, nothing compared"
@@ -77,7 +77,7 @@ def test_unsupported_is_never_equal(lines: Lines, tmp_path: Path) -> None:
 def test_damaged_header(content: bytes, problem: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.jsonl"
     path.write_bytes(content)
-    outcome = tokenyard("parity", path, cwd=tmp_path)
+    outcome = call("parity", path, cwd=tmp_path)
     assert outcome.code == 2
     assert problem in outcome.stderr
     assert "Traceback" not in outcome.stderr
@@ -89,7 +89,7 @@ def test_truncated_file_and_truncated_line(vectors: Path, lines: Lines, tmp_path
     cut.write_bytes((vectors / "fcfs.jsonl.gz").read_bytes()[:-200])
     torn = tmp_path / "torn.jsonl"
     torn.write_text(json.dumps(lines[0]) + "\n" + json.dumps(lines[1])[:-10] + "\n")
-    outcome = tokenyard("parity", cut, torn, vectors / "fcfs.jsonl.gz", cwd=tmp_path)
+    outcome = call("parity", cut, torn, vectors / "fcfs.jsonl.gz", cwd=tmp_path)
     assert outcome.code == 2
     assert "cut.jsonl.gz: cannot be read" in outcome.stderr
     assert "torn.jsonl:2: not JSON" in outcome.stderr
@@ -97,8 +97,8 @@ def test_truncated_file_and_truncated_line(vectors: Path, lines: Lines, tmp_path
 
 
 def test_no_file_and_empty_directory(tmp_path: Path) -> None:
-    tokenyard("parity", cwd=tmp_path).refused("at least one golden vector")
-    tokenyard("parity", tmp_path, cwd=tmp_path).refused("no *.jsonl")
-    outcome = tokenyard("parity", "absent.jsonl.gz", cwd=tmp_path)
+    call("parity", cwd=tmp_path).refused("at least one golden vector")
+    call("parity", tmp_path, cwd=tmp_path).refused("no *.jsonl")
+    outcome = call("parity", "absent.jsonl.gz", cwd=tmp_path)
     assert outcome.code == 2
     assert "absent.jsonl.gz: cannot be read" in outcome.stderr

@@ -1,0 +1,66 @@
+"""``tokenyard demo``: coding agents on an engine of A100-40GB size, and what to type next."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from tokenyard.cli.console import results
+from tokenyard.cli.flags import Demo, HardwareFlags, Run, SchedulerFlags, TraceFlags, WorkloadFlags
+from tokenyard.cli.run import run, show
+
+__all__ = ["execute"]
+
+_HARDWARE = HardwareFlags(gpu="a100-40gb", model="llama-3.1-8b", num_gpu_blocks_override=10_318)
+_SCHEDULER = SchedulerFlags(max_num_batched_tokens=2_048, max_num_seqs=100)
+_WORKLOAD = "agentic"
+
+
+def execute(flags: Demo) -> int:
+    """Replay, report, and say how to go on; always 0 if it ends."""
+    console = results()
+    program = _program()
+    again = (
+        f"{program} run {_WORKLOAD} --gpu {_HARDWARE.gpu} --num-gpu-blocks-override {_HARDWARE.num_gpu_blocks_override}"
+        f" --max-num-batched-tokens {_SCHEDULER.max_num_batched_tokens} --max-num-seqs {_SCHEDULER.max_num_seqs}"
+    )
+    console.print("100 coding agents share a system prompt, on an engine like Llama-3.1-8B on an A100-40GB:")
+    console.print(f"[cyan]{escape(again)}[/]\n", soft_wrap=True)
+    report = run(
+        Run(
+            workload=_WORKLOAD,
+            arrivals=WorkloadFlags(seed=flags.seed),
+            hardware=_HARDWARE,
+            scheduler=_SCHEDULER,
+            output=TraceFlags(trace=flags.trace),
+        )
+    )
+    show(report, console)
+    _next(console, program, flags.trace)
+    return 0
+
+
+def _next(console: Console, program: str, trace: Path) -> None:
+    """What to type now."""
+    console.print("\nWhat next")
+    for what, command in (
+        ("the report again, as JSON", f"{program} report {trace} --json"),
+        ("a larger budget per step", f"{program} run {_WORKLOAD} --gpu {_HARDWARE.gpu} --max-num-batched-tokens 8192"),
+        ("traffic of your own, GPUs, models", f"{program} workloads"),
+        ("is it really vLLM's scheduler?", f"{program} parity tests/parity/vectors"),
+    ):
+        console.print(f"  {what:<34} [cyan]{escape(command)}[/]", soft_wrap=True)
+    console.print("  everything else                    docs/getting-started.md")
+
+
+def _program() -> str:
+    """How this program is called from here: by its name if the shell finds it, else by its path."""
+    called = Path(sys.argv[0])
+    if shutil.which("tokenyard") or called.name != "tokenyard":
+        return "tokenyard"
+    return os.path.relpath(called)

@@ -1,0 +1,43 @@
+"""``tokenyard report``: a trace in, what held its requests back out."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+
+from rich.console import Console
+
+from tokenyard.cli.console import print_json, results
+from tokenyard.cli.flags import Report
+from tokenyard.errors import ConfigError
+from tokenyard.explain.render import print_report
+from tokenyard.explain.report import Report as Summary
+from tokenyard.explain.summary import summarize
+
+__all__ = ["execute"]
+
+_PICTURE_WIDTH = 100
+"""Columns."""
+
+
+def execute(flags: Report) -> int:
+    """Summarise, print, and draw if asked to; always 0 if the trace can be read."""
+    report = summarize(flags.trace)
+    if flags.svg is not None:
+        _draw(report, flags.svg)
+    if flags.json:
+        print_json(report)
+    else:
+        print_report(report, results())
+    return 0
+
+
+def _draw(report: Summary, path: Path) -> None:
+    """The report as a terminal of 100 columns would show it."""
+    console = Console(record=True, width=_PICTURE_WIDTH, file=StringIO(), force_terminal=True, highlight=False)
+    print_report(report, console)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(console.export_svg(title="tokenyard report"), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError("svg", str(path), f"cannot be written: {error.strerror or error}") from None

@@ -1,0 +1,78 @@
+"""``tokenyard run``: a workload through the scheduler on a virtual clock, then the report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from tokenyard.cli.console import print_json, results, warn
+from tokenyard.cli.flags import Run
+from tokenyard.cli.progress import replay_bar
+from tokenyard.cli.setup import open_trace, prepare
+from tokenyard.explain.render import print_report
+from tokenyard.explain.report import Report
+from tokenyard.explain.summary import Summary
+from tokenyard.sim.replay import ReplayResult, replay
+from tokenyard.trace.recorder import TraceRecorder
+from tokenyard.trace.writer import TraceWriter
+
+__all__ = ["execute", "run", "show"]
+
+
+def execute(flags: Run) -> int:
+    """Replay and report; always 0 if it ends."""
+    report = run(flags)
+    if flags.json:
+        print_json(report)
+    else:
+        show(report, results())
+    return 0
+
+
+def show(report: Report, console: Console) -> None:
+    """The report, and where its trace is."""
+    print_report(report, console)
+    if report.header.source:
+        directory = Path(report.header.source).parent
+        console.print(f"\nThe trace is in [bold]{escape(str(directory))}[/].", soft_wrap=True)
+
+
+def run(flags: Run) -> Report:
+    """Replay, with a progress bar on a terminal; warnings go to standard error."""
+    setup = prepare(flags)
+    directory = open_trace(setup.trace)
+    summary = Summary()
+    with TraceWriter(setup.trace) as writer:
+        recorder = TraceRecorder(writer if directory else None, summary, start=setup.start)
+        try:
+            with replay_bar(len(setup.workload)) as show:
+                result = replay(
+                    setup.workload,
+                    setup.scheduler,
+                    setup.cache,
+                    setup.latency,
+                    observer=recorder,
+                    skip_refused=flags.arrivals.skip_refused,
+                    on_progress=show,
+                )
+        except KeyboardInterrupt:
+            if directory:
+                warn(f"the trace so far is in {directory}")
+            raise
+    _warn(result, writer)
+    return summary.report(source=str(setup.trace.steps_path) if directory else None)
+
+
+def _warn(result: ReplayResult, writer: TraceWriter) -> None:
+    """What the user should know besides the report."""
+    if result.refused:
+        refused, left_out = len(result.refused), result.num_left_out
+        after = f" and {left_out:,} turn{'s' * (left_out != 1)} after {'them' if refused > 1 else 'it'} left out"
+        warn(
+            f"{refused:,} request{'s were' if refused > 1 else ' was'} refused{after * (left_out > 0)}; "
+            f"the first: {result.refused[0].problem}"
+        )
+    if writer.problem:
+        warn(f"the trace is not complete: {writer.problem}")

@@ -1,0 +1,134 @@
+"""From flags to what a replay needs: configuration, latency model, trace settings and workload."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from tokenyard.cli.flags import HardwareFlags, Run, SchedulerFlags, TraceFlags, WorkloadFlags
+from tokenyard.config import CacheConfig, SchedulerConfig, require_int
+from tokenyard.errors import ConfigError
+from tokenyard.kv.gpus import GPU, named_gpu
+from tokenyard.kv.hf_config import model_shape
+from tokenyard.kv.models import ModelShape
+from tokenyard.kv.sizing import size_kv_cache
+from tokenyard.sim.latency import LatencyModel, load_latency
+from tokenyard.sim.workload import Workload, load_workload
+from tokenyard.trace.config import TraceConfig
+from tokenyard.trace.schema import TraceStart
+from tokenyard.trace.start import describe_run
+
+__all__ = ["Setup", "open_trace", "prepare"]
+
+_MOST_BLOCKS = 1 << 24
+_MOST_SEQS = 1 << 16
+"""A replay keeps a few hundred bytes per block and a few kilobytes per running request: more is a slip of the hand."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """Everything that is settled before the first step."""
+
+    workload: Workload
+    scheduler: SchedulerConfig
+    cache: CacheConfig
+    latency: LatencyModel
+    trace: TraceConfig
+    start: TraceStart
+    """The trace's first record."""
+
+
+def prepare(flags: Run) -> Setup:
+    """Check every flag, then read the workload. Raises TokenyardError."""
+    hardware = flags.hardware
+    gpu, model = named_gpu(hardware.gpu), model_shape(hardware.model)
+    scheduler = _scheduler(flags.scheduler, model)
+    cache = _cache(flags.scheduler, hardware, model, gpu)
+    latency = load_latency(hardware.latency, model=model, gpu=gpu, tensor_parallel_size=hardware.tensor_parallel_size)
+    trace = _trace(flags.output, scheduler.policy)
+    workload = _workload(flags.workload, flags.arrivals)
+    start = describe_run(
+        scheduler,
+        cache,
+        host="replay",
+        model=model.name,
+        gpu=gpu.name,
+        bytes_per_block=model.kv_bytes_per_token(hardware.tensor_parallel_size) * cache.block_size,
+        sections={"workload": {"workload": workload.name, **asdict(flags.arrivals)}, "hardware": asdict(hardware)},
+    )
+    return Setup(workload=workload, scheduler=scheduler, cache=cache, latency=latency, trace=trace, start=start)
+
+
+def _scheduler(flags: SchedulerFlags, model: ModelShape) -> SchedulerConfig:
+    require_int("max_num_seqs", flags.max_num_seqs, 1, _MOST_SEQS)
+    return SchedulerConfig(
+        max_num_seqs=flags.max_num_seqs,
+        max_num_batched_tokens=flags.max_num_batched_tokens,
+        max_model_len=model.max_model_len if flags.max_model_len is None else flags.max_model_len,
+        policy=flags.scheduling_policy,
+        enable_chunked_prefill=flags.enable_chunked_prefill,
+        long_prefill_token_threshold=flags.long_prefill_token_threshold,
+        scheduler_reserve_full_isl=flags.scheduler_reserve_full_isl,
+        skip_oversized_prefill=flags.skip_oversized_prefill,
+        running_index_drifts=flags.running_index_drifts,
+    )
+
+
+def _cache(flags: SchedulerFlags, hardware: HardwareFlags, model: ModelShape, gpu: GPU) -> CacheConfig:
+    blocks = hardware.num_gpu_blocks_override
+    if blocks is not None:
+        require_int("num_gpu_blocks_override", blocks, 2, _MOST_BLOCKS)
+    model.check_tensor_parallel(hardware.tensor_parallel_size)
+    if blocks is None:
+        blocks = size_kv_cache(
+            model,
+            gpu,
+            gpu_memory_utilization=hardware.gpu_memory_utilization,
+            block_size=hardware.block_size,
+            max_num_batched_tokens=flags.max_num_batched_tokens,
+            max_num_seqs=flags.max_num_seqs,
+            tensor_parallel_size=hardware.tensor_parallel_size,
+        ).num_blocks
+    return CacheConfig(
+        num_gpu_blocks=blocks,
+        block_size=hardware.block_size,
+        enable_prefix_caching=flags.enable_prefix_caching,
+        prefix_caching_hash_algo=flags.prefix_caching_hash_algo,
+        watermark=flags.watermark,
+    )
+
+
+def _trace(flags: TraceFlags, policy: str) -> TraceConfig:
+    """The environment's settings, overridden by flags."""
+    environment = TraceConfig.from_env()
+    named = environment.policy != TraceConfig().policy
+    return replace(
+        environment,
+        path=environment.path if flags.trace is None else flags.trace,
+        policy=environment.policy if named else policy,
+        request_records=flags.record_requests,
+        max_ids_per_step=flags.max_ids_per_step or None,
+    )
+
+
+def _workload(spec: str, flags: WorkloadFlags) -> Workload:
+    rate = {} if flags.session_rate is None else {"session_rate": flags.session_rate}
+    return load_workload(
+        spec, format=flags.format, limit=flags.limit, rate_scale=flags.rate_scale, seed=flags.seed, **rate
+    )
+
+
+def open_trace(config: TraceConfig) -> Path | None:
+    """Make sure that the trace can be written, and clear away what an earlier run left under the same name.
+
+    The emitter itself never fails (it must not harm an engine); a command that was asked for a trace should.
+    """
+    if config.path is None or config.steps_path is None or config.requests_path is None:
+        return None
+    try:
+        config.path.mkdir(parents=True, exist_ok=True)
+        config.steps_path.open("wb").close()
+        config.requests_path.unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError("trace", str(config.path), f"cannot be written: {error.strerror or error}") from None
+    return config.path
