@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from recorder.plan import Engine, Event, Plan, Planned
+from recorder.plan import Engine, Event, Image, Plan, Planned
 
 __all__ = [
     "Builder",
@@ -14,6 +14,8 @@ __all__ = [
     "aborts",
     "conversations",
     "dressed",
+    "grammars",
+    "illustrated",
     "independent",
     "pauses",
     "resets",
@@ -26,6 +28,8 @@ Span: TypeAlias = tuple[int, int]
 
 PROMPT_VOCAB = 200
 """Prompts use fewer tokens than the model samples: files compress better, and nothing depends on it."""
+IMAGE_TOKEN = PROMPT_VOCAB
+"""Stands where an image goes."""
 
 
 def _tokens(rng: Random, count: int) -> list[int]:
@@ -167,6 +171,62 @@ def pauses(base: Builder, *at: tuple[int, int]) -> Builder:
     def build(rng: Random, engine: Engine) -> Plan:
         plan = base(rng, engine)
         plan.events += [Event(step=step, op="pause", state=state) for step, state in at]
+        return plan
+
+    return build
+
+
+def illustrated(
+    base: Builder, *, images: Span, length: Span, pool: int, masks: float = 0.0, share: float = 0.6, gap: Span = (0, 12)
+) -> Builder:
+    """Put images into prompts: ``images`` per request, ``gap`` text tokens before each, drawn from a pool of ``pool``
+    hashes with fixed lengths. A share of ``masks`` of them has separators among the placeholders; a share of ``share``
+    of all requests has images.
+    """
+
+    def build(rng: Random, engine: Engine) -> Plan:
+        shapes = [_shape(rng, f"image{i}", length, masks) for i in range(pool)]
+        plan = base(rng, engine)
+        for request in plan.requests:
+            if rng.random() < share:
+                _illustrate(rng, request, [rng.choice(shapes) for _ in range(rng.randint(*images))], gap)
+                if request.after is None:
+                    request.max_tokens = _capped(engine, len(request.prompt), request.max_tokens)
+        return plan
+
+    return build
+
+
+def _shape(rng: Random, name: str, length: Span, masks: float) -> Image:
+    size = rng.randint(*length)
+    mask = tuple(rng.random() < 0.6 for _ in range(size)) if rng.random() < masks else None
+    return Image(name, 0, size, mask)
+
+
+def _illustrate(rng: Random, request: Planned, images: list[Image], gap: Span) -> None:
+    """Insert the images into the prompt, which keeps its own text in between and behind."""
+    text, tokens, placed = request.prompt, [], []
+    for image in images:
+        before = min(rng.randint(*gap), len(text))
+        tokens += text[:before]
+        text = text[before:]
+        placed.append(image.moved(len(tokens)))
+        tokens += [IMAGE_TOKEN] * image.length
+    request.prompt = tokens + text
+    request.mm = tuple(placed)
+
+
+def grammars(base: Builder, *, share: float, forbids: Span, compiling: Span, vocab: int) -> Builder:
+    """A ``share`` of the requests has a grammar that forbids some tokens and takes ``compiling`` ticks to compile."""
+
+    def build(rng: Random, engine: Engine) -> Plan:
+        plan = base(rng, engine)
+        for request in plan.requests:
+            if request.after is None and rng.random() < share:
+                request.forbids = tuple(sorted(rng.sample(range(vocab), rng.randint(*forbids))))
+                ready = request.arrival_step + 1 + rng.randint(*compiling)
+                plan.events.append(Event(step=ready, op="grammar", id=request.id))
+        plan.events.sort(key=lambda event: event.step)
         return plan
 
     return build

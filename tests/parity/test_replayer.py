@@ -149,6 +149,39 @@ def test_a_changed_update_is_named(key: str, value: Any, what: str, lines: list[
     assert (difference.tick, difference.what, difference.theirs) == (tick["t"], what, value)
 
 
+@pytest.mark.parametrize(
+    ("name", "part", "key", "value"),
+    [
+        ("images_priority_rollback", "s", "enc", {}),
+        ("images_priority_rollback", "s", "enc_free", ["nothing"]),
+        ("images_priority_rollback", "s", "enc_room", [0, 0]),
+        ("images_priority_rollback", "u", "enc_room", [0, 0]),
+        ("drafts_tight_budget", "s", "spec", []),
+        ("drafts_tight_budget", "u", "sds", [1, 1, 1]),
+        ("async_stops", "u", "nop", []),
+    ],
+)
+def test_a_changed_feature_is_named(name: str, part: str, key: str, value: Any, vectors: Path, tmp_path: Path) -> None:
+    with gzip.open(vectors / f"{name}.jsonl.gz", "rt", encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    tick = _tick(lines, lambda t: part in t and t[part].get(key))
+    tick[part][key] = value
+    difference = replay_vector(_write(tmp_path / "changed.jsonl", lines)).difference
+    assert difference is not None
+    what = {"s": "schedule", "u": "update"}[part]
+    assert (difference.tick, difference.what, difference.theirs) == (tick["t"], f"{what}.{key}", value)
+
+
+def test_a_grammar_that_is_not_compiled_keeps_its_request_waiting(vectors: Path, tmp_path: Path) -> None:
+    with gzip.open(vectors / "grammars.jsonl.gz", "rt", encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    tick = _tick(lines, lambda t: any(event["op"] == "grammar" for event in t.get("ev_pre", [])))
+    del tick["ev_pre"]
+    difference = replay_vector(_write(tmp_path / "changed.jsonl", lines)).difference
+    assert difference is not None
+    assert difference.what in {"schedule.new", "schedule.skipped"}
+
+
 def test_another_sampled_token_shows_in_the_outputs(lines: list[Json], tmp_path: Path) -> None:
     """Sampled tokens are input, not compared: what becomes of them is."""
     tick = _tick(lines, lambda t: "u" in t and t["u"]["sampled"])

@@ -10,9 +10,11 @@ from recorder.scenarios.hybrid import HYBRID
 from recorder.scenarios.limits import FIRST_COME, LIMITS, PREFILL
 from recorder.scenarios.memory import MEMORY
 from recorder.scenarios.mixtures import EVERYTHING
+from recorder.scenarios.multimodal import MULTIMODAL
 from recorder.scenarios.prefixes import PREFIXES
 from recorder.scenarios.priority import PRIORITY
 from recorder.scenarios.speculation import SPECULATION
+from recorder.scenarios.structured import STRUCTURED
 
 if TYPE_CHECKING:
     from recorder.plan import Scenario
@@ -31,4 +33,6 @@ SCENARIOS: tuple[Scenario, ...] = (
     *SPECULATION,
     *ASYNCHRONOUS,
     *HYBRID,
+    *MULTIMODAL,
+    *STRUCTURED,
 )

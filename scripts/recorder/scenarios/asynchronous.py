@@ -7,7 +7,7 @@ stale outputs wrongly and hangs or fails an assertion of its own.
 from __future__ import annotations
 
 from recorder.plan import Engine, Scenario
-from recorder.scenarios.common import SHARED_STORM, STORM, between, mostly_rising, one_of
+from recorder.scenarios.common import SHARED_STORM, between, mostly_rising, one_of
 from recorder.workloads import aborts, conversations, dressed, independent, pauses, resets, sharing
 
 __all__ = ["ASYNCHRONOUS"]

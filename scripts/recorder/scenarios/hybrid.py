@@ -9,7 +9,7 @@ from recorder.workloads import aborts, conversations, dressed, independent, rese
 __all__ = ["HYBRID"]
 
 FULL = Group()
-SHARED = sharing(26, prefixes=3, prefix=(50, 120), tail=(3, 40), output=(15, 60), gap=(0, 2), repeats=0.3)
+SHARED = sharing(20, prefixes=3, prefix=(50, 120), tail=(3, 40), output=(15, 60), gap=(0, 2), repeats=0.3)
 
 HYBRID: tuple[Scenario, ...] = (
     Scenario(

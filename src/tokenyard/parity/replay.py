@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tokenyard.config import PauseState
 from tokenyard.errors import ParityError
-from tokenyard.parity.setup import make_request, make_scheduler, unsupported_features
+from tokenyard.parity.setup import RecordedGrammar, make_request, make_scheduler, unsupported_features
 from tokenyard.parity.vector import GoldenVector, Json
 from tokenyard.request import RequestStatus
 from tokenyard.sched.output import DraftTokens, EngineOutputs, ModelOutput, SchedulerOutput
@@ -111,14 +111,29 @@ class _Replay:
                 self._compare("reset.ok", ok, event["ok"])
             elif event["op"] == "pause":
                 self.scheduler.set_pause_state(PauseState(event["state"]))
+            elif event["op"] == "reset_encoder":
+                self.scheduler.reset_encoder_cache()
+            elif event["op"] == "grammar":
+                self._compile_grammar(event["id"])
             else:
                 raise self._damaged(f"unknown event {event['op']!r}")
+
+    def _compile_grammar(self, request_id: str) -> None:
+        request = self.scheduler.requests.get(request_id)
+        if request is not None and isinstance(request.structured_output, RecordedGrammar):
+            request.structured_output.is_ready = True
 
     def _schedule(self, theirs: Json) -> None:
         output = self.scheduler.schedule()
         self.pending[self.steps] = output
         self.steps += 1
-        self._compare_all("schedule", {**_decision(output), **_queues(self.scheduler)}, theirs)
+        self._compare_all("schedule", {**_decision(output), **self._encoder(output), **_queues(self.scheduler)}, theirs)
+
+    def _encoder(self, output: SchedulerOutput) -> Json:
+        """Encoder inputs of a step; nothing for a text model."""
+        if self.scheduler.encoder_cache is None:
+            return {}
+        return {"enc": output.scheduled_encoder_inputs, "enc_free": output.free_encoder_mm_hashes}
 
     def _update(self, theirs: Json) -> None:
         if theirs["of"] not in self.pending:
@@ -196,7 +211,9 @@ def _news(result: EngineOutputs, scheduler: Scheduler) -> Json:
 
 
 def _queues(scheduler: Scheduler) -> Json:
-    return {
+    cache = scheduler.encoder_cache
+    room = {} if cache is None else {"enc_room": [cache.num_free, cache.num_reclaimable]}
+    return room | {
         "running": [request.request_id for request in scheduler.running],
         "waiting": [request.request_id for request in scheduler.waiting],
         "skipped": [request.request_id for request in scheduler.skipped_waiting],

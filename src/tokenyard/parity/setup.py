@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tokenyard.config import (
@@ -14,10 +15,10 @@ from tokenyard.config import (
     SpeculativeMethod,
 )
 from tokenyard.parity.vector import Header, Json, RequestSpec
-from tokenyard.request import Request, SamplingParams
+from tokenyard.request import MultiModalItem, Request, SamplingParams
 from tokenyard.sched.scheduler import Scheduler
 
-__all__ = ["make_request", "make_scheduler", "unsupported_features"]
+__all__ = ["RecordedGrammar", "make_request", "make_scheduler", "unsupported_features"]
 
 _SCHEDULER_KEYS = (
     "max_num_seqs",
@@ -28,6 +29,9 @@ _SCHEDULER_KEYS = (
     "policy",
     "async_scheduling",
     "max_loras",
+    "max_num_encoder_input_tokens",
+    "encoder_cache_size",
+    "disable_chunked_mm_input",
 )
 _CACHE_KEYS = ("block_size", "enable_prefix_caching")
 _OTHER_KEYS = {
@@ -98,6 +102,23 @@ def make_scheduler(header: Header) -> Scheduler:
     )
 
 
+class RecordedGrammar:
+    """A grammar that allows every token but some, and is compiled when the record says so."""
+
+    def __init__(self, forbids: frozenset[int]) -> None:
+        self._forbids = forbids
+        self.is_ready = False
+
+    def accept_tokens(self, tokens: Sequence[int]) -> bool:
+        """Advance by sampled tokens; False if one is forbidden."""
+        return self._forbids.isdisjoint(tokens)
+
+    def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
+        """The leading tokens that are allowed."""
+        stop = next((i for i, token in enumerate(tokens) if token in self._forbids), len(tokens))
+        return list(tokens[:stop])
+
+
 def make_request(spec: RequestSpec) -> Request:
     """A request as the scenario describes it."""
     return Request(
@@ -115,4 +136,9 @@ def make_request(spec: RequestSpec) -> Request:
         priority=spec.priority,
         cache_salt=spec.cache_salt,
         lora_name=f"lora{spec.lora}" if spec.lora else None,
+        mm_features=[
+            MultiModalItem(mm_hash=image.mm_hash, offset=image.offset, length=image.length, is_embed=image.is_embed)
+            for image in spec.mm
+        ],
+        structured_output=None if spec.forbids is None else RecordedGrammar(spec.forbids),
     )

@@ -14,9 +14,18 @@ import msgspec
 
 from tokenyard.errors import ParityError
 
-__all__ = ["GoldenVector", "RequestSpec"]
+__all__ = ["GoldenVector", "Header", "Image", "Json", "RequestSpec"]
 
 Json = dict[str, Any]
+
+
+class Image(msgspec.Struct, frozen=True, array_like=True):
+    """A multi-modal item of a prompt: ``[hash, offset, length, is_embed or null]``."""
+
+    mm_hash: str
+    offset: int
+    length: int
+    is_embed: tuple[bool, ...] | None = None
 
 
 class RequestSpec(msgspec.Struct, frozen=True):
@@ -33,6 +42,9 @@ class RequestSpec(msgspec.Struct, frozen=True):
     cache_salt: str | None = None
     lora: int | None = 0
     skip_reading_prefix_cache: bool | None = None
+    mm: tuple[Image, ...] = ()
+    forbids: frozenset[int] | None = None
+    """Tokens that its grammar forbids; None: it has no grammar."""
 
 
 class Header(msgspec.Struct, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tokenyard.config import CacheConfig, PauseState, SchedulerConfig
+from tokenyard.kv.encoder_cache import EncoderCache
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import Request
 from tokenyard.sched.endings import Endings
@@ -60,6 +61,11 @@ class SchedulerView:
     @property
     def num_cached_blocks(self) -> int:
         return self.kv.pool.num_cached
+
+    @property
+    def encoder_cache(self) -> EncoderCache | None:
+        """Outputs of multi-modal encoders; None for a text model."""
+        return self._features.encoder.cache if self._features.encoder is not None else None
 
     @property
     def max_num_scheduled_tokens(self) -> int:
