@@ -157,7 +157,7 @@ def test_a_changed_update_is_named(key: str, value: Any, what: str, lines: list[
         ("images_priority_rollback", "s", "enc_room", [0, 0]),
         ("images_priority_rollback", "u", "enc_room", [0, 0]),
         ("drafts_tight_budget", "s", "spec", []),
-        ("drafts_tight_budget", "u", "sds", [1, 1, 1]),
+        ("drafts_tight_budget", "u", "sds", [9, 9, 9]),
         ("async_stops", "u", "nop", []),
     ],
 )
