@@ -45,7 +45,7 @@ _STYLE = {
     Bucket.UNKNOWN: "bright_black",
 }
 _REASONS_EXPLAINED = 5
-_BAR_WIDTH = 12
+_BAR_WIDTH = 10
 _WIDE_BAR_WIDTH = 24
 _WIDE = 100
 """Columns from which bars are wide."""
@@ -137,7 +137,7 @@ def _buckets(report: Report, width: int) -> Table:
         Column(width=_BAR_WIDTH if width < _WIDE else _WIDE_BAR_WIDTH),
         Column(justify="right", no_wrap=True),
         Column(justify="right", no_wrap=True),
-        Column(style="bright_black", no_wrap=True, overflow="ellipsis"),
+        Column(style="bright_black"),
         header=False,
     )
     for bucket in Bucket:
@@ -221,7 +221,7 @@ def _latency(report: Report) -> Table | Text:
     table = _table(
         Column("", no_wrap=True),
         *(Column(name, justify="right", no_wrap=True, min_width=9) for name in ("mean", "p50", "p90", "p99")),
-        Column("", style="bright_black", no_wrap=True),
+        Column("", style="bright_black"),
     )
     for name, latency, meaning in (
         ("queue", report.queue_ms, "arrival to first scheduled"),

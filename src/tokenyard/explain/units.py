@@ -38,12 +38,12 @@ def duration(seconds: float | None) -> str:
 
 
 def milliseconds(value: float | None) -> str:
-    """0.42 ms, 17.3 ms, 1.25 s."""
+    """0.42 ms, 17.3 ms, 1.25 s, 717.3 s: at most ten characters, for a table."""
     if value is None:
         return "-"
-    if abs(value) < 1_000:
-        return f"{value:.2f} ms" if abs(value) < 10 else f"{value:.1f} ms"
-    return duration(value / 1e3) if value >= 0 else f"{value / 1e3:.1f} s"
+    number, unit = (value, "ms") if abs(value) < 1_000 else (value / 1_000, "s")
+    size = abs(number)
+    return f"{number:,.{2 if size < 10 else 1 if size < 1_000 else 0}f} {unit}"
 
 
 def gigabytes(value: int) -> str:

@@ -13,6 +13,8 @@ from tests.unit.explain.test_reconstruct import as_others_write_it
 from tests.unit.explain.test_summary import run
 from tests.unit.trace.recorded import RecordedYard
 
+from tokenyard.explain.percentiles import Latency
+from tokenyard.explain.recorded import RecordedReason
 from tokenyard.explain.render import print_report
 from tokenyard.explain.report import Report
 from tokenyard.explain.summary import Summary, summarize
@@ -41,6 +43,25 @@ def test_it_fits(report: Report, width: int) -> None:
     text = printed(report, width)
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text.replace("src …", "")
+
+
+def test_large_numbers_fit_too(report: Report) -> None:
+    hours = Latency(1.1e7, 1.2e7, 8.64e7, 8.65e7)
+    large = msgspec.structs.replace(
+        report,
+        steps=20_000_000,
+        buckets=dict.fromkeys(report.buckets, 2000000),
+        recorded_reasons={name: RecordedReason(9_999_999, 99_999_999_999, 1e12) for name in report.recorded_reasons},
+        queue_ms=hours,
+        ttft_ms=hours,
+        e2e_ms=hours,
+    )
+    text = printed(large)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text.replace("src …", "")
+    assert "2,000,000" in text
+    assert "99,999,999,999" in text
+    assert "86,500 s" in text
 
 
 def test_what_stands_in_it(report: Report) -> None:
