@@ -116,6 +116,8 @@ class CacheConfig:
     """Hash of a full block."""
     hash_seed: str = ""
     """Seeds the hash chain, so that equal runs give equal hashes; change it to separate caches."""
+    enable_kv_cache_events: bool = False
+    """Record what enters and leaves the prefix cache."""
     groups: tuple[KVCacheGroup, ...] = (KVCacheGroup(),)
     """KV-cache groups of the model: one full-attention group unless its layers differ."""
     watermark: float = 0.0
@@ -130,6 +132,7 @@ class CacheConfig:
             raise ConfigError("prefix_caching_hash_algo", self.prefix_caching_hash_algo, f"use one of: {known}")
         if not isinstance(self.hash_seed, str):
             raise ConfigError("hash_seed", self.hash_seed, "give a text")
+        require_bool("enable_kv_cache_events", self.enable_kv_cache_events)
         require_fraction("watermark", self.watermark)
         if not self.groups or not all(isinstance(group, KVCacheGroup) for group in self.groups):
             raise ConfigError("groups", self.groups, "give at least one KVCacheGroup")

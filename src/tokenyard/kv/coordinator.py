@@ -15,7 +15,7 @@ import numpy as np
 
 from tokenyard.kv.full_attention import FullAttentionManager
 from tokenyard.kv.pool import BlockPool
-from tokenyard.kv.single_type import Need
+from tokenyard.kv.single_type import Need, SingleTypeManager
 from tokenyard.request import Request
 from tokenyard.table import IntArray, RequestTable
 
@@ -39,6 +39,10 @@ class Coordinator(Protocol):
     """What the KV-cache manager asks of the groups."""
 
     num_groups: int
+
+    @property
+    def managers(self) -> Sequence[SingleTypeManager]:
+        """One per KV-cache group."""
 
     def find_longest_cache_hit(self, request: Request, max_length: int) -> ComputedBlocks:
         """The longest cached prefix of at most ``max_length`` tokens, common to all groups; all blocks are hashed."""
@@ -89,6 +93,7 @@ class NoPrefixCacheCoordinator:
         self.pool = pool
         self.table = table
         self.group = FullAttentionManager(pool, block_size)
+        self.managers = (self.group,)
 
     def find_longest_cache_hit(self, request: Request, max_length: int) -> ComputedBlocks:
         return ComputedBlocks(([],), 0)

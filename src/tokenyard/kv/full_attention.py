@@ -14,6 +14,7 @@ class FullAttentionManager(SingleTypeManager):
     """A prefix hit is any leading run of cached blocks."""
 
     __slots__ = ()
+    spec_kind = "full_attention"
 
     def find_longest_cache_hit(
         self,

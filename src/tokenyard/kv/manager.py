@@ -25,6 +25,7 @@ from tokenyard.kv.coordinator import (
     NoPrefixCacheCoordinator,
     UnitaryCoordinator,
 )
+from tokenyard.kv.events import EventLog
 from tokenyard.kv.hashing import BlockHasher
 from tokenyard.kv.hybrid import GroupLimits, HybridCoordinator, hash_block_size
 from tokenyard.kv.pool import BlockPool
@@ -54,6 +55,9 @@ class KVCacheManager:
         """A lookup that found nothing."""
         self.watermark_blocks = int(config.watermark * config.num_gpu_blocks)
         self.stats = PrefixCacheStats()
+        self.events = EventLog() if config.enable_kv_cache_events else None
+        if self.events is not None:
+            self.pool.on_forgotten, self.pool.on_cleared = self.events.removed, self.events.cleared
         self.new_blocks: dict[int, Blocks] = {}
         """Slot -> blocks it got in this step."""
 
@@ -180,7 +184,7 @@ class KVCacheManager:
         """Publish the full blocks within ``num_tokens`` of a request that has a slot."""
         if self.enable_caching:
             self.hasher.extend(request)
-            self.coordinator.publish_run([request], [num_tokens])
+            self._make_findable([request], [num_tokens])
 
     def evict_blocks(self, blocks: Iterable[int]) -> None:
         """Forget the cached content of blocks, held or not."""
@@ -199,7 +203,17 @@ class KVCacheManager:
         if rows.size:
             targets = slots[rows]
             verified = np.minimum(ends[rows], table.num_tokens[targets])
-            self.coordinator.publish_run(table.tenants(targets), verified.tolist())
+            self._make_findable(table.tenants(targets), verified.tolist())
+
+    def _make_findable(self, requests: list[Request], num_tokens: list[int]) -> None:
+        if self.events is None:
+            self.coordinator.publish_run(requests, num_tokens)
+            return
+        groups = self.coordinator.managers
+        starts = [[group.num_cached[request.slot] for request in requests] for group in groups]
+        self.coordinator.publish_run(requests, num_tokens)
+        for group, before in zip(groups, starts, strict=True):
+            self.events.stored(requests, before, group, self.pool)
 
     def shortage_of(self, slot: int, end: int, num_lookahead_tokens: int = 0) -> KVShortage:
         """Why :meth:`grow_run` stopped at this row."""

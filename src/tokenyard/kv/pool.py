@@ -9,7 +9,7 @@ The null block may stand in any list of blocks; it is passed over.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tokenyard.kv.free_queue import FreeQueue
 from tokenyard.kv.prefix_index import PrefixIndex
@@ -23,16 +23,20 @@ NULL_BLOCK = 0
 class BlockPool:
     """Hands out, shares, caches and takes back blocks."""
 
-    __slots__ = ("free_queue", "hash_of", "index_of", "indexes", "num_blocks", "ref")
+    __slots__ = ("free_queue", "hash_of", "index_of", "indexes", "num_blocks", "on_cleared", "on_forgotten", "ref")
 
     def __init__(self, num_blocks: int, num_groups: int = 1) -> None:
         self.num_blocks = num_blocks
         self.free_queue = FreeQueue(range(1, num_blocks))
-        self.indexes = [PrefixIndex() for _ in range(num_groups)]
+        self.indexes = [PrefixIndex(group_id) for group_id in range(num_groups)]
         """Per KV-cache group: the same tokens have other KV in another group."""
         self.ref = [0] * num_blocks
         self.hash_of: list[bytes | None] = [None] * num_blocks
         self.index_of = [self.indexes[0]] * num_blocks
+        self.on_forgotten: Callable[[bytes, int], None] | None = None
+        """Told the hash and group of every block whose content is forgotten."""
+        self.on_cleared: Callable[[], None] | None = None
+        """Told when everything is."""
 
     @property
     def num_free(self) -> int:
@@ -58,6 +62,8 @@ class BlockPool:
             if old is not None:
                 hash_of[block] = None
                 index_of[block].discard(old, block)
+                if self.on_forgotten is not None:
+                    self.on_forgotten(old, index_of[block].group_id)
         return blocks
 
     def forget(self, block: int) -> None:
@@ -66,6 +72,8 @@ class BlockPool:
         if old is not None:
             self.hash_of[block] = None
             self.index_of[block].discard(old, block)
+            if self.on_forgotten is not None:
+                self.on_forgotten(old, self.index_of[block].group_id)
 
     def num_evictable(self, blocks: Sequence[int]) -> int:
         """How many of ``blocks`` lie in the free queue."""
@@ -118,6 +126,8 @@ class BlockPool:
         for index in self.indexes:
             index.clear()
         self.hash_of = [None] * self.num_blocks
+        if self.on_cleared is not None:
+            self.on_cleared()
         return True
 
     def check_invariants(self, holders: Iterable[Sequence[int]]) -> None:

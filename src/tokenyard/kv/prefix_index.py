@@ -15,9 +15,11 @@ __all__ = ["PrefixIndex"]
 class PrefixIndex:
     """Block hash -> blocks, in order of publication."""
 
-    __slots__ = ("_first", "_more")
+    __slots__ = ("_first", "_more", "group_id")
 
-    def __init__(self) -> None:
+    def __init__(self, group_id: int = 0) -> None:
+        self.group_id = group_id
+        """KV-cache group whose blocks it knows."""
         self._first: dict[bytes, int] = {}
         self._more: dict[bytes, list[int]] = {}
         """Further blocks of a hash, only where there are any."""

@@ -10,7 +10,7 @@ A type differs in what it may forget (:meth:`SingleTypeManager.num_skipped_token
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from tokenyard.kv.pool import NULL_BLOCK, BlockPool
 
@@ -46,6 +46,14 @@ class SingleTypeManager:
         """Slot -> leading blocks that were offered to the prefix index."""
 
     # ---- what a type decides
+
+    spec_kind: ClassVar[str]
+    """The type's name in vLLM's KV events."""
+
+    @property
+    def sliding_window(self) -> int | None:
+        """Tokens of the sliding window; None for other types."""
+        return None
 
     def num_skipped_tokens(self, num_computed: int) -> int:
         """Leading tokens that no later token attends to."""

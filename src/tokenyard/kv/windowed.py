@@ -47,6 +47,11 @@ class SlidingWindowManager(_WindowedManager):
     """Each token attends to itself and the ``window - 1`` tokens before it."""
 
     __slots__ = ()
+    spec_kind = "sliding_window"
+
+    @property
+    def sliding_window(self) -> int:
+        return self.window
 
     @staticmethod
     def longest(window: int, block_size: int, max_num_batched_tokens: int, max_model_len: int) -> int:
@@ -116,6 +121,7 @@ class ChunkedLocalManager(_WindowedManager):
     """Each token attends to the tokens before it in its own chunk."""
 
     __slots__ = ()
+    spec_kind = "chunked_local_attention"
 
     @staticmethod
     def longest(window: int, block_size: int, max_num_batched_tokens: int, max_model_len: int) -> int:

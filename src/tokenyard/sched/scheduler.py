@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 from tokenyard.config import CacheConfig, PauseState, SchedulerConfig, SpeculativeConfig
 from tokenyard.errors import RequestError
+from tokenyard.kv.events import KVEventBatch
 from tokenyard.kv.hybrid import GroupLimits, hash_block_size
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import Request, RequestStatus
@@ -294,6 +295,11 @@ class Scheduler(SchedulerView):
     def _tell_finished(self, now: float, request: Request) -> None:
         if self.observer is not None:
             self.observer.request_finished(now, request)
+
+    def take_kv_events(self) -> KVEventBatch | None:
+        """What entered and left the prefix cache since the last call; None if nothing did (or it is not recorded)."""
+        events = self.kv.events.take() if self.kv.events is not None else []
+        return KVEventBatch(self.clock(), events) if events else None
 
     # ---- resets
 
