@@ -79,8 +79,7 @@ class Memory:
             table.num_tokens[slot] += 1
             table.target[slot] += 1
             if at % table.block_size == table.block_size - 1:
-                for sealed, data in table.seal(np.array([slot])):
-                    self.kv.on_seal([(sealed, data)])
+                self.kv.on_seal(table.seal(np.array([slot])))
 
     def grow(self, ends: dict[Request, int], num_lookahead_tokens: int = 0) -> int:
         """Room for running requests up to the given positions; returns how many were served."""

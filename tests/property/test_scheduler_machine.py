@@ -1,0 +1,391 @@
+"""Whatever happens in whatever order, every decision can be executed and no client gets a wrong token.
+
+Hypothesis adds, schedules, updates, aborts, resets and pauses at will, on pools so small that preemption is common.
+After every rule the scheduler's own invariants are checked, and beside them a worker that executes every step in a
+memory of its own (``tests/support/worker.py``) and a ledger of what clients must see (``tests/support/reference.py``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from random import Random
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import note, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.support.reference import Ledger
+from tests.support.worker import Worker
+from tests.support.yard import Watcher, snapshot
+
+from tokenyard.config import CacheConfig, HashAlgo, PauseState, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
+from tokenyard.errors import RequestError
+from tokenyard.request import Request, SamplingParams
+from tokenyard.sched.output import DraftTokens, ModelOutput, SchedulerOutput
+from tokenyard.sched.reasons import OutcomeKind, Reason
+from tokenyard.sched.scheduler import Scheduler
+
+EOS, STOP, VOCABULARY = 0, 1, 12
+LONGEST_SILENCE = 300
+"""Steps: far more than the longest prompt takes to compute with a budget of one token, twice over."""
+
+SEEDS = st.integers(0, 2**32 - 1)
+"""Settings, requests and sampled tokens are drawn evenly from a seed; hypothesis chooses and shortens what happens."""
+
+
+def draw_limits(random: Random) -> dict[str, Any]:
+    limits: dict[str, Any] = {
+        "max_num_seqs": random.randint(1, 8),
+        "max_num_batched_tokens": random.randint(1, 48),
+        "max_model_len": random.randint(8, 40),
+        "policy": random.choice(["fcfs", "priority"]),
+        "long_prefill_token_threshold": random.choice([0, 0, 0, 1, 3, 7]),
+        "scheduler_reserve_full_isl": random.choice([False, False, True]),
+        "max_loras": random.choice([0, 0, 0, 1, 2]),
+        "enable_chunked_prefill": random.random() < 0.7,
+        "skip_oversized_prefill": random.random() < 0.5,
+    }
+    if not limits["enable_chunked_prefill"]:
+        limits["max_num_batched_tokens"] = max(limits["max_num_batched_tokens"], limits["max_model_len"])
+    return limits
+
+
+def draw_cache(random: Random, max_model_len: int) -> dict[str, Any]:
+    """A pool that holds the longest request, often little more, seldom one block less."""
+    block_size = random.randint(1, 8)
+    return {
+        "block_size": block_size,
+        "num_gpu_blocks": 1 - (-max_model_len // block_size) + random.randint(-1, 12),
+        "enable_prefix_caching": random.random() < 0.75,
+        "prefix_caching_hash_algo": random.choice(list(HashAlgo)),
+        "watermark": random.choice([0.0, 0.0, 0.0, 0.0, 0.1, 0.5, 1.0]),
+    }
+
+
+def draw_request(name: str, number: int, random: Random) -> Request:
+    """Its prompt begins with some tokens of one of two texts and ends with tokens of its own."""
+    first, shared, own = random.choice([100, 200]), random.randint(0, 24), random.choice([0, 0, 1, 3, 6])
+    tokens = [*range(first, first + shared), *[1000 + number] * max(own, shared == 0)]
+    max_tokens = random.randint(1, 20)
+    params = SamplingParams(
+        max_tokens=max_tokens,
+        min_tokens=min(random.choice([0, 0, 0, 1, 3]), max_tokens),
+        eos_token_id=random.choice([None, EOS]),
+        ignore_eos=random.random() < 0.3,
+        stop_token_ids=random.choice([(), (), (STOP,), (STOP, EOS)]),
+        skip_reading_prefix_cache=random.random() < 0.1,
+    )
+    return Request(
+        name,
+        tokens,
+        params,
+        priority=random.randrange(4),
+        # Of requests that agree in priority and arrival the victim is the first, as in vLLM; that can go on for ever.
+        arrival_time=random.randrange(3) + number / 1000,
+        lora_name=random.choice([None] * 5 + ["x", "y", "z"]),
+        cache_salt=random.choice([None] * 5 + ["salt"]),
+    )
+
+
+class Flight(NamedTuple):
+    """A step whose output has not come back yet."""
+
+    output: SchedulerOutput
+    resets: list[int]
+    """Per request, how often it had been reset when the step was made."""
+    ledgers: list[Ledger]
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    """Steps in flight: at most one, with async scheduling two."""
+
+    speculative: SpeculativeConfig | None = None
+    depth = 1
+    fixed_limits: Mapping[str, Any] = {}
+    fixed_cache: Mapping[str, Any] = {}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flights: deque[Flight] = deque()
+        self.ledgers: dict[str, Ledger] = {}
+        self.watcher = Watcher()
+        self.counter = 0
+
+    @initialize(seed=SEEDS)
+    def build(self, seed: int) -> None:
+        random = Random(seed)
+        self.config = SchedulerConfig(**{**draw_limits(random), **self.fixed_limits}, async_scheduling=self.depth > 1)
+        self.cache = CacheConfig(**{**draw_cache(random, self.config.max_model_len), **self.fixed_cache})
+        note(f"{self.config}\n{self.cache}")
+        self.scheduler = Scheduler(self.config, self.cache, observer=self.watcher, speculative_config=self.speculative)
+        self.worker = Worker(self.cache.block_size)
+
+    # ---- arrivals
+
+    @rule(seeds=st.lists(SEEDS, min_size=1, max_size=4), steps=st.integers(0, 3))
+    def add(self, seeds: list[int], steps: int) -> None:
+        """Requests arrive, with some steps after each of them."""
+        for seed in seeds:
+            self.counter += 1
+            request = draw_request(f"r{self.counter}", self.counter, Random(seed))
+            if self._servable(request):
+                self.scheduler.add_request(request)
+                self.ledgers[request.request_id] = Ledger(request, self.config.max_model_len)
+            else:
+                self._refuse(request)
+            for step in range(steps):
+                self.turn(seed + step)
+
+    def _servable(self, request: Request) -> bool:
+        limit, ahead = self.config.max_model_len, self.speculative.num_lookahead_tokens if self.speculative else 0
+        longest = min(min(request.num_prompt_tokens + request.max_tokens, limit) - 1 + ahead, limit)
+        blocks = -(-longest // self.cache.block_size)
+        room = self.config.max_model_len - request.num_prompt_tokens
+        return room > 0 and request.sampling_params.min_tokens <= room and blocks < self.cache.num_gpu_blocks
+
+    def _refuse(self, request: Request) -> None:
+        before = snapshot(self.scheduler)
+        with pytest.raises(RequestError):
+            self.scheduler.add_request(request)
+        assert snapshot(self.scheduler) == before, "a refused request left traces"
+
+    @precondition(lambda self: self._live())
+    @rule(pick=st.integers(0, 50))
+    def add_twice(self, pick: int) -> None:
+        live = self._live()
+        self._refuse(Request(live[pick % len(live)], [5]))
+
+    # ---- steps
+
+    @rule(seeds=st.lists(SEEDS, min_size=1, max_size=12))
+    def run(self, seeds: list[int]) -> None:
+        """Several steps with nothing in between."""
+        for seed in seeds:
+            self.turn(seed)
+
+    def turn(self, seed: int) -> None:
+        """As an engine does it: fill the pipeline, then take in the oldest output."""
+        while len(self.flights) < self.depth and self.scheduler.has_requests():
+            self.schedule_one()
+        if self.flights:
+            self.update_one(seed)
+        self.everything_adds_up()
+
+    @precondition(lambda self: len(self.flights) < self.depth)
+    @rule()
+    def schedule(self) -> None:
+        self.schedule_one()
+
+    @precondition(lambda self: self.flights)
+    @rule(seed=SEEDS)
+    def update(self, seed: int) -> None:
+        self.update_one(seed)
+
+    def schedule_one(self) -> None:
+        running = [request.request_id for request in self.scheduler.running]
+        output = self.scheduler.schedule()
+        # Workers are sent a step when it is made: derive what they get now, not when they read it.
+        assert output.scheduled_new_reqs is output.scheduled_new_reqs
+        assert output.scheduled_cached_reqs is output.scheduled_cached_reqs
+        ledgers = [self.ledgers[request.request_id] for request in output.requests]
+        self.flights.append(Flight(output, [ledger.num_resets for ledger in ledgers], ledgers))
+        self._check_grants(output)
+        self._check_reasons(output, running)
+
+    def _check_grants(self, output: SchedulerOutput) -> None:
+        granted = output.num_new_tokens.tolist()
+        budget = 0 if self.scheduler.pause_state is PauseState.PAUSED_ALL else self.config.max_num_batched_tokens
+        assert sum(granted) == output.total_num_scheduled_tokens <= budget
+        assert all(count > 0 for count in granted)
+        threshold = self.config.long_prefill_token_threshold
+        assert not threshold or all(count <= threshold for count in granted)
+        ends = (output.num_computed + output.num_new_tokens).tolist()
+        assert all(end <= self.config.max_model_len - 1 for end in ends), "the last position is never computed"
+        assert len({request.request_id for request in output.requests}) == len(output.requests)
+        assert len(self.scheduler.running) <= self.config.max_num_seqs
+        assert not {request.request_id for request in output.requests} & set(output.preempted_req_ids)
+
+    def _check_reasons(self, output: SchedulerOutput, running: list[str]) -> None:
+        """Nobody is left out without a reason, and its numbers are those of the moment."""
+        outcomes, scheduler = self.watcher.outcomes, self.scheduler
+        scheduled = [request.request_id for request in output.requests[: output.num_running]]
+        passed_over = {each.request_id for each in outcomes.not_scheduled}
+        preempted = {each.request_id for each in outcomes.preemptions}
+        assert preempted == set(output.preempted_req_ids)
+        assert set(running) == set(scheduled) | passed_over | preempted
+        assert not set(scheduled) & (passed_over | preempted)
+        ended = outcomes.admission
+        assert ended is not None
+        skipped = {each.request_id for each in outcomes.skipped}
+        waiting = [*scheduler.waiting, *scheduler.skipped_waiting]
+        assert ended.num_requests == len(waiting) - len(skipped), "somebody waits without a reason"
+        held_back = [request for request in waiting if request.request_id not in skipped]
+        left = self.config.max_num_batched_tokens - output.total_num_scheduled_tokens
+        if ended.reason is Reason.QUEUES_EMPTY:
+            assert not held_back
+        elif ended.reason is Reason.TOKEN_BUDGET:
+            assert left == 0
+        elif ended.reason is Reason.MAX_NUM_SEQS:
+            assert len(scheduler.running) == self.config.max_num_seqs
+        elif ended.reason is Reason.PREEMPTED_THIS_STEP:
+            assert preempted
+        elif ended.reason is Reason.PAUSED:
+            assert scheduler.pause_state is not PauseState.UNPAUSED
+        elif ended.reason is Reason.PREFILL_EXCEEDS_BUDGET:
+            assert ended.wanted_tokens > ended.budget_left == left
+        else:
+            assert ended.kv is not None
+            assert ended.kv.missing > 0
+            assert ended.kv.free == scheduler.num_free_blocks
+            assert ended.kv.cached_hits <= ended.kv.needed
+            size = self.cache.block_size
+            assert ended.smallest_need == min(-(-request.num_tokens // size) for request in held_back)
+        assert (ended.kind is OutcomeKind.NOT_ENTERED) == (ended.reason in (Reason.PREEMPTED_THIS_STEP, Reason.PAUSED))
+
+    def update_one(self, seed: int) -> None:
+        flight, random = self.flights.popleft(), Random(seed)
+        sampled = self.worker.execute(flight.output, lambda name, drafts: self._sample(random, drafts))
+        result = self.scheduler.update_from_output(flight.output, ModelOutput.from_lists(sampled))
+        if self.speculative is not None and self.depth == 1:
+            self._propose(flight.output, random)
+        news = [
+            ledger.accept(tokens)
+            for ledger, tokens, resets in zip(flight.ledgers, sampled, flight.resets, strict=True)
+            if tokens and not ledger.ended and not self._stale(ledger, resets)
+        ]
+        assert list(result) == news
+        for ledger in flight.ledgers:
+            assert ledger.request.all_token_ids == ledger.stream
+
+    def _stale(self, ledger: Ledger, resets: int) -> bool:
+        """With several steps in flight, a reset makes the outputs of steps made before it worthless."""
+        return self.depth > 1 and ledger.num_resets != resets
+
+    @staticmethod
+    def _sample(random: Random, drafts: list[int]) -> list[int]:
+        return [*drafts[: random.randint(0, len(drafts))], random.randrange(VOCABULARY)]
+
+    def _propose(self, output: SchedulerOutput, random: Random) -> None:
+        assert self.speculative is not None
+        most = self.speculative.num_speculative_tokens
+        drafts = [[random.randrange(VOCABULARY) for _ in range(random.randint(0, most))] for _ in output.requests]
+        self.scheduler.update_draft_token_ids(output, DraftTokens.from_lists(drafts))
+
+    # ---- endings, resets, pauses
+
+    @precondition(lambda self: self._live())
+    @rule(picks=st.lists(st.integers(0, 50), min_size=1, max_size=3))
+    def abort(self, picks: list[int]) -> None:
+        live = self._live()
+        ids = list(dict.fromkeys(live[pick % len(live)] for pick in picks))
+        assert [request.request_id for request in self.scheduler.finish_requests(ids)] == ids
+        for request_id in ids:
+            self.ledgers[request_id].ended = True
+
+    @rule()
+    def abort_nobody(self) -> None:
+        before = snapshot(self.scheduler)
+        with pytest.raises(RequestError):
+            self.scheduler.finish_requests([*self._live(), "nobody"])
+        assert snapshot(self.scheduler) == before
+
+    @precondition(lambda self: len(self.flights) < self.depth)
+    @rule()
+    def reset_in_flight(self) -> None:
+        """Between schedule and update."""
+        self.schedule_one()
+        self.reset(running=True)
+
+    @rule(running=st.booleans())
+    def reset_cache(self, running: bool) -> None:
+        self.reset(running=running)
+
+    def reset(self, *, running: bool) -> None:
+        idle = not self.scheduler.running
+        if running:
+            for request in self.scheduler.running:
+                self.ledgers[request.request_id].num_resets += 1
+        assert self.scheduler.reset_prefix_cache(reset_running_requests=running) is (running or idle)
+        if running or idle:
+            assert self.scheduler.num_cached_blocks == 0
+
+    @rule(state=st.sampled_from([PauseState.UNPAUSED, PauseState.UNPAUSED, *PauseState]))
+    def pause(self, state: PauseState) -> None:
+        self.scheduler.set_pause_state(state)
+
+    # ---- always
+
+    def _live(self) -> list[str]:
+        return [request_id for request_id, ledger in self.ledgers.items() if not ledger.ended]
+
+    @invariant()
+    def everything_adds_up(self) -> None:
+        if not hasattr(self, "scheduler"):
+            return
+        scheduler = self.scheduler
+        scheduler.check_invariants()
+        places = [*scheduler.running, *scheduler.waiting, *scheduler.skipped_waiting]
+        assert sorted(request.request_id for request in places) == sorted(self._live())
+        verified = [flight.output.scheduled_spec_decode_tokens for flight in self.flights]
+        for request in places:
+            in_flight = sum(len(drafts.get(request.request_id, ())) for drafts in verified)
+            known = request.num_tokens + request.num_output_placeholders + in_flight
+            assert request.num_computed_tokens <= known
+        if not scheduler.running:
+            assert scheduler.num_free_blocks == scheduler.num_total_blocks - 1
+
+    def teardown(self) -> None:
+        """Whatever is left can be finished; steps without news are all right, a long row of them is not."""
+        if not hasattr(self, "scheduler"):
+            return
+        self.scheduler.set_pause_state(PauseState.UNPAUSED)
+        silent = 0
+        while self.scheduler.has_requests() or self.flights:
+            told = sum(len(ledger.output) for ledger in self.ledgers.values())
+            self.turn(seed=told)
+            silent = 0 if told < sum(len(ledger.output) for ledger in self.ledgers.values()) else silent + 1
+            assert silent < LONGEST_SILENCE, f"{len(self._live())} requests hang"
+        assert self._live() == []
+        assert self.scheduler.num_free_blocks == self.scheduler.num_total_blocks - 1
+
+
+class PressureMachine(SchedulerMachine):
+    """Much runs at once, so that victims are often found among requests that this very step has served."""
+
+    fixed_limits = MappingProxyType(
+        {"policy": "priority", "max_num_seqs": 6, "scheduler_reserve_full_isl": False, "max_loras": 0}
+    )
+    fixed_cache = MappingProxyType({"watermark": 0.0})
+
+
+class SpeculativeMachine(SchedulerMachine):
+    """Up to three drafts per request and step."""
+
+    speculative = SpeculativeConfig(num_speculative_tokens=3)
+
+
+class EagleMachine(SchedulerMachine):
+    """Drafts with KV of their own, and the last hit computed again."""
+
+    speculative = SpeculativeConfig(num_speculative_tokens=2, method=SpeculativeMethod.EAGLE)
+
+
+class AsyncMachine(SchedulerMachine):
+    """Two steps in flight."""
+
+    depth = 2
+
+
+TestScheduler = SchedulerMachine.TestCase
+TestScheduler.settings = settings(max_examples=250, stateful_step_count=50)
+TestPressure = PressureMachine.TestCase
+TestPressure.settings = settings(max_examples=150, stateful_step_count=50)
+TestSpeculative = SpeculativeMachine.TestCase
+TestSpeculative.settings = settings(max_examples=100, stateful_step_count=50)
+TestEagle = EagleMachine.TestCase
+TestEagle.settings = settings(max_examples=60, stateful_step_count=50)
+TestAsync = AsyncMachine.TestCase
+TestAsync.settings = settings(max_examples=100, stateful_step_count=50)
