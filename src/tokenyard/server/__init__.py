@@ -1,0 +1,1 @@
+"""What other processes see of a scheduler: metrics and KV events."""

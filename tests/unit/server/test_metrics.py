@@ -1,0 +1,70 @@
+"""Metrics: after a run the numbers are those of the run."""
+
+from __future__ import annotations
+
+import pytest
+
+from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.request import Request, SamplingParams
+from tokenyard.sched.output import ModelOutput
+from tokenyard.sched.scheduler import Scheduler
+
+pytest.importorskip("prometheus_client", reason="prometheus_client is not installed (extra: server)")
+
+from tokenyard.server.metrics import MetricsObserver
+
+LABELS = {"model_name": "toy", "engine": "0"}
+
+
+@pytest.fixture
+def metrics() -> MetricsObserver:
+    """Four requests on a pool for two of them, one second per step."""
+    now = [0.0]
+    observer = MetricsObserver(model_name="toy")
+    scheduler = Scheduler(
+        SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=32, max_model_len=32),
+        CacheConfig(num_gpu_blocks=9, block_size=4),
+        clock=lambda: now[0],
+        observer=observer,
+    )
+    for i in range(4):
+        params = SamplingParams(max_tokens=4, ignore_eos=True)
+        scheduler.add_request(Request(f"r{i}", list(range(i * 100, i * 100 + 10)), params))
+    while scheduler.has_requests():
+        output = scheduler.schedule()
+        now[0] += 1.0
+        scheduler.update_from_output(output, ModelOutput.from_lists([[5]] * len(output.requests)))
+    return observer
+
+
+def value(metrics: MetricsObserver, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(name, LABELS | labels)
+
+
+def test_counters_add_up(metrics: MetricsObserver) -> None:
+    assert value(metrics, "vllm:prompt_tokens_total") == 40
+    assert value(metrics, "vllm:generation_tokens_total") == 16
+    assert value(metrics, "vllm:request_success_total", finished_reason="length") == 4
+    assert value(metrics, "vllm:request_success_total", finished_reason="abort") == 0
+    assert value(metrics, "vllm:request_generation_tokens_sum") == 16
+
+
+def test_gauges_end_at_rest(metrics: MetricsObserver) -> None:
+    assert value(metrics, "vllm:num_requests_running") == 0
+    assert value(metrics, "vllm:num_requests_waiting") == 0
+    assert value(metrics, "vllm:kv_cache_usage_perc") == 0
+
+
+def test_durations_are_those_of_the_clock(metrics: MetricsObserver) -> None:
+    assert value(metrics, "vllm:e2e_request_latency_seconds_count") == 4
+    assert value(metrics, "vllm:request_decode_time_seconds_sum") == 4 * 3.0
+    assert value(metrics, "vllm:request_time_per_output_token_seconds_sum") == 4 * 1.0
+    queue = value(metrics, "vllm:request_queue_time_seconds_sum")
+    assert queue is not None
+    assert queue > 0, "two of the four had to wait for blocks"
+
+
+def test_what_held_requests_back_is_counted(metrics: MetricsObserver) -> None:
+    held = value(metrics, "tokenyard:held_requests_total", reason="kv_full_sequence")
+    assert held is not None
+    assert held >= 2
