@@ -141,14 +141,40 @@ MULTIMODAL: tuple[Scenario, ...] = (
     Scenario(
         name="images_many_small",
         seed=2308,
-        engine=Engine(max_num_batched_tokens=30, num_blocks=50, max_num_encoder_input_tokens=20, encoder_cache_size=40),
+        engine=Engine(max_num_batched_tokens=44, num_blocks=50, max_num_encoder_input_tokens=20, encoder_cache_size=21),
         build=illustrated(
             independent(12, prompt=(8, 40), output=(3, 12), gap=(0, 3)),
             images=(8, 14),
-            length=(1, 9),
+            length=(4, 8),
             pool=20,
             gap=(0, 3),
         ),
         shows=("encoder_inputs", "evicted_images"),
+    ),
+    Scenario(
+        name="images_slices_overcommitted",
+        seed=2309022,
+        engine=Engine(
+            policy="priority",
+            max_num_seqs=8,
+            max_num_batched_tokens=160,
+            num_blocks=24,
+            long_prefill_token_threshold=18,
+            scheduler_reserve_full_isl=False,
+            max_num_encoder_input_tokens=22,
+            encoder_cache_size=70,
+        ),
+        build=dressed(
+            illustrated(
+                independent(24, prompt=(20, 50), output=(4, 30), gap=(0, 1)),
+                images=(3, 6),
+                length=(4, 16),
+                pool=40,
+                masks=0.2,
+                share=1.0,
+            ),
+            priority=mostly_rising,
+        ),
+        shows=("encoder_inputs", "rollbacks", "evicted_images", "prefill_chunks"),
     ),
 )

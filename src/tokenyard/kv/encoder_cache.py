@@ -68,15 +68,24 @@ class EncoderCache:
             self._freeable[item.mm_hash] = item.num_embeds
             self.num_reclaimable += item.num_embeds
 
+    def _cached_items(self, request: Request) -> list[MultiModalItem]:
+        """Items of the request that are cached, in the order in which vLLM releases them.
+
+        That is the order of a set of their indices, which is not ascending once there are more than eight; it decides
+        which output is evicted first.
+        """
+        cached = {i for i, item in enumerate(request.mm_features) if item.mm_hash in self._users}
+        return [request.mm_features[i] for i in cached]
+
     def free(self, request: Request) -> None:
         """``request`` needs none of its items any more."""
-        for item in request.mm_features:
+        for item in self._cached_items(request):
             self.release(request, item)
 
     def release_passed(self, request: Request) -> None:
         """Release items that the request's computed tokens have passed: their content is in the KV cache now."""
         computed = request.num_computed_tokens
-        for item in request.mm_features:
+        for item in self._cached_items(request):
             if item.end <= computed:
                 self.release(request, item)
 

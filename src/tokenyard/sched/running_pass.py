@@ -96,6 +96,8 @@ class RunningPass:
         self._encoder = features.encoder
         self._planned: dict[str, tuple[int, ...]] = {}
         """Encoder items of the request whose turn it is: planned once, however many victims it takes."""
+        self._planned_with = 0
+        """Encoder budget left when they were planned."""
         self._num_lookahead_tokens = features.num_lookahead_tokens
         self._drift = 0
         """Running requests to pass over behind the one whose turn it is."""
@@ -178,6 +180,7 @@ class RunningPass:
         request, computed = rows.requests[done], int(rows.computed[done])
         wanted = int(rows.granted[done])
         if request.request_id not in self._planned:
+            self._planned_with = budget.encoder
             wanted, self._planned[request.request_id] = encoder.plan(request, computed, wanted, budget.encoder)
             self._kv.table.encoder_at[rows.slots[done]] = encoder.next_position(request, computed)
         if wanted == 0:
@@ -199,7 +202,11 @@ class RunningPass:
     def _commit_encoder_input(self, rows: Rows, done: int, budget: StepBudget) -> None:
         if self._planned and self._encoder is not None:
             request = rows.requests[done - 1]
-            self._encoder.commit(request, self._planned.pop(request.request_id, ()), budget)
+            items = self._planned.pop(request.request_id, ())
+            if items:
+                # As in vLLM, which computes the rest when it plans: what victims gave back meanwhile is lost.
+                budget.encoder = self._planned_with
+            self._encoder.commit(request, items, budget)
 
     def _make_room(self, rows: Rows, row: int, budget: StepBudget, outcomes: StepOutcomes) -> tuple[int, bool]:
         """Drop a pin, or preempt one victim, for the request at ``row``.
