@@ -37,7 +37,9 @@ class EncoderInputs:
         self.cache = EncoderCache(config.encoder_cache_size or config.max_num_encoder_input_tokens)
         self.whole_items = config.disable_chunked_mm_input
         """Items are computed in one step or not at all."""
-        self.max_tokens = config.max_num_batched_tokens
+        self._max_tokens = config.max_num_batched_tokens
+        self._max_slice = min(self._max_tokens, config.long_prefill_token_threshold or self._max_tokens)
+        """Most prompt tokens of one request in one step."""
         self._shift = shift
         """An EAGLE head looks one position ahead."""
 
@@ -45,6 +47,27 @@ class EncoderInputs:
         """Positions up to this one can be computed without looking at encoder inputs."""
         starts = [item.offset - self._shift for item in request.mm_features if item.end > num_computed]
         return min(starts, default=NEVER)
+
+    def never_whole(self, item: MultiModalItem) -> bool:
+        """Whether the item has to be computed in one step and never can be.
+
+        A request that has come to the item itself may compute part of it after all; with an EAGLE head it stops one
+        position before, and needs that position as well.
+        """
+        if not self.whole_items:
+            return False
+        stops_before = self._shift > 0 and item.offset > 0
+        return item.length > self._max_tokens or (stops_before and item.length + self._shift > self._max_slice)
+
+    def embeds_needed_with(self, request: Request, item: MultiModalItem) -> int:
+        """Embeddings that must be kept at the position that first needs ``item``: its own and those not passed yet."""
+        first = item.offset - self._shift
+        alive = {
+            other.mm_hash: other.num_embeds
+            for other in request.mm_features
+            if other.offset <= item.offset and other.end > first
+        }
+        return sum(alive.values())
 
     def plan(self, request: Request, num_computed: int, num_new_tokens: int, budget: int) -> EncoderGrant:
         """How many of ``num_new_tokens`` can be computed after ``num_computed``, and which items that takes."""

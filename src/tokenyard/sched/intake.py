@@ -64,11 +64,20 @@ def check_encodable(request: Request, encoder: EncoderInputs | None) -> None:
                 f"the item has {item.num_embeds} embeddings and a step can compute and keep {most}: raise"
                 " max_num_encoder_input_tokens and encoder_cache_size",
             )
-        if encoder.whole_items and item.length > encoder.max_tokens:
+        if encoder.never_whole(item):
             raise RequestError(
                 request.request_id,
                 "mm_features",
                 item.mm_hash,
-                f"the item has {item.length} placeholders, which never fit one step of {encoder.max_tokens} tokens:"
-                " raise max_num_batched_tokens or allow chunked items",
+                f"the item has {item.length} placeholders, which never fit the tokens of one step:"
+                " raise max_num_batched_tokens and long_prefill_token_threshold, or allow chunked items",
+            )
+        together = encoder.embeds_needed_with(request, item)
+        if together > encoder.cache.size:
+            raise RequestError(
+                request.request_id,
+                "mm_features",
+                item.mm_hash,
+                f"the item is needed while the one before it still is, {together} embeddings in all, and"
+                f" {encoder.cache.size} can be kept: raise encoder_cache_size",
             )
