@@ -6,7 +6,7 @@ made anew only when a queue has changed.
 
 from __future__ import annotations
 
-from tokenyard.request import FinishReason, Request, RequestStatus
+from tokenyard.request import FinishReason, Request
 from tokenyard.sched.observer import SchedulerState
 from tokenyard.sched.output import EngineOutputs, SchedulerOutput
 from tokenyard.sched.reasons import StepOutcomes
@@ -119,9 +119,6 @@ class TraceRecorder:
         for sink in self._sinks:
             sink.request_finished(record)
         if self._records is not None:
-            # Only an abort can take a request out of the waiting queue.
-            if request.status is RequestStatus.FINISHED_ABORTED:
-                self._records.queues_changed()
             self._records.forget(request_id)
         if self._writer is not None and self._writer.wants_events(self._step):
             self._writer.append(record)

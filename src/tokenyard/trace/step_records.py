@@ -45,7 +45,7 @@ class StepRecords:
         self._completion = _completion_format(writer.config.policy)
 
     def queues_changed(self) -> None:
-        """The waiting queues may hold other requests, or another order, than before."""
+        """The waiting queues may hold other requests, or another order, though no more and no fewer than before."""
         self._waiting_changed = True
 
     def forget(self, request_id: str) -> None:

@@ -431,6 +431,19 @@ def test_the_waiting_list_follows_changes_that_keep_its_length(tmp_path: Path) -
     assert waiting == [["a", "b", "c"], ["b", "c"], ["c", "d"]]
 
 
+def test_the_waiting_list_follows_requests_that_are_passed_over(tmp_path: Path) -> None:
+    yard = RecordedYard(tmp_path, policy="priority", max_loras=1)
+    yard.add("running", 4, max_tokens=30, lora_name="a")
+    yard.add("late", 4, lora_name="b", priority=5)
+    yard.step()
+    yard.add("early", 4, lora_name="c", priority=1)
+    yard.step()  # both are passed over, in another order than the snapshot's
+    yard.step()
+    yard.writer.close()
+    waiting = [record["waiting_req_ids"] for record in records_of(tmp_path, "step_snapshot")]
+    assert waiting == [["running", "late"], ["late", "early"], ["early", "late"]]
+
+
 def test_a_recorder_attached_late_starts_where_it_is(tmp_path: Path) -> None:
     yard = RecordedYard(tmp_path, max_num_seqs=2)
     recorder = yard.recorder

@@ -237,7 +237,7 @@ def test_without_a_thread_lines_are_written_directly(tmp_path: Path, monkeypatch
 
 
 def run_python(code: str, path: Path) -> int:
-    return subprocess.run([sys.executable, "-c", textwrap.dedent(code), str(path)], check=False).returncode
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(code), str(path)], check=False, timeout=30).returncode
 
 
 def test_an_exit_without_close_loses_nothing(tmp_path: Path) -> None:
@@ -275,8 +275,10 @@ def test_a_forked_child_does_not_write_its_parents_lines(tmp_path: Path) -> None
         from tokenyard.trace.writer import TraceConfig, TraceWriter
         writer = TraceWriter(TraceConfig(path=pathlib.Path(sys.argv[1]), policy="fcfs"))
         writer.step_snapshot(0)
+        writer.flush()
         child = os.fork()
-        writer.step_snapshot(1)
+        writer.step_snapshot(1 if child else 2)
+        writer.flush()
         writer.close()
         if child:
             os.waitpid(child, 0)
