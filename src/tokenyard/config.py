@@ -24,6 +24,12 @@ __all__ = [
 MAX_COUNT = 2**31 - 1
 """Largest count any setting accepts: block ids and token ids are 32-bit."""
 
+MAX_BLOCKS = 1 << 24
+"""Largest pool: 268 million tokens in blocks of 16, terabytes of KV; the bookkeeping alone takes gigabytes."""
+
+MAX_SEQS = 1 << 20
+"""Most rows of the request table."""
+
 
 class HashAlgo(StrEnum):
     """How a full block's tokens are hashed (``--prefix-caching-hash-algo``)."""
@@ -124,7 +130,7 @@ class CacheConfig:
     """Fraction of the pool that admission leaves free while something runs (vLLM > 0.22; 0 = off)."""
 
     def __post_init__(self) -> None:
-        require_int("num_gpu_blocks", self.num_gpu_blocks, 1)
+        require_int("num_gpu_blocks", self.num_gpu_blocks, 1, MAX_BLOCKS)
         require_int("block_size", self.block_size, 1, 1 << 20)
         require_bool("enable_prefix_caching", self.enable_prefix_caching)
         if self.prefix_caching_hash_algo not in tuple(HashAlgo):
@@ -179,7 +185,7 @@ class SchedulerConfig:
     the next running request (vLLM 0.22's index into the running list slips, its issue 49097); False: nobody."""
 
     def __post_init__(self) -> None:
-        require_int("max_num_seqs", self.max_num_seqs, 1)
+        require_int("max_num_seqs", self.max_num_seqs, 1, MAX_SEQS)
         require_int("max_num_batched_tokens", self.max_num_batched_tokens, 1)
         require_int("max_model_len", self.max_model_len, 1)
         require_int("long_prefill_token_threshold", self.long_prefill_token_threshold, 0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
+from numbers import Integral, Real
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +13,16 @@ import numpy.typing as npt
 from tokenyard.config import MAX_COUNT
 from tokenyard.errors import RequestError
 
-__all__ = ["MultiModalItem", "SamplingParams", "TokenIds", "check_items", "check_sampling_params", "token_array"]
+__all__ = [
+    "MultiModalItem",
+    "SamplingParams",
+    "TokenIds",
+    "check_items",
+    "check_order",
+    "check_sampling_params",
+    "check_texts",
+    "token_array",
+]
 
 TokenIds = npt.NDArray[np.int32]
 """Token ids, one dimension."""
@@ -89,8 +100,30 @@ def _check_count(request_id: str, field: str, value: object, low: int) -> None:
         raise RequestError(request_id, field, value, f"give a whole number from {low} to {MAX_COUNT}")
 
 
+def _check_flag(request_id: str, field: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise RequestError(request_id, field, value, "give true or false")
+
+
+def check_texts(request_id: str, **fields: object) -> None:
+    """Raise RequestError for a field that is neither a text nor absent."""
+    for field, value in fields.items():
+        if value is not None and not isinstance(value, str):
+            raise RequestError(request_id, field, value, "give a text, or leave it out")
+
+
+def check_order(request_id: str, arrival_time: object, priority: object) -> None:
+    """Raise RequestError unless requests can be ordered by these."""
+    if isinstance(arrival_time, bool) or not isinstance(arrival_time, Real) or not isfinite(arrival_time):
+        raise RequestError(request_id, "arrival_time", arrival_time, "give a finite number of seconds")
+    if isinstance(priority, bool) or not isinstance(priority, Integral):
+        raise RequestError(request_id, "priority", priority, "give a whole number; lower is served first")
+
+
 def check_sampling_params(request_id: str, params: SamplingParams) -> None:
     """Raise RequestError for a limit or token id that cannot work."""
+    if not isinstance(params, SamplingParams):
+        raise RequestError(request_id, "sampling_params", params, "give SamplingParams")
     _check_count(request_id, "max_tokens", params.max_tokens, 1)
     _check_count(request_id, "min_tokens", params.min_tokens, 0)
     if params.min_tokens > params.max_tokens:
@@ -99,8 +132,12 @@ def check_sampling_params(request_id: str, params: SamplingParams) -> None:
         )
     if params.eos_token_id is not None:
         _check_count(request_id, "eos_token_id", params.eos_token_id, 0)
+    if not isinstance(params.stop_token_ids, tuple | list):
+        raise RequestError(request_id, "stop_token_ids", params.stop_token_ids, "give a list of token ids")
     for token in params.stop_token_ids:
         _check_count(request_id, "stop_token_ids", token, 0)
+    _check_flag(request_id, "ignore_eos", params.ignore_eos)
+    _check_flag(request_id, "skip_reading_prefix_cache", params.skip_reading_prefix_cache)
 
 
 def check_items(request_id: str, items: Sequence[MultiModalItem], num_prompt_tokens: int) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from math import isfinite
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +19,9 @@ from tokenyard.params import (
     SamplingParams,
     TokenIds,
     check_items,
+    check_order,
     check_sampling_params,
+    check_texts,
     token_array,
 )
 from tokenyard.status import FinishReason, RequestStatus
@@ -55,6 +56,7 @@ def _check(
     request_id: str,
     params: SamplingParams,
     arrival_time: float,
+    priority: int,
     mm_features: Sequence[MultiModalItem],
     prompt_embeds: npt.NDArray[np.generic] | None,
     num_prompt_tokens: int,
@@ -63,12 +65,11 @@ def _check(
     if not isinstance(request_id, str) or not request_id:
         raise RequestError(str(request_id), "request_id", request_id, "give a text that is not empty")
     check_sampling_params(request_id, params)
+    check_order(request_id, arrival_time, priority)
     check_items(request_id, mm_features, num_prompt_tokens)
     if prompt_embeds is not None and len(prompt_embeds) != num_prompt_tokens:
         fix = f"give one row per prompt token ({num_prompt_tokens})"
         raise RequestError(request_id, "prompt_embeds", len(prompt_embeds), fix)
-    if not isfinite(arrival_time):
-        raise RequestError(request_id, "arrival_time", arrival_time, "give a finite number of seconds")
 
 
 class Request:
@@ -142,9 +143,12 @@ class Request:
         ``job_id`` groups the turns of one agent; ``output_seed`` only means something to a simulated model.
         Raises RequestError if a field cannot work.
         """
-        params = sampling_params or SamplingParams()
+        params = SamplingParams() if sampling_params is None else sampling_params
         prompt = token_array(str(request_id), prompt_token_ids)
-        _check(request_id, params, arrival_time, mm_features, prompt_embeds, len(prompt))
+        _check(request_id, params, arrival_time, priority, mm_features, prompt_embeds, len(prompt))
+        check_texts(
+            request_id, lora_name=lora_name, cache_salt=cache_salt, job_id=job_id, this_func_call=this_func_call
+        )
         self.request_id = request_id
         self.sampling_params = params
         self.arrival_time = arrival_time

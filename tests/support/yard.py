@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 from zlib import crc32
 
-from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sched.observer import SchedulerState
 from tokenyard.sched.output import EngineOutputs, ModelOutput, SchedulerOutput
@@ -74,7 +74,9 @@ class Yard:
     Settings go to SchedulerConfig or CacheConfig by their names. ``now`` is the clock: set it.
     """
 
-    def __init__(self, *, policy_object: Policy | None = None, **settings: Any) -> None:
+    def __init__(
+        self, *, policy_object: Policy | None = None, speculative: SpeculativeConfig | None = None, **settings: Any
+    ) -> None:
         cache: dict[str, Any] = {"num_gpu_blocks": 101, "block_size": 4}
         cache |= {name: settings.pop(name) for name in list(settings) if name in _CACHE_FIELDS}
         settings = {"max_num_seqs": 8, "max_num_batched_tokens": 64, "max_model_len": 64} | settings
@@ -86,6 +88,7 @@ class Yard:
             clock=lambda: self.now,
             observer=self.watcher,
             policy=policy_object,
+            speculative_config=speculative,
         )
         self.num_sampled = 0
         self.requests: dict[str, Request] = {}

@@ -1,0 +1,238 @@
+"""Requests that cannot work are refused at once, by name, field, value and fix; nothing changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.support.yard import Yard, make_request, snapshot
+
+from tokenyard.config import SpeculativeConfig, SpeculativeMethod
+from tokenyard.errors import ConfigError, RequestError
+from tokenyard.request import MultiModalItem, Request, SamplingParams
+
+
+def _refused(field: str, *args: Any, **options: Any) -> RequestError:
+    """The refusal of a request that is being made."""
+    with pytest.raises(RequestError) as refusal:
+        Request(*args, **options)
+    assert refusal.value.field == field
+    assert field in str(refusal.value)
+    assert refusal.value.fix in str(refusal.value)
+    return refusal.value
+
+
+# ---- when it is made
+
+
+@pytest.mark.parametrize("request_id", ["", None, 7])
+def test_an_id_is_a_text(request_id: Any) -> None:
+    _refused("request_id", request_id, [1])
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        [],
+        [-1],
+        [2**31],
+        [10**30],
+        [1.5],
+        [None],
+        ["1"],
+        "hello",
+        5,
+        None,
+        [[1, 2]],
+        [[1], [2, 3]],
+        [True],
+        np.array([], np.int32),
+        np.array([-3], np.int32),
+        np.array([1.0]),
+    ],
+    ids=repr,
+)
+def test_a_prompt_is_a_list_of_token_ids(prompt: Any) -> None:
+    assert _refused("prompt_token_ids", "r", prompt).request_id == "r"
+
+
+@pytest.mark.parametrize(
+    "prompt", [[0], [2**31 - 1], (1, 2), range(3), np.array([1], np.int64), np.array([1], np.uint8)]
+)
+def test_token_ids_may_come_in_many_dresses(prompt: Any) -> None:
+    assert Request("r", prompt).prompt_token_ids == [int(token) for token in prompt]
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("max_tokens", [0, -1, 2**31, 1.5, "16", None, True]),
+        ("min_tokens", [-1, 2**31, 0.5, "1", None]),
+        ("eos_token_id", [-1, 2**31, "2", 1.0, True]),
+        ("stop_token_ids", [5, None, "ab", (-1,), (1, 2**31), ("1",), (1.0,)]),
+        ("ignore_eos", [1, "yes", None]),
+        ("skip_reading_prefix_cache", [1, "no", None]),
+    ],
+)
+def test_sampling_limits_are_checked(field: str, values: list[Any]) -> None:
+    for value in values:
+        _refused(field, "r", [1], SamplingParams(**{field: value}))
+
+
+def test_min_tokens_must_not_exceed_max_tokens() -> None:
+    assert "max_tokens (4)" in _refused("min_tokens", "r", [1], SamplingParams(max_tokens=4, min_tokens=5)).fix
+
+
+@pytest.mark.parametrize("params", [{"max_tokens": 4}, 16, "greedy"])
+def test_sampling_parameters_are_of_their_type(params: Any) -> None:
+    _refused("sampling_params", "r", [1], params)
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("arrival_time", [float("nan"), float("inf"), -float("inf"), "soon", None]),
+        ("priority", ["high", 1.5, None, True]),
+        ("lora_name", [7, b"x"]),
+        ("cache_salt", [7, b"x"]),
+        ("job_id", [7]),
+    ],
+)
+def test_fields_of_a_wrong_type_are_refused(field: str, values: list[Any]) -> None:
+    for value in values:
+        assert _refused(field, "r", [1], **{field: value}).value is value
+
+
+@pytest.mark.parametrize(("offset", "length"), [(-1, 1), (0, 0), (0, 5), (4, 1), (3, 2)])
+def test_a_picture_lies_within_the_prompt(offset: int, length: int) -> None:
+    item = MultiModalItem(mm_hash="cat", offset=offset, length=length)
+    assert "within the prompt" in _refused("mm_features", "r", [1, 2, 3, 4], mm_features=[item]).fix
+
+
+def test_a_picture_has_one_flag_per_placeholder() -> None:
+    item = MultiModalItem(mm_hash="cat", offset=0, length=2, is_embed=(True,))
+    _refused("mm_features", "r", [1, 2, 3], mm_features=[item])
+
+
+def test_prompt_embeddings_have_a_row_per_token() -> None:
+    assert "(3)" in _refused("prompt_embeds", "r", [1, 2, 3], prompt_embeds=np.ones((2, 4))).fix
+
+
+def test_an_unknown_field_is_refused() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        Request("r", [1], maximum_tokens=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        SamplingParams(temprature=0.5)  # type: ignore[call-arg]
+
+
+# ---- when it is added
+
+
+@pytest.fixture
+def yard() -> Yard:
+    """Ten usable blocks of four, at most 36 tokens; one request runs, one waits."""
+    yard = Yard(num_gpu_blocks=11, max_model_len=36, max_num_seqs=1)
+    yard.add("running", 8)
+    yard.step()
+    yard.add("waiting", 8)
+    return yard
+
+
+def _not_added(yard: Yard, request: Request) -> RequestError:
+    before = snapshot(yard.scheduler)
+    with pytest.raises(RequestError) as refusal:
+        yard.scheduler.add_request(request)
+    assert snapshot(yard.scheduler) == before
+    assert yard.watcher.names().count("request_arrived") == 2
+    return refusal.value
+
+
+@pytest.mark.parametrize("name", ["running", "waiting"])
+def test_an_id_is_used_once(yard: Yard, name: str) -> None:
+    refusal = _not_added(yard, make_request(name))
+    assert (refusal.field, refusal.value) == ("request_id", name)
+
+
+def test_a_request_is_added_once(yard: Yard) -> None:
+    assert _not_added(yard, yard.requests["waiting"]).field == "request_id"
+
+
+def test_a_finished_request_is_not_added_again(yard: Yard) -> None:
+    yard.abort("waiting")
+    refusal = _not_added(yard, yard.requests["waiting"])
+    assert (refusal.field, refusal.value) == ("status", "FINISHED_ABORTED")
+
+
+def test_a_request_of_another_scheduler_is_not_added(yard: Yard) -> None:
+    other = Yard()
+    other.add("a")
+    other.step()
+    assert _not_added(yard, other.requests["a"]).field == "status"
+
+
+@pytest.mark.parametrize("length", [36, 37, 1000])
+def test_a_prompt_is_shorter_than_max_model_len(yard: Yard, length: int) -> None:
+    refusal = _not_added(yard, make_request("long", length))
+    assert refusal.field == "prompt_token_ids"
+    assert "max_model_len (36)" in refusal.fix
+    assert f"{length} tokens" in str(refusal)
+
+
+def test_the_longest_prompt_is_served(yard: Yard) -> None:
+    request = yard.add("long", 35, max_tokens=50)
+    yard.drain()
+    assert request.num_output_tokens == 1
+
+
+def test_a_request_that_could_never_reach_min_tokens_is_refused(yard: Yard) -> None:
+    """No stop is looked at before min_tokens: it would run into max_model_len and stay there."""
+    refusal = _not_added(yard, make_request("greedy", 30, min_tokens=7, max_tokens=10))
+    assert (refusal.field, refusal.value) == ("min_tokens", 7)
+    assert "6 output tokens" in refusal.fix
+    yard.add("just", 30, min_tokens=6, max_tokens=10)
+    yard.drain()
+    assert yard.requests["just"].num_output_tokens == 6
+
+
+@pytest.mark.parametrize(("prompt", "max_tokens", "needed"), [(17, 1, 5), (10, 8, 5), (4, 2_000_000_000, 9)])
+def test_a_request_that_can_never_fit_is_refused_at_once(prompt: int, max_tokens: int, needed: int) -> None:
+    """It would wait for ever for blocks that do not exist."""
+    yard = Yard(num_gpu_blocks=5, max_model_len=36)
+    before = snapshot(yard.scheduler)
+    with pytest.raises(RequestError, match=f"can need {needed} blocks and the pool has 4") as refusal:
+        yard.add("big", prompt, max_tokens=max_tokens)
+    assert (refusal.value.field, refusal.value.value) == ("max_tokens", max_tokens)
+    assert snapshot(yard.scheduler) == before
+
+
+@pytest.mark.parametrize(("prompt", "max_tokens"), [(16, 1), (10, 7), (1, 16)])
+def test_the_largest_request_that_fits_is_served(prompt: int, max_tokens: int) -> None:
+    """The last token is sampled, never computed: it needs no place."""
+    yard = Yard(num_gpu_blocks=5, max_model_len=36)
+    request = yard.add("big", prompt, max_tokens=max_tokens)
+    yard.drain()
+    assert request.num_output_tokens == max_tokens
+
+
+def test_a_pool_of_the_null_block_alone_serves_nobody() -> None:
+    yard = Yard(num_gpu_blocks=1)
+    with pytest.raises(RequestError, match="the pool has 0"):
+        yard.add("a", 1, max_tokens=1)
+    assert yard.scheduler.make_stats().kv_cache_usage == 0.0
+
+
+def test_lookahead_slots_count_against_the_pool() -> None:
+    """An EAGLE head needs slots beyond every step's tokens: eleven tokens and three slots do not fit twelve places."""
+    speculative = SpeculativeConfig(num_speculative_tokens=3, method=SpeculativeMethod.EAGLE)
+    yard = Yard(num_gpu_blocks=4, speculative=speculative)
+    with pytest.raises(RequestError, match="can need 4 blocks and the pool has 3"):
+        yard.add("a", 9, max_tokens=2)
+    yard.add("b", 8, max_tokens=2)
+    assert yard.drain() > 0
+
+
+@pytest.mark.parametrize(("field", "value"), [("num_gpu_blocks", 0), ("max_num_seqs", 0), ("block_size", -4)])
+def test_a_scheduler_without_room_cannot_be_made(field: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=field):
+        Yard(**{field: value})
