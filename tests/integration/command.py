@@ -63,8 +63,8 @@ def call(*arguments: str | Path, cwd: Path, env: dict[str, str] | None = None) -
         mock.patch.dict(os.environ, environment(env), clear=True),
     ):
         try:
-            code = main([str(argument) for argument in arguments])
+            code: object = main([str(argument) for argument in arguments])
         except SystemExit as left:  # tyro, for help and mistyped flags
-            assert isinstance(left.code, int)
             code = left.code
+    assert isinstance(code, int)
     return Outcome(code, stdout.getvalue(), stderr.getvalue())

@@ -11,9 +11,17 @@ from rich.console import Console
 __all__ = ["errors", "print_json", "results", "warn"]
 
 
+class _Results(Console):
+    """A console that leaves it to ``main`` what happens when the reader has gone away."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        raise BrokenPipeError
+
+
 def results() -> Console:
     """Standard output; ids and paths are printed as they are, without guessing at numbers to colour."""
-    return Console(highlight=False, soft_wrap=False)
+    return _Results(highlight=False)
 
 
 def errors() -> Console:

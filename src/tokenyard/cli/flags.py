@@ -92,7 +92,7 @@ class SchedulerFlags:
     max_model_len: Annotated[int | None, _optional("TOKENS", "the model's own limit")] = None
     """Longest prompt and output together."""
     scheduling_policy: str = _SCHEDULER.policy
-    """fcfs, priority, or your own (entry point tokenyard.policies)."""
+    """fcfs, priority, another one that `tokenyard workloads` lists, or your own."""
     enable_prefix_caching: bool = _CACHE.enable_prefix_caching
     """Reuse the KV blocks of equal prompt prefixes."""
     prefix_caching_hash_algo: HashAlgo = HashAlgo.XXH3_128
@@ -170,7 +170,7 @@ class Demo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workloads:
-    """List the built-in workloads, the file formats, and the GPUs and models known by name."""
+    """List what `run` knows by name: workloads, file formats, policies, GPUs and models."""
 
     json: Switch = False
     """Print one JSON object and nothing else."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 from pathlib import Path
 
@@ -18,6 +19,8 @@ __all__ = ["execute"]
 
 _PICTURE_WIDTH = 100
 """Columns."""
+_FONTS_FROM_AFAR = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)
+"""Left out of the picture: it must look the same without a network."""
 
 
 def execute(flags: Report) -> int:
@@ -38,6 +41,6 @@ def _draw(report: Summary, path: Path) -> None:
     print_report(report, console)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(console.export_svg(title="tokenyard report"), encoding="utf-8")
+        path.write_text(_FONTS_FROM_AFAR.sub("", console.export_svg(title="tokenyard report")), encoding="utf-8")
     except OSError as error:
         raise ConfigError("svg", str(path), f"cannot be written: {error.strerror or error}") from None

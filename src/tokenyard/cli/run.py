@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from tokenyard.cli.console import print_json, results, warn
+from tokenyard.cli.console import errors, print_json, results, warn
 from tokenyard.cli.flags import Run
 from tokenyard.cli.progress import replay_bar
 from tokenyard.cli.setup import open_trace, prepare
@@ -41,7 +41,8 @@ def show(report: Report, console: Console) -> None:
 
 def run(flags: Run) -> Report:
     """Replay, with a progress bar on a terminal; warnings go to standard error."""
-    setup = prepare(flags)
+    with errors().status(f"reading {escape(flags.workload)}"):
+        setup = prepare(flags)
     directory = open_trace(setup.trace)
     summary = Summary()
     with TraceWriter(setup.trace) as writer:
@@ -61,18 +62,15 @@ def run(flags: Run) -> Report:
             if directory:
                 warn(f"the trace so far is in {directory}")
             raise
-    _warn(result, writer)
+    if result.refused:
+        _warn_of_refused(result)
     return summary.report(source=str(setup.trace.steps_path) if directory else None)
 
 
-def _warn(result: ReplayResult, writer: TraceWriter) -> None:
-    """What the user should know besides the report."""
-    if result.refused:
-        refused, left_out = len(result.refused), result.num_left_out
-        after = f" and {left_out:,} turn{'s' * (left_out != 1)} after {'them' if refused > 1 else 'it'} left out"
-        warn(
-            f"{refused:,} request{'s were' if refused > 1 else ' was'} refused{after * (left_out > 0)}; "
-            f"the first: {result.refused[0].problem}"
-        )
-    if writer.problem:
-        warn(f"the trace is not complete: {writer.problem}")
+def _warn_of_refused(result: ReplayResult) -> None:
+    refused, left_out = len(result.refused), result.num_left_out
+    after = f" and {left_out:,} turn{'s' * (left_out != 1)} after {'them' if refused > 1 else 'it'} left out"
+    warn(
+        f"{refused:,} request{'s were' if refused > 1 else ' was'} refused{after * (left_out > 0)}; "
+        f"the first: {result.refused[0].problem}"
+    )

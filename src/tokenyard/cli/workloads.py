@@ -10,6 +10,7 @@ from tokenyard.cli.console import print_json, results
 from tokenyard.cli.flags import Workloads
 from tokenyard.kv.gpus import GPUS
 from tokenyard.kv.models import MODELS
+from tokenyard.sched.policy import known_policies, make_policy
 from tokenyard.sim.workload import FORMATS, GENERATORS
 
 __all__ = ["execute"]
@@ -24,7 +25,14 @@ def execute(flags: Workloads) -> int:
         model.name: f"{model.num_parameters / 1e9:.1f} B parameters, {model.max_model_len:,} tokens"
         for model in MODELS.values()
     }
-    sections = {"workloads": generators, "formats": formats, "gpus": gpus, "models": models}
+    policies = {name: _sentence(make_policy(name)) for name in known_policies()}
+    sections = {
+        "workloads": generators,
+        "formats": formats,
+        "policies": policies,
+        "gpus": gpus,
+        "models": models,
+    }
     if flags.json:
         print_json(sections)
         return 0
@@ -35,7 +43,12 @@ def execute(flags: Workloads) -> int:
 
 def _first_line(module: str) -> str:
     """The sentence with which a workload's module introduces itself."""
-    return (import_module(module).__doc__ or "").strip().splitlines()[0].rstrip(".")
+    return _sentence(import_module(module))
+
+
+def _sentence(documented: object) -> str:
+    """First line of a docstring."""
+    return (documented.__doc__ or "").strip().partition("\n")[0].rstrip(".").replace("``", "")
 
 
 def _print(title: str, names: dict[str, str]) -> None:

@@ -1,0 +1,91 @@
+"""The command as a process: exit codes, signals, a reader that goes away, help."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+from tests.integration.command import environment, tokenyard
+
+COMMAND = [sys.executable, "-m", "tokenyard.cli.main"]
+
+
+def test_version_and_help(tmp_path: Path) -> None:
+    assert tokenyard("--version", cwd=tmp_path) == (0, f"tokenyard {version('tokenyard')}\n", "")
+    outcome = tokenyard("--help", cwd=tmp_path)
+    assert outcome.code == 0
+    assert all(name in outcome.stdout for name in ("run", "report", "parity", "demo", "workloads"))
+
+
+def test_help_of_every_command_imports_nothing_heavy(tmp_path: Path) -> None:
+    script = """
+import sys
+from tokenyard.cli.main import main
+try:
+    main([*sys.argv[1:], "--help"])
+except SystemExit as left:
+    heavy = sorted({"numpy", "xxhash", "tokenyard.sched", "tokenyard.sim"} & set(sys.modules))
+    print("loaded:", heavy)
+    raise
+"""
+    for name in ([], ["run"], ["report"], ["parity"], ["demo"], ["workloads"]):
+        done = subprocess.run(
+            [sys.executable, "-c", script, *name], env=environment(), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.endswith("loaded: []\n")
+
+
+def test_interrupted_run_leaves_a_readable_trace(tmp_path: Path) -> None:
+    arguments = [*COMMAND, "run", "chat", "--limit", "4000", "--trace", "t"]
+    running = subprocess.Popen(
+        arguments, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    steps = tmp_path / "t" / "sched_trace.fcfs.steps.jsonl"
+    deadline = time.monotonic() + 60
+    while not (steps.exists() and steps.stat().st_size > 100_000):
+        assert running.poll() is None, "it ended before it could be interrupted"
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    stdout, stderr = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert stdout == ""
+    assert "Traceback" not in stderr
+    assert "the trace so far is in t" in stderr
+    assert all(json.loads(line) for line in steps.read_text().splitlines())
+    assert tokenyard("report", "t", cwd=tmp_path).code == 0
+
+
+def test_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run(
+            [*COMMAND, "workloads"],
+            cwd=tmp_path,
+            env=environment(),
+            stdout=write,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_full_disk_is_one_warning_and_the_report_still_comes(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "sched_trace.fcfs.steps.jsonl").symlink_to("/dev/full")
+    outcome = tokenyard("run", "chat", "--limit", "2", "--trace", "t", "--json", cwd=tmp_path)
+    assert outcome.code == 0
+    assert json.loads(outcome.stdout)["requests_finished"] > 0
+    assert "writing stopped" in outcome.stderr
+    assert len(outcome.stderr.splitlines()) == 1

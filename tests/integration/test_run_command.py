@@ -1,0 +1,210 @@
+"""``tokenyard run``, ``report`` and ``demo``: what they print, what they leave behind, and that they agree."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.command import call
+
+BUCKETS = {
+    "tok-budget",
+    "kv-exhausted",
+    "max-seqs",
+    "alloc-frag",
+    "alloc-exhausted",
+    "kv-tight",
+    "admitted-all",
+    "under-capacity",
+    "idle",
+    "unknown",
+}
+SMALL = ["--gpu", "l4", "--model", "llama-3.2-1b", "--num-gpu-blocks-override", "600", "--max-model-len", "8192"]
+
+
+def prompts(directory: Path, arrivals: list[float]) -> Path:
+    """The case of a user who asked: prompts of 1,024 tokens that want 64 each."""
+    path = directory / "prompts.jsonl"
+    rows = [
+        {"request_id": f"p{i}", "prompt_len": 1024, "max_tokens": 64, "arrival_time": arrival}
+        for i, arrival in enumerate(arrivals)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def steps_of(trace: Path, event: str) -> list[dict[str, Any]]:
+    (file,) = trace.glob("*.steps.jsonl")
+    records = [json.loads(line) for line in file.read_text().splitlines()]
+    return [record for record in records if record["event"] == event]
+
+
+# ---- run
+
+
+def test_json_is_one_object_with_what_was_promised(tmp_path: Path) -> None:
+    outcome = call("run", "chat", "--limit", "5", *SMALL, "--json", cwd=tmp_path)
+    assert outcome.code == 0, outcome.stderr
+    report = json.loads(outcome.stdout)
+    assert report["requests"] == report["requests_finished"] > 5
+    assert set(report["buckets"]) == BUCKETS
+    assert sum(report["buckets"].values()) == report["steps"]
+    for times in ("ttft_ms", "tpot_ms", "e2e_ms", "queue_ms"):
+        assert {"mean", "p50", "p90", "p99"} <= set(report[times])
+    assert {"local", "external"} <= set(report["prefix_hit_rate"])
+    assert {"mean", "p50", "p95"} <= set(report["token_budget_use"])
+    assert {"requests_per_s", "output_tokens_per_s"} <= set(report["throughput"])
+    assert {"reasons", "recorded_reasons", "preemptions", "recomputed_tokens"} <= set(report)
+    assert outcome.stderr == ""
+
+
+def test_same_seed_same_bytes(tmp_path: Path) -> None:
+    arguments = ["run", "agentic", "--limit", "4", *SMALL, "--skip-refused", "--record-requests"]
+    for name in ("one", "two"):
+        assert call(*arguments, "--trace", name, cwd=tmp_path).code == 0
+    files = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert files == ["sched_trace.fcfs.requests.jsonl", "sched_trace.fcfs.steps.jsonl"]
+    for name in files:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_report_on_the_trace_says_what_the_run_said(tmp_path: Path) -> None:
+    run = call("run", "chat", "--limit", "30", "--rate-scale", "20", *SMALL, "--trace", "t", "--json", cwd=tmp_path)
+    again = call("report", "t", "--json", cwd=tmp_path)
+    ours, theirs = json.loads(run.stdout), json.loads(again.stdout)
+    assert ours["recorded_reasons"], "the workload is meant to be held back"
+    ours["header"].pop("source")
+    theirs["header"].pop("source")
+    assert ours == theirs
+
+
+def test_printed_report_says_where_the_trace_is(tmp_path: Path) -> None:
+    outcome = call("run", "chat", "--limit", "2", *SMALL, "--trace", "traces/here", cwd=tmp_path)
+    assert outcome.code == 0
+    assert outcome.stdout.startswith("FCFS  l4  llama-3.2-1b  KV:600blk")
+    assert "The trace is in traces/here." in outcome.stdout
+    assert call("report", "traces/here", cwd=tmp_path).stdout in outcome.stdout
+
+
+def test_without_trace_nothing_is_written(tmp_path: Path) -> None:
+    assert call("run", "chat", "--limit", "2", *SMALL, cwd=tmp_path).code == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_trace_settings_from_the_environment(tmp_path: Path) -> None:
+    env = {"VLLM_SCHED_TRACE_PATH": "t", "SCHED_TRACE_POLICY": "mine", "SCHED_TRACE_EVERY_N": "10"}
+    assert call("run", "chat", "--limit", "2", *SMALL, cwd=tmp_path, env=env).code == 0
+    (file,) = (tmp_path / "t").iterdir()
+    assert file.name == "sched_trace.mine.steps.jsonl"
+    assert {record["step"] % 10 for record in steps_of(tmp_path / "t", "step_decision")} == {0}
+
+
+def test_trace_is_bounded_unless_asked_otherwise(tmp_path: Path) -> None:
+    path = prompts(tmp_path, [0.0] * 100)
+    arguments = ["run", str(path), *SMALL, "--trace"]
+    assert call(*arguments, "bounded", cwd=tmp_path).code == 0
+    assert call(*arguments, "whole", "--max-ids-per-step", "0", cwd=tmp_path).code == 0
+    first = {name: steps_of(tmp_path / name, "step_snapshot")[0] for name in ("bounded", "whole")}
+    assert len(first["whole"]["waiting_req_ids"]) == first["whole"]["num_waiting"] == 100
+    assert len(first["bounded"]["waiting_req_ids"]) == 64
+    assert first["bounded"]["num_waiting"] == 100
+    assert first["bounded"]["waiting_req_ids_omitted"] == 36
+
+
+def test_trace_of_an_earlier_run_is_replaced_whole(tmp_path: Path) -> None:
+    arguments = ["run", "chat", "--limit", "2", *SMALL, "--trace", "t"]
+    assert call(*arguments, "--record-requests", cwd=tmp_path).code == 0
+    assert call(*arguments, cwd=tmp_path).code == 0
+    assert [path.name for path in (tmp_path / "t").iterdir()] == ["sched_trace.fcfs.steps.jsonl"]
+
+
+def test_priorities_decide_under_the_priority_policy(tmp_path: Path) -> None:
+    rows = [{"request_id": f"r{i}", "prompt_len": 100, "max_tokens": 4, "priority": -i} for i in range(4)]
+    (tmp_path / "w.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arguments = ["run", "w.jsonl", *SMALL, "--max-num-seqs", "1", "--scheduling-policy", "priority", "--trace", "t"]
+    assert call(*arguments, cwd=tmp_path).code == 0
+    admitted = [rid for record in steps_of(tmp_path / "t", "step_decision") for rid in record["scheduled_new_req_ids"]]
+    assert admitted == ["r3", "r2", "r1", "r0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [
+        ("mooncake", ['{"timestamp": 0, "input_length": 600, "output_length": 3, "hash_ids": [1, 2]}'] * 2),
+        ("azure", ["TIMESTAMP,ContextTokens,GeneratedTokens", "2023-11-16 18:17:03.9799600,40,3"]),
+        ("servegen", ["t_s,client,input_tokens,output_tokens", "0.5,a,40,3"]),
+    ],
+)
+def test_recorded_formats_are_recognised(name: str, rows: list[str], tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "w.gz", "wt") as file:
+        file.write("".join(row + "\n" for row in rows))
+    outcome = call("run", "w.gz", *SMALL, "--json", cwd=tmp_path)
+    assert outcome.code == 0, outcome.stderr
+    report = json.loads(outcome.stdout)
+    assert report["requests_finished"] == (2 if name == "mooncake" else 1)
+    if name == "mooncake":
+        assert report["prefix_hit_rate"]["local"] > 0.4
+
+
+# ---- the user's question: sixteen prompts, and only a few in the first step
+
+
+def test_all_prompts_are_in_the_first_step_when_they_are_there(tmp_path: Path) -> None:
+    path = prompts(tmp_path, [0.0] * 16)
+    outcome = call("run", path, "--max-num-batched-tokens", "16384", "--trace", "t", cwd=tmp_path)
+    first = steps_of(tmp_path / "t", "step_decision")[0]
+    assert list(first["num_scheduled_tokens"].values()) == [1024] * 16
+    assert "had not arrived" not in outcome.stdout
+
+
+@pytest.mark.parametrize("early", [2, 5, 7])
+def test_report_says_that_the_others_had_not_arrived(early: int, tmp_path: Path) -> None:
+    path = prompts(tmp_path, [0.0] * early + [0.012 * i for i in range(1, 17 - early)])
+    outcome = call("run", path, "--max-num-batched-tokens", "16384", "--trace", "t", cwd=tmp_path)
+    first = steps_of(tmp_path / "t", "step_decision")[0]
+    assert list(first["num_scheduled_tokens"].values()) == [1024] * early
+    for printed in (outcome.stdout, call("report", "t", cwd=tmp_path).stdout):
+        text = " ".join(printed.split())
+        assert f"scheduled every request there was ({early} of 16)" in text
+        assert f"the other {16 - early} had not arrived" in text
+    assert "no request was held back in any step" in outcome.stdout
+
+
+# ---- demo, report
+
+
+def test_demo_runs_reports_and_says_how_to_go_on(tmp_path: Path) -> None:
+    outcome = call("demo", cwd=tmp_path)
+    assert outcome.code == 0, outcome.stderr
+    assert "KV:10318blk(20GB)  100 jobs" in outcome.stdout
+    assert "The trace is in traces/demo." in outcome.stdout
+    assert "tokenyard report traces/demo --json" in outcome.stdout
+    start = steps_of(tmp_path / "traces" / "demo", "trace_start")[0]
+    assert start["config"]["scheduler"]["max_num_batched_tokens"] == 2048
+    assert start["config"]["scheduler"]["max_num_seqs"] == 100
+    assert start["config"]["cache"]["num_gpu_blocks"] == 10318
+
+
+def test_picture_of_a_report(tmp_path: Path) -> None:
+    assert call("run", "chat", "--limit", "2", *SMALL, "--trace", "t", cwd=tmp_path).code == 0
+    assert call("report", "t", "--svg", "images/report.svg", cwd=tmp_path).code == 0
+    picture = (tmp_path / "images" / "report.svg").read_text()
+    assert picture.startswith("<svg")
+    assert "under-capacity" in picture
+    assert "url(http" not in picture.replace('"', "")
+    (tmp_path / "file").touch()
+    call("report", "t", "--svg", "file/report.svg", cwd=tmp_path).refused("svg", "cannot be written")
+
+
+def test_workloads_lists_every_name(tmp_path: Path) -> None:
+    names = json.loads(call("workloads", "--json", cwd=tmp_path).stdout)
+    assert {"agentic", "chat", "completion", "rag"} <= set(names["workloads"])
+    assert {"azure", "mooncake", "weka", "plain"} <= set(names["formats"])
+    assert {"h100", "a100-40gb"} <= set(names["gpus"])
+    assert {"fcfs", "priority"} <= set(names["policies"])
+    assert all(text for section in names.values() for text in section.values())
+    printed = call("workloads", cwd=tmp_path).stdout
+    assert all(name in printed for section in names.values() for name in section)
