@@ -73,41 +73,61 @@ class _KVSums:
         )
 
 
+class _Tally:
+    """What one reason cost so far."""
+
+    __slots__ = ("kv", "requests", "seconds", "steps")
+
+    def __init__(self) -> None:
+        self.steps = self.requests = 0
+        self.seconds = 0.0
+        self.kv: _KVSums | None = None
+
+    def add(self, requests: int, seconds: float) -> None:
+        self.steps += 1
+        self.requests += requests
+        self.seconds += seconds * requests
+
+    def result(self) -> RecordedReason:
+        return RecordedReason(self.steps, self.requests, self.seconds, None if self.kv is None else self.kv.means())
+
+
 class RecordedReasons:
     """Adds up outcomes."""
 
     def __init__(self) -> None:
-        self._steps: Counter[str] = Counter()
-        self._requests: Counter[str] = Counter()
-        self._seconds: dict[str, float] = {}
-        self._kv: dict[str, _KVSums] = {}
+        self._tallies: dict[str, _Tally] = {}
 
     def add(self, outcome: AdmissionOutcome, seconds: float) -> None:
         """Take one step's outcome; ``seconds`` is the step's duration."""
-        held: dict[str, int] = {}
-        reason = outcome.reason
-        if reason is not None and outcome.num_requests:
-            held[reason] = outcome.num_requests
-            if outcome.kv is not None:
-                self._kv.setdefault(reason, _KVSums()).add(outcome.kv, outcome.smallest_need)
-        for counts in (outcome.skipped_counts, outcome.not_scheduled_counts):
-            if counts:
-                for name, count in counts.items():
-                    held[name] = held.get(name, 0) + count
-        for name, count in held.items():
-            self._steps[name] += 1
-            self._requests[name] += count
-            self._seconds[name] = self._seconds.get(name, 0.0) + seconds * count
+        reason, held = outcome.reason, outcome.num_requests
+        if outcome.skipped_counts or outcome.not_scheduled_counts:
+            for name, count in _by_reason(outcome).items():
+                self._tally(name).add(count, seconds)
+        elif reason is not None and held:
+            self._tally(reason).add(held, seconds)
+        if reason is not None and held and outcome.kv is not None:
+            tally = self._tally(reason)
+            tally.kv = tally.kv or _KVSums()
+            tally.kv.add(outcome.kv, outcome.smallest_need)
+
+    def _tally(self, name: str) -> _Tally:
+        tally = self._tallies.get(name)
+        if tally is None:
+            tally = self._tallies[name] = _Tally()
+        return tally
 
     def result(self) -> dict[str, RecordedReason]:
         """Most time lost first."""
-        names = sorted(self._steps, key=lambda name: (-self._seconds[name], -self._requests[name], name))
-        return {
-            name: RecordedReason(
-                self._steps[name],
-                self._requests[name],
-                self._seconds[name],
-                self._kv[name].means() if name in self._kv else None,
-            )
-            for name in names
-        }
+        reasons = {name: tally.result() for name, tally in self._tallies.items()}
+        return dict(sorted(reasons.items(), key=lambda item: (-item[1].seconds, -item[1].requests, item[0])))
+
+
+def _by_reason(outcome: AdmissionOutcome) -> Counter[str]:
+    """Requests held back in a step, per reason."""
+    held: Counter[str] = Counter()
+    if outcome.reason is not None and outcome.num_requests:
+        held[outcome.reason] = outcome.num_requests
+    held.update(outcome.skipped_counts or {})
+    held.update(outcome.not_scheduled_counts or {})
+    return held

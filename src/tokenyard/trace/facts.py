@@ -6,10 +6,12 @@ a finished run and a report on its trace come from the same code.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from tokenyard.trace.schema import (
     AdmissionOutcome,
@@ -22,6 +24,7 @@ from tokenyard.trace.schema import (
 
 __all__ = ["CLASSIFIER_BLOCK_SIZE", "FactSink", "StepFacts", "blocks_for", "running_consumed"]
 
+IntArray = npt.NDArray[np.int64]
 CLASSIFIER_BLOCK_SIZE = 16
 """Tokens per block that the trace format assumes where a trace does not say."""
 
@@ -31,12 +34,13 @@ def blocks_for(tokens: int, block_size: int) -> int:
     return -(-tokens // block_size) if tokens > 0 else 0
 
 
-def running_consumed(tokens: Iterable[int], block_size: int) -> int:
+def running_consumed(tokens: Sequence[int] | IntArray, block_size: int) -> int:
     """``runningConsumed`` of the classifier: blocks that the prefill of running requests takes in a step.
 
     ``tokens`` are those scheduled per running request; one token is decode and does not count.
     """
-    return sum([blocks_for(count, block_size) for count in tokens if count > 1])
+    prefill = tokens[tokens > 1].tolist() if isinstance(tokens, np.ndarray) else [n for n in tokens if n > 1]
+    return sum([blocks_for(count, block_size) for count in prefill])
 
 
 class StepFacts(msgspec.Struct, kw_only=True, gc=False):

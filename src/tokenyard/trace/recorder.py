@@ -199,7 +199,7 @@ class TraceRecorder:
         facts.token_sum = total
         facts.running_consumed = 0
         if total > num_scheduled:  # not one token each
-            facts.running_consumed = running_consumed(output.num_new_tokens[: output.num_running].tolist(), block_size)
+            facts.running_consumed = running_consumed(output.num_new_tokens[: output.num_running], block_size)
         facts.recomputed_tokens = recomputed
         facts.outcome = refused
         for sink in self._sinks:

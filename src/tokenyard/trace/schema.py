@@ -103,9 +103,9 @@ class StepDecision(msgspec.Struct, tag_field="event", tag="step_decision", omit_
     """Of the resumed requests: tokens computed before their preemption that are not cached any more."""
     running_consumed_blocks: Whole | None = None
     """``runningConsumed`` of the classifier; written when ids were left out, since it cannot be derived then."""
+    scheduled_running_req_ids_omitted: Whole | None = None
     scheduled_new_req_ids_omitted: Whole | None = None
     scheduled_resumed_req_ids_omitted: Whole | None = None
-    scheduled_running_req_ids_omitted: Whole | None = None
 
 
 class PrefixCacheLookup(

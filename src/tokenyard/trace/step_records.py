@@ -39,8 +39,8 @@ class StepRecords:
         self._pieces: list[Piece] | None = None
         """The writer's; None until something is to be written."""
         self._size = 0
-        self._steady: bytes | None = None
-        """Middle of the decision that gives one token to every running request; None until it is needed."""
+        self._steady: tuple[bytes, bytes] | None = None
+        """Middle and end of the decision that gives each running request one token; None until it is needed."""
         self._decision = _decision_format(writer.config.policy)
         self._completion = _completion_format(writer.config.policy)
 
@@ -96,10 +96,12 @@ class StepRecords:
     def decision(self, ts: float, output: SchedulerOutput, recomputed: int, block_size: int) -> None:
         """Write what was decided; to be called after the snapshot of the same step."""
         total, running = output.total_num_scheduled_tokens, self._running
-        if total == output.num_running == running.total and not running.omitted:
+        if total == output.num_running == running.total:
             # Every running request got one token, and nobody else got any: as in the step before, mostly.
-            middle = self._steady = self._steady or self._lists(b"[]", b"[]", running.ids, b"[]", running.one_each())
-            end = _END
+            if self._steady is None:
+                lists = self._lists(b"[]", b"[]", running.ids, b"[]", running.one_each())
+                self._steady = lists, more_fields(**_left_out(running.omitted, 0))
+            middle, end = self._steady
         else:
             middle, end = self._unsteady(output, recomputed, block_size)
         line = self._decision[0], (output.step, ts)
@@ -129,13 +131,12 @@ class StepRecords:
             items += [b"%b:%d" % (name, tokens[i]) for name, i in zip(names, rows, strict=True)]
             admitted.append(json_list(names))
         preempted = json_list([ids[request_id] for request_id in output.preempted_req_ids])
-        consumed = running_consumed(tokens[: output.num_running].tolist(), block_size) if running.omitted else None
+        consumed = running_consumed(tokens[: output.num_running], block_size) if running.omitted else 0
         end = more_fields(
             recomputed_tokens=recomputed if output.admitted_resumed else None,
-            running_consumed_blocks=consumed,
+            **_left_out(running.omitted, consumed),
             scheduled_new_req_ids_omitted=self._beyond(len(output.admitted_new)),
             scheduled_resumed_req_ids_omitted=self._beyond(len(output.admitted_resumed)),
-            scheduled_running_req_ids_omitted=running.omitted or None,
         )
         return self._lists(*admitted, running.ids, preempted, json_map(items)), end
 
@@ -155,6 +156,11 @@ class StepRecords:
         """Bytes written since the last call, about."""
         size, self._size = self._size + _STEP_BYTES, 0
         return size
+
+
+def _left_out(omitted: int, consumed: int) -> dict[str, int]:
+    """What a decision says when running requests are left out of its lists."""
+    return {"running_consumed_blocks": consumed, "scheduled_running_req_ids_omitted": omitted} if omitted else {}
 
 
 def _snapshot_format(policy: str, state: SchedulerState) -> list[bytes]:
