@@ -29,6 +29,10 @@ class Policy:
 
     pins: PinBoard
     """Blocks of finished turns that this policy keeps; set by the scheduler before anything else happens."""
+    kv_tokens: int
+    """Tokens that the whole KV cache holds; set by the scheduler as well."""
+    prefill_seconds: Callable[[int], float] | None = None
+    """How long a prompt of so many tokens takes to compute; set by hosts that know."""
 
     def new_queue(self) -> RequestQueue:
         """An empty queue in this policy's order."""
@@ -100,6 +104,7 @@ SHIPPED = {
     "attained-service": "tokenyard.policies.attained_service:AttainedService",
     "bypass": "tokenyard.policies.bypass:Bypass",
     "continuum-fixed": "tokenyard.policies.continuum.policy:continuum_fixed",
+    "continuum-share": "tokenyard.policies.continuum.policy:continuum_share",
     "continuum-ttl": "tokenyard.policies.continuum.policy:continuum_ttl",
     "fair-share": "tokenyard.policies.fair_share:FairShare",
     "least-computed": "tokenyard.policies.least_computed:LeastComputed",

@@ -86,6 +86,7 @@ class Scheduler(SchedulerView):
         self._running = RunningList(config.max_num_seqs)
         self._endings = Endings(self.kv, self._running, self._room, self.policy, self._features, self._tell_finished)
         self.policy.pins = self._endings.pins
+        self.policy.kv_tokens = self.kv.num_usable_blocks * cache_config.block_size
         self._sessions = self._endings.sessions
         self._running_pass = RunningPass(
             config, self.kv, self._running, self.policy, self._features, self._endings.preempt

@@ -21,6 +21,7 @@ from tokenyard.sim.arrivals import Arrivals
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.executor import SimulatedExecutor
 from tokenyard.sim.latency.model import LatencyModel, StepShape
+from tokenyard.sim.prefill import prefill_seconds
 from tokenyard.sim.workload.record import Workload, WorkloadRequest
 
 __all__ = ["Progress", "Refusal", "ReplayResult", "replay"]
@@ -83,6 +84,7 @@ def replay(
     """
     clock = VirtualClock()
     scheduler = Scheduler(config, cache_config, clock=clock.now, observer=observer, policy=policy)
+    scheduler.policy.prefill_seconds = prefill_seconds(latency)
     loop = _Loop(workload, scheduler, clock, latency, skip_refused=skip_refused, on_progress=on_progress)
     return loop.run()
 

@@ -55,7 +55,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones(name: str) -> None:
 
 @pytest.mark.usefixtures("registered")
 def test_a_registered_policy_is_known() -> None:
-    assert known_policies() == ["fcfs", "priority", "shortest"]
+    assert {"fcfs", "priority", "shortest"} <= set(known_policies())
     assert isinstance(make_policy("shortest"), ShortestFirst)
     assert isinstance(make_policy("fcfs"), FCFS), "built-in names stay ours"
 

@@ -1,0 +1,185 @@
+"""The CONTINUUM policies: pins with a time to live, consumed by the next turn.
+
+    a turn ends        the rule gives its blocks a time to live; 0: they are freed
+    time passes        an expired pin is dropped, but never under a turn that waits
+    the next turn      goes before turns without a pin, finds its prefix cached; its admission consumes the pin
+    the last turn      leaves no pin
+    nothing fits       pins are dropped, the latest program's first, until the head of the queue fits
+
+``docs/continuum.md`` compares them, and says where pins lose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tokenyard.kv.shortage import KVShortage
+from tokenyard.policies.continuum.programs import Program, Programs
+from tokenyard.policies.continuum.queue import rank_of, renew
+from tokenyard.policies.continuum.tools import ToolReader
+from tokenyard.policies.continuum.ttl import (
+    CostBenefit,
+    FixedThreshold,
+    Knowledge,
+    MemoryShare,
+    PrefillReload,
+    TtlRule,
+    Turn,
+)
+from tokenyard.policies.keyed import Key, Keyed
+from tokenyard.request import Request
+from tokenyard.sched.queues import WaitingRoom
+from tokenyard.sched.reasons import Outcome
+
+__all__ = ["Continuum", "continuum_fixed", "continuum_share", "continuum_ttl"]
+
+
+class Continuum(Keyed):
+    """Keeps the blocks of finished turns for as long as ``rule`` says.
+
+    ``reload`` says what they would cost to compute again; without it the host is asked, and failing that a default
+    profile. ``yielding``: pins are dropped before anybody is preempted, not only for a request that runs alone.
+    """
+
+    def __init__(
+        self,
+        rule: TtlRule,
+        tools: ToolReader | None = None,
+        reload: PrefillReload | None = None,
+        *,
+        yielding: bool = False,
+    ) -> None:
+        self.known = Knowledge()
+        self._reload = reload
+        self._yielding = yielding
+        self._rule = rule
+        self._tools = tools or ToolReader()
+        self._programs = Programs()
+        self._room: WaitingRoom | None = None
+        self._repinned: set[str] = set()
+        """Jobs pinned while a turn of theirs was waiting already."""
+
+    def _program_arrival(self, request: Request) -> float:
+        program = self._programs.get(request.job_id)
+        return request.arrival_time if program is None else program.arrival
+
+    # ---- order and victim
+
+    def key(self, request: Request) -> Key:
+        rank = rank_of(request, pinned=request.job_id in self.pins)
+        return rank, self._program_arrival(request), request.arrival_time
+
+    def victim(self, running: Sequence[Request]) -> int:
+        last = len(running) - 1
+        return next((i for i in range(last, -1, -1) if running[i].job_id not in self.pins), last)
+
+    # ---- a turn's life
+
+    def request_arrived(self, now: float, request: Request) -> None:
+        if request.job_id is None:
+            return
+        program = self._programs.of(request.job_id, request.arrival_time)
+        program.turns += 1
+        program.waiting[request.request_id] = now
+        if program.departed is not None and program.tool is not None:
+            self.known.tools.observe(program.tool, now - program.departed)
+        program.departed = None
+
+    def request_admitted(self, now: float, request: Request) -> None:
+        program = self._programs.get(request.job_id)
+        if program is None or request.job_id is None:
+            return
+        arrived = program.waiting.pop(request.request_id, None)
+        if arrived is None:
+            return
+        if self.pins.unpin(request.job_id):
+            self._renew(program)
+        elif program.turns > 1:
+            self.known.delay.add(now - arrived)
+
+    def keeps_blocks(self, now: float, request: Request) -> bool:
+        assert request.job_id is not None
+        program = self._programs.of(request.job_id, request.arrival_time)
+        if request.is_last_step:
+            self.known.memory.program_ended(program.turns)
+            self._programs.forget(request.job_id)
+            self.pins.unpin(request.job_id)
+            return False
+        program.tool, program.departed = self._tools.tool_of(request), now
+        if self._tools.broken:
+            return False
+        ttl = self._rule.ttl(self.known, self._turn(program, request.num_tokens))
+        program.pin_until = now + ttl
+        if ttl > 0 and program.waiting:
+            self._repinned.add(request.job_id)
+        return ttl > 0
+
+    def _turn(self, program: Program, num_tokens: int) -> Turn:
+        seconds = self._reload.seconds if self._reload is not None else self.prefill_seconds or PrefillReload().seconds
+        return Turn(program.tool, seconds(num_tokens), num_tokens / self.kv_tokens)
+
+    # ---- pins
+
+    def step_begins(self, now: float, room: WaitingRoom) -> None:
+        self._room = room
+        while self._repinned:
+            self._renew(self._programs.get(self._repinned.pop()))
+        for pinned in self.pins:
+            program = self._programs.get(pinned.job_id)
+            if program is None or (now >= program.pin_until and not self._has_waiting_turn(program)):
+                self._unpin(pinned)
+
+    def _has_waiting_turn(self, program: Program) -> bool:
+        room = self._room
+        assert room is not None
+        for request_id in [each for each in program.waiting if room.get(each) is None]:
+            del program.waiting[request_id]  # aborted
+        return bool(program.waiting)
+
+    def relieve(self, refusal: Outcome, num_running: int) -> bool:
+        """With nothing running, no memory comes back by itself: drop the pin of the latest program.
+
+        The head's own pin goes last, and none goes where all of them would not be enough.
+        """
+        if num_running or refusal.kv is None or refusal.kv.missing > refusal.kv.pinned:
+            return False
+        assert self._room is not None
+        assert refusal.request_id is not None
+        head = self._room.get(refusal.request_id)
+        return self._drop_latest(None if head is None else head.job_id)
+
+    def relieve_running(self, shortage: KVShortage, num_running: int) -> bool:
+        """Drop the latest program's pin: a request that runs alone would be its own victim, again and again."""
+        return (self._yielding or num_running == 1) and self._drop_latest(None)
+
+    def _drop_latest(self, spared: str | None) -> bool:
+        """Drop the pin of the program that arrived last, that of the ``spared`` job only if there is no other."""
+        pins = list(self.pins)
+        if pins:
+            self._unpin(max(pins, key=lambda pinned: (pinned.job_id != spared, self._program_arrival(pinned))))
+        return bool(pins)
+
+    def _unpin(self, pinned: Request) -> None:
+        assert pinned.job_id is not None
+        self.pins.unpin(pinned.job_id)
+        self._renew(self._programs.get(pinned.job_id))
+
+    def _renew(self, program: Program | None) -> None:
+        """Its waiting turns have another rank now."""
+        if program is not None and self._room is not None:
+            renew(self._room, program.waiting)
+
+
+def continuum_fixed(tools: ToolReader | None = None, threshold: float = 2.0) -> Continuum:
+    """The released behaviour: ``threshold`` seconds are both the longest mean tool time and the time to live."""
+    return Continuum(FixedThreshold(threshold), tools)
+
+
+def continuum_ttl(tools: ToolReader | None = None, reload: PrefillReload | None = None) -> Continuum:
+    """The paper's cost-benefit rule."""
+    return Continuum(CostBenefit(), tools, reload)
+
+
+def continuum_share(tools: ToolReader | None = None, reload: PrefillReload | None = None) -> Continuum:
+    """Our variant: holding blocks costs the share of memory that they are, and nobody is preempted for a pin."""
+    return Continuum(MemoryShare(), tools, reload, yielding=True)

@@ -1,0 +1,36 @@
+"""The order of a CONTINUUM queue: preempted turns, then turns of pinned jobs, then by the arrival of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+
+from tokenyard.request import Request, RequestStatus
+from tokenyard.sched.queues import WaitingRoom
+
+__all__ = ["Rank", "rank_of", "renew"]
+
+
+class Rank(IntEnum):
+    """Who goes first."""
+
+    PREEMPTED = 0
+    PINNED = 1
+    OTHER = 2
+
+
+def rank_of(request: Request, *, pinned: bool) -> Rank:
+    """Rank of a waiting request; ``pinned``: the blocks of its job's previous turn are kept."""
+    if request.status is RequestStatus.PREEMPTED:
+        return Rank.PREEMPTED
+    return Rank.PINNED if pinned else Rank.OTHER
+
+
+def renew(room: WaitingRoom, request_ids: Iterable[str]) -> None:
+    """Their job's pin came or went: put waiting requests where they belong now."""
+    for request_id in request_ids:
+        for queue in (room.waiting, room.skipped):
+            request = queue.get(request_id)
+            if request is not None:
+                queue.discard(request)
+                queue.add(request)

@@ -1,0 +1,68 @@
+"""The tool a finished turn calls: what the client says it is, else what its text says."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tokenyard.policies.continuum.parsers import named_parser
+from tokenyard.request import Request
+
+__all__ = ["Decode", "ToolReader", "load_tokenizer"]
+
+Decode = Callable[[Sequence[int]], str]
+
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+
+_log = logging.getLogger("tokenyard.continuum")
+
+
+def load_tokenizer(name: str) -> Decode:
+    """Token ids to text, by a ``tokenizer.json``, a directory with one, or a name that transformers knows.
+
+    Raises whatever the tokenizer library raises; ImportError if there is none.
+    """
+    path = Path(name)
+    file = path / "tokenizer.json" if path.is_dir() else path
+    tokenizer: Any
+    if file.is_file():
+        tokenizer = importlib.import_module("tokenizers").Tokenizer.from_file(str(file))
+    else:
+        tokenizer = importlib.import_module("transformers").AutoTokenizer.from_pretrained(name)
+    return lambda ids: str(tokenizer.decode(list(ids)))
+
+
+class ToolReader:
+    """Names the tool of a turn.
+
+    ``this_func_call`` of the request counts if it is set; else, with a ``tokenizer``, the ``parser`` reads the output.
+    A tokenizer that cannot be loaded, or fails, costs one warning and makes the reader ``broken``: a policy then pins
+    nothing, because what it would learn about tools would be wrong.
+    """
+
+    def __init__(
+        self, tokenizer: str | None = None, parser: str = "bash", load: Callable[[str], Decode] = load_tokenizer
+    ) -> None:
+        self.broken = False
+        self._parse = named_parser(parser)
+        self._tokenizer = tokenizer
+        self._decode = self._trying(load, tokenizer) if tokenizer is not None else None
+
+    def tool_of(self, request: Request) -> str | None:
+        """Name of the tool, or None if the turn calls none as far as is known."""
+        if request.this_func_call or self._decode is None or self.broken:
+            return request.this_func_call or None
+        text = self._trying(self._decode, request.output_token_ids)
+        return None if text is None else self._parse(text)
+
+    def _trying(self, call: Callable[[_A], _B], argument: _A) -> _B | None:
+        try:
+            return call(argument)
+        except Exception as error:  # noqa: BLE001 - a foreign library's: whatever it is, the scheduler goes on
+            _log.warning("continuum: tokenizer %s cannot be used, nothing is pinned: %s", self._tokenizer, error)
+            self.broken = True
+            return None

@@ -1,0 +1,28 @@
+"""Policies that order both queues of the waiting room by a key of the request."""
+
+from __future__ import annotations
+
+from tokenyard.request import Request
+from tokenyard.sched.policy import Policy
+from tokenyard.sched.queues import PriorityQueue, RequestQueue, WaitingRoom
+
+__all__ = ["Key", "Keyed"]
+
+Key = tuple[float, ...]
+
+
+class Keyed(Policy):
+    """The least key first, whichever queue it is in; the request id breaks ties within a queue."""
+
+    def key(self, request: Request) -> Key:
+        """Sorts requests; taken when one joins a queue, so it must not change while the request waits there."""
+        return (request.arrival_time,)
+
+    def new_queue(self) -> RequestQueue:
+        return PriorityQueue(key=self.key)
+
+    def next_queue(self, room: WaitingRoom) -> RequestQueue:
+        waiting, skipped = room.waiting, room.skipped
+        if not len(skipped) or (len(waiting) and self.key(waiting.peek()) < self.key(skipped.peek())):
+            return waiting
+        return skipped
