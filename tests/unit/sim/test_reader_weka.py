@@ -57,6 +57,11 @@ def test_ids_are_kept_and_added(write_lines: Writer) -> None:
     assert a[12:] != b[12:14]
 
 
+def test_a_call_that_ends_with_a_tool_says_so(write_lines: Writer) -> None:
+    path = write_lines(session(call(4, 0, stop="tool_use"), call(8, 0, stop="end_turn"), call(9, 0)))
+    assert [each.this_func_call for each in load_workload(path)] == ["tool", None, None]
+
+
 @given(st.lists(st.tuples(st.integers(0, 30), st.lists(st.tuples(st.integers(0, 50), st.integers(1, 9)))), max_size=6))
 def test_decoding_is_keep_then_new(tmp_path_factory: pytest.TempPathFactory, calls: list[Any]) -> None:
     import json  # noqa: PLC0415

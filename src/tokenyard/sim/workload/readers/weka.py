@@ -32,6 +32,10 @@ from tokenyard.sim.workload.tokens import HashedTokens, seed_of
 __all__ = ["read_weka"]
 
 
+_SOME_TOOL = "tool"
+"""The trace says that a call ended with the use of a tool, not of which."""
+
+
 class _Entry(msgspec.Struct, kw_only=True):
     t: Seconds = 0.0
     type: Literal["n", "s", "subagent"]
@@ -41,6 +45,7 @@ class _Entry(msgspec.Struct, kw_only=True):
     think_time: Seconds | None = None
     keep: Count = 0
     new: list[tuple[HashId, Length]] = []
+    stop: str | None = None
     duration_ms: Annotated[float, msgspec.Meta(ge=0)] | None = None
     requests: list[_Entry] = []
 
@@ -140,6 +145,7 @@ class _SessionReader:
             gap=gap if waits else 0.0,
             job_id=calls.job,
             is_last_step=is_last,
+            this_func_call=_SOME_TOOL if entry.stop == "tool_use" else None,
             output_seed=own,
         )
 
