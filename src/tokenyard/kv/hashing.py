@@ -103,7 +103,12 @@ class BlockHasher:
             embeds = self._digest(request.prompt_embeds[start:stop].tobytes())
         if lora is None and not items and salt is None and embeds is None:
             return b""
-        return msgspec.msgpack.encode((lora, items, salt, embeds))
+        keys = (lora, items, salt, embeds)
+        if len(items) > 1 and block > 0 and stop > request.num_prompt_tokens:
+            # Output has filled this block. vLLM then hashes the last item only, so that a prompt with the same content
+            # misses it; so does ours, but without taking other images for the same.
+            return msgspec.msgpack.encode((*keys, True))
+        return msgspec.msgpack.encode(keys)
 
 
 def _chain_sha256(parent: bytes, data: bytes, stride: int, into: list[bytes]) -> None:

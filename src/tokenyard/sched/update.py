@@ -88,7 +88,7 @@ class OutputUpdate:
         if self._placeholders is not None:
             self._replace(output.requests, slots, counts)
             self._kv.publish_computed(slots[(slots >= 0) & (counts > 0)])
-        if self._table.num_with_grammar:
+        if self._table.num_with_grammar or not everyone_here:
             self._advance_grammars(output.requests, model, counts, endings)
         if self._awaiting_first:
             self._stamp_first_tokens(now)
