@@ -264,11 +264,13 @@ class Request:
 
     @property
     def output_token_ids(self) -> list[int]:
-        return self.token_slice(self.num_prompt_tokens, self.num_tokens).tolist()
+        tokens: list[int] = self.token_slice(self.num_prompt_tokens, self.num_tokens).tolist()
+        return tokens
 
     @property
     def all_token_ids(self) -> list[int]:
-        return self.token_slice(0, self.num_tokens).tolist()
+        tokens: list[int] = self.token_slice(0, self.num_tokens).tolist()
+        return tokens
 
     def replace_tail(self, start: int, tokens: bytes) -> None:
         """Overwrite the stream from position ``start`` with int32 ``tokens`` (the table's flush)."""

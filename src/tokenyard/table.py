@@ -194,9 +194,9 @@ class RequestTable:
 
     def tenants(self, slots: IntArray) -> list[Request]:
         """The requests in ``slots``, all of which are taken."""
-        requests = [self.requests[slot] for slot in slots.tolist()]
+        requests: list[Request] = [self.requests[slot] for slot in slots.tolist()]
         assert None not in requests, "a slot has no tenant"
-        return requests  # type: ignore[return-value]
+        return requests
 
     def seal(self, slots: IntArray) -> list[tuple[Request, bytes]]:
         """Move tails that have just become full into their requests' own streams; returns them as int32 bytes."""
