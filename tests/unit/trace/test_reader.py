@@ -175,6 +175,17 @@ def test_bad_lines_are_counted_with_their_numbers(tmp_path: Path) -> None:
     assert notes.unknown_events == {"weather": 1}
 
 
+def test_bad_lines_of_the_requests_file(tmp_path: Path) -> None:
+    write(tmp_path / "t.steps.jsonl", snapshot(0))
+    write(tmp_path / "t.requests.jsonl", {"step": 0, "req_id": 7}, "?", {"req_id": "a"}, {"step": 0, "req_id": "b"})
+    reader, (step,) = read(tmp_path)
+    assert [record.req_id for record in step.requests] == [None, "b"]
+    assert [(bad.file, bad.line) for bad in reader.notes.first_bad_lines] == [
+        ("t.requests.jsonl", line) for line in (2, 3)
+    ]
+    assert reader.notes.dropped_fields == {"request.req_id": 1}
+
+
 def test_only_the_first_twenty_bad_lines_are_kept(tmp_path: Path) -> None:
     reader, _ = read(write(tmp_path / "t.steps.jsonl", *["?"] * 50, snapshot(0)))
     assert reader.notes.bad_lines == 50

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from tests.support.yard import Yard
 from tests.unit.trace.recorded import RecordedYard, lines_of, records_of
@@ -466,3 +467,35 @@ def test_equal_runs_give_equal_bytes(tmp_path: Path) -> None:
         yard.writer.close()
     for kind in ("steps", "requests"):
         assert lines_of(tmp_path / "one", kind) == lines_of(tmp_path / "two", kind)
+
+
+def test_accepted_drafts_are_sampled_tokens(tmp_path: Path) -> None:
+    yard = RecordedYard(tmp_path)
+    for name in ("a", "b", "c"):
+        yard.add(name, 4)
+    output = yard.schedule()
+    result = yard.scheduler.update_from_output(output, yard.model(output, {}))
+    several = EngineOutputs(
+        step=output.step,
+        requests=result.requests,
+        tokens=np.array([[7, 8, -1], [7, -1, -1], [7, 8, 9]]),
+        num_tokens=np.array([2, 1, 3]),
+        finish_reasons={},
+        stop_reasons={},
+        scheduler_stats=result.scheduler_stats,
+    )
+    sink = Gathered()
+    TraceRecorder(None, sink).step_completed(1.0, output, several)
+    assert sink.completed[0].num_sampled_tokens == 6
+
+
+def test_steps_that_never_complete_are_forgotten(tmp_path: Path) -> None:
+    """Every completed step drops one of the oldest, as long as there are too many."""
+    yard = RecordedYard(tmp_path, max_model_len=200, num_gpu_blocks=101)
+    recorder = yard.recorder
+    for step in range(-100, 0):
+        recorder.step_started(float(step), step, yard.scheduler)
+    yard.add("a", 4, max_tokens=60)
+    yard.drain()
+    assert len(recorder._started) == 64
+    assert min(recorder._started) > -100
