@@ -11,6 +11,7 @@ from enum import IntEnum, StrEnum
 from tokenyard.errors import ConfigError
 
 __all__ = [
+    "MAX_COUNT",
     "CacheConfig",
     "GroupKind",
     "HashAlgo",
@@ -19,6 +20,9 @@ __all__ = [
     "SchedulerConfig",
     "SpeculativeConfig",
     "SpeculativeMethod",
+    "require_bool",
+    "require_fraction",
+    "require_int",
 ]
 
 MAX_COUNT = 2**31 - 1

@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 
 from tokenyard.kv.pool import NULL_BLOCK, BlockPool
 
-__all__ = ["Need", "SingleTypeManager"]
+__all__ = ["Need", "SingleTypeManager", "align_down"]
 
 
 class Need(NamedTuple):

@@ -10,7 +10,15 @@ import numpy.typing as npt
 from tokenyard.config import require_int
 from tokenyard.errors import ConfigError
 
-__all__ = ["Lognormal", "poisson_arrivals", "require_counts", "require_positive"]
+__all__ = [
+    "Lognormal",
+    "draw",
+    "draw_count",
+    "poisson_arrivals",
+    "require_counts",
+    "require_positive",
+    "require_shapes",
+]
 
 Lognormal = tuple[float, float]
 """(median, sigma of the logarithm)."""

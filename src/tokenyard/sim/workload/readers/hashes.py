@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-__all__ = ["HashId", "IdRanges", "id_ranges", "kept_prefix", "num_ids", "problem_with_ids"]
+__all__ = ["HashId", "IdRanges", "append_range", "id_ranges", "kept_prefix", "num_ids", "problem_with_ids"]
 
 HashId = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
