@@ -17,6 +17,7 @@ from tokenyard.config import CacheConfig, HashAlgo, SchedulerConfig
 __all__ = [
     "COMMANDS",
     "Command",
+    "Compare",
     "Demo",
     "HardwareFlags",
     "Parity",
@@ -149,6 +150,27 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compare:
+    """Replay a workload under several policies, side by side."""
+
+    workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
+    """Built-in workload, or a file, as for `run`."""
+    policies: Annotated[str, tyro.conf.arg(metavar="A,B,...")] = "fcfs,priority,continuum-fixed,continuum-ttl"
+    """Policies, the baseline first; --scheduling-policy has no say here."""
+    loads: Annotated[str, tyro.conf.arg(metavar="X,Y,...")] = "1"
+    """Let requests and sessions arrive so many times as fast, one table each (on top of --rate-scale)."""
+    seeds: int = 1
+    """Seeds --seed, --seed + 1, ...: with two or more there are confidence intervals."""
+    plot: Annotated[Path | None, _optional("FILE", "no drawing")] = None
+    """Draw job completion times over loads, as SVG."""
+    arrivals: tyro.conf.OmitArgPrefixes[WorkloadFlags] = field(default_factory=WorkloadFlags)
+    hardware: tyro.conf.OmitArgPrefixes[HardwareFlags] = field(default_factory=HardwareFlags)
+    scheduler: tyro.conf.OmitArgPrefixes[SchedulerFlags] = field(default_factory=SchedulerFlags)
+    json: Switch = False
+    """Print the comparison as one JSON object and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Parity:
     """Replay decisions recorded from real vLLM and compare every one of them."""
 
@@ -176,11 +198,12 @@ class Workloads:
     """Print one JSON object and nothing else."""
 
 
-Command = Run | Report | Parity | Demo | Workloads
+Command = Run | Report | Compare | Parity | Demo | Workloads
 
 COMMANDS: dict[type[Command], str] = {
     Run: "run",
     Report: "report",
+    Compare: "compare",
     Parity: "parity",
     Demo: "demo",
     Workloads: "workloads",

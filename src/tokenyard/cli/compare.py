@@ -1,0 +1,117 @@
+"""``tokenyard compare``: one workload under several policies, at several loads, with several seeds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tokenyard.cli.console import errors, print_json, results, warn
+from tokenyard.cli.flags import Compare, Run
+from tokenyard.cli.setup import Setup, prepare
+from tokenyard.config import require_int
+from tokenyard.errors import ConfigError
+from tokenyard.sim.compare.comparison import Cell, Comparison, Machine, compare
+from tokenyard.sim.compare.intervals import Interval
+from tokenyard.sim.compare.measures import METRICS, Metric
+from tokenyard.sim.compare.plot import draw
+from tokenyard.sim.replay import Progress
+from tokenyard.sim.workload.record import Workload
+
+__all__ = ["execute"]
+
+_MOST_SEEDS = 1000
+
+
+def execute(flags: Compare) -> int:
+    """Compare, draw and print; always 0 if it ends."""
+    comparison = _compare(flags)
+    if flags.plot is not None:
+        _write(flags.plot, draw(comparison))
+    refused = comparison.cells[0].refused
+    if refused:
+        warn(f"{refused:,} requests were refused or came after refused ones, under every policy the same")
+    if flags.json:
+        print_json(comparison)
+    else:
+        _print(comparison, results())
+    return 0
+
+
+def _compare(flags: Compare) -> Comparison:
+    require_int("seeds", flags.seeds, 1, _MOST_SEEDS)
+    policies, loads = _names(flags.policies), _loads(flags.loads)
+    setup = _prepare(flags, flags.arrivals.seed)
+    runs = len(policies) * len(loads) * flags.seeds
+    seen: set[tuple[str, float, int]] = set()
+    with errors().status("") as status:
+
+        def show(policy: str, load: float, seed: int, progress: Progress) -> None:
+            seen.add((policy, load, seed))
+            status.update(f"run {len(seen)} of {runs}: {policy}, load {load:g}, {progress.num_done:,} requests done")
+
+        return compare(
+            policies,
+            lambda seed: _workload(flags, setup, seed),
+            Machine(setup.scheduler, setup.cache, setup.latency, flags.arrivals.skip_refused),
+            loads=loads,
+            seeds=range(flags.arrivals.seed, flags.arrivals.seed + flags.seeds),
+            on_progress=show,
+        )
+
+
+def _workload(flags: Compare, setup: Setup, seed: int) -> Workload:
+    return setup.workload if seed == flags.arrivals.seed else _prepare(flags, seed).workload
+
+
+def _prepare(flags: Compare, seed: int) -> Setup:
+    """The same as for a single run."""
+    arrivals = replace(flags.arrivals, seed=seed)
+    return prepare(Run(workload=flags.workload, arrivals=arrivals, hardware=flags.hardware, scheduler=flags.scheduler))
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _loads(text: str) -> list[float]:
+    try:
+        return [float(load) for load in text.split(",")]
+    except ValueError:
+        raise ConfigError("loads", text, "give numbers with commas between them, for example 0.5,1,2") from None
+
+
+def _write(path: Path, drawing: str) -> None:
+    try:
+        path.write_text(drawing, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError("plot", str(path), f"cannot be written: {error.strerror or error}") from None
+
+
+def _print(comparison: Comparison, console: Console) -> None:
+    """A table per load."""
+    for load in comparison.loads:
+        table = Table(title=f"load {load:g}", title_justify="left", title_style="bold", box=None, padding=(0, 1))
+        table.add_column("policy", style="cyan", no_wrap=True)
+        table.add_column("speedup", justify="right", no_wrap=True)
+        for metric in METRICS:
+            table.add_column(metric.heading, justify="right", no_wrap=True)
+        for policy in comparison.policies:
+            table.add_row(policy, *_row(comparison.cell(policy, load)))
+        console.print(table)
+        console.print()
+    console.print(f"speedup: job completion time of {comparison.baseline} over the policy's, seed by seed")
+    for metric in METRICS:
+        console.print(f"{metric.heading}: {metric.meaning}")
+    if len(comparison.seeds) > 1:
+        console.print(f"±: 95 % confidence interval of the mean over {len(comparison.seeds)} seeds")
+
+
+def _row(cell: Cell) -> list[str]:
+    return [str(cell.speedup), *(_text(cell.metrics[metric.name], metric) for metric in METRICS)]
+
+
+def _text(value: Interval, metric: Metric) -> str:
+    return str(value if metric.with_interval else Interval(value.mean))

@@ -1,0 +1,1 @@
+"""Policies side by side: the same workloads replayed under each of them."""

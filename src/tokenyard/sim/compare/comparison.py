@@ -1,0 +1,142 @@
+"""The comparison: every policy on every workload, at every load, for every seed.
+
+All policies see the same workloads, so their ratios are taken seed by seed and only then averaged: what a seed makes
+easy or hard for everybody cancels out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.errors import ConfigError
+from tokenyard.explain.summary import Summary
+from tokenyard.sched.observer import Observers
+from tokenyard.sched.policy import known_policies, make_policy
+from tokenyard.sim.compare.intervals import Interval, interval
+from tokenyard.sim.compare.measures import METRICS, JobTimes, Run, measures_of
+from tokenyard.sim.latency.model import LatencyModel
+from tokenyard.sim.replay import Progress, replay
+from tokenyard.sim.workload.record import Workload
+from tokenyard.trace.recorder import TraceRecorder
+
+__all__ = ["Cell", "Comparison", "Machine", "compare"]
+
+
+class Machine(NamedTuple):
+    """What all replays have in common."""
+
+    scheduler: SchedulerConfig
+    cache: CacheConfig
+    latency: LatencyModel
+    skip_refused: bool = False
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
+    """One policy at one load."""
+
+    policy: str
+    load: float
+    metrics: dict[str, Interval]
+    speedup: Interval
+    """Job completion time of the first policy over this one's, seed by seed: above 1 is faster."""
+    refused: int
+    """Requests refused and turns left out after them, all seeds together."""
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Cells by load, then by policy; the first policy is the baseline."""
+
+    workload: str
+    policies: tuple[str, ...]
+    loads: tuple[float, ...]
+    seeds: tuple[int, ...]
+    cells: list[Cell]
+
+    @property
+    def baseline(self) -> str:
+        return self.policies[0]
+
+    def cell(self, policy: str, load: float) -> Cell:
+        """KeyError if it was not compared."""
+        for each in self.cells:
+            if each.policy == policy and each.load == load:
+                return each
+        raise KeyError((policy, load))
+
+
+OnProgress = Callable[[str, float, int, Progress], None]
+"""Policy, load, seed, and how far that replay has come."""
+
+
+def compare(
+    policies: Sequence[str],
+    workload: Callable[[int], Workload],
+    machine: Machine,
+    *,
+    loads: Sequence[float] = (1.0,),
+    seeds: Sequence[int] = (0,),
+    on_progress: OnProgress | None = None,
+) -> Comparison:
+    """Replay ``workload(seed)``, arriving ``load`` times as fast, under every policy, each in a state of its own.
+
+    Raises ConfigError for a policy nobody knows, a list that is empty or says a thing twice, or a load that is none.
+    """
+    for field, values in (("policies", policies), ("loads", loads), ("seeds", seeds)):
+        if not values or len(set(values)) < len(values):
+            raise ConfigError(field, ",".join(map(str, values)), "name at least one, and none twice")
+    unknown = [name for name in policies if name not in known_policies()]
+    if unknown:
+        raise ConfigError("policies", unknown[0], f"use some of: {', '.join(known_policies())}")
+    made = {seed: workload(seed) for seed in seeds}
+    cells: list[Cell] = []
+    for load in loads:
+        at_load = {seed: made[seed].with_rate(load) for seed in seeds}
+        baseline: list[float] = []
+        for policy in policies:
+            runs, refused = [], 0
+            for seed in seeds:
+                run, left = _run(policy, at_load[seed], machine, _listener(on_progress, policy, load, seed))
+                runs.append(run)
+                refused += left
+            times = [run["completion_s"] for run in runs]
+            baseline = baseline or times
+            speedups = [_ratio(before, seconds) for before, seconds in zip(baseline, times, strict=True)]
+            cells.append(_cell(policy, load, runs, speedups, refused))
+    return Comparison(
+        workload=made[seeds[0]].name, policies=tuple(policies), loads=tuple(loads), seeds=tuple(seeds), cells=cells
+    )
+
+
+def _ratio(baseline: float, seconds: float) -> float:
+    return baseline / seconds if seconds else 1.0
+
+
+def _cell(policy: str, load: float, runs: list[Run], speedups: list[float], refused: int) -> Cell:
+    metrics = {metric.name: interval([run[metric.name] for run in runs]) for metric in METRICS}
+    return Cell(policy=policy, load=load, metrics=metrics, speedup=interval(speedups), refused=refused)
+
+
+def _listener(on_progress: OnProgress | None, policy: str, load: float, seed: int) -> Callable[[Progress], None] | None:
+    return None if on_progress is None else lambda progress: on_progress(policy, load, seed, progress)
+
+
+def _run(
+    policy: str, workload: Workload, machine: Machine, on_progress: Callable[[Progress], None] | None
+) -> tuple[Run, int]:
+    """One replay: its measures, and how many requests were not served."""
+    summary, jobs = Summary(), JobTimes()
+    result = replay(
+        workload,
+        machine.scheduler,
+        machine.cache,
+        machine.latency,
+        observer=Observers(TraceRecorder(None, summary), jobs),
+        policy=make_policy(policy),
+        skip_refused=machine.skip_refused,
+        on_progress=on_progress,
+    )
+    return measures_of(summary.report(), jobs), len(result.refused) + result.num_left_out
