@@ -6,23 +6,20 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from tokenyard.cli.flags import HardwareFlags, Run, SchedulerFlags, TraceFlags, WorkloadFlags
-from tokenyard.config import CacheConfig, SchedulerConfig, require_int
+from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import ConfigError
 from tokenyard.kv.gpus import GPU, named_gpu
 from tokenyard.kv.hf_config import model_shape
 from tokenyard.kv.models import ModelShape
 from tokenyard.kv.sizing import size_kv_cache
 from tokenyard.sim.latency import LatencyModel, load_latency
+from tokenyard.sim.latency.measured import fit_trace
 from tokenyard.sim.workload import Workload, load_workload
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.schema import TraceStart
 from tokenyard.trace.start import describe_run
 
 __all__ = ["Setup", "open_trace", "prepare"]
-
-_MOST_BLOCKS = 1 << 24
-_MOST_SEQS = 1 << 16
-"""A replay keeps a few hundred bytes per block and a few kilobytes per running request: more is a slip of the hand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +41,7 @@ def prepare(flags: Run) -> Setup:
     gpu, model = named_gpu(hardware.gpu), model_shape(hardware.model)
     scheduler = _scheduler(flags.scheduler, model)
     cache = _cache(flags.scheduler, hardware, model, gpu)
-    latency = load_latency(hardware.latency, model=model, gpu=gpu, tensor_parallel_size=hardware.tensor_parallel_size)
+    latency = _latency(hardware, model, gpu)
     trace = _trace(flags.output, scheduler.policy)
     workload = _workload(flags.workload, flags.arrivals)
     start = describe_run(
@@ -60,7 +57,6 @@ def prepare(flags: Run) -> Setup:
 
 
 def _scheduler(flags: SchedulerFlags, model: ModelShape) -> SchedulerConfig:
-    require_int("max_num_seqs", flags.max_num_seqs, 1, _MOST_SEQS)
     return SchedulerConfig(
         max_num_seqs=flags.max_num_seqs,
         max_num_batched_tokens=flags.max_num_batched_tokens,
@@ -76,8 +72,6 @@ def _scheduler(flags: SchedulerFlags, model: ModelShape) -> SchedulerConfig:
 
 def _cache(flags: SchedulerFlags, hardware: HardwareFlags, model: ModelShape, gpu: GPU) -> CacheConfig:
     blocks = hardware.num_gpu_blocks_override
-    if blocks is not None:
-        require_int("num_gpu_blocks_override", blocks, 2, _MOST_BLOCKS)
     model.check_tensor_parallel(hardware.tensor_parallel_size)
     if blocks is None:
         blocks = size_kv_cache(
@@ -96,6 +90,13 @@ def _cache(flags: SchedulerFlags, hardware: HardwareFlags, model: ModelShape, gp
         prefix_caching_hash_algo=flags.prefix_caching_hash_algo,
         watermark=flags.watermark,
     )
+
+
+def _latency(hardware: HardwareFlags, model: ModelShape, gpu: GPU) -> LatencyModel:
+    kind, _, trace = hardware.latency.partition(":")
+    if kind == "fitted" and trace:
+        return fit_trace(trace)
+    return load_latency(hardware.latency, model=model, gpu=gpu, tensor_parallel_size=hardware.tensor_parallel_size)
 
 
 def _trace(flags: TraceFlags, policy: str) -> TraceConfig:
