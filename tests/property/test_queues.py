@@ -1,0 +1,160 @@
+"""Waiting queues against plain lists: any mixture of arrivals, returns, removals and ids used again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from tokenyard.request import Request
+from tokenyard.sched.queues import FCFSQueue, PriorityQueue, RequestQueue, WaitingRoom
+
+NAMES = st.sampled_from("abcdefgh")
+ORDER = st.tuples(st.integers(0, 2), st.sampled_from([0.0, 1.0]))
+
+
+def _request(name: str, order: tuple[int, float], length: int = 1) -> Request:
+    return Request(name, [1] * length, priority=order[0], arrival_time=order[1])
+
+
+class FCFSMachine(RuleBasedStateMachine):
+    """The model is a list in queue order; requests outside wait in ``out`` to come back."""
+
+    make: Callable[[], RequestQueue] = FCFSQueue
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = type(self).make()
+        self.model: list[Request] = []
+        self.out: list[Request] = []
+
+    def place(self, request: Request, *, front: bool) -> None:
+        """Where the model puts a request."""
+        self.model.insert(0 if front else len(self.model), request)
+
+    def _names(self) -> set[str]:
+        return {request.request_id for request in self.model}
+
+    @rule(name=NAMES, order=ORDER)
+    def add(self, name: str, order: tuple[int, float]) -> None:
+        if name not in self._names():
+            request = _request(name, order)
+            self.queue.add(request)
+            self.place(request, front=False)
+
+    @precondition(lambda self: self.model)
+    @rule()
+    def pop(self) -> None:
+        assert self.queue.pop() is self.model[0]
+        self.out.append(self.model.pop(0))
+
+    @precondition(lambda self: self.model)
+    @rule(pick=st.integers(0, 7))
+    def discard(self, pick: int) -> None:
+        request = self.model.pop(pick % len(self.model))
+        assert self.queue.discard(request) is True
+        self.out.append(request)
+
+    @rule(name=NAMES)
+    def discard_absent(self, name: str) -> None:
+        if name not in self._names():
+            assert self.queue.discard(_request(name, (0, 0.0))) is False
+
+    @rule(count=st.integers(1, 3))
+    def come_back(self, count: int) -> None:
+        back: list[Request] = []
+        while self.out and len(back) < count:
+            request = self.out.pop()
+            if request.request_id not in self._names() | {each.request_id for each in back}:
+                back.append(request)
+        self.queue.prepend_all(back)
+        for request in back:
+            self.place(request, front=True)
+
+    @invariant()
+    def it_is_the_list(self) -> None:
+        assert [request.request_id for request in self.queue] == [request.request_id for request in self.model]
+        assert len(self.queue) == len(self.model)
+        if self.model:
+            assert self.queue.peek() is self.model[0]
+        for name in "abcdefgh":
+            held = [request for request in self.model if request.request_id == name]
+            assert self.queue.get(name) is (held[0] if held else None)
+
+
+class PriorityMachine(FCFSMachine):
+    """The model is kept sorted; there is no front."""
+
+    make = PriorityQueue
+
+    def place(self, request: Request, *, front: bool) -> None:
+        self.model = sorted([*self.model, request], key=lambda each: each.sort_key)
+
+
+class NeedsMachine(RuleBasedStateMachine):
+    """The smallest need, against counting everybody again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.room = WaitingRoom(FCFSQueue, block_size=4)
+        self.inside: dict[str, Request] = {}
+        self.aside: list[Request] = []
+
+    @rule(name=NAMES, length=st.integers(1, 20))
+    def add(self, name: str, length: int) -> None:
+        if name not in self.inside and name not in [request.request_id for request in self.aside]:
+            self.inside[name] = _request(name, (0, 0.0), length)
+            self.room.add(self.inside[name])
+
+    @precondition(lambda self: self.inside)
+    @rule(pick=st.integers(0, 7), tokens=st.integers(1, 6))
+    def grow(self, pick: int, tokens: int) -> None:
+        """Tokens arrive for a request that waits."""
+        request = self._pick(pick)
+        for _ in range(tokens):
+            request.append_token(1)
+
+    @precondition(lambda self: self.inside)
+    @rule(pick=st.integers(0, 7), returns=st.booleans())
+    def leave(self, pick: int, returns: bool) -> None:
+        request = self._pick(pick)
+        assert self.room.discard(request) is True
+        del self.inside[request.request_id]
+        if returns:
+            self.room.put_back(request)
+            self.inside[request.request_id] = request
+
+    @precondition(lambda self: self.inside)
+    @rule(pick=st.integers(0, 7))
+    def set_aside(self, pick: int) -> None:
+        request = self._pick(pick)
+        self.room.discard(request)
+        self.aside.append(self.inside.pop(request.request_id))
+
+    @rule()
+    def pass_over(self) -> None:
+        queue: RequestQueue = FCFSQueue()
+        for request in self.aside:
+            queue.prepend(request)
+            self.inside[request.request_id] = request
+        self.aside.clear()
+        self.room.pass_over(queue)
+
+    def _pick(self, pick: int) -> Request:
+        return list(self.inside.values())[pick % len(self.inside)]
+
+    @invariant()
+    def the_smallest_is_the_smallest(self) -> None:
+        needs: list[Any] = [-(-request.num_tokens // 4) for request in self.inside.values()]
+        assert self.room.smallest_need() == min(needs, default=None)
+        assert len(self.room) == len(self.inside)
+
+
+TestFCFS = FCFSMachine.TestCase
+TestPriority = PriorityMachine.TestCase
+TestNeeds = NeedsMachine.TestCase
+SETTINGS = settings(max_examples=200, stateful_step_count=40)
+TestFCFS.settings = TestPriority.settings = TestNeeds.settings = SETTINGS

@@ -1,0 +1,140 @@
+"""The request table: rows are loaded, grown, flushed and given back without a token getting lost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.yard import make_request
+
+from tokenyard.request import Request, SamplingParams
+from tokenyard.table import NO_TOKEN, RequestTable
+
+
+@pytest.fixture
+def table() -> RequestTable:
+    return RequestTable(2, block_size=4)
+
+
+def _append(table: RequestTable, request: Request, token: int) -> None:
+    slot = request.slot
+    at = int(table.num_tokens[slot])
+    table.tail[slot, at % table.block_size] = token
+    table.num_tokens[slot] += 1
+    table.target[slot] += 1
+    if at % table.block_size == table.block_size - 1:
+        list(table.seal(np.array([slot])))
+
+
+def test_a_row_is_loaded_from_its_request(table: RequestTable) -> None:
+    request = Request("r", [1, 2, 3, 4, 5, 6], SamplingParams(max_tokens=9, eos_token_id=7, stop_token_ids=(8,)))
+    slot = table.acquire(request, 100)
+    assert (request.slot, table.requests[slot], table.num_tenants) == (slot, request, 1)
+    assert (table.num_tokens[slot], table.target[slot], table.num_computed[slot]) == (6, 6, 0)
+    assert (table.stop_at[slot], table.max_total[slot], table.eos[slot]) == (15, 15, 7)
+    assert table.tail[slot, :2].tolist() == [5, 6]
+    assert table.num_with_stop_ids == 1
+
+
+def test_the_length_limit_is_the_nearer_one(table: RequestTable) -> None:
+    slot = table.acquire(make_request("r", 6, max_tokens=9), 10)
+    assert (table.stop_at[slot], table.max_total[slot]) == (10, 15)
+
+
+@pytest.mark.parametrize("params", [SamplingParams(), SamplingParams(eos_token_id=7, ignore_eos=True)])
+def test_no_token_ends_a_request_without_an_end_token(table: RequestTable, params: SamplingParams) -> None:
+    assert table.eos[table.acquire(Request("r", [1], params), 10)] == NO_TOKEN
+
+
+def test_slots_are_used_again_and_the_table_grows(table: RequestTable) -> None:
+    requests = [make_request(name) for name in "abcde"]
+    slots = [table.acquire(request, 100) for request in requests]
+    assert sorted(slots) == [0, 1, 2, 3, 4]
+    table.release(requests[1])
+    assert table.acquire(make_request("f"), 100) == slots[1]
+    assert [request.request_id for request in table.tenants(np.array(slots))] == ["a", "f", "c", "d", "e"]
+    for request in table.tenants(np.array(slots)):
+        table.capacity[request.slot] = 4
+    table.check_invariants()
+
+
+def test_growing_keeps_the_tenants_rows(table: RequestTable) -> None:
+    first = make_request("a", 6)
+    table.acquire(first, 100)
+    _append(table, first, 50)
+    for name in "bcdefgh":
+        table.acquire(make_request(name), 100)
+    assert first.all_token_ids[-3:] == [*make_request("a", 6).prompt_token_ids[-2:], 50]
+    assert first.num_tokens == 7
+
+
+def test_the_version_changes_when_a_tenant_leaves(table: RequestTable) -> None:
+    request = make_request("a")
+    version = table.version
+    table.acquire(request, 100)
+    assert table.version == version
+    table.release(request)
+    assert table.version != version
+
+
+def test_a_request_keeps_its_counters_when_it_leaves(table: RequestTable) -> None:
+    request = make_request("a", 5)
+    slot = table.acquire(request, 100)
+    request.num_computed_tokens = 3
+    assert table.num_computed[slot] == 3
+    _append(table, request, 77)
+    table.release(request)
+    assert (request.slot, request.num_computed_tokens, request.num_tokens) == (-1, 3, 6)
+    assert request.output_token_ids == [77]
+    request.num_computed_tokens = 0
+    assert table.num_computed[slot] == 3, "the row is no longer its own"
+
+
+@given(
+    prompt=st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=20),
+    block_size=st.integers(1, 6),
+    output=st.lists(st.one_of(st.integers(0, 2**31 - 1), st.sampled_from(["look", "move"])), max_size=40),
+)
+def test_the_token_stream_is_what_was_appended(prompt: list[int], block_size: int, output: list[int | str]) -> None:
+    """Whether it is looked at in between, or the request leaves and comes back."""
+    table, request = RequestTable(1, block_size), Request("r", prompt)
+    table.acquire(request, 1000)
+    expected = list(prompt)
+    for step in output:
+        if step == "look":
+            assert request.all_token_ids == expected
+        elif step == "move":
+            table.release(request)
+            assert request.all_token_ids == expected
+            table.acquire(request, 1000)
+        else:
+            assert isinstance(step, int)
+            _append(table, request, step)
+            expected.append(step)
+            full = len(expected) // block_size * block_size
+            assert request.num_sealed_tokens >= full
+            assert np.frombuffer(request.token_bytes(0, full), np.int32).tolist() == expected[:full]
+    assert request.all_token_ids == expected
+    assert (request.prompt_token_ids, request.output_token_ids) == (prompt, expected[len(prompt) :])
+    assert (request.num_tokens, request.num_output_tokens) == (len(expected), len(expected) - len(prompt))
+
+
+@pytest.mark.parametrize("damage", ["computed", "target", "slot", "stops", "short"])
+def test_the_invariants_notice_damage(table: RequestTable, damage: str) -> None:
+    request = make_request("a", 4)
+    slot = table.acquire(request, 100)
+    table.capacity[slot] = 4
+    table.check_invariants()
+    if damage == "computed":
+        table.num_computed[slot] = 5
+    elif damage == "target":
+        table.target[slot] += 1
+    elif damage == "slot":
+        request.slot = 1
+    elif damage == "stops":
+        table.num_with_stop_ids = 1
+    else:
+        table.num_tokens[slot] = table.target[slot] = 3
+    with pytest.raises(AssertionError):
+        table.check_invariants()
