@@ -26,7 +26,7 @@ import tyro
 from tokenyard.cli.flags import COMMANDS, Command
 from tokenyard.errors import TokenyardError
 
-__all__ = ["main"]
+__all__ = ["main", "parse"]
 
 _DESCRIPTION = "vLLM's scheduler as a library: replay traffic through it and see what held requests back."
 
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"tokenyard {version('tokenyard')}")
         return 0
     try:
-        command = _parse(arguments)
+        command = parse(arguments)
         module = import_module(f"tokenyard.cli.{COMMANDS[type(command)]}")
         code = int(module.execute(command))
         sys.stdout.flush()
@@ -60,7 +60,7 @@ def _fail(message: str, code: int = 2) -> int:
     return code
 
 
-def _parse(arguments: list[str]) -> Command:
+def parse(arguments: list[str]) -> Command:
     """The command with its flags; tyro prints help and mistakes itself and leaves with 0 or 2."""
     known: list[Any] = [Annotated[command, tyro.conf.subcommand(name)] for command, name in COMMANDS.items()]
     parsed = tyro.cli(

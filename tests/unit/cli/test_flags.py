@@ -1,0 +1,52 @@
+"""The flags themselves: every sub-command parses, has a module, and every flag says what it does."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tokenyard.cli.flags import COMMANDS, Command, Demo, HardwareFlags, Parity, Report, Run
+from tokenyard.cli.main import parse
+from tokenyard.kv.gpus import GPUS
+from tokenyard.sim.workload import FORMATS, GENERATORS
+
+
+def help_of(name: str, capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as left:
+        parse([name, "--help"])
+    assert left.value.code == 0
+    return " ".join(capsys.readouterr().out.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(("command", "name"), COMMANDS.items(), ids=COMMANDS.values())
+def test_every_command_has_a_module_and_help(
+    command: type[Command], name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert callable(import_module(f"tokenyard.cli.{name}").execute)
+    assert command.__doc__
+    assert command.__doc__.split("\n")[0] in help_of(name, capsys)
+
+
+def test_help_names_what_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    text = help_of("run", capsys)
+    for names in (GENERATORS, FORMATS, GPUS):
+        assert all(name in text for name in names)
+
+
+def test_parse() -> None:
+    assert parse(["run", "w.jsonl", "--gpu", "l4"]) == Run(workload="w.jsonl", hardware=HardwareFlags(gpu="l4"))
+    assert parse(["report", "t", "--json"]) == Report(trace=Path("t"), json=True)
+    assert parse(["parity", "a", "b"]) == Parity(files=(Path("a"), Path("b")))
+    assert parse(["demo"]) == Demo(trace=Path("traces/demo"), seed=0)
+
+
+@pytest.mark.parametrize("arguments", [["run"], ["report"], ["nothing"], [], ["run", "w", "--max-seqs", "2"]])
+def test_mistakes_leave_with_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        parse(arguments)
+    assert left.value.code == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err
