@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recorder import vectors
+from recorder.drawn import drawn
 from recorder.drive import Recording
 from recorder.host import build_host, vllm_facts
 from recorder.scenarios import SCENARIOS
@@ -40,19 +41,36 @@ def _print(name: str, size: int, stats: dict[str, int]) -> None:
     print(f"{name:28} {size / 1024:5.0f} KiB  {shown}", flush=True)
 
 
+def _record_drawn(span: str, folder: Path) -> None:
+    """Record random scenarios; where vLLM itself fails or hangs there is nothing to compare, and that is printed."""
+    first, _, last = span.partition("-")
+    for seed in range(int(first), int(last or first) + 1):
+        try:
+            _record(drawn(seed), folder)
+        except (RuntimeError, AssertionError) as problem:
+            print(f"drawn_{seed}: vLLM gave up: {problem!r}", flush=True)
+
+
 def main() -> None:
     """Record every scenario whose name contains the given text."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("name", nargs="?", default="", help="part of a scenario's name (default: all)")
-    parser.add_argument("--output", type=Path, default=DEFAULT_FOLDER, help="folder to write to")
+    parser.add_argument("--drawn", metavar="FIRST-LAST", help="record random scenarios of these numbers instead")
+    parser.add_argument("--output", type=Path, help=f"folder to write to (default: {DEFAULT_FOLDER.name})")
     arguments = parser.parse_args()
+    folder = arguments.output or DEFAULT_FOLDER
+    if arguments.drawn and arguments.output is None:
+        parser.error("--drawn needs --output: random scenarios are not kept")
+    folder.mkdir(parents=True, exist_ok=True)
+    if arguments.drawn:
+        _record_drawn(arguments.drawn, folder)
+        return
     chosen = [scenario for scenario in SCENARIOS if arguments.name in scenario.name]
     if not chosen:
         parser.error(f"no scenario's name contains {arguments.name!r}")
-    arguments.output.mkdir(parents=True, exist_ok=True)
     for scenario in chosen:
-        _record(scenario, arguments.output)
-    print(f"{len(chosen)} scenarios in {arguments.output}")
+        _record(scenario, folder)
+    print(f"{len(chosen)} scenarios in {folder}")
 
 
 if __name__ == "__main__":

@@ -187,14 +187,38 @@ def illustrated(
     def build(rng: Random, engine: Engine) -> Plan:
         shapes = [_shape(rng, f"image{i}", length, masks) for i in range(pool)]
         plan = base(rng, engine)
+        room = _room_to_grow(plan, engine)
         for request in plan.requests:
-            if rng.random() < share:
-                _illustrate(rng, request, [rng.choice(shapes) for _ in range(rng.randint(*images))], gap)
-                if request.after is None:
-                    request.max_tokens = _capped(engine, len(request.prompt), request.max_tokens)
+            if rng.random() >= share:
+                continue
+            chosen = [rng.choice(shapes) for _ in range(rng.randint(*images))]
+            size = sum(image.length for image in chosen)
+            if size > room.get(request.id, [size])[0]:
+                continue
+            _illustrate(rng, request, chosen, gap)
+            if request.id in room:
+                room[request.id][0] -= size
+            else:
+                request.max_tokens = _capped(engine, len(request.prompt), request.max_tokens)
         return plan
 
     return build
+
+
+def _room_to_grow(plan: Plan, engine: Engine) -> dict[str, list[int]]:
+    """For every turn of a conversation, in a list that its turns share: tokens by which it may become longer."""
+    turns: dict[str, list[Planned]] = {}
+    for request in plan.requests:
+        if request.after is None:
+            turns[request.id] = [request]
+        else:
+            turns[request.id] = turns[request.after[0]]
+            turns[request.id].append(request)
+    room: dict[int, list[int]] = {}
+    for talk in turns.values():
+        longest = sum(len(turn.prompt) + turn.max_tokens for turn in talk)
+        room[id(talk)] = [engine.longest_sequence - longest]
+    return {name: room[id(talk)] for name, talk in turns.items() if len(talk) > 1}
 
 
 def _shape(rng: Random, name: str, length: Span, masks: float) -> Image:

@@ -12,6 +12,8 @@ from recorder.workloads import aborts, conversations, dressed, independent, paus
 
 __all__ = ["ASYNCHRONOUS"]
 
+SMALL_STORM = sharing(18, prefixes=3, prefix=(35, 75), tail=(3, 30), output=(30, 70), gap=(0, 2))
+
 ASYNCHRONOUS: tuple[Scenario, ...] = (
     Scenario(
         name="async_short_answers",
@@ -40,10 +42,9 @@ ASYNCHRONOUS: tuple[Scenario, ...] = (
             policy="priority", max_num_seqs=9, max_num_batched_tokens=90, num_blocks=32, async_scheduling=True
         ),
         build=resets(
-            resets(aborts(dressed(SHARED_STORM, priority=mostly_rising), 12), (12, True), (40, False), (55, True)),
+            resets(aborts(dressed(SMALL_STORM, priority=mostly_rising), 8), (12, True), (40, False), (55, True)),
             (24, True),
             (33, True),
-            (60, True),
             when="mid",
         ),
         shows=("preemptions", "aborts", "resets", "hit_tokens"),

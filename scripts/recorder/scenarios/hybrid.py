@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recorder.plan import Engine, Group, Scenario
-from recorder.scenarios.common import SHARED_STORM, between, mostly_rising
+from recorder.scenarios.common import between, mostly_rising
 from recorder.workloads import aborts, conversations, dressed, independent, resets, sharing
 
 __all__ = ["HYBRID"]
@@ -90,7 +90,7 @@ HYBRID: tuple[Scenario, ...] = (
             async_scheduling=True,
             groups=(FULL, Group(kind="swa", window=33)),
         ),
-        build=resets(aborts(dressed(SHARED_STORM, priority=mostly_rising), 8), (30, True), when="mid"),
+        build=resets(aborts(dressed(SHARED, priority=mostly_rising), 6), (30, True), when="mid"),
         shows=("preemptions", "hit_tokens", "aborts"),
     ),
     Scenario(

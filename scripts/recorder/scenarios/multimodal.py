@@ -177,4 +177,25 @@ MULTIMODAL: tuple[Scenario, ...] = (
         ),
         shows=("encoder_inputs", "rollbacks", "evicted_images", "prefill_chunks"),
     ),
+    Scenario(
+        name="images_where_output_begins",
+        seed=2310015,
+        engine=Engine(
+            max_num_batched_tokens=80,
+            max_model_len=512,
+            block_size=32,
+            num_blocks=60,
+            max_num_encoder_input_tokens=40,
+            encoder_cache_size=60,
+        ),
+        build=illustrated(
+            conversations(6, turns=(2, 4), system=20, user=(4, 10), output=(15, 40), think=(1, 5)),
+            images=(2, 3),
+            length=(3, 8),
+            pool=6,
+            share=0.8,
+            gap=(0, 3),
+        ),
+        shows=("encoder_inputs", "hit_tokens"),
+    ),
 )

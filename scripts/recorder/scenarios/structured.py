@@ -67,4 +67,24 @@ STRUCTURED: tuple[Scenario, ...] = (
         ),
         shows=("grammars", "skipped_steps", "errors"),
     ),
+    Scenario(
+        name="grammars_resets_in_flight",
+        seed=2405,
+        engine=Engine(
+            max_num_seqs=6, max_num_batched_tokens=60, num_blocks=40, num_speculative_tokens=3, spec_method="ngram"
+        ),
+        vocab=VOCAB,
+        build=resets(
+            grammars(
+                independent(14, prompt=(6, 40), output=(6, 30), gap=(0, 1)),
+                share=0.9,
+                forbids=(4, 8),
+                compiling=(0, 4),
+                vocab=VOCAB,
+            ),
+            *((step, True) for step in range(4, 24, 2)),
+            when="mid",
+        ),
+        shows=("grammars", "errors", "drafts", "resets"),
+    ),
 )
