@@ -31,7 +31,6 @@ NO_TOKEN = -1
 
 _INT_COLUMNS = (
     "num_tokens",
-    "target",
     "num_computed",
     "capacity",
     "seal_at",
@@ -50,7 +49,6 @@ class RequestTable:
     """Columns of all requests that hold KV blocks. Unit of every counter: tokens.
 
     ``num_tokens``    prompt + verified output
-    ``target``        positions to have computed: num_tokens + num_drafts + placeholders
     ``num_computed``  positions computed, or about to be by the steps in flight
     ``capacity``      positions that the blocks held can store
     ``seal_at``       position at which the next block becomes publishable in the prefix index
@@ -72,6 +70,8 @@ class RequestTable:
         self._free: list[int] = []
         self.version = 0
         """Changes whenever a tenant leaves: until then the slots of a step in flight are those of its requests."""
+        self.num_with_eos = 0
+        """Tenants that stop at an end-of-sequence token: zero lets the stop check skip it."""
         self.num_with_stop_ids = 0
         """Tenants with ``stop_token_ids``: zero lets the stop check skip them."""
         self.num_with_grammar = 0
@@ -80,7 +80,6 @@ class RequestTable:
         self._grow(max(capacity, 1))
 
     num_tokens: IntArray
-    target: IntArray
     num_computed: IntArray
     capacity: IntArray
     seal_at: IntArray
@@ -150,11 +149,11 @@ class RequestTable:
         self.num_tokens[slot] = num_tokens
         self.num_drafts[slot] = 0
         self.placeholders[slot] = request.num_output_placeholders
-        self.target[slot] = num_tokens + request.num_output_placeholders
         self.num_computed[slot] = request.num_computed_tokens
         self.max_total[slot] = request.num_prompt_tokens + params.max_tokens
         self.stop_at[slot] = min(request.num_prompt_tokens + params.max_tokens, max_model_len)
         self.eos[slot] = NO_TOKEN if params.ignore_eos or params.eos_token_id is None else params.eos_token_id
+        self.num_with_eos += bool(self.eos[slot] != NO_TOKEN)
         stops = bool(params.stop_token_ids)
         self.has_stop_ids[slot] = stops
         self.num_with_stop_ids += stops
@@ -176,6 +175,7 @@ class RequestTable:
         slot = request.slot
         self.flush_tail(request)
         request.detach(int(self.num_computed[slot]), int(self.placeholders[slot]))
+        self.num_with_eos -= bool(self.eos[slot] != NO_TOKEN)
         self.num_with_stop_ids -= bool(self.has_stop_ids[slot])
         self.num_with_grammar -= request.structured_output is not None
 
@@ -221,5 +221,5 @@ class RequestTable:
             assert request.num_prompt_tokens <= self.num_tokens[slot]
             assert self.num_drafts[slot] >= 0, f"{request.request_id} has negative drafts"
             assert self.placeholders[slot] >= 0, f"{request.request_id} has negative placeholders"
-            assert self.target[slot] == self.num_tokens[slot] + self.num_drafts[slot] + self.placeholders[slot]
+        assert self.num_with_eos == sum(self.eos[slot] != NO_TOKEN for slot, _ in tenants)
         assert self.num_with_stop_ids == sum(bool(r.sampling_params.stop_token_ids) for _, r in tenants)

@@ -77,7 +77,6 @@ class Memory:
             at = int(table.num_tokens[slot])
             table.tail[slot, at % table.block_size] = token
             table.num_tokens[slot] += 1
-            table.target[slot] += 1
             if at % table.block_size == table.block_size - 1:
                 self.kv.on_seal(table.seal(np.array([slot])))
 

@@ -22,7 +22,6 @@ def _append(table: RequestTable, request: Request, token: int) -> None:
     at = int(table.num_tokens[slot])
     table.tail[slot, at % table.block_size] = token
     table.num_tokens[slot] += 1
-    table.target[slot] += 1
     if at % table.block_size == table.block_size - 1:
         list(table.seal(np.array([slot])))
 
@@ -31,7 +30,7 @@ def test_a_row_is_loaded_from_its_request(table: RequestTable) -> None:
     request = Request("r", [1, 2, 3, 4, 5, 6], SamplingParams(max_tokens=9, eos_token_id=7, stop_token_ids=(8,)))
     slot = table.acquire(request, 100)
     assert (request.slot, table.requests[slot], table.num_tenants) == (slot, request, 1)
-    assert (table.num_tokens[slot], table.target[slot], table.num_computed[slot]) == (6, 6, 0)
+    assert (table.num_tokens[slot], table.num_computed[slot]) == (6, 0)
     assert (table.stop_at[slot], table.max_total[slot], table.eos[slot]) == (15, 15, 7)
     assert table.tail[slot, :2].tolist() == [5, 6]
     assert table.num_with_stop_ids == 1
@@ -120,7 +119,7 @@ def test_the_token_stream_is_what_was_appended(prompt: list[int], block_size: in
     assert (request.num_tokens, request.num_output_tokens) == (len(expected), len(expected) - len(prompt))
 
 
-@pytest.mark.parametrize("damage", ["computed", "target", "slot", "stops", "short"])
+@pytest.mark.parametrize("damage", ["computed", "drafts", "slot", "stops", "eos", "short"])
 def test_the_invariants_notice_damage(table: RequestTable, damage: str) -> None:
     request = make_request("a", 4)
     slot = table.acquire(request, 100)
@@ -128,13 +127,15 @@ def test_the_invariants_notice_damage(table: RequestTable, damage: str) -> None:
     table.check_invariants()
     if damage == "computed":
         table.num_computed[slot] = 5
-    elif damage == "target":
-        table.target[slot] += 1
+    elif damage == "drafts":
+        table.num_drafts[slot] = -1
+    elif damage == "eos":
+        table.num_with_eos = 1
     elif damage == "slot":
         request.slot = 1
     elif damage == "stops":
         table.num_with_stop_ids = 1
     else:
-        table.num_tokens[slot] = table.target[slot] = 3
+        table.num_tokens[slot] = 3
     with pytest.raises(AssertionError):
         table.check_invariants()

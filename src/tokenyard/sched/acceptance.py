@@ -52,12 +52,13 @@ class Acceptance:
         table.tail[slots, offset] = tokens
         position += 1
         table.num_tokens[slots] = position
-        table.target[slots] += 1
         full = (offset == size - 1).nonzero()[0]
         if full.size:
             self._on_seal(table.seal(slots[full]))
         # A superset of the rows that stop, by columns; stop_status has the rule.
-        may_stop = (tokens == table.eos[slots]) | (position >= table.stop_at[slots])
+        may_stop = position >= table.stop_at[slots]
+        if table.num_with_eos:
+            may_stop |= tokens == table.eos[slots]
         if table.num_with_stop_ids:
             may_stop |= table.has_stop_ids[slots]
         rows = may_stop.nonzero()[0]

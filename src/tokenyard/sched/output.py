@@ -100,7 +100,7 @@ class SchedulerOutput:
         num_new_tokens: IntArray,
         num_computed: IntArray,
         num_known: IntArray,
-        num_placeholders: IntArray,
+        num_placeholders: IntArray | None,
         drafts: ScheduledDrafts | None,
         num_running: int,
         total_num_scheduled_tokens: int,
@@ -124,7 +124,7 @@ class SchedulerOutput:
         self.num_known = num_known
         """Tokens known before the step (prompt and output), shape ``[n]``."""
         self.num_placeholders = num_placeholders
-        """Output tokens in flight before the step, shape ``[n]``."""
+        """Output tokens in flight before the step, shape ``[n]``; None without async scheduling."""
         self.drafts = drafts
         """Drafts to verify; None: nowhere."""
         self.num_running = num_running
@@ -210,6 +210,7 @@ class SchedulerOutput:
         """All others, as deltas."""
         rows = [*range(self.num_running), *self.admitted_resumed]
         requests = [self.requests[i] for i in rows]
+        beyond = self.num_known if self.num_placeholders is None else self.num_known + self.num_placeholders
         whole = [*self.not_scheduled_before, *self.admitted_resumed]
         return CachedRequestData(
             req_ids=[r.request_id for r in requests],
@@ -221,8 +222,7 @@ class SchedulerOutput:
             new_block_ids=[self.new_blocks.get(slot) for slot in self.slots[rows].tolist()],
             num_computed_tokens=self.num_computed[rows].tolist(),
             num_output_tokens=[
-                known - r.num_prompt_tokens
-                for known, r in zip((self.num_known + self.num_placeholders)[rows].tolist(), requests, strict=True)
+                known - r.num_prompt_tokens for known, r in zip(beyond[rows].tolist(), requests, strict=True)
             ],
         )
 

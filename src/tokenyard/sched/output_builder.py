@@ -31,6 +31,10 @@ class OutputBuilder:
         self._table = kv.table
         self._running = running
         self._speculation = features.speculation
+        self._is_async = features.placeholders is not None
+        self._last_was_complete = True
+        """The last step scheduled every running request: nobody was passed over."""
+        self._last_had_chunks = False
 
     def build(
         self,
@@ -44,19 +48,27 @@ class OutputBuilder:
         """The decision of step number ``step``; the columns of its requests are brought up to date."""
         table, num_running = self._table, len(rows.requests)
         requests, slots, granted, computed = rows.requests, rows.slots, rows.granted, rows.computed
-        passed_over = (table.last_step[slots] != step - 1).nonzero()[0].tolist()
+        passed_over: list[int] = []
+        if not self._last_was_complete:
+            passed_over = (table.last_step[slots] != step - 1).nonzero()[0].tolist()
         if admitted:
             requests += [c.request for c in admitted]
             slots = np.concatenate((slots, [c.request.slot for c in admitted]))
             granted = np.concatenate((granted, [c.num_new_tokens for c in admitted]))
             computed = np.concatenate((computed, [c.num_computed_tokens for c in admitted]))
         ends = computed + granted
-        num_known, num_placeholders = table.num_tokens[slots], table.placeholders[slots]
+        num_known = table.num_tokens[slots]
+        num_placeholders = table.placeholders[slots] if self._is_async else None
         drafts = self._speculation.schedule(slots, ends) if self._speculation is not None else None
-        chunk = ends < num_known + num_placeholders
+        chunk = ends < (num_known if num_placeholders is None else num_known + num_placeholders)
+        has_chunks = bool(np.count_nonzero(chunk))
         table.num_computed[slots] = ends
-        table.prefilling[slots] = chunk
-        table.last_step[slots] = step
+        if has_chunks or self._last_had_chunks or admitted:
+            table.prefilling[slots] = chunk
+        self._last_had_chunks = has_chunks
+        self._last_was_complete = len(requests) == len(self._running)
+        if not self._last_was_complete:
+            table.last_step[slots] = step
         return SchedulerOutput(
             step=step,
             requests=requests,
@@ -75,7 +87,7 @@ class OutputBuilder:
             not_scheduled_before=passed_over,
             preempted_req_ids=[preemption.request_id for preemption in outcomes.preemptions],
             finished_req_ids=finished,
-            is_prefill_chunk=chunk if np.count_nonzero(chunk) else None,
+            is_prefill_chunk=chunk if has_chunks else None,
             table_version=table.version,
             common_prefix=self._num_common_prefix_blocks,
         )

@@ -44,16 +44,13 @@ class Placeholders:
             drafts = drafts[decoding] if drafts is not None else None
         new = 1 if drafts is None else 1 + drafts
         table.placeholders[slots] += new
-        table.target[slots] += new
         if self._speculation is not None:
             unknown = np.full((slots.size, self._num_drafts), UNKNOWN_DRAFT, np.int64)
             self._speculation.propose(slots, unknown, np.full(slots.size, self._num_drafts, np.int64))
 
     def replace(self, slots: IntArray, num_arrived: IntArray) -> None:
         """Outputs arrived (or drafts were rejected) for tenants."""
-        table = self._table
-        table.placeholders[slots] -= num_arrived
-        table.target[slots] -= num_arrived
+        self._table.placeholders[slots] -= num_arrived
 
     @staticmethod
     def replace_detached(request: Request, num_arrived: int) -> None:

@@ -93,6 +93,7 @@ class RunningPass:
         self._policy = policy
         self._preempt = preempt
         self._placeholders = features.placeholders
+        self._counts_beyond_known = features.placeholders is not None or features.speculation is not None
         self._encoder = features.encoder
         self._planned: dict[str, tuple[int, ...]] = {}
         """Encoder items of the request whose turn it is: planned once, however many victims it takes."""
@@ -137,7 +138,10 @@ class RunningPass:
         slots = self._running.slots.copy()
         computed = table.num_computed[slots]
         # A position beyond max_model_len - 1 is never computed: nothing could be sampled after it.
-        want = np.minimum(table.target[slots], self._config.max_model_len - 1) - computed
+        known = table.num_tokens[slots]
+        if self._counts_beyond_known:
+            known += table.num_drafts[slots] + table.placeholders[slots]
+        want = np.minimum(known, self._config.max_model_len - 1) - computed
         if limit:
             np.minimum(want, limit, out=want)
         covered = None
@@ -145,7 +149,7 @@ class RunningPass:
             covered = self._placeholders.cover_limit(slots, computed)
             want[covered] = 0
         requests = self._running.requests.copy()
-        if want.size and int(want.min()) <= 0:
+        if np.count_nonzero(want > 0) < want.size:
             keep = want > 0
             for row in (~keep).nonzero()[0].tolist():
                 reason = Reason.NO_NEW_TOKENS

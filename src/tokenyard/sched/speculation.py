@@ -30,7 +30,6 @@ class Speculation:
             return None
         covered = ends - table.num_tokens[slots] - table.placeholders[slots]
         scheduled = ScheduledDrafts(table.drafts[slots], np.clip(covered, 0, waiting))
-        table.target[slots] -= waiting
         table.num_drafts[slots] = 0
         return scheduled
 
@@ -38,7 +37,6 @@ class Speculation:
         """New drafts for tenants; a request in the middle of its prompt takes none."""
         table = self._table
         counts = np.where(table.prefilling[slots], 0, counts)
-        table.target[slots] += counts - table.num_drafts[slots]
         table.num_drafts[slots] = counts
         table.drafts[slots, : drafts.shape[1]] = drafts
 

@@ -129,7 +129,8 @@ class OutputUpdate:
         detached = [row for row in active.tolist() if slots[row] < 0] if may_lack_slots else []
         if detached:
             active = active[slots[active] >= 0]
-        for column in range(model.sampled.shape[1]):
+        width = model.sampled.shape[1]
+        for column in range(width):
             if not active.size:
                 break
             whole = active.size == slots.size
@@ -143,7 +144,8 @@ class OutputUpdate:
                     row = int(active[at])
                     endings[row] = status
                     accepted[row] = column + 1
-            active = active[accepted[active] > column + 1]
+            if column + 1 < width:
+                active = active[accepted[active] > column + 1]
         for row in detached:
             accepted = accepted.copy() if accepted is counts else accepted
             accepted[row] = self._accept_detached(requests[row], row, model, int(counts[row]), endings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from tokenyard.sched.output import ModelOutput, SchedulerOutput
 from tokenyard.sim.workload.tokens import stream_words, tokens_at
@@ -26,11 +27,12 @@ class SimulatedExecutor:
     requests it has. Speculative decoding is not simulated.
     """
 
-    __slots__ = ("_offsets", "_strides")
+    __slots__ = ("_offsets", "_ones", "_strides")
 
     def __init__(self) -> None:
         self._offsets = np.zeros(0, np.uint32)
         self._strides = np.zeros(0, np.uint32)
+        self._ones = np.ones(0, np.int64)
 
     def execute(self, output: SchedulerOutput) -> ModelOutput:
         assert output.drafts is None
@@ -40,8 +42,15 @@ class SimulatedExecutor:
         positions = (output.num_computed + output.num_new_tokens).astype(np.uint32)
         tokens = tokens_at(self._offsets[slots], self._strides[slots], positions)
         chunks = output.is_prefill_chunk
-        num_sampled = np.ones(len(slots), np.int64) if chunks is None else (~chunks).astype(np.int64)
+        num_sampled = self._one_each(len(slots)) if chunks is None else (~chunks).astype(np.int64)
         return ModelOutput(tokens.astype(np.int64)[:, None], num_sampled)
+
+    def _one_each(self, n: int) -> npt.NDArray[np.int64]:
+        """``n`` ones; the same array for the same length, read-only."""
+        if len(self._ones) != n:
+            self._ones = np.ones(n, np.int64)
+            self._ones.flags.writeable = False
+        return self._ones
 
     def _remember(self, output: SchedulerOutput) -> None:
         """Note the streams of requests that got a slot in this step."""
