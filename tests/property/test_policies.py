@@ -1,0 +1,120 @@
+"""Every shipped policy under any order of arrivals, steps, waits and aborts, in pools that are nearly too small.
+
+After each step the scheduler's invariants hold, a job has one pin at most, and nothing waits beside an idle engine. In
+the end everything drains, pins expire, and every block is free.
+"""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.support.yard import Yard, prompt_of
+
+from tokenyard.errors import RequestError
+from tokenyard.policies.continuum.policy import Continuum
+from tokenyard.policies.continuum.ttl import Knowledge, Turn
+from tokenyard.request import Request
+from tokenyard.sched.policy import SHIPPED, Policy, make_policy
+
+JOBS = ("a", "b", "c", "d")
+FOREVER = 1e6
+
+
+class _KeepForever:
+    """The rule that is hardest on everybody else."""
+
+    def ttl(self, known: Knowledge, turn: Turn) -> float:
+        return FOREVER if turn.tool else 0.0
+
+
+def _policy(name: str) -> Policy:
+    if name.startswith("keep-forever"):
+        return Continuum(_KeepForever(), yielding=name.endswith("yielding"))
+    return make_policy(name)
+
+
+class Policies(RuleBasedStateMachine):
+    """Jobs take turns; a follow-up begins with what its previous turn left."""
+
+    @initialize(
+        policy=st.sampled_from([*SHIPPED, "keep-forever", "keep-forever-yielding"]),
+        blocks=st.integers(6, 20),
+        seats=st.integers(1, 4),
+        whole=st.booleans(),
+    )
+    def begin(self, policy: str, blocks: int, seats: int, whole: bool) -> None:
+        self.yard = Yard(
+            policy_object=_policy(policy),
+            num_gpu_blocks=blocks,
+            max_num_seqs=seats,
+            max_num_batched_tokens=16,
+            scheduler_reserve_full_isl=whole,
+        )
+        self.number = 0
+        self.latest: dict[str, Request] = {}
+
+    @rule(
+        job=st.sampled_from(JOBS),
+        new=st.integers(1, 16),
+        output=st.integers(1, 8),
+        tool=st.sampled_from((None, "ls", "make")),
+        last=st.booleans(),
+    )
+    def arrive(self, job: str, new: int, output: int, tool: str | None, last: bool) -> None:
+        previous = self.latest.get(job)
+        self.number += 1
+        prompt = [*(previous.all_token_ids if previous is not None else ()), *prompt_of(f"r{self.number}", new)]
+        try:
+            self.latest[job] = self.yard.add(
+                f"r{self.number}",
+                prompt,
+                max_tokens=output,
+                job_id=job,
+                this_func_call=tool,
+                is_last_step=last,
+                arrival_time=self.yard.now,
+            )
+        except RequestError:
+            self.latest.pop(job, None)  # too long for this pool: the job begins anew
+        if last:
+            self.latest.pop(job, None)
+
+    @rule(seconds=st.sampled_from((0.01, 0.5, 3.0)))
+    def wait(self, seconds: float) -> None:
+        self.yard.now += seconds
+
+    @rule()
+    def step(self) -> None:
+        running, waiting = self.yard.scheduler.get_request_counts()
+        self.yard.now += 0.02
+        output = self.yard.step()
+        assert running or not waiting or output.requests, "requests wait, nothing runs, and nothing is admitted"
+
+    @precondition(lambda self: self.yard.scheduler.requests)
+    @rule(which=st.integers(0, 100))
+    def abort(self, which: int) -> None:
+        unfinished = list(self.yard.scheduler.requests)
+        self.yard.abort(unfinished[which % len(unfinished)])
+
+    @invariant()
+    def one_pin_per_job(self) -> None:
+        jobs = [request.job_id for request in self.yard.scheduler.pins] if hasattr(self, "yard") else []
+        assert len(jobs) == len(set(jobs))
+
+    def teardown(self) -> None:
+        if not hasattr(self, "yard"):
+            return
+        for _ in range(2000):
+            if not self.yard.scheduler.has_requests():
+                break
+            self.step()
+        assert not self.yard.scheduler.requests, "requests are left"
+        self.yard.now += 2 * FOREVER
+        self.yard.step()
+        assert len(self.yard.scheduler.pins) == 0
+        assert self.yard.free == self.yard.scheduler.num_total_blocks - 1
+
+
+TestPolicies = Policies.TestCase
+TestPolicies.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
