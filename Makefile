@@ -70,7 +70,7 @@ lock:  ## Resolve the dependencies again and rewrite both lock files
 .PHONY: clean
 clean:  ## Remove everything that was built, both environments included
 	@rm -rf .venv .venv-vllm dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
-		.benchmarks .coverage
+		.benchmarks .coverage traces/demo
 	@find src tests scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/bin/python:
