@@ -34,7 +34,8 @@ class OutputBuilder:
         self._is_async = features.placeholders is not None
         self._last_was_complete = True
         """The last step scheduled every running request: nobody was passed over."""
-        self._last_had_chunks = False
+        self._marked_chunks = False
+        """Some tenant may be marked as being in the middle of its prompt."""
 
     def build(
         self,
@@ -63,10 +64,11 @@ class OutputBuilder:
         chunk = ends < (num_known if num_placeholders is None else num_known + num_placeholders)
         has_chunks = bool(np.count_nonzero(chunk))
         table.num_computed[slots] = ends
-        if has_chunks or self._last_had_chunks or admitted:
+        if has_chunks or self._marked_chunks or admitted:
             table.prefilling[slots] = chunk
-        self._last_had_chunks = has_chunks
         self._last_was_complete = len(requests) == len(self._running)
+        # Whom a step passes over keeps its mark.
+        self._marked_chunks = has_chunks or (self._marked_chunks and not self._last_was_complete)
         if not self._last_was_complete:
             table.last_step[slots] = step
         return SchedulerOutput(
