@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.support.yard import Yard, make_request, snapshot
 
-from tokenyard.config import SpeculativeConfig, SpeculativeMethod
+from tokenyard.config import GroupKind, KVCacheGroup, SpeculativeConfig, SpeculativeMethod
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.request import MultiModalItem, Request, SamplingParams
 
@@ -230,6 +230,13 @@ def test_lookahead_slots_count_against_the_pool() -> None:
         yard.add("a", 9, max_tokens=2)
     yard.add("b", 8, max_tokens=2)
     assert yard.drain() > 0
+
+
+def test_settings_that_exclude_each_other_are_refused_together() -> None:
+    groups = (KVCacheGroup(), KVCacheGroup(kind=GroupKind.CHUNKED_LOCAL, window=16))
+    speculative = SpeculativeConfig(num_speculative_tokens=3, method=SpeculativeMethod.EAGLE)
+    with pytest.raises(ConfigError, match="chunked local attention"):
+        Yard(groups=groups, speculative=speculative)
 
 
 @pytest.mark.parametrize(("field", "value"), [("num_gpu_blocks", 0), ("max_num_seqs", 0), ("block_size", -4)])

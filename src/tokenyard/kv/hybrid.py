@@ -12,6 +12,7 @@ from math import gcd, lcm
 from typing import NamedTuple
 
 from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup
+from tokenyard.errors import ConfigError
 from tokenyard.kv.coordinator import NEVER, Blocks, ComputedBlocks
 from tokenyard.kv.full_attention import FullAttentionManager
 from tokenyard.kv.pool import BlockPool
@@ -90,6 +91,8 @@ class HybridCoordinator:
         types = [
             _AttentionType([self.managers[i] for i in ids], any(drop[i] for i in ids)) for ids in by_shape.values()
         ]
+        if self._caching and any(t.drop_last_hit and isinstance(t.managers[0], ChunkedLocalManager) for t in types):
+            raise ConfigError("method", "eagle", "chunked local attention serves no EAGLE drafts: use another method")
         return sorted(types, key=lambda kind: not kind.is_full)
 
     # ---- lookup
