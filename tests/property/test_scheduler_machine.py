@@ -21,7 +21,16 @@ from tests.support.reference import Ledger
 from tests.support.worker import Worker
 from tests.support.yard import Watcher, snapshot
 
-from tokenyard.config import CacheConfig, HashAlgo, PauseState, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
+from tokenyard.config import (
+    CacheConfig,
+    GroupKind,
+    HashAlgo,
+    KVCacheGroup,
+    PauseState,
+    SchedulerConfig,
+    SpeculativeConfig,
+    SpeculativeMethod,
+)
 from tokenyard.errors import RequestError
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sched.output import DraftTokens, ModelOutput, SchedulerOutput
@@ -118,10 +127,13 @@ class SchedulerMachine(RuleBasedStateMachine):
     def build(self, seed: int) -> None:
         random = Random(seed)
         self.config = SchedulerConfig(**{**draw_limits(random), **self.fixed_limits}, async_scheduling=self.depth > 1)
-        self.cache = CacheConfig(**{**draw_cache(random, self.config.max_model_len), **self.fixed_cache})
+        self.cache = self.draw_cache(random)
         note(f"{self.config}\n{self.cache}")
         self.scheduler = Scheduler(self.config, self.cache, observer=self.watcher, speculative_config=self.speculative)
-        self.worker = Worker(self.cache.block_size)
+        self.worker = Worker(self.cache)
+
+    def draw_cache(self, random: Random) -> CacheConfig:
+        return CacheConfig(**{**draw_cache(random, self.config.max_model_len), **self.fixed_cache})
 
     # ---- arrivals
 
@@ -142,9 +154,12 @@ class SchedulerMachine(RuleBasedStateMachine):
     def _servable(self, request: Request) -> bool:
         limit, ahead = self.config.max_model_len, self.speculative.num_lookahead_tokens if self.speculative else 0
         longest = min(min(request.num_prompt_tokens + request.max_tokens, limit) - 1 + ahead, limit)
-        blocks = -(-longest // self.cache.block_size)
+        blocks = self._most_blocks(longest)
         room = self.config.max_model_len - request.num_prompt_tokens
         return room > 0 and request.sampling_params.min_tokens <= room and blocks < self.cache.num_gpu_blocks
+
+    def _most_blocks(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.cache.block_size)
 
     def _refuse(self, request: Request) -> None:
         before = snapshot(self.scheduler)
@@ -379,6 +394,25 @@ class AsyncMachine(SchedulerMachine):
     depth = 2
 
 
+class HybridMachine(SchedulerMachine):
+    """Layers that differ: positions outside a window lose their blocks, a hit has to serve every group."""
+
+    def draw_cache(self, random: Random) -> CacheConfig:
+        full = KVCacheGroup()
+        coarse = KVCacheGroup(block_size=2 * random.choice([1, 2, 4]))
+        window, other = (KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=random.randint(1, 20)) for _ in range(2))
+        size = random.randint(1, 6)
+        chunks = KVCacheGroup(kind=GroupKind.CHUNKED_LOCAL, window=size * random.randint(1, 6))
+        groups = random.choice([(full, window), (full, window, other), (window,), (full, chunks), (coarse, window)])
+        size = random.choice([1, 2, 4]) if coarse in groups else size
+        settings = draw_cache(random, self.config.max_model_len) | {"block_size": size, "groups": groups}
+        longest = len(groups) * (2 - (-self.config.max_model_len // size))
+        return CacheConfig(**settings | {"num_gpu_blocks": longest + random.randint(-2, 20)})
+
+    def _most_blocks(self, num_tokens: int) -> int:
+        return self.scheduler.kv.most_blocks(num_tokens)
+
+
 TestScheduler = SchedulerMachine.TestCase
 TestScheduler.settings = settings(max_examples=250, stateful_step_count=50)
 TestPressure = PressureMachine.TestCase
@@ -389,3 +423,5 @@ TestEagle = EagleMachine.TestCase
 TestEagle.settings = settings(max_examples=60, stateful_step_count=50)
 TestAsync = AsyncMachine.TestCase
 TestAsync.settings = settings(max_examples=100, stateful_step_count=50)
+TestHybrid = HybridMachine.TestCase
+TestHybrid.settings = settings(max_examples=100, stateful_step_count=50)

@@ -1,9 +1,9 @@
 """A worker that believes nothing: it keeps a KV memory of its own and fails if a decision cannot be executed.
 
-Every position of the memory holds a digest of (adapter, salt, all tokens up to that position). Before a request
-computes new positions, all positions that the scheduler calls computed must hold exactly its own prefix; so a wrong
-block id, a block shared by requests that differ, a block reused too early, a draft taken for verified or a hit on stale
-content is found when it happens.
+Every position of the memory holds a digest of (KV-cache group, adapter, salt, all tokens up to that position). Before a
+request computes new positions, all positions that the scheduler calls computed and that its tokens attend to must hold
+exactly its own prefix; so a wrong block id, a block shared by requests that differ, a block reused too early, a draft
+taken for verified or a hit on stale content is found when it happens.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup
 from tokenyard.request import Request
 from tokenyard.sched.output import SchedulerOutput
 
@@ -24,24 +25,33 @@ class Task(NamedTuple):
     """One request's part of a step, as a worker receives it."""
 
     request: Request
-    blocks: list[int]
-    """All its blocks, in position order."""
+    blocks: list[list[int]]
+    """All its blocks, per KV-cache group, in position order."""
     start: int
     num_new: int
     drafts: list[int]
     samples: bool
     """All known tokens are computed after this step."""
 
+    @property
+    def name(self) -> str:
+        return self.request.request_id
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.num_new
+
 
 class Worker:
     """Executes steps in the order in which they were scheduled."""
 
-    def __init__(self, block_size: int) -> None:
-        self.block_size = block_size
-        self.memory: dict[int, list[int | None]] = {}
+    def __init__(self, config: CacheConfig) -> None:
+        self.groups = [(group, group.block_size or config.block_size) for group in config.groups]
+        self.memory: dict[tuple[int, int], int] = {}
+        """(block, place within it) -> digest."""
         self.tokens: dict[str, list[int]] = {}
         """The worker's own copy of every request's tokens."""
-        self.blocks: dict[str, list[int]] = {}
+        self.blocks: dict[str, list[list[int]]] = {}
         """Its own copy of every block table, grown by deltas."""
 
     # ---- what arrives with a step
@@ -54,15 +64,16 @@ class Worker:
         for new in output.scheduled_new_reqs:
             assert new.req_id not in self.tokens, f"{new.req_id} is new twice"
             self.tokens[new.req_id] = list(new.prompt_token_ids)
-            self.blocks[new.req_id] = list(new.block_ids[0])
+            self.blocks[new.req_id] = [list(blocks) for blocks in new.block_ids]
         cached = output.scheduled_cached_reqs
         for request_id, blocks in zip(cached.req_ids, cached.new_block_ids, strict=True):
             if request_id in cached.resumed_req_ids:
                 assert blocks is not None, f"{request_id} is resumed without blocks"
-                self.blocks[request_id] = list(blocks[0])
+                self.blocks[request_id] = [list(group) for group in blocks]
                 self.tokens[request_id] = list(cached.all_token_ids[request_id])
             elif blocks is not None:
-                self.blocks[request_id] += blocks[0]
+                for held, more in zip(self.blocks[request_id], blocks, strict=True):
+                    held.extend(more)
         drafts, chunks = output.scheduled_spec_decode_tokens, output.is_prefill_chunk
         return [
             Task(
@@ -81,31 +92,34 @@ class Worker:
     def execute(self, output: SchedulerOutput, sample: Sampler) -> list[list[int]]:
         """Compute a step's positions and sample; returns the sampled tokens per request."""
         tasks = self._receive(output)
-        written: dict[tuple[int, int], str] = {}
-        for task in tasks:
-            self._check_blocks(task)
-            for position in range(task.start, task.start + task.num_new):
-                cell = (task.blocks[position // self.block_size], position % self.block_size)
-                assert cell not in written, f"{task.request.request_id} and {written[cell]} write the same place"
-                written[cell] = task.request.request_id
+        self._check_places(tasks)
         return [self._compute(task, sample) for task in tasks]
 
-    def _check_blocks(self, task: Task) -> None:
-        name, stop = task.request.request_id, task.start + task.num_new
-        assert 0 not in task.blocks, f"{name} was given the null block"
-        assert len(set(task.blocks)) == len(task.blocks), f"{name} holds a block twice"
-        assert len(task.blocks) * self.block_size >= stop, f"{name} has no place for position {stop - 1}"
+    def _check_places(self, tasks: Sequence[Task]) -> None:
+        """Every position that is read or written has a block, and none is written twice."""
+        written: dict[tuple[int, int], str] = {}
+        for task in tasks:
+            for (group, size), blocks in zip(self.groups, task.blocks, strict=True):
+                assert len(blocks) * size >= task.stop, f"{task.name} has no place for position {task.stop - 1}"
+                used = blocks[_first_read(group, task.start) // size : -(-task.stop // size)]
+                assert 0 not in used, f"{task.name} needs a position that has no block"
+                assert len(set(used)) == len(used), f"{task.name} holds a block twice"
+                for position in range(task.start, task.stop):
+                    cell = (blocks[position // size], position % size)
+                    assert cell not in written, f"{task.name} and {written[cell]} write the same place"
+                    written[cell] = task.name
 
     def _compute(self, task: Task, sample: Sampler) -> list[int]:
-        name = task.request.request_id
+        name, stop = task.name, task.stop
         stream = [*self.tokens[name], *task.drafts]
-        stop = task.start + task.num_new
         assert stop <= len(stream), f"{name} computes position {stop - 1} of {len(stream)} tokens"
-        digests = self._digests(task.request, stream[:stop])
-        for position in range(task.start):
-            assert self._cell(task, position)[0] == digests[position], f"{name} reads another's KV at {position}"
-        for position in range(task.start, stop):
-            self._write(task, position, digests[position])
+        for number, ((group, size), blocks) in enumerate(zip(self.groups, task.blocks, strict=True)):
+            digests = self._digests(task.request, number, stream[:stop])
+            for position in range(_first_read(group, task.start), task.start):
+                found = self.memory.get((blocks[position // size], position % size))
+                assert found == digests[position], f"{name} reads another's KV at {position}"
+            for position in range(task.start, stop):
+                self.memory[blocks[position // size], position % size] = digests[position]
         if not task.samples:
             assert stop < len(self.tokens[name]), f"{name} could have been sampled from"
             return []
@@ -115,17 +129,18 @@ class Worker:
         return tokens
 
     @staticmethod
-    def _digests(request: Request, tokens: Sequence[int]) -> list[int]:
-        digest, digests = hash((request.lora_name, request.cache_salt)), []
+    def _digests(request: Request, group: int, tokens: Sequence[int]) -> list[int]:
+        digest, digests = hash((group, request.lora_name, request.cache_salt)), []
         for token in tokens:
             digest = hash((digest, token))
             digests.append(digest)
         return digests
 
-    def _cell(self, task: Task, position: int) -> tuple[int | None, list[int | None]]:
-        block = self.memory.setdefault(task.blocks[position // self.block_size], [None] * self.block_size)
-        return block[position % self.block_size], block
 
-    def _write(self, task: Task, position: int, digest: int) -> None:
-        _, block = self._cell(task, position)
-        block[position % self.block_size] = digest
+def _first_read(group: KVCacheGroup, start: int) -> int:
+    """The first position that a token at ``start`` attends to."""
+    if group.kind is GroupKind.SLIDING_WINDOW:
+        return max(0, start - group.window + 1)
+    if group.kind is GroupKind.CHUNKED_LOCAL:
+        return start // group.window * group.window
+    return 0
