@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recorder import vectors
-from recorder.drawn import drawn
+from recorder.drawn import KEPT, drawn
 from recorder.drive import Recording
 from recorder.host import build_host, vllm_facts
 from recorder.scenarios import SCENARIOS
@@ -65,7 +65,7 @@ def main() -> None:
     if arguments.drawn:
         _record_drawn(arguments.drawn, folder)
         return
-    chosen = [scenario for scenario in SCENARIOS if arguments.name in scenario.name]
+    chosen = [scenario for scenario in (*SCENARIOS, *map(drawn, KEPT)) if arguments.name in scenario.name]
     if not chosen:
         parser.error(f"no scenario's name contains {arguments.name!r}")
     for scenario in chosen:

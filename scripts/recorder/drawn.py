@@ -27,7 +27,10 @@ from recorder.workloads import (
 if TYPE_CHECKING:
     from recorder.workloads import Builder
 
-__all__ = ["drawn"]
+__all__ = ["KEPT", "drawn"]
+
+KEPT = (517,)
+"""Numbers of those that once showed a difference which no named scenario shows: they are recorded with these."""
 
 
 _METHODS: tuple[Literal["ngram", "ngram_gpu", "eagle", "draft_model"] | None, ...] = (

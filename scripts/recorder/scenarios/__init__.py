@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recorder.drawn import drawn
 from recorder.scenarios.asynchronous import ASYNCHRONOUS
 from recorder.scenarios.endings import ENDINGS
 from recorder.scenarios.hybrid import HYBRID
@@ -36,5 +35,4 @@ SCENARIOS: tuple[Scenario, ...] = (
     *HYBRID,
     *MULTIMODAL,
     *STRUCTURED,
-    drawn(517),  # once found a difference that no other scenario shows
 )
