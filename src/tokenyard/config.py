@@ -149,11 +149,6 @@ class CacheConfig:
         sizes = {group.block_size or self.block_size for group in self.groups}
         if len(sizes) > 1 and any(group.kind is GroupKind.CHUNKED_LOCAL for group in self.groups):
             raise ConfigError("groups", sorted(sizes), "chunked local attention needs groups of one block size")
-        for group in self.groups:
-            size = group.block_size or self.block_size
-            if group.kind is GroupKind.CHUNKED_LOCAL and group.window % size:
-                # A prefix hit may end where a chunk begins, and hits end with blocks.
-                raise ConfigError("window", group.window, f"a chunk must be a multiple of block_size ({size})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -402,6 +402,7 @@ class HybridMachine(SchedulerMachine):
         coarse = KVCacheGroup(block_size=2 * random.choice([1, 2, 4]))
         window, other = (KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=random.randint(1, 20)) for _ in range(2))
         size = random.randint(1, 6)
+        # Where chunks are not whole blocks, vLLM's hits can end within a chunk of which nothing is there; so do ours.
         chunks = KVCacheGroup(kind=GroupKind.CHUNKED_LOCAL, window=size * random.randint(1, 6))
         groups = random.choice([(full, window), (full, window, other), (window,), (full, chunks), (coarse, window)])
         size = random.choice([1, 2, 4]) if coarse in groups else size

@@ -130,12 +130,6 @@ def test_chunked_local_attention_needs_one_block_size() -> None:
         CacheConfig(groups=groups)
 
 
-def test_a_chunk_of_local_attention_is_whole_blocks() -> None:
-    with pytest.raises(ConfigError, match=r"window = 24: .*multiple of block_size \(16\)"):
-        CacheConfig(groups=(KVCacheGroup(kind=GroupKind.CHUNKED_LOCAL, window=24),))
-    CacheConfig(groups=(KVCacheGroup(kind=GroupKind.CHUNKED_LOCAL, window=24, block_size=8),))
-
-
 def test_without_chunking_the_longest_prompt_must_fit_a_step() -> None:
     fix = _refused(SchedulerConfig, "max_num_batched_tokens", 100, enable_chunked_prefill=False, max_model_len=101).fix
     assert "101" in fix
