@@ -1,0 +1,74 @@
+"""Comparisons: intervals, job times, and the same workload for everybody."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.yard import make_request
+
+from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.errors import ConfigError
+from tokenyard.sim.compare.comparison import Machine, compare
+from tokenyard.sim.compare.intervals import Interval, interval
+from tokenyard.sim.compare.measures import METRICS, JobTimes
+from tokenyard.sim.compare.plot import draw
+from tokenyard.sim.latency import load_latency
+from tokenyard.sim.workload import AgenticOptions, Workload, agentic
+
+
+def machine() -> Machine:
+    return Machine(
+        SchedulerConfig(max_model_len=32_768), CacheConfig(num_gpu_blocks=2500), load_latency("constant:0.02")
+    )
+
+
+def workload(seed: int) -> Workload:
+    return agentic(AgenticOptions(num_sessions=2, seed=seed, turns=(3.0, 0.1)))
+
+
+def test_an_interval_is_student_s() -> None:
+    assert interval([5.0]) == Interval(5.0, None)
+    three = interval([1.0, 2.0, 3.0])
+    assert three.mean == 2.0
+    assert three.half == pytest.approx(4.303 / 3**0.5)
+    assert interval([7.0] * 50).half == 0.0
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(Interval(1.2345), "1.23"), (Interval(12.345, 0.5), "12.3 ± 0.50"), (Interval(12345.6, 100.0), "12,346 ± 100")],
+)
+def test_three_digits(value: Interval, text: str) -> None:
+    assert str(value) == text
+
+
+def test_a_job_lasts_from_its_first_arrival_to_its_last_end() -> None:
+    jobs = JobTimes()
+    for name, job, arrived, ended in (("a1", "a", 1.0, 4.0), ("a2", "a", 5.0, 9.0), ("alone", None, 2.0, 3.0)):
+        request = make_request(name, job_id=job, arrival_time=arrived)
+        jobs.request_arrived(arrived + 0.5, request)
+        jobs.request_finished(ended, request)
+    assert jobs.seconds == [8.0, 1.0]
+
+
+def test_everybody_sees_the_same_workloads() -> None:
+    result = compare(["fcfs", "priority"], workload, machine(), loads=(1.0, 2.0), seeds=(3, 4))
+    for load in (1.0, 2.0):
+        fcfs, priority = result.cell("fcfs", load), result.cell("priority", load)
+        assert fcfs.metrics == priority.metrics, "all priorities are equal"
+        assert set(fcfs.metrics) == {metric.name for metric in METRICS}
+        assert priority.speedup == Interval(1.0, 0.0)
+    assert result.baseline == "fcfs"
+    with pytest.raises(KeyError):
+        result.cell("fcfs", 3.0)
+
+
+def test_a_drawing_names_what_it_draws() -> None:
+    svg = draw(compare(["fcfs"], workload, machine(), seeds=(1,)), title="time <s>")
+    assert "agentic: time &lt;s&gt;" in svg
+    assert svg.count("<polyline") == 1
+
+
+@pytest.mark.parametrize("policies", [[], ["fcfs", "fcfs"], ["nobody"]])
+def test_policies_are_checked(policies: list[str]) -> None:
+    with pytest.raises(ConfigError, match="policies"):
+        compare(policies, workload, machine())
