@@ -98,7 +98,7 @@ def _groups(rng: Random, block_size: int, *, eagle: bool) -> tuple[Group, ...] |
         (full, Group(kind="swa", window=window, block_size=2 * block_size, eagle=marked)),
     ]
     if not eagle:
-        choices.append((full, Group(kind="chunked", window=rng.choice((16, 24, 32, 40, 48, 64)))))
+        choices.append((full, Group(kind="chunked", window=block_size * rng.choice((1, 2, 3, 4, 5, 6)))))
     return rng.choice([*choices, *[None] * len(choices)])
 
 

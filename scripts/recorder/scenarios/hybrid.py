@@ -106,13 +106,13 @@ HYBRID: tuple[Scenario, ...] = (
         shows=("hit_tokens", "prefill_chunks"),
     ),
     Scenario(
-        name="chunked_local_uneven_async",
+        name="chunked_local_async",
         seed=2209,
         engine=Engine(
             max_num_batched_tokens=70,
             num_blocks=58,
             async_scheduling=True,
-            groups=(FULL, Group(kind="chunked", window=40)),
+            groups=(FULL, Group(kind="chunked", window=80)),
         ),
         build=aborts(SHARED, 6),
         shows=("hit_tokens", "null_blocks"),
