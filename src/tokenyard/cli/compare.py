@@ -93,7 +93,7 @@ def _write(path: Path, drawing: str) -> None:
 def _print(comparison: Comparison, console: Console) -> None:
     """A table per load."""
     for load in comparison.loads:
-        table = Table(title=f"load {load:g}", title_justify="left", title_style="bold", box=None, padding=(0, 1))
+        table = Table(title=f"load {load:g}", title_justify="left", title_style="bold", box=None, padding=(0, 1, 0, 0))
         table.add_column("policy", style="cyan", no_wrap=True)
         table.add_column("speedup", justify="right", no_wrap=True)
         for metric in METRICS:
