@@ -118,7 +118,7 @@ class TraceFlags:
     trace: Annotated[Path | None, _optional("DIR", "SCHED_TRACE_PATH, else no trace")] = None
     """Write the trace into this directory."""
     record_requests: Switch = False
-    """Also write one record per queued request and step."""
+    """Also write one record per queued request and step; `report` then knows what the smallest waiting one needed."""
     max_ids_per_step: int = MAX_IDS_PER_STEP
     """Most requests named per list and step (0 = all): a trace then grows with the steps, not with the queue."""
 
