@@ -48,7 +48,7 @@ def run(flags: Run) -> Report:
     with TraceWriter(setup.trace) as writer:
         recorder = TraceRecorder(writer if directory else None, summary, start=setup.start)
         try:
-            with replay_bar(len(setup.workload)) as show:
+            with replay_bar(len(setup.workload)) as on_progress:
                 result = replay(
                     setup.workload,
                     setup.scheduler,
@@ -56,7 +56,7 @@ def run(flags: Run) -> Report:
                     setup.latency,
                     observer=recorder,
                     skip_refused=flags.arrivals.skip_refused,
-                    on_progress=show,
+                    on_progress=on_progress,
                 )
         except KeyboardInterrupt:
             if directory:
