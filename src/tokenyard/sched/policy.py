@@ -30,7 +30,7 @@ class Policy:
     pins: PinBoard
     """Blocks of finished turns that this policy keeps; set by the scheduler before anything else happens."""
     kv_tokens: int
-    """Tokens that the whole KV cache holds; set by the scheduler as well."""
+    """Tokens that the whole KV cache holds (fewer if it has several groups); set by the scheduler as well."""
     prefill_seconds: Callable[[int], float] | None = None
     """How long a prompt of so many tokens takes to compute; set by hosts that know."""
 

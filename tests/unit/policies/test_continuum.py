@@ -209,6 +209,36 @@ def test_pinned_turns_go_first_then_by_the_program_s_arrival() -> None:
     assert yard.waiting == ["warm.2", "old.2", "new.1"]
 
 
+def test_the_share_policy_without_pins_is_first_come_first_served() -> None:
+    orders = []
+    for policy in (continuum_share(), None):
+        yard = Yard(policy_object=policy, num_gpu_blocks=11, max_num_seqs=3)
+        steps = []
+        for i in range(12):
+            yard.now = float(i)
+            yard.add(f"r{i}", 5 + 7 * i % 17, max_tokens=6, job_id=f"j{i % 3}", arrival_time=yard.now)
+            steps.append([request.request_id for request in yard.step().requests])
+        while yard.scheduler.has_requests():
+            steps.append([request.request_id for request in yard.step().requests])
+        orders.append(steps)
+    assert orders[0] == orders[1]
+    assert sum(len(step) for step in orders[0]) >= 72
+
+
+def test_a_share_is_taken_of_what_no_pin_holds() -> None:
+    shares: list[float] = []
+
+    class Noting(Always):
+        def ttl(self, known: Knowledge, turn: Turn) -> float:
+            shares.append(turn.share)
+            return super().ttl(known, turn)
+
+    yard = Agents(Continuum(Noting(9.0)), num_gpu_blocks=26)
+    for name in ("a.1", "b.1"):
+        yard.ended(name, 19, max_tokens=1)
+    assert shares == [20 / 80, 20 / 60]
+
+
 def test_preempted_turns_go_before_pinned_ones() -> None:
     yard = Agents(num_gpu_blocks=10)
     yard.ended("warm.1", 3, max_tokens=1, arrival_time=0.0)

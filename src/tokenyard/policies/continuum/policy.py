@@ -38,7 +38,8 @@ class Continuum(Keyed):
     """Keeps the blocks of finished turns for as long as ``rule`` says.
 
     ``reload`` says what they would cost to compute again; without it the host is asked, and failing that a default
-    profile. ``yielding``: pins are dropped before anybody is preempted, not only for a request that runs alone.
+    profile. ``by_program``: turns without a pin go by the arrival of their program, not by their own. ``yielding``:
+    pins are dropped before anybody is preempted, not only for a request that runs alone.
     """
 
     def __init__(
@@ -47,10 +48,12 @@ class Continuum(Keyed):
         tools: ToolReader | None = None,
         reload: PrefillReload | None = None,
         *,
+        by_program: bool = True,
         yielding: bool = False,
     ) -> None:
         self.known = Knowledge()
         self._reload = reload
+        self._by_program = by_program
         self._yielding = yielding
         self._rule = rule
         self._tools = tools or ToolReader()
@@ -67,7 +70,8 @@ class Continuum(Keyed):
 
     def key(self, request: Request) -> Key:
         rank = rank_of(request, pinned=request.job_id in self.pins)
-        return rank, self._program_arrival(request), request.arrival_time
+        first = self._program_arrival(request) if self._by_program else request.arrival_time
+        return rank, first, request.arrival_time
 
     def victim(self, running: Sequence[Request]) -> int:
         last = len(running) - 1
@@ -116,7 +120,8 @@ class Continuum(Keyed):
 
     def _turn(self, program: Program, num_tokens: int) -> Turn:
         seconds = self._reload.seconds if self._reload is not None else self.prefill_seconds or PrefillReload().seconds
-        return Turn(program.tool, seconds(num_tokens), num_tokens / self.kv_tokens)
+        left = self.kv_tokens - num_tokens - sum(pinned.num_tokens for pinned in self.pins)
+        return Turn(program.tool, seconds(num_tokens), num_tokens / max(left, 1))
 
     # ---- pins
 
@@ -181,5 +186,8 @@ def continuum_ttl(tools: ToolReader | None = None, reload: PrefillReload | None 
 
 
 def continuum_share(tools: ToolReader | None = None, reload: PrefillReload | None = None) -> Continuum:
-    """Our variant: holding blocks costs the share of memory that they are, and nobody is preempted for a pin."""
-    return Continuum(MemoryShare(), tools, reload, yielding=True)
+    """Our variant: holding blocks costs the share of memory that they are, and nobody is preempted for a pin.
+
+    Turns without a pin go first come, first served, so that it is FCFS where it pins nothing.
+    """
+    return Continuum(MemoryShare(), tools, reload, by_program=False, yielding=True)

@@ -2,11 +2,11 @@
 
     fixed          the released code's: one threshold that is also the time to live
     cost-benefit   the paper's: argmax over tau of P(duration <= tau) (T eta + PrefillReload(n)) - tau
-    memory share   ours: argmax over tau of P(duration <= tau) PrefillReload(n) - E[min(duration, tau)] n / pool
+    memory share   ours: argmax over tau of P(duration <= tau) PrefillReload(n) - E[min(duration, tau)] n / rest
 
 The paper takes a second of holding blocks for a second lost, however few they are, and a queueing delay saved for this
 turn for one saved altogether. Ours weighs what everybody loses: recomputing stops the whole engine for a while, holding
-blocks stops the share of it that they could have served.
+blocks stops the share of it that they could have served: n tokens of the ``rest`` that no pin holds.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Turn(NamedTuple):
     reload: float
     """Seconds to compute its prefix again."""
     share: float
-    """Its tokens over those that the KV cache holds."""
+    """Its tokens over those that would be left to others: what the KV cache holds without them and all pins."""
 
 
 class TtlRule(Protocol):
