@@ -8,20 +8,21 @@ import pytest
 from tests.support.yard import Yard
 
 from tokenyard.errors import RequestError
-from tokenyard.request import MultiModalItem, RequestStatus
+from tokenyard.request import FinishReason, MultiModalItem, RequestStatus
 from tokenyard.sched.reasons import Outcome, OutcomeKind, Reason
 
 
 class Grammar:
     """Is compiled when told so, and allows every token but one."""
 
-    def __init__(self) -> None:
+    def __init__(self, forbidden: int = -1) -> None:
         self.is_ready = False
+        self.forbidden = forbidden
         self.accepted: list[int] = []
 
     def accept_tokens(self, tokens: Sequence[int]) -> bool:
         self.accepted += tokens
-        return True
+        return self.forbidden not in tokens
 
     def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
         return list(tokens)
@@ -54,6 +55,18 @@ def test_sampled_tokens_advance_the_grammar() -> None:
     yard.add("a", structured_output=grammar, max_tokens=3)
     yard.drain()
     assert grammar.accepted == yard.requests["a"].output_token_ids
+
+
+def test_a_token_that_the_grammar_forbids_ends_the_request_as_an_error() -> None:
+    yard, grammar = Yard(), Grammar(forbidden=66)
+    grammar.is_ready = True
+    yard.add("a", structured_output=grammar)
+    yard.add("b")
+    yard.step({"a": [65]})
+    rows = {row.request_id: row for row in yard.update(yard.schedule(), {"a": [66]})}
+    assert rows["a"].finish_reason is FinishReason.ERROR
+    assert yard.requests["a"].status is RequestStatus.FINISHED_ERROR
+    assert (yard.running, rows["b"].finish_reason) == (["b"], None)
 
 
 def test_a_request_that_waits_for_its_grammar_can_be_aborted() -> None:
