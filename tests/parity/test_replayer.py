@@ -296,3 +296,21 @@ def test_the_first_difference_is_the_first_in_order_of_the_step(lines: list[Json
 def test_a_setting_nobody_knows_is_unsupported(lines: list[Json], tmp_path: Path) -> None:
     lines[0]["config"]["dance_steps"] = 3
     assert replay_vector(_write(tmp_path / "dance.jsonl", lines)).unsupported == ["setting dance_steps"]
+
+
+def test_a_vector_without_a_step_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "bare.jsonl"
+    path.write_text('{"name": "bare", "config": {}, "requests": []}\n')
+    with pytest.raises(ParityError, match="no step was recorded"):
+        replay_vector(path)
+
+
+def test_a_record_without_a_required_key_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "holes.jsonl"
+    request = '{"id": "a", "prompt": [1, 2], "max_tokens": 1, "arrival_time": 0}'
+    path.write_text(
+        f'{{"name": "holes", "config": {{}}, "requests": [{request}]}}\n'
+        '{"t": 0, "add": ["a"], "ev_pre": [{"id": "a"}]}\n'
+    )
+    with pytest.raises(ParityError, match="tick 0: a record lacks 'op'"):
+        replay_vector(path)

@@ -61,8 +61,12 @@ def replay_vector(path: Path) -> VectorResult:
     try:
         for tick in vector.ticks():
             replay.tick(tick)
+    except KeyError as missing:
+        raise ParityError(f"{path}: tick {replay.now}: a record lacks {missing}") from None
     except _DiffersError as differs:
         difference = differs.difference
+    if difference is None and not replay.steps:
+        raise ParityError(f"{path}: no step was recorded")
     return VectorResult(path, vector.header.name, replay.steps, [], difference)
 
 

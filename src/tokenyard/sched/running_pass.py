@@ -275,7 +275,7 @@ class RunningPass:
         if budget.max_tokens == 0:
             reason = Reason.PAUSED
         else:
-            reason = Reason.SELF_PREEMPTED if budget.tokens else Reason.TOKEN_BUDGET
+            reason = Reason.PREEMPTED_THIS_STEP if budget.tokens else Reason.TOKEN_BUDGET
         for request, wanted in zip(rows.requests[done:], rows.want[done:].tolist(), strict=True):
             outcomes.not_scheduled.append(
                 Outcome(

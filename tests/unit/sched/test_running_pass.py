@@ -142,7 +142,7 @@ def test_nobody_behind_a_self_preempted_request_is_served() -> None:
     assert output.requests == []
     assert [(each.reason, each.request_id) for each in yard.outcomes.not_scheduled] == [
         (Reason.SELF_PREEMPTED, "worst"),
-        (Reason.SELF_PREEMPTED, "best"),
+        (Reason.PREEMPTED_THIS_STEP, "best"),
     ]
     assert yard.step().num_scheduled_tokens == {"best": 1}
 
