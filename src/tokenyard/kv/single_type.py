@@ -9,6 +9,7 @@ A type differs in what it may forget (:meth:`SingleTypeManager.num_skipped_token
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
@@ -28,7 +29,7 @@ class Need(NamedTuple):
         return self.new + self.evictable_hits
 
 
-class SingleTypeManager:
+class SingleTypeManager(ABC):
     """Block lists by slot: positions never move while a request holds them."""
 
     __slots__ = ("block_size", "group_id", "hash_stride", "held", "num_cached", "pool")
@@ -68,6 +69,7 @@ class SingleTypeManager:
         """Most blocks a request ever holds at once; None if it holds all it has touched."""
         return None
 
+    @abstractmethod
     def find_longest_cache_hit(
         self,
         peers: Sequence[SingleTypeManager],
@@ -83,7 +85,6 @@ class SingleTypeManager:
         ``drop_last`` leaves the last matched block to be computed (an EAGLE head needs its hidden states); the length
         is a multiple of ``alignment`` tokens.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no prefix cache")
 
     def publishable(self, start: int, stop: int, alignment: int) -> Sequence[bool] | None:
         """Which of the blocks ``start..stop-1`` could ever be part of a hit; None: all."""
