@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Resolves pyproject.toml again and writes both lock files (`make lock`).
 #
-#   requirements.lock      what `pip install tokenyard` needs, and what builds it
+#   requirements.lock      what `pip install tokenyard[server]` needs (`make demo` ends at the viewer), and what builds it
 #   requirements-dev.lock  the same versions, with the tools of `make test` and `make bench`
 #
 # The locks name versions only, no index: they install from whichever one pip is set up to use. They are resolved with
@@ -20,5 +20,6 @@ compile() {
         --no-emit-index-url --no-emit-find-links --no-emit-trusted-host "$@" pyproject.toml
 }
 
-compile --build-deps-for editable --output-file requirements.lock
-compile --extra dev --extra bench --constraint requirements.lock --output-file requirements-dev.lock
+compile --extra server --build-deps-for editable --output-file requirements.lock
+compile --extra dev --extra bench --extra server --extra zmq --extra storage --extra analysis --extra perfetto --extra otel \
+    --constraint requirements.lock --output-file requirements-dev.lock
