@@ -68,7 +68,7 @@ export interface StepColumns {
   effectiveFree: Whole;
   /**
    * What the step is coloured and filtered by: index into `TraceStore.shown`. The recorded reason where one was recorded
-   * and held somebody back, else the reconstructed bucket.
+   * and held somebody back; else the classifier's fine reason if somebody waited; else the bucket.
    */
   shown: Uint8Array;
 }
@@ -119,9 +119,11 @@ export type ReasonFamily =
 
 /** One thing a step can be shown as. */
 export interface ShownReason {
-  /** `kv_blocks` (recorded) or `kv-exhausted` (reconstructed). */
+  /** `kv_blocks` (recorded), `kv-after-run` (reconstructed) or `under-capacity` (nobody was held back). No name twice. */
   name: string;
   recorded: boolean;
+  /** Somebody was held back. */
+  blocked: boolean;
   family: ReasonFamily;
   /** One sentence. */
   meaning: string;
@@ -370,8 +372,18 @@ export interface LoadCallbacks {
 export interface LoadOptions {
   /** Read the requests file too (default true). */
   requests?: boolean;
-  /** Keep reading what is appended to the steps file: a URL that honours Range, or a File. */
+  /** Keep the steps file's parser, so that `follower` can go on where the file ended. */
   follow?: boolean;
+}
+
+/** Adds to a trace that is still being written. */
+export interface Follower {
+  /** Bytes of the steps file taken so far: where to go on reading. */
+  readonly offset: number;
+  /** Hand over what follows, cut anywhere; resolves when the store has grown (`version` rises, `changed` is called). */
+  append(bytes: Uint8Array): Promise<void>;
+  /** Give the parser up. A file that was replaced is loaded anew instead. */
+  close(): void;
 }
 
 export interface Loading {
@@ -481,7 +493,9 @@ export interface Range {
 export interface Spread {
   mean: number;
   p50: number;
+  p90: number;
   p95: number;
+  p99: number;
   max: number;
 }
 
@@ -497,6 +511,8 @@ export interface ReasonTotals {
     needed: number;
     free: number;
     cachedHits: number;
+    reserved: number;
+    watermark: number;
     smallestNeed: number | null;
     smallerWouldFitSteps: number;
   } | null;
@@ -529,6 +545,7 @@ export interface Statistics {
   /** Ten bins of hit / prompt over the lookups in the range, and the tokens behind them. */
   prefixHits: Histogram & {
     lookups: number;
+    lookupsWithHit: number;
     promptTokens: number;
     localTokens: number;
     externalTokens: number;
@@ -545,8 +562,13 @@ export interface Statistics {
   sampledTokens: number | null;
   /** Requests that finished in the range, and how long they took, in seconds. */
   finished: number;
+  /** Sampled in the range if the trace says it, else of the requests that finished in it. */
+  outputTokens: number | null;
+  requestsPerSecond: number | null;
+  tokensPerSecond: number | null;
   queueSeconds: Spread | null;
   ttftSeconds: Spread | null;
+  tpotSeconds: Spread | null;
   e2eSeconds: Spread | null;
   /** Ready to copy: label and value, the headline figures of document 000 first. */
   headline: { label: string; value: string }[];
@@ -623,6 +645,24 @@ export interface JobLane {
   end: number;
 }
 
+/** All lanes, in order of first arrival; columns, since there may be a million. */
+export interface Lanes {
+  /** `version` of the store when they were built. */
+  version: number;
+  count: number;
+  /** Job of each lane, or -1: then it is the lane of the one request in `request`. */
+  job: Int32Array;
+  request: Int32Array;
+  begin: Float64Array;
+  end: Float64Array;
+  /** Seconds that its requests waited, added up (arrival to first schedule, and preempted). */
+  waited: Float64Array;
+  firstRow: Int32Array;
+  lastRow: Int32Array;
+  /** The objects of one lane, made when asked for: cheap enough for the visible ones of every frame. */
+  lane(index: number): JobLane;
+}
+
 /** Where a request's waiting time went. `parts` sum to `seconds` exactly. */
 export interface WaitingSplit {
   request: RequestIndex;
@@ -695,6 +735,8 @@ export interface Data {
   /** Sort dropped or picked files into traces, by content where names do not tell. Files that are no trace: `rejected`. */
   detect(files: readonly File[]): Promise<{ traces: TraceFiles[]; rejected: { name: string; why: string }[] }>;
   load(files: TraceFiles, callbacks?: LoadCallbacks, options?: LoadOptions): Loading;
+  /** Of a store that was loaded with `follow`, once `done` resolved. */
+  follower(store: TraceStore): Follower;
   /** The failure behind whatever `Loading.done` rejected with. */
   failure(error: unknown): LoadFailure;
   /** The trace inside this page, if it holds one: given the text of its inert script tag (id `tokenyard-trace`). */
@@ -722,7 +764,7 @@ export interface Data {
   header(store: TraceStore): HeaderToken[];
   statistics(store: TraceStore, range: Range, signal?: AbortSignal): Promise<Statistics>;
   levelsOfDetail(store: TraceStore): Promise<LevelsOfDetail>;
-  lives(store: TraceStore): Promise<JobLane[]>;
+  lanes(store: TraceStore): Promise<Lanes>;
   life(store: TraceStore, request: RequestIndex): RequestLife;
   waitingSplit(store: TraceStore, request: RequestIndex): WaitingSplit;
   compare(a: TraceStore, b: TraceStore, signal?: AbortSignal): Promise<Comparison>;
