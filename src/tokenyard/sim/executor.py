@@ -12,6 +12,10 @@ from tokenyard.sim.workload.tokens import stream_words, tokens_at
 
 __all__ = ["Executor", "SimulatedExecutor"]
 
+_WINDOW_BITS = 6
+_WINDOW = 1 << _WINDOW_BITS
+"""Tokens of a stream that are drawn at a time."""
+
 
 class Executor(Protocol):
     """Runs the model for one step."""
@@ -23,15 +27,19 @@ class Executor(Protocol):
 class SimulatedExecutor:
     """Samples position ``p`` of a request from the stream of its ``output_seed``: the same run, the same tokens.
 
-    The stream's parameters are kept per request-table slot, so that a step costs a few array operations however many
-    requests it has. Speculative decoding is not simulated.
+    Streams are drawn a window of positions at a time, kept per request-table slot, so that a step costs a few array
+    operations however many requests it has. Speculative decoding is not simulated.
     """
 
-    __slots__ = ("_offsets", "_ones", "_strides")
+    __slots__ = ("_drawn", "_offsets", "_ones", "_strides", "_window")
 
     def __init__(self) -> None:
         self._offsets = np.zeros(0, np.uint32)
         self._strides = np.zeros(0, np.uint32)
+        self._drawn = np.zeros((0, _WINDOW), np.int64)
+        """Per slot: the tokens of one window of positions."""
+        self._window = np.zeros(0, np.int64)
+        """Per slot: the number of that window; -1 for none."""
         self._ones = np.ones(0, np.int64)
 
     def execute(self, output: SchedulerOutput) -> ModelOutput:
@@ -39,11 +47,21 @@ class SimulatedExecutor:
         if output.num_running < len(output.requests):
             self._remember(output)
         slots = output.slots
-        positions = (output.num_computed + output.num_new_tokens).astype(np.uint32)
-        tokens = tokens_at(self._offsets[slots], self._strides[slots], positions)
+        positions = output.num_computed + output.num_new_tokens
+        window = positions >> _WINDOW_BITS
+        stale = self._window[slots] != window
+        if np.count_nonzero(stale):
+            self._draw(slots[stale], window[stale])
+        tokens = self._drawn[slots, positions & (_WINDOW - 1)]
         chunks = output.is_prefill_chunk
         num_sampled = self._one_each(len(slots)) if chunks is None else (~chunks).astype(np.int64)
-        return ModelOutput(tokens.astype(np.int64)[:, None], num_sampled)
+        return ModelOutput(tokens[:, None], num_sampled)
+
+    def _draw(self, slots: npt.NDArray[np.int64], windows: npt.NDArray[np.int64]) -> None:
+        """Draw the given windows of the streams in ``slots``."""
+        positions = (windows[:, None] * _WINDOW + np.arange(_WINDOW)).astype(np.uint32)
+        self._drawn[slots] = tokens_at(self._offsets[slots, None], self._strides[slots, None], positions)
+        self._window[slots] = windows
 
     def _one_each(self, n: int) -> npt.NDArray[np.int64]:
         """``n`` ones; the same array for the same length, read-only."""
@@ -57,8 +75,12 @@ class SimulatedExecutor:
         slots = output.slots[output.num_running :]
         missing = int(slots.max()) + 1 - len(self._offsets)
         if missing > 0:
-            more = np.zeros(missing + len(self._offsets), np.uint32)
+            missing += len(self._offsets)
+            more = np.zeros(missing, np.uint32)
             self._offsets = np.concatenate((self._offsets, more))
             self._strides = np.concatenate((self._strides, more))
+            self._drawn = np.concatenate((self._drawn, np.zeros((missing, _WINDOW), np.int64)))
+            self._window = np.concatenate((self._window, np.full(missing, -1)))
         seeds = np.array([request.output_seed for request in output.requests[output.num_running :]], np.int64)
         self._offsets[slots], self._strides[slots] = stream_words(seeds)
+        self._window[slots] = -1
