@@ -1,0 +1,86 @@
+/** Numbers made readable, with the wording of `tokenyard report` (explain/units.py): the page and the terminal agree. */
+
+const DASH = "–";
+
+function known(value: number | null | undefined): value is number {
+  return value !== null && value !== undefined && Number.isFinite(value);
+}
+
+/** `1,234.5` with a fixed number of decimals, whatever the language of the browser. */
+export function fixed(value: number, decimals: number): string {
+  const [whole, rest] = Math.abs(value).toFixed(decimals).split(".");
+  const grouped = (whole ?? "0").replace(/\B(?=(\d{3})+(?!\d))/g, ",");
+  const sign = value < 0 && /[1-9]/.test(grouped + (rest ?? "")) ? "-" : "";
+  return sign + grouped + (rest ? `.${rest}` : "");
+}
+
+/** 12,031; a dash if it is not known. */
+export function count(value: number | null | undefined): string {
+  return known(value) ? fixed(value, 0) : DASH;
+}
+
+/** 12.5 for a mean. */
+export function mean(value: number | null | undefined): string {
+  return known(value) ? fixed(value, 1) : DASH;
+}
+
+/** 950, 342K, 1.5M. */
+export function shortCount(value: number): string {
+  let number = value;
+  let unit = "";
+  for (const larger of ["K", "M", "G"]) {
+    if (number < 999.5) break;
+    number /= 1000;
+    unit = larger;
+  }
+  const text = unit && number < 9.95 ? fixed(number, 1).replace(/\.0$/, "") : fixed(number, 0);
+  return text + unit;
+}
+
+/** 41.3 %. */
+export function percent(share: number | null | undefined): string {
+  return known(share) ? `${fixed(100 * share, 1)} %` : DASH;
+}
+
+/** 0.42 s, 17.3 s, 8 min 05 s, 2 h 14 min. */
+export function duration(seconds: number | null | undefined): string {
+  if (!known(seconds)) return DASH;
+  if (seconds < 100) return `${fixed(seconds, seconds < 10 ? 2 : 1)} s`;
+  const whole = Math.round(seconds);
+  const minutes = Math.floor(whole / 60);
+  if (minutes < 60) return `${minutes} min ${String(whole % 60).padStart(2, "0")} s`;
+  return `${count(Math.floor(minutes / 60))} h ${String(minutes % 60).padStart(2, "0")} min`;
+}
+
+/** 0.42 ms, 17.3 ms, 1.25 s, 717.3 s; of a number of seconds. */
+export function milliseconds(seconds: number | null | undefined): string {
+  if (!known(seconds)) return DASH;
+  const value = seconds * 1000;
+  const [number, unit] = Math.abs(value) < 1000 ? [value, "ms"] : [seconds, "s"];
+  const size = Math.abs(number);
+  return `${fixed(number, size < 10 ? 2 : size < 1000 ? 1 : 0)} ${unit}`;
+}
+
+/** 512 B, 20 kB, 348 MB: decimal, as disks and downloads are counted. */
+export function bytes(value: number | null | undefined): string {
+  if (!known(value)) return DASH;
+  let number = value;
+  let unit = "B";
+  for (const larger of ["kB", "MB", "GB"]) {
+    if (number < 999.5) break;
+    number /= 1000;
+    unit = larger;
+  }
+  return `${fixed(number, unit !== "B" && number < 9.95 ? 1 : 0)} ${unit}`;
+}
+
+/** A difference with its sign: +12, −3, ±0. The minus is the typographic one, as wide as the plus. */
+export function signed(value: number, text: (size: number) => string): string {
+  if (value === 0) return "±0";
+  return (value > 0 ? "+" : "−") + text(Math.abs(value));
+}
+
+/** `one step`, `412 steps`. */
+export function plural(value: number, one: string, many = `${one}s`): string {
+  return `${count(value)} ${value === 1 ? one : many}`;
+}
