@@ -153,7 +153,41 @@ export interface StepLists {
   scheduled: Lists & { tokens: Whole };
 }
 
-/** `admission_outcome` records, by `steps.outcome[row]`; small, so as objects. */
+/** `admission_outcome` records, by `steps.outcome[row]`, as columns: a blocked run has one per step. */
+export interface OutcomeTable {
+  count: number;
+  row: Int32Array;
+  /** Index into `kinds`, or -1. */
+  kind: Int32Array;
+  /** Index into `TraceStore.reasonNames`, or -1. */
+  reason: Int32Array;
+  /** The reason that held back most of the waiting requests, skipped ones included; -1 if none. */
+  mainReason: Int32Array;
+  /** Waiting requests that were held back or skipped. */
+  held: Whole;
+  request: Int32Array;
+  numRequests: Whole;
+  /** KV numbers in blocks; `limit` is an index into `limits`, or -1. */
+  limit: Int32Array;
+  needed: Whole;
+  free: Whole;
+  cachedHits: Whole;
+  reserved: Whole;
+  watermark: Whole;
+  pinned: Whole;
+  smallestNeed: Whole;
+  wantedTokens: Whole;
+  budgetLeft: Whole;
+  /** Per outcome: reasons (indices into `reasonNames`) and how many requests each held back, skipped and running ones
+   * that got no tokens included. */
+  byReason: Lists & { requests: Whole };
+  /** The lists of an outcome as JSON, or "": read them with `Data.outcome`. */
+  rest: string[];
+  kinds: string[];
+  limits: string[];
+}
+
+/** One `admission_outcome` with its lists. */
 export interface Outcome {
   row: Row;
   kind: string | null;
@@ -215,8 +249,12 @@ export interface RequestTable {
   finishedTime: Float64Array;
   /** True for each of the times above if `request_arrived` / `request_finished` said it, not the queues. */
   timesRecorded: Uint8Array;
+  /** The first and the last row at which it is in a queue, as far as the trace shows; -1 if it never is. */
   firstRow: Int32Array;
   lastRow: Int32Array;
+  /** The row before which `request_arrived` stands, and the row after which `request_finished` does; -1 if unknown. */
+  arrivedRow: Int32Array;
+  finishedRow: Int32Array;
   promptTokens: Whole;
   maxTokens: Whole;
   outputTokens: Whole;
@@ -317,13 +355,15 @@ export interface TraceStore {
   ordered: boolean;
   steps: StepColumns;
   lists: StepLists;
-  outcomes: Outcome[];
-  /** Rows of `outcomes` are steps at which reasons were recorded; false if the trace records none at all. */
+  outcomes: OutcomeTable;
+  reasonNames: string[];
+  /** The trace records reasons: a step without one held nobody back. */
   hasReasons: boolean;
   requests: RequestTable;
   jobs: JobTable;
   /** Null until (and unless) a requests file is read. */
   records: RecordTable | null;
+  spans: Spans;
   shown: ShownReason[];
   finishReasons: string[];
   /** Prefix lookups: one per request in `requests`; this counts them. */
@@ -614,6 +654,26 @@ export interface LevelsOfDetail {
 
 // -------------------------------------------------------------------------------------------------------------- lives
 
+/**
+ * Where every request was, row by row: spans in order of time, those of request q from `starts[q]` to `starts[q + 1] - 1`.
+ * Built with the steps; `decodeFrom` becomes exact once request records are attached.
+ */
+export interface Spans {
+  starts: Int32Array;
+  /** Of SPAN_KINDS. */
+  kind: Uint8Array;
+  first: Int32Array;
+  last: Int32Array;
+  /** Of a running span: the first row that decodes; last + 1 if none does. */
+  decodeFrom: Int32Array;
+  /** Pinned jobs: spans of job j from `pinnedStarts[j]` to `pinnedStarts[j + 1] - 1`. */
+  pinnedStarts: Int32Array;
+  pinnedFirst: Int32Array;
+  pinnedLast: Int32Array;
+}
+
+export const SPAN_KINDS = { queued: 0, preempted: 1, running: 2 } as const;
+
 export type PhaseKind = "queued" | "prefill" | "decode" | "preempted";
 
 /** Rows first .. last (inclusive) and seconds begin .. end (NaN if the trace has no times). */
@@ -749,6 +809,7 @@ export interface Data {
   /** The last row that began at or before `ts`; 0 if none did. */
   rowAtTime(store: TraceStore, ts: number): Row;
   verdict(store: TraceStore, row: Row): Verdict;
+  outcome(store: TraceStore, row: Row): Outcome | null;
   recorded(store: TraceStore, row: Row): RecordedReason | null;
   pills(store: TraceStore, row: Row): Pills;
   badges(store: TraceStore, row: Row): Badge[];
