@@ -179,6 +179,8 @@ class SchedulerConfig:
     """Encoder embeddings kept (0: as many as one step computes)."""
     disable_chunked_mm_input: bool = False
     """Never compute part of a multi-modal item's placeholders in a step."""
+    enable_return_routed_experts: bool = False
+    """Tell clients which experts their tokens were routed to (mixture-of-experts models)."""
     kv_load_failure_policy: str = "fail"
     """What happens to a request whose external KV failed to load: ``recompute`` or ``fail``."""
     skip_oversized_prefill: bool = False
@@ -200,6 +202,7 @@ class SchedulerConfig:
         require_int("max_num_encoder_input_tokens", self.max_num_encoder_input_tokens, 0)
         require_int("encoder_cache_size", self.encoder_cache_size, 0)
         require_bool("disable_chunked_mm_input", self.disable_chunked_mm_input)
+        require_bool("enable_return_routed_experts", self.enable_return_routed_experts)
         require_bool("skip_oversized_prefill", self.skip_oversized_prefill)
         require_bool("running_index_drifts", self.running_index_drifts)
         if self.kv_load_failure_policy not in ("recompute", "fail"):

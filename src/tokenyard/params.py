@@ -15,10 +15,13 @@ from tokenyard.errors import RequestError
 
 __all__ = [
     "MultiModalItem",
+    "PoolingParams",
+    "RepetitionDetectionParams",
     "SamplingParams",
     "TokenIds",
     "check_items",
     "check_order",
+    "check_pooling_params",
     "check_sampling_params",
     "check_texts",
     "token_array",
@@ -26,6 +29,32 @@ __all__ = [
 
 TokenIds = npt.NDArray[np.int32]
 """Token ids, one dimension."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepetitionDetectionParams:
+    """When output that goes round in circles ends a request (finish reason ``repetition``).
+
+    It does when the last ``min_count`` stretches of equal length are equal, for any length from ``min_pattern_size`` to
+    ``max_pattern_size``.
+    """
+
+    max_pattern_size: int = 0
+    """Longest pattern in tokens; 0 looks for none."""
+    min_pattern_size: int = 0
+    """Shortest pattern in tokens; 0 means 1."""
+    min_count: int = 0
+    """How often a pattern must stand in a row, at least 2."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolingParams:
+    """A request for an embedding, a class or a score: it ends when its prompt is computed, and samples nothing."""
+
+    task: str = "embed"
+    """What is made of the hidden states; decides nothing here."""
+    skip_reading_prefix_cache: bool = False
+    """Compute the whole prompt even if its prefix is cached (a pooler that needs every position)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +71,12 @@ class SamplingParams:
     """Do not stop at ``eos_token_id``."""
     stop_token_ids: tuple[int, ...] = ()
     """Further tokens that end the request and are reported as ``stop_reason``."""
+    repetition_detection: RepetitionDetectionParams | None = None
+    """When repeated output ends the request."""
     skip_reading_prefix_cache: bool = False
     """Compute the whole prompt even if its prefix is cached."""
+    routed_experts_prompt_start: int = 0
+    """First prompt position whose routed experts are wanted (with ``enable_return_routed_experts``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +169,30 @@ def check_sampling_params(request_id: str, params: SamplingParams) -> None:
         raise RequestError(request_id, "stop_token_ids", params.stop_token_ids, "give a list of token ids")
     for token in params.stop_token_ids:
         _check_count(request_id, "stop_token_ids", token, 0)
+    if params.repetition_detection is not None:
+        _check_repetition(request_id, params.repetition_detection)
     _check_flag(request_id, "ignore_eos", params.ignore_eos)
     _check_flag(request_id, "skip_reading_prefix_cache", params.skip_reading_prefix_cache)
+    _check_count(request_id, "routed_experts_prompt_start", params.routed_experts_prompt_start, 0)
+
+
+def _check_repetition(request_id: str, params: RepetitionDetectionParams) -> None:
+    longest = params.max_pattern_size
+    _check_count(request_id, "repetition_detection.max_pattern_size", longest, 0)
+    _check_count(request_id, "repetition_detection.min_pattern_size", params.min_pattern_size, 0)
+    if params.min_pattern_size > longest:
+        fix = f"must not exceed max_pattern_size ({longest})"
+        raise RequestError(request_id, "repetition_detection.min_pattern_size", params.min_pattern_size, fix)
+    _check_count(request_id, "repetition_detection.min_count", params.min_count, 2 if longest else 0)
+
+
+def check_pooling_params(request_id: str, params: PoolingParams) -> None:
+    """Raise RequestError for a pooling request that cannot work."""
+    if not isinstance(params, PoolingParams):
+        raise RequestError(request_id, "pooling_params", params, "give PoolingParams")
+    if not isinstance(params.task, str) or not params.task:
+        raise RequestError(request_id, "pooling_params.task", params.task, "name the task, for example embed")
+    _check_flag(request_id, "pooling_params.skip_reading_prefix_cache", params.skip_reading_prefix_cache)
 
 
 def check_items(request_id: str, items: Sequence[MultiModalItem], num_prompt_tokens: int) -> None:

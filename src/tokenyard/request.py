@@ -7,7 +7,7 @@ live in the table's columns; the properties here read through. Without a slot it
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,10 +16,12 @@ import numpy.typing as npt
 from tokenyard.errors import RequestError
 from tokenyard.params import (
     MultiModalItem,
+    PoolingParams,
     SamplingParams,
     TokenIds,
     check_items,
     check_order,
+    check_pooling_params,
     check_sampling_params,
     check_texts,
     token_array,
@@ -72,6 +74,16 @@ def _check(
         raise RequestError(request_id, "prompt_embeds", len(prompt_embeds), fix)
 
 
+def _limits(request_id: str, sampling: SamplingParams | None, pooling: PoolingParams | None) -> SamplingParams:
+    """When the request ends. A pooling request counts as one that stops after one token, and ends before it."""
+    if pooling is None:
+        return SamplingParams() if sampling is None else sampling
+    check_pooling_params(request_id, pooling)
+    if sampling is not None:
+        raise RequestError(request_id, "sampling_params", sampling, "a pooling request samples nothing: leave it out")
+    return SamplingParams(max_tokens=1, skip_reading_prefix_cache=pooling.skip_reading_prefix_cache)
+
+
 class Request:
     """One generation request, from arrival to its last token.
 
@@ -103,6 +115,7 @@ class Request:
         "num_preemptions",
         "num_prompt_tokens",
         "output_seed",
+        "pooling_params",
         "priority",
         "prompt_embeds",
         "request_id",
@@ -114,6 +127,7 @@ class Request:
         "structured_output",
         "this_func_call",
         "times",
+        "trace_headers",
     )
 
     def __init__(
@@ -135,15 +149,18 @@ class Request:
         this_func_call: str | None = None,
         output_seed: int = 0,
         client_index: int = 0,
+        pooling_params: PoolingParams | None = None,
+        trace_headers: Mapping[str, str] | None = None,
     ) -> None:
         """Make a request in status WAITING, or waiting for its grammar if it has ``structured_output``.
 
         ``resumable`` opens a streaming-input session: a later request with the same id continues it.
         ``prompt_embeds`` has one row per prompt token; its bytes enter the block hashes.
         ``job_id`` groups the turns of one agent; ``output_seed`` only means something to a simulated model.
-        Raises RequestError if a field cannot work.
+        ``pooling_params`` make it a pooling request, which has no ``sampling_params`` and ends with its prompt.
+        ``trace_headers`` come back with its outputs. Raises RequestError if a field cannot work.
         """
-        params = SamplingParams() if sampling_params is None else sampling_params
+        params = _limits(str(request_id), sampling_params, pooling_params)
         prompt = token_array(str(request_id), prompt_token_ids)
         _check(request_id, params, arrival_time, priority, mm_features, prompt_embeds, len(prompt))
         check_texts(
@@ -151,6 +168,8 @@ class Request:
         )
         self.request_id = request_id
         self.sampling_params = params
+        self.pooling_params = pooling_params
+        self.trace_headers = trace_headers
         self.arrival_time = arrival_time
         self.priority = priority
         self.lora_name = lora_name
@@ -172,16 +191,14 @@ class Request:
         self.times = RequestTimes()
         self.num_prompt_tokens = len(prompt)
         self.num_cached_tokens = -1
-        self.num_external_computed_tokens = 0
-        self.num_preemptions = 0
+        self.num_external_computed_tokens = self.num_preemptions = 0
         self.block_hashes: list[bytes] = []
         self.has_extra_keys = bool(lora_name or cache_salt or mm_features or prompt_embeds is not None)
         """Whether anything besides tokens enters its block hashes."""
 
         self.slot = -1
         self._table: RequestTable | None = None
-        self._num_computed_tokens = 0
-        self._num_output_placeholders = 0
+        self._num_computed_tokens = self._num_output_placeholders = 0
         self.async_steps_to_discard = 0
         """Steps in flight whose output is stale (the request was reset meanwhile)."""
         self._tokens = array("i")

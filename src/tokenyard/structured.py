@@ -6,9 +6,12 @@ The grammar itself is the engine's (llguidance, xgrammar); the scheduler only kn
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-__all__ = ["StructuredOutput"]
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["MaskedOutput", "StructuredOutput"]
 
 
 class StructuredOutput(Protocol):
@@ -23,3 +26,14 @@ class StructuredOutput(Protocol):
 
     def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
         """The leading draft tokens that the grammar allows, without advancing."""
+
+
+@runtime_checkable
+class MaskedOutput(StructuredOutput, Protocol):
+    """A grammar that can also tell workers what to sample."""
+
+    def bitmask(self, drafts: Sequence[int]) -> npt.NDArray[np.int32]:
+        """Tokens allowed next, and after each of ``drafts``, as bits; shape ``[1 + len(drafts), ceil(vocab / 32)]``.
+
+        Nothing advances. A draft that is not allowed, and -1, leave the rows after it unrestricted: nobody gets there.
+        """

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.request import Request, TokenIds
+from tokenyard.request import Request, SamplingParams, TokenIds
 
 __all__ = ["NO_TOKEN", "IntArray", "RequestTable"]
 
@@ -43,6 +43,10 @@ _INT_COLUMNS = (
     "max_total",
     "eos",
 )
+
+
+def _any_token_may_stop(params: SamplingParams) -> bool:
+    return bool(params.stop_token_ids) or params.repetition_detection is not None
 
 
 class RequestTable:
@@ -73,7 +77,7 @@ class RequestTable:
         self.num_with_eos = 0
         """Tenants that stop at an end-of-sequence token: zero lets the stop check skip it."""
         self.num_with_stop_ids = 0
-        """Tenants with ``stop_token_ids``: zero lets the stop check skip them."""
+        """Tenants that any token may stop (``stop_token_ids``, repetition): zero lets the stop check skip them."""
         self.num_with_grammar = 0
         """Tenants whose output follows a grammar."""
         self._size = 0
@@ -154,7 +158,7 @@ class RequestTable:
         self.stop_at[slot] = min(request.num_prompt_tokens + params.max_tokens, max_model_len)
         self.eos[slot] = NO_TOKEN if params.ignore_eos or params.eos_token_id is None else params.eos_token_id
         self.num_with_eos += bool(self.eos[slot] != NO_TOKEN)
-        stops = bool(params.stop_token_ids)
+        stops = _any_token_may_stop(params)
         self.has_stop_ids[slot] = stops
         self.num_with_stop_ids += stops
         self.num_with_grammar += request.structured_output is not None
@@ -222,4 +226,4 @@ class RequestTable:
             assert self.num_drafts[slot] >= 0, f"{request.request_id} has negative drafts"
             assert self.placeholders[slot] >= 0, f"{request.request_id} has negative placeholders"
         assert self.num_with_eos == sum(self.eos[slot] != NO_TOKEN for slot, _ in tenants)
-        assert self.num_with_stop_ids == sum(bool(r.sampling_params.stop_token_ids) for _, r in tenants)
+        assert self.num_with_stop_ids == sum(_any_token_may_stop(r.sampling_params) for _, r in tenants)

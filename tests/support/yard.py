@@ -9,6 +9,7 @@ from zlib import crc32
 
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.request import Request, SamplingParams
+from tokenyard.sched.connector import KVConnector
 from tokenyard.sched.observer import SchedulerState
 from tokenyard.sched.output import EngineOutputs, ModelOutput, SchedulerOutput
 from tokenyard.sched.policy import Policy
@@ -75,7 +76,13 @@ class Yard:
     """
 
     def __init__(
-        self, *, policy_object: Policy | None = None, speculative: SpeculativeConfig | None = None, **settings: Any
+        self,
+        *,
+        policy_object: Policy | None = None,
+        speculative: SpeculativeConfig | None = None,
+        kv_connector: KVConnector | None = None,
+        log_stats: bool = False,
+        **settings: Any,
     ) -> None:
         cache: dict[str, Any] = {"num_gpu_blocks": 101, "block_size": 4}
         cache |= {name: settings.pop(name) for name in list(settings) if name in _CACHE_FIELDS}
@@ -89,6 +96,8 @@ class Yard:
             observer=self.watcher,
             policy=policy_object,
             speculative_config=speculative,
+            kv_connector=kv_connector,
+            log_stats=log_stats,
         )
         self.num_sampled = 0
         self.requests: dict[str, Request] = {}

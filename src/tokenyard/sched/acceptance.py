@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tokenyard.request import Request, RequestStatus
+from tokenyard.sched.repetition import repeats
 from tokenyard.table import IntArray, RequestTable
 
 __all__ = ["Acceptance", "stop_status"]
@@ -17,7 +18,7 @@ __all__ = ["Acceptance", "stop_status"]
 def stop_status(request: Request, token: int, num_tokens: int, max_model_len: int) -> RequestStatus | None:
     """The status in which ``token``, which made the request ``num_tokens`` long, ends it; None if it goes on.
 
-    Order of the questions as in vLLM: min_tokens, end of sequence, stop tokens, length.
+    Order of the questions as in vLLM: min_tokens, end of sequence, stop tokens, length, repetition.
     """
     params = request.sampling_params
     num_output = num_tokens - request.num_prompt_tokens
@@ -30,6 +31,9 @@ def stop_status(request: Request, token: int, num_tokens: int, max_model_len: in
         return RequestStatus.FINISHED_STOPPED
     if num_tokens >= max_model_len or num_output >= params.max_tokens:
         return RequestStatus.FINISHED_LENGTH_CAPPED
+    if params.repetition_detection is not None and repeats(request, num_tokens, params.repetition_detection):
+        request.stop_reason = "repetition_detected"
+        return RequestStatus.FINISHED_REPETITION
     return None
 
 

@@ -6,7 +6,7 @@ hosts like vLLM expect are derived on demand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from tokenyard.kv.coordinator import Blocks
 from tokenyard.request import FinishReason, Request, SamplingParams
+from tokenyard.sched.extras import NO_EXTRAS, NOTHING_ELSE, ModelExtras, OutputExtras
 from tokenyard.sched.stats import SchedulerStats
 from tokenyard.table import IntArray
 
@@ -127,6 +128,8 @@ class SchedulerOutput:
         """Output tokens in flight before the step, shape ``[n]``; None without async scheduling."""
         self.drafts = drafts
         """Drafts to verify; None: nowhere."""
+        self.num_invalid_spec_tokens: IntArray | None = None
+        """Of them, drafts per request that its grammar forbids, shape ``[n]``; None: not known, or none."""
         self.num_running = num_running
         """The first ``num_running`` requests were running before the step, the others are admitted in it."""
         self.total_num_scheduled_tokens = total_num_scheduled_tokens
@@ -150,6 +153,11 @@ class SchedulerOutput:
         self.kv_connector_metadata: object = None
         """What the workers' half of a KV connector has to know."""
         self._common_prefix = common_prefix
+
+    def replace_drafts(self, drafts: ScheduledDrafts, num_invalid: IntArray) -> None:
+        """Drafts that only the worker knew have become known, ``num_invalid`` per request forbidden by its grammar."""
+        self.drafts, self.num_invalid_spec_tokens = drafts, num_invalid
+        self.__dict__.pop("scheduled_spec_decode_tokens", None)
 
     @property
     def admitted(self) -> list[int]:
@@ -246,20 +254,33 @@ class ModelOutput:
     none.
     """
 
-    __slots__ = ("connector", "num_sampled", "sampled")
+    __slots__ = ("connector", "extras", "num_sampled", "sampled")
 
-    def __init__(self, sampled: IntArray, num_sampled: IntArray, connector: ConnectorOutput | None = None) -> None:
+    def __init__(
+        self,
+        sampled: IntArray,
+        num_sampled: IntArray,
+        connector: ConnectorOutput | None = None,
+        extras: ModelExtras | None = None,
+    ) -> None:
         if sampled.ndim != 2 or num_sampled.shape != sampled.shape[:1]:
             raise ValueError(f"sampled {sampled.shape} and num_sampled {num_sampled.shape} do not belong together")
         self.sampled = sampled
         self.num_sampled = num_sampled
         self.connector = connector
         """What the workers' half of a KV connector reports."""
+        self.extras = extras
+        """What there is beside tokens; None: nothing."""
 
     @classmethod
-    def from_lists(cls, tokens: Sequence[Sequence[int]], connector: ConnectorOutput | None = None) -> ModelOutput:
+    def from_lists(
+        cls,
+        tokens: Sequence[Sequence[int]],
+        connector: ConnectorOutput | None = None,
+        extras: ModelExtras | None = None,
+    ) -> ModelOutput:
         """From one list of tokens per scheduled request."""
-        return cls(*_padded(tokens), connector)
+        return cls(*_padded(tokens), connector, extras)
 
 
 def _padded(lists: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
@@ -279,12 +300,23 @@ class RequestOutput(NamedTuple):
     new_token_ids: list[int]
     finish_reason: FinishReason | None
     stop_reason: int | str | None
+    extras: OutputExtras = NOTHING_ELSE
+    """What there is beside tokens."""
 
 
 class EngineOutputs:
     """Result of ``update_from_output``: columns over the requests that produced something."""
 
-    __slots__ = ("finish_reasons", "num_tokens", "requests", "scheduler_stats", "step", "stop_reasons", "tokens")
+    __slots__ = (
+        "extras",
+        "finish_reasons",
+        "num_tokens",
+        "requests",
+        "scheduler_stats",
+        "step",
+        "stop_reasons",
+        "tokens",
+    )
 
     def __init__(
         self,
@@ -296,6 +328,7 @@ class EngineOutputs:
         finish_reasons: dict[int, FinishReason],
         stop_reasons: dict[int, int | str],
         scheduler_stats: SchedulerStats,
+        extras: Mapping[int, OutputExtras] = NO_EXTRAS,
     ) -> None:
         self.step = step
         self.requests = requests
@@ -307,6 +340,15 @@ class EngineOutputs:
         """Row -> reason, for requests that ended."""
         self.stop_reasons = stop_reasons
         self.scheduler_stats = scheduler_stats
+        self.extras = extras
+        """Row -> what there is beside tokens, for the few requests that have any."""
+
+    def by_client(self) -> dict[int, list[RequestOutput]]:
+        """The records per ``client_index``, for hosts with several front ends."""
+        clients: dict[int, list[RequestOutput]] = {}
+        for request, news in zip(self.requests, self, strict=True):
+            clients.setdefault(request.client_index, []).append(news)
+        return clients
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -317,5 +359,9 @@ class EngineOutputs:
         counts = self.num_tokens.tolist()
         for i, request in enumerate(self.requests):
             yield RequestOutput(
-                request.request_id, rows[i][: counts[i]], self.finish_reasons.get(i), self.stop_reasons.get(i)
+                request.request_id,
+                rows[i][: counts[i]],
+                self.finish_reasons.get(i),
+                self.stop_reasons.get(i),
+                self.extras.get(i, NOTHING_ELSE),
             )

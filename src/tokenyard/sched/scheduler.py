@@ -37,6 +37,7 @@ from tokenyard.sched.output_builder import OutputBuilder
 from tokenyard.sched.policy import Policy, make_policy
 from tokenyard.sched.queues import WaitingRoom
 from tokenyard.sched.reasons import Outcome, OutcomeKind, Reason, StepOutcomes
+from tokenyard.sched.request_events import EventType
 from tokenyard.sched.running import RunningList
 from tokenyard.sched.running_pass import RunningPass
 from tokenyard.sched.stats import SchedulerStats
@@ -54,7 +55,7 @@ class Scheduler(SchedulerView):
         result = scheduler.update_from_output(output, model(output))
 
     ``clock`` gives seconds; it is only read to stamp requests and observations. ``policy`` overrides the one named in
-    ``config``.
+    ``config``. ``log_stats`` has outputs carry their requests' events (queued, scheduled, preempted).
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Scheduler(SchedulerView):
         observer: StepObserver | None = None,
         policy: Policy | None = None,
         kv_connector: KVConnector | None = None,
+        log_stats: bool = False,
     ) -> None:
         self.config = config
         self.cache_config = cache_config
@@ -81,13 +83,15 @@ class Scheduler(SchedulerView):
         limits = GroupLimits(config.max_num_batched_tokens, config.max_model_len)
         use_eagle = speculative_config is not None and speculative_config.use_eagle
         self.kv = KVCacheManager(cache_config, table, limits, use_eagle=use_eagle)
-        self._features = Features.of(config, speculative_config, self.kv, kv_connector)
+        self._features = Features.of(config, speculative_config, self.kv, kv_connector, log_stats=log_stats)
         self._room = WaitingRoom(self.policy.new_queue, cache_config.block_size)
         self._running = RunningList(config.max_num_seqs)
         self._endings = Endings(self.kv, self._running, self._room, self.policy, self._features, self._tell_finished)
         self.policy.pins = self._endings.pins
         self.policy.kv_tokens = self.kv.num_usable_blocks * cache_config.block_size
         self._sessions = self._endings.sessions
+        if self._features.events is not None:
+            self._sessions.on_continued = self._requeued
         self._running_pass = RunningPass(
             config, self.kv, self._running, self.policy, self._features, self._endings.preempt
         )
@@ -133,9 +137,15 @@ class Scheduler(SchedulerView):
         if self._features.transfers is not None:
             self._features.transfers.connector.on_new_request(request)
         self._room.add(request)
+        if self._features.events is not None:
+            self._features.events.record(request, EventType.QUEUED, self.clock())
         self.policy.request_arrived(self.clock(), request)
         if self.observer is not None:
             self.observer.request_arrived(self.clock(), request)
+
+    def _requeued(self, session: Request) -> None:
+        if self._features.events is not None:
+            self._features.events.record(session, EventType.QUEUED, self.clock())
 
     # ---- the step
 
@@ -169,6 +179,8 @@ class Scheduler(SchedulerView):
             output.kv_connector_metadata = self._features.transfers.connector.build_connector_meta(output)
         if self._features.placeholders is not None:
             self._features.placeholders.after_schedule(output)
+        if self._features.routing is not None:
+            self._features.routing.scheduled(output)
         self.step += 1
         if observer is not None:
             observer.step_decided(now, output, outcomes, self)
@@ -176,6 +188,9 @@ class Scheduler(SchedulerView):
 
     def _admit(self, budget: StepBudget, outcomes: StepOutcomes, now: float) -> list[Candidate]:
         if outcomes.preemptions:
+            if self._features.events is not None:
+                for preemption in outcomes.preemptions:
+                    self._features.events.record(self.requests[preemption.request_id], EventType.PREEMPTED, now)
             # Admitting into memory that was just taken from someone would thrash.
             outcomes.admission = Outcome(
                 OutcomeKind.NOT_ENTERED, Reason.PREEMPTED_THIS_STEP, None, len(self._room), budget_left=budget.tokens
@@ -196,6 +211,8 @@ class Scheduler(SchedulerView):
         request.num_computed_tokens = num_computed
         self._update.expect_first_token(request)
         self.policy.request_admitted(now, request)
+        if self._features.events is not None:
+            self._features.events.record(request, EventType.SCHEDULED, now)
         if request.times.first_scheduled is None:
             request.times.first_scheduled = now
             request.num_cached_tokens = num_computed
@@ -227,6 +244,7 @@ class Scheduler(SchedulerView):
             num_tokens=accepted.num_tokens,
             finish_reasons=accepted.finish_reasons,
             stop_reasons=accepted.stop_reasons,
+            extras=accepted.extras,
             scheduler_stats=self.make_stats(),
         )
         if self.observer is not None:
@@ -252,6 +270,15 @@ class Scheduler(SchedulerView):
         if self._features.speculation is None:
             raise ValueError("drafts were given to a scheduler without a SpeculativeConfig")
         self._features.speculation.update(output, drafts)
+
+    def update_draft_token_ids_in_output(self, output: SchedulerOutput, drafts: DraftTokens) -> None:
+        """The drafts that stand behind a step's -1, before the step is executed (async scheduling with grammars).
+
+        Workers need them to know which tokens their grammars allow. Drafts that a grammar forbids are replaced by -1.
+        """
+        if self._features.speculation is None:
+            raise ValueError("drafts were given to a scheduler without a SpeculativeConfig")
+        self._features.speculation.update_in_output(output, drafts)
 
     def make_stats(self) -> SchedulerStats:
         """Gauges now, and prefix-cache statistics since the last call."""
@@ -294,6 +321,8 @@ class Scheduler(SchedulerView):
         return ended
 
     def _tell_finished(self, now: float, request: Request) -> None:
+        if self._features.events is not None:
+            self._features.events.forget(request)
         if self.observer is not None:
             self.observer.request_finished(now, request)
 
@@ -314,6 +343,8 @@ class Scheduler(SchedulerView):
             while self.running:
                 request = self._running.pop(len(self._running) - 1)
                 self._endings.preempt(request)
+                if self._features.events is not None:
+                    self._features.events.record(request, EventType.PREEMPTED, self.clock())
                 if self._features.placeholders is not None:
                     self._features.placeholders.discard(request)
             self.pins.clear()

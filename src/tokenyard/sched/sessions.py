@@ -10,6 +10,7 @@ was never computed; it is dropped, and what was computed becomes prompt:
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tokenyard.errors import RequestError
@@ -46,6 +47,8 @@ class Sessions:
         self._room = room
         self._queues: dict[str, deque[SessionInput | None]] = {}
         """Session id -> inputs that came before its current answer was complete; None ends it."""
+        self.on_continued: Callable[[Request], None] | None = None
+        """Told when a session has got its next input."""
         self.num_waiting = 0
         """Sessions in WAITING_FOR_STREAMING_REQ: no step can do anything for them."""
 
@@ -111,6 +114,8 @@ class Sessions:
                 self._extend(session, update)
         else:
             self._extend(session, update)
+        if self.on_continued is not None:
+            self.on_continued(session)
 
     def _extend(self, session: Request, update: SessionInput) -> None:
         known = session.num_computed_tokens

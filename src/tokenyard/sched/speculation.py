@@ -9,7 +9,7 @@ import numpy as np
 
 from tokenyard.sched.output import DraftTokens, ModelOutput, ScheduledDrafts, SchedulerOutput
 from tokenyard.sched.stats import SpecDecodingStats
-from tokenyard.table import IntArray, RequestTable
+from tokenyard.table import NO_TOKEN, IntArray, RequestTable
 
 __all__ = ["Speculation"]
 
@@ -47,6 +47,21 @@ class Speculation:
         counts = self._allowed(output, drafts) if self._table.num_with_grammar else drafts.counts
         self.propose(slots[here], drafts.tokens[here], counts[here])
 
+    def update_in_output(self, output: SchedulerOutput, drafts: DraftTokens) -> None:
+        """The drafts behind a step's placeholders, aligned with its requests; -1 stays where a grammar forbids one."""
+        scheduled = output.drafts
+        if scheduled is None:
+            return
+        known = DraftTokens(drafts.tokens, np.minimum(drafts.counts, scheduled.counts))
+        valid = self._allowed(output, known) if self._table.num_with_grammar else known.counts
+        tokens = np.full_like(scheduled.tokens, NO_TOKEN)
+        width = min(tokens.shape[1], drafts.tokens.shape[1])
+        tokens[:, :width] = drafts.tokens[:, :width]
+        tokens[np.arange(tokens.shape[1]) >= valid[:, None]] = NO_TOKEN
+        ended = np.fromiter((request.status.is_finished for request in output.requests), np.bool_, len(valid))
+        tokens[ended], valid[ended] = scheduled.tokens[ended], scheduled.counts[ended]
+        output.replace_drafts(ScheduledDrafts(tokens, scheduled.counts), scheduled.counts - valid)
+
     @staticmethod
     def _allowed(output: SchedulerOutput, drafts: DraftTokens) -> IntArray:
         """Drafts per request that its grammar allows."""
@@ -57,16 +72,25 @@ class Speculation:
                 counts[row] = len(request.structured_output.validate_tokens(tokens))
         return counts
 
-    def claw_back(self, slots: IntArray, scheduled: ScheduledDrafts, model: ModelOutput, counts: IntArray) -> IntArray:
+    def claw_back(
+        self,
+        slots: IntArray,
+        scheduled: ScheduledDrafts,
+        model: ModelOutput,
+        counts: IntArray,
+        num_invalid: IntArray | None = None,
+    ) -> IntArray:
         """Rows whose drafts were verified give back what was rejected; returns the rejected tokens per row.
 
         The last sampled token is the model's own, so one fewer than sampled was accepted. ``slots`` may be negative for
-        requests that lost theirs: their computed tokens are gone anyway.
+        requests that lost theirs: their computed tokens are gone anyway. ``num_invalid`` drafts per row were never
+        proposed to the model, so statistics leave them out.
         """
         verified = (scheduled.counts > 0) & (counts > 0)
         accepted = np.where(verified, model.num_sampled - 1, 0)
         rejected = np.where(verified, scheduled.counts - accepted, 0)
-        self._stats.record(scheduled.counts[verified], accepted[verified])
+        proposed = scheduled.counts if num_invalid is None else scheduled.counts - num_invalid
+        self._stats.record(proposed[verified], accepted[verified])
         here = slots >= 0
         self._table.num_computed[slots[here]] -= rejected[here]
         return rejected

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +10,10 @@ import numpy as np
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import FinishReason, Request, RequestStatus
 from tokenyard.sched.acceptance import Acceptance
+from tokenyard.sched.extras import NO_EXTRAS, OutputExtras
 from tokenyard.sched.features import Features
 from tokenyard.sched.output import ModelOutput, SchedulerOutput
+from tokenyard.sched.pass_through import PassThrough
 from tokenyard.table import NO_TOKEN, IntArray
 
 __all__ = ["Accepted", "OutputUpdate"]
@@ -28,6 +30,7 @@ class Accepted(NamedTuple):
     num_tokens: IntArray
     finish_reasons: dict[int, FinishReason]
     stop_reasons: dict[int, int | str]
+    extras: Mapping[int, OutputExtras] = NO_EXTRAS
 
     def with_failed(self, failed: Sequence[Request]) -> Accepted:
         """The same with requests that ended as errors, without a token."""
@@ -38,6 +41,7 @@ class Accepted(NamedTuple):
             np.concatenate((self.num_tokens, np.zeros(more, np.int64))),
             self.finish_reasons | dict.fromkeys(range(n, n + more), FinishReason.ERROR),
             self.stop_reasons,
+            self.extras,
         )
 
 
@@ -58,6 +62,7 @@ class OutputUpdate:
         self._speculation = features.speculation
         self._placeholders = features.placeholders
         self._encoder = features.encoder
+        self._pass_through = PassThrough(features.events, features.routing)
         self._awaiting_first: set[Request] = set()
 
     def expect_first_token(self, request: Request) -> None:
@@ -79,7 +84,7 @@ class OutputUpdate:
         if not everyone_here or lost:
             slots, counts = self._survivors(output.requests, counts, lost)
         if self._speculation is not None and output.drafts is not None:
-            rejected = self._speculation.claw_back(slots, output.drafts, model, counts)
+            rejected = self._speculation.claw_back(slots, output.drafts, model, counts, output.num_invalid_spec_tokens)
             if self._placeholders is not None:
                 self._replace(output.requests, slots, rejected)
         if self._encoder is not None:
@@ -92,7 +97,8 @@ class OutputUpdate:
             self._advance_grammars(output.requests, model, counts, endings)
         if self._awaiting_first:
             self._stamp_first_tokens(now)
-        return self._collect(output.requests, model, counts, endings, now)
+        extras = self._pass_through.run(output, model, counts, endings, lost)
+        return self._collect(output.requests, model, counts, endings, extras, now)
 
     @staticmethod
     def _survivors(requests: list[Request], counts: IntArray, lost: Sequence[Request]) -> tuple[IntArray, IntArray]:
@@ -181,13 +187,23 @@ class OutputUpdate:
                 self._awaiting_first.discard(request)
 
     def _collect(
-        self, requests: list[Request], model: ModelOutput, counts: IntArray, endings: Endings, now: float
+        self,
+        requests: list[Request],
+        model: ModelOutput,
+        counts: IntArray,
+        endings: Endings,
+        extras: Mapping[int, OutputExtras],
+        now: float,
     ) -> Accepted:
         producing = counts.nonzero()[0]
+        if extras:
+            # A pooling request has news without a token.
+            producing = np.union1d(producing, list(extras))
         tokens, position = model.sampled, {row: row for row in endings}
         if producing.size < len(requests):
             rows = producing.tolist()
-            position = {row: i for i, row in enumerate(rows) if row in endings}
+            position = {row: i for i, row in enumerate(rows) if row in endings or row in extras}
+            extras = {position[row]: extra for row, extra in extras.items()}
             requests, tokens, counts = [requests[i] for i in rows], tokens[producing], counts[producing]
         finish_reasons: dict[int, FinishReason] = {}
         stop_reasons: dict[int, int | str] = {}
@@ -202,4 +218,4 @@ class OutputUpdate:
             ended.append((request, status))
         if ended:
             self._finish(ended, now)
-        return Accepted(requests, tokens, counts, finish_reasons, stop_reasons)
+        return Accepted(requests, tokens, counts, finish_reasons, stop_reasons, extras)

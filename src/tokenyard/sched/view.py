@@ -8,6 +8,8 @@ from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import Request
 from tokenyard.sched.endings import Endings
 from tokenyard.sched.features import Features
+from tokenyard.sched.grammars import GrammarOutput, grammar_bitmask
+from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.pins import PinBoard
 from tokenyard.sched.queues import RequestQueue, WaitingRoom
 from tokenyard.sched.running import RunningList
@@ -86,6 +88,11 @@ class SchedulerView:
     def num_blocks_of(self, request: Request) -> int:
         """Blocks the request holds."""
         return self.kv.num_blocks_of(request)
+
+    @staticmethod
+    def get_grammar_bitmask(output: SchedulerOutput) -> GrammarOutput | None:
+        """Tokens that grammars allow in a step; None if nobody samples by one. Ask before its output arrives."""
+        return grammar_bitmask(output)
 
     def get_request_counts(self) -> tuple[int, int]:
         """(running, waiting)."""

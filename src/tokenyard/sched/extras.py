@@ -1,0 +1,50 @@
+"""What passes through a step beside tokens: poolers' results, routed experts, NaNs, events.
+
+Most steps carry none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.sched.request_events import RequestEvent
+
+__all__ = ["NOTHING_ELSE", "NO_EXTRAS", "ExpertIds", "ModelExtras", "OutputExtras"]
+
+ExpertIds = npt.NDArray[np.integer]
+"""Experts that tokens were routed to, shape ``[tokens, layers, experts per token]``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelExtras:
+    """What a model returns for a step beside tokens."""
+
+    pooler_output: Sequence[object | None] = ()
+    """One result per scheduled request, None where its prompt is not complete; empty without pooling requests."""
+    routed_experts: ExpertIds | None = None
+    """Of all tokens that the step computed, in scheduling order."""
+    num_nans_in_logits: Mapping[str, int] = field(default_factory=dict)
+    """Request id -> NaNs, where there were any: its output is corrupt."""
+
+
+class OutputExtras(NamedTuple):
+    """What a client is told about one request beside its tokens."""
+
+    pooling_output: object | None = None
+    routed_experts: ExpertIds | None = None
+    num_nans_in_logits: int = 0
+    events: tuple[RequestEvent, ...] = ()
+    """What has happened to it since it was last told."""
+
+
+NOTHING_ELSE = OutputExtras()
+"""Of nearly every output."""
+
+NO_EXTRAS: Mapping[int, OutputExtras] = MappingProxyType({})
+"""Of nearly every step."""

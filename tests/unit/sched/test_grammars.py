@@ -1,0 +1,123 @@
+"""Grammars in a step: drafts that become known late, and what workers are told to sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from tests.support.yard import Yard
+
+from tokenyard.config import SpeculativeConfig
+from tokenyard.sched.grammars import has_structured_output_requests, pending_structured_output_tokens
+from tokenyard.sched.output import DraftTokens
+
+DRAFTS = SpeculativeConfig(num_speculative_tokens=3)
+
+
+class Below:
+    """A compiled grammar that allows the tokens below a limit, one of 32."""
+
+    is_ready = True
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+
+    def accept_tokens(self, tokens: Sequence[int]) -> bool:
+        return all(token < self.limit for token in tokens)
+
+    def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
+        stop = next((i for i, token in enumerate(tokens) if token >= self.limit), len(tokens))
+        return list(tokens[:stop])
+
+
+class Masked(Below):
+    def bitmask(self, drafts: Sequence[int]) -> npt.NDArray[np.int32]:
+        return np.full((1 + len(drafts), 1), (1 << self.limit) - 1, np.int32)
+
+
+def test_drafts_are_made_known_before_the_step_runs() -> None:
+    yard = Yard(async_scheduling=True, speculative=DRAFTS)
+    yard.add("free", max_tokens=20)
+    yard.add("bound", max_tokens=20, structured_output=Below(10))
+    yard.update(yard.schedule(), {"free": [1], "bound": [1]})
+    output = yard.schedule()
+    assert output.scheduled_spec_decode_tokens == {"free": [-1] * 3, "bound": [-1] * 3}
+    yard.scheduler.update_draft_token_ids_in_output(output, DraftTokens.from_lists([[5, 50, 5], [5, 50, 5]]))
+    assert output.scheduled_spec_decode_tokens == {"free": [5, 50, 5], "bound": [5, -1, -1]}
+    result = yard.update(output, {"free": [5, 50, 5, 6], "bound": [5, 6]})
+    stats = result.scheduler_stats.spec_decoding_stats
+    assert stats is not None
+    assert (stats.num_drafts, stats.num_draft_tokens, stats.num_accepted_tokens) == (2, 4, 4)
+
+
+def test_drafts_that_become_known_are_cut_to_what_was_scheduled() -> None:
+    yard = Yard(async_scheduling=True, speculative=DRAFTS, max_num_batched_tokens=6)
+    yard.add("a", max_tokens=20)
+    yard.add("b", 2, max_tokens=20)
+    yard.update(yard.schedule(), {"a": [1], "b": [1]})
+    output = yard.schedule()
+    assert {name: len(drafts) for name, drafts in output.scheduled_spec_decode_tokens.items()} == {"a": 3, "b": 1}
+    yard.scheduler.update_draft_token_ids_in_output(output, DraftTokens.from_lists([[1], [2, 3, 4]]))
+    assert output.scheduled_spec_decode_tokens == {"a": [1, -1, -1], "b": [2]}
+
+
+def test_drafts_of_a_request_that_ended_meanwhile_stay_unknown() -> None:
+    yard = Yard(async_scheduling=True, speculative=DRAFTS)
+    yard.add("a", max_tokens=20)
+    yard.update(yard.schedule())
+    output = yard.schedule()
+    yard.abort("a")
+    yard.scheduler.update_draft_token_ids_in_output(output, DraftTokens.from_lists([[1, 2, 3]]))
+    assert output.scheduled_spec_decode_tokens == {"a": [-1] * 3}
+
+
+def test_a_step_without_drafts_takes_none() -> None:
+    yard = Yard(async_scheduling=True, speculative=DRAFTS)
+    yard.add("a")
+    output = yard.schedule()
+    yard.scheduler.update_draft_token_ids_in_output(output, DraftTokens.from_lists([[1, 2, 3]]))
+    assert output.scheduled_spec_decode_tokens == {}
+    plain = Yard()
+    with pytest.raises(ValueError, match="SpeculativeConfig"):
+        plain.scheduler.update_draft_token_ids_in_output(plain.schedule(), DraftTokens.from_lists([]))
+
+
+def test_the_bitmask_has_a_row_per_position() -> None:
+    yard = Yard(speculative=DRAFTS, max_num_batched_tokens=16)
+    yard.add("free", max_tokens=20)
+    yard.add("a", max_tokens=20, structured_output=Masked(4))
+    output = yard.schedule()
+    assert list(output.num_scheduled_tokens) == ["a", "free"]  # who waited for a grammar is tried first
+    yard.update(output, {"free": [1], "a": [1]})
+    yard.scheduler.update_draft_token_ids(output, DraftTokens.from_lists([[2, 3], [2]]))
+    yard.add("long", 30, structured_output=Masked(5))  # its prompt is not complete in this step
+    mask = yard.scheduler.get_grammar_bitmask(yard.schedule())
+    assert mask is not None
+    assert mask.structured_output_request_ids == ["a"]
+    assert mask.grammar_bitmask.tolist() == [[15]] * 3
+
+
+def test_nobody_samples_by_a_grammar() -> None:
+    yard = Yard()
+    yard.add("a")
+    output = yard.schedule()
+    assert yard.scheduler.get_grammar_bitmask(output) is None
+    assert not has_structured_output_requests(output)
+
+
+def test_a_grammar_without_a_bitmask_says_so() -> None:
+    yard = Yard()
+    yard.add("a", structured_output=Below(4))
+    with pytest.raises(TypeError, match="'a' has no bitmask"):
+        yard.scheduler.get_grammar_bitmask(yard.schedule())
+
+
+def test_a_bitmask_may_have_to_wait_for_the_step_before() -> None:
+    yard = Yard(async_scheduling=True)
+    yard.add("a", structured_output=Masked(4))
+    first, second = yard.schedule(), yard.schedule()
+    assert has_structured_output_requests(first)
+    assert not pending_structured_output_tokens(first)
+    assert pending_structured_output_tokens(second)
