@@ -1,0 +1,58 @@
+import { describe, expect, it } from "vitest";
+import { parseFilter, stepRange, toggleTerm } from "./filter";
+
+const brief = (text: string) =>
+  parseFilter(text).terms.map(
+    (term) => `${term.negated ? "-" : ""}${term.key}=${term.value || `${term.from}..${term.to}`}`,
+  );
+
+describe("parseFilter", () => {
+  it("reads keys, words, quotes and minus", () => {
+    expect(brief('job:SWE_0011 -req:t9 reason:kv "two words" step:1..5')).toEqual([
+      "job=swe_0011",
+      "-req=t9",
+      "reason=kv",
+      "text=two words",
+      "step=1..5",
+    ]);
+  });
+
+  it("takes an unknown key for text", () => {
+    expect(brief("swe:0011 -a:b")).toEqual(["text=swe:0011", "-text=a:b"]);
+  });
+
+  it("names what it does not understand and goes on", () => {
+    const filter = parseFilter("step:abc job: reason:x");
+    expect(filter.terms.map((term) => term.key)).toEqual(["reason"]);
+    expect(filter.problems).toHaveLength(2);
+    expect(filter.problems[0]).toContain("step:abc");
+  });
+
+  it.each(["", "   ", '"', "-", ":", '-""', "\u202ejob:x", "step:", "<script>"])("survives %j", (text) => {
+    expect(() => parseFilter(text)).not.toThrow();
+  });
+
+  it("reads an unclosed quote to the end", () => {
+    expect(brief('job:"a b')).toEqual(["job=a b"]);
+  });
+});
+
+describe("stepRange", () => {
+  it.each([
+    ["120", [120, 120]],
+    ["1,000..2_000", [1000, 2000]],
+    ["7..", [7, Number.POSITIVE_INFINITY]],
+    ["..7", [Number.NEGATIVE_INFINITY, 7]],
+    ["9..3", [3, 9]],
+  ])("%s", (text, range) => expect(stepRange(text)).toEqual(range));
+  it.each(["", "..", "a", "1...2", "1..2..3", "-5"])("refuses %j", (text) => expect(stepRange(text)).toBeNull());
+});
+
+describe("toggleTerm", () => {
+  it("adds and takes out", () => {
+    expect(toggleTerm("", "job", "a")).toBe("job:a");
+    expect(toggleTerm("reason:kv job:a", "job", "a")).toBe("reason:kv");
+    expect(toggleTerm("job:a", "req", "two words")).toBe('job:a req:"two words"');
+    expect(toggleTerm('job:a req:"two words"', "req", "two words")).toBe("job:a");
+  });
+});

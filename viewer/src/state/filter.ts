@@ -1,0 +1,99 @@
+/**
+ * The filter language: `job:swe_0011 reason:kv step:100..200 -req:t9 "free text"`.
+ *
+ * Terms of one key widen (either job), terms of different keys narrow (this job *and* this reason), a leading `-` takes
+ * out. A word without a key looks for requests and jobs. Matching ignores case and looks for parts, except for steps.
+ */
+
+export type FilterKey = "job" | "req" | "reason" | "step" | "text";
+
+export interface Term {
+  key: FilterKey;
+  /** In lower case; empty for `step`. */
+  value: string;
+  negated: boolean;
+  /** For `step`: numbers, both included; ±Infinity where an end is left open. */
+  from: number;
+  to: number;
+}
+
+export interface Filter {
+  terms: Term[];
+  /** What could not be understood, as sentences for the user. */
+  problems: string[];
+}
+
+const KEYS: Record<string, FilterKey> = {
+  job: "job",
+  req: "req",
+  request: "req",
+  reason: "reason",
+  step: "step",
+  steps: "step",
+};
+const TOKEN = /(-?)(?:([a-z]+):)?(?:"([^"]*)"?|(\S*))/giy;
+const STEPS = /^(\d[\d_,]*)?(\.\.)?(\d[\d_,]*)?$/;
+
+/** Never throws: what is not understood is named in `problems` and left out. */
+export function parseFilter(text: string): Filter {
+  const filter: Filter = { terms: [], problems: [] };
+  let at = 0;
+  while (at < text.length) {
+    if (/\s/.test(text[at])) {
+      at += 1;
+      continue;
+    }
+    TOKEN.lastIndex = at;
+    const found = TOKEN.exec(text);
+    if (!found) break;
+    at = TOKEN.lastIndex;
+    addTerm(filter, found);
+  }
+  return filter;
+}
+
+function addTerm(filter: Filter, [whole, minus, name, quoted, plain]: RegExpExecArray): void {
+  const value = quoted ?? plain ?? "";
+  const key = name === undefined ? "text" : KEYS[name.toLowerCase()];
+  const term: Term = { key: key ?? "text", value: value.toLowerCase(), negated: minus === "-", from: 0, to: 0 };
+  if (key === undefined) {
+    // `swe:0011` may well be part of an id: an unknown key is only text with a colon in it.
+    term.value = whole.slice(minus.length).replaceAll('"', "").toLowerCase();
+  }
+  if (term.key === "step") {
+    const range = stepRange(value);
+    if (!range) {
+      filter.problems.push(`step:${value} is not understood. Write step:120, step:100..200, step:100.. or step:..200`);
+      return;
+    }
+    [term.from, term.to] = range;
+    term.value = "";
+  } else if (term.value === "") {
+    filter.problems.push(`${name ?? "the empty word"}: says nothing to look for`);
+    return;
+  }
+  filter.terms.push(term);
+}
+
+/** `120`, `100..200`, `100..`, `..200`; a turned-round range is turned back. */
+export function stepRange(text: string): [number, number] | null {
+  const found = STEPS.exec(text);
+  if (!found || (found[1] === undefined && found[3] === undefined)) return null;
+  const number = (digits: string | undefined, open: number) =>
+    digits === undefined ? open : Number(digits.replace(/[_,]/g, ""));
+  if (found[2] === undefined) {
+    const only = number(found[1], 0);
+    return [only, only];
+  }
+  const [from, to] = [number(found[1], Number.NEGATIVE_INFINITY), number(found[3], Number.POSITIVE_INFINITY)];
+  return from <= to ? [from, to] : [to, from];
+}
+
+/** The filter with a term added or, if it is there already, taken out: what a click on a figure does. */
+export function toggleTerm(text: string, key: Exclude<FilterKey, "text">, value: string): string {
+  const term = `${key}:${/[\s"]/.test(value) ? `"${value.replaceAll('"', "")}"` : value}`;
+  const kept = text.trim();
+  const words = kept === "" ? [] : kept.split(/\s+(?=(?:[^"]*"[^"]*")*[^"]*$)/);
+  const without = words.filter((word) => word !== term);
+  return (without.length < words.length ? without : [...words, term]).join(" ");
+}

@@ -1,0 +1,101 @@
+/** The state of the page as the hash of its address, and back: whoever is sent the address sees the same. */
+
+export const TABS = ["timeline", "requests", "statistics", "compare"] as const;
+export type Tab = (typeof TABS)[number];
+export type ThemeChoice = "system" | "light" | "dark";
+
+/** Steps are numbers of the trace, not rows: a trace read to another length keeps them. */
+export interface HashState {
+  /** Path for `/api/file`, of the steps file. */
+  trace: string | null;
+  /** Its requests file is read as well. */
+  reqs: boolean;
+  /** Path of the trace that Compare sets beside it. */
+  with: string | null;
+  live: boolean;
+  tab: Tab;
+  /** In view, and selected by dragging. */
+  view: [number, number] | null;
+  selection: [number, number] | null;
+  /** Focused step and request. */
+  step: number | null;
+  req: string | null;
+  filter: string;
+  theme: ThemeChoice;
+  /** Whatever else the views keep there, by their own names. */
+  extra: Record<string, string>;
+}
+
+export const EMPTY: HashState = {
+  trace: null,
+  reqs: false,
+  with: null,
+  live: false,
+  tab: "timeline",
+  view: null,
+  selection: null,
+  step: null,
+  req: null,
+  filter: "",
+  theme: "system",
+  extra: {},
+};
+
+/** Longer than any honest hash; a request id of a megabyte stays out of the address. */
+const MOST_TEXT = 2_000;
+
+/** Without the `#`. Values that are the default are left out. */
+export function writeHash(state: HashState): string {
+  const parts = new URLSearchParams();
+  if (state.trace) parts.set("trace", state.trace);
+  if (state.reqs) parts.set("reqs", "1");
+  if (state.with) parts.set("with", state.with);
+  if (state.live) parts.set("live", "1");
+  if (state.tab !== "timeline") parts.set("tab", state.tab);
+  if (state.view) parts.set("view", state.view.join(".."));
+  if (state.selection) parts.set("sel", state.selection.join(".."));
+  if (state.step !== null) parts.set("step", String(state.step));
+  if (state.req !== null && state.req.length <= MOST_TEXT) parts.set("req", state.req);
+  if (state.filter && state.filter.length <= MOST_TEXT) parts.set("filter", state.filter);
+  if (state.theme !== "system") parts.set("theme", state.theme);
+  for (const [name, value] of Object.entries(state.extra)) if (value) parts.set(name, value);
+  return parts.toString();
+}
+
+/** Never throws; what makes no sense is left at its default. */
+export function readHash(hash: string): HashState {
+  const parts = new URLSearchParams(hash.replace(/^#/, ""));
+  const take = (name: string): string | null => {
+    const value = parts.get(name);
+    parts.delete(name);
+    return value === "" ? null : value;
+  };
+  return {
+    trace: take("trace"),
+    reqs: take("reqs") === "1",
+    with: take("with"),
+    live: take("live") === "1",
+    tab: oneOf(TABS, take("tab")) ?? "timeline",
+    view: pair(take("view")),
+    selection: pair(take("sel")),
+    step: whole(take("step")),
+    req: take("req"),
+    filter: take("filter") ?? "",
+    theme: oneOf(["light", "dark", "system"] as const, take("theme")) ?? "system",
+    extra: Object.fromEntries([...parts].filter(([name, value]) => /^[a-z][\w-]*$/i.test(name) && value !== "")),
+  };
+}
+
+function oneOf<T extends string>(allowed: readonly T[], text: string | null): T | null {
+  return allowed.find((name) => name === text) ?? null;
+}
+
+function whole(text: string | null): number | null {
+  return text !== null && /^-?\d{1,16}$/.test(text) ? Number(text) : null;
+}
+
+function pair(text: string | null): [number, number] | null {
+  const [first, last, ...more] = (text ?? "").split("..").map(whole);
+  if (first === null || last === null || last === undefined || more.length > 0 || last < first) return null;
+  return [first, last];
+}

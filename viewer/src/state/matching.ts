@@ -1,0 +1,146 @@
+/** From a filter to the rows and requests it lets through, in slices so that nothing stands still. */
+
+import {
+  BUCKETS,
+  type Lists,
+  MISSING,
+  NO_REASON,
+  type ShownReason,
+  STEP_REASONS,
+  type TraceStore,
+} from "../data/model";
+import type { Filter, Term } from "./filter";
+import type { Matches } from "./store";
+
+/** Rows looked at between two looks at the clock, and milliseconds that a slice may take. */
+const BATCH = 4_096;
+const SLICE_MS = 10;
+
+/** What a filter lets through. Rejects with the signal's reason if it is aborted. */
+export async function findMatches(store: TraceStore, filter: Filter, signal: AbortSignal): Promise<Matches> {
+  if (filter.terms.length === 0) return { rows: null, requests: null };
+  const requests = requestMask(store, filter.terms);
+  const passes = rowTest(store, filter.terms, requests);
+  const found = new Int32Array(store.rows);
+  let kept = 0;
+  let began = performance.now();
+  for (let row = 0; row < store.rows; row++) {
+    if (passes(row)) found[kept++] = row;
+    if (row % BATCH === BATCH - 1 && performance.now() - began > SLICE_MS) {
+      await new Promise((resolve) => setTimeout(resolve));
+      signal.throwIfAborted();
+      began = performance.now();
+    }
+  }
+  return { rows: found.slice(0, kept), requests };
+}
+
+/** 1 for each request that the `job:`, `req:` and plain terms mean; null if there is no such term. */
+export function requestMask(store: TraceStore, terms: readonly Term[]): Uint8Array | null {
+  const wanted = terms.filter((term) => term.key === "job" || term.key === "req" || term.key === "text");
+  if (wanted.length === 0) return null;
+  const { requests, jobs } = store;
+  const jobHits = new Map<Term, Uint8Array>();
+  for (const term of wanted) {
+    if (term.key === "req") continue;
+    const hits = new Uint8Array(jobs.count);
+    for (let job = 0; job < jobs.count; job++) if (jobs.ids[job].toLowerCase().includes(term.value)) hits[job] = 1;
+    jobHits.set(term, hits);
+  }
+  const mask = new Uint8Array(requests.count);
+  for (let request = 0; request < requests.count; request++) {
+    const job = requests.job[request];
+    const id = requests.ids[request].toLowerCase();
+    const meant = (term: Term) =>
+      (job >= 0 && jobHits.get(term)?.[job] === 1) || (term.key !== "job" && id.includes(term.value));
+    mask[request] = decide(wanted, meant) ? 1 : 0;
+  }
+  return mask;
+}
+
+/** One of each key's positive terms has to hold, and no negated one. */
+function decide(terms: readonly Term[], holds: (term: Term) => boolean): boolean {
+  const keys = new Map<string, boolean>();
+  for (const term of terms) {
+    if (term.negated) {
+      if (holds(term)) return false;
+    } else if (!keys.get(term.key)) keys.set(term.key, holds(term));
+  }
+  for (const found of keys.values()) if (!found) return false;
+  return true;
+}
+
+function rowTest(store: TraceStore, terms: readonly Term[], mask: Uint8Array | null): (row: number) => boolean {
+  const { number } = store.steps;
+  const steps = terms.filter((term) => term.key === "step");
+  const reasons = reasonTest(
+    store,
+    terms.filter((term) => term.key === "reason"),
+  );
+  const present = mask && presence(store, mask);
+  return (row) =>
+    decide(steps, (term) => number[row] >= term.from && number[row] <= term.to) &&
+    (!reasons || reasons(row)) &&
+    (!present || present(row));
+}
+
+/**
+ * A term means a step if its name is part of what the step is shown as, of its bucket, of its reconstructed reason, or
+ * of a recorded reason, also of one that only passed somebody over.
+ */
+function reasonTest(store: TraceStore, terms: readonly Term[]): ((row: number) => boolean) | null {
+  if (terms.length === 0) return null;
+  const { shown, bucket, stepReason, outcome } = store.steps;
+  const tables = new Map(
+    terms.map((term) => {
+      const part = (name: string) => name.toLowerCase().includes(term.value);
+      const shownHits = store.shown.map((reason: ShownReason) => part(reason.name) || reason.family === term.value);
+      const recorded = store.reasonNames.map(part);
+      return [term, { shownHits, buckets: BUCKETS.map(part), reasons: STEP_REASONS.map(part), recorded }] as const;
+    }),
+  );
+  return (row) =>
+    decide(terms, (term) => {
+      const table = tables.get(term);
+      if (!table) return false;
+      return (
+        table.shownHits[shown[row]] ||
+        table.buckets[bucket[row]] ||
+        (stepReason[row] !== NO_REASON && table.reasons[stepReason[row]]) ||
+        (outcome[row] >= 0 && hasReason(store, outcome[row], table.recorded))
+      );
+    });
+}
+
+function hasReason({ outcomes }: TraceStore, at: number, wanted: readonly boolean[]): boolean {
+  const reason = outcomes.reason[at];
+  if (reason >= 0 && wanted[reason] && outcomes.held[at] !== 0) return true;
+  const { starts, counts, ids } = outcomes.byReason;
+  for (let i = starts[at]; i < starts[at] + Math.max(counts[at], 0); i++) if (wanted[ids[i]]) return true;
+  return false;
+}
+
+/** Is one of the masked requests in a queue at a row? Rows that share their lists are looked at once. */
+function presence(store: TraceStore, mask: Uint8Array): (row: number) => boolean {
+  const inRunning = anyOf(store.lists.running, mask);
+  const inWaiting = anyOf(store.lists.waiting, mask);
+  return (row) => inRunning(row) || inWaiting(row);
+}
+
+function anyOf(lists: Lists, mask: Uint8Array): (row: number) => boolean {
+  const { starts, counts, ids } = lists;
+  let lastStart = -1;
+  let lastCount = -1;
+  let last = false;
+  return (row) => {
+    const start = starts[row];
+    const count = counts[row];
+    if (count === MISSING || count === 0) return false;
+    if (start === lastStart && count === lastCount) return last;
+    last = false;
+    for (let at = start; at < start + count && !last; at++) last = mask[ids[at]] === 1;
+    lastStart = start;
+    lastCount = count;
+    return last;
+  };
+}

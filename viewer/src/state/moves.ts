@@ -1,0 +1,149 @@
+/** What the user does to the view: one function per move, used by keys, mouse and buttons alike. */
+
+import type { RequestIndex, Row, TraceStore } from "../data/model";
+import type { Tab } from "./hash";
+import { announce, focusRequest, focusRow, matches, selection, tab, trace, type View, view } from "./store";
+
+/** Fewer rows than this are never in view, or the last zoom step would show a part of one. */
+const FEWEST_ROWS = 2;
+
+/** A view of the same size as asked for, moved and cut so that it lies in the trace. */
+export function clampView(first: number, last: number, rows: number): View {
+  const size = Math.max(Math.min(last - first, rows), Math.min(FEWEST_ROWS, rows));
+  const start = Math.min(Math.max(first, 0), Math.max(rows - size, 0));
+  return { first: start, last: start + size };
+}
+
+export function showRange(first: number, last: number): void {
+  const store = trace.value;
+  if (store) view.value = clampView(first, last, store.rows);
+}
+
+/** By a share of what is in view: 0.5 is half a screen. */
+export function pan(share: number): void {
+  const { first, last } = view.value;
+  const by = share * (last - first);
+  showRange(first + by, last + by);
+}
+
+/** Factor below 1 shows fewer steps; `anchor` is the row that stays where it is. */
+export function zoom(factor: number, anchor?: number): void {
+  const { first, last } = view.value;
+  const focus = focusRow.value;
+  const middle = (first + last) / 2;
+  const about = anchor ?? (focus >= first && focus <= last ? focus : middle);
+  const size = Math.max((last - first) * factor, FEWEST_ROWS);
+  const share = last > first ? (about - first) / (last - first) : 0;
+  showRange(about - share * size, about + (1 - share) * size);
+}
+
+/** The selection, else the whole run. */
+export function fit(): void {
+  const store = trace.value;
+  if (!store) return;
+  const chosen = selection.value;
+  if (chosen) showRange(chosen.first, chosen.last + 1);
+  else showRange(0, store.rows);
+}
+
+/** Look at a row: the side panel shows it, and the view follows if it is out of sight. */
+export function focus(row: Row, request: RequestIndex = -1): void {
+  const store = trace.value;
+  if (!store || store.rows === 0) return;
+  focusRow.value = Math.min(Math.max(row, 0), store.rows - 1);
+  focusRequest.value = request;
+  reveal(focusRow.value);
+}
+
+/** Bring a row into view, a third from the top, if it is not there. */
+export function reveal(row: Row): void {
+  const { first, last } = view.value;
+  const margin = Math.min(1, (last - first) / 4);
+  if (row >= first && row + 1 + margin <= last) return;
+  const size = last - first;
+  showRange(row - size / 3, row - size / 3 + size);
+}
+
+/** The next row of those that the filter lets through, or the one before. */
+export function stepBy(direction: 1 | -1): void {
+  const store = trace.value;
+  if (!store) return;
+  const from = focusRow.value < 0 ? Math.ceil(view.value.first) - direction : focusRow.value;
+  const rows = matches.value.rows;
+  if (!rows) {
+    focus(from + direction, focusRequest.value);
+    return;
+  }
+  const at = lowerBound(rows, from);
+  const next = direction === 1 ? (rows[at] === from ? at + 1 : at) : at - 1;
+  if (next >= 0 && next < rows.length) focus(rows[next], focusRequest.value);
+  else announce(direction === 1 ? "No later step passes the filter" : "No earlier step passes the filter");
+}
+
+/** The next row that is shown as the same reason as the focused one (of the blocked ones, if none is focused). */
+export function sameReason(direction: 1 | -1): void {
+  const store = trace.value;
+  if (!store || store.rows === 0) return;
+  const from = focusRow.value;
+  const found =
+    from < 0 ? nextBlocked(store, Math.ceil(view.value.first) - direction, direction) : nextAs(store, from, direction);
+  if (found >= 0) {
+    focus(found);
+    return;
+  }
+  const name = from < 0 ? "any" : (store.shown[store.steps.shown[from]]?.name ?? "this reason");
+  announce(`No ${direction === 1 ? "later" : "earlier"} step with ${name}`);
+}
+
+function nextAs(store: TraceStore, from: Row, direction: 1 | -1): Row {
+  const wanted = store.steps.shown[from];
+  return scan(store, from, direction, (shown) => shown === wanted);
+}
+
+function nextBlocked(store: TraceStore, from: Row, direction: 1 | -1): Row {
+  const blocked = store.shown.map((reason) => reason.blocked);
+  return scan(store, from, direction, (shown) => blocked[shown]);
+}
+
+function scan(store: TraceStore, from: Row, direction: 1 | -1, wanted: (shown: number) => boolean): Row {
+  const { shown } = store.steps;
+  const passes = matches.value.rows;
+  for (let row = from + direction; row >= 0 && row < store.rows; row += direction) {
+    if (wanted(shown[row]) && (!passes || passes[lowerBound(passes, row)] === row)) return row;
+  }
+  return -1;
+}
+
+/** First row shown as `shown[index]` at or after the focused one, else from the beginning: clicks on a legend. */
+export function goToReason(index: number): void {
+  const store = trace.value;
+  if (!store) return;
+  let found = scan(store, focusRow.value, 1, (shown) => shown === index);
+  if (found < 0) found = scan(store, -1, 1, (shown) => shown === index);
+  if (found >= 0) focus(found);
+}
+
+export function showTab(next: Tab): void {
+  tab.value = next;
+}
+
+/** Close one thing: the request, then the step, then the selection. False if nothing was open. */
+export function back(): boolean {
+  if (focusRequest.value >= 0) focusRequest.value = -1;
+  else if (focusRow.value >= 0) focusRow.value = -1;
+  else if (selection.value) selection.value = null;
+  else return false;
+  return true;
+}
+
+/** Position of the first element that is not below `value`. */
+export function lowerBound(sorted: Int32Array, value: number): number {
+  let low = 0;
+  let high = sorted.length;
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if (sorted[middle] < value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
