@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro.conf
 
@@ -18,6 +18,7 @@ __all__ = [
     "COMMANDS",
     "Command",
     "Compare",
+    "Convert",
     "Demo",
     "HardwareFlags",
     "Parity",
@@ -191,6 +192,22 @@ class Demo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Convert:
+    """Convert a trace between JSON lines and Parquet, which is far smaller and can be asked in SQL."""
+
+    trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
+    """A trace directory, or a file of it; what it holds stays the same to the byte, both ways."""
+    output: Annotated[Path | None, _optional("PATH", "beside the source, .jsonl as .parquet and back")] = None
+    """File (.parquet, .jsonl or .jsonl.gz) for one file, directory for a pair."""
+    compression: Literal["zstd", "gzip", "snappy", "none"] = "zstd"
+    """Of a Parquet file; zstd is smallest."""
+    overwrite: Switch = False
+    """Replace files that are there."""
+    json: Switch = False
+    """Print what was done as one JSON object and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workloads:
     """List what `run` knows by name: workloads, file formats, policies, GPUs and models."""
 
@@ -198,13 +215,14 @@ class Workloads:
     """Print one JSON object and nothing else."""
 
 
-Command = Run | Report | Compare | Parity | Demo | Workloads
+Command = Run | Report | Compare | Parity | Demo | Workloads | Convert
 
 COMMANDS: dict[type[Command], str] = {
     Run: "run",
     Report: "report",
     Compare: "compare",
     Parity: "parity",
+    Convert: "convert",
     Demo: "demo",
     Workloads: "workloads",
 }

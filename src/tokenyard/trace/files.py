@@ -1,23 +1,37 @@
-"""Finding the files of a trace, and their lines."""
+"""Finding the files of a trace, and their lines, whatever the files are packed in."""
 
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import msgspec
 
 from tokenyard.errors import TraceError
+from tokenyard.trace.columnar.arrow import arrow
+from tokenyard.trace.columnar.reading import columnar_reader
 from tokenyard.trace.schema import STEP_EVENTS
 
-__all__ = ["DamagedFileError", "TraceFiles", "find_trace", "open_lines"]
+__all__ = [
+    "PACKINGS",
+    "DamagedFileError",
+    "TraceFiles",
+    "find_trace",
+    "is_columnar",
+    "open_lines",
+    "open_packed",
+    "raw_lines",
+]
 
-_STEPS_ENDINGS = (".steps.jsonl", ".steps.jsonl.gz")
-_REQUESTS_ENDINGS = (".requests.jsonl", ".requests.jsonl.gz")
+PACKINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
+"""How a trace file may end; where two of them hold the same trace, the first is read."""
+_STEPS_ENDINGS = tuple(f".steps{packing}" for packing in PACKINGS)
+_REQUESTS_ENDINGS = tuple(f".requests{packing}" for packing in PACKINGS)
 _LINES_PROBED = 20
 
 
@@ -62,16 +76,25 @@ def _in_directory(path: Path) -> TraceFiles:
         for kind, endings in (("steps", _STEPS_ENDINGS), ("requests", _REQUESTS_ENDINGS)):
             for ending in endings:
                 if file.name.endswith(ending):
-                    pairs.setdefault(file.name.removesuffix(ending), {})[kind] = file
+                    # Sorted by name, the packings come in the order in which they are preferred.
+                    pairs.setdefault(file.name.removesuffix(ending), {}).setdefault(kind, file)
     if not pairs:
-        raise TraceError(f"{path}: holds no *.steps.jsonl or *.requests.jsonl (plain or .gz)")
+        raise TraceError(f"{path}: holds no *.steps.jsonl or *.requests.jsonl (plain, .gz, .zst or as .parquet)")
     if len(pairs) > 1:
         raise TraceError(f"{path}: holds {len(pairs)} traces ({', '.join(pairs)}): name one of the files")
     (pair,) = pairs.values()
     return TraceFiles(pair.get("steps"), pair.get("requests"))
 
 
+def is_columnar(path: Path) -> bool:
+    """The file is a Parquet trace, by its name."""
+    return path.suffix == ".parquet"
+
+
 def _by_content(path: Path) -> TraceFiles:
+    if is_columnar(path):
+        with columnar_reader(path) as reader:
+            return TraceFiles(path, None) if reader.kind == "steps" else TraceFiles(None, path)
     try:
         for _, line in islice(open_lines(path), _LINES_PROBED):
             try:
@@ -90,19 +113,45 @@ def _by_content(path: Path) -> TraceFiles:
 
 
 def open_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """(number from 1, line) for every line that is not blank.
+    """(number from 1, line) for every line that is not blank; see :func:`raw_lines`."""
+    for number, line in enumerate(raw_lines(path), start=1):
+        if line and not line.isspace():
+            yield number, line
 
-    Raises TraceError if the file cannot be opened or read, DamagedFileError where compressed data ends early.
+
+def raw_lines(path: Path) -> Iterator[bytes]:
+    """Every line, blank and bad ones included; with its line feed, if the file is text.
+
+    Raises TraceError if the file cannot be opened or read, DamagedFileError where compressed data ends early,
+    MissingExtraError for a packing that needs pyarrow where that is absent.
     """
+    if is_columnar(path):
+        with columnar_reader(path) as reader:
+            yield from reader.raw_lines()
+        return
     number = 0
     try:
-        # Read line by line from the GzipFile itself: a larger buffer in front would lose what precedes a cut.
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        # Read line by line from the unpacking file itself: a larger buffer in front would lose what precedes a cut.
+        with open_packed(path) as file:
             for line in file:
                 number += 1
-                if not line.isspace():
-                    yield number, line
+                yield line
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DamagedFileError(f"compressed data is cut off or damaged after line {number}: {error}") from None
+        raise _damaged(number, error) from None
     except OSError as error:
+        if error.errno is None:  # not from the system: the data, as zstd sees it
+            raise _damaged(number, error) from None
         raise TraceError(f"{path}: {error.strerror or error}") from None
+
+
+def _damaged(number: int, error: Exception) -> DamagedFileError:
+    return DamagedFileError(f"compressed data is cut off or damaged after line {number}: {error}")
+
+
+def open_packed(path: Path) -> IO[bytes]:
+    """A file for reading, unpacked if it ends in ``.gz`` or ``.zst``."""
+    if path.suffix == ".gz":
+        return gzip.open(path)
+    if path.suffix == ".zst":
+        return io.BufferedReader(arrow().input_stream(str(path), compression="zstd"))
+    return path.open("rb")

@@ -1,0 +1,26 @@
+"""pyarrow, imported when it is needed: it belongs to the extra ``analysis``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tokenyard.errors import MissingExtraError
+
+__all__ = ["arrow", "parquet"]
+
+
+def arrow() -> Any:
+    """The module ``pyarrow``; MissingExtraError without it."""
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise MissingExtraError("pyarrow", "analysis") from None
+    return pa
+
+
+def parquet() -> Any:
+    """The module ``pyarrow.parquet``; MissingExtraError without it."""
+    arrow()
+    import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
+
+    return pq

@@ -1,0 +1,146 @@
+"""From one packing of a trace file to another: JSON lines, plain or gzipped, and Parquet.
+
+Whatever the way, what the file says stays the same to the byte, and it goes through memory a piece at a time.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from tokenyard.errors import ConfigError, TraceError
+from tokenyard.trace.columnar.reading import columnar_reader
+from tokenyard.trace.columnar.writing import columnar_writer
+from tokenyard.trace.files import PACKINGS, DamagedFileError, is_columnar, raw_lines
+
+__all__ = ["Conversion", "OnProgress", "convert", "twin_of"]
+
+OnProgress = Callable[[int], None]
+"""Called now and then with the bytes of JSON text done so far."""
+_LINES_BETWEEN_REPORTS = 2_000
+
+
+class Conversion(msgspec.Struct, frozen=True, kw_only=True):
+    """What a conversion did."""
+
+    source: str
+    target: str
+    source_bytes: int
+    target_bytes: int
+    lines: int
+    bad_lines: int
+    """Lines that are no JSON object. They are kept as they are."""
+    first_bad_line: int | None = None
+    """Number of the first, from 1."""
+    json_bytes: int
+    """Length of the JSON text."""
+    damage: str | None = None
+    """Where the source's compressed data is cut off, if it is: what stands before was converted."""
+
+
+def twin_of(source: Path) -> Path:
+    """The file beside ``source`` that a conversion makes if no other is named."""
+    for packing in PACKINGS:
+        if source.name.endswith(packing):
+            return source.with_name(source.name.removesuffix(packing) + (PACKINGS[0] if is_columnar(source) else ".parquet"))
+    return source.with_name(source.name + ".parquet")
+
+
+def convert(
+    source: Path, target: Path, kind: str, *, compression: str = "zstd", on_progress: OnProgress | None = None
+) -> Conversion:
+    """Write ``target``, packed as its name says, from ``source``, a ``steps`` or ``requests`` file.
+
+    ``target`` appears when it is whole. A source that says what its text was (every Parquet trace of ours) is checked
+    against it. Raises TraceError, ConfigError for a target that cannot be, MissingExtraError without pyarrow.
+    """
+    if source.exists() and target.exists() and source.samefile(target):
+        raise ConfigError("output", str(target), "is the source itself: name another file")
+    if not target.name.endswith((".jsonl", ".jsonl.gz", ".parquet")):
+        raise ConfigError("output", str(target), "must end in .parquet, .jsonl or .jsonl.gz")
+    lines = _Lines(source, on_progress)
+    if is_columnar(target):
+        with columnar_writer(target, kind, compression) as writer:
+            for line in lines:
+                writer.add(line)
+        bad, first_bad = writer.bad_lines, writer.first_bad
+    else:
+        with _text_file(target) as file:
+            for line in lines:
+                file.write(line)
+        bad, first_bad = lines.bad_lines, None
+    return Conversion(
+        source=str(source),
+        target=str(target),
+        source_bytes=source.stat().st_size,
+        target_bytes=target.stat().st_size,
+        lines=lines.count,
+        bad_lines=bad,
+        first_bad_line=first_bad,
+        json_bytes=lines.num_bytes,
+        damage=lines.damage,
+    )
+
+
+class _Lines:
+    """The lines of a source, line feeds included, counted as they pass."""
+
+    def __init__(self, source: Path, on_progress: OnProgress | None) -> None:
+        self.count = 0
+        self.num_bytes = 0
+        self.bad_lines = 0
+        """Of a Parquet source, as its footer counts them."""
+        self.damage: str | None = None
+        self._source = source
+        self._on_progress = on_progress
+
+    def __iter__(self) -> Iterator[bytes]:
+        lines = self._from_columns() if is_columnar(self._source) else raw_lines(self._source)
+        try:
+            for line in lines:
+                self.count += 1
+                self.num_bytes += len(line)
+                yield line
+                if self._on_progress is not None and self.count % _LINES_BETWEEN_REPORTS == 0:
+                    self._on_progress(self.num_bytes)
+        except DamagedFileError as error:
+            self.damage = str(error)
+
+    def _from_columns(self) -> Iterator[bytes]:
+        digest = hashlib.sha256()
+        with columnar_reader(self._source) as reader:
+            footer = reader.footer
+            self.bad_lines = footer.bad_lines
+            last = reader.rows - 1
+            for row, line in enumerate(reader.raw_lines()):
+                whole = line + b"\n" if row < last or footer.final_newline else line
+                digest.update(whole)
+                yield whole
+            # A file that was filtered says something else than what it was made from, and is right to.
+            if footer.sha256 is not None and footer.lines == reader.rows and digest.hexdigest() != footer.sha256:
+                raise TraceError(f"{self._source}: damaged: it does not give back the lines that it was made from")
+
+
+@contextmanager
+def _text_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file of JSON lines that appears when it is whole."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with unfinished.open("wb") as sink:
+            if path.suffix == ".gz":
+                with gzip.GzipFile(filename="", mode="wb", fileobj=sink, mtime=0) as file:
+                    yield file  # type: ignore[misc]
+            else:
+                yield sink
+        unfinished.replace(path)
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be written: {error.strerror or error}") from None
+    finally:
+        unfinished.unlink(missing_ok=True)
