@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, cast
 
 import msgspec
 
@@ -151,7 +151,7 @@ def _damaged(number: int, error: Exception) -> DamagedFileError:
 def open_packed(path: Path) -> IO[bytes]:
     """A file for reading, unpacked if it ends in ``.gz`` or ``.zst``."""
     if path.suffix == ".gz":
-        return gzip.open(path)
+        return cast(IO[bytes], gzip.open(path))
     if path.suffix == ".zst":
         return io.BufferedReader(arrow().input_stream(str(path), compression="zstd"))
     return path.open("rb")

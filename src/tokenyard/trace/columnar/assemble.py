@@ -72,7 +72,7 @@ class Assembler:
             return
         part = batch.take(wanted)
         columns = {name: _values(self._shapes[name], column) for name, column in _known(part, self._shapes)}
-        extra = part.column(EXTRA).to_pylist() if EXTRA in part.schema.names else [None] * len(wanted)
+        extra: list[Any] = part.column(EXTRA).to_pylist() if EXTRA in part.schema.names else [None] * len(wanted)
         for i, row in enumerate(wanted):
             record = {name: values[i] for name, values in columns.items() if values[i] is not None}
             if extra[i] is not None:
@@ -103,5 +103,4 @@ def _groups(numbers: Any) -> Iterator[tuple[int, Any]]:
     """(layout, its rows) for every layout of a batch."""
     order = np.argsort(numbers, kind="stable")
     found, starts = np.unique(numbers[order], return_index=True)
-    for number, rows in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
-        yield number, rows
+    yield from zip(found.tolist(), np.split(order, starts[1:]), strict=True)

@@ -49,7 +49,9 @@ def twin_of(source: Path) -> Path:
     """The file beside ``source`` that a conversion makes if no other is named."""
     for packing in PACKINGS:
         if source.name.endswith(packing):
-            return source.with_name(source.name.removesuffix(packing) + (PACKINGS[0] if is_columnar(source) else ".parquet"))
+            return source.with_name(
+                source.name.removesuffix(packing) + (PACKINGS[0] if is_columnar(source) else ".parquet")
+            )
     return source.with_name(source.name + ".parquet")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import msgspec
@@ -172,7 +172,7 @@ class Record(Shape):
         return (
             bool(places)
             and places[0] >= 0
-            and all(a < b for a, b in zip(places, places[1:], strict=False))
+            and all(a < b for a, b in pairwise(places))
             and all(self._fields[name].fits((item,)) for name, item in value.items())
         )
 
@@ -192,7 +192,7 @@ def _children(array: Any, *children: Any) -> tuple[list[Any], list[int]]:
 
 
 def _cut(items: list[Any], bounds: list[int]) -> list[list[Any]]:
-    return [items[start:end] for start, end in zip(bounds, bounds[1:], strict=False)]
+    return [items[start:end] for start, end in pairwise(bounds)]
 
 
 def _without_nulls(value: Any) -> Any:
