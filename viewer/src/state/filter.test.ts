@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { parseFilter, stepRange, toggleTerm } from "./filter";
+import { interval, parseFilter, toggleTerm } from "./filter";
 
 const brief = (text: string) =>
   parseFilter(text).terms.map(
@@ -37,15 +37,15 @@ describe("parseFilter", () => {
   });
 });
 
-describe("stepRange", () => {
+describe("interval", () => {
   it.each([
     ["120", [120, 120]],
     ["1,000..2_000", [1000, 2000]],
     ["7..", [7, Number.POSITIVE_INFINITY]],
     ["..7", [Number.NEGATIVE_INFINITY, 7]],
     ["9..3", [3, 9]],
-  ])("%s", (text, range) => expect(stepRange(text)).toEqual(range));
-  it.each(["", "..", "a", "1...2", "1..2..3", "-5"])("refuses %j", (text) => expect(stepRange(text)).toBeNull());
+  ])("%s", (text, range) => expect(interval(text)).toEqual(range));
+  it.each(["", "..", "a", "1...2", "1..2..3", "-5"])("refuses %j", (text) => expect(interval(text)).toBeNull());
 });
 
 describe("toggleTerm", () => {

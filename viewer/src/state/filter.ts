@@ -2,17 +2,22 @@
  * The filter language: `job:swe_0011 reason:kv step:100..200 -req:t9 "free text"`.
  *
  * Terms of one key widen (either job), terms of different keys narrow (this job *and* this reason), a leading `-` takes
- * out. A word without a key looks for requests and jobs. Matching ignores case and looks for parts, except for steps.
+ * out. A word without a key looks for requests and jobs. Matching ignores case and looks for parts, except for numbers.
+ *
+ * Figures of the other views lead here: `bucket:` is the reconstructed bucket whatever was recorded, `disagree:GUESS/TRUTH`
+ * a bucket against the recorded reason, and the numbers of measures.ts are asked like steps: `budget:40..45`.
  */
 
-export type FilterKey = "job" | "req" | "reason" | "step" | "text";
+import { MEASURES, type Measure } from "./measures";
+
+export type FilterKey = "job" | "req" | "reason" | "bucket" | "disagree" | "step" | "text" | Measure;
 
 export interface Term {
   key: FilterKey;
-  /** In lower case; empty for `step`. */
+  /** In lower case; empty for `step` and the measures. */
   value: string;
   negated: boolean;
-  /** For `step`: numbers, both included; ±Infinity where an end is left open. */
+  /** For `step` and the measures: numbers, both included; ±Infinity where an end is left open. */
   from: number;
   to: number;
 }
@@ -28,11 +33,15 @@ const KEYS: Record<string, FilterKey> = {
   req: "req",
   request: "req",
   reason: "reason",
+  bucket: "bucket",
+  disagree: "disagree",
   step: "step",
   steps: "step",
+  ...Object.fromEntries(MEASURES.map((name) => [name, name])),
 };
+const NUMBERS: ReadonlySet<string> = new Set(["step", ...MEASURES]);
 const TOKEN = /(-?)(?:([a-z]+):)?(?:"([^"]*)"?|(\S*))/giy;
-const STEPS = /^(\d[\d_,]*)?(\.\.)?(\d[\d_,]*)?$/;
+const INTERVAL = /^(\d[\d_,]*(?:\.\d+)?)?(\.\.)?(\d[\d_,]*(?:\.\d+)?)?$/;
 
 /** Never throws: what is not understood is named in `problems` and left out. */
 export function parseFilter(text: string): Filter {
@@ -60,10 +69,10 @@ function addTerm(filter: Filter, [whole, minus, name, quoted, plain]: RegExpExec
     // `swe:0011` may well be part of an id: an unknown key is only text with a colon in it.
     term.value = whole.slice(minus.length).replaceAll('"', "").toLowerCase();
   }
-  if (term.key === "step") {
-    const range = stepRange(value);
+  if (NUMBERS.has(term.key)) {
+    const range = interval(value);
     if (!range) {
-      filter.problems.push(`step:${value} is not understood. Write step:120, step:100..200, step:100.. or step:..200`);
+      filter.problems.push(notUnderstood(term.key, value));
       return;
     }
     [term.from, term.to] = range;
@@ -75,9 +84,15 @@ function addTerm(filter: Filter, [whole, minus, name, quoted, plain]: RegExpExec
   filter.terms.push(term);
 }
 
+function notUnderstood(key: string, value: string): string {
+  const [low, high] = key === "step" ? [100, 200] : [40, 45];
+  const only = key === "step" ? 120 : low;
+  return `${key}:${value} is not understood. Write ${key}:${only}, ${key}:${low}..${high}, ${key}:${low}.. or ${key}:..${high}`;
+}
+
 /** `120`, `100..200`, `100..`, `..200`; a turned-round range is turned back. */
-export function stepRange(text: string): [number, number] | null {
-  const found = STEPS.exec(text);
+export function interval(text: string): [number, number] | null {
+  const found = INTERVAL.exec(text);
   if (!found || (found[1] === undefined && found[3] === undefined)) return null;
   const number = (digits: string | undefined, open: number) =>
     digits === undefined ? open : Number(digits.replace(/[_,]/g, ""));

@@ -10,6 +10,7 @@ import {
   type TraceStore,
 } from "../data/model";
 import type { Filter, Term } from "./filter";
+import { MEASURES, type Measure, measureTest } from "./measures";
 import type { Matches } from "./store";
 
 /** Rows looked at between two looks at the clock, and milliseconds that a slice may take. */
@@ -78,10 +79,47 @@ function rowTest(store: TraceStore, terms: readonly Term[], mask: Uint8Array | n
     terms.filter((term) => term.key === "reason"),
   );
   const present = mask && presence(store, mask);
+  const figures = figureTests(store, terms);
   return (row) =>
     decide(steps, (term) => number[row] >= term.from && number[row] <= term.to) &&
     (!reasons || reasons(row)) &&
-    (!present || present(row));
+    (!present || present(row)) &&
+    (!figures || figures(row));
+}
+
+/** The terms that figures of the other views lead to: numbers, buckets, and guess against truth. */
+function figureTests(store: TraceStore, terms: readonly Term[]): ((row: number) => boolean) | null {
+  const tests = new Map<Term, (row: number) => boolean>();
+  for (const term of terms) {
+    if (isMeasure(term.key)) tests.set(term, measureTest(store, term.key, term));
+    else if (term.key === "bucket") tests.set(term, bucketTest(store, term.value));
+    else if (term.key === "disagree") tests.set(term, pairTest(store, term.value));
+  }
+  if (tests.size === 0) return null;
+  const asked = [...tests.keys()];
+  return (row) => decide(asked, (term) => tests.get(term)?.(row) ?? false);
+}
+
+function isMeasure(key: string): key is Measure {
+  return (MEASURES as readonly string[]).includes(key);
+}
+
+function bucketTest({ steps }: TraceStore, part: string): (row: number) => boolean {
+  const hits = BUCKETS.map((name) => name.includes(part));
+  return (row) => hits[steps.bucket[row]];
+}
+
+/** `alloc-frag/kv_blocks`: steps guessed to be the one whose recorded reason is the other. */
+function pairTest({ steps, outcomes, reasonNames }: TraceStore, pair: string): (row: number) => boolean {
+  const [guess, ...rest] = pair.split("/");
+  const bucket = (BUCKETS as readonly string[]).indexOf(guess);
+  const reason = reasonNames.map((name) => name.toLowerCase()).indexOf(rest.join("/"));
+  return (row) =>
+    bucket >= 0 &&
+    reason >= 0 &&
+    steps.bucket[row] === bucket &&
+    steps.outcome[row] >= 0 &&
+    outcomes.mainReason[steps.outcome[row]] === reason;
 }
 
 /**
