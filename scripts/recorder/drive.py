@@ -7,6 +7,7 @@ earlier one, and left out while the queue fills.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from typing import Any, NamedTuple, TypeAlias
 
@@ -36,6 +37,8 @@ class _Flight(NamedTuple):
     output: SchedulerOutput
     sampled: list[list[int]]
     drafts: list[list[int]]
+    pooled: list[str]
+    """Pooling requests whose prompt is computed by then."""
 
 
 class Recording:
@@ -116,10 +119,13 @@ class Recording:
 
     def _apply(self, t: int, event: Event) -> dict[str, Any]:
         if event.op == "abort":
-            hit = bool(self._scheduler.finish_requests(event.id, RequestStatus.FINISHED_ABORTED))
+            hit = bool(self._scheduler.finish_requests(event.id, RequestStatus[event.status]))
             if hit:
                 self._ended_at[event.id] = t
-            return {"op": "abort", "id": event.id, "hit": hit}
+            other = {} if event.status == "FINISHED_ABORTED" else {"status": event.status}
+            return {"op": "abort", "id": event.id, "hit": hit, **other}
+        if event.op == "feed":
+            return self._feed(t, event)
         if event.op == "reset":
             ok = bool(self._scheduler.reset_prefix_cache(reset_running_requests=event.running))
             return {"op": "reset", "running": event.running, "ok": ok}
@@ -131,6 +137,16 @@ class Recording:
             return {"op": "grammar", "id": event.id}
         self._scheduler.set_pause_state(PauseState(event.state))
         return {"op": "pause", "state": event.state}
+
+    def _feed(self, t: int, event: Event) -> dict[str, Any]:
+        """Further input for a session; one that has ended or has not begun takes none."""
+        hit = event.id in self._scheduler.requests
+        if hit:
+            more = dataclasses.replace(
+                self._by_id[event.id], prompt=list(event.prompt), resumable=not event.last, arrival_time=float(t)
+            )
+            self._scheduler.add_request(make_request(more, self._host.block_hasher))
+        return {"op": "feed", "id": event.id, "hit": hit, "prompt": list(event.prompt), "last": event.last}
 
     def _arrivals(self, t: int) -> list[str]:
         due = [request for request in self._pending if self._is_due(request, t)]
@@ -168,31 +184,53 @@ class Recording:
             record["rolled_back"] = rolled_back
         if self._engine.max_num_encoder_input_tokens:
             record |= {**encoder_decision(output), "enc_room": encoder_room(self._scheduler)}
+        if self._engine.drafts_in_output:
+            record |= self._make_drafts_known(output)
         self._in_flight.append(self._execute(output))
         self._steps += 1
         return output, record
+
+    def _make_drafts_known(self, output: SchedulerOutput) -> dict[str, Any]:
+        """The drafts behind -1, before the step runs."""
+        drafts = [(rid, self._worker.drafts(rid)) for rid in output.scheduled_spec_decode_tokens]
+        if not drafts:
+            return {}
+        ids = [rid for rid, _ in drafts]
+        self._scheduler.update_draft_token_ids_in_output(DraftTokenIds(ids, [list(each) for _, each in drafts]), output)
+        return {
+            "known": pairs(drafts),
+            "valid": pairs(output.scheduled_spec_decode_tokens.items()),
+            "invalid": pairs((output.num_invalid_spec_tokens or {}).items()),
+        }
 
     def _execute(self, output: SchedulerOutput) -> _Flight:
         """Tokens for every scheduled request whose whole prompt is computed by then."""
         cached = output.scheduled_cached_reqs
         for request_id in cached.resumed_req_ids:
             self._worker.set_length(request_id, len(cached.all_token_ids[request_id]))
+        for new in output.scheduled_new_reqs:
+            self._worker.set_length(new.req_id, len(new.prompt_token_ids or ()))
         sampled: list[list[int]] = []
         drafts: list[list[int]] = []
+        pooled: list[str] = []
         for request_id in output.num_scheduled_tokens:
-            if self._scheduler.requests[request_id].is_prefill_chunk:
+            request = self._scheduler.requests[request_id]
+            if request.is_prefill_chunk or request.pooling_params is not None:
                 sampled.append([])
                 drafts.append([])
+                if not request.is_prefill_chunk:
+                    pooled.append(request_id)
             else:
                 scheduled = output.scheduled_spec_decode_tokens.get(request_id, [])
-                sampled.append(self._worker.sample(request_id, list(scheduled)))
+                known = bool(self._engine.drafts_in_output)
+                sampled.append(self._worker.sample(request_id, list(scheduled), known=known))
                 drafts.append(self._worker.drafts(request_id))
-        return _Flight(self._steps, output, sampled, drafts)
+        return _Flight(self._steps, output, sampled, drafts, pooled)
 
     def _update(self, t: int, flight: _Flight) -> dict[str, Any]:
         ids = list(flight.output.num_scheduled_tokens)
         # Copies: vLLM cuts the lists where a request stops.
-        answer = model_output(ids, [list(tokens) for tokens in flight.sampled])
+        answer = model_output(ids, [list(tokens) for tokens in flight.sampled], flight.pooled)
         record: dict[str, Any] = {
             "of": flight.number,
             "sampled": pairs(zip(ids, flight.sampled, strict=True)),
@@ -200,7 +238,12 @@ class Recording:
         }
         for outputs in self._scheduler.update_from_output(flight.output, answer).values():
             record["out"] += [self._news(t, each) for each in outputs.outputs]
+            if self._engine.record_events:
+                told = [[each.request_id, [int(event.type) for event in each.events or ()]] for each in outputs.outputs]
+                record["events"] = [each for each in told if each[1]]
             record.update(step_stats(outputs))
+        if flight.pooled:
+            record["pooled"] = flight.pooled
         if self._engine.num_speculative_tokens and not self._engine.async_scheduling and ids:
             self._scheduler.update_draft_token_ids(DraftTokenIds(ids, [list(drafts) for drafts in flight.drafts]))
             record["drafts"] = pairs((rid, drafts) for rid, drafts in zip(ids, flight.drafts, strict=True) if drafts)

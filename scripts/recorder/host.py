@@ -14,7 +14,8 @@ import vllm
 from vllm.config import CacheConfig, LoRAConfig, ModelConfig, SchedulerConfig, SpeculativeConfig, VllmConfig
 from vllm.lora.request import LoRARequest
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
-from vllm.sampling_params import SamplingParams, StructuredOutputsParams
+from vllm.pooling_params import PoolingParams
+from vllm.sampling_params import RepetitionDetectionParams, SamplingParams, StructuredOutputsParams
 from vllm.utils.hashing import get_hash_fn_by_name
 from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash, resolve_kv_cache_block_sizes
@@ -195,6 +196,11 @@ def make_request(planned: Planned, hasher: BlockHasher) -> Request:
         structured_outputs=None if planned.forbids is None else StructuredOutputsParams(regex=".*"),
     )
     params.update_from_generation_config({}, planned.eos)
+    if planned.repetition is not None:
+        longest, shortest, count = planned.repetition
+        params.repetition_detection = RepetitionDetectionParams(
+            max_pattern_size=longest, min_pattern_size=shortest, min_count=count
+        )
     lora = None
     if planned.lora:
         name = f"lora{planned.lora}"
@@ -202,14 +208,15 @@ def make_request(planned: Planned, hasher: BlockHasher) -> Request:
     request = Request(
         request_id=planned.id,
         prompt_token_ids=list(planned.prompt),
-        sampling_params=params,
-        pooling_params=None,
+        sampling_params=None if planned.pooling else params,
+        pooling_params=PoolingParams(task="embed") if planned.pooling else None,
         arrival_time=planned.arrival_time,
         lora_request=lora,
         cache_salt=planned.cache_salt,
         priority=planned.priority,
         block_hasher=hasher,
         mm_features=[_mm_feature(image) for image in planned.mm],
+        resumable=planned.resumable,
     )
     if request.structured_output_request is not None:
         request.structured_output_request.grammar = Future()
@@ -244,15 +251,16 @@ def compile_grammar(request: Request | None, planned: Planned) -> None:
         request.structured_output_request._grammar.set_result(_Grammar(planned.forbids or ()))  # noqa: SLF001
 
 
-def model_output(ids: list[str], sampled: list[list[int]]) -> ModelRunnerOutput:
-    """What a worker would return for one step."""
+def model_output(ids: list[str], sampled: list[list[int]], pooled: list[str] | None = None) -> ModelRunnerOutput:
+    """What a worker would return for one step; ``pooled`` are the pooling requests that are done with it."""
+    done = set(pooled or ())
     return ModelRunnerOutput(
         req_ids=ids,
         req_id_to_index={request_id: row for row, request_id in enumerate(ids)},
         sampled_token_ids=sampled,
         logprobs=None,
         prompt_logprobs_dict={},
-        pooler_output=[],
+        pooler_output=[torch.zeros(1) if request_id in done else None for request_id in ids] if done else [],
     )
 
 

@@ -50,6 +50,10 @@ class Engine:
     encoder_cache_size: int | None = None
     """Embeddings kept."""
     disable_chunked_mm_input: bool | None = None
+    record_events: bool | None = None
+    """The vector says which events (queued, scheduled, preempted) clients are told."""
+    drafts_in_output: bool | None = None
+    """With async scheduling: drafts are made known to the scheduler before their step runs."""
 
     @property
     def depth(self) -> int:
@@ -105,6 +109,12 @@ class Planned:
     """Number of its adapter; 0 is none."""
     skip_reading_prefix_cache: bool = False
     mm: tuple[Image, ...] = ()
+    repetition: tuple[int, int, int] | None = None
+    """Longest and shortest pattern, and how often it stands in a row, that ends the request."""
+    pooling: bool = False
+    """It ends with its prompt and samples nothing."""
+    resumable: bool = False
+    """A streaming-input session: "feed" events bring its further input."""
     forbids: tuple[int, ...] | None = None
     """It has a grammar, which allows every token but these; it is compiled when a "grammar" event says so."""
 
@@ -114,10 +124,16 @@ class Event:
     """Something from outside, before ``schedule()`` ("pre") or between it and ``update_from_output()`` ("mid")."""
 
     step: int
-    op: Literal["abort", "reset", "pause", "grammar", "reset_encoder"]
+    op: Literal["abort", "reset", "pause", "grammar", "reset_encoder", "feed"]
     when: Literal["pre", "mid"] = "pre"
     id: str = ""
-    """abort: whom; grammar: whose."""
+    """abort: whom; grammar: whose; feed: which session."""
+    status: str = "FINISHED_ABORTED"
+    """abort: the status it ends with."""
+    prompt: tuple[int, ...] = ()
+    """feed: further input."""
+    last: bool = False
+    """feed: the session ends with this."""
     running: bool = False
     """reset: preempt what runs, so that it cannot be refused."""
     state: int = 0

@@ -53,7 +53,14 @@ def _request(request: Planned) -> dict[str, Any]:
 
 
 def _event(event: Event) -> dict[str, Any]:
-    of_kind = {"abort": ("id",), "grammar": ("id",), "reset": ("running",), "pause": ("state",), "reset_encoder": ()}
+    of_kind: dict[str, tuple[str, ...]] = {
+        "abort": ("id",) if event.status == "FINISHED_ABORTED" else ("id", "status"),
+        "grammar": ("id",),
+        "reset": ("running",),
+        "pause": ("state",),
+        "reset_encoder": (),
+        "feed": ("id", "prompt", "last"),
+    }
     shown = {name: getattr(event, name) for name in of_kind[event.op]}
     return {"step": event.step, "when": event.when, "op": event.op, **shown}
 
@@ -111,6 +118,13 @@ def _feature_statistics(
         "evicted_images": sum(len(step.get("enc_free", ())) for step in steps),
         "grammars": sum(event["op"] == "grammar" for event in events),
         "errors": sum(reason == "error" for _, _, reason, _ in out),
+        "repetitions": sum(reason == "repetition" for _, _, reason, _ in out),
+        "pooled": sum(len(update.get("pooled", ())) for update in updates),
+        "known_drafts": sum(len(step.get("known", ())) for step in steps),
+        "invalid_drafts": sum(count for step in steps for _, count in step.get("invalid", ())),
+        "events": sum(len(told) for update in updates for _, told in update.get("events", ())),
+        "fed": sum(event["op"] == "feed" for event in events),
+        "other_ends": sum("status" in event for event in events),
     }
     return {name: count for name, count in counts.items() if count}
 

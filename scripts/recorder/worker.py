@@ -48,9 +48,12 @@ class Worker:
         """Proposed after the request's latest token."""
         return list(self._drafts[request_id])
 
-    def sample(self, request_id: str, scheduled: list[int]) -> list[int]:
-        """Verify the scheduled drafts: the right ones up to the first wrong one, and a token of the model's own."""
-        if scheduled and scheduled[0] == UNKNOWN_DRAFT:
+    def sample(self, request_id: str, scheduled: list[int], *, known: bool = False) -> list[int]:
+        """Verify the scheduled drafts: the right ones up to the first wrong one, and a token of the model's own.
+
+        Where drafts are ``known`` to the scheduler, -1 is a draft that may not be.
+        """
+        if scheduled and scheduled[0] == UNKNOWN_DRAFT and not known:
             scheduled = self._drafts[request_id][: len(scheduled)]
         sampled: list[int] = []
         for draft in scheduled:

@@ -14,11 +14,13 @@ __all__ = [
     "aborts",
     "conversations",
     "dressed",
+    "endings",
     "grammars",
     "illustrated",
     "independent",
     "pauses",
     "resets",
+    "sessions",
     "sharing",
 ]
 
@@ -251,6 +253,36 @@ def grammars(base: Builder, *, share: float, forbids: Span, compiling: Span, voc
                 ready = request.arrival_step + 1 + rng.randint(*compiling)
                 plan.events.append(Event(step=ready, op="grammar", id=request.id))
         plan.events.sort(key=lambda event: event.step)
+        return plan
+
+    return build
+
+
+def endings(base: Builder, *statuses: str) -> Builder:
+    """Another request ended from outside with each of ``statuses``, early in its life."""
+
+    def build(rng: Random, engine: Engine) -> Plan:
+        plan = base(rng, engine)
+        for status, victim in zip(statuses, rng.sample(plan.requests, len(statuses)), strict=True):
+            at = victim.arrival_step + rng.randint(0, 8)
+            plan.events.append(Event(step=at, op="abort", when=rng.choice(("pre", "mid")), id=victim.id, status=status))
+        return plan
+
+    return build
+
+
+def sessions(base: Builder, *, every: int, pieces: Span, tokens: Span, gap: Span) -> Builder:
+    """Every so many-th request is a session that further input comes for; the last piece ends it."""
+
+    def build(rng: Random, engine: Engine) -> Plan:
+        plan = base(rng, engine)
+        for request in plan.requests[::every]:
+            request.resumable = True
+            step, count = request.arrival_step, rng.randint(*pieces)
+            for number in range(count + 1):
+                step += rng.randint(*gap)
+                more = tuple(_tokens(rng, rng.randint(*tokens)))
+                plan.events.append(Event(step=step, op="feed", id=request.id, prompt=more, last=number == count))
         return plan
 
     return build

@@ -11,6 +11,7 @@ from recorder.scenarios.limits import FIRST_COME, LIMITS, PREFILL
 from recorder.scenarios.memory import MEMORY
 from recorder.scenarios.mixtures import EVERYTHING
 from recorder.scenarios.multimodal import MULTIMODAL
+from recorder.scenarios.passing import PASSING
 from recorder.scenarios.prefixes import PREFIXES
 from recorder.scenarios.priority import PRIORITY
 from recorder.scenarios.speculation import SPECULATION
@@ -35,4 +36,5 @@ SCENARIOS: tuple[Scenario, ...] = (
     *HYBRID,
     *MULTIMODAL,
     *STRUCTURED,
+    *PASSING,
 )

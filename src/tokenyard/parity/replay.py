@@ -8,11 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from tokenyard.config import PauseState
 from tokenyard.errors import ParityError
 from tokenyard.parity.setup import RecordedGrammar, make_request, make_scheduler, unsupported_features
 from tokenyard.parity.vector import GoldenVector, Json
 from tokenyard.request import RequestStatus
+from tokenyard.sched.extras import ModelExtras
 from tokenyard.sched.output import DraftTokens, EngineOutputs, ModelOutput, SchedulerOutput
 from tokenyard.sched.scheduler import Scheduler
 
@@ -40,7 +43,7 @@ class VectorResult(NamedTuple):
     difference: Difference | None
 
 
-_INPUTS = {"n", "of", "sampled", "drafts", "rolled_back"}
+_INPUTS = {"n", "of", "sampled", "drafts", "rolled_back", "known", "pooled"}
 """Keys of a record that are inputs, or say again what other keys say."""
 
 
@@ -108,7 +111,8 @@ class _Replay:
     def _events(self, events: list[Json]) -> None:
         for event in events:
             if event["op"] == "abort":
-                ended = self.scheduler.finish_requests(event["id"], RequestStatus.FINISHED_ABORTED, missing_ok=True)
+                status = RequestStatus[event.get("status", "FINISHED_ABORTED")]
+                ended = self.scheduler.finish_requests(event["id"], status, missing_ok=True)
                 self._compare("abort.hit", bool(ended), event["hit"])
             elif event["op"] == "reset":
                 ok = self.scheduler.reset_prefix_cache(reset_running_requests=event.get("running", False))
@@ -119,6 +123,8 @@ class _Replay:
                 self.scheduler.reset_encoder_cache()
             elif event["op"] == "grammar":
                 self._compile_grammar(event["id"])
+            elif event["op"] == "feed":
+                self._feed(event)
             else:
                 raise self._damaged(f"unknown event {event['op']!r}")
 
@@ -127,11 +133,32 @@ class _Replay:
         if request is not None and isinstance(request.structured_output, RecordedGrammar):
             request.structured_output.is_ready = True
 
+    def _feed(self, event: Json) -> None:
+        """Further input for a session, unless it has ended or has not begun."""
+        self._compare("feed.hit", event["id"] in self.scheduler.requests, event["hit"])
+        if event["hit"]:
+            changes = {"prompt": event["prompt"], "resumable": not event["last"], "arrival_time": float(self.now)}
+            self.scheduler.add_request(make_request(msgspec.structs.replace(self.specs[event["id"]], **changes)))
+
     def _schedule(self, theirs: Json) -> None:
         output = self.scheduler.schedule()
         self.pending[self.steps] = output
         self.steps += 1
-        self._compare_all("schedule", {**_decision(output), **self._encoder(output), **_queues(self.scheduler)}, theirs)
+        decided = {**_decision(output), **self._encoder(output)}
+        if "known" in theirs:
+            decided |= self._make_drafts_known(output, dict(theirs["known"]))
+        self._compare_all("schedule", {**decided, **_queues(self.scheduler)}, theirs)
+
+    def _make_drafts_known(self, output: SchedulerOutput, known: dict[str, list[int]]) -> Json:
+        lists = [known.get(request.request_id, []) for request in output.requests]
+        self.scheduler.update_draft_token_ids_in_output(output, DraftTokens.from_lists(lists))
+        invalid = output.num_invalid_spec_tokens
+        counts = [] if invalid is None else invalid.tolist()
+        pairs = zip(output.requests, counts, strict=True)
+        return {
+            "valid": [[rid, drafts] for rid, drafts in output.scheduled_spec_decode_tokens.items()],
+            "invalid": [[request.request_id, count] for request, count in pairs if count],
+        }
 
     def _encoder(self, output: SchedulerOutput) -> Json:
         """Encoder inputs of a step; nothing for a text model."""
@@ -145,12 +172,22 @@ class _Replay:
         output = self.pending.pop(theirs["of"])
         sampled = dict(theirs["sampled"])
         tokens = [sampled.get(request.request_id, []) for request in output.requests]
-        result = self.scheduler.update_from_output(output, ModelOutput.from_lists(tokens))
+        pooled = set(theirs.get("pooled", ()))
+        pooler = [request.request_id if request.request_id in pooled else None for request in output.requests]
+        extras = ModelExtras(pooler_output=pooler) if pooled else None
+        result = self.scheduler.update_from_output(output, ModelOutput.from_lists(tokens, extras=extras))
         if "drafts" in theirs:
             drafts = dict(theirs["drafts"])
             lists = [drafts.get(request.request_id, []) for request in output.requests]
             self.scheduler.update_draft_token_ids(output, DraftTokens.from_lists(lists))
-        self._compare_all("update", {**_news(result, self.scheduler), **_queues(self.scheduler)}, theirs)
+        news = _news(result, self.scheduler)
+        if "events" in theirs:
+            news["events"] = [
+                [each.request_id, [int(event.type) for event in each.extras.events]]
+                for each in result
+                if each.extras.events
+            ]
+        self._compare_all("update", {**news, **_queues(self.scheduler)}, theirs)
         self.scheduler.check_invariants()
 
 

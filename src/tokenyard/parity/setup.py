@@ -14,6 +14,7 @@ from tokenyard.config import (
     SpeculativeConfig,
     SpeculativeMethod,
 )
+from tokenyard.params import PoolingParams, RepetitionDetectionParams
 from tokenyard.parity.vector import Header, Json, RequestSpec
 from tokenyard.request import MultiModalItem, Request, SamplingParams
 from tokenyard.sched.scheduler import Scheduler
@@ -35,6 +36,7 @@ _SCHEDULER_KEYS = (
 )
 _CACHE_KEYS = ("block_size", "enable_prefix_caching")
 _OTHER_KEYS = {
+    "drafts_in_output",
     "groups",
     "hash_algo",
     "max_model_len",
@@ -42,6 +44,7 @@ _OTHER_KEYS = {
     "num_blocks",
     "num_speculative_tokens",
     "pipeline_parallel_size",
+    "record_events",
     "spec_method",
 }
 _IGNORED = {"log_stats", "scheduler_cls", "model"}
@@ -99,6 +102,7 @@ def make_scheduler(header: Header) -> Scheduler:
         )
         if drafts
         else None,
+        log_stats=bool(config.get("record_events")),
     )
 
 
@@ -121,17 +125,21 @@ class RecordedGrammar:
 
 def make_request(spec: RequestSpec) -> Request:
     """A request as the scenario describes it."""
+    sampling = SamplingParams(
+        max_tokens=spec.max_tokens,
+        min_tokens=spec.min_tokens,
+        eos_token_id=spec.eos,
+        ignore_eos=spec.eos is None,
+        stop_token_ids=tuple(spec.stop_token_ids or ()),
+        repetition_detection=_repetition(spec),
+        skip_reading_prefix_cache=bool(spec.skip_reading_prefix_cache),
+    )
     return Request(
         spec.id,
         spec.prompt,
-        SamplingParams(
-            max_tokens=spec.max_tokens,
-            min_tokens=spec.min_tokens,
-            eos_token_id=spec.eos,
-            ignore_eos=spec.eos is None,
-            stop_token_ids=tuple(spec.stop_token_ids or ()),
-            skip_reading_prefix_cache=bool(spec.skip_reading_prefix_cache),
-        ),
+        None if spec.pooling else sampling,
+        pooling_params=PoolingParams() if spec.pooling else None,
+        resumable=spec.resumable,
         arrival_time=spec.arrival_time,
         priority=spec.priority,
         cache_salt=spec.cache_salt,
@@ -142,3 +150,10 @@ def make_request(spec: RequestSpec) -> Request:
         ],
         structured_output=None if spec.forbids is None else RecordedGrammar(spec.forbids),
     )
+
+
+def _repetition(spec: RequestSpec) -> RepetitionDetectionParams | None:
+    if spec.repetition is None:
+        return None
+    longest, shortest, count = spec.repetition
+    return RepetitionDetectionParams(max_pattern_size=longest, min_pattern_size=shortest, min_count=count)

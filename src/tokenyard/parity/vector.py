@@ -43,6 +43,10 @@ class RequestSpec(msgspec.Struct, frozen=True):
     lora: int | None = 0
     skip_reading_prefix_cache: bool | None = None
     mm: tuple[Image, ...] = ()
+    repetition: tuple[int, int, int] | None = None
+    """Longest and shortest pattern, and how often it has to stand in a row."""
+    pooling: bool = False
+    resumable: bool = False
     forbids: frozenset[int] | None = None
     """Tokens that its grammar forbids; None: it has no grammar."""
 

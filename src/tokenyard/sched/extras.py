@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.sched.request_events import RequestEvent
+from tokenyard.request import Request
+from tokenyard.sched.request_events import RequestEvent, RequestEvents
 
-__all__ = ["NOTHING_ELSE", "NO_EXTRAS", "ExpertIds", "ModelExtras", "OutputExtras"]
+__all__ = ["NOTHING_ELSE", "NO_EXTRAS", "ExpertIds", "ModelExtras", "OutputExtras", "with_events"]
 
 ExpertIds = npt.NDArray[np.integer]
 """Experts that tokens were routed to, shape ``[tokens, layers, experts per token]``."""
@@ -48,3 +49,13 @@ NOTHING_ELSE = OutputExtras()
 
 NO_EXTRAS: Mapping[int, OutputExtras] = MappingProxyType({})
 """Of nearly every step."""
+
+
+def with_events(
+    requests: Sequence[Request], extras: Mapping[int, OutputExtras], events: RequestEvents
+) -> Mapping[int, OutputExtras]:
+    """``extras`` and what has happened to the rows' requests since they were last told of."""
+    if not len(events):
+        return extras
+    told = {row: happened for row, request in enumerate(requests) if (happened := events.take(request))}
+    return {**extras, **{row: extras.get(row, NOTHING_ELSE)._replace(events=each) for row, each in told.items()}}

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.extras import NO_EXTRAS, ModelExtras, OutputExtras
 from tokenyard.sched.output import ModelOutput, SchedulerOutput
-from tokenyard.sched.request_events import RequestEvents
 from tokenyard.sched.routing import RoutedExperts
 from tokenyard.table import IntArray
 
@@ -17,10 +16,8 @@ __all__ = ["PassThrough"]
 class PassThrough:
     """Costs two questions in a step that has no extras."""
 
-    def __init__(self, events: RequestEvents | None, routing: RoutedExperts | None) -> None:
-        self._events = events
+    def __init__(self, routing: RoutedExperts | None) -> None:
         self._routing = routing
-        self._keeps_something = events is not None or routing is not None
 
     def run(
         self,
@@ -31,22 +28,19 @@ class PassThrough:
         lost: Sequence[Request],
     ) -> Mapping[int, OutputExtras]:
         """Extras by row; pooling requests that have their result are added to ``endings``."""
-        if model.extras is None and not self._keeps_something:
+        if model.extras is None and self._routing is None:
             return NO_EXTRAS
         given = model.extras if model.extras is not None else ModelExtras()
         pooled = self._end_pooled(output.requests, given, endings, lost) if given.pooler_output else {}
         experts = self._routing.arrived(output, given.routed_experts, counts) if self._routing is not None else {}
-        events, nans = self._events, given.num_nans_in_logits
-        if not (pooled or experts or nans or (events is not None and len(events))):
-            return NO_EXTRAS
-        told = {}
-        for row in sorted({*counts.nonzero()[0].tolist(), *pooled}):
-            request = output.requests[row]
-            happened = events.take(request) if events is not None else ()
-            corrupt = nans.get(request.request_id, 0)
-            if row in pooled or row in experts or happened or corrupt:
-                told[row] = OutputExtras(pooled.get(row), experts.get(row), corrupt, happened)
-        return told
+        nans = given.num_nans_in_logits
+        corrupt = (
+            {row for row in counts.nonzero()[0].tolist() if output.requests[row].request_id in nans} if nans else ()
+        )
+        return {
+            row: OutputExtras(pooled.get(row), experts.get(row), nans.get(output.requests[row].request_id, 0))
+            for row in sorted({*pooled, *experts, *corrupt})
+        }
 
     @staticmethod
     def _end_pooled(

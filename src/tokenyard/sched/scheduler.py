@@ -17,6 +17,7 @@ from tokenyard.sched.admission import AdmissionPass
 from tokenyard.sched.budget import StepBudget
 from tokenyard.sched.connector import KVConnector
 from tokenyard.sched.endings import Endings
+from tokenyard.sched.extras import with_events
 from tokenyard.sched.features import Features
 from tokenyard.sched.intake import check_encodable, check_servable
 from tokenyard.sched.invariants import check_queues
@@ -229,7 +230,7 @@ class Scheduler(SchedulerView):
 
         Requests that finished or were aborted since the step was made are passed over.
         """
-        now = self.clock()
+        now, events = self.clock(), self._features.events
         lost = self._recover(output, model_output)
         accepted = self._update.run(output, model_output, now, lost)
         if lost and self.config.kv_load_failure_policy == "fail":
@@ -244,7 +245,7 @@ class Scheduler(SchedulerView):
             num_tokens=accepted.num_tokens,
             finish_reasons=accepted.finish_reasons,
             stop_reasons=accepted.stop_reasons,
-            extras=accepted.extras,
+            extras=accepted.extras if events is None else with_events(accepted.requests, accepted.extras, events),
             scheduler_stats=self.make_stats(),
         )
         if self.observer is not None:
@@ -318,11 +319,12 @@ class Scheduler(SchedulerView):
         ended = [self.requests[rid] for rid in ids if rid in self.requests]
         now = self.clock()
         self._endings.finish([(request, status) for request in ended], now)
+        if self._features.events is not None:
+            for request in ended:
+                self._features.events.forget(request)
         return ended
 
     def _tell_finished(self, now: float, request: Request) -> None:
-        if self._features.events is not None:
-            self._features.events.forget(request)
         if self.observer is not None:
             self.observer.request_finished(now, request)
 

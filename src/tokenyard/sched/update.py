@@ -62,7 +62,7 @@ class OutputUpdate:
         self._speculation = features.speculation
         self._placeholders = features.placeholders
         self._encoder = features.encoder
-        self._pass_through = PassThrough(features.events, features.routing)
+        self._pass_through = PassThrough(features.routing)
         self._awaiting_first: set[Request] = set()
 
     def expect_first_token(self, request: Request) -> None:
