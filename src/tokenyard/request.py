@@ -108,6 +108,7 @@ class Request:
         "has_extra_keys",
         "is_last_step",
         "job_id",
+        "kv_transfer_params",
         "lora_name",
         "mm_features",
         "num_cached_tokens",
@@ -151,11 +152,13 @@ class Request:
         client_index: int = 0,
         pooling_params: PoolingParams | None = None,
         trace_headers: Mapping[str, str] | None = None,
+        kv_transfer_params: Mapping[str, object] | None = None,
     ) -> None:
         """Make a request in status WAITING, or waiting for its grammar if it has ``structured_output``.
 
         ``resumable`` opens a streaming-input session: a later request with the same id continues it.
         ``prompt_embeds`` has one row per prompt token; its bytes enter the block hashes.
+        ``kv_transfer_params`` tell a KV connector where the request's KV is, or who will want it.
         ``job_id`` groups the turns of one agent; ``output_seed`` only means something to a simulated model.
         ``pooling_params`` make it a pooling request, which has no ``sampling_params`` and ends with its prompt.
         ``trace_headers`` come back with its outputs. Raises RequestError if a field cannot work.
@@ -169,7 +172,7 @@ class Request:
         self.request_id = request_id
         self.sampling_params = params
         self.pooling_params = pooling_params
-        self.trace_headers = trace_headers
+        self.trace_headers, self.kv_transfer_params = trace_headers, kv_transfer_params
         self.arrival_time = arrival_time
         self.priority = priority
         self.lora_name = lora_name

@@ -17,6 +17,9 @@ from tokenyard.sched.output import SchedulerOutput
 
 __all__ = ["Sampler", "Task", "Worker"]
 
+WORTHLESS = -1
+"""Stands where a digest would, after a computation that read blocks without valid content."""
+
 Sampler = Callable[[str, list[int]], list[int]]
 """Request id and its drafts -> sampled tokens: accepted drafts, then one of the model's own."""
 
@@ -53,6 +56,8 @@ class Worker:
         """The worker's own copy of every request's tokens."""
         self.blocks: dict[str, list[list[int]]] = {}
         """Its own copy of every block table, grown by deltas."""
+        self.bad: set[int] = set()
+        """Blocks whose load failed in this step: what is computed from them is worthless, and so is what is sampled."""
 
     # ---- what arrives with a step
 
@@ -113,19 +118,20 @@ class Worker:
         name, stop = task.name, task.stop
         stream = [*self.tokens[name], *task.drafts]
         assert stop <= len(stream), f"{name} computes position {stop - 1} of {len(stream)} tokens"
+        worthless = self.bad and any(not self.bad.isdisjoint(blocks) for blocks in task.blocks)
         for number, ((group, size), blocks) in enumerate(zip(self.groups, task.blocks, strict=True)):
             digests = self._digests(task.request, number, stream[:stop])
             for position in range(_first_read(group, task.start), task.start):
                 found = self.memory.get((blocks[position // size], position % size))
-                assert found == digests[position], f"{name} reads another's KV at {position}"
+                assert worthless or found == digests[position], f"{name} reads another's KV at {position}"
             for position in range(task.start, stop):
-                self.memory[blocks[position // size], position % size] = digests[position]
+                self.memory[blocks[position // size], position % size] = WORTHLESS if worthless else digests[position]
         if not task.samples:
             assert stop < len(self.tokens[name]), f"{name} could have been sampled from"
             return []
         assert stop == len(stream), f"{name} samples before position {len(stream) - 1} is computed"
         tokens = sample(name, task.drafts)
-        self.tokens[name] += tokens
+        self.tokens[name] += tokens if not worthless else []
         return tokens
 
     @staticmethod

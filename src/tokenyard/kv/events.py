@@ -15,7 +15,7 @@ from tokenyard.kv.pool import NULL_BLOCK, BlockPool
 from tokenyard.kv.single_type import SingleTypeManager
 from tokenyard.request import Request
 
-__all__ = ["AllBlocksCleared", "BlockRemoved", "BlockStored", "EventLog", "KVEvent", "KVEventBatch"]
+__all__ = ["AllBlocksCleared", "BlockRemoved", "BlockStored", "EventLog", "KVEvent", "KVEventBatch", "short_hash"]
 
 MEDIUM_GPU = "GPU"
 _LOW_64 = (1 << 64) - 1
@@ -66,7 +66,7 @@ class KVEventBatch(msgspec.Struct, array_like=True, omit_defaults=True):
     data_parallel_rank: int | None = None
 
 
-def _short(block_hash: bytes) -> int:
+def short_hash(block_hash: bytes) -> int:
     """The low 64 bits of a hash, which is what travels."""
     return int.from_bytes(block_hash, "big") & _LOW_64
 
@@ -82,9 +82,9 @@ class EventLog:
         events, self._events = self._events, []
         return events
 
-    def removed(self, block_hash: bytes, group_id: int) -> None:
-        """A block's content was forgotten."""
-        self._events.append(BlockRemoved([_short(block_hash)], MEDIUM_GPU, group_id))
+    def removed(self, block_hash: bytes, group_id: int, block: int = 0) -> None:
+        """A block's content was forgotten, or evicted to make room (``block`` does not travel)."""
+        self._events.append(BlockRemoved([short_hash(block_hash)], MEDIUM_GPU, group_id))
 
     def cleared(self) -> None:
         """Everything was forgotten."""
@@ -105,8 +105,8 @@ def _stored(request: Request, start: int, stop: int, group: SingleTypeManager, p
     hashes, held = request.block_hashes, group.held[request.slot]
     kept = [i for i in range(start, stop) if held[i] != NULL_BLOCK and pool.hash_of[held[i]] is not None]
     return BlockStored(
-        block_hashes=[_short(hashes[(i + 1) * stride - 1]) for i in kept],
-        parent_block_hash=_short(hashes[start * stride - 1]) if start else None,
+        block_hashes=[short_hash(hashes[(i + 1) * stride - 1]) for i in kept],
+        parent_block_hash=short_hash(hashes[start * stride - 1]) if start else None,
         token_ids=request.token_slice(start * size, stop * size).tolist(),
         block_size=size,
         lora_id=None,

@@ -57,7 +57,8 @@ class KVCacheManager:
         self.stats = PrefixCacheStats()
         self.events = EventLog() if config.enable_kv_cache_events else None
         if self.events is not None:
-            self.pool.on_forgotten, self.pool.on_cleared = self.events.removed, self.events.cleared
+            self.pool.on_evicted, self.pool.on_forgotten = self.events.removed, self.events.removed
+            self.pool.on_cleared = self.events.cleared
         self.new_blocks: dict[int, Blocks] = {}
         """Slot -> blocks it got in this step."""
 

@@ -23,7 +23,17 @@ NULL_BLOCK = 0
 class BlockPool:
     """Hands out, shares, caches and takes back blocks."""
 
-    __slots__ = ("free_queue", "hash_of", "index_of", "indexes", "num_blocks", "on_cleared", "on_forgotten", "ref")
+    __slots__ = (
+        "free_queue",
+        "hash_of",
+        "index_of",
+        "indexes",
+        "num_blocks",
+        "on_cleared",
+        "on_evicted",
+        "on_forgotten",
+        "ref",
+    )
 
     def __init__(self, num_blocks: int, num_groups: int = 1) -> None:
         self.num_blocks = num_blocks
@@ -33,8 +43,11 @@ class BlockPool:
         self.ref = [0] * num_blocks
         self.hash_of: list[bytes | None] = [None] * num_blocks
         self.index_of = [self.indexes[0]] * num_blocks
+        self.on_evicted: Callable[[bytes, int, int], None] | None = None
+        """Told hash, group and id of every cached block that is handed out for other content: until its new owner
+        writes, it still holds the old one."""
         self.on_forgotten: Callable[[bytes, int], None] | None = None
-        """Told the hash and group of every block whose content is forgotten."""
+        """Told the hash and group of every block whose content turned out to be worthless."""
         self.on_cleared: Callable[[], None] | None = None
         """Told when everything is."""
 
@@ -62,8 +75,8 @@ class BlockPool:
             if old is not None:
                 hash_of[block] = None
                 index_of[block].discard(old, block)
-                if self.on_forgotten is not None:
-                    self.on_forgotten(old, index_of[block].group_id)
+                if self.on_evicted is not None:
+                    self.on_evicted(old, index_of[block].group_id, block)
         return blocks
 
     def forget(self, block: int) -> None:

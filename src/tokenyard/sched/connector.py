@@ -8,10 +8,12 @@ moves the tensors and reports back through :class:`ConnectorOutput`. The life of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tokenyard.kv.coordinator import Blocks
+from tokenyard.kv.events import KVEvent
+from tokenyard.kv.pool import BlockPool
 from tokenyard.request import Request
 from tokenyard.sched.output import ConnectorOutput, SchedulerOutput
 
@@ -30,6 +32,9 @@ class Match(NamedTuple):
 class KVConnector:
     """A connector that brings and keeps nothing: override what yours does."""
 
+    def bind_gpu_block_pool(self, pool: BlockPool) -> None:
+        """Once, before anything else: the blocks that it will be told of, to be read and not to be changed."""
+
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> Match:
         """Tokens available beyond the first ``num_computed_tokens``."""
         return Match(0)
@@ -42,7 +47,10 @@ class KVConnector:
         return None
 
     def request_finished(self, request: Request, blocks: Blocks) -> tuple[bool, Mapping[str, object] | None]:
-        """The request has ended: (its blocks are still needed, parameters for the client)."""
+        """The request has ended, ``request.status`` says how: (its blocks are still needed, parameters for the client).
+
+        Blocks that are needed stay until ``finished_sending`` names the request.
+        """
         return False, None
 
     def update_connector_output(self, output: ConnectorOutput) -> None:
@@ -54,6 +62,19 @@ class KVConnector:
     def reset_cache(self) -> bool:
         """Forget everything kept; False if that cannot be done now."""
         return True
+
+    def take_events(self) -> Sequence[KVEvent]:
+        """What entered and left its cache since the last call."""
+        return ()
+
+    def take_stats(self) -> Mapping[str, int] | None:
+        """Its own counts since the last call (vLLM's ``kv_connector_stats``)."""
+        return None
+
+    @property
+    def cpu_blocks(self) -> tuple[int, int] | None:
+        """Free and total blocks of a tier in CPU memory, if it has one."""
+        return None
 
     def shutdown(self) -> None:
         """Let go of all resources."""

@@ -44,7 +44,7 @@ class Endings:
         self.requests: dict[str, Request] = {}
         """Every unfinished request."""
         self.sessions = Sessions(kv, room)
-        self.pins = PinBoard(kv.free)
+        self.pins = PinBoard(self.release)
         self.finished_req_ids: set[str] = set()
         """Finished since the last step."""
 
@@ -88,16 +88,22 @@ class Endings:
 
     def _give_back(self, request: Request, status: RequestStatus, now: float) -> None:
         """Its blocks are freed, unless somebody still wants them."""
-        wanted = self._features.transfers is not None and self._features.transfers.keeps_blocks(request)
+        loading = request.status is RequestStatus.WAITING_FOR_REMOTE_KVS
+        wanted = self._features.transfers is not None and self._features.transfers.keeps_blocks(request, status)
         request.status = status
         request.times.finished = now
         self._free_encoder_outputs(request)
-        if wanted:
-            return
-        ended_by_itself = status is not RequestStatus.FINISHED_ABORTED
+        ended_by_itself = not loading and status is not RequestStatus.FINISHED_ABORTED
         if ended_by_itself and request.slot >= 0 and request.job_id and self._policy.keeps_blocks(now, request):
             self.pins.pin(request)
-        else:
+        elif not wanted:
+            self._kv.free(request)
+
+    def release(self, request: Request) -> None:
+        """Free the blocks of an ended request, unless a pin or a connector still holds them."""
+        transfers = self._features.transfers
+        read = transfers is not None and request.request_id in transfers.delayed
+        if not read and self.pins.get(request.job_id) is not request:
             self._kv.free(request)
 
     def _free_encoder_outputs(self, request: Request) -> None:

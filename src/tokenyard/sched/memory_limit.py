@@ -83,6 +83,7 @@ class MemoryLimit:
             return None
         request.status = RequestStatus.WAITING_FOR_REMOTE_KVS
         request.num_computed_tokens = candidate.num_computed_tokens
+        self._transfers.local_hits[request.request_id] = candidate.num_local_hit_tokens
         return Outcome(
             OutcomeKind.SKIPPED, Reason.ASYNC_KV_LOAD_STARTED, request.request_id, 1, budget_left=budget.tokens
         )

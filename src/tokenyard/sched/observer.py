@@ -46,6 +46,10 @@ class SchedulerState(Protocol):
         """Distinct hashes in the prefix index."""
 
     @property
+    def cpu_blocks(self) -> tuple[int, int] | None:
+        """Free and total blocks of a connector's tier in CPU memory; None without one."""
+
+    @property
     def max_num_scheduled_tokens(self) -> int:
         """Token budget of a step."""
 

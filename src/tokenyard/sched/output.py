@@ -245,6 +245,8 @@ class ConnectorOutput:
     """Requests whose load is complete, successfully or not."""
     invalid_block_ids: frozenset[int] = frozenset()
     """Blocks whose load failed."""
+    completed_jobs: frozenset[int] = frozenset()
+    """Jobs of the connector's own metadata that are over, successfully or not."""
 
 
 class ModelOutput:
@@ -302,6 +304,8 @@ class RequestOutput(NamedTuple):
     stop_reason: int | str | None
     extras: OutputExtras = NOTHING_ELSE
     """What there is beside tokens."""
+    kv_transfer_params: Mapping[str, object] | None = None
+    """What the client has to hand to the engine that goes on with the request."""
 
 
 class EngineOutputs:
@@ -310,6 +314,7 @@ class EngineOutputs:
     __slots__ = (
         "extras",
         "finish_reasons",
+        "kv_transfer_params",
         "num_tokens",
         "requests",
         "scheduler_stats",
@@ -329,6 +334,7 @@ class EngineOutputs:
         stop_reasons: dict[int, int | str],
         scheduler_stats: SchedulerStats,
         extras: Mapping[int, OutputExtras] = NO_EXTRAS,
+        kv_transfer_params: Mapping[str, Mapping[str, object]] | None = None,
     ) -> None:
         self.step = step
         self.requests = requests
@@ -342,6 +348,8 @@ class EngineOutputs:
         self.scheduler_stats = scheduler_stats
         self.extras = extras
         """Row -> what there is beside tokens, for the few requests that have any."""
+        self.kv_transfer_params = kv_transfer_params or {}
+        """Request id -> a connector's parameters for the client, for requests that have ended."""
 
     def by_client(self) -> dict[int, list[RequestOutput]]:
         """The records per ``client_index``, for hosts with several front ends."""
@@ -364,4 +372,5 @@ class EngineOutputs:
                 self.finish_reasons.get(i),
                 self.stop_reasons.get(i),
                 self.extras.get(i, NOTHING_ELSE),
+                self.kv_transfer_params.get(request.request_id),
             )

@@ -132,11 +132,11 @@ class Scheduler(SchedulerView):
             return
         check_servable(request, self.requests, self.config, self.kv, self._features.num_lookahead_tokens)
         check_encodable(request, self._features.encoder)
+        if self._features.transfers is not None:
+            self._features.transfers.arrives(request)
         self.requests[request.request_id] = request
         if request.resumable:
             self._sessions.open(request)
-        if self._features.transfers is not None:
-            self._features.transfers.connector.on_new_request(request)
         self._room.add(request)
         if self._features.events is not None:
             self._features.events.record(request, EventType.QUEUED, self.clock())
@@ -217,11 +217,12 @@ class Scheduler(SchedulerView):
         if request.times.first_scheduled is None:
             request.times.first_scheduled = now
             request.num_cached_tokens = num_computed
-            request.num_external_computed_tokens = candidate.num_external_computed_tokens
+            local, external = candidate.num_local_hit_tokens, candidate.num_external_computed_tokens
+            if candidate.computed is None and self._features.transfers is not None:
+                local, external = self._features.transfers.take_hits(request)
+            request.num_external_computed_tokens = external
             if self.observer is not None:
-                self.observer.prefix_looked_up(
-                    now, self.step, request, candidate.num_local_hit_tokens, candidate.num_external_computed_tokens
-                )
+                self.observer.prefix_looked_up(now, self.step, request, local, external)
 
     # ---- after the model
 
@@ -236,8 +237,12 @@ class Scheduler(SchedulerView):
         if lost and self.config.kv_load_failure_policy == "fail":
             self._endings.finish([(request, RequestStatus.FINISHED_ERROR) for request in lost], now)
             accepted = accepted.with_failed(lost)
-        if self._features.transfers is not None and model_output.connector is not None:
-            self._features.transfers.report(model_output.connector, self.requests)
+        params = None
+        if self._features.transfers is not None:
+            params = self._features.transfers.take_params()
+            if model_output.connector is not None:
+                for request in self._features.transfers.report(model_output.connector, self.requests):
+                    self._endings.release(request)
         outputs = EngineOutputs(
             step=output.step,
             requests=accepted.requests,
@@ -247,6 +252,7 @@ class Scheduler(SchedulerView):
             stop_reasons=accepted.stop_reasons,
             extras=accepted.extras if events is None else with_events(accepted.requests, accepted.extras, events),
             scheduler_stats=self.make_stats(),
+            kv_transfer_params=params,
         )
         if self.observer is not None:
             self.observer.step_completed(now, output, outputs)
@@ -283,6 +289,7 @@ class Scheduler(SchedulerView):
 
     def make_stats(self) -> SchedulerStats:
         """Gauges now, and prefix-cache statistics since the last call."""
+        transfers = self._features.transfers
         return SchedulerStats(
             len(self._running),
             len(self._room.waiting),
@@ -290,7 +297,8 @@ class Scheduler(SchedulerView):
             self.kv.pool.usage,
             self.kv.take_stats(),
             self._features.speculation.take_stats() if self._features.speculation is not None else None,
-            self._features.transfers.take_stats() if self._features.transfers is not None else None,
+            transfers.take_stats() if transfers is not None else None,
+            transfers.connector.take_stats() if transfers is not None else None,
         )
 
     # ---- the end of requests
@@ -331,12 +339,14 @@ class Scheduler(SchedulerView):
     def take_kv_events(self) -> KVEventBatch | None:
         """What entered and left the prefix cache since the last call; None if nothing did (or it is not recorded)."""
         events = self.kv.events.take() if self.kv.events is not None else []
+        if self._features.transfers is not None:
+            events += self._features.transfers.connector.take_events()
         return KVEventBatch(self.clock(), events) if events else None
 
     # ---- resets
 
-    def reset_prefix_cache(self, *, reset_running_requests: bool = False) -> bool:
-        """Forget all cached content.
+    def reset_prefix_cache(self, *, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
+        """Forget all cached content; with ``reset_connector`` what the connector keeps as well.
 
         Refused (False) while blocks are in use, unless ``reset_running_requests``: then every running request is
         preempted first and starts again.
@@ -350,11 +360,16 @@ class Scheduler(SchedulerView):
                 if self._features.placeholders is not None:
                     self._features.placeholders.discard(request)
             self.pins.clear()
-        return self.kv.reset_prefix_cache()
+        done = self.kv.reset_prefix_cache()
+        return (self.reset_connector_cache() and done) if reset_connector else done
 
     def reset_connector_cache(self) -> bool:
         """Forget what the connector keeps; False without one, or if it cannot now."""
-        return self._features.transfers is not None and self._features.transfers.connector.reset_cache()
+        transfers = self._features.transfers
+        if transfers is None or not transfers.connector.reset_cache():
+            return False
+        transfers.stats.reset = True
+        return True
 
     def reset_encoder_cache(self) -> None:
         """Forget all encoder outputs (the encoder's weights have changed)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -41,3 +42,4 @@ class SchedulerStats(NamedTuple):
     prefix_cache_stats: PrefixCacheStats
     spec_decoding_stats: SpecDecodingStats | None = None
     connector_prefix_cache_stats: PrefixCacheStats | None = None
+    kv_connector_stats: Mapping[str, int] | None = None

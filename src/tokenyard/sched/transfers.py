@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from tokenyard.errors import RequestError
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.kv.stats import PrefixCacheStats
 from tokenyard.request import Request, RequestStatus
@@ -25,15 +26,38 @@ class Transfers:
         """Loads of which a part failed."""
         self.delayed: dict[str, Request] = {}
         """Ended requests whose blocks are still being read or written."""
+        self.local_hits: dict[str, int] = {}
+        """Local prefix hit, in tokens, of requests that wait for a load or have just got it."""
+        self._params: dict[str, Mapping[str, object]] = {}
+        """What clients are to be told of requests that have ended since the last call of :meth:`take_params`."""
         self.stats = PrefixCacheStats()
         """Hits of the connector, in tokens beyond the local hit."""
+        connector.bind_gpu_block_pool(kv.pool)
 
     def take_stats(self) -> PrefixCacheStats:
         """Hits since the last call."""
         stats, self.stats = self.stats, PrefixCacheStats()
         return stats
 
+    def take_params(self) -> Mapping[str, Mapping[str, object]]:
+        """Request id -> parameters for its client, since the last call."""
+        params, self._params = self._params, {}
+        return params
+
+    def take_hits(self, request: Request) -> tuple[int, int]:
+        """Local and external hit, in tokens, of a request that has been loaded and is admitted now."""
+        computed = request.num_computed_tokens
+        local = min(self.local_hits.pop(request.request_id, computed), computed)
+        return local, computed - local
+
     # ---- loads
+
+    def arrives(self, request: Request) -> None:
+        """A request is added; RequestError if blocks of an earlier one with its id are still in use."""
+        if request.request_id in self.delayed:
+            fix = "its blocks are still being transferred: use another id, or wait until they are freed"
+            raise RequestError(request.request_id, "request_id", request.request_id, fix)
+        self.connector.on_new_request(request)
 
     def promote(self, request: Request) -> bool:
         """If the request's load is complete, make it ready to be scheduled."""
@@ -54,32 +78,33 @@ class Transfers:
         request.status = RequestStatus.PREEMPTED if request.num_preemptions else RequestStatus.WAITING
         return True
 
-    def report(self, output: ConnectorOutput, requests: Mapping[str, Request]) -> None:
-        """Take in what the workers report; frees blocks that nobody needs any more."""
+    def report(self, output: ConnectorOutput, requests: Mapping[str, Request]) -> list[Request]:
+        """Take in what the workers report; returns ended requests whose blocks they do not need any more."""
         self.connector.update_connector_output(output)
+        over = []
         for request_id in sorted(output.finished_receiving):
             if request_id in requests:
                 self._received.add(request_id)
             else:
-                self._free_delayed(request_id)
-        for request_id in sorted(output.finished_sending):
-            self._free_delayed(request_id)
-
-    def _free_delayed(self, request_id: str) -> None:
-        request = self.delayed.pop(request_id, None)
-        if request is not None:
-            self._kv.free(request)
+                over.append(self.delayed.pop(request_id, None))
+        over += [self.delayed.pop(request_id, None) for request_id in sorted(output.finished_sending)]
+        return [request for request in over if request is not None]
 
     # ---- ends
 
-    def keeps_blocks(self, request: Request) -> bool:
-        """A request has ended, its status still that of its last moment: True if its blocks must stay for now."""
-        loading = request.status is RequestStatus.WAITING_FOR_REMOTE_KVS and request.request_id not in self._received
-        self._received.discard(request.request_id)
-        self._failed.discard(request.request_id)
-        needed, _ = self.connector.request_finished(request, self._kv.get_block_ids(request))
+    def keeps_blocks(self, request: Request, status: RequestStatus) -> bool:
+        """A request ends with ``status``, its own is still that of its last moment: True if its blocks must stay."""
+        request_id = request.request_id
+        loading = request.status is RequestStatus.WAITING_FOR_REMOTE_KVS and request_id not in self._received
+        self._received.discard(request_id)
+        self._failed.discard(request_id)
+        self.local_hits.pop(request_id, None)
+        request.status = status
+        needed, params = self.connector.request_finished(request, self._kv.get_block_ids(request))
+        if params is not None:
+            self._params[request_id] = params
         if loading or needed:
-            self.delayed[request.request_id] = request
+            self.delayed[request_id] = request
         return loading or needed
 
     # ---- failures

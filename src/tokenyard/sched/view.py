@@ -65,6 +65,11 @@ class SchedulerView:
         return self.kv.pool.num_cached
 
     @property
+    def cpu_blocks(self) -> tuple[int, int] | None:
+        """Free and total blocks of a connector's tier in CPU memory; None without one."""
+        return self._features.transfers.connector.cpu_blocks if self._features.transfers is not None else None
+
+    @property
     def encoder_cache(self) -> EncoderCache | None:
         """Outputs of multi-modal encoders; None for a text model."""
         return self._features.encoder.cache if self._features.encoder is not None else None

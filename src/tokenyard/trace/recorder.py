@@ -9,7 +9,7 @@ from __future__ import annotations
 from tokenyard.request import FinishReason, Request
 from tokenyard.sched.observer import SchedulerState
 from tokenyard.sched.output import EngineOutputs, SchedulerOutput
-from tokenyard.sched.reasons import StepOutcomes
+from tokenyard.sched.reasons import Reason, StepOutcomes
 from tokenyard.trace.facts import FactSink, StepFacts, running_consumed
 from tokenyard.trace.outcomes import outcome_record
 from tokenyard.trace.request_records import STATUS_TEXT
@@ -69,6 +69,8 @@ class TraceRecorder:
         """Preempted request -> tokens it had computed."""
         self._recomputed: dict[str, int] = {}
         """Request -> tokens computed a second time."""
+        self._loading: set[str] = set()
+        """Requests whose external tokens were, or are being, loaded while they waited."""
 
     # ---- requests
 
@@ -96,6 +98,7 @@ class TraceRecorder:
         """Record an end, and forget the request."""
         request_id = request.request_id
         self._lost.pop(request_id, None)
+        self._loading.discard(request_id)
         reason = FinishReason.of(request.status)
         record = RequestFinished(
             step=max(self._step, 0),
@@ -132,12 +135,15 @@ class TraceRecorder:
         self._wanted = self._writer is not None and self._writer.wants_step(step)
         self._started[step] = ts, self._wanted
         if self._sinks:
+            cpu_free, cpu_total = state.cpu_blocks or (None, None)
             self._facts = StepFacts(
                 step=step,
                 ts=ts,
                 policy=self._policy,
                 free_blocks=state.num_free_blocks,
                 total_blocks=state.num_total_blocks,
+                cpu_free_blocks=cpu_free,
+                cpu_total_blocks=cpu_total,
                 token_budget=state.max_num_scheduled_tokens,
                 max_running=state.max_num_running_reqs,
                 num_running=len(state.running),
@@ -160,7 +166,7 @@ class TraceRecorder:
             total_hit_tokens=local + external,
             total_prompt_tokens=request.num_prompt_tokens,
             num_tokens=request.num_tokens,
-            load_kv_async=False,
+            load_kv_async=request.request_id in self._loading,
         )
         for sink in self._sinks:
             sink.prefix_looked_up(record)
@@ -170,6 +176,9 @@ class TraceRecorder:
     def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
         """Record the decision and what it refused."""
         ts = float(ts)
+        for each in outcomes.skipped:
+            if each.reason is Reason.ASYNC_KV_LOAD_STARTED and each.request_id is not None:
+                self._loading.add(each.request_id)
         moved = bool(outcomes.preemptions) or output.num_running < len(output.requests)
         recomputed = self._count_recomputed(output, outcomes) if moved else 0
         refused = outcome_record(output.step, ts, self._policy, outcomes, self._limit)

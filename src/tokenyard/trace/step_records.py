@@ -73,7 +73,9 @@ class StepRecords:
             pinned_blocks = sum(map(state.num_blocks_of, state.pins))
             pinned_jobs = json_list([self._names.jobs[request.job_id] for request in state.pins])
         line = self._snapshot_head, (step, ts, state.num_free_blocks, self._running.total, num_waiting, num_pinned)
-        tail = self._snapshot_tail, (pinned_blocks, pinned_jobs, state.num_cached_blocks, num_skipped)
+        rest = (pinned_blocks, pinned_jobs, state.num_cached_blocks, num_skipped)
+        cpu = state.cpu_blocks
+        tail = self._snapshot_tail, rest if cpu is None else (*cpu, *rest)
         if self._pieces is None:
             self._pieces = self._writer.pieces()
         self._pieces += (line, self._queues, tail, self._snapshot_end)
@@ -165,6 +167,7 @@ def _left_out(omitted: int, consumed: int) -> dict[str, int]:
 
 def _snapshot_format(policy: str, state: SchedulerState) -> list[bytes]:
     """With the limits of the scheduler, which do not change, filled in."""
+    cpu = None if state.cpu_blocks is None else DECIMAL
     return format_of(
         StepSnapshot(
             step=DECIMAL,
@@ -179,6 +182,8 @@ def _snapshot_format(policy: str, state: SchedulerState) -> list[bytes]:
             waiting_req_ids=HOLE,
             running_job_ids=HOLE,
             waiting_job_ids=HOLE,
+            cpu_free_blocks=cpu,
+            cpu_total_blocks=cpu,
             pinned_blocks=DECIMAL,
             pinned_job_ids=TEXT,
             max_num_scheduled_tokens=state.max_num_scheduled_tokens,

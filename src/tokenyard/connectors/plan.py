@@ -1,0 +1,69 @@
+"""What the scheduler half of a connector asks of its worker half in one step.
+
+Order within a step: saves (what the step would overwrite), blocking loads, the model, stores. Asynchronous loads and
+stores may take any time after their place; a job that is over is named in ``ConnectorOutput.completed_jobs``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from tokenyard.sched.output import ConnectorOutput
+
+__all__ = ["Address", "ConnectorWorker", "Load", "Store", "TransferPlan"]
+
+Address = int | bytes
+"""Where a block is kept: the number of a block of memory, or the hash of its content."""
+
+
+class Load(NamedTuple):
+    """Fill blocks of the GPU."""
+
+    job_id: int
+    request_id: str
+    blocks: tuple[int, ...]
+    """Blocks of the GPU, in position order."""
+    sources: tuple[Address, ...]
+    """Where each one's content is."""
+    is_async: bool
+    """The request waits until ``finished_receiving`` names it; else the load is part of the step."""
+    remote: tuple[str, str] | None = None
+    """Engine and request that hold the sources, where they are another engine's blocks."""
+
+
+class Store(NamedTuple):
+    """Keep a copy of blocks of the GPU."""
+
+    job_id: int
+    request_id: str | None
+    """An ended request whose blocks stay until ``finished_sending`` names it; None: nobody's wait for it."""
+    blocks: tuple[int, ...]
+    targets: tuple[Address, ...]
+
+
+class TransferPlan(NamedTuple):
+    """The transfers that begin with one step."""
+
+    saves: tuple[Store, ...] = ()
+    """Blocks that this very step gives away: they are read before anything is written."""
+    loads: tuple[Load, ...] = ()
+    stores: tuple[Store, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.saves or self.loads or self.stores)
+
+
+class ConnectorWorker(Protocol):
+    """The half of a connector that moves tensors."""
+
+    def before_step(self, plan: TransferPlan | None) -> None:
+        """Before the model runs; on return all saves and blocking loads are complete."""
+
+    def after_step(self, plan: TransferPlan | None) -> None:
+        """After the model ran, or would have run if there was nothing to compute: begin the stores."""
+
+    def report(self) -> ConnectorOutput | None:
+        """What has ended since the last call; None: nothing."""
+
+    def shutdown(self) -> None:
+        """End all transfers and let go of all resources."""

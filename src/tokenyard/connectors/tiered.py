@@ -1,0 +1,197 @@
+"""The scheduler half of every connector that keeps blocks by content in a tier: CPU memory, a disk.
+
+    a request waits      the tier holds the blocks after its local hit: promise them, load them once it has memory
+    a request ends       what the tier lacks of its cached blocks is stored; they stay on the GPU until that is done
+    a block is evicted   (``store_on="eviction"``) it is stored instead, in the step that gives it away
+
+What can be stored is what the GPU's prefix cache can find: full blocks whose content is known to be good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tokenyard.config import CacheConfig, GroupKind
+from tokenyard.connectors.plan import Address, Load, Store, TransferPlan
+from tokenyard.connectors.tier import Tier
+from tokenyard.errors import ConfigError
+from tokenyard.kv.coordinator import Blocks
+from tokenyard.kv.events import KVEvent
+from tokenyard.kv.pool import BlockPool
+from tokenyard.request import Request
+from tokenyard.sched.connector import KVConnector, Match
+from tokenyard.sched.output import ConnectorOutput, SchedulerOutput
+
+__all__ = ["STORE_ON", "TieredConnector", "require_one_full_group"]
+
+STORE_ON = ("finish", "eviction")
+
+
+def require_one_full_group(cache: CacheConfig) -> None:
+    """ConfigError unless the model has one full-attention group, the only kind whose blocks connectors move."""
+    if len(cache.groups) > 1 or cache.groups[0].kind is not GroupKind.FULL:
+        kinds = [str(group.kind) for group in cache.groups]
+        raise ConfigError("kv_connector", kinds, "connectors need a model with one full-attention KV-cache group")
+
+
+class TieredConnector(KVConnector):
+    """Keeps blocks in ``tier``.
+
+    ``load_async``: requests wait while their blocks are loaded and others go on; else the load is part of the step.
+    """
+
+    def __init__(self, cache: CacheConfig, tier: Tier, *, store_on: str = "finish", load_async: bool = True) -> None:
+        """Raises ConfigError if the cache or a setting does not go with it."""
+        require_one_full_group(cache)
+        if not cache.enable_prefix_caching:
+            raise ConfigError("enable_prefix_caching", False, "a KV connector finds blocks by their hashes: turn it on")
+        if store_on not in STORE_ON:
+            raise ConfigError("store_on", store_on, f"use one of: {', '.join(STORE_ON)}")
+        self.tier = tier
+        self._size = cache.groups[0].block_size or cache.block_size
+        self._store_on = store_on
+        self._load_async = load_async
+        self._pool: BlockPool | None = None
+        self._promised: tuple[str, int, Sequence[bytes]] | None = None
+        """Request asked about last, blocks it has, hashes held for it until it is known whether it gets memory."""
+        self._num_jobs = 0
+        self._saves: list[Store] = []
+        self._loads: list[Load] = []
+        self._stores: list[Store] = []
+        self._being_read: dict[int, Load] = {}
+        self._held: dict[int, Sequence[bytes]] = {}
+        """Loading job -> hashes it holds."""
+        self._being_written: dict[int, Sequence[bytes]] = {}
+        """Storing job -> hashes that can be found once it is over."""
+
+    def bind_gpu_block_pool(self, pool: BlockPool) -> None:
+        self._pool = pool
+        if self._store_on == "eviction":
+            told = pool.on_evicted
+
+            def evicted(block_hash: bytes, group_id: int, block: int) -> None:
+                if told is not None:
+                    told(block_hash, group_id, block)
+                self._save(block_hash, block)
+
+            pool.on_evicted = evicted
+
+    # ---- loads
+
+    def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> Match:
+        self._withdraw()
+        if request.sampling_params.skip_reading_prefix_cache:
+            return Match(0)
+        first = num_computed_tokens // self._size
+        # One token is left to compute logits from.
+        wanted = request.block_hashes[first : (request.num_tokens - 1) // self._size]
+        found = self.tier.find(wanted)
+        if found.undecided:
+            return Match(None)
+        if not found.num_blocks:
+            return Match(0)
+        hashes = wanted[: found.num_blocks]
+        self.tier.hold(hashes)
+        self._promised = request.request_id, first, hashes
+        return Match(len(hashes) * self._size, self._load_async)
+
+    def _withdraw(self) -> None:
+        """The request asked about last did not get memory."""
+        if self._promised is not None:
+            self.tier.release(self._promised[2])
+            self._promised = None
+
+    def update_state_after_alloc(self, request: Request, blocks: Blocks, num_external_tokens: int) -> None:
+        if num_external_tokens:
+            assert self._promised is not None
+            assert self._promised[0] == request.request_id, "memory for a request that was promised nothing"
+            _, first, hashes = self._promised
+            self._promised = None
+            job, targets = self._next_job(), tuple(blocks[0][first : first + len(hashes)])
+            load = Load(job, request.request_id, targets, self.tier.sources(hashes), self._load_async)
+            self._loads.append(load)
+            self._being_read[job], self._held[job] = load, hashes
+        self.tier.touch(request.block_hashes[: (request.num_tokens - 1) // self._size])
+
+    def _next_job(self) -> int:
+        self._num_jobs += 1
+        return self._num_jobs
+
+    # ---- stores
+
+    def request_finished(self, request: Request, blocks: Blocks) -> tuple[bool, Mapping[str, object] | None]:
+        if self._store_on != "finish" or self._is_loading(request):
+            return False, None
+        assert self._pool is not None
+        targets: list[Address] = []
+        sources, hashes = [], []
+        for block in blocks[0]:
+            block_hash = self._pool.hash_of[block]
+            if block_hash is None:
+                break
+            target = self.tier.reserve(block_hash)
+            if target is not None:
+                sources.append(block)
+                hashes.append(block_hash)
+                targets.append(target)
+        if not sources:
+            return False, None
+        job = self._next_job()
+        self._being_written[job] = hashes
+        self._stores.append(Store(job, request.request_id, tuple(sources), tuple(targets)))
+        return True, None
+
+    def _is_loading(self, request: Request) -> bool:
+        """Its blocks stay until its load is over: they cannot also wait for a store."""
+        return any(load.request_id == request.request_id for load in self._being_read.values() if load.is_async)
+
+    def _save(self, block_hash: bytes, block: int) -> None:
+        """A cached block of the GPU is given away in this step."""
+        target = self.tier.reserve(block_hash)
+        if target is not None:
+            job = self._next_job()
+            self._being_written[job] = (block_hash,)
+            self._saves.append(Store(job, None, (block,), (target,)))
+
+    # ---- steps
+
+    def build_connector_meta(self, output: SchedulerOutput) -> TransferPlan | None:
+        self._withdraw()
+        plan = TransferPlan(tuple(self._saves), tuple(self._loads), tuple(self._stores))
+        if not plan:
+            return None
+        self._saves, self._loads, self._stores = [], [], []
+        return plan
+
+    def update_connector_output(self, output: ConnectorOutput) -> None:
+        if output.invalid_block_ids:
+            self._forget_lost(output.invalid_block_ids)
+        for job in sorted(output.completed_jobs):
+            if job in self._held:
+                del self._being_read[job]
+                self.tier.release(self._held.pop(job))
+            else:
+                for block_hash in self._being_written.pop(job):
+                    self.tier.complete(block_hash)
+
+    def _forget_lost(self, invalid: frozenset[int]) -> None:
+        for job, load in self._being_read.items():
+            for block, block_hash in zip(load.blocks, self._held[job], strict=True):
+                if block in invalid:
+                    self.tier.lost(block_hash)
+
+    # ---- the rest
+
+    def reset_cache(self) -> bool:
+        self._withdraw()
+        return not (self._held or self._being_written) and self.tier.reset()
+
+    def take_events(self) -> Sequence[KVEvent]:
+        return self.tier.take_events()
+
+    def take_stats(self) -> Mapping[str, int] | None:
+        return self.tier.take_stats()
+
+    @property
+    def cpu_blocks(self) -> tuple[int, int] | None:
+        return self.tier.cpu_blocks
