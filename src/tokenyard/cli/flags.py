@@ -22,6 +22,7 @@ __all__ = [
     "Demo",
     "HardwareFlags",
     "Parity",
+    "Query",
     "Report",
     "Run",
     "SchedulerFlags",
@@ -208,6 +209,20 @@ class Convert:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """Ask a trace in SQL: tables steps and requests, views snapshots, decisions, outcomes, lookups, arrivals, ..."""
+
+    trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
+    """A trace directory, or a file of it; Parquet is answered at once."""
+    sql: tyro.conf.Positional[str]
+    """One SELECT, for DuckDB: "select reason, count(*) from outcomes group by all"."""
+    limit: int = 1_000
+    """Most rows shown."""
+    json: Switch = False
+    """Print columns and rows as one JSON object and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workloads:
     """List what `run` knows by name: workloads, file formats, policies, GPUs and models."""
 
@@ -215,13 +230,14 @@ class Workloads:
     """Print one JSON object and nothing else."""
 
 
-Command = Run | Report | Compare | Parity | Demo | Workloads | Convert
+Command = Run | Report | Compare | Parity | Demo | Workloads | Convert | Query
 
 COMMANDS: dict[type[Command], str] = {
     Run: "run",
     Report: "report",
     Compare: "compare",
     Parity: "parity",
+    Query: "query",
     Convert: "convert",
     Demo: "demo",
     Workloads: "workloads",

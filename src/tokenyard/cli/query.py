@@ -1,0 +1,72 @@
+"""``tokenyard query``: SQL over a trace."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+from rich.markup import escape
+from rich.table import Table
+
+from tokenyard.cli.console import errors, print_json, results, warn
+from tokenyard.cli.flags import Query
+from tokenyard.config import require_int
+from tokenyard.trace.columnar.query import Answer, Limits, ask
+from tokenyard.trace.columnar.twins import as_parquet
+from tokenyard.trace.files import TraceFiles, find_trace, is_columnar
+from tokenyard.trace.lines import encodable
+
+__all__ = ["execute"]
+
+_SECONDS = 600.0
+_MEMORY_MB = 4_096
+
+
+def execute(flags: Query) -> int:
+    """Ask, and print the rows; always 0 if there is an answer."""
+    require_int("limit", flags.limit, 1)
+    files = _needed(find_trace(flags.trace), flags.sql)
+    limits = Limits(seconds=_SECONDS, memory_mb=_MEMORY_MB, rows=flags.limit)
+    with errors().status(f"reading {escape(str(files.source))}"), as_parquet(files) as twins:
+        answer = ask(flags.sql, twins.steps, twins.requests, limits)
+    if flags.json:
+        print_json(json_ready(answer))
+    else:
+        results().print(_table(answer))
+    if answer.truncated:
+        warn(f"there are more than {flags.limit:,} rows; --limit shows more")
+    if not all(is_columnar(path) for path in (files.steps, files.requests) if path is not None):
+        errors().print("[dim]`tokenyard convert` once, and questions are answered at once.[/]")
+    return 0
+
+
+def _needed(files: TraceFiles, sql: str) -> TraceFiles:
+    """Without a requests file that is not asked for: it is large."""
+    if files.steps is not None and "requests" not in sql.lower():
+        return TraceFiles(files.steps, None)
+    return files
+
+
+def json_ready(answer: Answer) -> Any:
+    """An answer in what JSON has words for."""
+    return msgspec.to_builtins(answer, enc_hook=encodable)
+
+
+def _table(answer: Answer) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in answer.columns:
+        table.add_column(escape(column.name), justify="left" if column.type in ("VARCHAR", "BOOLEAN") else "right")
+    for row in answer.rows:
+        table.add_row(*(escape(_shown(value)) for value in row))
+    return table
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list | dict):
+        return json.dumps(value, default=encodable, ensure_ascii=False)
+    return str(value)

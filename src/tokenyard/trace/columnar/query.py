@@ -1,0 +1,186 @@
+"""SQL over a Parquet trace, by DuckDB, with nothing else in reach.
+
+A question may be any one SELECT. It can read the trace and nothing else on the machine, write nothing, load nothing and
+change no setting, and it has limits of time, memory and rows: questions may come from a page in a browser.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tokenyard.errors import ConfigError, MissingExtraError
+from tokenyard.trace.columnar.columns import EXTRA, columns_of
+from tokenyard.trace.schema import STEP_EVENTS
+
+if TYPE_CHECKING:
+    import duckdb
+
+__all__ = ["EVENT_VIEWS", "Answer", "Column", "Limits", "ask"]
+
+EVENT_VIEWS = {
+    "trace_start": "start",
+    "step_snapshot": "snapshots",
+    "step_decision": "decisions",
+    "prefix_cache_lookup": "lookups",
+    "admission_outcome": "outcomes",
+    "step_completed": "completions",
+    "request_arrived": "arrivals",
+    "request_finished": "finishes",
+}
+"""Event -> the view that has its records and their fields alone."""
+_SETTINGS = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "allow_unsigned_extensions": "false",
+    "python_enable_replacements": "false",
+    "preserve_insertion_order": "true",
+    "temp_directory": "",
+}
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one question may cost."""
+
+    seconds: float = 10.0
+    memory_mb: int = 1_024
+    rows: int = 10_000
+    threads: int = 2
+
+
+class Column(msgspec.Struct, frozen=True):
+    """One column of an answer."""
+
+    name: str
+    type: str
+    """DuckDB's name of it."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What came out."""
+
+    columns: list[Column]
+    rows: list[tuple[Any, ...]]
+    truncated: bool
+    """There were more rows than the limit."""
+    seconds: float
+
+
+def ask(sql: str, steps: Path | None, requests: Path | None, limits: Limits | None = None) -> Answer:
+    """Put one SELECT to a trace, whose files are Parquet.
+
+    The tables are ``steps`` and ``requests``, one row per line, and a view per event (:data:`EVENT_VIEWS`). Raises
+    ConfigError for a question that is wrong, not a SELECT, or beyond a limit; MissingExtraError without DuckDB.
+    """
+    limits = limits or Limits()
+    began = time.perf_counter()
+    with _database(steps, requests, limits) as database:
+        return _answer(database, sql, limits, began)
+
+
+def _answer(database: duckdb.DuckDBPyConnection, sql: str, limits: Limits, began: float) -> Answer:
+    duckdb = _duckdb()
+    timer = threading.Timer(limits.seconds, database.interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        database.execute(_one_select(sql))
+        columns = [Column(name, str(kind)) for name, kind, *_ in database.description or ()]
+        rows = database.fetchmany(limits.rows + 1)
+    except duckdb.InterruptException:
+        raise ConfigError(
+            "sql", sql, f"took longer than {limits.seconds:g} s: ask for less, or of fewer steps"
+        ) from None
+    except duckdb.OutOfMemoryException:
+        raise ConfigError("sql", sql, f"needs more than {limits.memory_mb:,} MB: ask for less at once") from None
+    except duckdb.Error as error:
+        raise ConfigError("sql", sql, _first_lines(error)) from None
+    finally:
+        timer.cancel()
+    return Answer(
+        columns=columns,
+        rows=rows[: limits.rows],
+        truncated=len(rows) > limits.rows,
+        seconds=round(time.perf_counter() - began, 6),
+    )
+
+
+def _one_select(sql: str) -> Any:
+    """The statement. EXPLAIN is not one: with ANALYZE it runs whatever it explains."""
+    duckdb = _duckdb()
+    statements = duckdb.extract_statements(sql)
+    if len(statements) != 1:
+        raise ConfigError("sql", sql, f"holds {len(statements)} statements: ask one at a time")
+    if statements[0].type != duckdb.StatementType.SELECT:
+        raise ConfigError("sql", sql, "only SELECT can be asked: a trace is not changed from here")
+    return statements[0]
+
+
+@contextmanager
+def _database(steps: Path | None, requests: Path | None, limits: Limits) -> Iterator[duckdb.DuckDBPyConnection]:
+    """An empty database in memory that sees the files of one trace."""
+    duckdb = _duckdb()
+    settings = {**_SETTINGS, "threads": str(limits.threads), "memory_limit": f"{limits.memory_mb}MB"}
+    database = duckdb.connect(":memory:", config=settings)
+    try:
+        try:
+            paths = {table: path for table, path in (("steps", steps), ("requests", requests)) if path is not None}
+            for table, path in paths.items():
+                _make_views(database, table, path)
+            for statement in _closing(paths.values()):
+                database.execute(statement)
+        except duckdb.Error as error:
+            raise ConfigError("trace", str(steps or requests), f"cannot be read: {_first_lines(error)}") from None
+        yield database
+    finally:
+        database.close()
+
+
+def _make_views(database: duckdb.DuckDBPyConnection, table: str, path: Path) -> None:
+    """Name the columns that a file has: one that another program wrote may lack some."""
+    source = f"read_parquet({_text(str(path.resolve()))})"
+    there = {name for name, *_ in database.execute(f"SELECT * FROM {source} LIMIT 0").description or ()}
+
+    def listed(names: Iterable[str]) -> str:
+        return ", ".join(f'"{name}"' for name in names if name in there)
+
+    database.execute(f"CREATE VIEW {table} AS SELECT {listed((*columns_of(table), EXTRA))} FROM {source}")
+    if table == "steps" and "event" in there:
+        for event, view in EVENT_VIEWS.items():
+            fields = [field.name for field in msgspec.structs.fields(STEP_EVENTS[event])]
+            database.execute(
+                f"CREATE VIEW {view} AS SELECT {listed((*fields, EXTRA))} FROM steps WHERE event = {_text(event)}"
+            )
+
+
+def _closing(paths: Iterable[Path]) -> Iterator[str]:
+    """What closes every door but the one to the trace."""
+    yield f"SET allowed_paths = [{', '.join(_text(str(path.resolve())) for path in paths)}]"
+    yield "SET enable_external_access = false"
+    yield "SET lock_configuration = true"
+
+
+def _text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _first_lines(error: Exception) -> str:
+    """DuckDB's message without the picture of where in the SQL it is."""
+    if "pytz" in str(error):
+        return "moments with a time zone cannot be given back: cast them to VARCHAR"
+    return " ".join(str(error).split("\n\nLINE ")[0].split())
+
+
+def _duckdb() -> Any:
+    try:
+        import duckdb  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise MissingExtraError("duckdb", "analysis") from None
+    return duckdb

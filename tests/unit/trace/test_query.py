@@ -1,0 +1,117 @@
+"""SQL over a trace reaches the trace and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tokenyard.errors import ConfigError
+from tokenyard.trace.columnar.convert import convert
+from tokenyard.trace.columnar.query import EVENT_VIEWS, Limits, ask
+from tokenyard.trace.schema import STEP_EVENTS
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra: analysis)")
+pytest.importorskip("duckdb", reason="duckdb is not installed (extra: analysis)")
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twenty steps in a folder whose name wants quoting, and a file beside it that is nobody's business."""
+    directory = tmp_path_factory.mktemp("o'clock")
+    records = [{"event": "step_snapshot", "step": i, "ts": i / 2, "free_blocks": 20 - i} for i in range(20)]
+    (directory / "t.steps.jsonl").write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
+    (directory / "secret.csv").write_text("password\nhunter2\n")
+    twin = directory / "t.steps.parquet"
+    convert(directory / "t.steps.jsonl", twin, "steps")
+    return twin
+
+
+def rows(trace: Path, sql: str, **limits: Any) -> list[tuple[Any, ...]]:
+    return ask(sql, trace, None, Limits(**limits)).rows
+
+
+def test_every_event_has_a_view() -> None:
+    assert set(EVENT_VIEWS) == set(STEP_EVENTS)
+
+
+def test_every_view_can_be_asked(trace: Path) -> None:
+    for view in EVENT_VIEWS.values():
+        assert rows(trace, f"select count(*) from {view}") == [(20 if view == "snapshots" else 0,)]
+
+
+def test_kinds_of_select(trace: Path) -> None:
+    assert rows(trace, "with s as (select step from steps) select max(step) from s;") == [(19,)]
+    assert rows(trace, "from snapshots select min(free_blocks)") == [(1,)]
+    assert ("step", "INTEGER") in [row[:2] for row in rows(trace, "describe steps")]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select * from read_text('{folder}/secret.csv')",
+        "select * from read_csv('{folder}/secret.csv')",
+        "select * from '{folder}/secret.csv'",
+        "select * from glob('{folder}/*')",
+        "select * from read_blob('{folder}/*.csv')",
+        "select * from sniff_csv('{folder}/secret.csv')",
+        "select * from read_text('/etc/passwd')",
+        "select * from read_parquet('https://example.com/x.parquet')",
+        "attach '{folder}/new.db' as other",
+        "copy (select 1) to '{folder}/new.csv'",
+        "copy (select 1) to '{folder}/t.steps.parquet'",
+        "explain analyze copy (select 1) to '{folder}/t.steps.parquet'",
+        "select * from query('copy (select 1) to ''{folder}/t.steps.parquet''')",
+        "export database '{folder}/all'",
+        "install httpfs",
+        "load httpfs",
+        "set enable_external_access = true",
+        "set lock_configuration = false",
+        "pragma enable_external_access = true",
+        "reset allowed_paths",
+        "call pragma_version()",
+        "create table mine as select 1",
+        "create or replace view steps as select 1",
+        "insert into steps select 1",
+        "drop view steps",
+        "select 1; copy (select 1) to '{folder}/new.csv'",
+        "prepare p as select 1",
+        "select getenv('HOME')",
+        "import database '{folder}'",
+        "",
+        ";",
+    ],
+)
+def test_nothing_else_is_reached(trace: Path, sql: str) -> None:
+    before = {path.name: path.read_bytes() for path in trace.parent.iterdir()}
+    with pytest.raises(ConfigError) as refused:
+        rows(trace, sql.format(folder=str(trace.parent).replace("'", "''")))
+    assert "hunter2" not in str(refused.value)
+    assert {path.name: path.read_bytes() for path in trace.parent.iterdir()} == before
+
+
+def test_names_of_this_process_are_not_tables(trace: Path) -> None:
+    with pytest.raises(ConfigError, match="trace"):
+        rows(trace, "select * from trace")
+
+
+def test_rows_are_bounded(trace: Path) -> None:
+    answer = ask("select step from steps order by step", trace, None, Limits(rows=3))
+    assert (answer.rows, answer.truncated) == ([(0,), (1,), (2,)], True)
+    assert not ask("select step from steps", trace, None, Limits(rows=20)).truncated
+
+
+def test_time_is_bounded(trace: Path) -> None:
+    with pytest.raises(ConfigError, match=r"took longer than 0\.2 s"):
+        rows(trace, "select sum(a.i * b.i) from range(10000000) a(i), range(10000000) b(i)", seconds=0.2)
+
+
+def test_memory_is_bounded(trace: Path) -> None:
+    with pytest.raises(ConfigError, match="needs more than 64 MB"):
+        rows(
+            trace,
+            "select max(len(s)) from (select string_agg(i::varchar, '-') s from range(50000000) t(i))",
+            memory_mb=64,
+        )
