@@ -10,6 +10,7 @@ from tokenyard.sched.policy import Policy
 from tokenyard.sched.queues import RequestQueue, WaitingRoom
 from tokenyard.sched.reasons import Outcome, OutcomeKind, Reason, StepOutcomes
 from tokenyard.sched.running import RunningList
+from tokenyard.sched.stalemate import Stalemate
 
 __all__ = ["AdmissionPass"]
 
@@ -18,9 +19,16 @@ class AdmissionPass:
     """Takes candidates from the waiting room in the policy's order and asks every limit about each."""
 
     def __init__(
-        self, policy: Policy, room: WaitingRoom, running: RunningList, limits: Sequence[Limit], max_num_seqs: int
+        self,
+        policy: Policy,
+        room: WaitingRoom,
+        running: RunningList,
+        limits: Sequence[Limit],
+        max_num_seqs: int,
+        stalemate: Stalemate,
     ) -> None:
         self._policy = policy
+        self._stalemate = stalemate
         self._room = room
         self._running = running
         self._limits = limits
@@ -28,6 +36,13 @@ class AdmissionPass:
 
     def run(self, budget: StepBudget, outcomes: StepOutcomes) -> list[Candidate]:
         """Admit what fits; returns the admitted, in order. ``outcomes.admission`` says why the pass ended."""
+        admitted = self._pass(budget, outcomes)
+        while not (admitted or len(self._running)) and _memory_refused(outcomes) and self._stalemate.resolve():
+            outcomes.skipped.clear()
+            admitted = self._pass(budget, outcomes)
+        return admitted
+
+    def _pass(self, budget: StepBudget, outcomes: StepOutcomes) -> list[Candidate]:
         room = self._room
         admitted: list[Candidate] = []
         passed_over: RequestQueue | None = None
@@ -44,7 +59,7 @@ class AdmissionPass:
                 admitted.append(candidate)
             elif refusal.kv is not None and self._policy.relieve(refusal, len(self._running)):
                 continue
-            elif refusal.kind is OutcomeKind.SKIPPED or (refusal.kv is not None and self._policy.passes_over(refusal)):
+            elif refusal.kind is OutcomeKind.SKIPPED or self._tries_others(refusal, candidate):
                 if passed_over is None:
                     passed_over = room.new_queue()
                 passed_over.prepend(queue.pop())
@@ -56,6 +71,12 @@ class AdmissionPass:
         if passed_over is not None:
             room.pass_over(passed_over)
         return admitted
+
+    def _tries_others(self, refusal: Outcome, candidate: Candidate) -> bool:
+        """Memory refused one request, and those behind it are looked at all the same."""
+        if refusal.kv is None:
+            return False
+        return self._policy.passes_over(refusal) or self._stalemate.threatens(candidate.request)
 
     def _over(self, budget: StepBudget) -> Outcome | None:
         """Why no further request is looked at, or None."""
@@ -74,3 +95,8 @@ class AdmissionPass:
             if refusal is not None:
                 return refusal
         return None
+
+
+def _memory_refused(outcomes: StepOutcomes) -> bool:
+    ended = outcomes.admission
+    return (ended is not None and ended.kv is not None) or any(each.kv is not None for each in outcomes.skipped)

@@ -41,6 +41,7 @@ from tokenyard.sched.reasons import Outcome, OutcomeKind, Reason, StepOutcomes
 from tokenyard.sched.request_events import EventType
 from tokenyard.sched.running import RunningList
 from tokenyard.sched.running_pass import RunningPass
+from tokenyard.sched.stalemate import Stalemate
 from tokenyard.sched.stats import SchedulerStats
 from tokenyard.sched.update import OutputUpdate
 from tokenyard.sched.view import SchedulerView
@@ -97,7 +98,12 @@ class Scheduler(SchedulerView):
             config, self.kv, self._running, self.policy, self._features, self._endings.preempt
         )
         self._admission_pass = AdmissionPass(
-            self.policy, self._room, self._running, self._limits(), config.max_num_seqs
+            self.policy,
+            self._room,
+            self._running,
+            self._limits(),
+            config.max_num_seqs,
+            Stalemate(self.kv, self._room, self._running, self._features),
         )
         self._output_builder = OutputBuilder(self.kv, self._running, self._features)
         acceptance = Acceptance(table, config.max_model_len, self.kv.on_seal)

@@ -59,6 +59,10 @@ class Transfers:
             raise RequestError(request.request_id, "request_id", request.request_id, fix)
         self.connector.on_new_request(request)
 
+    def has_received(self, request: Request) -> bool:
+        """The request's load is complete, and nobody has looked at it since."""
+        return request.request_id in self._received
+
     def promote(self, request: Request) -> bool:
         """If the request's load is complete, make it ready to be scheduled."""
         if request.request_id not in self._received:
