@@ -19,7 +19,7 @@ SMALL = ["--gpu", "l4", "--model", "llama-3.2-1b", "--num-gpu-blocks-override", 
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pair of files with waiting, refusals and preemptions."""
     directory = tmp_path_factory.mktemp("trace")
-    outcome = call("run", "chat", "--limit", "3", *SMALL, "--record-requests", "--trace", directory, cwd=directory)
+    outcome = call("run", "chat", "--limit", "6", *SMALL, "--record-requests", "--trace", directory, cwd=directory)
     assert outcome.code == 0, outcome.stderr
     return directory
 
