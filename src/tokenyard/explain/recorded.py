@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import msgspec
 
+from tokenyard.explain.held import held_by_reason
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers
 
 __all__ = ["KVMeans", "RecordedReason", "RecordedReasons"]
@@ -76,20 +75,20 @@ class _KVSums:
 class _Tally:
     """What one reason cost so far."""
 
-    __slots__ = ("kv", "requests", "seconds", "steps")
+    __slots__ = ("kv", "micros", "requests", "steps")
 
     def __init__(self) -> None:
-        self.steps = self.requests = 0
-        self.seconds = 0.0
+        self.steps = self.requests = self.micros = 0
         self.kv: _KVSums | None = None
 
-    def add(self, requests: int, seconds: float) -> None:
+    def add(self, requests: int, micros: int) -> None:
         self.steps += 1
         self.requests += requests
-        self.seconds += seconds * requests
+        self.micros += micros * requests
 
     def result(self) -> RecordedReason:
-        return RecordedReason(self.steps, self.requests, self.seconds, None if self.kv is None else self.kv.means())
+        kv = None if self.kv is None else self.kv.means()
+        return RecordedReason(self.steps, self.requests, self.micros / 1e6, kv)
 
 
 class RecordedReasons:
@@ -98,14 +97,14 @@ class RecordedReasons:
     def __init__(self) -> None:
         self._tallies: dict[str, _Tally] = {}
 
-    def add(self, outcome: AdmissionOutcome, seconds: float) -> None:
-        """Take one step's outcome; ``seconds`` is the step's duration."""
+    def add(self, outcome: AdmissionOutcome, micros: int) -> None:
+        """Take one step's outcome; ``micros`` is the step's duration in microseconds."""
         reason, held = outcome.reason, outcome.num_requests
         if outcome.skipped_counts or outcome.not_scheduled_counts:
-            for name, count in _by_reason(outcome).items():
-                self._tally(name).add(count, seconds)
+            for name, count in held_by_reason(outcome).items():
+                self._tally(name).add(count, micros)
         elif reason is not None and held:
-            self._tally(reason).add(held, seconds)
+            self._tally(reason).add(held, micros)
         if reason is not None and held and outcome.kv is not None:
             tally = self._tally(reason)
             tally.kv = tally.kv or _KVSums()
@@ -121,13 +120,3 @@ class RecordedReasons:
         """Most time lost first."""
         reasons = {name: tally.result() for name, tally in self._tallies.items()}
         return dict(sorted(reasons.items(), key=lambda item: (-item[1].seconds, -item[1].requests, item[0])))
-
-
-def _by_reason(outcome: AdmissionOutcome) -> Counter[str]:
-    """Requests held back in a step, per reason."""
-    held: Counter[str] = Counter()
-    if outcome.reason is not None and outcome.num_requests:
-        held[outcome.reason] = outcome.num_requests
-    held.update(outcome.skipped_counts or {})
-    held.update(outcome.not_scheduled_counts or {})
-    return held

@@ -16,6 +16,7 @@ from tokenyard.explain.recorded import RecordedReasons
 from tokenyard.explain.report import HitRate, Reading, Report, Throughput
 from tokenyard.trace.derive import facts_of
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, StepFacts
+from tokenyard.trace.lives import micros
 from tokenyard.trace.reader import ReadNotes, Step, TraceReader
 from tokenyard.trace.schema import (
     AdmissionOutcome,
@@ -128,7 +129,7 @@ class Summary:
         if self._held is not None:
             outcome, began = self._held
             self._held = None
-            lost = max(now - began, 0.0) if now is not None and began is not None else 0.0
+            lost = max(micros(now) - micros(began), 0) if now is not None and began is not None else 0
             self._recorded.add(outcome, lost)
 
     # ---- the report

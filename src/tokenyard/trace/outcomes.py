@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tokenyard.kv.shortage import KVShortage
-from tokenyard.sched.reasons import Outcome, Preemption, StepOutcomes
+from tokenyard.sched.reasons import Outcome, Preemption, Reason, StepOutcomes
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers, PreemptionNumbers, Refusal
 
 __all__ = ["outcome_record"]
@@ -37,13 +37,23 @@ def outcome_record(
         record.skipped_counts = _counts(outcomes.skipped)
         record.skipped = _refusals(outcomes.skipped, limit)
         record.skipped_omitted = _beyond(outcomes.skipped, limit)
-    if outcomes.not_scheduled:
-        record.not_scheduled_counts = _counts(outcomes.not_scheduled)
-        record.not_scheduled = _refusals(outcomes.not_scheduled, limit)
-        record.not_scheduled_omitted = _beyond(outcomes.not_scheduled, limit)
+    stalled = _still_running(outcomes)
+    if stalled:
+        record.not_scheduled_counts = _counts(stalled)
+        record.not_scheduled = _refusals(stalled, limit)
+        record.not_scheduled_omitted = _beyond(stalled, limit)
     if outcomes.preemptions:
         record.preemptions = [_preemption(each) for each in outcomes.preemptions]
     return record
+
+
+def _still_running(outcomes: StepOutcomes) -> Sequence[Outcome]:
+    """Who got no tokens: not those that were preempted later in the step, unless it was for themselves."""
+    refused = outcomes.not_scheduled
+    if not outcomes.preemptions or not refused:
+        return refused
+    victims = {each.request_id for each in outcomes.preemptions}
+    return [each for each in refused if each.reason is Reason.SELF_PREEMPTED or each.request_id not in victims]
 
 
 def _counts(refused: Sequence[Outcome]) -> dict[str, int]:

@@ -128,7 +128,8 @@ class StepRecords:
             running.take(output.num_running, requests[: output.num_running])
         items = running.items(tokens)
         admitted: list[bytes] = []
-        for rows in (output.admitted_new[:limit], output.admitted_resumed[:limit]):
+        # All of the resumed, as of the preempted: without them nobody could tell when a wait ended.
+        for rows in (output.admitted_new[:limit], output.admitted_resumed):
             names = [ids[requests[i].request_id] for i in rows]
             items += [b"%b:%d" % (name, tokens[i]) for name, i in zip(names, rows, strict=True)]
             admitted.append(json_list(names))
@@ -138,7 +139,6 @@ class StepRecords:
             recomputed_tokens=recomputed if output.admitted_resumed else None,
             **_left_out(running.omitted, consumed),
             scheduled_new_req_ids_omitted=self._beyond(len(output.admitted_new)),
-            scheduled_resumed_req_ids_omitted=self._beyond(len(output.admitted_resumed)),
         )
         return self._lists(*admitted, running.ids, preempted, json_map(items)), end
 

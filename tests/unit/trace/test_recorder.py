@@ -96,7 +96,7 @@ class PlainRecorder:
         new = [output.requests[i] for i in output.admitted_new]
         resumed = [output.requests[i] for i in output.admitted_resumed]
         tokens = output.num_scheduled_tokens
-        named = [*self.ids(running), *self.ids(new), *self.ids(resumed)]
+        named = [*self.ids(running), *self.ids(new), *(request.request_id for request in resumed)]
         for victim in outcomes.preemptions:
             self.lost[victim.request_id] = victim.num_computed_tokens
         again = sum(
@@ -110,7 +110,7 @@ class PlainRecorder:
                 ts=ts,
                 policy=self.policy,
                 scheduled_new_req_ids=self.ids(new),
-                scheduled_resumed_req_ids=self.ids(resumed),
+                scheduled_resumed_req_ids=[request.request_id for request in resumed],
                 scheduled_running_req_ids=self.ids(running),
                 preempted_req_ids=output.preempted_req_ids,
                 num_scheduled_tokens={request_id: tokens[request_id] for request_id in named},
@@ -118,7 +118,6 @@ class PlainRecorder:
                 recomputed_tokens=again if resumed else None,
                 running_consumed_blocks=consumed if self.omitted(len(running)) else None,
                 scheduled_new_req_ids_omitted=self.omitted(len(new)),
-                scheduled_resumed_req_ids_omitted=self.omitted(len(resumed)),
                 scheduled_running_req_ids_omitted=self.omitted(len(running)),
             )
         )

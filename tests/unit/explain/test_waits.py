@@ -1,0 +1,102 @@
+"""Waits of requests from a trace, against the same counted at every step from the live scheduler."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.waits import CountedWaits
+from tests.unit.trace.recorded import RecordedYard
+
+from tokenyard.explain.summary import summarize
+from tokenyard.explain.told import ToldTrace
+from tokenyard.sched.observer import Observers
+from tokenyard.trace.lives import Life, Place, WaitState
+
+SCENARIOS: dict[str, dict[str, Any]] = {
+    "pressure": {"num_gpu_blocks": 19, "max_num_seqs": 6},
+    "priority": {"num_gpu_blocks": 25, "policy": "priority", "max_num_batched_tokens": 24},
+    "slices": {"num_gpu_blocks": 23, "enable_prefix_caching": False, "long_prefill_token_threshold": 8},
+    "whole prompts": {"enable_chunked_prefill": False, "skip_oversized_prefill": True},
+    "bypass": {"num_gpu_blocks": 23, "policy": "bypass"},
+    "no gate": {"num_gpu_blocks": 17, "scheduler_reserve_full_isl": False, "max_num_batched_tokens": 16},
+}
+
+
+def live(yard: RecordedYard, seed: int, steps: int = 70) -> None:
+    """Arrivals, prefixes, pressure, preemptions, aborts; steps of uneven length without pauses between them."""
+    rng = random.Random(seed)
+    for _ in range(steps):
+        for _ in range(rng.choice((0, 0, 1, 1, 3))):
+            yard.add(
+                f"r{len(yard.requests)}",
+                list(range(rng.randint(1, 40))),
+                max_tokens=rng.randint(1, 20),
+                priority=rng.randint(0, 2),
+                arrival_time=yard.now - rng.random() * yard.seconds / 2 if yard.now else 0.0,
+                job_id=rng.choice((None, "a", "b")),
+            )
+        if rng.random() < 0.1 and yard.scheduler.requests:
+            yard.abort(rng.choice(list(yard.scheduler.requests)))
+        yard.seconds = 0.01 + rng.random() / 3
+        yard.step()
+    while yard.scheduler.has_requests():
+        yard.step()
+    yard.writer.close()
+
+
+def recorded(path: Path, seed: int, bound: int | None, **settings: Any) -> tuple[CountedWaits, dict[str, Life]]:
+    yard = RecordedYard(path, trace={"max_ids_per_step": bound, "request_records": False}, **settings)
+    counted = CountedWaits()
+    yard.scheduler.observer = Observers(counted, yard.recorder)
+    live(yard, seed)
+    return counted, {life.request_id: life for life in ToldTrace(path).lives()}
+
+
+def split(life: Life) -> Counter[tuple[str, str]]:
+    parts: Counter[tuple[str, str]] = Counter()
+    for wait in life.waits:
+        assert sum(part.us for part in wait.parts) == wait.us > 0
+        parts.update({(part.reason, part.place.value): part.us for part in wait.parts})
+    return parts
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("seed", range(2))
+def test_waits_are_those_of_the_live_scheduler(tmp_path: Path, scenario: str, seed: int) -> None:
+    counted, lives = recorded(tmp_path, seed, None, **SCENARIOS[scenario])
+    assert len(lives) > 40
+    for request_id, life in lives.items():
+        assert split(life) == +counted.waited[request_id], request_id
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("bound", [0, 2])
+def test_a_bound_on_ids_hides_reasons_but_no_time(tmp_path: Path, scenario: str, bound: int) -> None:
+    counted, lives = recorded(tmp_path, 1, bound, **SCENARIOS[scenario])
+    hidden = 0
+    for request_id, life in lives.items():
+        waits = sum(wait.us for wait in life.waits if wait.state is not WaitState.STALLED)
+        assert waits == sum(counted.waited[request_id].values()) - counted.stalled[request_id]
+        measured = (life.first_scheduled_us or life.finished_us or 0) - (life.arrived_us or 0)
+        assert sum(wait.us for wait in life.waits if wait.state is WaitState.QUEUED) == measured
+        hidden += sum(part.us for wait in life.waits for part in wait.parts if part.reason == "not_listed")
+    if scenario in ("pressure", "priority", "no gate"):
+        assert hidden == 0, "there everybody behind the head shares its reason"
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_waits_of_all_add_up_to_the_reports_time_lost(tmp_path: Path, scenario: str) -> None:
+    _, lives = recorded(tmp_path, 2, None, **SCENARIOS[scenario])
+    lost: Counter[str] = Counter()
+    for life in lives.values():
+        for wait in life.waits:
+            for part in wait.parts:
+                if part.place is not Place.OUTSIDE:
+                    lost[part.reason] += part.us
+    report = {name: round(reason.seconds * 1e6) for name, reason in summarize(tmp_path).recorded_reasons.items()}
+    assert +lost == +Counter(report)
+    assert sum(lost.values()) > 1_000_000
