@@ -55,7 +55,7 @@ def _compare(flags: Compare) -> Comparison:
         return compare(
             policies,
             lambda seed: _workload(flags, setup, seed),
-            Machine(setup.scheduler, setup.cache, setup.latency, flags.arrivals.skip_refused),
+            Machine(setup.scheduler, setup.cache, setup.latency, flags.arrivals.skip_refused, setup.kv_transfer),
             loads=loads,
             seeds=range(flags.arrivals.seed, flags.arrivals.seed + flags.seeds),
             on_progress=show,
@@ -69,7 +69,10 @@ def _workload(flags: Compare, setup: Setup, seed: int) -> Workload:
 def _prepare(flags: Compare, seed: int) -> Setup:
     """The same as for a single run."""
     arrivals = replace(flags.arrivals, seed=seed)
-    return prepare(Run(workload=flags.workload, arrivals=arrivals, hardware=flags.hardware, scheduler=flags.scheduler))
+    hardware, scheduler, transfer = flags.hardware, flags.scheduler, flags.transfer
+    return prepare(
+        Run(workload=flags.workload, arrivals=arrivals, hardware=hardware, scheduler=scheduler, transfer=transfer)
+    )
 
 
 def _names(text: str) -> list[str]:

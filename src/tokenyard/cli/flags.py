@@ -27,6 +27,7 @@ __all__ = [
     "Run",
     "SchedulerFlags",
     "TraceFlags",
+    "TransferFlags",
     "WorkloadFlags",
     "Workloads",
 ]
@@ -114,6 +115,18 @@ class SchedulerFlags:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TransferFlags:
+    """KV that is kept elsewhere too."""
+
+    kv_offloading_size: Annotated[float | None, _optional("GIB", "no offloading")] = None
+    """CPU memory, in GiB over all GPUs, that keeps KV blocks which leave the GPU."""
+    kv_offloading_backend: str = "native"
+    """What moves them; native is the only one here."""
+    kv_transfer_config: Annotated[str | None, _optional("JSON", "no connector")] = None
+    """A KV connector and its settings, as for vLLM; docs/connectors.md lists them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFlags:
     """What is written down."""
 
@@ -134,6 +147,7 @@ class Run:
     arrivals: tyro.conf.OmitArgPrefixes[WorkloadFlags] = field(default_factory=WorkloadFlags)
     hardware: tyro.conf.OmitArgPrefixes[HardwareFlags] = field(default_factory=HardwareFlags)
     scheduler: tyro.conf.OmitArgPrefixes[SchedulerFlags] = field(default_factory=SchedulerFlags)
+    transfer: tyro.conf.OmitArgPrefixes[TransferFlags] = field(default_factory=TransferFlags)
     output: tyro.conf.OmitArgPrefixes[TraceFlags] = field(default_factory=TraceFlags)
     json: Switch = False
     """Print the report as one JSON object and nothing else."""
@@ -168,6 +182,7 @@ class Compare:
     arrivals: tyro.conf.OmitArgPrefixes[WorkloadFlags] = field(default_factory=WorkloadFlags)
     hardware: tyro.conf.OmitArgPrefixes[HardwareFlags] = field(default_factory=HardwareFlags)
     scheduler: tyro.conf.OmitArgPrefixes[SchedulerFlags] = field(default_factory=SchedulerFlags)
+    transfer: tyro.conf.OmitArgPrefixes[TransferFlags] = field(default_factory=TransferFlags)
     json: Switch = False
     """Print the comparison as one JSON object and nothing else."""
 

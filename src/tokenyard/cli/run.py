@@ -55,6 +55,7 @@ def run(flags: Run) -> Report:
                     setup.cache,
                     setup.latency,
                     observer=recorder,
+                    kv_transfer=setup.kv_transfer,
                     skip_refused=flags.arrivals.skip_refused,
                     on_progress=on_progress,
                 )

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from tokenyard.cli.flags import HardwareFlags, Run, SchedulerFlags, TraceFlags, WorkloadFlags
+from tokenyard.cli.flags import HardwareFlags, Run, SchedulerFlags, TraceFlags, TransferFlags, WorkloadFlags
 from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.connectors.config import OFFLOADING, KVTransferConfig
 from tokenyard.errors import ConfigError
 from tokenyard.kv.gpus import GPU, named_gpu
 from tokenyard.kv.hf_config import model_shape
 from tokenyard.kv.models import ModelShape
 from tokenyard.kv.sizing import size_kv_cache
+from tokenyard.sim.clock import VirtualClock
+from tokenyard.sim.kv_transfer import GIB, KVTransfer
 from tokenyard.sim.latency import LatencyModel, load_latency
 from tokenyard.sim.latency.measured import fit_trace
 from tokenyard.sim.workload import Workload, load_workload
@@ -30,6 +33,7 @@ class Setup:
     scheduler: SchedulerConfig
     cache: CacheConfig
     latency: LatencyModel
+    kv_transfer: KVTransfer | None
     trace: TraceConfig
     start: TraceStart
     """The trace's first record."""
@@ -39,9 +43,14 @@ def prepare(flags: Run) -> Setup:
     """Check every flag, then read the workload. Raises TokenyardError."""
     hardware = flags.hardware
     gpu, model = named_gpu(hardware.gpu), model_shape(hardware.model)
-    scheduler = _scheduler(flags.scheduler, model)
+    kv_transfer = _kv_transfer(flags.transfer, hardware, model)
+    scheduler = _scheduler(flags.scheduler, model, kv_transfer)
     cache = _cache(flags.scheduler, hardware, model, gpu)
     latency = _latency(hardware, model, gpu)
+    sections = {"hardware": asdict(hardware)}
+    if kv_transfer is not None:
+        kv_transfer.make(cache, VirtualClock(), latency)  # whatever is wrong with it shall be said now
+        sections["kv_transfer"] = asdict(kv_transfer.config)
     trace = _trace(flags.output, scheduler.policy)
     workload = _workload(flags.workload, flags.arrivals)
     start = describe_run(
@@ -51,12 +60,37 @@ def prepare(flags: Run) -> Setup:
         model=model.name,
         gpu=gpu.name,
         bytes_per_block=model.kv_bytes_per_token(hardware.tensor_parallel_size) * cache.block_size,
-        sections={"workload": {"workload": workload.name, **asdict(flags.arrivals)}, "hardware": asdict(hardware)},
+        sections={"workload": {"workload": workload.name, **asdict(flags.arrivals)}, **sections},
     )
-    return Setup(workload=workload, scheduler=scheduler, cache=cache, latency=latency, trace=trace, start=start)
+    return Setup(
+        workload=workload,
+        scheduler=scheduler,
+        cache=cache,
+        latency=latency,
+        kv_transfer=kv_transfer,
+        trace=trace,
+        start=start,
+    )
 
 
-def _scheduler(flags: SchedulerFlags, model: ModelShape) -> SchedulerConfig:
+def _kv_transfer(flags: TransferFlags, hardware: HardwareFlags, model: ModelShape) -> KVTransfer | None:
+    if flags.kv_offloading_backend != "native":
+        raise ConfigError("kv_offloading_backend", flags.kv_offloading_backend, "use native")
+    config = None if flags.kv_transfer_config is None else KVTransferConfig.from_json(flags.kv_transfer_config)
+    if flags.kv_offloading_size is not None:
+        config = config or KVTransferConfig(kv_connector=OFFLOADING)
+        if config.kv_connector != OFFLOADING:
+            raise ConfigError("kv_offloading_size", flags.kv_offloading_size, f"it needs kv_connector {OFFLOADING}")
+        extra = {**config.kv_connector_extra_config, "cpu_bytes_to_use": flags.kv_offloading_size * GIB}
+        config = replace(config, kv_connector_extra_config=extra)
+    if config is None:
+        return None
+    num_gpus = hardware.tensor_parallel_size
+    bytes_per_block = model.kv_bytes_per_token(num_gpus) * hardware.block_size
+    return KVTransfer(config=config, bytes_per_block=bytes_per_block, num_gpus=num_gpus)
+
+
+def _scheduler(flags: SchedulerFlags, model: ModelShape, kv_transfer: KVTransfer | None) -> SchedulerConfig:
     return SchedulerConfig(
         max_num_seqs=flags.max_num_seqs,
         max_num_batched_tokens=flags.max_num_batched_tokens,
@@ -67,6 +101,7 @@ def _scheduler(flags: SchedulerFlags, model: ModelShape) -> SchedulerConfig:
         scheduler_reserve_full_isl=flags.scheduler_reserve_full_isl,
         skip_oversized_prefill=flags.skip_oversized_prefill,
         running_index_drifts=flags.running_index_drifts,
+        kv_load_failure_policy="fail" if kv_transfer is None else kv_transfer.config.kv_load_failure_policy,
     )
 
 

@@ -6,7 +6,7 @@ block that has gone when it is to be loaded is a failed load, from which the sch
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from tokenyard.connectors.plan import Address
 from tokenyard.connectors.tier import Found
@@ -20,8 +20,10 @@ class DiskTier:
 
     cpu_blocks = None
 
-    def __init__(self, stored: Container[bytes]) -> None:
+    def __init__(self, stored: Container[bytes], on_stored: Callable[[bytes], object] | None = None) -> None:
+        """``on_stored`` is told of blocks that have been written: a replay, which writes none, puts them there."""
         self._there = stored
+        self._on_stored = on_stored
         self._unfit: set[bytes] = set()
         """Blocks that could not be read, until somebody stores them again."""
         self._pending: set[bytes] = set()
@@ -52,6 +54,8 @@ class DiskTier:
 
     def complete(self, block_hash: bytes) -> None:
         self._pending.discard(block_hash)
+        if self._on_stored is not None:
+            self._on_stored(block_hash)
         if block_hash in self._there:
             self._unfit.discard(block_hash)
             self._stored += 1

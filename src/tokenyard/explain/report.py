@@ -79,6 +79,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     running: Spread
     waiting: Spread
     peak_kv_use: float | None
+    peak_dram_use: float | None = None
     output_tokens: int | None
     duration_s: float | None
     throughput: Throughput

@@ -49,6 +49,7 @@ class Summary:
         self._latencies = Latencies()
         self._budget_use, self._running, self._waiting = Series(), Series(), Series()
         self._peak_kv_use: float | None = None
+        self._peak_dram_use: float | None = None
         self._preemptions: int | None = None
         self._recomputed: int | None = None
         self._lookups = self._prompt_tokens = self._local_hits = self._external_hits = 0
@@ -103,6 +104,8 @@ class Summary:
             self._waiting.add(facts.num_waiting)
         if facts.free_blocks is not None and facts.total_blocks:
             self._peak_kv_use = max(self._peak_kv_use or 0.0, 1 - facts.free_blocks / facts.total_blocks)
+        if facts.cpu_free_blocks is not None and facts.cpu_total_blocks:
+            self._peak_dram_use = max(self._peak_dram_use or 0.0, 1 - facts.cpu_free_blocks / facts.cpu_total_blocks)
         if facts.num_preempted is not None:
             self._preemptions = (self._preemptions or 0) + facts.num_preempted
         if facts.recomputed_tokens is not None:
@@ -169,6 +172,7 @@ class Summary:
             running=self._running.spread(),
             waiting=self._waiting.spread(),
             peak_kv_use=self._peak_kv_use,
+            peak_dram_use=self._peak_dram_use,
             output_tokens=output_tokens,
             duration_s=duration,
             throughput=Throughput(_per(finished, duration), _per(output_tokens, duration)),

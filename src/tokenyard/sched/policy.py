@@ -67,6 +67,13 @@ class Policy:
         """A running request cannot grow: True if a pin was dropped, so that perhaps nobody need be preempted."""
         return False
 
+    def next_moment(self, now: float) -> float | None:
+        """When, after ``now``, something of this policy changes by itself: a pin expires. None: nothing does.
+
+        Hosts that would wait for an event, with requests in the queues, take another step then.
+        """
+        return None
+
     def passes_over(self, refusal: Outcome) -> bool:
         """Memory refused the head of the queue, and nothing relieves it: True to try the request behind it.
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.connectors.plan import TransferPlan
 from tokenyard.errors import RequestError
 from tokenyard.sched.observer import StepObserver
 from tokenyard.sched.output import EngineOutputs
@@ -20,8 +21,10 @@ from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sim.arrivals import Arrivals
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.executor import SimulatedExecutor
+from tokenyard.sim.kv_transfer import KVTransfer
 from tokenyard.sim.latency.model import LatencyModel, StepShape
 from tokenyard.sim.prefill import prefill_seconds
+from tokenyard.sim.transfers import SimulatedTransfers
 from tokenyard.sim.workload.record import Workload, WorkloadRequest
 
 __all__ = ["Progress", "Refusal", "ReplayResult", "replay"]
@@ -74,18 +77,22 @@ def replay(
     *,
     observer: StepObserver | None = None,
     policy: Policy | None = None,
+    kv_transfer: KVTransfer | None = None,
     skip_refused: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> ReplayResult:
-    """Run the whole workload.
+    """Run the whole workload; with ``kv_transfer`` on an engine that keeps KV elsewhere, too.
 
     A request that can never be served (longer than ``max_model_len`` or than the pool) ends the replay with its
     RequestError; with ``skip_refused`` it is counted, and the turns after it are left out with it.
     """
     clock = VirtualClock()
-    scheduler = Scheduler(config, cache_config, clock=clock.now, observer=observer, policy=policy)
+    connector, transfers = kv_transfer.make(cache_config, clock, latency) if kv_transfer is not None else (None, None)
+    scheduler = Scheduler(
+        config, cache_config, clock=clock.now, observer=observer, policy=policy, kv_connector=connector
+    )
     scheduler.policy.prefill_seconds = prefill_seconds(latency)
-    loop = _Loop(workload, scheduler, clock, latency, skip_refused=skip_refused, on_progress=on_progress)
+    loop = _Loop(workload, scheduler, clock, latency, transfers, skip_refused=skip_refused, on_progress=on_progress)
     return loop.run()
 
 
@@ -98,6 +105,7 @@ class _Loop:
         scheduler: Scheduler,
         clock: VirtualClock,
         latency: LatencyModel,
+        transfers: SimulatedTransfers | None = None,
         *,
         skip_refused: bool,
         on_progress: Callable[[Progress], None] | None,
@@ -107,6 +115,7 @@ class _Loop:
         self._max_model_len = scheduler.config.max_model_len
         self._clock = clock
         self._latency = latency
+        self._transfers = transfers
         self._skip_refused = skip_refused
         self._on_progress = on_progress
         self._arrivals = Arrivals(workload)
@@ -125,13 +134,22 @@ class _Loop:
             if scheduler.has_requests() and self._empty_steps < _EMPTY_STEPS:
                 self._step()
                 continue
-            moment_next = arrivals.next_moment
+            moment_next = self._next_moment()
             if moment_next is None:
                 break
             clock.advance_to(moment_next)
             self._empty_steps = 0
         self._report()
         return self._result()
+
+    def _next_moment(self) -> float | None:
+        """When something happens by itself: an arrival and, if somebody waits, the end of a transfer or of a pin."""
+        moments = [self._arrivals.next_moment]
+        if self._scheduler.has_requests():
+            moments.append(self._scheduler.policy.next_moment(self._clock.now()))
+            if self._transfers is not None:
+                moments.append(self._transfers.next_moment)
+        return min((moment for moment in moments if moment is not None), default=None)
 
     def _arrive(self, moment: float, request: WorkloadRequest) -> None:
         try:
@@ -151,8 +169,14 @@ class _Loop:
             seconds = 0.0
             self._empty_steps += 1
         sampled = self._executor.execute(output)
+        if self._transfers is not None:
+            plan = output.kv_connector_metadata
+            assert plan is None or isinstance(plan, TransferPlan)
+            seconds += self._transfers.begin(plan)
         self._clock.advance(seconds)
         self._busy_seconds += seconds
+        if self._transfers is not None:
+            sampled.connector = self._transfers.report()
         outputs = self._scheduler.update_from_output(output, sampled)
         if outputs.finish_reasons:
             self._finish(outputs)

@@ -48,6 +48,7 @@ class TraceRecorder:
         self._writer = writer
         self._sinks = sinks
         self._policy = start.policy if start is not None else None
+        self._connector = ((start.config or {}) if start is not None else {}).get("kv_transfer", {}).get("kv_connector")
         self._limit: int | None = 0
         """Most requests named per list of an outcome: statistics need none."""
         self._records: StepRecords | None = None
@@ -166,6 +167,7 @@ class TraceRecorder:
             total_hit_tokens=local + external,
             total_prompt_tokens=request.num_prompt_tokens,
             num_tokens=request.num_tokens,
+            connector=self._connector,
             load_kv_async=request.request_id in self._loading,
         )
         for sink in self._sinks:

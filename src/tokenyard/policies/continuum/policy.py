@@ -141,6 +141,11 @@ class Continuum(Keyed):
             del program.waiting[request_id]  # aborted
         return bool(program.waiting)
 
+    def next_moment(self, now: float) -> float | None:
+        programs = [self._programs.get(pinned.job_id) for pinned in self.pins]
+        ends = [program.pin_until for program in programs if program is not None and program.pin_until > now]
+        return min(ends, default=None)
+
     def relieve(self, refusal: Outcome, num_running: int) -> bool:
         """With nothing running, no memory comes back by itself: drop the pin of the latest program.
 

@@ -18,6 +18,7 @@ from tokenyard.sched.observer import Observers
 from tokenyard.sched.policy import known_policies, make_policy
 from tokenyard.sim.compare.intervals import Interval, interval
 from tokenyard.sim.compare.measures import METRICS, JobTimes, Run, measures_of
+from tokenyard.sim.kv_transfer import KVTransfer
 from tokenyard.sim.latency.model import LatencyModel
 from tokenyard.sim.replay import Progress, replay
 from tokenyard.sim.workload.record import Workload
@@ -33,6 +34,7 @@ class Machine(NamedTuple):
     cache: CacheConfig
     latency: LatencyModel
     skip_refused: bool = False
+    kv_transfer: KVTransfer | None = None
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,6 +138,7 @@ def _run(
         machine.latency,
         observer=Observers(TraceRecorder(None, summary), jobs),
         policy=make_policy(policy),
+        kv_transfer=machine.kv_transfer,
         skip_refused=machine.skip_refused,
         on_progress=on_progress,
     )

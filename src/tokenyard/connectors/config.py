@@ -1,0 +1,97 @@
+"""How a connector is chosen: vLLM's ``KVTransferConfig``, the part of it that means something here.
+
+vLLM's own connectors go by vLLM's names; the settings of a connector stand in ``kv_connector_extra_config``. What
+vLLM has no name for is marked as ours.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from tokenyard.connectors.tiered import STORE_ON
+from tokenyard.errors import ConfigError
+
+__all__ = ["OFFLOADING", "PREFILL_DECODE", "STORAGE", "KVTransferConfig"]
+
+OFFLOADING = "OffloadingConnector"
+STORAGE = "SharedStorageConnector"
+PREFILL_DECODE = "NixlConnector"
+_ALIASES = {"SimpleCPUOffloadConnector": OFFLOADING, "ExampleConnector": STORAGE}
+_ROLES = ("kv_producer", "kv_consumer", "kv_both")
+
+_ANY_TIER = ("load_async",)
+_SETTINGS: dict[str, tuple[str, ...]] = {
+    OFFLOADING: (*_ANY_TIER, "cpu_bytes_to_use", "eviction_policy", "store_on"),
+    STORAGE: (*_ANY_TIER, "shared_storage_path", "namespace", "read_gb_per_s", "write_gb_per_s"),
+    PREFILL_DECODE: ("kv_lease_duration", "kv_recompute_threshold", "link_gb_per_s"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVTransferConfig:
+    """A connector and its settings."""
+
+    kv_connector: str
+    """``OffloadingConnector``, ``SharedStorageConnector`` (vLLM 0.22: ``ExampleConnector``) or ``NixlConnector``."""
+    kv_role: str = "kv_both"
+    """``kv_producer`` (prefill), ``kv_consumer`` (decode) or ``kv_both``."""
+    engine_id: str = "0"
+    """Tells engines apart that exchange KV."""
+    kv_load_failure_policy: str = "fail"
+    """``recompute`` or ``fail``: what happens to a request whose KV could not be loaded."""
+    kv_connector_extra_config: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the connector."""
+
+    def __post_init__(self) -> None:
+        name = _ALIASES.get(self.kv_connector, self.kv_connector)
+        if name not in _SETTINGS:
+            raise ConfigError("kv_connector", self.kv_connector, f"use one of: {', '.join(_SETTINGS)}")
+        object.__setattr__(self, "kv_connector", name)
+        if self.kv_role not in _ROLES:
+            raise ConfigError("kv_role", self.kv_role, f"use one of: {', '.join(_ROLES)}")
+        if self.kv_load_failure_policy not in ("recompute", "fail"):
+            raise ConfigError("kv_load_failure_policy", self.kv_load_failure_policy, "use recompute or fail")
+        self._check_extra()
+
+    def _check_extra(self) -> None:
+        extra, known = self.kv_connector_extra_config, _SETTINGS[self.kv_connector]
+        if not isinstance(extra, Mapping):
+            raise ConfigError("kv_connector_extra_config", extra, "give an object of settings")
+        for name, value in extra.items():
+            if name not in known:
+                raise ConfigError(name, value, f"{self.kv_connector} knows: {', '.join(sorted(known))}")
+        for name in ("cpu_bytes_to_use", "read_gb_per_s", "write_gb_per_s", "link_gb_per_s", "kv_lease_duration"):
+            self.positive(name, 1.0)
+        if self.get("store_on", "finish") not in STORE_ON:
+            raise ConfigError("store_on", self.get("store_on", None), f"use one of: {', '.join(STORE_ON)}")
+        if not isinstance(self.get("load_async", True), bool):
+            raise ConfigError("load_async", self.get("load_async", None), "give true or false")
+
+    @classmethod
+    def from_json(cls, text: str) -> KVTransferConfig:
+        """As ``--kv-transfer-config`` takes it. ConfigError if it is not an object of known settings."""
+        try:
+            given = json.loads(text)
+        except ValueError as error:
+            raise ConfigError("kv_transfer_config", text, f"give a JSON object ({error})") from None
+        if not isinstance(given, dict) or "kv_connector" not in given:
+            raise ConfigError("kv_transfer_config", text, 'give a JSON object with "kv_connector"')
+        known = [each.name for each in fields(cls)]
+        for name in given:
+            if name not in known:
+                raise ConfigError(f"kv_transfer_config.{name}", given[name], f"use some of: {', '.join(known)}")
+        return cls(**given)
+
+    def get(self, name: str, default: Any) -> Any:
+        """A setting of the connector."""
+        return self.kv_connector_extra_config.get(name, default)
+
+    def positive(self, name: str, default: float) -> float:
+        """A setting that has to be a number above 0."""
+        value = self.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+            raise ConfigError(name, value, "give a number above 0")
+        return float(value)
