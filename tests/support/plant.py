@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -95,12 +96,13 @@ class Plant:
         self.num_sampled += 1
         return [1_000_000 + self.num_sampled]
 
-    def run(self, limit: int = 300) -> None:
+    def run(self, limit: int = 3000) -> None:
         """Step until nothing is left to do or to report."""
         for _ in range(limit):
             if not self.scheduler.has_requests():
                 return
-            self.step()
+            if not self.step()[0].requests:
+                sleep(0.001)  # a worker may have threads
         raise AssertionError(f"{self.scheduler.get_num_unfinished_requests()} requests are left after {limit} steps")
 
     def serve(self, request_id: str, prompt: int | Sequence[int], max_tokens: int = 1, **options: Any) -> Request:
