@@ -5,7 +5,7 @@ Most steps carry none of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
@@ -32,6 +32,8 @@ class ModelExtras:
     """Of all tokens that the step computed, in scheduling order."""
     num_nans_in_logits: Mapping[str, int] = field(default_factory=dict)
     """Request id -> NaNs, where there were any: its output is corrupt."""
+    failed: Set[str] = frozenset()
+    """Ids of scheduled requests that the workers have lost: they end as errors, whatever their rows hold."""
 
 
 class OutputExtras(NamedTuple):

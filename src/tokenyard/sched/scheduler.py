@@ -17,7 +17,7 @@ from tokenyard.sched.admission import AdmissionPass
 from tokenyard.sched.budget import StepBudget
 from tokenyard.sched.connector import KVConnector
 from tokenyard.sched.endings import Endings
-from tokenyard.sched.extras import with_events
+from tokenyard.sched.extras import ModelExtras, with_events
 from tokenyard.sched.features import Features
 from tokenyard.sched.intake import check_encodable, check_servable
 from tokenyard.sched.invariants import check_queues
@@ -238,11 +238,13 @@ class Scheduler(SchedulerView):
         Requests that finished or were aborted since the step was made are passed over.
         """
         now, events = self.clock(), self._features.events
-        lost = self._recover(output, model_output)
-        accepted = self._update.run(output, model_output, now, lost)
+        lost, failed = self._recover(output, model_output), self._failed(output, model_output.extras)
+        accepted = self._update.run(output, model_output, now, [*lost, *failed])
         if lost and self.config.kv_load_failure_policy == "fail":
-            self._endings.finish([(request, RequestStatus.FINISHED_ERROR) for request in lost], now)
-            accepted = accepted.with_failed(lost)
+            failed += [request for request in lost if request not in failed]
+        if failed:
+            self._endings.finish([(request, RequestStatus.FINISHED_ERROR) for request in failed], now)
+            accepted = accepted.with_failed(failed)
         params = None
         if self._features.transfers is not None:
             params = self._features.transfers.take_params()
@@ -263,6 +265,13 @@ class Scheduler(SchedulerView):
         if self.observer is not None:
             self.observer.step_completed(now, output, outputs)
         return outputs
+
+    @staticmethod
+    def _failed(output: SchedulerOutput, extras: ModelExtras | None) -> list[Request]:
+        """Scheduled requests that the workers have lost and that have not ended meanwhile."""
+        if extras is None or not extras.failed:
+            return []
+        return [each for each in output.requests if each.request_id in extras.failed and not each.status.is_finished]
 
     def _recover(self, output: SchedulerOutput, model_output: ModelOutput) -> list[Request]:
         """Rewind requests whose external KV failed to load; returns those whose output in this step is void."""

@@ -1,0 +1,112 @@
+"""Stuck with idle capacity: what users of vLLM reported, built here. The table is in docs/regressions.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from tests.support.yard import Yard
+
+from tokenyard.config import GroupKind, KVCacheGroup
+from tokenyard.errors import RequestError
+from tokenyard.request import Request, SamplingParams
+from tokenyard.sched.connector import KVConnector, Match
+from tokenyard.sched.output import ConnectorOutput, ModelOutput
+from tokenyard.sched.reasons import Reason
+
+
+class Grammar:
+    is_ready = False
+
+    def accept_tokens(self, tokens: Sequence[int]) -> bool:
+        return True
+
+    def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
+        return list(tokens)
+
+
+def test_39734_a_request_larger_than_the_pool_blocks_nobody() -> None:
+    yard = Yard(num_gpu_blocks=11, max_model_len=200)
+    with pytest.raises(RequestError, match="the pool has 10"):
+        yard.add("too large", 100)
+    for i in range(5):
+        yard.add(f"r{i}", 20)
+    assert yard.drain() < 60
+
+
+def test_35541_a_small_block_override_serves_what_fits_and_refuses_the_rest() -> None:
+    yard = Yard(num_gpu_blocks=4, max_model_len=64)
+    yard.add("fits exactly", 5, max_tokens=8)  # the last token is never computed: 12 places
+    with pytest.raises(RequestError):
+        yard.add("one more", 6, max_tokens=8)
+    yard.add("after it", 3)
+    assert yard.drain() < 30
+    assert yard.requests["fits exactly"].num_output_tokens == 8
+
+
+def test_45414_five_waiting_requests_and_an_empty_pool() -> None:
+    """A hybrid model: what the full-sequence gate counts must not exceed what was promised at arrival."""
+    window = KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=8)
+    yard = Yard(num_gpu_blocks=36, max_model_len=40, groups=(KVCacheGroup(), window, window), max_num_batched_tokens=16)
+    waiting = 0
+    for length in range(10, 39):
+        try:
+            yard.add(f"r{length}", length, max_tokens=40 - length)
+            waiting += 1
+        except RequestError:
+            break
+    assert waiting > 5
+    while yard.scheduler.requests:
+        assert yard.scheduler.running or yard.step().requests, "nothing runs, and nobody is admitted"
+        yard.step()
+
+
+def test_53130_deferred_requests_take_no_seat() -> None:
+    yard = Yard(max_num_seqs=4)
+    grammars = [Grammar() for _ in range(3)]
+    for i, grammar in enumerate(grammars):
+        yard.add(f"deferred{i}", structured_output=grammar)
+    yard.add("runs")
+    yard.step()
+    assert len(yard.running) + len(yard.skipped) == 4
+    for i in range(3):
+        yard.add(f"new{i}")
+    yard.step()
+    assert yard.running == ["runs", "new0", "new1", "new2"]
+    for grammar in grammars:
+        grammar.is_ready = True
+    yard.drain()
+    assert all(request.num_output_tokens == 8 for request in yard.requests.values())
+
+
+class Loads(KVConnector):
+    def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> Match:
+        return Match(16 if num_computed_tokens == 0 else 0, is_async=True)
+
+
+def test_57104_waiting_requests_hold_the_blocks_that_the_head_lacks() -> None:
+    """Loads of two requests fill the pool; neither prompt fits beside the other, and nothing runs."""
+    yard = Yard(num_gpu_blocks=11, max_model_len=40, scheduler_reserve_full_isl=False, kv_connector=Loads())
+    names = ("a", "b")
+    for name in names:
+        yard.scheduler.add_request(Request(name, [*range(24), *map(ord, name)], SamplingParams(max_tokens=3)))
+    loads, done = frozenset(names), 0
+    for _ in range(40):
+        output = yard.schedule()
+        answer = yard.model(output, {})
+        loading = [each for each in yard.outcomes.skipped if each.reason is Reason.ASYNC_KV_LOAD_STARTED]
+        answer.connector = ConnectorOutput(finished_receiving=loads & {str(each.request_id) for each in loading})
+        done += len(yard.scheduler.update_from_output(output, answer).finish_reasons)
+        yard.scheduler.check_invariants()
+        if not yard.scheduler.requests:
+            break
+    assert done == 2
+    assert yard.free == 10
+
+
+def test_a_scheduler_that_has_been_idle_admits_at_once() -> None:
+    yard = Yard()
+    for _ in range(3):
+        yard.scheduler.update_from_output(yard.schedule(), ModelOutput.from_lists([]))
+    yard.add("a")
+    assert yard.step().num_scheduled_tokens == {"a": 4}
