@@ -31,7 +31,7 @@ from tokenyard.kv.hybrid import GroupLimits, HybridCoordinator, hash_block_size
 from tokenyard.kv.pool import BlockPool
 from tokenyard.kv.shortage import KVLimit, KVShortage
 from tokenyard.kv.single_type import Need
-from tokenyard.kv.stats import PrefixCacheStats
+from tokenyard.kv.stats import NO_LOOKUPS, PrefixCacheStats
 from tokenyard.request import Request
 from tokenyard.table import IntArray, RequestTable
 
@@ -90,6 +90,8 @@ class KVCacheManager:
 
     def take_stats(self) -> PrefixCacheStats:
         """Hit statistics since the last call."""
+        if self.stats.is_empty:
+            return NO_LOOKUPS
         stats, self.stats = self.stats, PrefixCacheStats()
         return stats
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["PrefixCacheStats"]
+__all__ = ["NO_LOOKUPS", "PrefixCacheStats"]
 
 
 class PrefixCacheStats:
@@ -16,6 +16,11 @@ class PrefixCacheStats:
         self.reset = False
         """The cache was reset since the last report."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Nothing has happened."""
+        return not (self.requests or self.preempted_requests or self.reset)
+
     def record(self, num_tokens: int, num_hits: int, *, preempted: bool) -> None:
         """Count one lookup of ``num_tokens`` tokens, ``num_hits`` of them found."""
         if preempted:
@@ -26,3 +31,7 @@ class PrefixCacheStats:
             self.requests += 1
             self.queries += num_tokens
             self.hits += num_hits
+
+
+NO_LOOKUPS = PrefixCacheStats()
+"""Reported after nearly every step; nobody counts in it."""

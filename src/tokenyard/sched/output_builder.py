@@ -50,10 +50,12 @@ class OutputBuilder:
         table, num_running = self._table, len(rows.requests)
         requests, slots, granted, computed = rows.requests, rows.slots, rows.granted, rows.computed
         passed_over: list[int] = []
+        resumed: list[int] = []
         if not self._last_was_complete:
             passed_over = (table.last_step[slots] != step - 1).nonzero()[0].tolist()
         if admitted:
             requests += [c.request for c in admitted]
+            resumed = [i for i, c in enumerate(admitted, num_running) if c.request.status is RequestStatus.PREEMPTED]
             slots = np.concatenate((slots, [c.request.slot for c in admitted]))
             granted = np.concatenate((granted, [c.num_new_tokens for c in admitted]))
             computed = np.concatenate((computed, [c.num_computed_tokens for c in admitted]))
@@ -83,9 +85,7 @@ class OutputBuilder:
             num_running=num_running,
             total_num_scheduled_tokens=budget.tokens_used,
             new_blocks=self._kv.new_blocks,
-            admitted_resumed=[
-                i for i, c in enumerate(admitted, num_running) if c.request.status is RequestStatus.PREEMPTED
-            ],
+            admitted_resumed=resumed,
             not_scheduled_before=passed_over,
             preempted_req_ids=[preemption.request_id for preemption in outcomes.preemptions],
             finished_req_ids=finished,

@@ -69,9 +69,8 @@ class Rows:
 
     def cut(self, n: int) -> None:
         """Keep the first ``n`` rows."""
-        if n < len(self.requests):
-            self.requests = self.requests[:n]
-            self.slots, self.computed, self.granted = self.slots[:n], self.computed[:n], self.granted[:n]
+        self.requests = self.requests[:n]
+        self.slots, self.computed, self.granted = self.slots[:n], self.computed[:n], self.granted[:n]
 
 
 class RunningPass:
@@ -95,6 +94,8 @@ class RunningPass:
         self._placeholders = features.placeholders
         self._counts_beyond_known = features.placeholders is not None or features.speculation is not None
         self._encoder = features.encoder
+        self._last_position = np.array(config.max_model_len - 1)
+        """A position beyond it is never computed: nothing could be sampled after it."""
         self._planned: dict[str, tuple[int, ...]] = {}
         """Encoder items of the request whose turn it is: planned once, however many victims it takes."""
         self._planned_with = 0
@@ -118,8 +119,10 @@ class RunningPass:
             done += served
             if done == end:
                 budget.spend(asked)
-                self._commit_encoder_input(rows, done, budget)
-                self._pass_over(rows, done, outcomes)
+                if self._planned and self._encoder is not None:
+                    self._commit_encoder_input(self._encoder, rows.requests[done - 1], budget)
+                if self._drift:
+                    self._pass_over(rows, done, outcomes)
                 continue
             budget.spend(int(ask[:served].sum()))
             # Whatever the victims give back, this request asks for no more than it has asked for.
@@ -128,8 +131,9 @@ class RunningPass:
             if itself:
                 break
         self._planned.clear()
-        self._note_left_out(rows, done, budget, outcomes)
-        rows.cut(done)
+        if done < len(rows.requests):
+            self._note_left_out(rows, done, budget, outcomes)
+            rows.cut(done)
         return rows
 
     def _wanting(self, outcomes: StepOutcomes) -> Rows:
@@ -137,11 +141,11 @@ class RunningPass:
         table, limit = self._table, self._config.long_prefill_token_threshold
         slots = self._running.slots.copy()
         computed = table.num_computed[slots]
-        # A position beyond max_model_len - 1 is never computed: nothing could be sampled after it.
         known = table.num_tokens[slots]
         if self._counts_beyond_known:
             known += table.num_drafts[slots] + table.placeholders[slots]
-        want = np.minimum(known, self._config.max_model_len - 1) - computed
+        want = np.minimum(known, self._last_position)
+        want -= computed
         if limit:
             np.minimum(want, limit, out=want)
         covered = None
@@ -149,7 +153,7 @@ class RunningPass:
             covered = self._placeholders.cover_limit(slots, computed)
             want[covered] = 0
         requests = self._running.requests.copy()
-        if np.count_nonzero(want > 0) < want.size:
+        if np.count_nonzero(want) < want.size:
             keep = want > 0
             for row in (~keep).nonzero()[0].tolist():
                 reason = Reason.NO_NEW_TOKENS
@@ -203,14 +207,12 @@ class RunningPass:
         rows.want[done] = rows.granted[done] = wanted
         return done + 1, wanted
 
-    def _commit_encoder_input(self, rows: Rows, done: int, budget: StepBudget) -> None:
-        if self._planned and self._encoder is not None:
-            request = rows.requests[done - 1]
-            items = self._planned.pop(request.request_id, ())
-            if items:
-                # As in vLLM, which computes the rest when it plans: what victims gave back meanwhile is lost.
-                budget.encoder = self._planned_with
-            self._encoder.commit(request, items, budget)
+    def _commit_encoder_input(self, encoder: EncoderInputs, request: Request, budget: StepBudget) -> None:
+        items = self._planned.pop(request.request_id, ())
+        if items:
+            # As in vLLM, which computes the rest when it plans: what victims gave back meanwhile is lost.
+            budget.encoder = self._planned_with
+        encoder.commit(request, items, budget)
 
     def _make_room(self, rows: Rows, row: int, budget: StepBudget, outcomes: StepOutcomes) -> tuple[int, bool]:
         """Drop a pin, or preempt one victim, for the request at ``row``.
@@ -244,8 +246,6 @@ class RunningPass:
 
     def _pass_over(self, rows: Rows, done: int, outcomes: StepOutcomes) -> None:
         """The index slipped while the request before ``done`` was served: those right behind it lose their turn."""
-        if not self._drift:
-            return
         requests = self._running.requests
         behind = requests.index(rows.requests[done - 1]) + 1
         for request in requests[behind : behind + self._drift]:
@@ -270,8 +270,6 @@ class RunningPass:
     @staticmethod
     def _note_left_out(rows: Rows, done: int, budget: StepBudget, outcomes: StepOutcomes) -> None:
         """Say why rows were not reached."""
-        if done == len(rows.requests):
-            return
         if budget.max_tokens == 0:
             reason = Reason.PAUSED
         else:

@@ -180,8 +180,8 @@ class Scheduler(SchedulerView):
         output.scheduled_encoder_inputs = budget.encoder_items
         if self._features.encoder is not None:
             output.free_encoder_mm_hashes = self._features.encoder.cache.take_evicted()
-        for i in output.admitted:
-            output.requests[i].status = RequestStatus.RUNNING
+        for candidate in admitted:
+            candidate.request.status = RequestStatus.RUNNING
         if self._features.transfers is not None:
             output.kv_connector_metadata = self._features.transfers.connector.build_connector_meta(output)
         if self._features.placeholders is not None:

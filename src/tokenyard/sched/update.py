@@ -196,6 +196,8 @@ class OutputUpdate:
         now: float,
     ) -> Accepted:
         producing = counts.nonzero()[0]
+        if not endings and not extras and producing.size == len(requests):
+            return Accepted(requests, model.sampled, counts, {}, {}, extras)
         if extras:
             # A pooling request has news without a token.
             producing = np.union1d(producing, list(extras))

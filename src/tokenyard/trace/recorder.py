@@ -61,7 +61,9 @@ class TraceRecorder:
         if start is not None:
             for sink in sinks:
                 sink.trace_started(start)
-        self._facts: StepFacts | None = None
+        self._before: tuple[float, int, int, int, tuple[int, int] | None] = (0.0, 0, 0, 0, None)
+        """Of the step that is being decided, before any decision: when it began, free blocks, running, waiting, and
+        free and total blocks of an offload tier."""
         self._wanted = False
         self._step = -1
         self._started: dict[int, tuple[float, bool]] = {}
@@ -136,20 +138,8 @@ class TraceRecorder:
         self._wanted = self._writer is not None and self._writer.wants_step(step)
         self._started[step] = ts, self._wanted
         if self._sinks:
-            cpu_free, cpu_total = state.cpu_blocks or (None, None)
-            self._facts = StepFacts(
-                step=step,
-                ts=ts,
-                policy=self._policy,
-                free_blocks=state.num_free_blocks,
-                total_blocks=state.num_total_blocks,
-                cpu_free_blocks=cpu_free,
-                cpu_total_blocks=cpu_total,
-                token_budget=state.max_num_scheduled_tokens,
-                max_running=state.max_num_running_reqs,
-                num_running=len(state.running),
-                num_waiting=len(state.waiting) + len(state.skipped_waiting),
-            )
+            waiting = len(state.waiting) + len(state.skipped_waiting)
+            self._before = ts, state.num_free_blocks, len(state.running), waiting, state.cpu_blocks
         if self._wanted:
             assert self._records is not None
             self._records.snapshot(step, ts, state)
@@ -184,8 +174,8 @@ class TraceRecorder:
         moved = bool(outcomes.preemptions) or output.num_running < len(output.requests)
         recomputed = self._count_recomputed(output, outcomes) if moved else 0
         refused = outcome_record(output.step, ts, self._policy, outcomes, self._limit)
-        if self._facts is not None:
-            self._tell(self._facts, output, refused, recomputed, state.block_size)
+        if self._sinks:
+            self._tell(output, refused, recomputed, state)
         if self._records is not None:
             if self._wanted:
                 self._records.decision(ts, output, recomputed, state.block_size)
@@ -196,23 +186,39 @@ class TraceRecorder:
 
     def _tell(
         self,
-        facts: StepFacts,
         output: SchedulerOutput,
         refused: AdmissionOutcome | None,
         recomputed: int,
-        block_size: int,
+        state: SchedulerState,
     ) -> None:
-        """Complete the facts of the step and hand them on."""
+        """Hand the facts of the step on."""
+        ts, free_blocks, running, waiting, cpu_blocks = self._before
+        cpu_free, cpu_total = cpu_blocks or (None, None)
         num_scheduled, total = len(output.requests), output.total_num_scheduled_tokens
-        facts.num_resumed = len(output.admitted_resumed)
-        facts.num_new = num_scheduled - output.num_running - facts.num_resumed
-        facts.num_preempted = len(output.preempted_req_ids)
-        facts.token_sum = total
-        facts.running_consumed = 0
+        resumed = len(output.admitted_resumed)
+        consumed = 0
         if total > num_scheduled:  # not one token each
-            facts.running_consumed = running_consumed(output.num_new_tokens[: output.num_running], block_size)
-        facts.recomputed_tokens = recomputed
-        facts.outcome = refused
+            consumed = running_consumed(output.num_new_tokens[: output.num_running], state.block_size)
+        facts = StepFacts(
+            step=output.step,
+            ts=ts,
+            policy=self._policy,
+            free_blocks=free_blocks,
+            total_blocks=state.num_total_blocks,
+            cpu_free_blocks=cpu_free,
+            cpu_total_blocks=cpu_total,
+            token_budget=state.max_num_scheduled_tokens,
+            max_running=state.max_num_running_reqs,
+            num_running=running,
+            num_waiting=waiting,
+            num_new=num_scheduled - output.num_running - resumed,
+            num_resumed=resumed,
+            num_preempted=len(output.preempted_req_ids),
+            token_sum=total,
+            running_consumed=consumed,
+            recomputed_tokens=recomputed,
+            outcome=refused,
+        )
         for sink in self._sinks:
             sink.step_decided(facts)
 
