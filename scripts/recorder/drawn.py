@@ -7,6 +7,7 @@ away.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,6 +23,7 @@ from recorder.workloads import (
     pauses,
     resets,
     sharing,
+    spoken,
 )
 
 if TYPE_CHECKING:
@@ -47,6 +49,9 @@ def drawn(seed: int) -> Scenario:
     """Scenario number ``seed``."""
     rng = Random(seed)
     engine = _engine(rng)
+    if seed % 3 == 2:
+        # By a generator of its own, so that the other numbers stay what they are.
+        engine = _unusual(Random(f"layers {seed}"), engine)
     vocab = rng.choice((400, 60, 25))
     return Scenario(
         name=f"drawn_{seed}",
@@ -102,6 +107,66 @@ def _groups(rng: Random, block_size: int, *, eagle: bool) -> tuple[Group, ...] |
     return rng.choice([*choices, *[None] * len(choices)])
 
 
+def _unusual(rng: Random, engine: Engine) -> Engine:
+    """The same with layers that keep a state, that read an encoder's output, or with blocks spread over devices."""
+    kind = rng.choice((_recurrent, _recurrent, _recurrent, _encoder_decoder, _ranks))
+    return kind(rng, engine)
+
+
+def _recurrent(rng: Random, engine: Engine) -> Engine:
+    size, eagle = engine.block_size, engine.spec_method == "eagle"
+    state, full = Group(kind="mamba"), Group(eagle=True if eagle and rng.random() < 0.5 else None)
+    window = Group(kind="swa", window=rng.randint(9, 60))
+    changes: dict[str, Any] = {"mamba_cache_mode": "none"}
+    if engine.enable_prefix_caching:
+        changes["mamba_cache_mode"] = rng.choice(("all", "align", "align"))
+    else:
+        state = Group(kind="mamba", block_size=rng.choice((engine.max_model_len, 4 * size)))
+    choices = ((state,), (full, state), (state, full), (full, state, state), (full, state, window))
+    changes["groups"] = rng.choice(choices)
+    if changes["mamba_cache_mode"] == "align":
+        changes |= {"enable_chunked_prefill": True, "disable_chunked_mm_input": None}
+        changes["max_num_batched_tokens"] = max(engine.max_num_batched_tokens, size)
+        threshold = engine.long_prefill_token_threshold
+        changes["long_prefill_token_threshold"] = threshold and max(threshold, size)
+        if engine.spec_method in ("ngram", "draft_model") and not engine.async_scheduling:
+            # Fewer drafts than the step before make vLLM give up in this mode; an EAGLE head always has as many.
+            changes |= {"num_speculative_tokens": None, "spec_method": None}
+    blocks = engine.num_blocks // len(engine.groups or (None,)) * len(changes["groups"])
+    drafts = changes.get("num_speculative_tokens", engine.num_speculative_tokens) or 0
+    return replace(engine, **changes, num_blocks=blocks + 2 * drafts + rng.randint(0, 6))
+
+
+def _encoder_decoder(rng: Random, engine: Engine) -> Engine:
+    cross = Group(kind="cross", block_size=rng.choice((None, 24, 64)))
+    budget = rng.choice((60, 90, 150))
+    return replace(
+        engine,
+        enable_prefix_caching=False,
+        enable_chunked_prefill=False,
+        long_prefill_token_threshold=0,
+        max_num_batched_tokens=engine.max_model_len,
+        groups=rng.choice(((Group(), cross), (cross, Group()), (Group(kind="swa", window=40), cross))),
+        num_blocks=engine.num_blocks // len(engine.groups or (None,)) + rng.choice((8, 12, 20)),
+        encoder_decoder=True,
+        max_num_encoder_input_tokens=budget,
+        encoder_cache_size=rng.choice((60, budget)),
+        disable_chunked_mm_input=True,
+    )
+
+
+def _ranks(rng: Random, engine: Engine) -> Engine:
+    decode, prefill = rng.choice(((2, 1), (1, 2), (2, 2), (4, 1)))
+    blocks = -(-engine.max_model_len // (engine.block_size * decode * prefill))
+    return replace(
+        engine,
+        groups=None,
+        num_blocks=int(blocks * rng.choice((1.5, 2, 4))) + 4,
+        decode_context_parallel_size=decode,
+        prefill_context_parallel_size=prefill,
+    )
+
+
 def _encoder(rng: Random) -> dict[str, Any]:
     if rng.random() < 0.6:
         return {}
@@ -121,7 +186,10 @@ def _requests(rng: Random, engine: Engine, vocab: int) -> Builder:
             conversations(7, turns=(1, 4), system=20, user=(4, 30), output=(4, 30), think=(1, 6)),
         )
     )
-    if engine.max_num_encoder_input_tokens:
+    if engine.encoder_decoder:
+        # No conversations: what an encoder reads has its place at the beginning, in a follow-up it would move.
+        base = spoken(independent(18, prompt=(5, 70), output=(1, 60)), length=(5, 60), share=0.8)
+    elif engine.max_num_encoder_input_tokens:
         most = rng.choice((2, 3, 5))
         # Text between images: an EAGLE head that needs two at once may wait for ever in vLLM.
         base = illustrated(base, images=(1, most), length=(2, 20), pool=rng.choice((4, 8, 20)), masks=0.3, gap=(1, 12))

@@ -17,16 +17,18 @@ from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 from vllm.pooling_params import PoolingParams
 from vllm.sampling_params import RepetitionDetectionParams, SamplingParams, StructuredOutputsParams
 from vllm.utils.hashing import get_hash_fn_by_name
-from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
+from vllm.v1.core.encoder_cache_manager import EncoderCacheManager, EncoderDecoderCacheManager
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash, resolve_kv_cache_block_sizes
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import (
     ChunkedLocalAttentionSpec,
+    CrossAttentionSpec,
     FullAttentionSpec,
     KVCacheConfig,
     KVCacheGroupSpec,
     KVCacheSpec,
+    MambaSpec,
     SlidingWindowSpec,
 )
 from vllm.v1.outputs import ModelRunnerOutput
@@ -81,7 +83,9 @@ def build_host(engine: Engine, *, log_stats: bool = True) -> Host:
     if engine.max_num_encoder_input_tokens:
         # vLLM derives both from a multi-modal model, which this one is not.
         scheduler.max_num_encoder_input_tokens = engine.max_num_encoder_input_tokens
-        scheduler.encoder_cache_manager = EncoderCacheManager(engine.encoder_cache_size)
+        scheduler.is_encoder_decoder = bool(engine.encoder_decoder)
+        manager = EncoderDecoderCacheManager if engine.encoder_decoder else EncoderCacheManager
+        scheduler.encoder_cache_manager = manager(engine.encoder_cache_size)
     hash_fn = get_hash_fn_by_name("sha256")
     init_none_hash(hash_fn)
     hasher = get_request_block_hasher(hash_block_size, hash_fn) if engine.enable_prefix_caching else None
@@ -105,6 +109,10 @@ def _vllm_config(engine: Engine) -> VllmConfig:
     # the settings.
     config.scheduler_config.async_scheduling = bool(engine.async_scheduling)
     config.scheduler_config.disable_chunked_mm_input = bool(engine.disable_chunked_mm_input)
+    # These want a model with such layers, or several devices.
+    config.cache_config.mamba_cache_mode = engine.mamba_cache_mode or "none"
+    config.parallel_config.decode_context_parallel_size = engine.decode_context_parallel_size or 1
+    config.parallel_config.prefill_context_parallel_size = engine.prefill_context_parallel_size or 1
     if engine.spec_method:
         config.speculative_config.method = engine.spec_method
     _check_unchanged(config, engine)
@@ -168,6 +176,16 @@ def _kv_cache_spec(group: Group, engine: Engine) -> KVCacheSpec:
         return SlidingWindowSpec(sliding_window=group.window, **shape)
     if group.kind == "chunked":
         return ChunkedLocalAttentionSpec(attention_chunk_size=group.window, **shape)
+    if group.kind == "cross":
+        return CrossAttentionSpec(**shape)
+    if group.kind == "mamba":
+        return MambaSpec(
+            block_size=shape["block_size"],
+            shapes=((1,),),
+            dtypes=(torch.float32,),
+            mamba_cache_mode=engine.mamba_cache_mode or "none",
+            num_speculative_blocks=engine.num_speculative_tokens or 0,
+        )
     return FullAttentionSpec(**shape)
 
 

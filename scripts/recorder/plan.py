@@ -16,7 +16,7 @@ __all__ = ["Engine", "Event", "Group", "Image", "Plan", "Planned", "Scenario"]
 class Group:
     """A KV-cache group: layers that share a block table."""
 
-    kind: Literal["full", "swa", "chunked"] = "full"
+    kind: Literal["full", "swa", "chunked", "mamba", "cross"] = "full"
     window: int | None = None
     """Tokens of a sliding window ("swa") or of a chunk ("chunked")."""
     block_size: int | None = None
@@ -54,6 +54,11 @@ class Engine:
     """The vector says which events (queued, scheduled, preempted) clients are told."""
     drafts_in_output: bool | None = None
     """With async scheduling: drafts are made known to the scheduler before their step runs."""
+    mamba_cache_mode: Literal["none", "all", "align"] | None = None
+    encoder_decoder: bool | None = None
+    """The items of a request are read by cross attention."""
+    decode_context_parallel_size: int | None = None
+    prefill_context_parallel_size: int | None = None
 
     @property
     def depth(self) -> int:
@@ -67,8 +72,12 @@ class Engine:
         The last token's KV is never computed, so a sequence may have one token more than the pool has room for. Drafts
         may need places beyond it.
         """
-        sizes = [group.block_size or self.block_size for group in self.groups or (Group(),)]
-        room = (self.num_blocks - 1) // len(sizes) * min(sizes) - (self.num_speculative_tokens or 0)
+        drafts = self.num_speculative_tokens or 0
+        ranks = (self.decode_context_parallel_size or 1) * (self.prefill_context_parallel_size or 1)
+        groups = self.groups or (Group(),)
+        sizes = [group.block_size or self.block_size for group in groups]
+        states = drafts * sum(group.kind == "mamba" for group in groups)
+        room = (self.num_blocks - 1 - states) // len(sizes) * min(sizes) * ranks - drafts
         return min(self.max_model_len, room + 1)
 
 

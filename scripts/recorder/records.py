@@ -14,7 +14,8 @@ __all__ = ["decision", "encoder_decision", "encoder_room", "pairs", "queues", "s
 
 def decision(output: SchedulerOutput) -> dict[str, Any]:
     """Everything a step decided."""
-    return {
+    zeroed = {} if output.new_block_ids_to_zero is None else {"zero": list(output.new_block_ids_to_zero)}
+    return zeroed | {
         "new": [[new.req_id, new.num_computed_tokens, _lists(new.block_ids)] for new in output.scheduled_new_reqs],
         "cached": _cached(output),
         "nst": pairs(output.num_scheduled_tokens.items()),
@@ -36,7 +37,8 @@ def encoder_decision(output: SchedulerOutput) -> dict[str, Any]:
 def encoder_room(scheduler: Scheduler) -> list[int]:
     """Embeddings free, and free or freeable, in the encoder cache."""
     cache = scheduler.encoder_cache_manager
-    return [cache.num_free_slots, cache.num_freeable_slots]
+    # An encoder-decoder's cache keeps nothing that could be freed.
+    return [cache.num_free_slots, getattr(cache, "num_freeable_slots", cache.num_free_slots)]
 
 
 def queues(scheduler: Scheduler) -> dict[str, Any]:

@@ -117,6 +117,7 @@ def _feature_statistics(
         "encoder_inputs": sum(len(items) for step in steps for items in step.get("enc", {}).values()),
         "evicted_images": sum(len(step.get("enc_free", ())) for step in steps),
         "grammars": sum(event["op"] == "grammar" for event in events),
+        "zeroed_blocks": sum(len(step.get("zero", ())) for step in steps),
         "errors": sum(reason == "error" for _, _, reason, _ in out),
         "repetitions": sum(reason == "repetition" for _, _, reason, _ in out),
         "pooled": sum(len(update.get("pooled", ())) for update in updates),

@@ -22,6 +22,7 @@ __all__ = [
     "resets",
     "sessions",
     "sharing",
+    "spoken",
 ]
 
 Builder: TypeAlias = Callable[[Random, Engine], Plan]
@@ -240,6 +241,19 @@ def _illustrate(rng: Random, request: Planned, images: list[Image], gap: Span) -
         tokens += [IMAGE_TOKEN] * image.length
     request.prompt = tokens + text
     request.mm = tuple(placed)
+
+
+def spoken(base: Builder, *, length: Span, share: float) -> Builder:
+    """A ``share`` of the requests has ``length`` tokens for an encoder to read, none of them in the prompt."""
+
+    def build(rng: Random, engine: Engine) -> Plan:
+        plan = base(rng, engine)
+        for request in plan.requests:
+            if rng.random() < share:
+                request.mm = (Image(f"speech of {request.id}", 0, rng.randint(*length)),)
+        return plan
+
+    return build
 
 
 def grammars(base: Builder, *, share: float, forbids: Span, compiling: Span, vocab: int) -> Builder:

@@ -16,6 +16,7 @@ __all__ = [
     "GroupKind",
     "HashAlgo",
     "KVCacheGroup",
+    "MambaCacheMode",
     "PauseState",
     "SchedulerConfig",
     "SpeculativeConfig",
@@ -90,6 +91,21 @@ class GroupKind(StrEnum):
     FULL = "full"
     SLIDING_WINDOW = "sliding_window"
     CHUNKED_LOCAL = "chunked_local"
+    MAMBA = "mamba"
+    """State-space or linear attention: a state after each block instead of KV of every position."""
+    CROSS_ATTENTION = "cross_attention"
+    """Decoder layers that read an encoder's output: blocks for its tokens, taken once."""
+
+
+class MambaCacheMode(StrEnum):
+    """Which states of a Mamba layer are kept for prefix hits (``--mamba-cache-mode``)."""
+
+    NONE = "none"
+    """None: the state of the last token only. Without prefix caching, and only then."""
+    ALL = "all"
+    """The state after every block."""
+    ALIGN = "align"
+    """The state at the end of a step; prefill is split so that steps end where blocks do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +124,8 @@ class KVCacheGroup:
         if self.kind not in tuple(GroupKind):
             raise ConfigError("kind", self.kind, f"use one of: {', '.join(GroupKind)}")
         require_int("block_size", self.block_size, 0, 1 << 20)
-        require_int("window", self.window, 0 if self.kind is GroupKind.FULL else 1)
+        has_window = self.kind in (GroupKind.SLIDING_WINDOW, GroupKind.CHUNKED_LOCAL)
+        require_int("window", self.window, 1 if has_window else 0)
         require_bool("is_eagle", self.is_eagle)
 
 
@@ -130,6 +147,12 @@ class CacheConfig:
     """Record what enters and leaves the prefix cache."""
     groups: tuple[KVCacheGroup, ...] = (KVCacheGroup(),)
     """KV-cache groups of the model: one full-attention group unless its layers differ."""
+    mamba_cache_mode: MambaCacheMode = MambaCacheMode.NONE
+    """Which states Mamba groups keep for prefix hits."""
+    decode_context_parallel_size: int = 1
+    """Ranks over which the KV of a sequence is spread in decode; a block then holds as many times its tokens."""
+    prefill_context_parallel_size: int = 1
+    """The same in prefill."""
     watermark: float = 0.0
     """Fraction of the pool that admission leaves free while something runs (vLLM > 0.22; 0 = off)."""
 
@@ -146,9 +169,54 @@ class CacheConfig:
         require_fraction("watermark", self.watermark)
         if not self.groups or not all(isinstance(group, KVCacheGroup) for group in self.groups):
             raise ConfigError("groups", self.groups, "give at least one KVCacheGroup")
-        sizes = {group.block_size or self.block_size for group in self.groups}
-        if len(sizes) > 1 and any(group.kind is GroupKind.CHUNKED_LOCAL for group in self.groups):
-            raise ConfigError("groups", sorted(sizes), "chunked local attention needs groups of one block size")
+        require_int("decode_context_parallel_size", self.decode_context_parallel_size, 1, 1 << 10)
+        require_int("prefill_context_parallel_size", self.prefill_context_parallel_size, 1, 1 << 10)
+        self._check_groups({group.kind for group in self.groups})
+
+    def _check_groups(self, kinds: set[GroupKind]) -> None:
+        """Raise ConfigError for groups that do not go together, or not with prefix caching."""
+        sizes = sorted(set(self.group_block_sizes))
+        if len(sizes) > 1 and GroupKind.CHUNKED_LOCAL in kinds:
+            raise ConfigError("groups", sizes, "chunked local attention needs groups of one block size")
+        ranks = self.context_parallel_size
+        if ranks > 1 and (len(self.groups) > 1 or kinds != {GroupKind.FULL}):
+            raise ConfigError(
+                "decode_context_parallel_size", ranks, "context parallelism needs one full-attention group"
+            )
+        if GroupKind.CROSS_ATTENTION in kinds and self.enable_prefix_caching:
+            fix = "an encoder-decoder model shares no prefixes: turn it off"
+            raise ConfigError("enable_prefix_caching", value=True, fix=fix)
+        if self.mamba_cache_mode not in tuple(MambaCacheMode):
+            raise ConfigError("mamba_cache_mode", self.mamba_cache_mode, f"use one of: {', '.join(MambaCacheMode)}")
+        if GroupKind.MAMBA in kinds:
+            self._check_mamba()
+
+    def _check_mamba(self) -> None:
+        keeps_states = self.mamba_cache_mode is not MambaCacheMode.NONE
+        if keeps_states != self.enable_prefix_caching:
+            fix = "use all or align with prefix caching" if self.enable_prefix_caching else "use none without it"
+            raise ConfigError("mamba_cache_mode", str(self.mamba_cache_mode), fix)
+        if not keeps_states:
+            return
+        for group, size in zip(self.groups, self.group_block_sizes, strict=True):
+            if group.kind is GroupKind.MAMBA and size != self.block_size:
+                raise ConfigError("block_size", size, f"states are kept per block of the cache ({self.block_size})")
+
+    @property
+    def context_parallel_size(self) -> int:
+        """Ranks that share the KV of one sequence."""
+        return self.decode_context_parallel_size * self.prefill_context_parallel_size
+
+    @property
+    def tokens_per_block(self) -> int:
+        """Tokens per block id where a group gives no size of its own."""
+        return self.block_size * self.context_parallel_size
+
+    @property
+    def group_block_sizes(self) -> tuple[int, ...]:
+        """Tokens per block id, for each group: all ranks of a context-parallel group hold a part of the block."""
+        ranks = self.context_parallel_size
+        return tuple((group.block_size or self.block_size) * ranks for group in self.groups)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,6 +91,9 @@ class MultiModalItem:
     """Number of placeholder tokens."""
     is_embed: tuple[bool, ...] | None = None
     """Which placeholders stand for an embedding (others are separators); None: all."""
+    cross: bool = False
+    """Read by the cross attention of an encoder-decoder model: ``length`` encoder tokens, none of them in the prompt
+    (``offset`` is 0)."""
 
     @property
     def end(self) -> int:
@@ -198,7 +201,10 @@ def check_pooling_params(request_id: str, params: PoolingParams) -> None:
 def check_items(request_id: str, items: Sequence[MultiModalItem], num_prompt_tokens: int) -> None:
     """Raise RequestError for a multi-modal item that does not lie within the prompt."""
     for item in items:
-        if item.offset < 0 or item.length < 1 or item.end > num_prompt_tokens:
+        if item.cross and (item.offset or item.length < 1):
+            fix = "has no place in the prompt: give offset 0 and a length of at least 1"
+            raise RequestError(request_id, "mm_features", item, fix)
+        if not item.cross and (item.offset < 0 or item.length < 1 or item.end > num_prompt_tokens):
             raise RequestError(
                 request_id, "mm_features", item, f"its placeholders must lie within the prompt (0..{num_prompt_tokens})"
             )

@@ -14,6 +14,8 @@ from recorder.scenarios.multimodal import MULTIMODAL
 from recorder.scenarios.passing import PASSING
 from recorder.scenarios.prefixes import PREFIXES
 from recorder.scenarios.priority import PRIORITY
+from recorder.scenarios.ranks import RANKS
+from recorder.scenarios.recurrent import RECURRENT
 from recorder.scenarios.speculation import SPECULATION
 from recorder.scenarios.structured import STRUCTURED
 
@@ -37,4 +39,6 @@ SCENARIOS: tuple[Scenario, ...] = (
     *MULTIMODAL,
     *STRUCTURED,
     *PASSING,
+    *RECURRENT,
+    *RANKS,
 )

@@ -36,6 +36,7 @@ REASON_MEANING = {
     "kv_watermark": "Admitting would have left fewer free KV blocks than the watermark keeps.",
     "encoder_budget": "The step's budget for image, audio or video inputs was used up.",
     "mamba_alignment": "What was left of the step's tokens did not fill a block of a state-space layer.",
+    "mamba_state_not_ready": "The state that its cached prefix ends with was being computed in this very step.",
     "waiting_grammar": "The grammar of a structured output was still being compiled.",
     "waiting_remote_kv": "Its KV blocks were still on their way from elsewhere.",
     "waiting_stream_input": "Its next piece of input had not come.",

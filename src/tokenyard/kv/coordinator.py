@@ -47,8 +47,25 @@ class Coordinator(Protocol):
     def find_longest_cache_hit(self, request: Request, max_length: int) -> ComputedBlocks:
         """The longest cached prefix of at most ``max_length`` tokens, common to all groups; all blocks are hashed."""
 
-    def need(self, slot: int, num_tokens: int, hits: Blocks, total_computed: int, *, whole: bool = False) -> Need:
-        """Blocks to take so that ``num_tokens`` positions have a place, over all groups."""
+    def need(
+        self,
+        slot: int,
+        num_tokens: int,
+        hits: Blocks,
+        total_computed: int,
+        *,
+        main: int,
+        encoder: int = 0,
+        whole: bool = False,
+    ) -> Need:
+        """Blocks to take so that ``num_tokens`` positions have a place, over all groups.
+
+        ``main`` of them are the model's own, the others lookahead slots; ``encoder`` tokens come on top where layers
+        read an encoder's output.
+        """
+
+    def most_held(self, num_tokens: int, encoder: int, *, at_once: bool) -> int:
+        """Most blocks that a sequence of ``num_tokens`` ever holds, or ``at_once``: is asked to find free."""
 
     def open(self, slot: int, hits: Blocks, total_computed: int) -> None:
         """A request takes ``slot`` with these cached blocks."""
@@ -56,13 +73,14 @@ class Coordinator(Protocol):
     def drop_skipped(self, slot: int, num_computed: int) -> None:
         """Free what no later token of ``slot`` attends to."""
 
-    def grow(self, slot: int, num_tokens: int) -> Blocks:
-        """Take blocks so that ``num_tokens`` positions have a place; returns the new ones."""
+    def grow(self, slot: int, num_tokens: int, *, main: int, encoder: int = 0) -> Blocks:
+        """Take blocks so that ``num_tokens`` positions have a place, as in :meth:`need`; returns the new ones."""
 
-    def grow_run(self, slots: IntArray, reach: IntArray) -> tuple[int, dict[int, Blocks]]:
+    def grow_run(self, slots: IntArray, reach: IntArray, main: IntArray) -> tuple[int, dict[int, Blocks]]:
         """:meth:`grow` for running requests in order, as many leading rows as memory allows.
 
-        ``slots`` and ``reach`` have shape ``[n]``. Returns how many rows were served and, by slot, what they got.
+        ``slots``, ``reach`` and ``main`` have shape ``[n]``. Returns how many rows were served and, by slot, what they
+        got.
         """
 
     def publish_run(self, requests: Sequence[Request], num_tokens: Sequence[int]) -> None:
@@ -98,8 +116,21 @@ class NoPrefixCacheCoordinator:
     def find_longest_cache_hit(self, request: Request, max_length: int) -> ComputedBlocks:
         return ComputedBlocks(([],), 0)
 
-    def need(self, slot: int, num_tokens: int, hits: Blocks, total_computed: int, *, whole: bool = False) -> Need:
+    def need(
+        self,
+        slot: int,
+        num_tokens: int,
+        hits: Blocks,
+        total_computed: int,
+        *,
+        main: int,
+        encoder: int = 0,
+        whole: bool = False,
+    ) -> Need:
         return self.group.need(slot, num_tokens, hits[0], total_computed, whole=whole)
+
+    def most_held(self, num_tokens: int, encoder: int, *, at_once: bool) -> int:
+        return self.group.most_held(num_tokens, at_once=at_once)
 
     def open(self, slot: int, hits: Blocks, total_computed: int) -> None:
         self.group.open(slot, hits[0], total_computed)
@@ -108,13 +139,12 @@ class NoPrefixCacheCoordinator:
     def drop_skipped(self, slot: int, num_computed: int) -> None:
         """Full attention forgets nothing."""
 
-    def grow(self, slot: int, num_tokens: int) -> Blocks:
-        count = self.group.num_missing(slot, num_tokens)
-        new = self.group.grow_run([slot], [count], self.pool.take(count))[slot]
+    def grow(self, slot: int, num_tokens: int, *, main: int, encoder: int = 0) -> Blocks:
+        new = self.group.grow(slot, num_tokens)
         self.table.capacity[slot] = self.capacity(slot)
         return (new,)
 
-    def grow_run(self, slots: IntArray, reach: IntArray) -> tuple[int, dict[int, Blocks]]:
+    def grow_run(self, slots: IntArray, reach: IntArray, main: IntArray) -> tuple[int, dict[int, Blocks]]:
         capacity, size = self.table.capacity, self.group.block_size
         held = capacity[slots]
         rows = (reach > held).nonzero()[0]
@@ -148,7 +178,7 @@ class NoPrefixCacheCoordinator:
         return list(self.group.held.values())
 
     def capacity(self, slot: int) -> int:
-        return len(self.group.held[slot]) * self.group.block_size
+        return self.group.capacity(slot)
 
 
 class UnitaryCoordinator(NoPrefixCacheCoordinator):

@@ -12,7 +12,7 @@ from collections import OrderedDict
 
 from tokenyard.request import MultiModalItem, Request
 
-__all__ = ["EncoderCache"]
+__all__ = ["EncoderCache", "EncoderDecoderCache"]
 
 
 class EncoderCache:
@@ -107,3 +107,50 @@ class EncoderCache:
         assert self.num_reclaimable - self.num_free == sum(self._freeable.values()), "freeable sizes do not add up"
         unused = {mm_hash for mm_hash, users in self._users.items() if not users}
         assert unused == set(self._freeable), "items without users are not the freeable ones"
+
+
+class EncoderDecoderCache(EncoderCache):
+    """Of an encoder-decoder model: outputs are read once, by the cross attention of the step that computes them.
+
+    Nothing is shared or kept. Like vLLM 0.22 it gives an item's room back with every step of its request, and once more
+    at its end: ``num_free`` soon exceeds ``size`` and limits nothing.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self._computed: list[str] = []
+        """Content hashes of this step's items; workers drop them when the next step has run."""
+
+    def refer(self, request: Request, item: MultiModalItem) -> bool:
+        return False
+
+    def make_room(self, num_embeds: int) -> bool:
+        return num_embeds <= self.num_free
+
+    def allocate(self, request: Request, item: MultiModalItem) -> None:
+        self._computed.append(item.mm_hash)
+        self.num_free -= item.num_embeds
+        self.num_reclaimable = self.num_free
+
+    def release(self, request: Request, item: MultiModalItem) -> None:
+        self.num_free += item.num_embeds
+        self.num_reclaimable = self.num_free
+
+    def free(self, request: Request) -> None:
+        for item in request.mm_features:
+            self.release(request, item)
+
+    def release_passed(self, request: Request) -> None:
+        if request.num_computed_tokens:
+            self.free(request)
+
+    def take_evicted(self) -> list[str]:
+        evicted, self._evicted, self._computed = self._evicted, self._computed, []
+        return evicted
+
+    def reset(self) -> None:
+        super().reset()
+        self._computed.clear()
+
+    def check_invariants(self) -> None:
+        assert 0 <= self.num_free == self.num_reclaimable, "encoder cache overfull"

@@ -1,4 +1,4 @@
-"""Models whose layers differ: several KV-cache groups over one pool (full + sliding window, chunked local, ...).
+"""Models whose layers differ: several KV-cache groups over one pool (full + sliding window, chunked local, Mamba, ...).
 
 A prefix hit must serve every group. Each attention type accepts a candidate length or shortens it; the check is
 repeated until none does, which ends because lengths only shrink.
@@ -11,10 +11,12 @@ from itertools import chain
 from math import gcd, lcm
 from typing import NamedTuple
 
-from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup
+from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode
 from tokenyard.errors import ConfigError
 from tokenyard.kv.coordinator import NEVER, Blocks, ComputedBlocks
-from tokenyard.kv.full_attention import FullAttentionManager
+from tokenyard.kv.cross_attention import CrossAttentionManager
+from tokenyard.kv.full_attention import FullAttentionManager, ZeroedFullAttentionManager
+from tokenyard.kv.mamba import AlignedMambaManager, MambaManager
 from tokenyard.kv.pool import BlockPool
 from tokenyard.kv.single_type import Need, SingleTypeManager
 from tokenyard.kv.windowed import ChunkedLocalManager, SlidingWindowManager
@@ -29,6 +31,8 @@ class GroupLimits(NamedTuple):
 
     max_num_batched_tokens: int
     max_model_len: int
+    num_drafts: int = 0
+    """Draft tokens per step, each of which has a Mamba state of its own."""
 
 
 class _AttentionType(NamedTuple):
@@ -48,17 +52,27 @@ class _AttentionType(NamedTuple):
 
 def hash_block_size(config: CacheConfig) -> int:
     """Tokens per hashed block: the greatest common divisor of the groups' block sizes."""
-    return gcd(*(group.block_size or config.block_size for group in config.groups))
+    # Without prefix caching nothing is hashed, and a state's block may be as long as a sequence.
+    return gcd(*config.group_block_sizes) if config.enable_prefix_caching else config.block_size
 
 
 def _make_manager(
-    pool: BlockPool, group: KVCacheGroup, block_size: int, group_id: int, stride: int, limits: GroupLimits
+    pool: BlockPool, group: KVCacheGroup, group_id: int, config: CacheConfig, limits: GroupLimits
 ) -> SingleTypeManager:
+    size = config.group_block_sizes[group_id]
+    stride = size // hash_block_size(config)
     if group.kind is GroupKind.FULL:
-        return FullAttentionManager(pool, block_size, group_id, stride)
+        beside_mamba = any(other.kind is GroupKind.MAMBA for other in config.groups)
+        return (ZeroedFullAttentionManager if beside_mamba else FullAttentionManager)(pool, size, group_id, stride)
+    if group.kind is GroupKind.CROSS_ATTENTION:
+        return CrossAttentionManager(pool, size, group_id, stride)
+    if group.kind is GroupKind.MAMBA:
+        make = AlignedMambaManager if config.mamba_cache_mode is MambaCacheMode.ALIGN else MambaManager
+        step = min(limits.max_num_batched_tokens, limits.max_model_len)
+        return make(pool, size, group_id, stride, limits.num_drafts, step)
     kind = SlidingWindowManager if group.kind is GroupKind.SLIDING_WINDOW else ChunkedLocalManager
-    longest = kind.longest(group.window, block_size, limits.max_num_batched_tokens, limits.max_model_len)
-    return kind(pool, block_size, group_id, stride, group.window, longest)
+    longest = kind.longest(group.window, size, limits.max_num_batched_tokens, limits.max_model_len)
+    return kind(pool, size, group_id, stride, group.window, longest)
 
 
 class HybridCoordinator:
@@ -71,16 +85,12 @@ class HybridCoordinator:
         self.table = table
         self.num_groups = len(config.groups)
         self._caching = config.enable_prefix_caching
-        unit = hash_block_size(config)
-        sizes = [group.block_size or config.block_size for group in config.groups]
-        self.managers = [
-            _make_manager(pool, group, size, i, size // unit, limits)
-            for i, (group, size) in enumerate(zip(config.groups, sizes, strict=True))
-        ]
+        sizes = config.group_block_sizes
+        self.managers = [_make_manager(pool, group, i, config, limits) for i, group in enumerate(config.groups)]
         self._types = self._attention_types(config, sizes, use_eagle=use_eagle)
         self._alignment = lcm(*sizes)
 
-    def _attention_types(self, config: CacheConfig, sizes: list[int], *, use_eagle: bool) -> list[_AttentionType]:
+    def _attention_types(self, config: CacheConfig, sizes: Sequence[int], *, use_eagle: bool) -> list[_AttentionType]:
         """Full attention first: its left-to-right scan gives the tightest bound to begin with."""
         # vLLM drops the last hit of the groups marked for it, of all if none is.
         marked = [group.is_eagle for group in config.groups]
@@ -167,12 +177,26 @@ class HybridCoordinator:
 
     # ---- allocation
 
-    def need(self, slot: int, num_tokens: int, hits: Blocks, total_computed: int, *, whole: bool = False) -> Need:
+    def need(
+        self,
+        slot: int,
+        num_tokens: int,
+        hits: Blocks,
+        total_computed: int,
+        *,
+        main: int,
+        encoder: int = 0,
+        whole: bool = False,
+    ) -> Need:
         needs = [
-            manager.need(slot, num_tokens, group_hits, total_computed, whole=whole)
+            manager.need(slot, manager.extent(num_tokens, main, encoder), group_hits, total_computed, whole=whole)
             for manager, group_hits in zip(self.managers, hits, strict=True)
         ]
         return Need(sum(need.new for need in needs), sum(need.evictable_hits for need in needs))
+
+    def most_held(self, num_tokens: int, encoder: int, *, at_once: bool) -> int:
+        extents = (manager.extent(num_tokens, num_tokens, encoder) for manager in self.managers)
+        return sum(m.most_held(extent, at_once=at_once) for m, extent in zip(self.managers, extents, strict=True))
 
     def open(self, slot: int, hits: Blocks, total_computed: int) -> None:
         for manager, group_hits in zip(self.managers, hits, strict=True):
@@ -193,28 +217,25 @@ class HybridCoordinator:
             manager.drop_skipped(slot, num_computed)
         self._note_skips(slot, num_computed)
 
-    def grow(self, slot: int, num_tokens: int) -> Blocks:
-        new: list[list[int]] = []
-        for manager in self.managers:
-            count = manager.num_missing(slot, num_tokens)
-            new.append(manager.grow_run([slot], [count], self.pool.take(count))[slot])
+    def grow(self, slot: int, num_tokens: int, *, main: int, encoder: int = 0) -> Blocks:
+        new = tuple(manager.grow(slot, manager.extent(num_tokens, main, encoder)) for manager in self.managers)
         self.table.capacity[slot] = self.capacity(slot)
-        return tuple(new)
+        return new
 
-    def grow_run(self, slots: IntArray, reach: IntArray) -> tuple[int, dict[int, Blocks]]:
-        table = self.table
+    def grow_run(self, slots: IntArray, reach: IntArray, main: IntArray) -> tuple[int, dict[int, Blocks]]:
+        table, managers = self.table, self.managers
         computed = table.num_computed[slots]
         busy = (reach > table.capacity[slots]) | (computed >= table.skip_at[slots])
         dealt: dict[int, Blocks] = {}
         for row in busy.nonzero()[0].tolist():
-            slot, end, done = int(slots[row]), int(reach[row]), int(computed[row])
+            slot, end, own, done = int(slots[row]), int(reach[row]), int(main[row]), int(computed[row])
             # What the window has left behind is freed first: it may be what saves this request.
             self.drop_skipped(slot, done)
-            missing = sum(manager.num_missing(slot, end) for manager in self.managers)
+            missing = sum(manager.num_missing(slot, manager.extent(end, own, 0)) for manager in managers)
             if missing > self.pool.num_free:
                 return row, dealt
             if missing:
-                dealt[slot] = self.grow(slot, end)
+                dealt[slot] = self.grow(slot, end, main=own)
         return len(slots), dealt
 
     # ---- publication and the end
@@ -243,4 +264,4 @@ class HybridCoordinator:
         return list(chain.from_iterable(manager.held.values() for manager in self.managers))
 
     def capacity(self, slot: int) -> int:
-        return min(len(manager.held[slot]) * manager.block_size for manager in self.managers)
+        return min(manager.capacity(slot) for manager in self.managers)

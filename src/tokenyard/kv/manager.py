@@ -26,8 +26,10 @@ from tokenyard.kv.coordinator import (
     UnitaryCoordinator,
 )
 from tokenyard.kv.events import EventLog
+from tokenyard.kv.full_attention import ZeroedFullAttentionManager
 from tokenyard.kv.hashing import BlockHasher
 from tokenyard.kv.hybrid import GroupLimits, HybridCoordinator, hash_block_size
+from tokenyard.kv.mamba import MambaManager
 from tokenyard.kv.pool import BlockPool
 from tokenyard.kv.shortage import KVLimit, KVShortage
 from tokenyard.kv.single_type import Need
@@ -51,6 +53,9 @@ class KVCacheManager:
         self.pool = BlockPool(config.num_gpu_blocks, len(config.groups))
         self.hasher = BlockHasher(hash_block_size(config), config.prefix_caching_hash_algo, config.hash_seed)
         self.coordinator = self._make_coordinator(limits, use_eagle=use_eagle)
+        managers = self.coordinator.managers
+        self._mamba = [manager for manager in managers if isinstance(manager, MambaManager)]
+        self._zeroed = [manager for manager in managers if isinstance(manager, ZeroedFullAttentionManager)]
         self.no_hits = ComputedBlocks(tuple([] for _ in config.groups), 0)
         """A lookup that found nothing."""
         self.watermark_blocks = int(config.watermark * config.num_gpu_blocks)
@@ -66,7 +71,7 @@ class KVCacheManager:
         config = self.config
         if len(config.groups) > 1 or config.groups[0].kind is not GroupKind.FULL:
             return HybridCoordinator(self.pool, self.table, config, limits, use_eagle=use_eagle)
-        block_size = config.groups[0].block_size or config.block_size
+        (block_size,) = config.group_block_sizes
         if config.enable_prefix_caching:
             return UnitaryCoordinator(self.pool, self.table, block_size, drop_last_hit=use_eagle)
         return NoPrefixCacheCoordinator(self.pool, self.table, block_size)
@@ -80,13 +85,28 @@ class KVCacheManager:
         """Blocks one request could ever hold: all but the null block."""
         return self.pool.num_blocks - 1
 
-    def most_blocks(self, num_tokens: int) -> int:
-        """Blocks that a sequence of ``num_tokens`` holds at most, over all groups."""
-        return self.coordinator.need(-1, num_tokens, self.no_hits.blocks, 0, whole=True).total
+    def most_blocks(self, num_tokens: int, num_encoder_tokens: int = 0, *, at_once: bool = True) -> int:
+        """Blocks that a sequence holds at most, over all groups; ``at_once``: that its admission asks for."""
+        return self.coordinator.most_held(num_tokens, num_encoder_tokens, at_once=at_once)
 
     def new_step_starts(self) -> None:
         """Forget which blocks the previous step handed out."""
         self.new_blocks = {}
+        for manager in self._mamba:
+            manager.new_step_starts()
+
+    @property
+    def zeroes_blocks(self) -> bool:
+        """Whether :meth:`take_new_block_ids` has to be asked after every step."""
+        return bool(self._zeroed)
+
+    def take_new_block_ids(self) -> list[int] | None:
+        """Blocks of attention layers taken since the last call, which workers zero; None where that is not needed.
+
+        Only models with Mamba layers need it: their pool's memory may hold bits that are no numbers.
+        """
+        taken = [block for manager in self._zeroed for block in manager.take_new_block_ids()]
+        return taken or None
 
     def take_stats(self) -> PrefixCacheStats:
         """Hit statistics since the last call."""
@@ -118,6 +138,7 @@ class KVCacheManager:
         num_lookahead_tokens: int = 0,
         num_external_computed_tokens: int = 0,
         delay_cache_blocks: bool = False,
+        num_encoder_tokens: int = 0,
         full_sequence_must_fit: bool = False,
         keep_watermark: bool = False,
     ) -> Blocks | KVShortage:
@@ -125,6 +146,7 @@ class KVCacheManager:
 
         ``num_new_tokens`` are computed in this step after ``computed`` (prefix hits) and
         ``num_external_computed_tokens`` (a connector's). ``delay_cache_blocks`` publishes nothing yet.
+        ``num_encoder_tokens`` get blocks of cross-attention layers, this once.
         ``full_sequence_must_fit`` refuses unless the whole known sequence fits the free blocks;
         ``keep_watermark`` refuses if fewer blocks than the watermark would stay free.
         """
@@ -132,22 +154,30 @@ class KVCacheManager:
         known = request.num_computed_tokens + hits.num_tokens + num_external_computed_tokens
         total_computed = min(known, self.max_model_len)
         need_of = self.coordinator.need
+        if self._mamba and any(group.is_being_written(hits.blocks[group.group_id]) for group in self._mamba):
+            return KVShortage(KVLimit.STATE_NOT_READY, needed=0, free=self.pool.num_free, cached_hits=0)
         if full_sequence_must_fit:
             whole = min(request.num_tokens, self.max_model_len)
-            need = need_of(request.slot, whole, hits.blocks, total_computed, whole=True)
+            need = need_of(
+                request.slot, whole, hits.blocks, total_computed, main=whole, encoder=num_encoder_tokens, whole=True
+            )
             if (short := self._shortage(KVLimit.FULL_SEQUENCE, need)) is not None:
                 return short
         stop = total_computed + num_new_tokens
         reach = min(stop + num_lookahead_tokens, self.max_model_len)
         if request.slot >= 0:
             self.coordinator.drop_skipped(request.slot, total_computed)
-        need = need_of(request.slot, reach, hits.blocks, known)
+        need = need_of(request.slot, reach, hits.blocks, known, main=stop, encoder=num_encoder_tokens)
         short = self._shortage(KVLimit.BLOCKS, need)
         if short is None and keep_watermark and self.watermark_blocks:
             short = self._shortage(KVLimit.WATERMARK, need, watermark=self.watermark_blocks)
         if short is not None:
             return short
-        self._admit(request, hits.blocks, known, reach)
+        if request.slot < 0:
+            self.table.acquire(request, self.max_model_len)
+            self.coordinator.open(request.slot, hits.blocks, known)
+        self.coordinator.grow(request.slot, reach, main=stop, encoder=num_encoder_tokens)
+        self.new_blocks[request.slot] = self.coordinator.held(request.slot)
         if not delay_cache_blocks:
             self.publish(request, min(stop, request.num_tokens))
         return self.new_blocks[request.slot]
@@ -159,13 +189,6 @@ class KVCacheManager:
             limit, needed=need.total, free=self.pool.num_free, cached_hits=need.evictable_hits, watermark=watermark
         )
 
-    def _admit(self, request: Request, hits: Blocks, total_computed: int, reach: int) -> None:
-        if request.slot < 0:
-            self.table.acquire(request, self.max_model_len)
-            self.coordinator.open(request.slot, hits, total_computed)
-        self.coordinator.grow(request.slot, reach)
-        self.new_blocks[request.slot] = self.coordinator.held(request.slot)
-
     # ---- growth of running requests
 
     def grow_run(self, slots: IntArray, ends: IntArray, num_lookahead_tokens: int = 0) -> int:
@@ -176,7 +199,7 @@ class KVCacheManager:
         is unchanged, see :meth:`shortage_of`.
         """
         reach = np.minimum(ends + num_lookahead_tokens, self.max_model_len) if num_lookahead_tokens else ends
-        served, dealt = self.coordinator.grow_run(slots, reach)
+        served, dealt = self.coordinator.grow_run(slots, reach, ends)
         if dealt:
             self.new_blocks |= dealt
         if self.enable_caching:
@@ -221,7 +244,8 @@ class KVCacheManager:
     def shortage_of(self, slot: int, end: int, num_lookahead_tokens: int = 0) -> KVShortage:
         """Why :meth:`grow_run` stopped at this row."""
         reach = min(end + num_lookahead_tokens, self.max_model_len)
-        need = self.coordinator.need(slot, reach, self.no_hits.blocks, int(self.table.num_computed[slot]))
+        computed = int(self.table.num_computed[slot])
+        need = self.coordinator.need(slot, reach, self.no_hits.blocks, computed, main=end)
         return KVShortage(KVLimit.BLOCKS, needed=need.total, free=self.pool.num_free, cached_hits=0)
 
     def on_seal(self, sealed: Iterable[tuple[Request, bytes]]) -> None:

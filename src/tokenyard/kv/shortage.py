@@ -19,6 +19,8 @@ class KVLimit(StrEnum):
     """They would fit, but for blocks reserved for loads in flight."""
     WATERMARK = "watermark"
     """They would fit, but for the watermark."""
+    STATE_NOT_READY = "state_not_ready"
+    """No shortage: the Mamba state that ends its prefix hit is written in this very step."""
 
 
 class KVShortage(NamedTuple):

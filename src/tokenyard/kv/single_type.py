@@ -56,6 +56,13 @@ class SingleTypeManager(ABC):
         """Tokens of the sliding window; None for other types."""
         return None
 
+    def extent(self, num_tokens: int, main: int, encoder: int) -> int:
+        """Of what an allocation covers, the positions that have a place in this group.
+
+        ``num_tokens`` with lookahead slots, ``main`` without them, ``encoder`` tokens of an encoder's output.
+        """
+        return num_tokens
+
     def num_skipped_tokens(self, num_computed: int) -> int:
         """Leading tokens that no later token attends to."""
         return 0
@@ -95,6 +102,19 @@ class SingleTypeManager(ABC):
         return 0
 
     # ---- what they share
+
+    def _lookup(self, peers: Sequence[SingleTypeManager], block_hash: bytes) -> list[int] | None:
+        """The cached block in every group of ``peers``, or None if one of them misses."""
+        found = [self.pool.indexes[peer.group_id].get(block_hash) for peer in peers]
+        return None if None in found else found  # type: ignore[return-value]
+
+    def capacity(self, slot: int) -> int:
+        """Positions that the blocks of ``slot`` can store."""
+        return len(self.held[slot]) * self.block_size
+
+    def most_held(self, num_tokens: int, *, at_once: bool) -> int:
+        """Most blocks that a sequence of ``num_tokens`` ever holds; ``at_once``: that it is asked to find free."""
+        return self.need(-1, num_tokens, (), 0, whole=True).new
 
     def num_skipped_blocks(self, num_computed: int) -> int:
         """Leading blocks that no later token attends to."""
@@ -137,6 +157,11 @@ class SingleTypeManager(ABC):
             held[slot] += new
             at += count
         return dealt
+
+    def grow(self, slot: int, num_tokens: int) -> list[int]:
+        """Take blocks so that ``num_tokens`` positions have a place; returns what the list has got."""
+        count = self.num_missing(slot, num_tokens)
+        return self.grow_run([slot], [count], self.pool.take(count))[slot]
 
     def drop_skipped(self, slot: int, num_computed: int) -> None:
         """Free blocks that no later token attends to; the null block takes their place."""

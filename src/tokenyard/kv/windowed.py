@@ -37,11 +37,6 @@ class _WindowedManager(SingleTypeManager):
     def max_admission_blocks(self) -> int:
         return self._max_admission_blocks
 
-    def _lookup(self, peers: Sequence[SingleTypeManager], block_hash: bytes) -> list[int] | None:
-        """The cached block in every group of ``peers``, or None if one of them misses."""
-        found = [self.pool.indexes[peer.group_id].get(block_hash) for peer in peers]
-        return None if None in found else found  # type: ignore[return-value]
-
 
 class SlidingWindowManager(_WindowedManager):
     """Each token attends to itself and the ``window - 1`` tokens before it."""

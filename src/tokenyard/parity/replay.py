@@ -77,6 +77,7 @@ class _Replay:
     def __init__(self, vector: GoldenVector) -> None:
         self.path = vector.path
         self.scheduler = make_scheduler(vector.header)
+        self.encoder_decoder = bool(vector.header.config.get("encoder_decoder"))
         self.specs = {spec.id: spec for spec in vector.header.requests}
         self.steps = 0
         self.pending: dict[int, SchedulerOutput] = {}
@@ -88,7 +89,7 @@ class _Replay:
         for request_id in tick.get("add", []):
             if request_id not in self.specs:
                 raise self._damaged(f"adds {request_id!r}, which the header does not describe")
-            self.scheduler.add_request(make_request(self.specs[request_id]))
+            self.scheduler.add_request(make_request(self.specs[request_id], encoder_decoder=self.encoder_decoder))
         self._compare("has_requests", self.scheduler.has_requests(), "s" in tick)
         if "s" in tick:
             self._schedule(tick["s"])
@@ -197,7 +198,8 @@ def _lists(blocks: tuple[list[int], ...] | None) -> list[list[int]] | None:
 
 def _decision(output: SchedulerOutput) -> Json:
     cached = output.scheduled_cached_reqs
-    return {
+    zeroed = {} if output.new_block_ids_to_zero is None else {"zero": output.new_block_ids_to_zero}
+    return zeroed | {
         "new": [[new.req_id, new.num_computed_tokens, _lists(new.block_ids)] for new in output.scheduled_new_reqs],
         "cached": [
             [

@@ -10,6 +10,7 @@ from tokenyard.config import (
     GroupKind,
     HashAlgo,
     KVCacheGroup,
+    MambaCacheMode,
     SchedulerConfig,
     SpeculativeConfig,
     SpeculativeMethod,
@@ -34,11 +35,18 @@ _SCHEDULER_KEYS = (
     "encoder_cache_size",
     "disable_chunked_mm_input",
 )
-_CACHE_KEYS = ("block_size", "enable_prefix_caching")
+_CACHE_KEYS = (
+    "block_size",
+    "enable_prefix_caching",
+    "decode_context_parallel_size",
+    "prefill_context_parallel_size",
+)
 _OTHER_KEYS = {
     "drafts_in_output",
+    "encoder_decoder",
     "groups",
     "hash_algo",
+    "mamba_cache_mode",
     "max_model_len",
     "max_num_scheduled_tokens",
     "num_blocks",
@@ -49,7 +57,13 @@ _OTHER_KEYS = {
 }
 _IGNORED = {"log_stats", "scheduler_cls", "model"}
 """Settings that decide nothing."""
-_GROUP_KINDS = {"full": GroupKind.FULL, "swa": GroupKind.SLIDING_WINDOW, "chunked": GroupKind.CHUNKED_LOCAL}
+_GROUP_KINDS = {
+    "full": GroupKind.FULL,
+    "swa": GroupKind.SLIDING_WINDOW,
+    "chunked": GroupKind.CHUNKED_LOCAL,
+    "mamba": GroupKind.MAMBA,
+    "cross": GroupKind.CROSS_ATTENTION,
+}
 _HASH_ALGOS = {"sha256": HashAlgo.SHA256, "xxhash": HashAlgo.XXH3_128}
 
 
@@ -95,6 +109,7 @@ def make_scheduler(header: Header) -> Scheduler:
             num_gpu_blocks=config["num_blocks"],
             prefix_caching_hash_algo=_HASH_ALGOS.get(str(config.get("hash_algo")), HashAlgo.SHA256),
             groups=tuple(map(_make_group, _groups(config))),
+            mamba_cache_mode=MambaCacheMode(str(config.get("mamba_cache_mode", "none"))),
             **cache_args,
         ),
         speculative_config=SpeculativeConfig(
@@ -123,8 +138,8 @@ class RecordedGrammar:
         return list(tokens[:stop])
 
 
-def make_request(spec: RequestSpec) -> Request:
-    """A request as the scenario describes it."""
+def make_request(spec: RequestSpec, *, encoder_decoder: bool = False) -> Request:
+    """A request as the scenario describes it; an ``encoder_decoder`` reads its items by cross attention."""
     sampling = SamplingParams(
         max_tokens=spec.max_tokens,
         min_tokens=spec.min_tokens,
@@ -145,7 +160,13 @@ def make_request(spec: RequestSpec) -> Request:
         cache_salt=spec.cache_salt,
         lora_name=f"lora{spec.lora}" if spec.lora else None,
         mm_features=[
-            MultiModalItem(mm_hash=image.mm_hash, offset=image.offset, length=image.length, is_embed=image.is_embed)
+            MultiModalItem(
+                mm_hash=image.mm_hash,
+                offset=image.offset,
+                length=image.length,
+                is_embed=image.is_embed,
+                cross=encoder_decoder,
+            )
             for image in spec.mm
         ],
         structured_output=None if spec.forbids is None else RecordedGrammar(spec.forbids),

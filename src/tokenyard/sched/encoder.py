@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from tokenyard.config import SchedulerConfig
 from tokenyard.kv.coordinator import NEVER
-from tokenyard.kv.encoder_cache import EncoderCache
+from tokenyard.kv.encoder_cache import EncoderCache, EncoderDecoderCache
 from tokenyard.request import MultiModalItem, Request
 from tokenyard.sched.budget import StepBudget
 
-__all__ = ["EncoderGrant", "EncoderInputs"]
+__all__ = ["CrossEncoderInputs", "EncoderGrant", "EncoderInputs"]
 
 
 class EncoderGrant(NamedTuple):
@@ -31,7 +31,7 @@ class EncoderGrant(NamedTuple):
 class EncoderInputs:
     """Plans encoder runs within the step's encoder budget."""
 
-    def __init__(self, config: SchedulerConfig, *, shift: int) -> None:
+    def __init__(self, config: SchedulerConfig, *, shift: int, unit: int = 1) -> None:
         self.budget = config.max_num_encoder_input_tokens
         """Embeddings that one step may compute."""
         self.cache = EncoderCache(config.encoder_cache_size or config.max_num_encoder_input_tokens)
@@ -42,6 +42,8 @@ class EncoderInputs:
         """Most prompt tokens of one request in one step."""
         self._shift = shift
         """An EAGLE head looks one position ahead."""
+        self._unit = unit
+        """Steps of a prompt end at multiples of this many tokens."""
 
     def next_position(self, request: Request, num_computed: int) -> int:
         """Positions up to this one can be computed without looking at encoder inputs."""
@@ -61,13 +63,17 @@ class EncoderInputs:
 
     def embeds_needed_with(self, request: Request, item: MultiModalItem) -> int:
         """Embeddings that must be kept at the position that first needs ``item``: its own and those not passed yet."""
-        first = item.offset - self._shift
+        first = (item.offset - self._shift) // self._unit * self._unit
         alive = {
             other.mm_hash: other.num_embeds
             for other in request.mm_features
             if other.offset <= item.offset and other.end > first
         }
         return sum(alive.values())
+
+    def num_cross_tokens(self, request: Request, items: tuple[int, ...]) -> int:
+        """Embeddings of ``items`` that cross-attention layers keep: none, they stand in the prompt."""
+        return 0
 
     def plan(self, request: Request, num_computed: int, num_new_tokens: int, budget: int) -> EncoderGrant:
         """How many of ``num_new_tokens`` can be computed after ``num_computed``, and which items that takes."""
@@ -108,3 +114,28 @@ class EncoderInputs:
         """The request was granted earlier in this step and is preempted now."""
         for i in budget.encoder_items.pop(request.request_id, ()):
             budget.encoder += request.mm_features[i].num_embeds
+
+
+class CrossEncoderInputs(EncoderInputs):
+    """An encoder-decoder model: the items are read by cross attention, all of them before the first decoder token."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        super().__init__(config, shift=0)
+        self.cache: EncoderDecoderCache = EncoderDecoderCache(self.cache.size)
+
+    def next_position(self, request: Request, num_computed: int) -> int:
+        return NEVER
+
+    def num_cross_tokens(self, request: Request, items: tuple[int, ...]) -> int:
+        return sum(request.mm_features[i].num_embeds for i in items)
+
+    def plan(self, request: Request, num_computed: int, num_new_tokens: int, budget: int) -> EncoderGrant:
+        chosen: list[int] = []
+        planned = 0
+        for i, item in enumerate(request.mm_features) if num_computed == 0 else ():
+            if planned + item.num_embeds > budget or not self.cache.make_room(planned + item.num_embeds):
+                return EncoderGrant(0, tuple(chosen))
+            if item.has_embeds(0, num_new_tokens):
+                planned += item.num_embeds
+                chosen.append(i)
+        return EncoderGrant(num_new_tokens, tuple(chosen))

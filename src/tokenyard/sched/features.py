@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from tokenyard.config import SchedulerConfig, SpeculativeConfig
 from tokenyard.kv.manager import KVCacheManager
+from tokenyard.sched.alignment import BlockAlignment
+from tokenyard.sched.compatibility import check_settings, has_cross_attention, splits_at_blocks
 from tokenyard.sched.connector import KVConnector
-from tokenyard.sched.encoder import EncoderInputs
+from tokenyard.sched.encoder import CrossEncoderInputs, EncoderInputs
 from tokenyard.sched.placeholders import Placeholders
 from tokenyard.sched.request_events import RequestEvents
 from tokenyard.sched.routing import RoutedExperts
@@ -33,6 +35,8 @@ class Features:
     """Events of single requests."""
     routing: RoutedExperts | None = None
     """Routed experts."""
+    alignment: BlockAlignment | None = None
+    """Mamba states at block ends."""
     num_lookahead_tokens: int = 0
     """KV slots kept beyond the scheduled tokens."""
 
@@ -47,16 +51,25 @@ class Features:
         log_stats: bool = False,
     ) -> Features:
         """The features that the configuration turns on."""
+        check_settings(config, kv.config, has_connector=connector is not None)
         table = kv.table
         num_drafts = spec.num_speculative_tokens if spec else 0
         speculation = Speculation(table, num_drafts) if spec else None
-        shift = 1 if spec is not None and spec.use_eagle else 0
+        use_eagle = spec is not None and spec.use_eagle
+        splits = splits_at_blocks(kv.config)
+        encoder: EncoderInputs | None = None
+        if has_cross_attention(kv.config):
+            encoder = CrossEncoderInputs(config)
+        elif config.max_num_encoder_input_tokens:
+            unit = kv.config.block_size if splits else 1
+            encoder = EncoderInputs(config, shift=int(use_eagle), unit=unit)
         return cls(
             speculation=speculation,
             placeholders=Placeholders(table, speculation, num_drafts) if config.async_scheduling else None,
-            encoder=EncoderInputs(config, shift=shift) if config.max_num_encoder_input_tokens else None,
+            encoder=encoder,
             transfers=Transfers(connector, kv) if connector is not None else None,
             events=RequestEvents() if log_stats else None,
             routing=RoutedExperts(kv.config, kv) if config.enable_return_routed_experts else None,
+            alignment=BlockAlignment(kv.config.block_size, drops_last_hit=use_eagle) if splits else None,
             num_lookahead_tokens=spec.num_lookahead_tokens if spec else 0,
         )

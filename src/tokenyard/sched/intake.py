@@ -8,7 +8,7 @@ from tokenyard.config import SchedulerConfig
 from tokenyard.errors import RequestError
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import Request
-from tokenyard.sched.encoder import EncoderInputs
+from tokenyard.sched.encoder import CrossEncoderInputs, EncoderInputs
 
 __all__ = ["check_encodable", "check_servable"]
 
@@ -39,7 +39,9 @@ def check_servable(
     # The last sampled token is never computed, so it needs no place; lookahead slots come on top.
     longest = min(request.num_prompt_tokens + request.max_tokens, limit) - 1
     longest = min(longest + num_lookahead_tokens, limit)
-    needed, usable = kv.most_blocks(longest), kv.num_usable_blocks
+    encoder_tokens = sum(item.num_embeds for item in request.mm_features if item.cross)
+    needed = kv.most_blocks(longest, encoder_tokens, at_once=config.scheduler_reserve_full_isl)
+    usable = kv.num_usable_blocks
     if needed > usable:
         raise RequestError(
             rid,
@@ -52,7 +54,15 @@ def check_servable(
 
 def check_encodable(request: Request, encoder: EncoderInputs | None) -> None:
     """Raise RequestError for a multi-modal item that no step could ever compute."""
+    is_cross = isinstance(encoder, CrossEncoderInputs)
+    for item in request.mm_features:
+        if item.cross is not is_cross:
+            fix = "an encoder-decoder model reads all items by cross attention, and no other does"
+            raise RequestError(request.request_id, "mm_features.cross", item.cross, fix)
     if encoder is None:
+        return
+    if is_cross:
+        _check_cross(request, encoder)
         return
     most = min(encoder.budget, encoder.cache.size)
     for item in request.mm_features:
@@ -81,3 +91,13 @@ def check_encodable(request: Request, encoder: EncoderInputs | None) -> None:
                 f"the item is needed while the one before it still is, {together} embeddings in all, and"
                 f" {encoder.cache.size} can be kept: raise encoder_cache_size",
             )
+
+
+def _check_cross(request: Request, encoder: EncoderInputs) -> None:
+    """All inputs of an encoder-decoder model are computed before the first decoder token."""
+    if request.resumable:
+        raise RequestError(request.request_id, "resumable", value=True, fix="an encoder-decoder model has no sessions")
+    total, most = sum(item.num_embeds for item in request.mm_features), min(encoder.budget, encoder.cache.size)
+    if total > most:
+        fix = f"a step computes and keeps at most {most}: raise max_num_encoder_input_tokens and encoder_cache_size"
+        raise RequestError(request.request_id, "mm_features", f"{total} embeddings", fix)

@@ -12,6 +12,7 @@ from tokenyard.config import SchedulerConfig
 from tokenyard.kv.coordinator import ComputedBlocks
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import Request, RequestStatus
+from tokenyard.sched.alignment import BlockAlignment
 from tokenyard.sched.budget import StepBudget
 from tokenyard.sched.encoder import EncoderInputs
 from tokenyard.sched.queues import WaitingRoom
@@ -19,6 +20,7 @@ from tokenyard.sched.reasons import Outcome, OutcomeKind, Reason
 from tokenyard.sched.transfers import Transfers
 
 __all__ = [
+    "AlignmentLimit",
     "Candidate",
     "ConnectorLookup",
     "EncoderLimit",
@@ -38,6 +40,7 @@ class Candidate:
         "encoder_items",
         "loads_async",
         "num_computed_tokens",
+        "num_encoder_tokens",
         "num_external_computed_tokens",
         "num_new_tokens",
         "request",
@@ -57,6 +60,8 @@ class Candidate:
         """External tokens have to be waited for: blocks are allocated, nothing is computed yet."""
         self.encoder_items: tuple[int, ...] = ()
         """Multi-modal items whose encoder runs in this step."""
+        self.num_encoder_tokens = 0
+        """Of these, embeddings that cross-attention layers keep."""
 
     @property
     def num_local_hit_tokens(self) -> int:
@@ -191,6 +196,7 @@ class EncoderLimit:
             return None
         grant = self._encoder.plan(request, candidate.num_computed_tokens, wanted, budget.encoder)
         candidate.num_new_tokens, candidate.encoder_items = grant
+        candidate.num_encoder_tokens = self._encoder.num_cross_tokens(request, grant.items)
         if grant.num_new_tokens:
             return None
         return Outcome(
@@ -200,4 +206,26 @@ class EncoderLimit:
             len(room),
             wanted_tokens=wanted,
             budget_left=budget.encoder,
+        )
+
+
+class AlignmentLimit:
+    """Does a step that keeps a Mamba state end where a block does? If not, only the whole blocks before."""
+
+    def __init__(self, alignment: BlockAlignment) -> None:
+        self._alignment = alignment
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingRoom) -> Outcome | None:
+        request, wanted = candidate.request, candidate.num_new_tokens
+        granted = self._alignment.split(wanted, candidate.num_computed_tokens, request.num_tokens)
+        candidate.num_new_tokens = granted
+        if granted:
+            return None
+        return Outcome(
+            OutcomeKind.STOPPED,
+            Reason.MAMBA_ALIGNMENT,
+            request.request_id,
+            len(room),
+            wanted_tokens=wanted,
+            budget_left=budget.tokens,
         )

@@ -22,6 +22,7 @@ _KV_REASONS = {
     KVLimit.BLOCKS: Reason.KV_BLOCKS,
     KVLimit.RESERVED: Reason.KV_RESERVED,
     KVLimit.WATERMARK: Reason.KV_WATERMARK,
+    KVLimit.STATE_NOT_READY: Reason.MAMBA_STATE_NOT_READY,
 }
 
 
@@ -52,6 +53,7 @@ class MemoryLimit:
             num_lookahead_tokens=self._num_lookahead_tokens if candidate.request.num_computed_tokens else 0,
             num_external_computed_tokens=candidate.num_external_computed_tokens,
             delay_cache_blocks=candidate.loads_async,
+            num_encoder_tokens=candidate.num_encoder_tokens,
             full_sequence_must_fit=self._reserve_full,
             keep_watermark=len(self._running) > 0,
         )
@@ -65,11 +67,17 @@ class MemoryLimit:
             _KV_REASONS[answer.limit],
             candidate.request.request_id,
             len(room),
-            kv=answer._replace(pinned=sum(map(self._kv.num_blocks_of, self._pins))) if len(self._pins) else answer,
+            kv=self._shortage(answer),
             wanted_tokens=candidate.num_new_tokens,
             budget_left=budget.tokens,
             smallest_need=room.smallest_need(),
         )
+
+    def _shortage(self, answer: KVShortage) -> KVShortage | None:
+        """The blocks of a refusal; None if they were not the obstacle."""
+        if answer.limit is KVLimit.STATE_NOT_READY:
+            return None
+        return answer._replace(pinned=sum(map(self._kv.num_blocks_of, self._pins))) if len(self._pins) else answer
 
     def _after_alloc(self, candidate: Candidate, blocks: Blocks, budget: StepBudget) -> Outcome | None:
         """Tell the connector; a request that has to wait for its load is passed over with its blocks in hand."""

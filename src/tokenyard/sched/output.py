@@ -92,6 +92,9 @@ class SchedulerOutput:
     running order, then admitted ones (new and resumed mixed) in admission order.
     """
 
+    new_block_ids_to_zero: list[int] | None = None
+    """Attention blocks taken since the previous step, for workers of models with Mamba layers to zero."""
+
     def __init__(
         self,
         *,

@@ -31,6 +31,7 @@ class OutputBuilder:
         self._table = kv.table
         self._running = running
         self._speculation = features.speculation
+        self._zeroes_blocks = kv.zeroes_blocks
         self._is_async = features.placeholders is not None
         self._last_was_complete = True
         """The last step scheduled every running request: nobody was passed over."""
@@ -73,7 +74,7 @@ class OutputBuilder:
         self._marked_chunks = has_chunks or (self._marked_chunks and not self._last_was_complete)
         if not self._last_was_complete:
             table.last_step[slots] = step
-        return SchedulerOutput(
+        output = SchedulerOutput(
             step=step,
             requests=requests,
             slots=slots,
@@ -93,6 +94,9 @@ class OutputBuilder:
             table_version=table.version,
             common_prefix=self._num_common_prefix_blocks,
         )
+        if self._zeroes_blocks:
+            output.new_block_ids_to_zero = self._kv.take_new_block_ids()
+        return output
 
     def _num_common_prefix_blocks(self) -> list[int]:
         if not len(self._running):

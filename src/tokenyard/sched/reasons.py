@@ -43,6 +43,7 @@ class Reason(StrEnum):
     KV_WATERMARK = "kv_watermark"
     ENCODER_BUDGET = "encoder_budget"
     MAMBA_ALIGNMENT = "mamba_alignment"
+    MAMBA_STATE_NOT_READY = "mamba_state_not_ready"
     WAITING_GRAMMAR = "waiting_grammar"
     WAITING_REMOTE_KV = "waiting_remote_kv"
     WAITING_STREAM_INPUT = "waiting_stream_input"

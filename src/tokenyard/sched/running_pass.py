@@ -18,6 +18,7 @@ from tokenyard.config import SchedulerConfig
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.kv.shortage import KVShortage
 from tokenyard.request import Request
+from tokenyard.sched.alignment import BlockAlignment
 from tokenyard.sched.budget import StepBudget
 from tokenyard.sched.encoder import EncoderInputs
 from tokenyard.sched.features import Features
@@ -96,6 +97,7 @@ class RunningPass:
         self._encoder = features.encoder
         self._last_position = np.array(config.max_model_len - 1)
         """A position beyond it is never computed: nothing could be sampled after it."""
+        self._alignment = features.alignment
         self._planned: dict[str, tuple[int, ...]] = {}
         """Encoder items of the request whose turn it is: planned once, however many victims it takes."""
         self._planned_with = 0
@@ -112,6 +114,8 @@ class RunningPass:
             end, asked = rows.fit(done, budget.tokens)
             if self._encoder is not None:
                 end, asked = self._up_to_encoder_input(self._encoder, rows, done, end, asked, budget, outcomes)
+            if self._alignment is not None and end > done:
+                end, asked = self._aligned(self._alignment, rows, done, end, asked, budget, outcomes)
             if self._drift and end > done:
                 end, asked = done + 1, int(rows.granted[done])
             ask = rows.granted[done:end]
@@ -213,6 +217,26 @@ class RunningPass:
             # As in vLLM, which computes the rest when it plans: what victims gave back meanwhile is lost.
             budget.encoder = self._planned_with
         encoder.commit(request, items, budget)
+
+    def _aligned(
+        self,
+        alignment: BlockAlignment,
+        rows: Rows,
+        done: int,
+        end: int,
+        asked: int,
+        budget: StepBudget,
+        outcomes: StepOutcomes,
+    ) -> tuple[int, int]:
+        """Cut the run so that prefill ends where blocks do; ``(done, 0)`` if the row at ``done`` was dropped for it."""
+        request_id, wanted = rows.requests[done].request_id, int(rows.granted[done])
+        end, asked = alignment.cut(rows, done, end, asked, self._table.num_tokens)
+        if end == done:
+            self._planned.pop(request_id, None)
+            rows.drop(done)
+            kind, reason, left = OutcomeKind.NOT_SCHEDULED, Reason.MAMBA_ALIGNMENT, budget.tokens
+            outcomes.not_scheduled.append(Outcome(kind, reason, request_id, 1, wanted_tokens=wanted, budget_left=left))
+        return end, asked
 
     def _make_room(self, rows: Rows, row: int, budget: StepBudget, outcomes: StepOutcomes) -> tuple[int, bool]:
         """Drop a pin, or preempt one victim, for the request at ``row``.

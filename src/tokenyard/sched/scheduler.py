@@ -22,6 +22,7 @@ from tokenyard.sched.features import Features
 from tokenyard.sched.intake import check_encodable, check_servable
 from tokenyard.sched.invariants import check_queues
 from tokenyard.sched.limits import (
+    AlignmentLimit,
     Candidate,
     ConnectorLookup,
     EncoderLimit,
@@ -82,15 +83,15 @@ class Scheduler(SchedulerView):
         """Number of the next step."""
         num_drafts = speculative_config.num_speculative_tokens if speculative_config else 0
         table = RequestTable(config.max_num_seqs, hash_block_size(cache_config), num_drafts)
-        limits = GroupLimits(config.max_num_batched_tokens, config.max_model_len)
+        limits = GroupLimits(config.max_num_batched_tokens, config.max_model_len, num_drafts)
         use_eagle = speculative_config is not None and speculative_config.use_eagle
         self.kv = KVCacheManager(cache_config, table, limits, use_eagle=use_eagle)
         self._features = Features.of(config, speculative_config, self.kv, kv_connector, log_stats=log_stats)
-        self._room = WaitingRoom(self.policy.new_queue, cache_config.block_size)
+        self._room = WaitingRoom(self.policy.new_queue, cache_config.tokens_per_block)
         self._running = RunningList(config.max_num_seqs)
         self._endings = Endings(self.kv, self._running, self._room, self.policy, self._features, self._tell_finished)
         self.policy.pins = self._endings.pins
-        self.policy.kv_tokens = self.kv.num_usable_blocks * cache_config.block_size
+        self.policy.kv_tokens = self.kv.num_usable_blocks * cache_config.tokens_per_block
         self._sessions = self._endings.sessions
         if self._features.events is not None:
             self._sessions.on_continued = self._requeued
@@ -113,6 +114,9 @@ class Scheduler(SchedulerView):
         """In the order in which vLLM asks."""
         lora: list[Limit] = [LoraLimit(self.config.max_loras)] if self.config.max_loras else []
         encoder: list[Limit] = [EncoderLimit(self._features.encoder)] if self._features.encoder is not None else []
+        aligned: list[Limit] = []
+        if self._features.alignment is not None:
+            aligned = [AlignmentLimit(self._features.alignment)]
         transfers = self._features.transfers
         return [
             ReadyLimit(transfers),
@@ -121,6 +125,7 @@ class Scheduler(SchedulerView):
             *([ConnectorLookup(transfers)] if transfers is not None else []),
             PrefillLimit(self.config),
             *encoder,
+            *aligned,
             MemoryLimit(self.config, self.kv, self._running, self._features, self.pins),
         ]
 

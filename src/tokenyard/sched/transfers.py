@@ -144,7 +144,7 @@ class Transfers:
         A block shared with a request that was rewound before this one will be computed by that request: it counts as
         valid here. None if the request is not affected.
         """
-        size = self._kv.config.block_size
+        size = self._kv.config.tokens_per_block
         blocks = self._kv.get_block_ids(request)[0]
         computed = request.num_computed_tokens - granted
         hit = [i for i in range(-(-computed // size)) if blocks[i] in invalid]

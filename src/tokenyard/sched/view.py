@@ -84,7 +84,7 @@ class SchedulerView:
 
     @property
     def block_size(self) -> int:
-        return self.cache_config.block_size
+        return self.cache_config.tokens_per_block
 
     @property
     def running_version(self) -> int:

@@ -38,7 +38,7 @@ def describe_run(
         host=host,
         model=model,
         gpu=gpu,
-        block_size=cache.block_size,
+        block_size=cache.tokens_per_block,
         bytes_per_block=bytes_per_block,
         config=config,
     )

@@ -1,0 +1,55 @@
+"""Settings of the scheduler and of the cache that do not go together: refused when the scheduler is made."""
+
+from __future__ import annotations
+
+from tokenyard.config import CacheConfig, GroupKind, MambaCacheMode, SchedulerConfig
+from tokenyard.errors import ConfigError
+
+__all__ = ["check_settings", "has_cross_attention", "splits_at_blocks"]
+
+
+def has_cross_attention(cache: CacheConfig) -> bool:
+    """The model is an encoder-decoder."""
+    return any(group.kind is GroupKind.CROSS_ATTENTION for group in cache.groups)
+
+
+def splits_at_blocks(cache: CacheConfig) -> bool:
+    """Prefill has to end where blocks do."""
+    has_mamba = any(group.kind is GroupKind.MAMBA for group in cache.groups)
+    return has_mamba and cache.mamba_cache_mode is MambaCacheMode.ALIGN
+
+
+def check_settings(config: SchedulerConfig, cache: CacheConfig, *, has_connector: bool) -> None:
+    """Raise ConfigError for what vLLM 0.22 asserts, or what it would do wrong."""
+    if splits_at_blocks(cache):
+        _check_split(config, cache.block_size, has_connector=has_connector)
+    if has_cross_attention(cache):
+        _check_encoder_decoder(config, has_connector=has_connector)
+
+
+def _check_split(config: SchedulerConfig, block_size: int, *, has_connector: bool) -> None:
+    why = "mamba_cache_mode align ends prefill steps where blocks end"
+    if config.max_num_batched_tokens < block_size:
+        fix = f"{why}: a step must hold a block ({block_size} tokens)"
+        raise ConfigError("max_num_batched_tokens", config.max_num_batched_tokens, fix)
+    if 0 < config.long_prefill_token_threshold < block_size:
+        fix = f"{why}: give 0 or at least a block ({block_size} tokens)"
+        raise ConfigError("long_prefill_token_threshold", config.long_prefill_token_threshold, fix)
+    if not config.enable_chunked_prefill:
+        raise ConfigError("enable_chunked_prefill", value=False, fix=f"{why}: allow chunks")
+    if config.disable_chunked_mm_input:
+        raise ConfigError("disable_chunked_mm_input", value=True, fix=f"{why}: allow parts of multi-modal items")
+    if has_connector:
+        raise ConfigError("kv_connector", "one", f"{why}, and a connector's tokens end anywhere: use none")
+
+
+def _check_encoder_decoder(config: SchedulerConfig, *, has_connector: bool) -> None:
+    why = "an encoder-decoder model computes a prompt at once, with the encoder's whole output"
+    if config.enable_chunked_prefill:
+        raise ConfigError("enable_chunked_prefill", value=True, fix=f"{why}: turn it off")
+    if config.long_prefill_token_threshold:
+        raise ConfigError("long_prefill_token_threshold", config.long_prefill_token_threshold, f"{why}: give 0")
+    if not config.max_num_encoder_input_tokens:
+        raise ConfigError("max_num_encoder_input_tokens", 0, "an encoder-decoder model needs an encoder budget")
+    if has_connector:
+        raise ConfigError("kv_connector", "one", "encoder-decoder models are served without")
