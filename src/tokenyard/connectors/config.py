@@ -26,7 +26,7 @@ _ANY_TIER = ("load_async",)
 _SETTINGS: dict[str, tuple[str, ...]] = {
     OFFLOADING: (*_ANY_TIER, "cpu_bytes_to_use", "eviction_policy", "store_on"),
     STORAGE: (*_ANY_TIER, "shared_storage_path", "namespace", "read_gb_per_s", "write_gb_per_s"),
-    PREFILL_DECODE: ("kv_lease_duration", "kv_recompute_threshold", "link_gb_per_s"),
+    PREFILL_DECODE: ("kv_lease_duration", "link_gb_per_s"),
 }
 
 

@@ -10,10 +10,17 @@ from typing import NamedTuple, Protocol
 
 from tokenyard.sched.output import ConnectorOutput
 
-__all__ = ["Address", "ConnectorWorker", "Load", "Store", "TransferPlan"]
+__all__ = ["Address", "ConnectorWorker", "Load", "Offer", "Remote", "Store", "TransferPlan"]
 
 Address = int | bytes
 """Where a block is kept: the number of a block of memory, or the hash of its content."""
+
+
+class Remote(NamedTuple):
+    """A request of another engine, which keeps blocks for somebody to fetch."""
+
+    engine_id: str
+    request_id: str
 
 
 class Load(NamedTuple):
@@ -27,8 +34,8 @@ class Load(NamedTuple):
     """Where each one's content is."""
     is_async: bool
     """The request waits until ``finished_receiving`` names it; else the load is part of the step."""
-    remote: tuple[str, str] | None = None
-    """Engine and request that hold the sources, where they are another engine's blocks."""
+    remote: Remote | None = None
+    """Who holds the sources, where they are another engine's blocks; they are not needed afterwards."""
 
 
 class Store(NamedTuple):
@@ -41,6 +48,15 @@ class Store(NamedTuple):
     targets: tuple[Address, ...]
 
 
+class Offer(NamedTuple):
+    """Blocks of an ended request that another engine may fetch; they stay until ``finished_sending`` names it."""
+
+    request_id: str
+    blocks: tuple[int, ...]
+    deadline: float
+    """When it ends if nobody has claimed it, in seconds on the engine's clock."""
+
+
 class TransferPlan(NamedTuple):
     """The transfers that begin with one step."""
 
@@ -48,9 +64,14 @@ class TransferPlan(NamedTuple):
     """Blocks that this very step gives away: they are read before anything is written."""
     loads: tuple[Load, ...] = ()
     stores: tuple[Store, ...] = ()
+    offers: tuple[Offer, ...] = ()
+    claims: tuple[Remote, ...] = ()
+    """Offers of others that will be fetched or released: they must not end before."""
+    releases: tuple[Remote, ...] = ()
+    """Offers of others that will not be fetched."""
 
     def __bool__(self) -> bool:
-        return bool(self.saves or self.loads or self.stores)
+        return any(self)
 
 
 class ConnectorWorker(Protocol):

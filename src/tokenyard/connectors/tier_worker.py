@@ -16,7 +16,7 @@ from tokenyard.connectors.memory import ArrayMemory, BlockMemory, Tensors
 from tokenyard.connectors.plan import Address, Load, Store, TransferPlan
 from tokenyard.sched.output import ConnectorOutput
 
-__all__ = ["BlockStore", "HostMemory", "TierWorker"]
+__all__ = ["BlockStore", "Done", "HostMemory", "TierWorker"]
 
 
 class BlockStore(Protocol):
@@ -47,7 +47,7 @@ class HostMemory:
         self._memory.write(int(address), tensors)
 
 
-class _Done(NamedTuple):
+class Done(NamedTuple):
     """A job that is over."""
 
     job: Load | Store
@@ -66,8 +66,8 @@ class TierWorker:
         self._memory = memory
         self._store = store
         self._threads = ThreadPoolExecutor(num_threads, "kv-transfer") if num_threads else None
-        self._running: list[Future[_Done]] = []
-        self._done: list[_Done] = []
+        self._running: list[Future[Done]] = []
+        self._done: list[Done] = []
 
     def before_step(self, plan: TransferPlan | None) -> None:
         if plan is None:
@@ -91,23 +91,26 @@ class TierWorker:
 
     # ---- copies
 
-    def _get_all(self, load: Load) -> _Done:
+    def _get_all(self, load: Load) -> Done:
         failed = []
         for block, source in zip(load.blocks, load.sources, strict=True):
             try:
-                self._memory.write(block, self._store.get(source))
+                self._memory.write(block, self._fetch(load, source))
             except (OSError, ValueError):
                 failed.append(block)
-        return _Done(load, tuple(failed))
+        return Done(load, tuple(failed))
 
-    def _put_all(self, store: Store) -> _Done:
+    def _fetch(self, load: Load, source: Address) -> Tensors:
+        return self._store.get(source)
+
+    def _put_all(self, store: Store) -> Done:
         for block, target in zip(store.blocks, store.targets, strict=True):
             tensors = {name: np.ascontiguousarray(array) for name, array in self._memory.read(block).items()}
             try:
                 self._store.put(target, tensors)
             except OSError:
                 break  # a full disk stays full for the blocks after it
-        return _Done(store)
+        return Done(store)
 
     # ---- news
 
@@ -125,7 +128,7 @@ class TierWorker:
             self._threads.shutdown(wait=True, cancel_futures=True)
 
 
-def _summed_up(done: Iterable[_Done]) -> ConnectorOutput:
+def _summed_up(done: Iterable[Done]) -> ConnectorOutput:
     """Jobs that are over, as the scheduler hears of them."""
     sent: set[str] = set()
     received: set[str] = set()
