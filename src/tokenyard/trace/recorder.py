@@ -247,7 +247,7 @@ class TraceRecorder:
                 self._records.completion(step, ts, ts - started, num_sampled)
             stats = outputs.scheduler_stats
             idle = not (stats.num_running_reqs or stats.num_waiting_reqs or stats.num_skipped_waiting_reqs)
-            self._writer.step_done(self._records.take_size(), idle=idle)
+            self._writer.step_done(self._records.take_size(), idle=idle, ts=ts)
 
     def _count_recomputed(self, output: SchedulerOutput, outcomes: StepOutcomes) -> int:
         """Tokens that this step's resumed requests lost in their preemption and did not find in the cache."""

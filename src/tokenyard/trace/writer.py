@@ -1,15 +1,18 @@
 """The emitter: the JSONL pair of a trace, with sampling, a step limit and the promise never to harm the scheduler.
 
 Whole lines are gathered in memory and go to the disk together, from a thread of their own: when 1 MiB has come
-together, when 64 steps have passed since the last time, when the scheduler runs idle, on ``flush``, ``close`` and at
-the interpreter's exit. So a crash leaves every line readable and costs little more than the last 64 steps. If the path
-cannot be written or the disk is full, one warning is logged, tracing ends, and the scheduler goes on.
+together, when 64 steps and a quarter of a second have passed since the last time, after 1,024 steps in any case, when
+the scheduler runs idle, on ``flush``, ``close`` and at the interpreter's exit. So a crash leaves every line readable
+and costs little more than the last 64 steps or quarter of a second, and a scheduler of short steps does not wake the
+thread hundreds of times a second. If the path cannot be written or the disk is full, one warning is logged, tracing
+ends, and the scheduler goes on.
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 from typing import Any
 
@@ -31,6 +34,8 @@ __all__ = ["TraceConfig", "TraceWriter"]
 
 _BYTES_HELD = 1024 * 1024
 _STEPS_HELD = 64
+_MOST_STEPS_HELD = 1024
+_SECONDS_HELD = 0.25
 
 _log = logging.getLogger("tokenyard.trace")
 
@@ -47,6 +52,7 @@ class TraceWriter:
         self._start: TraceStart | None = None
         self._first_step: int | None = None
         self._steps_held = 0
+        self._handed_over_at = -math.inf
         self._spool = Spool(self._failed)
         self._pid = os.getpid()
         self._closed = not config.enabled
@@ -158,17 +164,21 @@ class TraceWriter:
 
     # ---- to the disk
 
-    def step_done(self, size: int = 0, *, idle: bool) -> None:
+    def step_done(self, size: int = 0, *, idle: bool, ts: float = math.inf) -> None:
         """A step is complete: write what waits if it is due.
 
-        ``size``: bytes added to ``pieces``, about; ``idle``: no request is left, a pause may follow.
+        ``size``: bytes added to ``pieces``, about; ``idle``: no request is left, a pause may follow; ``ts``: now.
         """
         self._steps_held += 1
         steps = self._steps
         if steps is not None:
             steps.num_bytes += size
-            if idle or self._steps_held >= _STEPS_HELD or steps.num_bytes >= _BYTES_HELD:
+            if idle or steps.num_bytes >= _BYTES_HELD or (self._steps_held >= _STEPS_HELD and self._is_due(ts)):
+                self._handed_over_at = ts
                 self._hand_over()
+
+    def _is_due(self, ts: float) -> bool:
+        return ts >= self._handed_over_at + _SECONDS_HELD or self._steps_held >= _MOST_STEPS_HELD
 
     def _hand_over(self) -> None:
         """Have what waits written, without waiting for it."""

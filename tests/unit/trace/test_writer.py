@@ -140,6 +140,26 @@ def test_lines_reach_the_disk_every_64_steps_and_when_idle(tmp_path: Path) -> No
         assert len(lines_of(tmp_path)) == 65
 
 
+def test_short_steps_reach_the_disk_when_time_has_passed(tmp_path: Path) -> None:
+    with writer_to(tmp_path) as writer:
+        for step in range(2000):
+            writer.step_snapshot(step)
+            writer.step_done(idle=False, ts=10 + step / 1000)
+            writer._spool.drain()
+            if step in (63, 64, 313, 314):
+                # The first batch after 64 steps, the next one 250 ms later.
+                assert len(lines_of(tmp_path)) == (64 if step < 313 else 314)
+
+
+def test_a_clock_that_stands_still_holds_up_1024_steps_at_most(tmp_path: Path) -> None:
+    with writer_to(tmp_path) as writer:
+        for step in range(64 + 1024):
+            writer.step_snapshot(step)
+            writer.step_done(idle=False, ts=0.0)
+        writer._spool.drain()
+        assert len(lines_of(tmp_path)) == 64 + 1024
+
+
 def test_much_data_reaches_the_disk_before_64_steps(tmp_path: Path) -> None:
     with writer_to(tmp_path) as writer:
         for step in range(3):
