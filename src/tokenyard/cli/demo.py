@@ -56,6 +56,9 @@ def _next(console: Console, program: str, trace: Path) -> None:
     ):
         console.print(f"  {what:<34} [cyan]{escape(command)}[/]", soft_wrap=True)
     console.print("  everything else                    docs/getting-started.md")
+    console.print(
+        f"\nSee this very trace in the browser   [cyan]{escape(f'{program} view {trace}')}[/]", soft_wrap=True
+    )
 
 
 def _program() -> str:

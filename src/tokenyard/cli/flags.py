@@ -28,6 +28,7 @@ __all__ = [
     "SchedulerFlags",
     "TraceFlags",
     "TransferFlags",
+    "View",
     "WorkloadFlags",
     "Workloads",
 ]
@@ -238,6 +239,20 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Look at traces in a browser: timeline, requests, statistics, comparison."""
+
+    paths: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="PATH")] = ()
+    """Traces, or directories with traces (none: this directory); nothing else can be read from the browser."""
+    host: str = "127.0.0.1"
+    """Address to listen on; the default can be reached from this machine alone."""
+    port: Annotated[int | None, _optional("N", "the first free one from 8642 on")] = None
+    """Port to listen on; 0 takes any that is free."""
+    browser: bool = True
+    """Open the page in the browser."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workloads:
     """List what `run` knows by name: workloads, file formats, policies, GPUs and models."""
 
@@ -245,7 +260,7 @@ class Workloads:
     """Print one JSON object and nothing else."""
 
 
-Command = Run | Report | Compare | Parity | Demo | Workloads | Convert | Query
+Command = Run | Report | Compare | Parity | Demo | Workloads | Convert | Query | View
 
 COMMANDS: dict[type[Command], str] = {
     Run: "run",
@@ -255,6 +270,7 @@ COMMANDS: dict[type[Command], str] = {
     Query: "query",
     Convert: "convert",
     Demo: "demo",
+    View: "view",
     Workloads: "workloads",
 }
 """Every sub-command and its name, which is also the module with its ``execute``."""

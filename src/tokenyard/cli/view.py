@@ -1,0 +1,67 @@
+"""``tokenyard view``: the viewer, on traces of this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import quote
+
+from rich.markup import escape
+
+from tokenyard.cli.console import errors, results, warn
+from tokenyard.cli.flags import View
+from tokenyard.errors import ConfigError, MissingExtraError, TraceError
+from tokenyard.trace.files import find_trace
+
+__all__ = ["execute"]
+
+_PAGE_VARIABLE = "TOKENYARD_VIEWER_HTML"
+"""Names another build of the page: for whoever works on it."""
+
+
+def execute(flags: View) -> int:
+    """Serve until interrupted; 0 then."""
+    try:
+        from tokenyard.server.web import serve  # noqa: PLC0415 - an extra
+        from tokenyard.server.web.app import make_app  # noqa: PLC0415
+        from tokenyard.server.web.guard import is_loopback  # noqa: PLC0415
+        from tokenyard.server.web.page import PAGE  # noqa: PLC0415
+    except ImportError as error:
+        raise MissingExtraError(error.name or "starlette", "server") from None
+    paths = flags.paths or (Path(),)
+    opened = _trace_to_open(paths)
+    if flags.port is not None and not 0 <= flags.port <= 65_535:
+        raise ConfigError("port", flags.port, "must be from 0 to 65535; 0 takes any that is free")
+    listener = serve.listen(flags.host, flags.port)
+    page = Path(os.environ.get(_PAGE_VARIABLE) or PAGE)
+    url = serve.url_of(listener, flags.host)
+    if opened is not None:
+        url += f"#trace={quote(str(opened), safe='')}"
+    app = make_app(paths, host=flags.host, page=page)
+    if not is_loopback(flags.host):
+        warn(f"whoever reaches {flags.host} can read the traces, which may hold prompts")
+
+    def ready() -> None:
+        results().print(f"The viewer is at [bold]{escape(url)}[/]", soft_wrap=True)
+        errors().print("[dim]Ctrl-C ends it.[/]")
+        if flags.browser:
+            serve.open_browser(url)
+
+    serve.serve(app, listener, ready)
+    return 0
+
+
+def _trace_to_open(paths: tuple[Path, ...]) -> Path | None:
+    """The trace that is meant, if one is: a file, or a directory that holds one."""
+    for path in paths:
+        if not path.exists():
+            raise ConfigError("path", str(path), "no such file or directory: name a trace, or a directory with traces")
+    if len(paths) != 1:
+        return None
+    (path,) = paths
+    try:
+        return find_trace(path).source.resolve()
+    except TraceError:
+        if path.is_dir():
+            return None  # no trace in it, or several: the page lists what lies below
+        raise

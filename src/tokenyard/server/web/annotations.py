@@ -1,0 +1,97 @@
+"""``GET`` and ``PUT /api/annotations``: notes on a trace, in a file beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tokenyard.server.web.body import json_body
+from tokenyard.server.web.problems import RefusedError, json_response
+from tokenyard.server.web.roots import ANNOTATIONS_ENDING, Roots
+from tokenyard.trace.files import PACKINGS
+
+__all__ = ["MARK", "AnnotationServer"]
+
+MARK = "Tokenyard-Annotations"
+"""A header that only a page of this server can send: other origins would have to ask first, and are not answered."""
+_BODY = 4 << 20
+
+
+class AnnotationServer:
+    """Reads and writes ``<trace>.annotations.json`` and nothing else."""
+
+    def __init__(self, roots: Roots) -> None:
+        self._roots = roots
+
+    def read(self, request: Request) -> Response:
+        """The notes as they were saved; ``null`` if there are none."""
+        _, target = self._target(request)
+        if not target.exists():
+            return json_response(None)
+        with self._roots.open(str(target)) as file:
+            saved = file.read(_BODY + 1)
+        return Response(saved, headers={"ETag": _tag(saved)}, media_type="application/json")
+
+    async def write(self, request: Request) -> Response:
+        """Save the notes."""
+        if request.headers.get(MARK) != "1":
+            raise RefusedError(
+                403, MARK, request.headers.get(MARK, ""), "must be 1: only a page of this server may save"
+            )
+        body = await json_body(request, _BODY)
+        try:
+            msgspec.json.decode(body)
+        except (ValueError, RecursionError) as error:
+            raise RefusedError(400, "body", "", f"must be JSON: {error}") from None
+        return await run_in_threadpool(self._save, request, body)
+
+    def _save(self, request: Request, body: bytes) -> Response:
+        given, target = self._target(request)
+        expected = request.headers.get("if-match")
+        if expected is not None:
+            there = target.read_bytes() if target.is_file() else b""
+            if expected != _tag(there):
+                raise RefusedError(412, "If-Match", expected, "the notes were changed meanwhile: load them again")
+        if target.is_symlink() or (target.exists() and not target.is_file()):
+            raise RefusedError(403, "path", given, f"{target.name} is no plain file: remove it")
+        try:
+            _replace(target, body)
+        except OSError as error:
+            raise RefusedError(
+                409, "path", given, f"{target.name} cannot be written: {error.strerror or error}"
+            ) from None
+        return json_response({"saved": str(target)}, headers={"ETag": _tag(body)})
+
+    def _target(self, request: Request) -> tuple[str, Path]:
+        """The trace that is named, and the file of its notes."""
+        given = request.query_params.get("path", "")
+        trace = self._roots.existing(given)
+        if not trace.name.endswith(PACKINGS) and trace not in self._roots.files:
+            raise RefusedError(403, "path", given, "must be a trace file")
+        if trace.name.endswith(ANNOTATIONS_ENDING):
+            raise RefusedError(403, "path", given, "must be a trace file, not its notes")
+        return given, trace.with_name(trace.name + ANNOTATIONS_ENDING)
+
+
+def _tag(content: bytes) -> str:
+    return f'"{hashlib.blake2s(content, digest_size=12).hexdigest()}"'
+
+
+def _replace(target: Path, content: bytes) -> None:
+    """Whole or not at all."""
+    fd, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    unfinished = Path(name)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(content)
+        unfinished.chmod(0o644)
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)

@@ -1,0 +1,88 @@
+"""The application: which path is answered by whom."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tokenyard.errors import TokenyardError
+from tokenyard.server.web.annotations import AnnotationServer
+from tokenyard.server.web.catalog import Catalog
+from tokenyard.server.web.files import serve_file
+from tokenyard.server.web.guard import Guard
+from tokenyard.server.web.page import PAGE, PageServer
+from tokenyard.server.web.problems import RefusedError, json_response, on_error, on_problem
+from tokenyard.server.web.roots import Roots
+from tokenyard.server.web.sql import QueryServer
+from tokenyard.server.web.steps import StepServer
+from tokenyard.server.web.tail import TailServer
+from tokenyard.server.web.twin_cache import TwinCache
+from tokenyard.trace.columnar.query import Limits
+
+__all__ = ["make_app"]
+
+
+def make_app(
+    paths: Iterable[Path], *, host: str = "127.0.0.1", page: Path = PAGE, limits: Limits | None = None
+) -> Starlette:
+    """An ASGI application that shows the traces in ``paths``, directories and files that exist.
+
+    ``host`` is the address it will listen on, ``limits`` bound a query.
+    """
+    roots = Roots(paths)
+    catalog, twins = Catalog(roots), TwinCache()
+    steps, queries = StepServer(roots, catalog, twins), QueryServer(roots, catalog, twins, limits)
+    annotations = AnnotationServer(roots)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        await run_in_threadpool(twins.close)
+
+    def traces(_: Request) -> Response:
+        return json_response(catalog.traces())
+
+    def file(request: Request) -> Response:
+        return serve_file(roots, request)
+
+    async def notes(request: Request) -> Response:
+        if request.method == "PUT":
+            return await annotations.write(request)
+        return await run_in_threadpool(annotations.read, request)
+
+    routes = [
+        Route("/", PageServer(page).serve),
+        Route("/api/traces", traces),
+        Route("/api/file", file),
+        Route("/api/steps", steps.serve),
+        Route("/api/query", queries.serve, methods=["POST"]),
+        Route("/api/tail", TailServer(roots).serve),
+        Route("/api/annotations", notes, methods=["GET", "PUT"]),
+    ]
+    handlers: dict[int | type[Exception], Callable[[Request, Exception], Response]] = {
+        RefusedError: on_problem,
+        TokenyardError: on_error,
+        404: _unknown,
+        405: _unknown,
+    }
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, bound=host)],
+        exception_handlers=handlers,
+        lifespan=lifespan,
+    )
+
+
+def _unknown(request: Request, error: Exception) -> Response:
+    status = getattr(error, "status_code", 404)
+    if status == 405:
+        return RefusedError(405, "method", request.method, "is not answered at this path").response()
+    return RefusedError(404, "path", request.url.path, "is not answered: see docs/server.md").response()

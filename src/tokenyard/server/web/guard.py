@@ -1,0 +1,91 @@
+"""Who may speak to the server: programs of this machine, and pages that the server itself gave out.
+
+A page of another site must not reach it through the visitor's browser: not by a request across origins (``Origin``,
+``Sec-Fetch-Site``), and not by a name of its own that it lets point to 127.0.0.1 ("DNS rebinding", ``Host``).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tokenyard.server.web.problems import RefusedError
+
+__all__ = ["Guard", "is_loopback"]
+
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+
+
+class Guard:
+    """ASGI middleware. ``bound`` is the address on which the server listens."""
+
+    def __init__(self, app: ASGIApp, bound: str) -> None:
+        self._app = app
+        self._only_loopback = is_loopback(bound)
+        self._names = {bound.lower().strip("[]"), "localhost"}
+        if not self._only_loopback:
+            self._names.add(socket.gethostname().lower())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse, or pass on; every answer gets the headers that keep other sites out."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        problem = self._problem(scope)
+        app = self._app if problem is None else problem.response()
+        await app(scope, receive, send_guarded)
+
+    def _problem(self, scope: Scope) -> RefusedError | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if not self._is_ours(_without_port(host)):
+            return RefusedError(403, "Host", host, "must be an address of this machine: open the URL that was printed")
+        origin = headers.get("origin")
+        if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
+            return RefusedError(403, "Origin", origin, "only pages of this server may ask")
+        site = headers.get("sec-fetch-site", "none")
+        if site not in ("same-origin", "none") and scope["path"].startswith("/api/"):
+            return RefusedError(403, "Sec-Fetch-Site", site, "only pages of this server may ask")
+        return None
+
+    def _is_ours(self, name: str) -> bool:
+        # Rebinding needs a name: an address cannot be made to point elsewhere.
+        if name.lower() in self._names:
+            return True
+        return is_loopback(name) or (not self._only_loopback and _is_address(name))
+
+
+def is_loopback(name: str) -> bool:
+    """An address, or the name, by which only this machine is reached."""
+    return name.lower() == "localhost" or (_is_address(name) and ipaddress.ip_address(name.strip("[]")).is_loopback)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]

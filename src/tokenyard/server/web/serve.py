@@ -1,0 +1,98 @@
+"""Listening: the socket, the browser, and a clean end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import sys
+import threading
+import webbrowser
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tokenyard.errors import ConfigError, MissingExtraError
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+__all__ = ["DEFAULT_PORT", "listen", "open_browser", "serve", "url_of"]
+
+DEFAULT_PORT = 8642
+_TRIED = 20
+"""Ports tried, one after the other, if none was asked for."""
+
+
+def listen(host: str, port: int | None) -> socket.socket:
+    """A listening socket: on ``port``, on any free port for 0, on the first free one from 8642 on for None.
+
+    Raises ConfigError if the port is taken or the address is not this machine's.
+    """
+    ports = range(DEFAULT_PORT, DEFAULT_PORT + _TRIED) if port is None else (port,)
+    for each in ports:
+        try:
+            return _bound(host, each)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise ConfigError("host", host, f"cannot listen there: {error.strerror or error}") from None
+    if port is None:
+        raise ConfigError("port", f"{ports[0]} to {ports[-1]}", "all in use: name a free one with --port")
+    raise ConfigError("port", port, "is in use: name another one, or 0 for any that is free")
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if os.name != "nt":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(128)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def url_of(listener: socket.socket, host: str) -> str:
+    """The address to open; whoever listens everywhere is reached at the loopback address."""
+    port = listener.getsockname()[1]
+    name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{name}:{port}/"
+
+
+def open_browser(url: str) -> None:
+    """Open a page, from a thread, if there is a screen to show it on."""
+    has_screen = sys.platform != "linux" or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    )
+    if has_screen:
+        threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+
+
+def serve(app: ASGIApp, listener: socket.socket, on_ready: Callable[[], None]) -> None:
+    """Answer until interrupted. Raises MissingExtraError without uvicorn."""
+    try:
+        import uvicorn  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise MissingExtraError("uvicorn", "server") from None
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            on_ready()
+
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=1,
+        limit_concurrency=256,
+    )
+    try:
+        Server(config).run([listener])
+    except KeyboardInterrupt:
+        return
+    finally:
+        listener.close()

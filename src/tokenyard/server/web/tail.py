@@ -1,0 +1,133 @@
+"""``GET /api/tail``: what has been added to a trace that is still being written."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import time
+from typing import BinaryIO, NamedTuple
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tokenyard.server.web.problems import RefusedError, whole_number
+from tokenyard.server.web.roots import Roots
+
+__all__ = ["TailServer"]
+
+_AT_ONCE = 4 << 20
+_LONGEST_LINE = 64 << 20
+_POLL = 0.2
+"""Seconds between two looks at a file that somebody waits for."""
+_WAIT = 30
+"""Longest wait in seconds."""
+_WAITING = 32
+"""Clients that may wait at the same time."""
+_FIRST_LINE = 64 * 1024
+
+
+class _Piece(NamedTuple):
+    body: bytes
+    offset: int
+    """Where the next piece begins."""
+    size: int
+    identity: str
+    reset: bool
+
+
+class TailServer:
+    """Answers with whole lines, at once or when there are some."""
+
+    def __init__(self, roots: Roots) -> None:
+        self._roots = roots
+        self._waiting = 0
+
+    async def serve(self, request: Request) -> Response:
+        """Answer one request."""
+        offset = whole_number(request, "offset", 0)
+        wait = whole_number(request, "wait", 0, most=_WAIT)
+        assert offset is not None
+        assert wait is not None
+        path, identity = request.query_params.get("path"), request.query_params.get("id", "")
+        piece = await run_in_threadpool(self._piece, path, offset, identity)
+        if wait and not piece.body and not piece.reset:
+            piece = await self._patiently(request, path, offset, identity, wait) or piece
+        headers = {
+            "Tokenyard-Offset": str(piece.offset),
+            "Tokenyard-Size": str(piece.size),
+            "Tokenyard-Id": piece.identity,
+            "Tokenyard-Reset": str(int(piece.reset)),
+        }
+        return Response(piece.body, headers=headers, media_type="application/x-ndjson")
+
+    async def _patiently(
+        self, request: Request, path: str | None, offset: int, identity: str, wait: int
+    ) -> _Piece | None:
+        """Look again until there is something, the time is up, or the client has gone."""
+        if self._waiting >= _WAITING:
+            raise RefusedError(429, "wait", wait, "too many clients wait already: ask again later, or without wait")
+        self._waiting += 1
+        piece = None
+        try:
+            end = time.monotonic() + wait
+            while time.monotonic() < end and not await request.is_disconnected():
+                await asyncio.sleep(_POLL)
+                piece = await run_in_threadpool(self._piece, path, offset, identity)
+                if piece.body or piece.reset:
+                    break
+        finally:
+            self._waiting -= 1
+        return piece
+
+    def _piece(self, path: str | None, offset: int, identity: str) -> _Piece:
+        real = self._roots.resolve(path)
+        if real.suffix != ".jsonl":
+            raise RefusedError(400, "path", path, "only a plain .jsonl file grows: load this one whole")
+        with self._roots.open(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            now = _identity(file)
+            reset = offset > 0 and (_is_other(identity, now) or not _begins_a_line(file, offset, size))
+            offset = 0 if reset else offset
+            body = _whole_lines(file, offset)
+            return _Piece(body, offset + len(body), size, now, reset)
+
+
+def _identity(file: BinaryIO) -> str:
+    """Tells a file from another under its name: a new run may write over the old one, or beside it and rename."""
+    status = os.fstat(file.fileno())
+    file.seek(0)
+    first = file.readline(_FIRST_LINE)
+    digest = hashlib.blake2s(first, digest_size=6).hexdigest() if first.endswith(b"\n") else ""
+    return f"{status.st_dev:x}-{status.st_ino:x}.{digest}"
+
+
+def _is_other(before: str, now: str) -> bool:
+    if not before:
+        return False
+    (place, _, line), (place_now, _, line_now) = before.partition("."), now.partition(".")
+    return place != place_now or bool(line and line != line_now)
+
+
+def _begins_a_line(file: BinaryIO, offset: int, size: int) -> bool:
+    if offset > size:
+        return False
+    file.seek(offset - 1)
+    return file.read(1) == b"\n"
+
+
+def _whole_lines(file: BinaryIO, offset: int) -> bytes:
+    file.seek(offset)
+    piece = file.read(_AT_ONCE)
+    while piece:
+        end = piece.rfind(b"\n") + 1
+        if end:
+            return piece[:end]
+        more = file.read(_AT_ONCE)
+        if not more:
+            break
+        piece += more
+        if len(piece) > _LONGEST_LINE:
+            raise RefusedError(422, "offset", offset, f"a line is longer than {_LONGEST_LINE} bytes: this is no trace")
+    return b""

@@ -1,0 +1,180 @@
+"""``/api/file``: whole, in part, unpacked; and nothing but what the server was started with."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+from tests.unit.server.conftest import steps_text
+from tests.unit.server.web_client import Client, client_of, refused
+
+from tokenyard.trace.columnar.convert import convert
+
+
+@pytest.fixture
+def client(folder: Path) -> Client:
+    return client_of([folder])
+
+
+def test_the_whole_file(client: Client, steps: Path) -> None:
+    response = client.file(steps)
+    assert response.status_code == 200
+    assert response.content == steps.read_bytes()
+    assert response.headers["accept-ranges"] == "bytes"
+    assert int(response.headers["content-length"]) == steps.stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("asked", "start", "end"),
+    [
+        ("bytes=0-9", 0, 10),
+        ("bytes=5-", 5, None),
+        ("bytes=-7", -7, None),
+        ("bytes=3-99999999", 3, None),
+        ("bytes=0-0", 0, 1),
+    ],
+)
+def test_a_part(client: Client, steps: Path, asked: str, start: int, end: int | None) -> None:
+    whole = steps.read_bytes()
+    response = client.file(steps, Range=asked)
+    assert response.status_code == 206
+    assert response.content == whole[start:end]
+    first = range(len(whole))[start]
+    assert response.headers["content-range"] == f"bytes {first}-{first + len(response.content) - 1}/{len(whole)}"
+
+
+@pytest.mark.parametrize("asked", ["bytes=999999999-", "bytes=-0"])
+def test_a_part_that_is_not_there(client: Client, steps: Path, asked: str) -> None:
+    response = client.file(steps, Range=asked)
+    refused(response, 416, "Range")
+    assert response.headers["content-range"] == f"bytes */{steps.stat().st_size}"
+
+
+@pytest.mark.parametrize("asked", ["bytes=5-3", "bytes=0-1,4-5", "lines=1-2", "bytes=-", "bytes=a-b", "bytes=\u0663-"])
+def test_what_is_no_range_gets_the_whole(client: Client, steps: Path, asked: str) -> None:
+    response = client.get("/api/file", params={"path": str(steps)}, headers={"Range": asked.encode()})
+    assert response.status_code == 200
+    assert response.content == steps.read_bytes()
+
+
+def test_a_part_of_the_file_as_it_was(client: Client, steps: Path) -> None:
+    tag = client.file(steps).headers["etag"]
+    assert client.file(steps, **{"Range": "bytes=0-3", "If-Range": tag}).status_code == 206
+    with steps.open("ab") as file:
+        file.write(b"{}\n")
+    assert client.file(steps, **{"Range": "bytes=0-3", "If-Range": tag}).status_code == 200
+
+
+def test_the_head_alone(client: Client, steps: Path) -> None:
+    response = client.request("HEAD", "/api/file", params={"path": str(steps)})
+    assert response.content == b""
+    assert int(response.headers["content-length"]) == steps.stat().st_size
+
+
+def unpacked(client: Client, path: Path) -> bytes:
+    response = client.get("/api/file", params={"path": str(path), "decode": "1"})
+    assert response.status_code == 200
+    return response.content
+
+
+def test_gzip_is_unpacked_on_request(client: Client, steps: Path) -> None:
+    packed = steps.with_name("b.steps.jsonl.gz")
+    packed.write_bytes(gzip.compress(steps.read_bytes()))
+    assert client.file(packed).content == packed.read_bytes()
+    assert unpacked(client, packed) == steps.read_bytes()
+
+
+def test_zstd_and_parquet_are_unpacked_on_request(client: Client, steps: Path) -> None:
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra: analysis)")
+    packed = steps.with_name("b.steps.jsonl.zst")
+    packed.write_bytes(pa.Codec("zstd").compress(steps.read_bytes(), asbytes=True))
+    twin = steps.with_name("c.steps.parquet")
+    convert(steps, twin, "steps")
+    assert unpacked(client, packed) == steps.read_bytes()
+    assert unpacked(client, twin) == steps.read_bytes()
+
+
+def test_a_cut_in_packed_data_is_said_in_a_line_of_its_own(client: Client, steps: Path) -> None:
+    packed = steps.with_name("b.steps.jsonl.gz")
+    packed.write_bytes(gzip.compress(os.urandom(1000).hex().encode() + b"\n" + steps_text(1))[:-30])
+    lines = unpacked(client, packed).splitlines()
+    assert lines[-1].startswith(b"compressed data is cut off or damaged here")
+
+
+# ---- what must not be read
+
+
+OUTSIDE = [
+    "/etc/passwd",
+    "{root}/../secret.steps.jsonl",
+    "{root}/run1/../../secret.steps.jsonl",
+    "{top}/secret.steps.jsonl",
+    "{root}/run1/notes.txt",
+    "{root}/run1/missing.txt",
+    "{root}/run1/a\0b.steps.jsonl",
+    "run1/sched_trace.fcfs.steps.jsonl",
+    "{root}",
+    "file://{root}/run1/sched_trace.fcfs.steps.jsonl",
+    "..",
+    "%2e%2e%2fsecret.steps.jsonl",
+    "{root}\\..\\secret.steps.jsonl",
+]
+
+
+@pytest.mark.parametrize("text", OUTSIDE)
+@pytest.mark.parametrize("route", ["file", "steps", "tail", "annotations"])
+def test_nothing_outside_is_read(client: Client, folder: Path, text: str, route: str) -> None:
+    path = text.format(root=folder, top=folder.parent)
+    response = client.get(f"/api/{route}", params={"path": path})
+    refused(response, 403, "path")
+    assert "hunter2" not in response.text
+
+
+@pytest.mark.parametrize("query", ["path={top}%2Fsecret.steps.jsonl", "path={root}%2F..%2Fsecret.steps.jsonl"])
+def test_encoded_paths_are_no_way_round(client: Client, folder: Path, query: str) -> None:
+    refused(client.get("/api/file?" + query.format(root=folder, top=folder.parent)), 403, "path")
+
+
+def test_encoding_is_undone_once(client: Client, folder: Path) -> None:
+    refused(client.file(f"{folder}/%2e%2e/secret.steps.jsonl"), 404, "path")
+
+
+def test_a_link_that_leads_out_is_not_followed(client: Client, folder: Path) -> None:
+    (folder / "run1" / "out.steps.jsonl").symlink_to(folder.parent / "secret.steps.jsonl")
+    (folder / "door").symlink_to(folder.parent)
+    for path in (folder / "run1" / "out.steps.jsonl", folder / "door" / "secret.steps.jsonl"):
+        refused(client.file(path), 403, "path")
+    assert [each["name"] for each in client.get("/api/traces").json()] == ["run1"]
+
+
+def test_a_link_within_is_followed(client: Client, folder: Path, steps: Path) -> None:
+    (folder / "again.steps.jsonl").symlink_to(steps)
+    assert client.file(folder / "again.steps.jsonl").content == steps.read_bytes()
+
+
+def test_what_is_no_file_is_not_opened(client: Client, folder: Path) -> None:
+    os.mkfifo(folder / "pipe.steps.jsonl")
+    (folder / "folder.steps.jsonl").mkdir()
+    for name in ("pipe.steps.jsonl", "folder.steps.jsonl"):
+        refused(client.file(folder / name), 403, "path")
+    refused(client.file(folder / "missing.steps.jsonl"), 404, "path")
+
+
+def test_a_named_file_opens_its_pair_and_no_neighbour(folder: Path, steps: Path) -> None:
+    neighbour = steps.with_name("other.steps.jsonl")
+    neighbour.write_bytes(steps_text(1))
+    client = client_of([steps])
+    assert client.file(steps).status_code == 200
+    assert client.file(steps.with_name("sched_trace.fcfs.requests.jsonl")).status_code == 200
+    refused(client.file(neighbour), 403, "path")
+    assert len(client.get("/api/traces").json()) == 1
+
+
+def test_a_file_of_any_name_may_be_named(folder: Path, steps: Path) -> None:
+    odd = steps.with_name("odd name.txt")
+    odd.write_bytes(steps.read_bytes())
+    client = client_of([odd])
+    assert client.file(odd).content == steps.read_bytes()
+    assert client.get("/api/traces").json()[0]["steps"] == [str(odd)]
