@@ -7,7 +7,7 @@ export interface Bin {
   label: string;
   value: number;
   /** Shares of the bar, from the bottom up; they sum to 1. Without them the bar is of one kind. */
-  parts?: { name: string; className: string; share: number }[];
+  parts?: { name: string; style: Record<string, string>; share: number }[];
   onClick?(): void;
 }
 
@@ -99,7 +99,7 @@ function Bar({ bin, unit, height, share, tabIndex, setRef, onFocus }: BarProps) 
     >
       <span class="histogram-bar" style={{ height: bin.value ? `max(2px, ${100 * height}%)` : "0" }}>
         {parts.map((part) => (
-          <span key={part.name} class={part.className} style={{ flexGrow: part.share }} />
+          <span key={part.name} style={{ ...part.style, flexGrow: part.share }} />
         ))}
       </span>
     </button>

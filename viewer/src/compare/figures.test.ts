@@ -1,0 +1,31 @@
+import { expect, test } from "vitest";
+import { figureRow } from "./figures";
+
+test("less time is better, more throughput is better", () => {
+  expect(figureRow({ label: "TTFT mean", unit: "s", a: 0.4, b: 0.3, lessIsBetter: true })).toEqual({
+    label: "TTFT mean",
+    a: "400.0 ms",
+    b: "300.0 ms",
+    difference: "−100.0 ms",
+    relative: "−25.0 %",
+    verdict: "better",
+  });
+  expect(figureRow({ label: "throughput", unit: "/s", a: 2, b: 1, lessIsBetter: false }).verdict).toBe("worse");
+});
+
+test("shares differ in percentage points", () => {
+  const row = figureRow({ label: "peak KV use", unit: "share", a: 0.5, b: 0.625, lessIsBetter: null });
+  expect([row.difference, row.relative, row.verdict]).toEqual(["+12.5 pp", "", ""]);
+});
+
+test("what one of them does not tell has no difference", () => {
+  const row = figureRow({ label: "preemptions", unit: "", a: null, b: 3, lessIsBetter: true });
+  expect([row.a, row.b, row.difference, row.verdict]).toEqual(["–", "3", "–", ""]);
+});
+
+test("from nothing to something has no percentage, and equal is neither", () => {
+  const some = figureRow({ label: "preemptions", unit: "", a: 0, b: 3, lessIsBetter: true });
+  expect([some.difference, some.relative, some.verdict]).toEqual(["+3", "", "worse"]);
+  const equal = figureRow({ label: "steps", unit: "", a: 7, b: 7, lessIsBetter: null });
+  expect([equal.difference, equal.relative, equal.verdict]).toEqual(["±0", "", ""]);
+});

@@ -1,0 +1,84 @@
+/** Two traces step by step: what stands in a row of the side-by-side list, and whether the two differ. */
+
+import { type Comparison, MISSING, type Row, type TraceStore, type Whole } from "../data/model";
+
+/** What is shown of one step of one trace. */
+export interface Side {
+  row: Row;
+  step: number;
+  /** Index into the trace's `shown`. */
+  shown: number;
+  running: number;
+  waiting: number;
+  tokens: number;
+  free: number;
+}
+
+export type Difference = "same" | "differs" | "only A" | "only B";
+
+const COMPARED = ["running", "waiting", "tokens", "free"] as const;
+
+export function sideOf(store: TraceStore, row: Row): Side | null {
+  if (row < 0 || row >= store.rows) return null;
+  const { steps } = store;
+  return {
+    row,
+    step: steps.number[row],
+    shown: steps.shown[row],
+    running: steps.numRunning[row],
+    waiting: steps.numWaiting[row],
+    tokens: steps.tokenSum[row],
+    free: steps.freeBlocks[row],
+  };
+}
+
+/** Numbers that one of the two does not tell are no difference. */
+export function difference(a: Side | null, b: Side | null): Difference {
+  if (!a || !b) return a ? "only A" : "only B";
+  const apart = COMPARED.some((name) => a[name] !== b[name] && a[name] !== MISSING && b[name] !== MISSING);
+  return apart ? "differs" : "same";
+}
+
+/** Pairs of rows, in the order of the list: every row of A, then what B has beyond it. */
+export interface Pairs {
+  count: number;
+  at(position: number): { a: Row; b: Row };
+  /** Where a row of A stands. */
+  ofA(row: Row): number;
+}
+
+/** By step or time, A leads: each of its rows stands beside the row of B that belongs to it. */
+export function pairs(a: TraceStore, b: TraceStore, comparison: Comparison, alignment: "step" | "time"): Pairs {
+  const lastB = a.rows > 0 ? comparison.rowInB(a.rows - 1, alignment) : -1;
+  const tailFrom = lastB < 0 ? beyond(a, b, alignment) : lastB + 1;
+  const tail = Math.max(b.rows - tailFrom, 0);
+  return {
+    count: a.rows + tail,
+    at: (position) =>
+      position < a.rows
+        ? { a: position, b: comparison.rowInB(position, alignment) }
+        : { a: -1, b: tailFrom + position - a.rows },
+    ofA: (row) => row,
+  };
+}
+
+/** A's last step has no partner: B's tail begins after it. */
+function beyond(a: TraceStore, b: TraceStore, alignment: "step" | "time"): Row {
+  const last = a.rows - 1;
+  const column: Whole = alignment === "step" ? b.steps.number : b.steps.ts;
+  const offset = alignment === "step" ? 0 : b.steps.ts[0] - a.steps.ts[0];
+  const limit =
+    last < 0 ? Number.NEGATIVE_INFINITY : (alignment === "step" ? a.steps.number : a.steps.ts)[last] + offset;
+  let row = b.rows;
+  while (row > 0 && column[row - 1] > limit) row -= 1;
+  return row;
+}
+
+/** The next position at which the two differ, from `from` on; -1 if there is none. */
+export function nextDifference(a: TraceStore, b: TraceStore, list: Pairs, from: number, direction: 1 | -1): number {
+  for (let position = from + direction; position >= 0 && position < list.count; position += direction) {
+    const pair = list.at(position);
+    if (difference(sideOf(a, pair.a), sideOf(b, pair.b)) !== "same") return position;
+  }
+  return -1;
+}

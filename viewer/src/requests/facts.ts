@@ -1,0 +1,61 @@
+/** What is known of a request for good, put into words. */
+
+import { MISSING, type RequestIndex, type TraceStore } from "../data/model";
+import { count, milliseconds, percent } from "../format";
+
+export interface Fact {
+  name: string;
+  value: string;
+  title: string;
+}
+
+/** Only facts that the trace tells. */
+export function requestFacts(store: TraceStore, request: RequestIndex): Fact[] {
+  const { requests } = store;
+  const start = store.steps.ts[0];
+  const arrival = requests.arrivalTime[request];
+  const scheduled = requests.firstScheduledTime[request];
+  const token = requests.firstTokenTime[request];
+  const finished = requests.finishedTime[request];
+  const output = requests.outputTokens[request];
+  const exact = requests.timesRecorded[request] ? "" : " (exact to a step: pieced together from the queues)";
+  const perToken = output > 1 ? (finished - token) / (output - 1) : Number.NaN;
+  const reason = requests.finishReason[request];
+  const facts: (Fact | null)[] = [
+    time("arrived", arrival - start, `after the first step of the trace${exact}`),
+    time("queue", scheduled - arrival, `arrival to first scheduled${exact}`),
+    time("TTFT", token - arrival, `arrival to first token${exact}`),
+    time("TPOT", perToken, `per token after the first${exact}`),
+    time("E2E", finished - arrival, `arrival to end${exact}`),
+    whole("prompt tokens", requests.promptTokens[request], "length of the prompt"),
+    whole("output tokens", output, "tokens sampled"),
+    whole("max tokens", requests.maxTokens[request], "most tokens that it may produce"),
+    ...hits(store, request),
+    whole("preemptions", requests.numPreemptions[request], "how often it lost its blocks"),
+    whole("computed again", requests.recomputedTokens[request], "tokens computed a second time after preemptions"),
+    whole("priority", requests.priority[request], "smaller is more urgent"),
+    reason >= 0 ? { name: "finished", value: store.finishReasons[reason].slice(0, 40), title: "why it ended" } : null,
+  ];
+  return facts.filter((fact) => fact !== null);
+}
+
+function time(name: string, seconds: number, title: string): Fact | null {
+  return Number.isNaN(seconds) ? null : { name, value: milliseconds(seconds), title };
+}
+
+function whole(name: string, value: number, title: string): Fact | null {
+  return value === MISSING || Number.isNaN(value) ? null : { name, value: count(value), title };
+}
+
+function hits(store: TraceStore, request: RequestIndex): (Fact | null)[] {
+  const { lookupPromptTokens, localHitTokens, externalHitTokens, lookupRow } = store.requests;
+  const prompt = lookupPromptTokens[request];
+  if (lookupRow[request] < 0 || prompt <= 0) return [];
+  const of = (tokens: number) => `${count(tokens)} (${percent(tokens / prompt)})`;
+  const local = Math.max(localHitTokens[request], 0);
+  const external = Math.max(externalHitTokens[request], 0);
+  return [
+    { name: "prefix hit, local", value: of(local), title: "prompt tokens found in the KV cache at the first lookup" },
+    external > 0 ? { name: "prefix hit, external", value: of(external), title: "found by a KV connector" } : null,
+  ];
+}

@@ -1,0 +1,85 @@
+import { expect, test } from "vitest";
+import type { Spread, Statistics, TraceStore } from "../data/model";
+import { parseFilter } from "../state/filter";
+import { figures, figureText, latencies } from "./figures";
+import { disagreement, reason, shares, within } from "./filters";
+
+const store = {
+  rows: 100,
+  steps: { number: Int32Array.from({ length: 100 }, (_, row) => row + 1000) },
+} as unknown as TraceStore;
+
+function spread(mean: number): Spread {
+  return { mean, p50: mean, p90: mean * 2, p95: mean * 2.5, p99: mean * 3, max: mean * 4 };
+}
+
+function found(change: Partial<Statistics> = {}): Statistics {
+  return {
+    range: { first: 0, last: 99 },
+    steps: 100,
+    seconds: 12.5,
+    prefixHits: { localTokens: 250, externalTokens: 0, promptTokens: 1000 },
+    running: spread(12.4),
+    waiting: null,
+    peakKvUse: 0.98765,
+    preemptions: 3,
+    recomputedTokens: null,
+    finished: 7,
+    requestsPerSecond: 0.56,
+    tokensPerSecond: null,
+    queueSeconds: spread(0.5),
+    ttftSeconds: null,
+    tpotSeconds: null,
+    e2eSeconds: null,
+    ...change,
+  } as unknown as Statistics;
+}
+
+test("one line per figure, as it is pasted", () => {
+  expect(figures(store, found()).map(figureText)).toEqual([
+    "steps: 100, over 12.5 s",
+    "running: mean 12.4, p50 12, p95 31, max 50",
+    "waiting: –",
+    "peak KV use: 98.8 %",
+    "preemptions: 3",
+    "prefix hits: local 25.0 %, external 0.0 %",
+    "finished: 7",
+    "throughput: 0.56 requests/s",
+  ]);
+});
+
+test("figures lead to filters that the filter language understands", () => {
+  const filters = figures(store, found({ range: { first: 10, last: 20 } })).flatMap((figure) =>
+    figure.parts.flatMap((part) => part.filter ?? []),
+  );
+  expect(filters).toContain("preempted:1.. step:1010..1020");
+  expect(filters).toContain("kv:98.7.. step:1010..1020");
+  for (const text of filters) expect(parseFilter(text).problems).toEqual([]);
+});
+
+test("nothing leads nowhere", () => {
+  const none = figures(store, found({ preemptions: 0, finished: 0, peakKvUse: null }));
+  const filters = none.flatMap(({ label, parts }) => parts.flatMap((part) => (part.filter ? [label] : [])));
+  expect(filters).toEqual(["steps", "running", "running", "running", "prefix hits"]);
+});
+
+test("latencies are there if one of them is known", () => {
+  expect(latencies(found()).map(({ name, values }) => [name, values[0], values[3]])).toEqual([
+    ["queue", "500.0 ms", "1.50 s"],
+    ["TTFT", "–", "–"],
+    ["TPOT", "–", "–"],
+    ["E2E", "–", "–"],
+  ]);
+  expect(latencies(found({ queueSeconds: null }))).toEqual([]);
+});
+
+test("bars of a histogram lead to their own steps, selections to steps inside", () => {
+  expect(shares("budget", 8, 20)).toBe("budget:40..45");
+  expect(shares("hit", 9, 10)).toBe("hit:90..100");
+  expect(within(store, { first: 0, last: 99 })).toBe("");
+  expect(parseFilter(reason('odd "name" of mine')).terms[0].value).toBe("odd name of mine");
+  expect(parseFilter(disagreement("alloc-frag", "kv_blocks")).terms[0]).toMatchObject({
+    key: "disagree",
+    value: "alloc-frag/kv_blocks",
+  });
+});

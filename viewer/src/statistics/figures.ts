@@ -1,0 +1,139 @@
+/** The headline figures: what `tokenyard report` prints under "Figures", each with the steps behind it. */
+
+import type { Spread, Statistics, TraceStore } from "../data/model";
+import { count, duration, fixed, mean, milliseconds, percent } from "../format";
+import { within } from "./filters";
+
+/** One number of a figure. */
+export interface Part {
+  text: string;
+  /** Words around it: `p95`. */
+  name?: string;
+  /** Filter text for the steps behind it; none where no step stands out. */
+  filter?: string;
+}
+
+export interface Figure {
+  label: string;
+  /** What it says, for those who meet the word for the first time. */
+  meaning: string;
+  parts: Part[];
+}
+
+export function figures(store: TraceStore, found: Statistics): Figure[] {
+  const scope = within(store, found.range);
+  return [
+    steps(store, found),
+    queue("running", "requests running before each step", found.running, "running", scope),
+    queue("waiting", "requests waiting before each step", found.waiting, "waiting", scope),
+    peak(found, scope),
+    preemptions(found, scope),
+    ...prefix(found, scope),
+    ...throughput(found, scope),
+  ];
+}
+
+function steps(store: TraceStore, found: Statistics): Figure {
+  const all = `step:${store.steps.number[found.range.first]}..${store.steps.number[found.range.last]}`;
+  const parts: Part[] = [{ text: count(found.steps), filter: all }];
+  if (found.seconds !== null) parts.push({ name: "over", text: duration(found.seconds) });
+  return { label: "steps", meaning: "steps recorded, and from the first snapshot to the last", parts };
+}
+
+function queue(label: string, meaning: string, spread: Spread | null, key: string, scope: string): Figure {
+  if (spread === null) return { label, meaning, parts: [{ text: count(null) }] };
+  const above = (value: number) => `${key}:${Math.ceil(value)}..${scope}`;
+  return {
+    label,
+    meaning,
+    parts: [
+      { name: "mean", text: mean(spread.mean) },
+      { name: "p50", text: count(spread.p50), filter: above(spread.p50) },
+      { name: "p95", text: count(spread.p95), filter: above(spread.p95) },
+      { name: "max", text: count(spread.max), filter: above(spread.max) },
+    ],
+  };
+}
+
+function peak(found: Statistics, scope: string): Figure {
+  const share = found.peakKvUse;
+  const part: Part = { text: percent(share) };
+  // Rounded down, so that the fullest step itself is among those that the filter finds.
+  if (share !== null) part.filter = `kv:${fixed(Math.floor(share * 1000) / 10, 1)}..${scope}`;
+  return {
+    label: "peak KV use",
+    meaning: "largest share of the blocks that was not free before a step",
+    parts: [part],
+  };
+}
+
+function preemptions(found: Statistics, scope: string): Figure {
+  const first: Part = { text: count(found.preemptions) };
+  if (found.preemptions) first.filter = `preempted:1..${scope}`;
+  const parts = [first];
+  if (found.recomputedTokens !== null)
+    parts.push({ name: "tokens computed again", text: count(found.recomputedTokens) });
+  return { label: "preemptions", meaning: "how often a running request lost its blocks", parts };
+}
+
+function prefix(found: Statistics, scope: string): Figure[] {
+  const hits = found.prefixHits;
+  const share = (tokens: number) => percent(hits.promptTokens ? tokens / hits.promptTokens : null);
+  return [
+    {
+      label: "prefix hits",
+      meaning: "share of looked-up prompt tokens found in the KV cache, and by a connector",
+      parts: [
+        { name: "local", text: share(hits.localTokens), ...(hits.localTokens ? { filter: `hit:0.1..${scope}` } : {}) },
+        { name: "external", text: share(hits.externalTokens) },
+      ],
+    },
+  ];
+}
+
+function throughput(found: Statistics, scope: string): Figure[] {
+  const rates: Part[] = [];
+  if (found.requestsPerSecond !== null) rates.push({ text: fixed(found.requestsPerSecond, 2), name: "requests/s" });
+  if (found.tokensPerSecond !== null) rates.push({ text: fixed(found.tokensPerSecond, 1), name: "output tokens/s" });
+  const done: Part = { text: count(found.finished) };
+  if (found.finished) done.filter = `finished:1..${scope}`;
+  return [
+    { label: "finished", meaning: "requests that ended", parts: [done] },
+    ...(rates.length ? [{ label: "throughput", meaning: "finished requests and sampled tokens", parts: rates }] : []),
+  ];
+}
+
+/** `running: mean 12.3, p50 12, p95 24, max 31`: one line for an experiment's notes. */
+export function figureText(figure: Figure): string {
+  return `${figure.label}: ${figure.parts.map(partText).join(", ")}`;
+}
+
+const AFTER = new Set(["requests/s", "output tokens/s", "tokens computed again"]);
+
+export function partText(part: Part): string {
+  if (!part.name) return part.text;
+  return AFTER.has(part.name) ? `${part.text} ${part.name}` : `${part.name} ${part.text}`;
+}
+
+export interface LatencyRow {
+  name: string;
+  meaning: string;
+  /** Mean, p50, p90, p99. */
+  values: string[];
+}
+
+/** Requests that finished in the range; empty if the trace does not tell when they came and went. */
+export function latencies(found: Statistics): LatencyRow[] {
+  const rows: [string, string, Spread | null][] = [
+    ["queue", "arrival to first scheduled", found.queueSeconds],
+    ["TTFT", "arrival to first token", found.ttftSeconds],
+    ["TPOT", "per token after the first", found.tpotSeconds],
+    ["E2E", "arrival to end", found.e2eSeconds],
+  ];
+  if (rows.every(([, , spread]) => spread === null)) return [];
+  return rows.map(([name, meaning, spread]) => ({
+    name,
+    meaning,
+    values: [spread?.mean, spread?.p50, spread?.p90, spread?.p99].map(milliseconds),
+  }));
+}
