@@ -10,6 +10,7 @@ salt (first block only, the chain carries it on) and the bytes of prompt embeddi
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable
 from hashlib import sha256
 
@@ -37,13 +38,14 @@ _DIGEST: dict[HashAlgo, Callable[[bytes], bytes]] = {
 class BlockHasher:
     """Grows ``request.block_hashes`` as tokens arrive."""
 
-    __slots__ = ("_algo", "_digest", "_stride", "block_size", "root")
+    __slots__ = ("_algo", "_blocks_of", "_digest", "_stride", "block_size", "root")
 
     def __init__(self, block_size: int, algo: HashAlgo = HashAlgo.SHA256, seed: str = "") -> None:
         self.block_size = block_size
         self._algo = algo
         self._digest = _DIGEST[algo]
         self._stride = block_size * _TOKEN_BYTES
+        self._blocks_of = struct.Struct(f"{self._stride}s").iter_unpack
         self.root = self._digest(b"tokenyard:" + seed.encode())
 
     def extend(self, request: Request) -> list[bytes]:
@@ -57,9 +59,9 @@ class BlockHasher:
             if request.has_extra_keys:
                 self._chain_with_extras(parent, data, request, start, hashes)
             elif self._algo is HashAlgo.SHA256:
-                _chain_sha256(parent, data, self._stride, hashes)
+                hashes += _chain_sha256(parent, self._blocks_of(data))
             else:
-                self._chain(parent, data, hashes)
+                hashes += _chain(self._digest, parent, self._blocks_of(data))
         return hashes
 
     def append(self, request: Request, tokens: bytes) -> None:
@@ -75,12 +77,6 @@ class BlockHasher:
             if request.has_extra_keys:
                 data += self.extra_keys(request, len(hashes))
             hashes.append(digest(data))
-
-    def _chain(self, parent: bytes, data: bytes, into: list[bytes]) -> None:
-        digest, stride = self._digest, self._stride
-        for at in range(0, len(data), stride):
-            parent = digest(parent + data[at : at + stride])
-            into.append(parent)
 
     def _chain_with_extras(self, parent: bytes, data: bytes, request: Request, first: int, into: list[bytes]) -> None:
         digest, stride = self._digest, self._stride
@@ -111,10 +107,12 @@ class BlockHasher:
         return msgspec.msgpack.encode(keys)
 
 
-def _chain_sha256(parent: bytes, data: bytes, stride: int, into: list[bytes]) -> None:
-    """The default algorithm without a call in between: hashing is most of the cost of admitting a long prompt."""
-    digest = sha256
-    append = into.append
-    for at in range(0, len(data), stride):
-        parent = digest(parent + data[at : at + stride]).digest()
-        append(parent)
+# Hashing is most of the cost of admitting a long prompt: hence no loop of our own, and no call between it and sha256.
+
+
+def _chain(digest: Callable[[bytes], bytes], parent: bytes, blocks: Iterable[tuple[bytes]]) -> list[bytes]:
+    return [parent := digest(parent + block) for (block,) in blocks]
+
+
+def _chain_sha256(parent: bytes, blocks: Iterable[tuple[bytes]]) -> list[bytes]:
+    return [parent := sha256(parent + block).digest() for (block,) in blocks]
