@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import tyro.conf
 
-from tokenyard.config import CacheConfig, HashAlgo, SchedulerConfig
+from tokenyard.config import CacheConfig, HashAlgo, SchedulerConfig, SpeculativeMethod
 
 __all__ = [
     "COMMANDS",
@@ -26,6 +26,7 @@ __all__ = [
     "Report",
     "Run",
     "SchedulerFlags",
+    "SpeculationFlags",
     "TraceFlags",
     "TransferFlags",
     "View",
@@ -111,8 +112,21 @@ class SchedulerFlags:
     watermark: float = _CACHE.watermark
     """Fraction of the blocks that admission leaves free; vLLM 0.22 has none."""
     skip_oversized_prefill: Switch = _SCHEDULER.skip_oversized_prefill
-    running_index_drifts: Switch = _SCHEDULER.running_index_drifts
     """With chunked prefill off: pass over a prompt that exceeds the rest of the budget and try the next."""
+    running_index_drifts: bool = _SCHEDULER.running_index_drifts
+    """Pass over a running request where vLLM 0.22's index into the running list slips (its issue 49097)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculationFlags:
+    """Drafts, and how many of them are right."""
+
+    num_speculative_tokens: Annotated[int | None, _optional("N", "no speculative decoding")] = None
+    """Drafts per request and step."""
+    speculative_method: SpeculativeMethod = SpeculativeMethod.NGRAM
+    """Where they come from: eagle and draft_model keep KV slots for them; making them takes no time here."""
+    acceptance_rates: Annotated[str, tyro.conf.arg(metavar="P,P,...")] = "0.7"
+    """Probability that the draft at each position is right if those before it are; the last counts for the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +163,7 @@ class Run:
     hardware: tyro.conf.OmitArgPrefixes[HardwareFlags] = field(default_factory=HardwareFlags)
     scheduler: tyro.conf.OmitArgPrefixes[SchedulerFlags] = field(default_factory=SchedulerFlags)
     transfer: tyro.conf.OmitArgPrefixes[TransferFlags] = field(default_factory=TransferFlags)
+    speculation: tyro.conf.OmitArgPrefixes[SpeculationFlags] = field(default_factory=SpeculationFlags)
     output: tyro.conf.OmitArgPrefixes[TraceFlags] = field(default_factory=TraceFlags)
     json: Switch = False
     """Print the report as one JSON object and nothing else."""

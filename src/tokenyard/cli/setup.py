@@ -5,8 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from tokenyard.cli.flags import HardwareFlags, Run, SchedulerFlags, TraceFlags, TransferFlags, WorkloadFlags
-from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.cli.flags import (
+    HardwareFlags,
+    Run,
+    SchedulerFlags,
+    SpeculationFlags,
+    TraceFlags,
+    TransferFlags,
+    WorkloadFlags,
+)
+from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.connectors.config import OFFLOADING, KVTransferConfig
 from tokenyard.errors import ConfigError
 from tokenyard.kv.gpus import GPU, named_gpu
@@ -14,6 +22,7 @@ from tokenyard.kv.hf_config import model_shape
 from tokenyard.kv.models import ModelShape
 from tokenyard.kv.sizing import size_kv_cache
 from tokenyard.sim.clock import VirtualClock
+from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.kv_transfer import GIB, KVTransfer
 from tokenyard.sim.latency import LatencyModel, load_latency
 from tokenyard.sim.latency.measured import fit_trace
@@ -34,6 +43,7 @@ class Setup:
     cache: CacheConfig
     latency: LatencyModel
     kv_transfer: KVTransfer | None
+    speculation: SimulatedSpeculation | None
     trace: TraceConfig
     start: TraceStart
     """The trace's first record."""
@@ -51,6 +61,9 @@ def prepare(flags: Run) -> Setup:
     if kv_transfer is not None:
         kv_transfer.make(cache, VirtualClock(), latency)  # whatever is wrong with it shall be said now
         sections["kv_transfer"] = asdict(kv_transfer.config)
+    speculation = _speculation(flags.speculation, flags.arrivals.seed)
+    if speculation is not None:
+        sections["speculation"] = asdict(flags.speculation)
     trace = _trace(flags.output, scheduler.policy)
     workload = _workload(flags.workload, flags.arrivals)
     start = describe_run(
@@ -68,9 +81,22 @@ def prepare(flags: Run) -> Setup:
         cache=cache,
         latency=latency,
         kv_transfer=kv_transfer,
+        speculation=speculation,
         trace=trace,
         start=start,
     )
+
+
+def _speculation(flags: SpeculationFlags, seed: int) -> SimulatedSpeculation | None:
+    try:
+        rates = tuple(float(rate) for rate in flags.acceptance_rates.split(","))
+    except ValueError:
+        fix = "give probabilities with commas between them, for example 0.8,0.6"
+        raise ConfigError("acceptance_rates", flags.acceptance_rates, fix) from None
+    if flags.num_speculative_tokens is None:
+        return None
+    config = SpeculativeConfig(num_speculative_tokens=flags.num_speculative_tokens, method=flags.speculative_method)
+    return SimulatedSpeculation(config=config, acceptance=rates, seed=seed)
 
 
 def _kv_transfer(flags: TransferFlags, hardware: HardwareFlags, model: ModelShape) -> KVTransfer | None:

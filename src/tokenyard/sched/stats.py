@@ -31,6 +31,13 @@ class SpecDecodingStats:
         positions = np.arange(len(self.num_accepted_tokens_per_pos))
         self.num_accepted_tokens_per_pos += (num_accepted[:, None] > positions).sum(axis=0)
 
+    def add(self, more: SpecDecodingStats) -> None:
+        """Count what another report has counted."""
+        self.num_drafts += more.num_drafts
+        self.num_draft_tokens += more.num_draft_tokens
+        self.num_accepted_tokens += more.num_accepted_tokens
+        self.num_accepted_tokens_per_pos += more.num_accepted_tokens_per_pos
+
 
 class SchedulerStats(NamedTuple):
     """Gauges after a step (vLLM's ``SchedulerStats``)."""

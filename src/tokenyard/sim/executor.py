@@ -7,10 +7,13 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.sched.output import ModelOutput, SchedulerOutput
+from tokenyard.sched.output import ModelOutput, ScheduledDrafts, SchedulerOutput
+from tokenyard.sim.drafts import Dice, SimulatedSpeculation
 from tokenyard.sim.workload.tokens import stream_words, tokens_at
 
 __all__ = ["Executor", "SimulatedExecutor"]
+
+Int64s = npt.NDArray[np.int64]
 
 _WINDOW_BITS = 6
 _WINDOW = 1 << _WINDOW_BITS
@@ -28,12 +31,13 @@ class SimulatedExecutor:
     """Samples position ``p`` of a request from the stream of its ``output_seed``: the same run, the same tokens.
 
     Streams are drawn a window of positions at a time, kept per request-table slot, so that a step costs a few array
-    operations however many requests it has. Speculative decoding is not simulated.
+    operations however many requests it has. Drafts are accepted as ``speculation`` says.
     """
 
-    __slots__ = ("_drawn", "_offsets", "_ones", "_strides", "_window")
+    __slots__ = ("_dice", "_drawn", "_offsets", "_ones", "_strides", "_window")
 
-    def __init__(self) -> None:
+    def __init__(self, speculation: SimulatedSpeculation | None = None) -> None:
+        self._dice = Dice(speculation) if speculation is not None else None
         self._offsets = np.zeros(0, np.uint32)
         self._strides = np.zeros(0, np.uint32)
         self._drawn = np.zeros((0, _WINDOW), np.int64)
@@ -43,21 +47,36 @@ class SimulatedExecutor:
         self._ones = np.ones(0, np.int64)
 
     def execute(self, output: SchedulerOutput) -> ModelOutput:
-        assert output.drafts is None
         if output.num_running < len(output.requests):
             self._remember(output)
-        slots = output.slots
-        positions = output.num_computed + output.num_new_tokens
+        if output.drafts is not None:
+            return self._verify(output, output.drafts)
+        tokens = self._tokens(output.slots, output.num_computed + output.num_new_tokens)
+        chunks = output.is_prefill_chunk
+        num_sampled = self._one_each(len(tokens)) if chunks is None else (~chunks).astype(np.int64)
+        return ModelOutput(tokens[:, None], num_sampled)
+
+    def _verify(self, output: SchedulerOutput, drafts: ScheduledDrafts) -> ModelOutput:
+        """Accepted drafts and one more token each; drafts are right where the dice say so."""
+        assert self._dice is not None, "drafts were scheduled, and nobody said how many are right"
+        first = output.num_computed + output.num_new_tokens - drafts.counts
+        seeds = [request.output_seed for request in output.requests]
+        num_sampled = 1 + self._dice.accepted(seeds, first, drafts.counts)
+        columns = [self._tokens(output.slots, first + ahead) for ahead in range(int(num_sampled.max()))]
+        if output.is_prefill_chunk is not None:
+            num_sampled[output.is_prefill_chunk] = 0
+        return ModelOutput(np.stack(columns, axis=1), num_sampled)
+
+    def _tokens(self, slots: Int64s, positions: Int64s) -> Int64s:
+        """The streams' tokens, one per slot."""
         window = positions >> _WINDOW_BITS
         stale = self._window[slots] != window
         if np.count_nonzero(stale):
             self._draw(slots[stale], window[stale])
-        tokens = self._drawn[slots, positions & (_WINDOW - 1)]
-        chunks = output.is_prefill_chunk
-        num_sampled = self._one_each(len(slots)) if chunks is None else (~chunks).astype(np.int64)
-        return ModelOutput(tokens[:, None], num_sampled)
+        tokens: Int64s = self._drawn[slots, positions & (_WINDOW - 1)]
+        return tokens
 
-    def _draw(self, slots: npt.NDArray[np.int64], windows: npt.NDArray[np.int64]) -> None:
+    def _draw(self, slots: Int64s, windows: Int64s) -> None:
         """Draw the given windows of the streams in ``slots``."""
         positions = (windows[:, None] * _WINDOW + np.arange(_WINDOW)).astype(np.uint32)
         self._drawn[slots] = tokens_at(self._offsets[slots, None], self._strides[slots, None], positions)

@@ -11,15 +11,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.connectors.plan import TransferPlan
 from tokenyard.errors import RequestError
 from tokenyard.sched.observer import StepObserver
-from tokenyard.sched.output import EngineOutputs
+from tokenyard.sched.output import DraftTokens, EngineOutputs, SchedulerOutput
+from tokenyard.sched.placeholders import UNKNOWN_DRAFT
 from tokenyard.sched.policy import Policy
 from tokenyard.sched.scheduler import Scheduler
+from tokenyard.sched.stats import SpecDecodingStats
 from tokenyard.sim.arrivals import Arrivals
 from tokenyard.sim.clock import VirtualClock
+from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.executor import SimulatedExecutor
 from tokenyard.sim.kv_transfer import KVTransfer
 from tokenyard.sim.latency.model import LatencyModel, StepShape
@@ -67,6 +72,8 @@ class ReplayResult:
     num_left_out: int
     """Turns after a refused one: their session ended with it."""
     output_tokens: int
+    drafts: SpecDecodingStats | None = None
+    """Of speculative decoding: drafts proposed and accepted; None without it."""
 
 
 def replay(
@@ -78,10 +85,13 @@ def replay(
     observer: StepObserver | None = None,
     policy: Policy | None = None,
     kv_transfer: KVTransfer | None = None,
+    speculation: SimulatedSpeculation | None = None,
     skip_refused: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> ReplayResult:
     """Run the whole workload; with ``kv_transfer`` on an engine that keeps KV elsewhere, too.
+
+    ``speculation`` proposes drafts after every step and says how many are right; making them takes no time.
 
     A request that can never be served (longer than ``max_model_len`` or than the pool) ends the replay with its
     RequestError; with ``skip_refused`` it is counted, and the turns after it are left out with it.
@@ -89,10 +99,18 @@ def replay(
     clock = VirtualClock()
     connector, transfers = kv_transfer.make(cache_config, clock, latency) if kv_transfer is not None else (None, None)
     scheduler = Scheduler(
-        config, cache_config, clock=clock.now, observer=observer, policy=policy, kv_connector=connector
+        config,
+        cache_config,
+        clock=clock.now,
+        observer=observer,
+        policy=policy,
+        kv_connector=connector,
+        speculative_config=speculation.config if speculation is not None else None,
     )
     scheduler.policy.prefill_seconds = prefill_seconds(latency)
     loop = _Loop(workload, scheduler, clock, latency, transfers, skip_refused=skip_refused, on_progress=on_progress)
+    if speculation is not None:
+        loop.speculate(speculation)
     return loop.run()
 
 
@@ -120,11 +138,19 @@ class _Loop:
         self._on_progress = on_progress
         self._arrivals = Arrivals(workload)
         self._executor = SimulatedExecutor()
+        self._drafts: SpecDecodingStats | None = None
+        self._num_drafts = 0
         self._refused: list[Refusal] = []
         self._num_finished = 0
         self._output_tokens = 0
         self._busy_seconds = 0.0
         self._empty_steps = 0
+
+    def speculate(self, speculation: SimulatedSpeculation) -> None:
+        """Propose drafts from now on."""
+        self._executor = SimulatedExecutor(speculation)
+        self._num_drafts = speculation.config.num_speculative_tokens
+        self._drafts = SpecDecodingStats(self._num_drafts)
 
     def run(self) -> ReplayResult:
         scheduler, clock, arrivals = self._scheduler, self._clock, self._arrivals
@@ -178,10 +204,20 @@ class _Loop:
         if self._transfers is not None:
             sampled.connector = self._transfers.report()
         outputs = self._scheduler.update_from_output(output, sampled)
+        if self._drafts is not None:
+            self._propose(output, outputs, self._drafts)
         if outputs.finish_reasons:
             self._finish(outputs)
         if output.step % _STEPS_PER_REPORT == 0:
             self._report()
+
+    def _propose(self, output: SchedulerOutput, outputs: EngineOutputs, total: SpecDecodingStats) -> None:
+        """Drafts for the next step; what they are is of no account."""
+        count = len(output.requests)
+        tokens = np.full((count, self._num_drafts), UNKNOWN_DRAFT, np.int64)
+        self._scheduler.update_draft_token_ids(output, DraftTokens(tokens, np.full(count, self._num_drafts)))
+        if outputs.scheduler_stats.spec_decoding_stats is not None:
+            total.add(outputs.scheduler_stats.spec_decoding_stats)
 
     def _finish(self, outputs: EngineOutputs) -> None:
         now = self._clock.now()
@@ -211,4 +247,5 @@ class _Loop:
             refused=tuple(self._refused),
             num_left_out=left_out,
             output_tokens=self._output_tokens,
+            drafts=self._drafts,
         )

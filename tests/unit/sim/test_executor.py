@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
+from tokenyard.errors import ConfigError
 from tokenyard.request import Request, SamplingParams
+from tokenyard.sched.output import DraftTokens
 from tokenyard.sched.scheduler import Scheduler
+from tokenyard.sched.stats import SpecDecodingStats
 from tokenyard.sim.clock import VirtualClock
+from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.executor import SimulatedExecutor
 from tokenyard.sim.workload import output_tokens
 
@@ -70,3 +75,70 @@ def test_the_clock_only_goes_forward() -> None:
     clock.advance_to(2.0)
     clock.advance(0.0)
     assert clock.now() == 2.0
+
+
+# ---- speculative decoding
+
+
+def speculation(count: int, *acceptance: float, seed: int = 0) -> SimulatedSpeculation:
+    return SimulatedSpeculation(
+        config=SpeculativeConfig(num_speculative_tokens=count), acceptance=acceptance or (0.7,), seed=seed
+    )
+
+
+def serve(drafts: SimulatedSpeculation, requests: list[Request]) -> tuple[int, SpecDecodingStats]:
+    """All of them; steps, and what became of the drafts."""
+    total = SpecDecodingStats(drafts.config.num_speculative_tokens)
+    scheduler = Scheduler(
+        SchedulerConfig(max_num_batched_tokens=64), CacheConfig(block_size=4), speculative_config=drafts.config
+    )
+    executor = SimulatedExecutor(drafts)
+    for each in requests:
+        scheduler.add_request(each)
+    while scheduler.has_requests():
+        output = scheduler.schedule()
+        result = scheduler.update_from_output(output, executor.execute(output))
+        count = drafts.config.num_speculative_tokens
+        scheduler.update_draft_token_ids(output, DraftTokens.from_lists([[-1] * count] * len(output.requests)))
+        assert result.scheduler_stats.spec_decoding_stats is not None
+        total.add(result.scheduler_stats.spec_decoding_stats)
+        scheduler.check_invariants()
+    return scheduler.step, total
+
+
+def requests() -> list[Request]:
+    return [request(f"r{i}", 5 + i, 120, seed=i) for i in range(8)]
+
+
+def test_drafts_change_how_soon_and_not_what_is_said() -> None:
+    without, drafted = requests(), requests()
+    run(without, SchedulerConfig(max_num_batched_tokens=64), CacheConfig(block_size=4))
+    serve(speculation(3, 0.6), drafted)
+    assert [each.output_token_ids for each in drafted] == [each.output_token_ids for each in without]
+    assert_streams(drafted)
+
+
+def test_rates_hold_per_position() -> None:
+    _, stats = serve(speculation(3, 0.9, 0.5), requests())
+    shares = stats.num_accepted_tokens_per_pos / stats.num_drafts
+    assert np.allclose(shares, [0.9, 0.45, 0.225], atol=0.06)
+    assert stats.num_draft_tokens > 500
+
+
+@pytest.mark.parametrize(("rate", "accepted"), [(0.0, 0), (1.0, 1)])
+def test_none_or_all_may_be_right(rate: float, accepted: int) -> None:
+    _, stats = serve(speculation(3, rate), requests())
+    assert stats.num_accepted_tokens == accepted * stats.num_draft_tokens
+    assert stats.num_drafts > 0
+
+
+def test_the_seed_alone_decides() -> None:
+    first, again, other = (serve(speculation(3, 0.5, seed=seed), requests()) for seed in (1, 1, 2))
+    assert first[1].num_accepted_tokens_per_pos.tolist() == again[1].num_accepted_tokens_per_pos.tolist()
+    assert first[1].num_accepted_tokens_per_pos.tolist() != other[1].num_accepted_tokens_per_pos.tolist()
+
+
+@pytest.mark.parametrize("acceptance", [(), (1.5,), (-0.1,)])
+def test_rates_that_are_none_are_refused(acceptance: tuple[float, ...]) -> None:
+    with pytest.raises(ConfigError, match="acceptance"):
+        SimulatedSpeculation(config=SpeculativeConfig(num_speculative_tokens=1), acceptance=acceptance)
