@@ -36,6 +36,8 @@ FIGURES = {
     ("decode_32", "step"): ("decode step, 32 running", 1e3, "ms"),
     ("decode_256", "step"): ("decode step, 256 running", 1e3, "ms"),
     ("decode_1024", "step"): ("decode step, 1,024 running", 1e3, "ms"),
+    ("drafts_256", "step"): ("three drafts each, 256 running", 1e3, "ms"),
+    ("async_drafts_256", "step"): ("the same, two steps in flight", 1e3, "ms"),
     ("prefill_mix", "step"): ("prefill mix, a step", 1e3, "ms"),
     ("prefill_mix", "request"): ("prefill mix, a request", 1e3, "ms"),
     ("prompt_32k", "hash_block"): ("hashing, a block", 1e6, "µs"),
@@ -48,8 +50,9 @@ VARIANTS = ("plain", "records", "traced")
 """Of our side; see ``our_side``."""
 
 NOTES = (
-    "CPU time. A step is schedule() + update_from_output(). A request of the mix is made, hashed, queued and stepped to"
-    " its end; ours is hashed in schedule(), vLLM's when it is made. The prompt has 32k tokens and is admitted from its"
+    "CPU time. A step is schedule() + update_from_output(), and taking in drafts where they are proposed after it; of a"
+    " request's drafts 0, 1, 2 or 3 are right in turn. A request of the mix is made, hashed, queued and stepped to its"
+    " end; ours is hashed in schedule(), vLLM's when it is made. The prompt has 32k tokens and is admitted from its"
     " token ids on. Records: all that vLLM hands out is made; ours derives it on demand. Trace: step records are"
     " written; the cost is against ours without a trace."
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import statistics
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from time import process_time, thread_time
@@ -105,8 +106,10 @@ def _quiet() -> Iterator[None]:
 class _Steps:
     """Steps one engine and adds up what the steps cost."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, depth: int = 1) -> None:
         self._engine = engine
+        self._depth = depth
+        self._in_flight: deque[tuple[Any, Any]] = deque()
         self._aside = 0.0
         """Seconds spent on what is not the scheduler's."""
         self.count = 0
@@ -127,7 +130,14 @@ class _Steps:
         answer = self._engine.answer(output)
         self.tokens += self._engine.scheduled_tokens(output)
         self._aside += thread_time() - start
-        self._engine.update(output, answer)
+        self._in_flight.append((output, answer))
+        if len(self._in_flight) >= self._depth:
+            self._engine.update(*self._in_flight.popleft())
+
+    def land(self) -> None:
+        """Take in what is in flight."""
+        while self._in_flight:
+            self._engine.update(*self._in_flight.popleft())
 
     @property
     def mean(self) -> float:
@@ -139,10 +149,11 @@ def reach_steady_decode(scenario: SteadyDecode, engine: Engine) -> None:
     """Add all requests and step until each has been decoding for a while."""
     for spec in scenario.requests():
         engine.add(engine.make(spec))
-    steps = _Steps(engine)
+    steps = _Steps(engine, scenario.engine.depth)
     while engine.num_running < scenario.running or not engine.all_decode:
         steps.run()
     steps.run(scenario.warm_up)
+    steps.land()
 
 
 def _steady_decode(scenario: SteadyDecode, builds: Mapping[str, Build]) -> dict[str, Measured]:
@@ -151,7 +162,7 @@ def _steady_decode(scenario: SteadyDecode, builds: Mapping[str, Build]) -> dict[
         for name, build in builds.items():
             engine = engines.enter_context(closing(build(scenario.engine)))
             reach_steady_decode(scenario, engine)
-            turns[name] = _Steps(engine)
+            turns[name] = _Steps(engine, scenario.engine.depth)
         with _quiet():
             for _ in range(scenario.steps // scenario.turn):
                 for steps in turns.values():

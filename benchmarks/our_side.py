@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
 from tokenyard.request import Request, SamplingParams
-from tokenyard.sched.output import ModelOutput, SchedulerOutput
+from tokenyard.sched.output import DraftTokens, IntArray, ModelOutput, SchedulerOutput
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.recorder import TraceRecorder
@@ -38,9 +38,18 @@ class OurEngine:
             max_num_seqs=shape.max_num_seqs,
             max_num_batched_tokens=shape.max_num_batched_tokens,
             max_model_len=shape.max_model_len,
+            async_scheduling=bool(shape.async_scheduling),
         )
         cache = CacheConfig(num_gpu_blocks=shape.num_blocks, block_size=shape.block_size)
-        self.scheduler = Scheduler(config, cache, clock=time.perf_counter, observer=observer)
+        self._drafts = shape.num_speculative_tokens or 0
+        self._proposes = bool(self._drafts) and not shape.async_scheduling
+        speculative = None
+        if self._drafts:
+            method = SpeculativeMethod(str(shape.spec_method))
+            speculative = SpeculativeConfig(num_speculative_tokens=self._drafts, method=method)
+        self.scheduler = Scheduler(
+            config, cache, clock=time.perf_counter, observer=observer, speculative_config=speculative
+        )
         self._step = 0
 
     def make(self, spec: RequestSpec) -> Request:
@@ -60,14 +69,31 @@ class OurEngine:
     def answer(self, output: SchedulerOutput) -> ModelOutput:
         self._step += 1
         count = len(output.requests)
+        if output.drafts is not None:
+            return self._verify(output.drafts.counts)
         tokens = (self._step * 31 + np.arange(count)) % VOCAB
         lengths = np.ones(count, np.int64)
         if output.is_prefill_chunk is not None:
             lengths[output.is_prefill_chunk] = 0
         return ModelOutput(tokens[:, None], lengths)
 
+    def _verify(self, offered: IntArray) -> ModelOutput:
+        """Every request past its prompt: right drafts, and one token more."""
+        rows = np.arange(len(offered))
+        lengths = 1 + (self._step + rows) % (offered + 1)
+        tokens = (self._step * 31 + rows) % VOCAB
+        return ModelOutput(np.repeat(tokens[:, None], self._drafts + 1, axis=1), lengths)
+
     def update(self, output: SchedulerOutput, answer: ModelOutput) -> None:
         self.scheduler.update_from_output(output, answer)
+        self.propose(output)
+
+    def propose(self, output: SchedulerOutput) -> None:
+        """Drafts for the next step, where the scheduler has to be told."""
+        if self._proposes:
+            count = len(output.requests)
+            drafts = DraftTokens(np.ones((count, self._drafts), np.int64), np.full(count, self._drafts))
+            self.scheduler.update_draft_token_ids(output, drafts)
 
     def look_up(self, request: Request) -> int:
         return self.scheduler.kv.get_computed_blocks(request).num_tokens
@@ -97,11 +123,12 @@ class RecordsEngine(OurEngine):
     def schedule(self) -> SchedulerOutput:
         output = super().schedule()
         _ = output.num_scheduled_tokens, output.scheduled_new_reqs, output.scheduled_cached_reqs
-        _ = output.num_common_prefix_blocks
+        _ = output.num_common_prefix_blocks, output.scheduled_spec_decode_tokens
         return output
 
     def update(self, output: SchedulerOutput, answer: ModelOutput) -> None:
         list(self.scheduler.update_from_output(output, answer))
+        self.propose(output)
 
 
 class TracedEngine(OurEngine):

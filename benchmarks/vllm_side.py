@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from recorder.host import build_host, make_request, model_output
+from recorder.host import build_host, draft_tokens, make_request, model_output
 from recorder.plan import Engine as EngineConfig
 from recorder.plan import Planned
 from worker import serve
-from workload import VOCAB, EngineShape, RequestSpec
+from workload import VOCAB, EngineShape, RequestSpec, num_right
 
 __all__ = ["VllmEngine"]
 
@@ -20,6 +20,8 @@ class VllmEngine:
         host = build_host(EngineConfig(**shape._asdict()), log_stats=False)
         self._scheduler = host.scheduler
         self._hasher = host.block_hasher
+        self._drafts = shape.num_speculative_tokens or 0
+        self._proposes = bool(self._drafts) and not shape.async_scheduling
         self._step = 0
 
     def make(self, spec: RequestSpec) -> Any:
@@ -42,13 +44,19 @@ class VllmEngine:
         self._step += 1
         requests = self._scheduler.requests
         ids = list(output.num_scheduled_tokens)
-        sampled = [
-            [] if requests[each].is_prefill_chunk else [(self._step * 31 + row) % VOCAB] for row, each in enumerate(ids)
-        ]
+        drafts = output.scheduled_spec_decode_tokens
+        sampled = []
+        for row, each in enumerate(ids):
+            right = num_right(self._step, row, len(drafts.get(each, ()))) if drafts else 0
+            tokens = [(self._step * 31 + row) % VOCAB] * (1 + right)
+            sampled.append([] if requests[each].is_prefill_chunk else tokens)
         return model_output(ids, sampled)
 
     def update(self, output: Any, answer: Any) -> None:
         self._scheduler.update_from_output(output, answer)
+        if self._proposes:
+            ids = answer.req_ids
+            self._scheduler.update_draft_token_ids(draft_tokens(ids, [[1] * self._drafts for _ in ids]))
 
     def look_up(self, request: Any) -> int:
         return int(self._scheduler.kv_cache_manager.get_computed_blocks(request)[1])

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["SCENARIOS", "EngineShape", "LongPrompt", "PrefillMix", "RequestSpec", "Scenario", "SteadyDecode"]
+__all__ = [
+    "SCENARIOS",
+    "EngineShape",
+    "LongPrompt",
+    "PrefillMix",
+    "RequestSpec",
+    "Scenario",
+    "SteadyDecode",
+    "num_right",
+]
 
 BLOCK = 16
 VOCAB = 32_000
@@ -23,6 +32,14 @@ class EngineShape(NamedTuple):
     max_model_len: int
     num_blocks: int
     block_size: int = BLOCK
+    num_speculative_tokens: int | None = None
+    spec_method: str | None = None
+    async_scheduling: bool | None = None
+
+    @property
+    def depth(self) -> int:
+        """Steps in flight."""
+        return 2 if self.async_scheduling else 1
 
 
 class RequestSpec(NamedTuple):
@@ -49,18 +66,27 @@ class SteadyDecode:
     steps: int = 10 * BLOCK
     turn: int = BLOCK
     """Steps before another engine's turn, where several are timed."""
+    drafts: int = 0
+    """Drafts per request and step; of a request's drafts 0, 1, 2 ... are right in turn."""
+    is_async: bool = False
+    """Steps are decided before the output of the one before is there."""
 
     @property
     def engine(self) -> EngineShape:
         """Room for everything, so that nobody is preempted."""
         budget = 8192
         arriving = self.running * self.prompt_tokens // (budget - self.running) + 2
-        longest = self.prompt_tokens + arriving + self.warm_up + self.steps
-        return EngineShape(self.running, budget, budget, self.running * (longest // BLOCK + 1) + 1)
+        steps = arriving + self.warm_up + self.steps
+        longest = self.prompt_tokens + (1 + self.drafts) * (steps + 1)
+        shape = EngineShape(self.running, budget, budget, self.running * (longest // BLOCK + 1) + 1)
+        if self.drafts:
+            method = "ngram_gpu" if self.is_async else "ngram"
+            shape = shape._replace(num_speculative_tokens=self.drafts, spec_method=method)
+        return shape._replace(async_scheduling=True) if self.is_async else shape
 
     def requests(self) -> Iterator[RequestSpec]:
         """All of them, with prompts that share nothing."""
-        room = self.engine.max_model_len - self.prompt_tokens
+        room = self.engine.max_model_len - self.prompt_tokens - self.drafts
         for i in range(self.running):
             prompt = [(i * 7919 + j * 31) % VOCAB for j in range(self.prompt_tokens)]
             yield RequestSpec(f"request-{i}", prompt, room, float(i))
@@ -121,12 +147,19 @@ class LongPrompt:
         return RequestSpec(f"request-{number}", prompt, 1, 0.0)
 
 
+def num_right(step: int, row: int, offered: int) -> int:
+    """How many of a request's drafts the model accepts in a step."""
+    return (step + row) % (offered + 1)
+
+
 Scenario: TypeAlias = SteadyDecode | PrefillMix | LongPrompt
 
 SCENARIOS: tuple[Scenario, ...] = (
     SteadyDecode("decode_32", 32),
     SteadyDecode("decode_256", 256),
     SteadyDecode("decode_1024", 1024),
+    SteadyDecode("drafts_256", 256, drafts=3),
+    SteadyDecode("async_drafts_256", 256, drafts=3, is_async=True),
     PrefillMix("prefill_mix"),
     LongPrompt("prompt_32k"),
 )

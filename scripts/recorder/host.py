@@ -31,13 +31,22 @@ from vllm.v1.kv_cache_interface import (
     MambaSpec,
     SlidingWindowSpec,
 )
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
 from recorder.plan import Engine, Group, Image, Planned
 
-__all__ = ["BlockHasher", "Host", "build_host", "compile_grammar", "make_request", "model_output", "vllm_facts"]
+__all__ = [
+    "BlockHasher",
+    "Host",
+    "build_host",
+    "compile_grammar",
+    "draft_tokens",
+    "make_request",
+    "model_output",
+    "vllm_facts",
+]
 
 BlockHasher: TypeAlias = Callable[[Any], list[Any]] | None
 
@@ -280,6 +289,11 @@ def model_output(ids: list[str], sampled: list[list[int]], pooled: list[str] | N
         prompt_logprobs_dict={},
         pooler_output=[torch.zeros(1) if request_id in done else None for request_id in ids] if done else [],
     )
+
+
+def draft_tokens(ids: list[str], drafts: list[list[int]]) -> DraftTokenIds:
+    """What a worker proposes after a step."""
+    return DraftTokenIds(ids, drafts)
 
 
 def vllm_facts(host: Host) -> dict[str, Any]:
