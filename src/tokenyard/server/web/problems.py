@@ -57,7 +57,7 @@ def whole_number(request: Request, field: str, default: int | None, *, least: in
     text = request.query_params.get(field)
     if text is None:
         return default
-    # isdecimal also takes other scripts' digits, and so does int; 17 digits are enough for 2^53.
-    if not (text.isdecimal() and len(text) <= 17 and least <= int(text) <= most):
+    # 17 digits are enough for 2^53, and int() would take those of other scripts.
+    if not (text.isascii() and text.isdecimal() and len(text) <= 17 and least <= int(text) <= most):
         raise RefusedError(400, field, text, f"must be a whole number from {least} to {most}")
     return int(text)
