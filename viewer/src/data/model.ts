@@ -351,6 +351,8 @@ export interface TraceStore {
   /** Path or name of the steps file, for the header's `src`. */
   source: string;
   rows: number;
+  /** Of the first step; "unknown" if the trace does not say. */
+  policy: string;
   /** Row numbers rise from row to row, so that a step is found by halving. */
   ordered: boolean;
   steps: StepColumns;

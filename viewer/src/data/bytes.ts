@@ -1,0 +1,83 @@
+/** Where the bytes of a trace come from: a file, a URL of our own server, or this page. Streamed, unpacked on the way. */
+
+import type { TraceSource } from "./model";
+
+export interface ByteStream {
+  stream: ReadableStream<Uint8Array>;
+  /** Bytes as they are stored; null if not known. */
+  total: number | null;
+  /** Bytes taken from the store so far: compressed ones, if it is compressed. */
+  taken(): number;
+}
+
+export function isGzip(path: string): boolean {
+  return /\.gz$/i.test(path);
+}
+
+export function isParquet(path: string): boolean {
+  return /\.parquet$/i.test(path);
+}
+
+export function isZstd(path: string): boolean {
+  return /\.zst$/i.test(path);
+}
+
+/** Open a source from the beginning. `plain`: without unpacking. Rejects if the server refuses. */
+export async function openBytes(source: TraceSource, signal?: AbortSignal): Promise<ByteStream> {
+  const { stream, total, packed } = await rawStream(source, signal);
+  let taken = 0;
+  const counted = stream.pipeThrough(
+    new TransformStream<Uint8Array, Uint8Array>({
+      transform(piece, controller) {
+        taken += piece.length;
+        controller.enqueue(piece);
+      },
+    }),
+  );
+  return { stream: packed ? unpacked(counted) : counted, total, taken: () => taken };
+}
+
+async function rawStream(source: TraceSource, signal?: AbortSignal) {
+  switch (source.kind) {
+    case "file":
+      return { stream: bytesOf(source.file), total: source.file.size, packed: await packedBlob(source.file) };
+    case "bytes": {
+      const blob = new Blob([source.bytes as BlobPart]);
+      return { stream: bytesOf(blob), total: blob.size, packed: await packedBlob(blob) };
+    }
+    case "url": {
+      const response = await fetch(source.url, signal ? { signal } : {});
+      if (!response.ok || !response.body) throw new Error(await refusal(response));
+      // What the server unpacks on the way comes plain.
+      const packed = isGzip(source.path) && !/[?&]decode=1/.test(source.url);
+      const length = Number(response.headers.get("content-length"));
+      const total = source.bytes ?? (length > 0 ? length : null);
+      return { stream: response.body as ReadableStream<Uint8Array>, total, packed };
+    }
+  }
+}
+
+async function refusal(response: Response): Promise<string> {
+  const text = (await response.text().catch(() => "")).slice(0, 500);
+  try {
+    const error = (JSON.parse(text) as { error?: { field?: string; fix?: string } }).error;
+    if (error?.fix) return `the server answered ${response.status}: ${error.fix}`;
+  } catch {
+    // No JSON: the status must do.
+  }
+  return `the server answered ${response.status} ${response.statusText}`.trim();
+}
+
+export function bytesOf(blob: Blob): ReadableStream<Uint8Array> {
+  return blob.stream() as ReadableStream<Uint8Array>;
+}
+
+/** Compressed by gzip, whatever its name says. */
+export async function packedBlob(blob: Blob): Promise<boolean> {
+  const head = new Uint8Array(await blob.slice(0, 2).arrayBuffer());
+  return head[0] === 0x1f && head[1] === 0x8b;
+}
+
+export function unpacked(stream: ReadableStream<Uint8Array>): ReadableStream<Uint8Array> {
+  return stream.pipeThrough(new DecompressionStream("gzip") as unknown as TransformStream<Uint8Array, Uint8Array>);
+}

@@ -1,0 +1,53 @@
+/** Counting what a reader could not use. */
+
+import type { LoadNotes } from "./model";
+
+const BAD_LINES_KEPT = 20;
+
+export function newNotes(): LoadNotes {
+  return {
+    badLines: 0,
+    firstBadLines: [],
+    unknownEvents: {},
+    droppedFields: {},
+    duplicateRecords: 0,
+    lateRecords: 0,
+    rowsOutOfOrder: 0,
+    requestRecords: 0,
+    unmatchedRequestRecords: 0,
+    longTexts: 0,
+    sentences: [],
+  };
+}
+
+export function noteBadLine(notes: LoadNotes, file: string, line: number, problem: string): void {
+  notes.badLines += 1;
+  if (notes.firstBadLines.length < BAD_LINES_KEPT) notes.firstBadLines.push({ file, line, problem });
+}
+
+/** Add one to `counts[key]`; keys come from traces, so a name such as "constructor" must not find a method. */
+export function countOne(counts: Record<string, number>, key: string): void {
+  counts[key] = (Object.hasOwn(counts, key) ? counts[key] : 0) + 1;
+}
+
+/** Add what another reader noted; its line numbers are raised by `linesBefore`. */
+export function addNotes(notes: LoadNotes, more: LoadNotes, linesBefore = 0): void {
+  notes.badLines += more.badLines;
+  for (const bad of more.firstBadLines) {
+    if (notes.firstBadLines.length < BAD_LINES_KEPT) {
+      notes.firstBadLines.push({ ...bad, line: bad.line + linesBefore });
+    }
+  }
+  for (const [into, from] of [
+    [notes.unknownEvents, more.unknownEvents],
+    [notes.droppedFields, more.droppedFields],
+  ] as const) {
+    for (const [key, count] of Object.entries(from)) into[key] = (Object.hasOwn(into, key) ? into[key] : 0) + count;
+  }
+  notes.duplicateRecords += more.duplicateRecords;
+  notes.lateRecords += more.lateRecords;
+  notes.requestRecords += more.requestRecords;
+  notes.unmatchedRequestRecords += more.unmatchedRequestRecords;
+  notes.longTexts += more.longTexts;
+  notes.sentences.push(...more.sentences);
+}

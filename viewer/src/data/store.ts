@@ -1,0 +1,352 @@
+/** The store: the tables of a steps file, and request records once they are there. */
+
+import { classifyRows, showRows, CLASSIFIER_BLOCK_SIZE } from "./classify";
+import { IndexColumn } from "./columns";
+import {
+  MISSING,
+  RECORD_FLAGS,
+  type RecordTable,
+  type RequestTable,
+  type Row,
+  type TraceStore,
+  type Whole,
+} from "./model";
+import { addNotes } from "./notes";
+import { RECORD_NUMBER_NAMES, type RecordChunk } from "./recordBook";
+import { grouped, refineSpans } from "./spans";
+import { blocksFor } from "./stepBook";
+import type { StepTables } from "./steps";
+import { shownIndices, shownReasons } from "./wording";
+
+/** What the data functions know of a store beyond its contract. */
+export interface StoreInside extends TraceStore {
+  lineStarts: Whole;
+  lines: Float64Array;
+  numLines: number;
+  livesRecorded: boolean;
+  /** Where the records of each row begin in the requests file; NaN: nowhere, or in several places. */
+  recordOffset: Float64Array | null;
+  /** Bytes of the steps file taken. */
+  bytes: number;
+}
+
+let lastKey = 0;
+
+/** A store from the tables of a steps file. */
+export function storeOf(tables: StepTables, name: string, source: string): StoreInside {
+  lastKey += 1;
+  const store = { key: lastKey, version: 0, name, source, stage: "steps" } as StoreInside;
+  adopt(store, tables);
+  return store;
+}
+
+/** Take the tables of a longer state of the same file. */
+export function adopt(store: StoreInside, tables: StepTables): void {
+  const { requests, jobIds } = tables;
+  Object.assign(store, {
+    version: store.version + 1,
+    rows: tables.rows,
+    policy: tables.policy,
+    ordered: tables.notes.rowsOutOfOrder === 0,
+    steps: tables.steps,
+    lists: tables.lists,
+    outcomes: tables.outcomes,
+    reasonNames: tables.reasonNames,
+    hasReasons: tables.outcomes.count > 0 || tables.start !== null,
+    requests,
+    jobs: { count: jobIds.length, ids: jobIds, requests: requestsOfJobs(requests, jobIds.length) },
+    records: null,
+    spans: tables.spans,
+    shown: shownReasons(tables.reasonNames),
+    finishReasons: tables.finishReasons,
+    lookups: tables.lookups,
+    connector: tables.connector,
+    start: tables.start,
+    notes: tables.notes,
+    lineStarts: tables.lineStarts,
+    lines: tables.lines,
+    numLines: tables.numLines,
+    livesRecorded: tables.livesRecorded,
+    recordOffset: null,
+    bytes: tables.bytes,
+  } satisfies Partial<StoreInside>);
+}
+
+function requestsOfJobs(requests: RequestTable, jobs: number) {
+  const withJob = new IndexColumn();
+  const of = new IndexColumn();
+  const order = Array.from({ length: requests.count }, (_, request) => request);
+  const moment = (request: number) =>
+    Number.isNaN(requests.arrivalTime[request]) ? Number.POSITIVE_INFINITY : requests.arrivalTime[request];
+  // Ids are counted on in the order in which they are met, which is mostly that of arrival.
+  if (order.some((request) => request > 0 && moment(request) < moment(request - 1))) {
+    order.sort((a, b) => (moment(a) === moment(b) ? a - b : moment(a) < moment(b) ? -1 : 1));
+  }
+  for (const request of order) {
+    if (requests.job[request] < 0) continue;
+    withJob.push(requests.job[request]);
+    of.push(request);
+  }
+  const { starts, order: places } = grouped(withJob.data, withJob.length, jobs);
+  const counts = new Int32Array(jobs);
+  for (let job = 0; job < jobs; job++) counts[job] = starts[job + 1] - starts[job];
+  return { starts: starts.subarray(0, jobs), counts, ids: Int32Array.from(places, (place) => of.data[place]) };
+}
+
+/** The row of a step number, or the nearest one; -1 in an empty trace. */
+export function rowOfStep(store: TraceStore, step: number): Row {
+  const { number } = store.steps;
+  if (store.rows === 0) return -1;
+  if (store.ordered) {
+    let low = 0;
+    let high = store.rows - 1;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (number[middle] < step) low = middle + 1;
+      else high = middle;
+    }
+    return low > 0 && step - number[low - 1] < Math.abs(number[low] - step) ? low - 1 : low;
+  }
+  let nearest = 0;
+  for (let row = 0; row < store.rows; row++) {
+    if (number[row] === step) return row;
+    if (Math.abs(number[row] - step) < Math.abs(number[nearest] - step)) nearest = row;
+  }
+  return nearest;
+}
+
+/** The last row that began at or before `ts`; 0 if none did. */
+export function rowAtTime(store: TraceStore, ts: number): Row {
+  let low = 0;
+  let high = store.rows - 1;
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (store.steps.ts[middle] <= ts) low = middle;
+    else high = middle - 1;
+  }
+  return Math.max(low, 0);
+}
+
+const indexOfId = new WeakMap<RequestTable, Map<string, number>>();
+
+/** The request of an id, or -1. */
+export function requestOf(store: TraceStore, id: string): number {
+  let index = indexOfId.get(store.requests);
+  if (!index) {
+    index = new Map(store.requests.ids.map((text, request) => [text, request]));
+    indexOfId.set(store.requests, index);
+  }
+  return index.get(id) ?? -1;
+}
+
+// ------------------------------------------------------------------------------------------------------------ records
+
+/** Put the parts of a requests file, in their order, beside the steps. */
+export function attachRecords(store: StoreInside, chunks: readonly RecordChunk[]): void {
+  const placed = placeGroups(store, chunks);
+  const total = chunks.reduce((count, chunk) => count + chunk.count, 0);
+  const records = emptyRecords(store.rows, total);
+  const offsets = new Float64Array(store.rows).fill(Number.NaN);
+  const requestOfChunk = chunks.map((chunk) => adoptIds(store, chunk));
+  const statusOfChunk = chunks.map((chunk) => adoptStatuses(records, chunk.statuses));
+  let at = 0;
+  for (const { row, parts } of placed) {
+    records.first[row] = at;
+    if (parts.length === 1) offsets[row] = chunks[parts[0].chunk].groups.offset[parts[0].group];
+    for (const { chunk, start, size, ts } of parts) {
+      copyRecords(records, at, chunks[chunk], start, size, requestOfChunk[chunk], statusOfChunk[chunk]);
+      if (Number.isNaN(store.steps.ts[row])) store.steps.ts[row] = ts;
+      at += size;
+    }
+    records.num[row] = at - records.first[row];
+  }
+  records.count = at;
+  store.records = records;
+  store.recordOffset = offsets;
+  deriveFromRecords(store, records);
+  store.version += 1;
+}
+
+function emptyRecords(rows: number, total: number): RecordTable {
+  const column = () => new Int32Array(total);
+  return {
+    count: 0,
+    first: new Int32Array(rows),
+    num: new Int32Array(rows),
+    request: column(),
+    flags: new Uint8Array(total),
+    status: new Uint8Array(total),
+    statuses: [],
+    promptTokens: column(),
+    numTokens: column(),
+    outputTokens: column(),
+    computedTokens: column(),
+    cachedTokens: column(),
+    externalTokens: column(),
+    preemptions: column(),
+    blocks: column(),
+  };
+}
+
+interface Part {
+  chunk: number;
+  group: number;
+  start: number;
+  size: number;
+  ts: number;
+}
+
+/** Which records belong to which row: by the step's number, the nearest row on where a number stands twice. */
+function placeGroups(store: StoreInside, chunks: readonly RecordChunk[]): { row: Row; parts: Part[] }[] {
+  const rowsOf = new Map<number, Row[]>();
+  for (let row = 0; row < store.rows; row++) {
+    const number = store.steps.number[row];
+    const rows = rowsOf.get(number);
+    if (rows) rows.push(row);
+    else rowsOf.set(number, [row]);
+  }
+  const byRow = new Map<Row, Part[]>();
+  let last = -1;
+  chunks.forEach((chunk, index) => {
+    let start = 0;
+    for (let group = 0; group < chunk.groups.count; group++) {
+      const size = chunk.groups.size[group];
+      const rows = rowsOf.get(chunk.groups.step[group]);
+      const part = { chunk: index, group, start, size, ts: chunk.groups.ts[group] };
+      start += size;
+      if (!rows) {
+        store.notes.unmatchedRequestRecords += size;
+        continue;
+      }
+      const row = rows.length === 1 ? rows[0] : (rows.find((candidate) => candidate >= last) ?? rows[0]);
+      last = row;
+      const parts = byRow.get(row);
+      if (parts) parts.push(part);
+      else byRow.set(row, [part]);
+    }
+  });
+  return [...byRow].map(([row, parts]) => ({ row, parts })).sort((a, b) => a.row - b.row);
+}
+
+/** Numbers of a part's requests in the store; requests that the steps file never names are added. */
+function adoptIds(store: StoreInside, chunk: RecordChunk): Int32Array {
+  const { requests } = store;
+  const found = Int32Array.from(chunk.ids, (id) => requestOf(store, id));
+  const jobs = new Map(store.jobs.ids.map((id, job) => [id, job]));
+  chunk.ids.forEach((id, index) => {
+    const request = found[index];
+    if (request < 0) {
+      found[index] = addRequest(requests, id);
+      indexOfId.get(requests)?.set(id, found[index]);
+    }
+    const job = chunk.jobs[index];
+    if (job !== null && requests.job[found[index]] < 0) requests.job[found[index]] = jobs.get(job) ?? -1;
+    for (const [into, from] of [
+      [requests.maxTokens, chunk.maxTokens],
+      [requests.priority, chunk.priority],
+    ] as const) {
+      if (into[found[index]] === MISSING) into[found[index]] = from[index];
+    }
+  });
+  return found;
+}
+
+function addRequest(requests: RequestTable, id: string): number {
+  const request = requests.count;
+  requests.ids.push(id);
+  requests.count += 1;
+  for (const [name, column] of Object.entries(requests)) {
+    if (!ArrayBuffer.isView(column)) continue;
+    const old = column as Int32Array;
+    if (old.length > request) continue;
+    const larger = new (old.constructor as Int32ArrayConstructor)(request + 1 + (request >> 2));
+    larger.fill(old instanceof Float64Array && name.endsWith("Time") ? Number.NaN : -1);
+    if (WHOLE_OF_REQUEST.has(name)) larger.fill(MISSING);
+    larger.set(old);
+    (requests as unknown as Record<string, unknown>)[name] = larger;
+  }
+  requests.timesRecorded[request] = 0;
+  return request;
+}
+
+const WHOLE_OF_REQUEST = new Set([
+  "promptTokens",
+  "maxTokens",
+  "outputTokens",
+  "priority",
+  "numPreemptions",
+  "recomputedTokens",
+  "localHitTokens",
+  "externalHitTokens",
+  "lookupPromptTokens",
+]);
+
+function adoptStatuses(records: RecordTable, statuses: readonly string[]): Uint8Array {
+  return Uint8Array.from(statuses, (status) => {
+    let index = records.statuses.indexOf(status);
+    if (index < 0 && records.statuses.length < 256) index = records.statuses.push(status) - 1;
+    return Math.max(index, 0);
+  });
+}
+
+function copyRecords(
+  records: RecordTable,
+  at: number,
+  chunk: RecordChunk,
+  start: number,
+  size: number,
+  requestOfId: Int32Array,
+  statusOf: Uint8Array,
+): void {
+  for (let i = 0; i < size; i++) {
+    records.request[at + i] = requestOfId[chunk.request[start + i]];
+    records.status[at + i] = statusOf[chunk.status[start + i]];
+  }
+  records.flags.set(chunk.flags.subarray(start, start + size), at);
+  for (const name of RECORD_NUMBER_NAMES) {
+    const from = chunk.numbers[name];
+    if (from instanceof Float64Array && records[name] instanceof Int32Array) {
+      records[name] = Float64Array.from(records[name]);
+    }
+    records[name].set(from.subarray(start, start + size), at);
+  }
+}
+
+/** minNeed, queue lengths that no snapshot told, exact prefill: then every row is judged again. */
+function deriveFromRecords(store: StoreInside, records: RecordTable): void {
+  const { steps, rows, requests } = store;
+  const blockSize = store.start?.blockSize || CLASSIFIER_BLOCK_SIZE;
+  for (let row = 0; row < rows; row++) {
+    const end = records.first[row] + records.num[row];
+    let least = MISSING;
+    let running = 0;
+    let waiting = 0;
+    for (let record = records.first[row]; record < end; record++) {
+      const prompt = records.promptTokens[record];
+      const request = records.request[record];
+      if (requests.promptTokens[request] === MISSING) requests.promptTokens[request] = prompt;
+      if (records.flags[record] & RECORD_FLAGS.running) running += 1;
+      if ((records.flags[record] & RECORD_FLAGS.waiting) === 0) continue;
+      waiting += 1;
+      if (prompt === MISSING) continue;
+      const need = blocksFor(prompt - Math.max(records.cachedTokens[record], 0), blockSize);
+      if (least === MISSING || need < least) least = need;
+    }
+    steps.minNeed[row] = steps.waitingOmitted[row] > 0 ? MISSING : least;
+    if (records.num[row] === 0) continue;
+    if (steps.numRunning[row] === MISSING) steps.numRunning[row] = running;
+    if (steps.numWaiting[row] === MISSING) steps.numWaiting[row] = waiting;
+  }
+  refineSpans(store.spans, records, rows);
+  classifyRows(steps, 0, rows);
+  showRows(steps, store.outcomes, shownIndices(store.shown, store.reasonNames), 0, rows);
+}
+
+/** Add what the readers of a requests file noted. */
+export function addRecordNotes(store: TraceStore, notes: readonly { notes: StoreInside["notes"]; lines: number }[]): void {
+  let lines = 0;
+  for (const part of notes) {
+    addNotes(store.notes, part.notes, lines);
+    lines += part.lines;
+  }
+}

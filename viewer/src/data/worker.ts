@@ -1,0 +1,158 @@
+/** The loading worker: reads a steps file, or a part of a requests file, and hands back columns. */
+
+import { bytesOf, isParquet, openBytes } from "./bytes";
+import { LineSplitter } from "./lines";
+import type { LoadNotes, TraceSource } from "./model";
+import { newNotes } from "./notes";
+import { parquetRecords } from "./parquet";
+import { RecordBook, type RecordChunk } from "./recordBook";
+import { buffersOf, type StepTables, StepsReader } from "./steps";
+
+export type ToWorker =
+  | { type: "steps"; source: TraceSource; keep: boolean }
+  /** Lines of a file that begin in bytes start .. end - 1; without them the whole source. */
+  | { type: "requests"; source: TraceSource; part: { start: number; end: number } | null }
+  | { type: "append"; bytes: Uint8Array }
+  | { type: "stop" };
+
+export type FromWorker =
+  | { type: "progress"; bytesRead: number; bytesTotal: number | null; records: number }
+  | { type: "steps"; tables: StepTables }
+  | { type: "requests"; chunk: RecordChunk; notes: LoadNotes }
+  | { type: "failed"; message: string };
+
+const PROGRESS_MS = 100;
+
+const scope = globalThis as unknown as {
+  onmessage: ((event: MessageEvent<ToWorker>) => void) | null;
+  postMessage(message: FromWorker, transfer?: Transferable[]): void;
+};
+
+let stopped = false;
+let steps: StepsReader | null = null;
+
+scope.onmessage = ({ data }) => {
+  if (data.type === "stop") stopped = true;
+  else if (data.type === "append") append(data.bytes);
+  else void run(data);
+};
+
+async function run(order: Extract<ToWorker, { type: "steps" | "requests" }>): Promise<void> {
+  try {
+    if (order.type === "steps") await readSteps(order.source, order.keep);
+    else await readRequests(order.source, order.part);
+  } catch (error) {
+    scope.postMessage({ type: "failed", message: error instanceof Error ? error.message : String(error) });
+  }
+}
+
+async function readSteps(source: TraceSource, keep: boolean): Promise<void> {
+  const reader = new StepsReader(source.path);
+  if (isParquet(source.path)) {
+    await parquetRecords(source, reader.notes, (record, line) => reader.record(record, line), progress, () => stopped);
+  } else {
+    await pump(source, null, (bytes) => reader.push(bytes), reader.notes, () => reader.rows);
+  }
+  if (!keep) reader.end();
+  else steps = reader;
+  const tables = reader.tables(keep);
+  scope.postMessage({ type: "steps", tables }, buffersOf(tables));
+}
+
+function append(bytes: Uint8Array): void {
+  if (!steps) return;
+  steps.push(bytes);
+  const tables = steps.tables(true);
+  scope.postMessage({ type: "steps", tables }, buffersOf(tables));
+}
+
+async function readRequests(source: TraceSource, part: { start: number; end: number } | null): Promise<void> {
+  const notes = newNotes();
+  const book = new RecordBook(source.path, notes);
+  let lines = 0;
+  if (isParquet(source.path)) {
+    await parquetRecords(source, notes, (record, line) => book.record(record, line - 1, line), progress, () => stopped);
+  } else {
+    lines = await readPart(source, part, book, notes);
+  }
+  const chunk = book.chunk(lines);
+  scope.postMessage({ type: "requests", chunk, notes }, buffersOf(chunk));
+}
+
+/** Lines that begin in the part; the line that was cut at its start belongs to the part before. */
+async function readPart(
+  source: TraceSource,
+  part: { start: number; end: number } | null,
+  book: RecordBook,
+  notes: LoadNotes,
+): Promise<number> {
+  const start = part?.start ?? 0;
+  const end = part?.end ?? Number.POSITIVE_INFINITY;
+  // Begin one byte early: if that byte ends a line, the first line of the part is whole.
+  const base = Math.max(start - 1, 0);
+  let skip = start > 0;
+  let skipped = 0;
+  let done = false;
+  const splitter = new LineSplitter((bytes, offset, number) => {
+    if (skip) {
+      skip = false;
+      skipped = 1;
+    } else if (base + offset >= end) {
+      done = true;
+    } else if (!done) {
+      book.line(bytes, base + offset, number - skipped);
+    }
+  });
+  const take = (bytes: Uint8Array) => {
+    splitter.push(bytes);
+    return !done;
+  };
+  await pump(source, part ? { start: base, end } : null, take, notes, () => book.count);
+  if (!done) splitter.end();
+  return splitter.number - skipped;
+}
+
+/** Hand every piece of the source to `take` until it says false, or until the loading is stopped. */
+async function pump(
+  source: TraceSource,
+  part: { start: number; end: number } | null,
+  take: (bytes: Uint8Array) => boolean | void,
+  notes: LoadNotes,
+  records: () => number,
+): Promise<void> {
+  let bytesRead = 0;
+  const whole = part === null || source.kind !== "file";
+  const { stream, total, taken } = whole
+    ? await openBytes(source)
+    : { stream: bytesOf(source.file.slice(part.start)), total: part.end - part.start, taken: () => bytesRead };
+  const reader = stream.getReader();
+  let told = 0;
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done || stopped) break;
+      bytesRead += value.length;
+      if (take(value) === false) break;
+      if (performance.now() - told > PROGRESS_MS) {
+        told = performance.now();
+        progress(taken(), total, records());
+        // Let a "stop" in.
+        await new Promise((resolve) => setTimeout(resolve));
+      }
+    }
+  } catch (error) {
+    if (bytesRead === 0) throw error;
+    notes.sentences.push(`${source.path}: reading broke off after ${records()} records (${messageOf(error)})`);
+  } finally {
+    void reader.cancel().catch(() => undefined);
+  }
+  progress(taken(), total, records());
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+function progress(bytesRead: number, bytesTotal: number | null, records: number): void {
+  scope.postMessage({ type: "progress", bytesRead, bytesTotal, records });
+}
