@@ -255,6 +255,8 @@ export interface RequestTable {
   /** The row before which `request_arrived` stands, and the row after which `request_finished` does; -1 if unknown. */
   arrivedRow: Int32Array;
   finishedRow: Int32Array;
+  /** Step that `request_arrived` names: the next one to run, which a sampled trace may not hold. */
+  arrivedStep: Whole;
   promptTokens: Whole;
   maxTokens: Whole;
   outputTokens: Whole;
@@ -265,6 +267,8 @@ export interface RequestTable {
   finishReason: Int32Array;
   /** Its prefix_cache_lookup: the row, hits and prompt length; row -1 if there is none. */
   lookupRow: Int32Array;
+  lookupStep: Whole;
+  lookupTs: Float64Array;
   localHitTokens: Whole;
   externalHitTokens: Whole;
   lookupPromptTokens: Whole;
@@ -725,22 +729,51 @@ export interface Lanes {
   lane(index: number): JobLane;
 }
 
-/** Where a request's waiting time went. `parts` sum to `seconds` exactly. */
+/** How a reason met a request: it was refused itself, stood behind the one that was, or all were held back alike; the
+ * classifier's guess; or no decision held it back, or none is recorded. */
+export type WaitingPlace = "own" | "behind" | "all" | "guess" | "outside";
+
+export type WaitState = "queued" | "preempted" | "stalled";
+
+/** Where a request's waiting time went: `tokenyard why`, by the rule of docs/reasons.md. `parts` sum to `us` exactly. */
 export interface WaitingSplit {
   request: RequestIndex;
-  /** From arrival to first schedule, and after every preemption until it resumed. */
+  /** Queued (arrival to first schedule), preempted (until it resumes) and stalled (running, no tokens), together. */
+  us: number;
   seconds: number;
-  /** Null unless request_finished tells it: then `seconds` of the first wait equals it. */
-  recordedSeconds: number | null;
+  byState: Record<WaitState, number>;
+  arrivedUs: number | null;
+  firstScheduledUs: number | null;
+  /** Its end, or the last moment of the trace. */
+  untilUs: number;
+  /** Most time first. */
   parts: WaitingPart[];
+  /** In order of time: neighbouring steps that held it for the same reason. */
+  spans: WaitingSpan[];
+  /** The trace records no arrivals and ends: moments are exact to a step. */
+  reconstructed: boolean;
+}
+
+export interface WaitingSpan {
+  state: WaitState;
+  reason: string;
+  place: WaitingPlace;
+  /** The request at the head of the queue that was refused, if it stood behind one. */
+  head: RequestIndex | null;
+  firstRow: Row;
+  lastRow: Row;
+  startUs: number;
+  endUs: number;
 }
 
 export interface WaitingPart {
   /** Recorded reason; or the reconstructed one if `recorded` is false; or `before_step` for time until the next step. */
   reason: string;
   recorded: boolean;
+  place: WaitingPlace;
   family: ReasonFamily;
   meaning: string;
+  us: number;
   seconds: number;
   steps: number;
   /** The first and the last of the rows behind it. */

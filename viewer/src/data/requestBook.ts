@@ -29,6 +29,9 @@ export class RequestBook {
   private readonly recomputedTokens = new WholeColumn();
   private readonly finishReason = new IndexColumn();
   private readonly lookupRow = new IndexColumn();
+  private readonly lookupStep = new WholeColumn();
+  private readonly lookupTs = new TimeColumn();
+  private readonly arrivedStep = new WholeColumn();
   private readonly localHitTokens = new WholeColumn();
   private readonly externalHitTokens = new WholeColumn();
   private readonly lookupPromptTokens = new WholeColumn();
@@ -65,6 +68,7 @@ export class RequestBook {
     const request = this.request(id);
     this.setJob(request, read.text(record, "job_id"));
     this.arrivedRow.set(request, row);
+    set(this.arrivedStep, request, read.whole(record, "step"));
     this.timesRecorded.set(request, 1);
     set(this.arrivalTime, request, read.time(record, "arrival_time") ?? read.time(record, "ts"));
     set(this.promptTokens, request, read.whole(record, "num_prompt_tokens"));
@@ -102,6 +106,8 @@ export class RequestBook {
     this.setJob(request, read.text(record, "job_id"));
     if (prompt !== null && this.lookupPromptTokens.get(request) === MISSING) this.lookups += 1;
     this.lookupRow.set(request, row);
+    set(this.lookupStep, request, read.whole(record, "step"));
+    set(this.lookupTs, request, read.time(record, "ts"));
     set(this.lookupPromptTokens, request, prompt);
     set(this.localHitTokens, request, read.whole(record, "local_hit_tokens"));
     set(this.externalHitTokens, request, read.whole(record, "external_hit_tokens"));
@@ -131,6 +137,9 @@ export class RequestBook {
       recomputedTokens: wholes(this.recomputedTokens, count),
       finishReason: indices(this.finishReason, count),
       lookupRow: indices(this.lookupRow, count),
+      lookupStep: wholes(this.lookupStep, count),
+      lookupTs: times(this.lookupTs, count),
+      arrivedStep: wholes(this.arrivedStep, count),
       localHitTokens: wholes(this.localHitTokens, count),
       externalHitTokens: wholes(this.externalHitTokens, count),
       lookupPromptTokens: wholes(this.lookupPromptTokens, count),

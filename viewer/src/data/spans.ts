@@ -46,6 +46,7 @@ class SpanBuilder {
   /** Requests that run and do not decode yet. */
   private prefilling = 0;
   private readonly arrivals: Map<number, number[]>;
+  private readonly lookups: Map<number, number[]>;
 
   constructor(private readonly source: SpanSource) {
     const count = source.requests.count;
@@ -56,6 +57,7 @@ class SpanBuilder {
     this.isPresent = new Uint8Array(count);
     this.stamp = new Int32Array(count).fill(-1);
     this.arrivals = groupBy(source.requests.arrivedRow, count);
+    this.lookups = groupBy(source.requests.lookupRow, count);
   }
 
   build(): Spans {
@@ -83,6 +85,10 @@ class SpanBuilder {
       if (this.state[request] === SPAN_KINDS.running) this.end(request, row - 1);
       if (this.state[request] === NOWHERE) this.begin(request, SPAN_KINDS.preempted, row);
     });
+    // A lookup tells who is admitted even where a bound cuts the list of the admitted.
+    for (const request of this.lookups.get(row) ?? []) {
+      if (this.state[request] !== SPAN_KINDS.running) this.admit(request, row, true);
+    }
     for (const [list, first] of [
       [lists.scheduledNew, true],
       [lists.scheduledResumed, false],

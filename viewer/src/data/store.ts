@@ -1,6 +1,6 @@
 /** The store: the tables of a steps file, and request records once they are there. */
 
-import { classifyRows, showRows, CLASSIFIER_BLOCK_SIZE } from "./classify";
+import { CLASSIFIER_BLOCK_SIZE, classifyRows, showRows } from "./classify";
 import { IndexColumn } from "./columns";
 import {
   MISSING,
@@ -260,7 +260,7 @@ function addRequest(requests: RequestTable, id: string): number {
     const old = column as Int32Array;
     if (old.length > request) continue;
     const larger = new (old.constructor as Int32ArrayConstructor)(request + 1 + (request >> 2));
-    larger.fill(old instanceof Float64Array && name.endsWith("Time") ? Number.NaN : -1);
+    larger.fill(old instanceof Float64Array && /T(?:ime|s)$/.test(name) ? Number.NaN : -1);
     if (WHOLE_OF_REQUEST.has(name)) larger.fill(MISSING);
     larger.set(old);
     (requests as unknown as Record<string, unknown>)[name] = larger;
@@ -279,6 +279,8 @@ const WHOLE_OF_REQUEST = new Set([
   "localHitTokens",
   "externalHitTokens",
   "lookupPromptTokens",
+  "lookupStep",
+  "arrivedStep",
 ]);
 
 function adoptStatuses(records: RecordTable, statuses: readonly string[]): Uint8Array {
@@ -314,24 +316,11 @@ function copyRecords(
 
 /** minNeed, queue lengths that no snapshot told, exact prefill: then every row is judged again. */
 function deriveFromRecords(store: StoreInside, records: RecordTable): void {
-  const { steps, rows, requests } = store;
+  const { steps, rows } = store;
   const blockSize = store.start?.blockSize || CLASSIFIER_BLOCK_SIZE;
   for (let row = 0; row < rows; row++) {
-    const end = records.first[row] + records.num[row];
-    let least = MISSING;
-    let running = 0;
-    let waiting = 0;
-    for (let record = records.first[row]; record < end; record++) {
-      const prompt = records.promptTokens[record];
-      const request = records.request[record];
-      if (requests.promptTokens[request] === MISSING) requests.promptTokens[request] = prompt;
-      if (records.flags[record] & RECORD_FLAGS.running) running += 1;
-      if ((records.flags[record] & RECORD_FLAGS.waiting) === 0) continue;
-      waiting += 1;
-      if (prompt === MISSING) continue;
-      const need = blocksFor(prompt - Math.max(records.cachedTokens[record], 0), blockSize);
-      if (least === MISSING || need < least) least = need;
-    }
+    const { least, running, waiting } = rowOfRecords(store.requests, records, row, blockSize);
+    // The smallest request may be among those that a bound left out.
     steps.minNeed[row] = steps.waitingOmitted[row] > 0 ? MISSING : least;
     if (records.num[row] === 0) continue;
     if (steps.numRunning[row] === MISSING) steps.numRunning[row] = running;
@@ -342,8 +331,31 @@ function deriveFromRecords(store: StoreInside, records: RecordTable): void {
   showRows(steps, store.outcomes, shownIndices(store.shown, store.reasonNames), 0, rows);
 }
 
+/** Least blocks that admit any one waiting request: its prompt less its cached tokens; and the queues' lengths. */
+function rowOfRecords(requests: RequestTable, records: RecordTable, row: Row, blockSize: number) {
+  const end = records.first[row] + records.num[row];
+  let least = MISSING;
+  let running = 0;
+  let waiting = 0;
+  for (let record = records.first[row]; record < end; record++) {
+    const prompt = records.promptTokens[record];
+    const request = records.request[record];
+    if (requests.promptTokens[request] === MISSING) requests.promptTokens[request] = prompt;
+    if (records.flags[record] & RECORD_FLAGS.running) running += 1;
+    if ((records.flags[record] & RECORD_FLAGS.waiting) === 0) continue;
+    waiting += 1;
+    if (prompt === MISSING) continue;
+    const need = blocksFor(prompt - Math.max(records.cachedTokens[record], 0), blockSize);
+    if (least === MISSING || need < least) least = need;
+  }
+  return { least, running, waiting };
+}
+
 /** Add what the readers of a requests file noted. */
-export function addRecordNotes(store: TraceStore, notes: readonly { notes: StoreInside["notes"]; lines: number }[]): void {
+export function addRecordNotes(
+  store: TraceStore,
+  notes: readonly { notes: StoreInside["notes"]; lines: number }[],
+): void {
   let lines = 0;
   for (const part of notes) {
     addNotes(store.notes, part.notes, lines);

@@ -6,7 +6,7 @@ import type { LoadNotes, TraceSource } from "./model";
 import { newNotes } from "./notes";
 import { parquetRecords } from "./parquet";
 import { RecordBook, type RecordChunk } from "./recordBook";
-import { buffersOf, type StepTables, StepsReader } from "./steps";
+import { buffersOf, StepsReader, type StepTables } from "./steps";
 
 export type ToWorker =
   | { type: "steps"; source: TraceSource; keep: boolean }
@@ -49,9 +49,19 @@ async function run(order: Extract<ToWorker, { type: "steps" | "requests" }>): Pr
 async function readSteps(source: TraceSource, keep: boolean): Promise<void> {
   const reader = new StepsReader(source.path);
   if (isParquet(source.path)) {
-    await parquetRecords(source, reader.notes, (record, line) => reader.record(record, line), progress, () => stopped);
+    await parquetRecords(
+      source,
+      reader.notes,
+      (record, line) => reader.record(record, line),
+      progress,
+      () => stopped,
+    );
   } else {
-    await pump(source, null, (bytes) => reader.push(bytes), reader.notes, () => reader.rows);
+    const take = (bytes: Uint8Array) => {
+      reader.push(bytes);
+      return true;
+    };
+    await pump(source, null, take, reader.notes, () => reader.rows);
   }
   if (!keep) reader.end();
   else steps = reader;
@@ -71,7 +81,13 @@ async function readRequests(source: TraceSource, part: { start: number; end: num
   const book = new RecordBook(source.path, notes);
   let lines = 0;
   if (isParquet(source.path)) {
-    await parquetRecords(source, notes, (record, line) => book.record(record, line - 1, line), progress, () => stopped);
+    await parquetRecords(
+      source,
+      notes,
+      (record, line) => book.record(record, line - 1, line),
+      progress,
+      () => stopped,
+    );
   } else {
     lines = await readPart(source, part, book, notes);
   }
@@ -116,7 +132,7 @@ async function readPart(
 async function pump(
   source: TraceSource,
   part: { start: number; end: number } | null,
-  take: (bytes: Uint8Array) => boolean | void,
+  take: (bytes: Uint8Array) => boolean,
   notes: LoadNotes,
   records: () => number,
 ): Promise<void> {
@@ -132,7 +148,7 @@ async function pump(
       const { done, value } = await reader.read();
       if (done || stopped) break;
       bytesRead += value.length;
-      if (take(value) === false) break;
+      if (!take(value)) break;
       if (performance.now() - told > PROGRESS_MS) {
         told = performance.now();
         progress(taken(), total, records());

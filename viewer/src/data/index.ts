@@ -1,0 +1,90 @@
+/** The door to the data of traces: what `Data` in model.ts promises. */
+
+import { compare } from "./compare";
+import { details, rawStep } from "./details";
+import { detect, listings } from "./detect";
+import { embedded } from "./embedded";
+import { exportCsv, exportJsonl } from "./exports";
+import { header } from "./header";
+import { levelsOfDetail } from "./levels";
+import { lanes, life } from "./lives";
+import { failure, follower, load } from "./loading";
+import type { Data, Row, TraceStore } from "./model";
+import { badges, pills, recordOf } from "./pills";
+import { statistics } from "./statistics";
+import { rowAtTime, rowOfStep } from "./store";
+import { outcome, recorded, verdict } from "./verdict";
+import { waitingSplit } from "./waiting";
+
+export { served } from "./detect";
+export { EMBEDDED_ID } from "./embedded";
+export * from "./model";
+export { requestOf } from "./store";
+export { familyOf, meaningOf } from "./wording";
+
+/** Next row, in a direction, that is shown as the same reason; -1 if there is none. */
+function nextWithReason(store: TraceStore, row: Row, direction: 1 | -1): Row {
+  const { shown } = store.steps;
+  for (let next = row + direction; next >= 0 && next < store.rows; next += direction) {
+    if (shown[next] === shown[row]) return next;
+  }
+  return -1;
+}
+
+export const data = {
+  detect,
+  load,
+  follower,
+  failure,
+  embedded,
+  listings,
+  rowOfStep,
+  rowAtTime,
+  verdict,
+  outcome,
+  recorded,
+  pills,
+  badges,
+  nextWithReason,
+  recordOf,
+  details,
+  rawStep,
+  header,
+  statistics,
+  levelsOfDetail,
+  lanes,
+  life,
+  waitingSplit,
+  compare,
+  exportJsonl,
+  exportCsv,
+} satisfies Data;
+
+export {
+  badges,
+  compare,
+  details,
+  detect,
+  embedded,
+  exportCsv,
+  exportJsonl,
+  failure,
+  follower,
+  header,
+  lanes,
+  levelsOfDetail,
+  life,
+  listings,
+  load,
+  nextWithReason,
+  outcome,
+  pills,
+  rawStep,
+  recorded,
+  recordOf,
+  rowAtTime,
+  rowOfStep,
+  statistics,
+  verdict,
+  waitingSplit,
+};

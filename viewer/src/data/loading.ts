@@ -1,0 +1,291 @@
+/** Loading a trace: the steps file first, which makes the first picture; then the requests file, in two workers. */
+
+import { isGzip, isParquet, packedBlob } from "./bytes";
+import type {
+  Follower,
+  LoadCallbacks,
+  LoadFailure,
+  Loading,
+  LoadNotes,
+  LoadOptions,
+  TraceFiles,
+  TraceSource,
+  TraceStore,
+} from "./model";
+import type { RecordChunk } from "./recordBook";
+import type { StepTables } from "./steps";
+import { addRecordNotes, adopt, attachRecords, type StoreInside, storeOf } from "./store";
+import type { FromWorker, ToWorker } from "./worker";
+import LoadingWorker from "./worker?worker&inline";
+
+/** Requests files at least this large are read by two workers. */
+const SPLIT_AT = 8 * 2 ** 20;
+
+/** Why a trace could not be loaded. */
+export class LoadError extends Error implements LoadFailure {
+  constructor(
+    readonly title: string,
+    readonly detail: string,
+    readonly advice: string,
+    readonly cancelled = false,
+  ) {
+    super(`${title}: ${detail}`);
+    this.name = "LoadError";
+  }
+}
+
+export function failure(error: unknown): LoadFailure {
+  if (error instanceof LoadError) return error;
+  return new LoadError(
+    "The trace could not be loaded",
+    error instanceof Error ? error.message : String(error),
+    "Reload the page and try again; if it happens again, please report it with the file.",
+  );
+}
+
+const sources = new WeakMap<TraceStore, TraceFiles>();
+const followers = new WeakMap<TraceStore, WorkerFollower>();
+
+/** The files behind a store. */
+export function filesOf(store: TraceStore): TraceFiles | undefined {
+  return sources.get(store);
+}
+
+export function load(files: TraceFiles, callbacks: LoadCallbacks = {}, options: LoadOptions = {}): Loading {
+  const job = new LoadJob(files, callbacks, options);
+  return { done: job.run(), cancel: () => job.cancel() };
+}
+
+export function follower(store: TraceStore): Follower {
+  const found = followers.get(store);
+  if (!found) throw new LoadError("Not following", "the trace was loaded without `follow`", "Load it with `follow`.");
+  return found;
+}
+
+class LoadJob {
+  private readonly workers = new Set<Worker>();
+  private cancelled = false;
+
+  constructor(
+    private readonly files: TraceFiles,
+    private readonly callbacks: LoadCallbacks,
+    private readonly options: LoadOptions,
+  ) {}
+
+  cancel(): void {
+    this.cancelled = true;
+    for (const worker of this.workers) worker.postMessage({ type: "stop" } satisfies ToWorker);
+  }
+
+  async run(): Promise<TraceStore> {
+    try {
+      const store = await this.steps();
+      if (this.files.requests && this.options.requests !== false && !this.cancelled) await this.requests(store);
+      store.stage = this.cancelled ? "cancelled" : followers.has(store) ? "following" : "complete";
+      return store;
+    } finally {
+      for (const worker of this.workers) worker.terminate();
+    }
+  }
+
+  private async steps(): Promise<StoreInside> {
+    const source = this.files.steps;
+    if (!source) return this.withoutSteps();
+    const worker = this.worker();
+    const keep = this.options.follow === true && !isParquet(source.path);
+    const answer = await this.ask(worker, { type: "steps", source, keep }, "steps");
+    if (answer.type !== "steps") throw new Error("the worker answered something else");
+    const store = this.opened(answer.tables, source.path);
+    if (keep) {
+      this.workers.delete(worker);
+      followers.set(store, new WorkerFollower(worker, store, this.callbacks));
+    } else {
+      worker.terminate();
+      this.workers.delete(worker);
+    }
+    this.callbacks.steps?.(store);
+    return store;
+  }
+
+  private opened(tables: StepTables, source: string): StoreInside {
+    if (tables.rows === 0) {
+      if (this.cancelled) throw cancelledError();
+      const { badLines, firstBadLines } = tables.notes;
+      const why = firstBadLines[0] ? `; line ${firstBadLines[0].line}: ${firstBadLines[0].problem}` : "";
+      throw new LoadError(
+        "No step could be read",
+        `${source}: ${badLines} bad lines${why}`,
+        "Choose a *.steps.jsonl file (plain, .gz or .parquet) as `tokenyard run --trace` writes it.",
+      );
+    }
+    const store = storeOf(tables, this.files.name, source);
+    sources.set(store, this.files);
+    return store;
+  }
+
+  /** A requests file alone: its records stand for the steps. */
+  private async withoutSteps(): Promise<StoreInside> {
+    const source = this.files.requests;
+    if (!source) throw new LoadError("Nothing to load", "no file was chosen", "Drop a steps file.");
+    const parts = await this.chunks(source);
+    const { StepsReader } = await import("./steps");
+    const reader = new StepsReader(source.path);
+    let line = 0;
+    for (const { chunk } of parts) {
+      for (let group = 0; group < chunk.groups.count; group++) {
+        const ts = chunk.groups.ts[group];
+        line += 1;
+        reader.record(
+          { event: "step_snapshot", step: chunk.groups.step[group], ts: Number.isNaN(ts) ? null : ts },
+          line,
+        );
+      }
+    }
+    reader.end();
+    const store = this.opened(reader.tables(false), source.path);
+    this.attach(store, parts);
+    this.callbacks.steps?.(store);
+    this.files.requests = null;
+    return store;
+  }
+
+  private async requests(store: StoreInside): Promise<void> {
+    const source = this.files.requests;
+    if (!source) return;
+    store.stage = "requests";
+    let parts: RequestsAnswer[];
+    try {
+      parts = await this.chunks(source);
+    } catch (error) {
+      // The steps are there: what is missing is said, and the rest can be used.
+      store.notes.sentences.push(`${source.path} could not be read: ${failure(error).detail}`);
+      store.version += 1;
+      this.callbacks.changed?.(store);
+      return;
+    }
+    this.attach(store, parts);
+    this.callbacks.changed?.(store);
+  }
+
+  private attach(store: StoreInside, parts: RequestsAnswer[]): void {
+    addRecordNotes(
+      store,
+      parts.map(({ notes, chunk }) => ({ notes, lines: chunk.lines })),
+    );
+    attachRecords(
+      store,
+      parts.map(({ chunk }) => chunk),
+    );
+  }
+
+  private async chunks(source: TraceSource): Promise<RequestsAnswer[]> {
+    const cuts = await this.cuts(source);
+    const read: number[] = cuts.map(() => 0);
+    const records: number[] = cuts.map(() => 0);
+    const total = source.kind === "file" ? source.file.size : null;
+    const answers = cuts.map((part, index) =>
+      this.ask(this.worker(), { type: "requests", source, part }, "requests", (progress) => {
+        read[index] = progress.bytesRead;
+        records[index] = progress.records;
+        const sum = (numbers: number[]) => numbers.reduce((all, number) => all + number, 0);
+        this.callbacks.progress?.({
+          file: "requests",
+          bytesRead: sum(read),
+          bytesTotal: total ?? progress.bytesTotal,
+          records: sum(records),
+        });
+      }),
+    );
+    return (await Promise.all(answers)) as RequestsAnswer[];
+  }
+
+  /** A plain file is split in two; what is compressed or comes from a server is read from its beginning. */
+  private async cuts(source: TraceSource): Promise<({ start: number; end: number } | null)[]> {
+    if (source.kind !== "file" || source.file.size < SPLIT_AT || isParquet(source.path) || isGzip(source.path)) {
+      return [null];
+    }
+    if (await packedBlob(source.file)) return [null];
+    const { size } = source.file;
+    const middle = size >> 1 || Math.floor(size / 2);
+    return [
+      { start: 0, end: middle },
+      { start: middle, end: size },
+    ];
+  }
+
+  private worker(): Worker {
+    const worker = new LoadingWorker();
+    this.workers.add(worker);
+    return worker;
+  }
+
+  private ask(
+    worker: Worker,
+    order: ToWorker,
+    file: "steps" | "requests",
+    progress?: (message: Extract<FromWorker, { type: "progress" }>) => void,
+  ): Promise<FromWorker> {
+    return new Promise((resolve, reject) => {
+      worker.onmessage = ({ data }: MessageEvent<FromWorker>) => {
+        if (data.type === "progress") {
+          if (progress) progress(data);
+          else this.callbacks.progress?.({ file, ...data });
+        } else if (data.type === "failed") {
+          reject(new LoadError("The file could not be read", data.message, "Is it there, whole, and readable?"));
+        } else resolve(data);
+      };
+      worker.onerror = (event) => {
+        reject(
+          new LoadError(
+            "Reading stopped",
+            event.message || "the browser ended the reader, probably for want of memory",
+            "Close other tabs, load the steps file without its requests file, or use `tokenyard view`.",
+          ),
+        );
+      };
+      worker.postMessage(order);
+    });
+  }
+}
+
+type RequestsAnswer = { chunk: RecordChunk; notes: LoadNotes };
+
+function cancelledError(): LoadError {
+  return new LoadError("Cancelled", "nothing had been read yet", "Load the trace again, or another one.", true);
+}
+
+class WorkerFollower implements Follower {
+  offset: number;
+  private pending: { resolve: () => void; reject: (error: unknown) => void }[] = [];
+
+  constructor(
+    private readonly worker: Worker,
+    private readonly store: StoreInside,
+    private readonly callbacks: LoadCallbacks,
+  ) {
+    this.offset = store.bytes;
+    worker.onmessage = ({ data }: MessageEvent<FromWorker>) => this.answered(data);
+    worker.onerror = (event) => this.pending.shift()?.reject(new LoadError("Following stopped", event.message, ""));
+  }
+
+  append(bytes: Uint8Array): Promise<void> {
+    this.offset += bytes.length;
+    return new Promise((resolve, reject) => {
+      this.pending.push({ resolve, reject });
+      this.worker.postMessage({ type: "append", bytes } satisfies ToWorker);
+    });
+  }
+
+  close(): void {
+    this.worker.terminate();
+    if (this.store.stage === "following") this.store.stage = "complete";
+    for (const { resolve } of this.pending.splice(0)) resolve();
+  }
+
+  private answered(message: FromWorker): void {
+    if (message.type !== "steps") return;
+    adopt(this.store, message.tables);
+    this.callbacks.changed?.(this.store);
+    this.pending.shift()?.resolve();
+  }
+}

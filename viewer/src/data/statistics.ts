@@ -1,0 +1,339 @@
+/** Everything that the Statistics tab shows over a range of rows; the numbers are those of `tokenyard report`. */
+
+import { count } from "./labels";
+import { endOfRow } from "./lives";
+import {
+  BUCKETS,
+  MISSING,
+  NO_REASON,
+  type Range,
+  type ReasonTotals,
+  type RequestIndex,
+  type Row,
+  type Spread,
+  STEP_REASONS,
+  type Statistics,
+  type TraceStore,
+} from "./model";
+import { inSlices } from "./slices";
+import { Counter, spread } from "./spread";
+import type { StoreInside } from "./store";
+import { agrees, familyOf } from "./wording";
+
+const BUDGET_BINS = 20;
+const HIT_BINS = 10;
+/** Finish reasons of requests that did not get what they asked for; they have no end-to-end time. */
+const CUT_SHORT = new Set(["abort", "error"]);
+
+export async function statistics(store: TraceStore, range: Range, signal?: AbortSignal): Promise<Statistics> {
+  const gathering = new Gathering(store as StoreInside, range);
+  await inSlices(range.first, range.last, (row) => gathering.row(row), signal);
+  await inSlices(0, store.requests.count - 1, (request) => gathering.request(request), signal);
+  return gathering.result();
+}
+
+interface KVSums {
+  steps: number;
+  needed: number;
+  free: number;
+  cachedHits: number;
+  reserved: number;
+  watermark: number;
+  smallestSteps: number;
+  smallest: number;
+  fits: number;
+}
+
+interface Tally {
+  steps: number;
+  requests: number;
+  seconds: number;
+  kv: KVSums | null;
+}
+
+class Gathering {
+  private readonly buckets = BUCKETS.map(() => 0);
+  private readonly reasons = STEP_REASONS.map(() => 0);
+  private readonly recorded = new Map<string, Tally>();
+  private readonly pairs = new Map<string, { bucket: number; reason: string; steps: number }>();
+  private readonly budgetBins = Array.from({ length: BUDGET_BINS }, () => 0);
+  private budgetSum = 0;
+  private budgetRows = 0;
+  private readonly budgets = new Map<number, number>();
+  private readonly running = new Counter();
+  private readonly waiting = new Counter();
+  private peakKvUse: number | null = null;
+  private preemptions: number | null = null;
+  private recomputed: number | null = null;
+  private sampled: number | null = null;
+  private readonly hits = {
+    counts: Array.from({ length: HIT_BINS }, () => 0),
+    localByBin: Array.from({ length: HIT_BINS }, () => 0),
+    externalByBin: Array.from({ length: HIT_BINS }, () => 0),
+    lookups: 0,
+    lookupsWithHit: 0,
+    promptTokens: 0,
+    localTokens: 0,
+    externalTokens: 0,
+    shares: 0,
+  };
+  private finished = 0;
+  private outputTokens = 0;
+  private readonly queue: number[] = [];
+  private readonly ttft: number[] = [];
+  private readonly tpot: number[] = [];
+  private readonly e2e: number[] = [];
+  private readonly timed: boolean;
+
+  constructor(
+    private readonly store: StoreInside,
+    private readonly range: Range,
+  ) {
+    // Steps that are missing between recorded ones would make pieced-together times wrong.
+    const { steps, rows } = store;
+    this.timed = store.livesRecorded || (rows > 0 && steps.number[rows - 1] - steps.number[0] === rows - 1);
+  }
+
+  row(row: Row): void {
+    const { steps } = this.store;
+    this.buckets[steps.bucket[row]] += 1;
+    const reason = steps.stepReason[row];
+    if (reason !== NO_REASON) this.reasons[reason] += 1;
+    if (steps.outcome[row] >= 0) this.outcome(row, steps.outcome[row]);
+    this.budget(steps.tokenSum[row], steps.tokenBudget[row]);
+    if (steps.numRunning[row] !== MISSING) this.running.add(steps.numRunning[row]);
+    if (steps.numWaiting[row] !== MISSING) this.waiting.add(steps.numWaiting[row]);
+    if (steps.freeBlocks[row] !== MISSING && steps.totalBlocks[row] > 0) {
+      this.peakKvUse = Math.max(this.peakKvUse ?? 0, 1 - steps.freeBlocks[row] / steps.totalBlocks[row]);
+    }
+    this.preemptions = plus(this.preemptions, steps.numPreempted[row]);
+    this.recomputed = plus(this.recomputed, steps.recomputedTokens[row]);
+    this.sampled = plus(this.sampled, steps.sampledTokens[row]);
+  }
+
+  private budget(used: number, budget: number): void {
+    if (used === MISSING || budget === MISSING || budget <= 0) return;
+    const share = used / budget;
+    this.budgetBins[Math.max(0, Math.min(Math.floor(share * BUDGET_BINS), BUDGET_BINS - 1))] += 1;
+    this.budgetSum += share;
+    this.budgetRows += 1;
+    this.budgets.set(budget, (this.budgets.get(budget) ?? 0) + 1);
+  }
+
+  private outcome(row: Row, at: number): void {
+    const { outcomes, reasonNames, steps } = this.store;
+    const lost = endOfRow(this.store, row) - steps.ts[row];
+    const seconds = lost > 0 ? lost : 0;
+    const start = outcomes.byReason.starts[at];
+    for (let i = start; i < start + outcomes.byReason.counts[at]; i++) {
+      const tally = this.tally(reasonNames[outcomes.byReason.ids[i]]);
+      const requests = outcomes.byReason.requests[i];
+      tally.steps += 1;
+      tally.requests += requests;
+      tally.seconds += seconds * requests;
+    }
+    const reason = outcomes.reason[at];
+    const kv = outcomes.limit[at] >= 0 || outcomes.needed[at] !== MISSING;
+    if (reason >= 0 && outcomes.numRequests[at] > 0 && kv) this.addKV(this.tally(reasonNames[reason]), at);
+    const main = outcomes.mainReason[at];
+    if (steps.stepReason[row] === NO_REASON || main < 0 || BUCKETS[steps.bucket[row]] === "unknown") return;
+    const key = `${steps.bucket[row]} ${reasonNames[main]}`;
+    const pair = this.pairs.get(key) ?? { bucket: steps.bucket[row], reason: reasonNames[main], steps: 0 };
+    pair.steps += 1;
+    this.pairs.set(key, pair);
+  }
+
+  private tally(reason: string): Tally {
+    let tally = this.recorded.get(reason);
+    if (!tally) {
+      tally = { steps: 0, requests: 0, seconds: 0, kv: null };
+      this.recorded.set(reason, tally);
+    }
+    return tally;
+  }
+
+  private addKV(tally: Tally, at: number): void {
+    const { outcomes } = this.store;
+    tally.kv ??= {
+      ...{ steps: 0, needed: 0, free: 0, cachedHits: 0, reserved: 0, watermark: 0 },
+      ...{ smallestSteps: 0, smallest: 0, fits: 0 },
+    };
+    const free = or0(outcomes.free[at]);
+    tally.kv.steps += 1;
+    tally.kv.needed += or0(outcomes.needed[at]);
+    tally.kv.free += free;
+    tally.kv.cachedHits += or0(outcomes.cachedHits[at]);
+    tally.kv.reserved += or0(outcomes.reserved[at]);
+    tally.kv.watermark += or0(outcomes.watermark[at]);
+    const smallest = outcomes.smallestNeed[at];
+    if (smallest === MISSING) return;
+    tally.kv.smallestSteps += 1;
+    tally.kv.smallest += smallest;
+    if (smallest <= free) tally.kv.fits += 1;
+  }
+
+  request(request: RequestIndex): void {
+    const { requests } = this.store;
+    const looked = requests.lookupRow[request];
+    if (looked >= this.range.first && looked <= this.range.last) this.lookup(request);
+    const ended = requests.finishedRow[request] >= 0 ? requests.finishedRow[request] : this.endRow(request);
+    if (ended >= this.range.first && ended <= this.range.last) this.end(request);
+  }
+
+  /** The last row of a request whose end is not recorded but seen. */
+  private endRow(request: RequestIndex): Row {
+    const { requests, livesRecorded } = this.store;
+    if (livesRecorded || Number.isNaN(requests.finishedTime[request])) return -1;
+    return requests.lastRow[request];
+  }
+
+  private lookup(request: RequestIndex): void {
+    const { requests } = this.store;
+    const prompt = requests.lookupPromptTokens[request];
+    if (prompt === MISSING) return;
+    const local = or0(requests.localHitTokens[request]);
+    const external = or0(requests.externalHitTokens[request]);
+    const share = prompt > 0 ? (local + external) / prompt : 0;
+    const bin = Math.max(0, Math.min(Math.floor(share * HIT_BINS), HIT_BINS - 1));
+    const { hits } = this;
+    hits.counts[bin] += 1;
+    hits.localByBin[bin] += local;
+    hits.externalByBin[bin] += external;
+    hits.lookups += 1;
+    if (local + external > 0) hits.lookupsWithHit += 1;
+    hits.promptTokens += prompt;
+    hits.localTokens += local;
+    hits.externalTokens += external;
+    hits.shares += share;
+  }
+
+  private end(request: RequestIndex): void {
+    const { requests, finishReasons } = this.store;
+    this.finished += 1;
+    const output = or0(requests.outputTokens[request]);
+    this.outputTokens += output;
+    const arrival = requests.arrivalTime[request];
+    if (!this.timed || Number.isNaN(arrival)) return;
+    const scheduled = requests.firstScheduledTime[request];
+    const token = requests.firstTokenTime[request];
+    const end = requests.finishedTime[request];
+    if (!Number.isNaN(scheduled)) this.queue.push(scheduled - arrival);
+    if (!Number.isNaN(token)) this.ttft.push(token - arrival);
+    const reason = requests.finishReason[request];
+    if (Number.isNaN(end) || (reason >= 0 && CUT_SHORT.has(finishReasons[reason]))) return;
+    this.e2e.push(end - arrival);
+    if (!Number.isNaN(token) && output > 1) this.tpot.push((end - token) / (output - 1));
+  }
+
+  result(): Statistics {
+    const { range, store } = this;
+    const empty = range.last < range.first;
+    const seconds = empty ? Number.NaN : endOfRow(store, range.last) - store.steps.ts[range.first];
+    const known = Number.isNaN(seconds) ? null : seconds;
+    const { shares, ...hits } = this.hits;
+    const everyStep = (store.start?.everyN ?? 1) === 1;
+    const outputTokens =
+      this.sampled !== null && everyStep ? this.sampled : this.finished > 0 ? this.outputTokens : null;
+    const found: Statistics = {
+      range,
+      steps: empty ? 0 : range.last - range.first + 1,
+      seconds: known,
+      buckets: this.buckets,
+      reasons: this.reasons,
+      recorded: this.totals(),
+      agreement: this.agreement(),
+      tokenBudget: {
+        counts: this.budgetBins,
+        mean: this.budgetRows ? this.budgetSum / this.budgetRows : null,
+        budget: mostFrequent(this.budgets),
+      },
+      prefixHits: { ...hits, mean: hits.lookups ? shares / hits.lookups : null },
+      running: this.running.spread(),
+      waiting: this.waiting.spread(),
+      peakKvUse: this.peakKvUse,
+      preemptions: this.preemptions,
+      recomputedTokens: this.recomputed,
+      sampledTokens: this.sampled,
+      finished: this.finished,
+      outputTokens,
+      requestsPerSecond: known ? this.finished / known : null,
+      tokensPerSecond: known && outputTokens !== null ? outputTokens / known : null,
+      queueSeconds: spread(Float64Array.from(this.queue)),
+      ttftSeconds: spread(Float64Array.from(this.ttft)),
+      tpotSeconds: spread(Float64Array.from(this.tpot)),
+      e2eSeconds: spread(Float64Array.from(this.e2e)),
+      headline: [],
+    };
+    found.headline = headline(store, found);
+    return found;
+  }
+
+  private totals(): ReasonTotals[] {
+    const totals = [...this.recorded].map(([reason, { steps, requests, seconds, kv }]) => ({
+      reason,
+      family: familyOf(reason),
+      steps,
+      requests,
+      seconds,
+      kv: kv && {
+        needed: kv.needed / kv.steps,
+        free: kv.free / kv.steps,
+        cachedHits: kv.cachedHits / kv.steps,
+        reserved: kv.reserved / kv.steps,
+        watermark: kv.watermark / kv.steps,
+        smallestNeed: kv.smallestSteps ? kv.smallest / kv.smallestSteps : null,
+        smallerWouldFitSteps: kv.fits,
+      },
+    }));
+    return totals.sort((a, b) => b.seconds - a.seconds || b.requests - a.requests || (a.reason < b.reason ? -1 : 1));
+  }
+
+  private agreement(): Statistics["agreement"] {
+    if (!this.store.hasReasons) return null;
+    const pairs = [...this.pairs.values()]
+      .map(({ bucket, reason, steps }) => ({
+        bucket: BUCKETS[bucket],
+        recorded: reason,
+        steps,
+        agrees: agrees(BUCKETS[bucket], reason),
+      }))
+      .sort((a, b) => b.steps - a.steps || (`${a.bucket} ${a.recorded}` < `${b.bucket} ${b.recorded}` ? -1 : 1));
+    const sum = (some: typeof pairs) => some.reduce((total, pair) => total + pair.steps, 0);
+    return { compared: sum(pairs), disagreeing: sum(pairs.filter((pair) => !pair.agrees)), pairs };
+  }
+}
+
+function plus(sum: number | null, value: number): number | null {
+  return value === MISSING ? sum : (sum ?? 0) + value;
+}
+
+function or0(value: number): number {
+  return value === MISSING ? 0 : value;
+}
+
+function mostFrequent(counts: Map<number, number>): number | null {
+  let best: number | null = null;
+  for (const [value, rows] of counts) if (best === null || rows > (counts.get(best) ?? 0)) best = value;
+  return best;
+}
+
+/** The figures that document 000 names, ready to be pasted. */
+function headline(store: TraceStore, found: Statistics): { label: string; value: string }[] {
+  const percent = (share: number | null) => (share === null ? "-" : `${(100 * share).toFixed(1)} %`);
+  const three = (some: Spread | null) =>
+    some ? `${some.mean.toFixed(1)} / ${Math.round(some.p50)} / ${Math.round(some.p95)}` : "-";
+  const { prefixHits } = found;
+  const rate = (tokens: number) => (prefixHits.promptTokens ? tokens / prefixHits.promptTokens : null);
+  const lines = [
+    { label: "Total steps", value: count(found.steps) },
+    { label: "Running mean/p50/p95", value: three(found.running) },
+    { label: "Waiting mean/p50/p95", value: three(found.waiting) },
+    { label: "Peak KV usage", value: percent(found.peakKvUse) },
+    { label: "Preemptions", value: count(found.preemptions) },
+    { label: "Prefix hit rate, local", value: percent(rate(prefixHits.localTokens)) },
+  ];
+  if (store.connector !== null || prefixHits.externalTokens > 0) {
+    lines.push({ label: "Prefix hit rate, connector", value: percent(rate(prefixHits.externalTokens)) });
+  }
+  return lines;
+}
