@@ -10,6 +10,12 @@ export default defineConfig({
   base: "./",
   plugins: [
     viteSingleFile({ removeViteModuleLoader: true }),
+    // The development server loads modules one by one, which the page's own policy rightly forbids.
+    {
+      name: "open-for-development",
+      apply: "serve",
+      transformIndexHtml: (page) => page.replace(/<meta http-equiv=.*\n/, ""),
+    },
     { name: "call-it-viewer", enforce: "post", generateBundle: (_, bundle) => rename(bundle) },
   ],
   esbuild: { jsx: "automatic", jsxImportSource: "preact", legalComments: "none" },
