@@ -30,6 +30,7 @@ __all__ = [
     "TraceFlags",
     "TransferFlags",
     "View",
+    "Why",
     "WorkloadFlags",
     "Workloads",
 ]
@@ -182,11 +183,30 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compare:
-    """Replay a workload under several policies, side by side."""
+class Why:
+    """Tell why a request waited: its waiting time divided among the reasons that held it, step by step."""
 
-    workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
-    """Built-in workload, or a file, as for `run`."""
+    trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
+    """A trace directory, or a file of it."""
+    request: Annotated[tyro.conf.Positional[str | None], _optional("REQUEST", "list who waited longest")] = None
+    """Id of the request."""
+    json: Switch = False
+    """Print the answer as one JSON object and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compare:
+    """Compare two traces, or replay a workload under several policies, side by side.
+
+    `compare A B`: two traces, with the first step at which they part. `compare WORKLOAD`: policies, loads and seeds.
+    """
+
+    workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD|TRACE")]
+    """Built-in workload, or a file, as for `run`; or a trace, if another follows."""
+    other: Annotated[tyro.conf.Positional[Path | None], _optional("TRACE", "compare policies")] = None
+    """The trace to compare the first one with; the flags about replays then have no say."""
+    align: Literal["step", "time", "job"] = "step"
+    """How two traces are laid beside each other: step by step, by time since the start, or job by job."""
     policies: Annotated[str, tyro.conf.arg(metavar="A,B,...")] = "fcfs,priority,continuum-fixed,continuum-ttl"
     """Policies, the baseline first; --scheduling-policy has no say here."""
     loads: Annotated[str, tyro.conf.arg(metavar="X,Y,...")] = "1"
@@ -275,11 +295,12 @@ class Workloads:
     """Print one JSON object and nothing else."""
 
 
-Command = Run | Report | Compare | Parity | Demo | Workloads | Convert | Query | View
+Command = Run | Report | Why | Compare | Parity | Demo | Workloads | Convert | Query | View
 
 COMMANDS: dict[type[Command], str] = {
     Run: "run",
     Report: "report",
+    Why: "why",
     Compare: "compare",
     Parity: "parity",
     Query: "query",

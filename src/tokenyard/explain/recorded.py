@@ -5,9 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from tokenyard.explain.held import held_by_reason
+from tokenyard.trace.facts import StepFacts
 from tokenyard.trace.schema import AdmissionOutcome, KVNumbers
 
-__all__ = ["KVMeans", "RecordedReason", "RecordedReasons"]
+__all__ = ["KVMeans", "RecordedReason", "RecordedReasons", "free_share"]
+
+
+def free_share(facts: StepFacts) -> float | None:
+    """Share of the pool that was free before a step."""
+    return facts.free_blocks / facts.total_blocks if facts.free_blocks is not None and facts.total_blocks else None
 
 
 class KVMeans(msgspec.Struct, frozen=True):
@@ -37,6 +43,8 @@ class RecordedReason(msgspec.Struct, frozen=True):
     """Request-seconds lost: each step's duration times the requests it held back."""
     kv: KVMeans | None = None
     """For ``kv_*`` reasons."""
+    kv_free: float | None = None
+    """Mean share of the pool that was free before these steps."""
 
 
 class _KVSums:
@@ -75,20 +83,25 @@ class _KVSums:
 class _Tally:
     """What one reason cost so far."""
 
-    __slots__ = ("kv", "micros", "requests", "steps")
+    __slots__ = ("free", "free_steps", "kv", "micros", "requests", "steps")
 
     def __init__(self) -> None:
-        self.steps = self.requests = self.micros = 0
+        self.steps = self.requests = self.micros = self.free_steps = 0
+        self.free = 0.0
         self.kv: _KVSums | None = None
 
-    def add(self, requests: int, micros: int) -> None:
+    def add(self, requests: int, micros: int, free: float | None) -> None:
         self.steps += 1
         self.requests += requests
         self.micros += micros * requests
+        if free is not None:
+            self.free_steps += 1
+            self.free += free
 
     def result(self) -> RecordedReason:
         kv = None if self.kv is None else self.kv.means()
-        return RecordedReason(self.steps, self.requests, self.micros / 1e6, kv)
+        free = self.free / self.free_steps if self.free_steps else None
+        return RecordedReason(self.steps, self.requests, self.micros / 1e6, kv, free)
 
 
 class RecordedReasons:
@@ -97,14 +110,14 @@ class RecordedReasons:
     def __init__(self) -> None:
         self._tallies: dict[str, _Tally] = {}
 
-    def add(self, outcome: AdmissionOutcome, micros: int) -> None:
-        """Take one step's outcome; ``micros`` is the step's duration in microseconds."""
+    def add(self, outcome: AdmissionOutcome, micros: int, free: float | None = None) -> None:
+        """Take one step's outcome; ``micros`` is the step's duration, ``free`` the share of the pool free before it."""
         reason, held = outcome.reason, outcome.num_requests
         if outcome.skipped_counts or outcome.not_scheduled_counts:
             for name, count in held_by_reason(outcome).items():
-                self._tally(name).add(count, micros)
+                self._tally(name).add(count, micros, free)
         elif reason is not None and held:
-            self._tally(reason).add(held, micros)
+            self._tally(reason).add(held, micros, free)
         if reason is not None and held and outcome.kv is not None:
             tally = self._tally(reason)
             tally.kv = tally.kv or _KVSums()

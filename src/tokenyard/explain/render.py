@@ -61,6 +61,8 @@ def print_report(report: Report, console: Console) -> None:
     _section(console, "What held requests back", *_reasons(report))
     _section(console, "Latency" + (" (exact to a step)" if report.times == "reconstructed" else ""), _latency(report))
     _section(console, "Figures", _figures(report))
+    if report.advice:
+        _section(console, "What to change", _advice(report))
     notes = [Text(note) for note in _notes(report)]
     if notes:
         _section(console, "Note", *notes)
@@ -265,6 +267,29 @@ def _figures(report: Report) -> Table:
     row("KV blocks", f"{percent(report.peak_kv_use)} in use at the peak")
     if report.peak_dram_use is not None:
         row("DRAM blocks", f"{percent(report.peak_dram_use)} in use at the peak")
+    return table
+
+
+_DIRECTION = {
+    "up": "raise",
+    "down": "lower",
+    "on": "turn on",
+    "off": "turn off",
+    "set": "set",
+    "choose": "choose another",
+}
+
+
+def _advice(report: Report) -> Table:
+    """Each finding: the setting, then why, what shows it and what it costs."""
+    table = _table(Column(no_wrap=True), Column(), header=False)
+    for finding in report.advice:
+        now = "" if finding.now is None else f" (now {plain(str(finding.now))})"
+        text = Text(f"{_DIRECTION.get(finding.direction, finding.direction)} {finding.setting}{now}: ", "bold")
+        text.append(f"{finding.diagnosis}. ", "not bold")
+        text.append(f"{plain(finding.evidence)} ", "not bold")
+        text.append(f"The price: {finding.price}.", "not bold bright_black")
+        table.add_row(Text("\N{BULLET}"), text)
     return table
 
 

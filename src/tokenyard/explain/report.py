@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from tokenyard.explain.advice.rule import Finding
 from tokenyard.explain.agreement import Disagreements
 from tokenyard.explain.arrivals import Arrivals
 from tokenyard.explain.header import Header
@@ -84,3 +85,5 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: float | None
     throughput: Throughput
     reading: Reading
+    advice: list[Finding] = []
+    """What to change, most time lost first; nothing where nothing is wrong."""

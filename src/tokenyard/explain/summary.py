@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import msgspec
+
+from tokenyard.explain.advice.rules import advise
 from tokenyard.explain.agreement import Agreement
 from tokenyard.explain.arrivals import ArrivalsCounter
 from tokenyard.explain.classify import Bucket, StepReason, classify
@@ -12,14 +15,14 @@ from tokenyard.explain.header import Header, infer_gpu, kv_bytes
 from tokenyard.explain.latency import Latencies
 from tokenyard.explain.percentiles import Series
 from tokenyard.explain.reconstruct import Reconstruction
-from tokenyard.explain.recorded import RecordedReasons
+from tokenyard.explain.recorded import RecordedReasons, free_share
 from tokenyard.explain.report import HitRate, Reading, Report, Throughput
+from tokenyard.explain.symptoms import SymptomCounter, Symptoms
 from tokenyard.trace.derive import facts_of
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, StepFacts
 from tokenyard.trace.lives import micros
 from tokenyard.trace.reader import ReadNotes, Step, TraceReader
 from tokenyard.trace.schema import (
-    AdmissionOutcome,
     PrefixCacheLookup,
     RequestArrived,
     RequestFinished,
@@ -43,8 +46,9 @@ class Summary:
         self._reasons: Counter[StepReason] = Counter()
         self._agreement = Agreement()
         self._recorded = RecordedReasons()
-        self._held: tuple[AdmissionOutcome, float | None] | None = None
-        """Outcome of the last step and when it began, until the next one tells how long it took."""
+        self._held: StepFacts | None = None
+        """The last step, if it held somebody back, until the next one tells how long it took."""
+        self._symptoms = SymptomCounter()
         self._arrivals = ArrivalsCounter()
         self._latencies = Latencies()
         self._budget_use, self._running, self._waiting = Series(), Series(), Series()
@@ -82,7 +86,7 @@ class Summary:
         """Add a step."""
         self._settle(facts.ts)
         if facts.outcome is not None:
-            self._held = (facts.outcome, facts.ts)
+            self._held = facts
         self._steps += 1
         self._first = self._first or facts
         self._last = facts
@@ -93,6 +97,7 @@ class Summary:
             self._reasons[verdict.reason] += 1
             self._agreement.add(verdict, facts.outcome)
         self._arrivals.step(facts, verdict.unadmitted)
+        self._symptoms.step(facts, verdict)
         self._measure(facts)
 
     def _measure(self, facts: StepFacts) -> None:
@@ -116,6 +121,7 @@ class Summary:
         """Add what a step produced."""
         if record.num_sampled_tokens is not None:
             self._sampled = (self._sampled or 0) + record.num_sampled_tokens
+        self._symptoms.completed(record)
         self._reach(record.ts)
 
     def request_finished(self, record: RequestFinished) -> None:
@@ -129,11 +135,11 @@ class Summary:
 
     def _settle(self, now: float | None) -> None:
         """The last step is over: whom it held back lost the time until now."""
-        if self._held is not None:
-            outcome, began = self._held
-            self._held = None
+        facts, self._held = self._held, None
+        if facts is not None and facts.outcome is not None:
+            began = facts.ts
             lost = max(micros(now) - micros(began), 0) if now is not None and began is not None else 0
-            self._recorded.add(outcome, lost)
+            self._recorded.add(facts.outcome, lost, free_share(facts))
 
     # ---- the report
 
@@ -142,13 +148,14 @@ class Summary:
     ) -> Report:
         """The report so far. ``notes`` are those of the reader the facts came from."""
         self._settle(self._end)
+        self._symptoms.settle(self._end)
         latencies = self._latencies
         duration = self._duration()
         output_tokens = self._output_tokens(reconstructed)
         known = not reconstructed or self._arrivals.arrived > 0
         finished = latencies.finished if known else None
         timed = latencies.queue_ms.mean is not None or latencies.ttft_ms.mean is not None
-        return Report(
+        report = Report(
             header=self._header(source, notes),
             steps=self._steps,
             requests=self._arrivals.arrived if known else None,
@@ -177,6 +184,25 @@ class Summary:
             duration_s=duration,
             throughput=Throughput(_per(finished, duration), _per(output_tokens, duration)),
             reading=self._reading(notes),
+        )
+        return msgspec.structs.replace(report, advice=advise(self._symptoms_of(report)))
+
+    def _symptoms_of(self, report: Report) -> Symptoms:
+        last = self._last
+        return self._symptoms.result(
+            self.start,
+            report.recorded_reasons,
+            steps=report.steps,
+            requests=report.requests,
+            jobs=report.header.jobs,
+            token_budget=last.token_budget if last is not None else None,
+            max_running=last.max_running if last is not None else None,
+            preemptions=report.preemptions,
+            recomputed_tokens=report.recomputed_tokens,
+            local_hit_rate=report.prefix_hit_rate.local,
+            peak_kv_use=report.peak_kv_use,
+            tpot_p50_ms=report.tpot_ms.p50,
+            tpot_p99_ms=report.tpot_ms.p99,
         )
 
     def _duration(self) -> float | None:

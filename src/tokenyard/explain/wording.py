@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tokenyard.explain.classify import Bucket
+from tokenyard.explain.classify import BUCKET_OF, Bucket, StepReason
+from tokenyard.trace.lives import Place
 
-__all__ = ["BUCKET_MEANING", "REASON_MEANING"]
+__all__ = ["BUCKET_MEANING", "GAP_MEANING", "PLACE_MEANING", "REASON_MEANING", "meaning_of"]
 
 BUCKET_MEANING = {
     Bucket.TOK_BUDGET: "the step's token budget was spent",
@@ -50,3 +51,30 @@ REASON_MEANING = {
     "self_preempted": "It needed a block, none was free, and it was itself next to give way.",
 }
 """What a recorded reason means."""
+
+GAP_MEANING = {
+    "step_in_progress": "A step was running when it arrived; the scheduler decides when the next one begins.",
+    "between_steps": "No step was running; the host had not begun the next one.",
+    "not_recorded": "The trace does not tell: steps are left out of it, or their outcomes.",
+    "not_listed": "One of several reasons; the trace's bound on ids leaves out which.",
+}
+"""What waiting time means that no decision explains."""
+
+PLACE_MEANING = {
+    Place.OWN: "itself",
+    Place.BEHIND: "behind the head",
+    Place.ALL: "everybody",
+    Place.GUESS: "a guess",
+    Place.OUTSIDE: "",
+}
+"""How a reason met a request, in a word."""
+
+
+def meaning_of(reason: str, place: Place) -> str:
+    """One sentence about what a request waited for."""
+    if place is Place.OUTSIDE:
+        return GAP_MEANING.get(reason, "")
+    if place is Place.GUESS:
+        guess = BUCKET_MEANING[BUCKET_OF[StepReason(reason)]]
+        return f"No reason is recorded; from the step's counts: {guess}."
+    return REASON_MEANING.get(reason, "A reason that this version does not know.")

@@ -117,7 +117,9 @@ def test_numbers_of_a_small_run(tmp_path: Path) -> None:
     assert report.ttft_ms.mean == pytest.approx(1750.0)
     assert report.tpot_ms == Latency(500.0, 500.0, 500.0, 500.0)
     assert report.e2e_ms.mean == pytest.approx((2500.0 + 3000.0) / 2)
-    assert report.recorded_reasons == {"max_num_seqs": RecordedReason(steps=3, requests=3, seconds=1.5)}
+    assert report.recorded_reasons == {
+        "max_num_seqs": RecordedReason(steps=3, requests=3, seconds=1.5, kv_free=99 / 101)
+    }
     assert report.buckets == dict.fromkeys(Bucket, 0) | {
         Bucket.MAX_SEQS: 2,  # a runs
         Bucket.KV_TIGHT: 1,  # nobody runs yet, so the classifier sees no full batch and few blocks
@@ -156,7 +158,7 @@ def test_lost_time_is_the_time_until_the_next_step(tmp_path: Path) -> None:
     yard.step()
     yard.writer.close()
     # b and c wait from 0.0 to 3.0, then until the end of the last step.
-    expected = {"max_num_seqs": RecordedReason(2, 4, 2 * 3.0 + 2 * 0.5)}
+    expected = {"max_num_seqs": RecordedReason(2, 4, 2 * 3.0 + 2 * 0.5, kv_free=(100 + 99) / 2 / 101)}
     assert summary.report().recorded_reasons == summarize(tmp_path).recorded_reasons == expected
 
 

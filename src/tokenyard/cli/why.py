@@ -1,0 +1,22 @@
+"""``tokenyard why``: what one request waited for, or who waited longest."""
+
+from __future__ import annotations
+
+from tokenyard.cli.console import print_json, results
+from tokenyard.cli.flags import Why
+from tokenyard.explain.render_why import print_waiting, print_why
+from tokenyard.explain.waiting import waiting
+from tokenyard.explain.why import why
+
+__all__ = ["execute"]
+
+
+def execute(flags: Why) -> int:
+    """Explain; always 0 if the trace can be read and holds the request."""
+    if flags.request is not None:
+        answer = why(flags.trace, flags.request)
+        print_json(answer) if flags.json else print_why(answer, results())
+    else:
+        everybody = waiting(flags.trace)
+        print_json(everybody) if flags.json else print_waiting(everybody, results())
+    return 0

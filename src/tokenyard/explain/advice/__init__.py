@@ -1,0 +1,1 @@
+"""Advice: what to change, and why, with the evidence in this trace."""

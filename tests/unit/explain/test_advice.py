@@ -1,0 +1,157 @@
+"""Every rule of advice both ways: it speaks where its symptom is, and is silent just beside it.
+
+The cases are kept as vectors that the viewer's rules are tested with too; ``TOKENYARD_UPDATE_VECTORS=1`` writes them
+anew: run it only after a change of the rules, and read the difference.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.trace.recorded import RecordedYard
+
+from tokenyard.explain.advice.rules import RULES, advise
+from tokenyard.explain.summary import Summary
+from tokenyard.explain.symptoms import Symptoms
+
+VECTORS = Path(__file__).parent / "advice_vectors.json"
+ABOUT = (
+    "Symptoms of runs and what is advised: see docs/report.md. Every rule has a case that fires and one that does not."
+)
+HEALTHY: dict[str, Any] = {
+    "steps": 5424,
+    "requests": 800,
+    "jobs": 0,
+    "request_seconds": 40_000.0,
+    "token_budget": 2048,
+    "max_running": 100,
+    "preemptions": 3,
+    "recomputed_tokens": 1200,
+    "scheduled_tokens": 3_000_000,
+    "local_hit_rate": 0.05,
+    "peak_kv_use": 0.85,
+    "tpot_p50_ms": 20.0,
+    "tpot_p99_ms": 31.0,
+    "mixed_steps": 600,
+    "mixed_ms": 45.0,
+    "decode_steps": 4000,
+    "decode_ms": 18.0,
+    "settings": {"enable_prefix_caching": True, "max_num_seqs": 100, "policy": "fcfs", "watermark": 0.0},
+}
+
+
+def held(reason: str, steps: int = 412, seconds: float = 2900.5, **more: Any) -> dict[str, Any]:
+    return {"reasons": {reason: {"steps": steps, "requests": 9 * steps, "seconds": seconds, **more}}}
+
+
+def kv(**more: Any) -> dict[str, Any]:
+    numbers = {"needed": 700.0, "free": 533.0, "cached_hits": 0.0, "reserved": 0.0, "watermark": 0.0}
+    return {"kv": numbers | {"smallest_need": 650.0, "smaller_would_fit_steps": 3} | more, "kv_free": 0.05}
+
+
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "seats": (held("max_num_seqs", kv_free=0.413), held("max_num_seqs", kv_free=0.12)),
+    "token-budget": (held("token_budget"), held("token_budget", seconds=700.0)),
+    "whole-prompts": (held("prefill_exceeds_budget"), held("prefill_exceeds_budget", steps=9)),
+    "memory": (held("kv_blocks", **kv()), held("kv_blocks", seconds=799.0, **kv())),
+    "order": (
+        held("kv_blocks", **kv(smallest_need=347.0, smaller_would_fit_steps=390)),
+        held("kv_blocks", **kv(smallest_need=347.0, smaller_would_fit_steps=100)),
+    ),
+    "full-sequence": (
+        held("kv_full_sequence", **(kv() | {"kv_free": 0.34})),
+        held("kv_full_sequence", **(kv() | {"kv_free": 0.34})) | {"preemptions": 60},
+    ),
+    "watermark": (held("kv_watermark"), held("kv_watermark", seconds=1.0)),
+    "preemptions": ({"preemptions": 41, "recomputed_tokens": 90_000}, {"preemptions": 39}),
+    "long-prefills": ({"mixed_ms": 88.25, "tpot_p99_ms": 71.0}, {"mixed_ms": 88.25, "tpot_p99_ms": 39.0}),
+    "no-prefix-cache": (
+        {"settings": {"enable_prefix_caching": False}, "jobs": 100},
+        {"settings": {"enable_prefix_caching": False}, "jobs": 700},
+    ),
+    "evicted-turns": ({"jobs": 100, "peak_kv_use": 0.99}, {"jobs": 100, "peak_kv_use": 0.94}),
+    "lora-slots": (held("lora_slots"), held("lora_slots", seconds=0.0)),
+    "encoder-budget": (held("encoder_budget"), held("encoder_budget", steps=2)),
+    "remote-kv": (held("waiting_remote_kv"), held("waiting_remote_kv", seconds=10.0)),
+    "grammars": (held("waiting_grammar"), held("waiting_grammar", seconds=10.0)),
+}
+
+
+def symptoms(changes: dict[str, Any]) -> Symptoms:
+    return msgspec.convert(HEALTHY | changes, Symptoms)
+
+
+def advice(changes: dict[str, Any]) -> list[dict[str, Any]]:
+    return [dict(msgspec.to_builtins(finding)) for finding in advise(symptoms(changes))]
+
+
+@pytest.mark.skipif("TOKENYARD_UPDATE_VECTORS" not in os.environ, reason="only makes the vectors anew")
+def test_make_vectors() -> None:
+    named = {"healthy": {}, "guessed": {"guessed": True} | CASES["token-budget"][0], "nothing known": {"settings": {}}}
+    named |= {f"{name} fires": pair[0] for name, pair in CASES.items()}
+    named |= {f"{name} does not fire": pair[1] for name, pair in CASES.items()}
+    rows = [
+        json.dumps({"name": name, "symptoms": HEALTHY | changes, "advice": advice(changes)})
+        for name, changes in named.items()
+    ]
+    VECTORS.write_text(f'{{"about": {json.dumps(ABOUT)},\n"vectors": [\n' + ",\n".join(rows) + "\n]}\n")
+
+
+def vectors() -> list[dict[str, Any]]:
+    return list(json.loads(VECTORS.read_text(encoding="utf-8"))["vectors"])
+
+
+def test_vectors() -> None:
+    for vector in vectors():
+        found = advise(msgspec.convert(vector["symptoms"], Symptoms))
+        assert msgspec.to_builtins(found) == vector["advice"], vector["name"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_rule_fires_and_does_not(name: str) -> None:
+    fires, silent = CASES[name]
+    assert name in [finding["rule"] for finding in advice(fires)]
+    assert name not in [finding["rule"] for finding in advice(silent)]
+
+
+def test_every_rule_is_tested_and_named_once() -> None:
+    assert list(CASES) == [rule.name for rule in RULES]
+
+
+def test_nothing_is_advised_where_nothing_is_wrong() -> None:
+    assert advice({}) == []
+    assert advise(Symptoms(steps=0)) == []
+
+
+def test_the_evidence_stands_in_the_sentence() -> None:
+    (finding,) = advice(CASES["seats"][0])
+    assert (finding["setting"], finding["direction"], finding["now"]) == ("max_num_seqs", "up", 100)
+    assert finding["evidence"] == (
+        "412 of 5,424 steps stopped at max_num_seqs = 100 with 41 % of KV free; requests lost 48 min 20 s to it, "
+        "7 % of their time."
+    )
+    assert finding["lost_s"] == 2900.5
+
+
+def test_most_time_lost_comes_first() -> None:
+    both = (
+        held("token_budget", seconds=1000.0)["reasons"] | held("max_num_seqs", seconds=3000.0, kv_free=0.5)["reasons"]
+    )
+    assert [each["rule"] for each in advice({"reasons": both, "preemptions": 0})] == ["seats", "token-budget"]
+
+
+def test_a_run_with_too_few_seats_is_told_so(tmp_path: Path) -> None:
+    summary = Summary()
+    yard = RecordedYard(tmp_path, summary, max_num_seqs=2, max_num_batched_tokens=64)
+    for number in range(12):
+        yard.add(f"r{number}", 4, max_tokens=6)
+    yard.drain()
+    yard.writer.close()
+    report = summary.report()
+    assert [(each.rule, each.now) for each in report.advice] == [("seats", 2)]
+    assert "stopped at max_num_seqs = 2" in report.advice[0].evidence
