@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from scripts.check_why import check
 from tests.integration.command import call
+
+from check_why import check
 
 WORKLOADS = {
     "mooncake": ("mooncake_conversation.jsonl.gz", ["--limit", "60"]),
@@ -19,7 +20,7 @@ WORKLOADS = {
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("why")
-    flags = ["--limit", "4", "--max-num-seqs", "2", "--trace", folder / "trace"]
+    flags = ["--limit", "4", "--max-num-seqs", "2", "--trace", str(folder / "trace")]
     assert call("run", "agentic", *flags, cwd=folder).code == 0
     return folder / "trace"
 
