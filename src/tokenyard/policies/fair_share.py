@@ -27,6 +27,8 @@ _MANY_USERS = 10_000
 class FairShare(Policy):
     """``weights`` by user name: a user of weight 2 is given twice the tokens of one of weight 1 (the default)."""
 
+    reorders = True
+
     def __init__(self, weights: Mapping[str, float] | None = None) -> None:
         self._weights = dict(weights or {})
         for name, weight in self._weights.items():

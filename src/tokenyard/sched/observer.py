@@ -69,6 +69,10 @@ class SchedulerState(Protocol):
     def running_version(self) -> int:
         """Changes whenever the running list's members or order change (a cache key for encoders)."""
 
+    @property
+    def waiting_reorders(self) -> bool:
+        """The order of the waiting queues may change although nobody came, went or was passed over."""
+
     def num_blocks_of(self, request: Request) -> int:
         """Blocks the request holds."""
 

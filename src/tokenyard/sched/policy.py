@@ -33,6 +33,8 @@ class Policy:
     """Tokens that the whole KV cache holds (fewer if it has several groups); set by the scheduler as well."""
     prefill_seconds: Callable[[int], float] | None = None
     """How long a prompt of so many tokens takes to compute; set by hosts that know."""
+    reorders = False
+    """The order of those who wait may change although nobody came, went or was passed over."""
 
     def new_queue(self) -> RequestQueue:
         """An empty queue in this policy's order."""

@@ -11,6 +11,7 @@ from tokenyard.sched.features import Features
 from tokenyard.sched.grammars import GrammarOutput, grammar_bitmask
 from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.pins import PinBoard
+from tokenyard.sched.policy import Policy
 from tokenyard.sched.queues import RequestQueue, WaitingRoom
 from tokenyard.sched.running import RunningList
 
@@ -24,6 +25,7 @@ class SchedulerView:
     cache_config: CacheConfig
     kv: KVCacheManager
     pause_state: PauseState
+    policy: Policy
     _running: RunningList
     _room: WaitingRoom
     _endings: Endings
@@ -89,6 +91,10 @@ class SchedulerView:
     @property
     def running_version(self) -> int:
         return self._running.version
+
+    @property
+    def waiting_reorders(self) -> bool:
+        return self.policy.reorders
 
     def num_blocks_of(self, request: Request) -> int:
         """Blocks the request holds."""

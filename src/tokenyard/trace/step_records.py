@@ -60,6 +60,8 @@ class StepRecords:
         num_skipped = len(skipped)
         num_waiting = num_skipped + len(waiting)
         version = state.running_version
+        if num_waiting and state.waiting_reorders:
+            self._waiting_changed = True
         if version != self._running_version or self._waiting_changed or num_waiting != self._waiting.total:
             if version != self._running_version:
                 self._running.take(len(state.running), state.running)

@@ -185,6 +185,8 @@ SCENARIOS: list[dict[str, Any]] = [
     {"num_gpu_blocks": 19, "max_num_seqs": 6},
     {"num_gpu_blocks": 25, "policy": "priority", "max_num_batched_tokens": 24},
     {"num_gpu_blocks": 23, "enable_prefix_caching": False, "long_prefill_token_threshold": 8},
+    {"num_gpu_blocks": 19, "max_num_seqs": 4, "policy": "fair-share"},
+    {"num_gpu_blocks": 19, "max_num_seqs": 3, "policy": "continuum-share"},
 ]
 
 
@@ -199,7 +201,7 @@ class KeepsTurns(FCFS):
         return kept is not None and kept.job_id is not None and self.pins.unpin(kept.job_id)
 
 
-@pytest.mark.parametrize("settings", SCENARIOS, ids=["fcfs", "priority", "no-cache"])
+@pytest.mark.parametrize("settings", SCENARIOS, ids=["fcfs", "priority", "no-cache", "fair-share", "continuum"])
 @pytest.mark.parametrize("limit", [None, 0, 2])
 @pytest.mark.parametrize("seed", range(3))
 def test_records_are_the_schemas(tmp_path: Path, settings: dict[str, Any], limit: int | None, seed: int) -> None:

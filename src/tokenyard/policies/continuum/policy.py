@@ -42,6 +42,8 @@ class Continuum(Keyed):
     pins are dropped before anybody is preempted, not only for a request that runs alone.
     """
 
+    reorders = True
+
     def __init__(
         self,
         rule: TtlRule,
