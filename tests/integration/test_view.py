@@ -1,0 +1,143 @@
+"""``tokenyard view`` as a user starts it: a process, a port, and Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import unquote
+
+import httpx
+import pytest
+from tests.integration.command import call, environment
+
+_NO_BROWSER = ["--port", "0", "--no-browser"]
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "runs" / "one" / "sched_trace.fcfs.steps.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text('{"event":"step_snapshot","step":0,"ts":0.0,"policy":"fcfs"}\n')
+    return path
+
+
+class Viewer:
+    """A running viewer."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        assert process.stdout is not None
+        self.said = process.stdout.readline()
+        match = re.search(r"http://\S+", self.said)
+        assert match is not None, self.said
+        self.url, _, self.hash = match[0].partition("#")
+
+    def interrupted(self) -> tuple[int, str]:
+        """Exit code and standard error after Ctrl-C."""
+        self.process.send_signal(signal.SIGINT)
+        _, stderr = self.process.communicate(timeout=20)
+        return self.process.returncode, stderr
+
+
+@contextmanager
+def viewing(*arguments: str | Path, cwd: Path, env: dict[str, str] | None = None) -> Iterator[Viewer]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tokenyard.cli.main", "view", *map(str, arguments)],
+        cwd=cwd,
+        env=environment({"PYTHONUNBUFFERED": "1"} | (env or {})),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield Viewer(process)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_it_serves_the_trace_and_ends_cleanly(trace: Path, tmp_path: Path) -> None:
+    with viewing(trace.parent, *_NO_BROWSER, cwd=tmp_path) as viewer:
+        assert viewer.url.startswith("http://127.0.0.1:")
+        assert unquote(viewer.hash) == f"trace={trace}"
+        (listed,) = httpx.get(f"{viewer.url}api/traces").json()
+        assert listed["steps"] == [str(trace)]
+        assert httpx.get(f"{viewer.url}api/file", params={"path": listed["steps"][0]}).content == trace.read_bytes()
+        assert httpx.get(viewer.url).headers["content-type"].startswith("text/html")
+        code, stderr = viewer.interrupted()
+    assert code == 0
+    assert "Traceback" not in stderr
+
+
+def test_ctrl_c_does_not_wait_for_who_follows(trace: Path, tmp_path: Path) -> None:
+    with (
+        viewing(trace, *_NO_BROWSER, cwd=tmp_path) as viewer,
+        socket.create_connection(_address(viewer.url)) as follower,
+    ):
+        query = f"/api/tail?path={trace}&offset={trace.stat().st_size}&wait=30"
+        follower.sendall(f"GET {query} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        code, stderr = viewer.interrupted()
+    assert code == 0
+    assert "Traceback" not in stderr
+
+
+def _address(url: str) -> tuple[str, int]:
+    host, port = url.removeprefix("http://").rstrip("/").split(":")
+    return host, int(port)
+
+
+def test_a_folder_of_traces_opens_the_list(trace: Path, tmp_path: Path) -> None:
+    with viewing(*_NO_BROWSER, cwd=tmp_path) as viewer:
+        assert viewer.hash == ""
+        assert [each["name"] for each in httpx.get(f"{viewer.url}api/traces").json()] == ["runs/one"]
+
+
+def test_it_opens_the_browser_at_that_trace(trace: Path, tmp_path: Path) -> None:
+    opened = tmp_path / "opened"
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {opened}.part && mv {opened}.part {opened}\n')
+    browser.chmod(0o755)
+    with viewing(trace, "--port", "0", cwd=tmp_path, env={"BROWSER": f"{browser} %s"}) as viewer:
+        for _ in range(200):
+            if opened.exists():
+                break
+            time.sleep(0.05)
+        assert opened.read_text() == f"{viewer.url}#{viewer.hash}"
+
+
+def test_a_port_in_use(trace: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        call("view", trace, "--port", str(port), "--no-browser", cwd=tmp_path).refused(
+            f"port = {port}", "is in use", "0"
+        )
+
+
+def test_bad_input(trace: Path, tmp_path: Path) -> None:
+    call("view", "nothing", *_NO_BROWSER, cwd=tmp_path).refused("'nothing'", "no such file or directory")
+    call("view", trace, "--port", "70000", cwd=tmp_path).refused("port = 70000", "65535")
+    call("view", trace, "--host", "192.0.2.1", *_NO_BROWSER, cwd=tmp_path).refused("192.0.2.1", "cannot listen there")
+    (tmp_path / "x.txt").write_text("hello\n")
+    call("view", "x.txt", *_NO_BROWSER, cwd=tmp_path).refused("x.txt", "not a trace")
+
+
+def test_it_needs_neither_pyarrow_nor_duckdb(trace: Path, tmp_path: Path) -> None:
+    """They belong to another extra: what needs them says so, the rest works."""
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    for name in ("pyarrow", "duckdb"):
+        (hidden / f"{name}.py").write_text(f"raise ImportError('hidden', name='{name}')\n")
+    path = os.pathsep.join([str(hidden), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with viewing(trace, *_NO_BROWSER, cwd=tmp_path, env={"PYTHONPATH": path}) as viewer:
+        assert httpx.get(f"{viewer.url}api/steps", params={"path": str(trace)}).content == trace.read_bytes()
+        response = httpx.post(f"{viewer.url}api/query", json={"path": str(trace), "sql": "select 1"})
+        assert response.status_code == 422
+        assert "pip install 'tokenyard[analysis]'" in response.json()["error"]["fix"]
