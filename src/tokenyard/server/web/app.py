@@ -70,6 +70,7 @@ def make_app(
     handlers: dict[int | type[Exception], Callable[[Request, Exception], Response]] = {
         RefusedError: on_problem,
         TokenyardError: on_error,
+        OSError: _gone,
         404: _unknown,
         405: _unknown,
     }
@@ -79,6 +80,13 @@ def make_app(
         exception_handlers=handlers,
         lifespan=lifespan,
     )
+
+
+def _gone(request: Request, error: Exception) -> Response:
+    """A file that was there a moment ago."""
+    assert isinstance(error, OSError)
+    fix = f"cannot be read: {error.strerror or error}"
+    return RefusedError(404, "path", request.query_params.get("path", ""), fix).response()
 
 
 def _unknown(request: Request, error: Exception) -> Response:

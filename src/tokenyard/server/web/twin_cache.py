@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from tokenyard.trace.columnar.convert import convert
-from tokenyard.trace.files import is_columnar
+from tokenyard.trace.columnar.twins import ready_twin
 
 __all__ = ["Converting", "TwinCache"]
 
@@ -64,8 +64,9 @@ class TwinCache:
 
         Raises what the conversion raised.
         """
-        if is_columnar(path):
-            return path
+        ready = ready_twin(path, kind)
+        if ready is not None:
+            return ready
         twin = self._known_or_begun(path, kind)
         assert twin.future is not None
         if not wait([twin.future], patience).done:

@@ -7,20 +7,36 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tokenyard.trace.columnar.convert import OnProgress, convert
+from tokenyard.errors import TraceError
+from tokenyard.trace.columnar.convert import OnProgress, convert, twin_of
+from tokenyard.trace.columnar.reading import columnar_reader
 from tokenyard.trace.files import TraceFiles, is_columnar
 
-__all__ = ["as_parquet"]
+__all__ = ["as_parquet", "ready_twin"]
+
+
+def ready_twin(path: Path, kind: str) -> Path | None:
+    """The file itself if it is Parquet, else the twin beside it, if one is there that is not older."""
+    if is_columnar(path):
+        return path
+    twin = twin_of(path)
+    try:
+        if twin.is_symlink() or twin.stat().st_mtime_ns < path.stat().st_mtime_ns:
+            return None  # a link may lead out of the directory that somebody was allowed to read
+        with columnar_reader(twin) as reader:
+            return twin if reader.footer.kind == kind else None
+    except (OSError, TraceError):
+        return None
 
 
 @contextmanager
 def as_parquet(files: TraceFiles, on_progress: OnProgress | None = None) -> Iterator[TraceFiles]:
-    """``files`` as Parquet; what is JSON lines is converted into a directory that goes away in the end."""
+    """``files`` as Parquet; what has no twin is converted into a directory that goes away in the end."""
     with tempfile.TemporaryDirectory(prefix="tokenyard-") as directory:
         twins: list[Path | None] = []
         for kind, path in (("steps", files.steps), ("requests", files.requests)):
-            twin = path
-            if path is not None and not is_columnar(path):
+            twin = ready_twin(path, kind) if path is not None else None
+            if path is not None and twin is None:
                 twin = Path(directory) / f"{kind}.parquet"
                 convert(path, twin, kind, compression="snappy", on_progress=on_progress)
             twins.append(twin)
