@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { figureRow } from "./figures";
 
 test("less time is better, more throughput is better", () => {
-  expect(figureRow({ label: "TTFT mean", unit: "s", a: 0.4, b: 0.3, lessIsBetter: true })).toEqual({
+  expect(figureRow({ label: "TTFT mean", unit: "ms", a: 400, b: 300, lessIsBetter: true })).toEqual({
     label: "TTFT mean",
     a: "400.0 ms",
     b: "300.0 ms",
@@ -10,12 +10,17 @@ test("less time is better, more throughput is better", () => {
     relative: "−25.0 %",
     verdict: "better",
   });
-  expect(figureRow({ label: "throughput", unit: "/s", a: 2, b: 1, lessIsBetter: false }).verdict).toBe("worse");
+  expect(figureRow({ label: "throughput", unit: "1/s", a: 2, b: 1, lessIsBetter: false }).verdict).toBe("worse");
 });
 
-test("shares differ in percentage points", () => {
-  const row = figureRow({ label: "peak KV use", unit: "share", a: 0.5, b: 0.625, lessIsBetter: null });
+test("percentages differ in percentage points", () => {
+  const row = figureRow({ label: "peak KV use", unit: "%", a: 50, b: 62.5, lessIsBetter: null });
   expect([row.difference, row.relative, row.verdict]).toEqual(["+12.5 pp", "", ""]);
+});
+
+test("means keep a decimal, counts none", () => {
+  expect(figureRow({ label: "running", unit: "", a: 4.94, b: 7.8, lessIsBetter: null }).difference).toBe("+2.9");
+  expect(figureRow({ label: "rate", unit: "1/s", a: 0.95, b: 0.97, lessIsBetter: false }).b).toBe("0.97 1/s");
 });
 
 test("what one of them does not tell has no difference", () => {

@@ -1,7 +1,7 @@
 /** Figures of two runs, and what their difference means. */
 
 import type { Comparison } from "../data/model";
-import { count, fixed, mean, milliseconds, percent, signed } from "../format";
+import { count, duration, fixed, mean, milliseconds, percent, signed } from "../format";
 
 type Figure = Comparison["figures"][number];
 
@@ -26,8 +26,8 @@ export function figureRow(figure: Figure): FigureRow {
   const change = b - a;
   return {
     ...row,
-    difference: unit === "share" ? points(change) : signed(change, text),
-    relative: a !== 0 && unit !== "share" && change !== 0 ? signed(change / Math.abs(a), percent) : "",
+    difference: unit === "%" ? points(change) : signed(change, text),
+    relative: a !== 0 && unit !== "%" && change !== 0 ? signed(change / Math.abs(a), percent) : "",
     verdict: verdictOf(figure, change, a),
   };
 }
@@ -35,23 +35,23 @@ export function figureRow(figure: Figure): FigureRow {
 function textOf(unit: string): (value: number | null) => string {
   switch (unit) {
     case "":
-      return count;
-    case "mean":
-      return mean;
-    case "share":
-      return percent;
+      return (value) => (value === null || Number.isInteger(value) ? count(value) : mean(value));
+    case "%":
+      return (value) => percent(value === null ? null : value / 100);
+    case "ms":
+      return (value) => milliseconds(value === null ? null : value / 1000);
     case "s":
-      return milliseconds;
-    case "/s":
-      return (value) => (value === null ? "–" : `${fixed(value, 2)}/s`);
+      return duration;
+    case "tok":
+      return count;
     default:
-      return (value) => (value === null ? "–" : `${mean(value)} ${unit}`);
+      return (value) => (value === null ? "–" : `${fixed(value, 2)} ${unit}`);
   }
 }
 
-/** Shares differ in percentage points. */
+/** Percentages differ in percentage points. */
 function points(change: number): string {
-  return signed(Math.round(change * 1000) / 10, (size) => `${fixed(size, 1)} pp`);
+  return signed(Math.round(change * 10) / 10, (size) => `${fixed(size, 1)} pp`);
 }
 
 function verdictOf({ lessIsBetter }: Figure, change: number, a: number): FigureRow["verdict"] {

@@ -1,5 +1,141 @@
-/** The Requests tab. */
+import { useMemo } from "preact/hooks";
+import { lookStyle, PHASES, PINNED } from "../charts/tones";
+import { lanes as allLanes } from "../data";
+import type { Lanes, Row, TraceStore } from "../data/model";
+import { count } from "../format";
+import type { ThemeName } from "../palette";
+import { focus, pan, zoom } from "../state/moves";
+import {
+  extra,
+  focusRequest,
+  focusRow,
+  matches,
+  revision,
+  selection,
+  setExtra,
+  themeName,
+  trace,
+  view,
+} from "../state/store";
+import { useComputed } from "../statistics/useStatistics";
+import { type AxisKind, hasTimes } from "./axis";
+import { LaneCanvas } from "./LaneCanvas";
+import { LaneCache } from "./lanes";
+import { ORDERS, type Order, orderLanes } from "./order";
+import "./requests.css";
 
+/** The Requests tab: one lane per job, and what became of each of its turns. */
 export function RequestsView() {
-  return <p class="quiet">This view is not built yet.</p>;
+  const store = trace.value;
+  if (!store || store.rows === 0) return <p class="quiet">There are no requests to show.</p>;
+  return <OfTrace key={store.key} store={store} />;
+}
+
+function OfTrace({ store }: { store: TraceStore }) {
+  const changed = revision.value;
+  const { value: lanes, failure } = useComputed<Lanes>(() => allLanes(store), [store, changed], 0);
+  const requests = matches.value.requests;
+  const order = orderOf(extra.value["lanes"]);
+  const axis = axisOf(extra.value["axis"]);
+  const shown = useMemo(
+    () => (lanes ? orderLanes(store, lanes, order, requests) : null),
+    [store, lanes, order, requests],
+  );
+  const cache = useMemo(() => (lanes ? new LaneCache(lanes) : null), [lanes]);
+  if (failure) return <p role="alert">The lanes could not be made: {failure}</p>;
+  if (!lanes || !shown || !cache) return <p class="quiet">Following each request through the steps …</p>;
+  return (
+    <div class="requests">
+      <Bar store={store} lanes={lanes} shown={shown.length} order={order} axis={axis} theme={themeName.value} />
+      {shown.length === 0 ? (
+        <p class="quiet">{lanes.count === 0 ? "The trace names no requests." : "No job passes the filter."}</p>
+      ) : (
+        <LaneCanvas
+          store={store}
+          cache={cache}
+          order={shown}
+          view={view.value}
+          axis={axis}
+          theme={themeName.value}
+          focusRow={focusRow.value}
+          focusRequest={focusRequest.value}
+          selection={selection.value}
+          meant={requests}
+          onSelect={(request, row) => focus(inLife(store, request, row), request)}
+          onRow={(row) => focus(row)}
+          onRange={(range) => {
+            selection.value = range;
+          }}
+          onZoom={zoom}
+          onPan={pan}
+        />
+      )}
+    </div>
+  );
+}
+
+/** The row itself if the request was there then, else the nearest one at which it was. */
+function inLife(store: TraceStore, request: number, row: Row): Row {
+  const { firstRow, lastRow } = store.requests;
+  return Math.min(Math.max(row, firstRow[request]), Math.max(lastRow[request], firstRow[request]));
+}
+
+function orderOf(name: string | undefined): Order {
+  return name !== undefined && name in ORDERS ? (name as Order) : "arrival";
+}
+
+function axisOf(name: string | undefined): AxisKind {
+  return name === "steps" ? "steps" : "time";
+}
+
+interface BarProps {
+  store: TraceStore;
+  lanes: Lanes;
+  shown: number;
+  order: Order;
+  axis: AxisKind;
+  theme: ThemeName;
+}
+
+function Bar({ store, lanes, shown, order, axis, theme }: BarProps) {
+  const timed = hasTimes(store);
+  return (
+    <div class="requests-bar">
+      <span role="status">
+        <span class="number">{count(shown)}</span>
+        {shown < lanes.count ? ` of ${count(lanes.count)}` : ""} {lanes.count === 1 ? "lane" : "lanes"}, one per job
+      </span>
+      <label>
+        sort by{" "}
+        <select value={order} onChange={(event) => setExtra("lanes", event.currentTarget.value)}>
+          {Object.entries(ORDERS).map(([name, words]) => (
+            <option key={name} value={name}>
+              {words}
+            </option>
+          ))}
+        </select>
+      </label>
+      <label>
+        axis{" "}
+        <select
+          value={timed ? axis : "steps"}
+          disabled={!timed}
+          onChange={(event) => setExtra("axis", event.currentTarget.value)}
+        >
+          <option value="time">time</option>
+          <option value="steps">steps</option>
+        </select>
+      </label>
+      <ul class="keys">
+        {[...Object.values(PHASES), PINNED].map((look) => (
+          <li key={look.words}>
+            <span class="key" style={lookStyle(look, theme)} aria-hidden="true" /> {look.words}{" "}
+            <span aria-hidden="true" class="quiet">
+              {look.sign}
+            </span>
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
 }

@@ -1,5 +1,93 @@
-/** The Statistics tab. */
+import type { Range, TraceStore } from "../data/model";
+import { count, duration } from "../format";
+import { focus, showTab } from "../state/moves";
+import { filterText, revision, scope, selection, themeName, trace } from "../state/store";
+import { FiguresSection } from "./FiguresSection";
+import { HistogramsSection } from "./HistogramsSection";
+import { LimitsSection } from "./LimitsSection";
+import { OccupancyChart } from "./OccupancyChart";
+import { useLevels, useStatistics } from "./useStatistics";
+import "./statistics.css";
 
+/** The Statistics tab: everything added up, over the selection if there is one. */
 export function StatisticsView() {
-  return <p class="quiet">This view is not built yet.</p>;
+  const store = trace.value;
+  const range = scope.value;
+  if (!store || !range) return <p class="quiet">There are no steps to add up.</p>;
+  return <OfTrace key={store.key} store={store} range={range} />;
+}
+
+function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
+  const { value: found, busy, failure } = useStatistics(store, revision.value, range);
+  const levels = useLevels(store, revision.value);
+  const chart = {
+    store,
+    levels,
+    range,
+    theme: themeName.value,
+    onRange: select,
+    onSelectStep: (row: number) => focus(row),
+  };
+  return (
+    <div class="statistics" data-picture="whole" aria-busy={busy}>
+      <Scope store={store} range={range} busy={busy} />
+      {failure && <p role="alert">The statistics could not be computed: {failure}</p>}
+      {found && <LimitsSection store={store} found={found} onFilter={showSteps} />}
+      <section aria-labelledby="blocks-title">
+        <h3 id="blocks-title">KV blocks</h3>
+        <p class="quiet">Drag over a chart to select steps; click to look at one.</p>
+        <OccupancyChart {...chart} pool="vram" />
+        <OccupancyChart {...chart} pool="dram" />
+      </section>
+      {found && (
+        <>
+          <HistogramsSection store={store} found={found} theme={themeName.value} onFilter={showSteps} />
+          <FiguresSection
+            store={store}
+            found={found}
+            scope={`${store.name}, ${steps(store, range)}`}
+            onFilter={showSteps}
+          />
+        </>
+      )}
+    </div>
+  );
+}
+
+/** The steps behind a figure: the filter is set to them and the Timeline shows what passes. */
+function showSteps(text: string): void {
+  filterText.value = text.trim();
+  showTab("timeline");
+}
+
+function select(range: Range): void {
+  selection.value = range;
+}
+
+function steps(store: TraceStore, range: Range): string {
+  const { number } = store.steps;
+  return `steps ${count(number[range.first])}–${count(number[range.last])}`;
+}
+
+function Scope({ store, range, busy }: { store: TraceStore; range: Range; busy: boolean }) {
+  const rows = range.last - range.first + 1;
+  const seconds = store.steps.ts[range.last] - store.steps.ts[range.first];
+  return (
+    <p class="scope" role="status">
+      <strong>{selection.value ? "Selection" : "Whole run"}</strong>: {steps(store, range)} (
+      <span class="number">{count(rows)}</span>
+      {selection.value ? ` of ${count(store.rows)}` : ""}){Number.isFinite(seconds) && `, ${duration(seconds)}`}
+      {selection.value && (
+        <button
+          type="button"
+          onClick={() => {
+            selection.value = null;
+          }}
+        >
+          whole run
+        </button>
+      )}
+      {busy && <span class="quiet"> adding up …</span>}
+    </p>
+  );
 }

@@ -1,0 +1,174 @@
+import { useEffect, useRef, useState } from "preact/hooks";
+import { exportCsv, exportJsonl } from "../data";
+import type { Range, TraceStore } from "../data/model";
+import { count, plural } from "../format";
+import { announce, matches, scope, tab } from "../state/store";
+import { download } from "./download";
+import { annotationsFromFile, notebookOf, saveToFile } from "./notebook";
+import { picture } from "./picture";
+import { exportRanges, rowsIn } from "./ranges";
+import "./export.css";
+
+interface ExportMenuProps {
+  store: TraceStore;
+}
+
+/** What is on the page, to take away: a picture, a table, the lines themselves, the annotations. */
+export function ExportMenu({ store }: ExportMenuProps) {
+  const [open, setOpen] = useState(false);
+  const [busy, setBusy] = useState<{ what: string; stop: AbortController } | null>(null);
+  const [failed, setFailed] = useState("");
+  const box = useRef<HTMLDivElement>(null);
+  useOutside(box, open, () => setOpen(false));
+  const ranges = exportRanges(matches.value.rows, scope.value);
+  const rows = rowsIn(ranges);
+  const run = async (what: string, name: string, make: (signal: AbortSignal) => Promise<Blob>) => {
+    const stop = new AbortController();
+    setBusy({ what, stop });
+    setFailed("");
+    try {
+      download(await make(stop.signal), name);
+      announce(`${what}: saved`);
+      setOpen(false);
+    } catch (error) {
+      if (!stop.signal.aborted) setFailed(`${what}: ${error instanceof Error ? error.message : String(error)}`);
+    }
+    setBusy(null);
+  };
+  const part = rows === store.rows ? "" : `.${span(store, ranges)}`;
+  return (
+    <div class="export" ref={box} data-picture="none">
+      <button type="button" aria-expanded={open} aria-haspopup="dialog" onClick={() => setOpen(!open)}>
+        Export <span aria-hidden="true">▾</span>
+      </button>
+      {open && (
+        <div
+          class="export-menu"
+          role="dialog"
+          aria-label="Export"
+          onKeyDown={(event) => {
+            if (event.key !== "Escape") return;
+            event.stopPropagation();
+            setOpen(false);
+            box.current?.querySelector("button")?.focus();
+          }}
+        >
+          <Item
+            words="Picture"
+            kind="PNG"
+            note="this view as it is"
+            disabled={busy !== null}
+            onClick={() => run("Picture", `${store.name}.${tab.value}.png`, () => shoot(store, ranges))}
+          />
+          <Item
+            words="Table"
+            kind="CSV"
+            note={`${plural(rows, "step")}, one a line`}
+            disabled={busy !== null || rows === 0}
+            onClick={() => run("Table", `${store.name}${part}.csv`, (signal) => exportCsv(store, ranges, signal))}
+          />
+          <Item
+            words="Trace"
+            kind="JSONL"
+            note={`the lines of ${plural(rows, "step")}`}
+            disabled={busy !== null || rows === 0}
+            onClick={() =>
+              run("Trace", `${store.name}${part}.steps.jsonl`, (signal) => exportJsonl(store, ranges, signal))
+            }
+          />
+          {matches.value.rows && <p class="quiet">Only the steps that pass the filter.</p>}
+          <Annotations store={store} />
+          {busy && (
+            <p role="status">
+              {busy.what} …{" "}
+              <button
+                type="button"
+                onClick={() => {
+                  busy.stop.abort();
+                  setBusy(null);
+                }}
+              >
+                cancel
+              </button>
+            </p>
+          )}
+          {failed && <p role="alert">{failed}</p>}
+        </div>
+      )}
+    </div>
+  );
+}
+
+interface ItemProps {
+  words: string;
+  kind: string;
+  note: string;
+  disabled: boolean;
+  onClick(): void;
+}
+
+function Item({ words, kind, note, disabled, onClick }: ItemProps) {
+  return (
+    <button type="button" class="export-item" disabled={disabled} onClick={onClick}>
+      <span>
+        {words} <span class="quiet">({kind})</span>
+      </span>
+      <small class="quiet">{note}</small>
+    </button>
+  );
+}
+
+function Annotations({ store }: { store: TraceStore }) {
+  const { list, served, problem } = notebookOf(store).value;
+  return (
+    <div class="export-notes">
+      <strong>{plural(list.length, "annotation")}</strong>
+      {served && <span class="quiet"> kept beside the trace</span>}
+      <span>
+        <button type="button" disabled={list.length === 0} onClick={() => saveToFile(store)}>
+          save file
+        </button>
+        <label class="button">
+          open file
+          <input
+            type="file"
+            accept=".json,application/json"
+            class="hidden-text"
+            onChange={(event) => {
+              const file = event.currentTarget.files?.[0];
+              if (file) void annotationsFromFile(store, file);
+              event.currentTarget.value = "";
+            }}
+          />
+        </label>
+      </span>
+      {problem && <p role="alert">{problem}</p>}
+    </div>
+  );
+}
+
+/** The open tab, as it is. */
+async function shoot(store: TraceStore, ranges: Range[]): Promise<Blob> {
+  const element = document.querySelector<HTMLElement>('[role="tabpanel"]');
+  if (!element) throw new Error("there is no view to show");
+  return picture(element, `${store.name} · steps ${span(store, ranges)} · Tokenyard`);
+}
+
+/** `120-340`: first and last step of what is exported. */
+function span(store: TraceStore, ranges: Range[]): string {
+  const first = ranges[0];
+  const last = ranges.at(-1);
+  if (!first || !last) return count(0);
+  return `${store.steps.number[first.first]}-${store.steps.number[last.last]}`;
+}
+
+function useOutside(box: { current: HTMLElement | null }, open: boolean, close: () => void): void {
+  useEffect(() => {
+    if (!open) return;
+    const pressed = (event: PointerEvent) => {
+      if (event.target instanceof Node && !box.current?.contains(event.target)) close();
+    };
+    document.addEventListener("pointerdown", pressed);
+    return () => document.removeEventListener("pointerdown", pressed);
+  }, [open]);
+}

@@ -1,0 +1,184 @@
+import { useMemo, useState } from "preact/hooks";
+import { Swatch } from "../charts/Swatch";
+import { waitingSplit } from "../data";
+import { shortId } from "../data/labels";
+import type {
+  RequestIndex,
+  TraceStore,
+  WaitingPart,
+  WaitingPlace,
+  WaitingSpan,
+  WaitingSplit,
+  WaitState,
+} from "../data/model";
+import { count, milliseconds, percent } from "../format";
+import { focus } from "../state/moves";
+import { revision } from "../state/store";
+import { StepLink } from "./StepLink";
+import "./requests.css";
+
+interface WhyWaitedProps {
+  store: TraceStore;
+  request: RequestIndex;
+}
+
+const PLACES: Record<WaitingPlace, string> = {
+  own: "it was refused itself",
+  behind: "it stood behind the one that was refused",
+  all: "it held back everyone alike",
+  guess: "guessed from counts: no reason is recorded",
+  outside: "",
+};
+const STATES: Record<WaitState, string> = {
+  queued: "before it was first scheduled",
+  preempted: "after losing its blocks",
+  stalled: "running without tokens",
+};
+
+/** "Why did this request wait?": its waiting time, divided among what held it. */
+export function WhyWaited({ store, request }: WhyWaitedProps) {
+  const changed = revision.value;
+  const split = useMemo(() => waitingSplit(store, request), [store, request, changed]);
+  return (
+    <section class="why" aria-labelledby="why-title">
+      <h3 id="why-title">Why did it wait?</h3>
+      {split.us === 0 ? (
+        <p>It did not wait: the first step that could see it scheduled it.</p>
+      ) : (
+        <Split store={store} split={split} />
+      )}
+      {split.reconstructed && (
+        <p class="quiet">The trace records no arrivals: pieced together from the queues, exact to a step.</p>
+      )}
+    </section>
+  );
+}
+
+function Split({ store, split }: { store: TraceStore; split: WaitingSplit }) {
+  const states = (Object.keys(STATES) as WaitState[]).filter((state) => split.byState[state] > 0);
+  const steps = split.parts.reduce((sum, part) => sum + part.steps, 0);
+  return (
+    <>
+      <p>
+        It waited <strong class="number">{micros(split.us)}</strong>
+        {states.length === 1
+          ? ` ${STATES[states[0]]}.`
+          : `: ${states.map((state) => `${micros(split.byState[state])} ${STATES[state]}`).join(", ")}.`}
+      </p>
+      <div class="split-bar" aria-hidden="true">
+        {split.parts.map((part) => (
+          <span
+            key={key(part)}
+            title={`${part.reason}: ${micros(part.us)}`}
+            style={{ flexGrow: part.us / split.us, background: `var(--family-${part.family})` }}
+          />
+        ))}
+      </div>
+      <table class="split" aria-label="Waiting time by reason">
+        <thead>
+          <tr>
+            <th scope="col">held by</th>
+            <th scope="col" class="number">
+              time
+            </th>
+            <th scope="col" class="number">
+              steps
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {split.parts.map((part) => (
+            <Part key={key(part)} store={store} part={part} whole={split.us} />
+          ))}
+        </tbody>
+        <tfoot>
+          <tr>
+            <th scope="row">sum</th>
+            <td class="number">{micros(split.parts.reduce((sum, part) => sum + part.us, 0))}</td>
+            <td class="number">{count(steps)}</td>
+          </tr>
+        </tfoot>
+      </table>
+      <Spans store={store} spans={split.spans} />
+    </>
+  );
+}
+
+function key(part: WaitingPart): string {
+  return `${part.reason}/${part.place}`;
+}
+
+/** Exact to the microsecond while that can be read, as the sum is. */
+function micros(us: number): string {
+  return us < 1000 ? `${count(us)} µs` : milliseconds(us / 1e6);
+}
+
+function Part({ store, part, whole }: { store: TraceStore; part: WaitingPart; whole: number }) {
+  return (
+    <tr>
+      <th scope="row">
+        <Swatch family={part.family} /> <strong>{part.reason}</strong>
+        <small>
+          {part.meaning} {PLACES[part.place] && <em>({PLACES[part.place]})</em>}
+        </small>
+      </th>
+      <td class="number">
+        {micros(part.us)}
+        <br />
+        <span class="quiet">{percent(part.us / whole)}</span>
+      </td>
+      <td class="number">
+        {part.steps > 0 && (
+          <>
+            {count(part.steps)}
+            <br />
+            <StepLink store={store} first={part.firstRow} last={part.lastRow} />
+          </>
+        )}
+      </td>
+    </tr>
+  );
+}
+
+const SHOWN = 12;
+
+/** The same in order of time: what held it first, what then. */
+function Spans({ store, spans }: { store: TraceStore; spans: WaitingSpan[] }) {
+  const [all, setAll] = useState(false);
+  if (spans.length < 2) return null;
+  const shown = all ? spans : spans.slice(0, SHOWN);
+  return (
+    <details class="spans">
+      <summary>in order of time ({count(spans.length)})</summary>
+      <ol>
+        {shown.map((span) => (
+          <li key={`${span.startUs}${span.reason}`}>
+            <span class="number">{micros(span.endUs - span.startUs)}</span>
+            <span>
+              {span.state === "queued" ? "" : `${span.state}: `}
+              {span.reason}
+              {span.head !== null && <Behind store={store} head={span.head} row={span.firstRow} />}
+            </span>
+            {span.firstRow >= 0 && <StepLink store={store} first={span.firstRow} last={span.lastRow} />}
+          </li>
+        ))}
+      </ol>
+      {spans.length > shown.length && (
+        <button type="button" class="plain" onClick={() => setAll(true)}>
+          all {count(spans.length)}
+        </button>
+      )}
+    </details>
+  );
+}
+
+function Behind({ store, head, row }: { store: TraceStore; head: RequestIndex; row: number }) {
+  return (
+    <>
+      {" behind "}
+      <button type="button" class="plain id" onClick={() => focus(row, head)}>
+        {shortId(store.requests.ids[head], 20)}
+      </button>
+    </>
+  );
+}

@@ -1,0 +1,39 @@
+/** Lanes made ready to draw, and kept while they are in sight. */
+
+import { shortId } from "../data/labels";
+import type { Lanes, RequestIndex, TraceStore } from "../data/model";
+import { count, milliseconds } from "../format";
+import { type DrawnLane, drawn } from "./paint";
+
+const KEPT = 600;
+const LABEL_CHARACTERS = 16;
+
+/** A cache of drawn lanes: one per `Lanes` object, since a new one means new data. */
+export class LaneCache {
+  private readonly found = new Map<number, DrawnLane>();
+
+  constructor(readonly lanes: Lanes) {}
+
+  at(lane: number): DrawnLane {
+    let one = this.found.get(lane);
+    if (one) return one;
+    if (this.found.size >= KEPT) this.found.clear();
+    one = this.make(lane);
+    this.found.set(lane, one);
+    return one;
+  }
+
+  private make(lane: number): DrawnLane {
+    const made = this.lanes.lane(lane);
+    const turns = made.turns.length;
+    const note = `${turns > 1 ? `${count(turns)} turns · ` : ""}${milliseconds(this.lanes.waited[lane])}`;
+    return drawn(made, shortId(made.label, LABEL_CHARACTERS), note);
+  }
+}
+
+/** `t9`: the turn of a request within its job, as pills show it; else its number among the job's requests. */
+export function turnText(store: TraceStore, request: RequestIndex): string {
+  const id = store.requests.ids[request];
+  const found = /_t(\d+)$/.exec(id.slice(-24));
+  return found ? `t${found[1]}` : shortId(id, 8);
+}

@@ -1,0 +1,95 @@
+import type { Statistics, TraceStore } from "../data/model";
+import { CopyButton } from "../export/CopyButton";
+import { type Figure, figures, figureText, latencies, type Part, partText } from "./figures";
+
+interface FiguresProps {
+  store: TraceStore;
+  found: Statistics;
+  /** `steps 0..5423 of swe-a100`: the first line of what is copied. */
+  scope: string;
+  onFilter(text: string): void;
+}
+
+/** The numbers to paste into an experiment's notes. */
+export function FiguresSection({ store, found, scope, onFilter }: FiguresProps) {
+  const all = figures(store, found);
+  const rows = latencies(found);
+  const text = () =>
+    [
+      scope,
+      ...all.map(figureText),
+      ...rows.map(
+        ({ name, values }) => `${name}: mean ${values[0]}, p50 ${values[1]}, p90 ${values[2]}, p99 ${values[3]}`,
+      ),
+    ].join("\n");
+  return (
+    <section aria-labelledby="figures-title">
+      <h3 id="figures-title">
+        Figures <CopyButton text={text} label="Copy all figures" words="copy all" />
+      </h3>
+      <div class="columns">
+        <dl class="figures">
+          {all.map((figure) => (
+            <div key={figure.label}>
+              <dt title={figure.meaning}>{figure.label}</dt>
+              <dd>
+                <Parts figure={figure} onFilter={onFilter} />
+                <CopyButton text={() => figureText(figure)} label={`Copy ${figure.label}`} />
+              </dd>
+            </div>
+          ))}
+        </dl>
+        {rows.length > 0 ? (
+          <table class="numbers latency" aria-label="Latencies of the requests that finished">
+            <thead>
+              <tr>
+                <th scope="col">latency</th>
+                {["mean", "p50", "p90", "p99"].map((name) => (
+                  <th scope="col" class="number" key={name}>
+                    {name}
+                  </th>
+                ))}
+              </tr>
+            </thead>
+            <tbody>
+              {rows.map(({ name, meaning, values }) => (
+                <tr key={name}>
+                  <th scope="row" title={meaning}>
+                    {name} <small>{meaning}</small>
+                  </th>
+                  {values.map((value, index) => (
+                    <td class="number" key={index}>
+                      {value}
+                    </td>
+                  ))}
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        ) : (
+          <p class="quiet">No request that finished in these steps tells when it came: no latencies.</p>
+        )}
+      </div>
+    </section>
+  );
+}
+
+function Parts({ figure, onFilter }: { figure: Figure; onFilter(text: string): void }) {
+  return (
+    <span class="parts number">
+      {figure.parts.map((part) => (
+        <Piece key={part.name ?? ""} part={part} onFilter={onFilter} />
+      ))}
+    </span>
+  );
+}
+
+function Piece({ part, onFilter }: { part: Part; onFilter(text: string): void }) {
+  const { filter } = part;
+  if (filter === undefined) return <span>{partText(part)}</span>;
+  return (
+    <button type="button" class="plain" title={`Show the steps: ${filter}`} onClick={() => onFilter(filter)}>
+      {partText(part)}
+    </button>
+  );
+}

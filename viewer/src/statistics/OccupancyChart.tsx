@@ -1,0 +1,133 @@
+import { useMemo, useState } from "preact/hooks";
+import type uPlot from "uplot";
+import { Plot, type PlotSpec } from "../charts/Plot";
+import { hatched } from "../charts/patterns";
+import { FREE, lookStyle, PHASES, PINNED } from "../charts/tones";
+import type { LevelsOfDetail, Range, Row, TraceStore } from "../data/model";
+import { count, percent, shortCount } from "../format";
+import { SURFACES, type ThemeName } from "../palette";
+import { type Occupancy, occupancy, type Pool, stacked } from "./occupancy";
+import "./statistics.css";
+
+const POINTS = 700;
+const HEIGHT = 190;
+
+const NAMES: Record<Pool, { title: string; active: string }> = {
+  vram: { title: "VRAM: KV blocks on the GPU", active: "active" },
+  dram: { title: "DRAM: blocks of the CPU offload tier", active: "used" },
+};
+
+interface OccupancyChartProps {
+  store: TraceStore;
+  levels: LevelsOfDetail | null;
+  range: Range;
+  pool: Pool;
+  theme: ThemeName;
+  onRange(range: Range): void;
+  onSelectStep(row: Row): void;
+}
+
+/** Blocks over the steps, stacked; nothing at all where the trace knows no such pool. */
+export function OccupancyChart({ store, levels, range, pool, theme, onRange, onSelectStep }: OccupancyChartProps) {
+  const [at, setAt] = useState<number | null>(null);
+  const found = useMemo(
+    () => occupancy(store, levels, range, pool, POINTS),
+    [store, store.version, levels, range.first, range.last, pool],
+  );
+  const data = useMemo(() => (found ? ([found.rows, ...stacked(found)] as uPlot.AlignedData) : null), [found]);
+  const spec = useMemo(
+    () => (found ? chart(store, pool, found.total, theme) : null),
+    [store, pool, found?.total, theme],
+  );
+  if (!found || !data || !spec) return null;
+  const step = (row: number) => count(store.steps.number[row]);
+  const describe = (index: number) => `step ${step(found.rows[index])}: ${words(found, pool, index)}`;
+  return (
+    <figure class="occupancy">
+      <figcaption>
+        <h4>{NAMES[pool].title}</h4>
+        <Legend pool={pool} theme={theme} />
+        <output class="number">{at === null || at >= found.rows.length ? summary(found) : describe(at)}</output>
+      </figcaption>
+      <Plot
+        spec={spec}
+        data={data}
+        sync={`occupancy-${store.key}`}
+        describe={describe}
+        onCursor={setAt}
+        onBrush={(from, to) => onRange(between(from, to, range))}
+        onPick={(row) => onSelectStep(row)}
+      />
+    </figure>
+  );
+}
+
+function chart(store: TraceStore, pool: Pool, total: number, theme: ThemeName): PlotSpec {
+  const active = PHASES.decode[theme];
+  const pinned = PINNED[theme];
+  const surface = SURFACES[theme];
+  const area = (label: string, fill: uPlot.Series.Fill): uPlot.Series => ({
+    label,
+    width: 0,
+    points: { show: false },
+    fill,
+  });
+  return {
+    label: `${NAMES[pool].title}, stacked over the steps`,
+    height: HEIGHT,
+    series: [
+      {},
+      area("active", active.fill),
+      { ...area("pinned", "transparent"), fill: "transparent" },
+      { ...area("free", "transparent"), fill: "transparent" },
+      { label: "peak", stroke: surface.text, width: 1, points: { show: false } },
+    ],
+    bands: [
+      { series: [2, 1], fill: () => hatched(pinned.fill, pinned.ink, PINNED.hatch) },
+      { series: [3, 2], fill: FREE[theme].fill },
+    ],
+    xText: (row) => count(store.steps.number[row]),
+    yText: shortCount,
+    yTop: total,
+    color: { text: surface.quiet, rule: surface.rule },
+  };
+}
+
+function between(from: number, to: number, range: Range): Range {
+  return {
+    first: Math.max(Math.round(from), range.first),
+    last: Math.min(Math.round(to), range.last),
+  };
+}
+
+function words(found: Occupancy, pool: Pool, index: number): string {
+  const active = found.active[index];
+  if (Number.isNaN(active)) return "not recorded";
+  const pinned = found.pinned[index] ? ` · ${count(found.pinned[index])} pinned` : "";
+  return `${count(active)} ${NAMES[pool].active}${pinned} · ${count(found.free[index])} free of ${count(found.total)}`;
+}
+
+function summary(found: Occupancy): string {
+  const peak = Math.max(0, ...found.peak.filter(Number.isFinite));
+  return `${count(found.total)} blocks, at most ${count(peak)} in use (${percent(peak / found.total)})`;
+}
+
+function Legend({ pool, theme }: { pool: Pool; theme: ThemeName }) {
+  const parts = [
+    { look: PHASES.decode, words: NAMES[pool].active },
+    ...(pool === "vram" ? [{ look: PINNED, words: PINNED.words }] : []),
+    { look: FREE, words: FREE.words },
+  ];
+  return (
+    <ul class="keys">
+      {parts.map(({ look, words }) => (
+        <li key={words}>
+          <span class="key" style={lookStyle(look, theme)} aria-hidden="true" /> {words}
+        </li>
+      ))}
+      <li>
+        <span class="key-line" aria-hidden="true" /> most in use
+      </li>
+    </ul>
+  );
+}
