@@ -1,28 +1,43 @@
 /**
- * A trace inside this page: its files, gzipped and in base64, in an inert script tag, which also rules out that the data
- * ends the tag. The format: a JSON object {"version": 1, "name", "steps", "requests"?}; `steps` and `requests` are base64
- * of gzipped JSON lines.
+ * A trace inside this page, as `tokenyard export --html` puts it there: an inert script tag (id EMBEDDED_ID) whose text is
+ * base64 of one gzip stream: the steps file, then, if there is a requests file, a line with a record separator alone and
+ * the requests file. Base64 also rules out that the data ends the tag.
  */
 
-import type { TraceFiles, TraceSource } from "./model";
+import { unpacked } from "./bytes";
+import type { EmbeddedNames, TraceFiles } from "./model";
 
-/** Id of the script tag (type "application/json"). */
 export const EMBEDDED_ID = "tokenyard-trace";
 
-export async function embedded(text: string): Promise<TraceFiles> {
-  const held = JSON.parse(text) as { name?: unknown; steps?: unknown; requests?: unknown };
-  const name = typeof held.name === "string" ? held.name : "trace";
+const NEWLINE = 10;
+const RECORD_SEPARATOR = 0x1e;
+
+export async function embedded(base64: string, names: EmbeddedNames): Promise<TraceFiles> {
+  const text = atob(base64.trim());
+  const packed = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) packed[i] = text.charCodeAt(i);
+  const bytes = new Uint8Array(await new Response(unpacked(new Blob([packed]).stream())).arrayBuffer());
+  const cut = separator(bytes);
   return {
-    name,
-    steps: sourceOf(held.steps, `${name}.steps.jsonl.gz`),
-    requests: sourceOf(held.requests, `${name}.requests.jsonl.gz`),
+    name: names.name || "trace",
+    steps: { kind: "file", file: asFile(bytes.subarray(0, cut), names.steps), path: names.steps },
+    requests:
+      cut < bytes.length
+        ? { kind: "file", file: asFile(bytes.subarray(cut + 2), names.requests ?? ""), path: names.requests ?? "" }
+        : null,
   };
 }
 
-function sourceOf(base64: unknown, path: string): TraceSource | null {
-  if (typeof base64 !== "string" || base64 === "") return null;
-  const text = atob(base64);
-  const bytes = new Uint8Array(text.length);
-  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
-  return { kind: "bytes", bytes, path };
+/** A file can be read again from its middle, for the details of a step. */
+function asFile(bytes: Uint8Array, path: string): File {
+  return new File([bytes as BlobPart], path.split("/").at(-1) ?? "");
+}
+
+/** Where the line of the record separator begins; the end if there is none. */
+function separator(bytes: Uint8Array): number {
+  for (let at = bytes.indexOf(RECORD_SEPARATOR); at >= 0; at = bytes.indexOf(RECORD_SEPARATOR, at + 1)) {
+    const alone = (at === 0 || bytes[at - 1] === NEWLINE) && bytes[at + 1] === NEWLINE;
+    if (alone) return at;
+  }
+  return bytes.length;
 }

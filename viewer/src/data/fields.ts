@@ -46,7 +46,7 @@ export class FieldReader {
     if (value === undefined || value === null) return null;
     if (typeof value === "number" && Number.isInteger(value) && Math.abs(value) <= LARGEST) return value;
     if (typeof value === "string" && /^-?\d{1,15}$/.test(value)) return Number(value);
-    return this.dropped(name);
+    return this.dropped(record, name);
   }
 
   time(record: Parsed, name: string): number | null {
@@ -54,32 +54,32 @@ export class FieldReader {
     if (value === undefined || value === null) return null;
     if (typeof value === "number") return value;
     if (typeof value === "string" && value.trim() !== "" && Number.isFinite(Number(value))) return Number(value);
-    return this.dropped(name);
+    return this.dropped(record, name);
   }
 
   flag(record: Parsed, name: string): boolean | null {
     const value = record[name];
     if (value === undefined || value === null) return null;
-    return typeof value === "boolean" ? value : this.dropped(name);
+    return typeof value === "boolean" ? value : this.dropped(record, name);
   }
 
   text(record: Parsed, name: string): string | null {
     const value = record[name];
     if (value === undefined || value === null) return null;
-    return typeof value === "string" ? this.cut(value) : this.dropped(name);
+    return typeof value === "string" ? this.cut(value) : this.dropped(record, name);
   }
 
   /** A list of texts; with `gaps`, null may stand for one. */
   texts(record: Parsed, name: string, gaps = false): (string | null)[] | null {
     const value = record[name];
     if (value === undefined || value === null) return null;
-    if (!Array.isArray(value)) return this.dropped(name);
+    if (!Array.isArray(value)) return this.dropped(record, name);
     for (let i = 0; i < value.length; i++) {
       const item: unknown = value[i];
       if (typeof item === "string") {
         if (item.length > LONGEST_TEXT) value[i] = this.cut(item);
       } else if (!(gaps && item === null)) {
-        return this.dropped(name);
+        return this.dropped(record, name);
       }
     }
     return value as (string | null)[];
@@ -89,11 +89,11 @@ export class FieldReader {
   counts(record: Parsed, name: string): [string, number][] | null {
     const value = record[name];
     if (value === undefined || value === null) return null;
-    if (typeof value !== "object" || Array.isArray(value)) return this.dropped(name);
+    if (typeof value !== "object" || Array.isArray(value)) return this.dropped(record, name);
     const entries = Object.entries(value as Parsed);
     for (let i = 0; i < entries.length; i++) {
       const number = entries[i][1];
-      if (typeof number !== "number" || !Number.isInteger(number)) return this.dropped(name);
+      if (typeof number !== "number" || !Number.isInteger(number)) return this.dropped(record, name);
       if (entries[i][0].length > LONGEST_TEXT) entries[i][0] = this.cut(entries[i][0]);
     }
     return entries as [string, number][];
@@ -104,7 +104,7 @@ export class FieldReader {
     const value = record[name];
     if (value === undefined || value === null) return [];
     if (!Array.isArray(value)) {
-      this.dropped(name);
+      this.dropped(record, name);
       return [];
     }
     return value.filter((item) => typeof item === "object" && item !== null && !Array.isArray(item)) as Parsed[];
@@ -113,7 +113,7 @@ export class FieldReader {
   kv(record: Parsed, name = "kv"): KVNumbers | null {
     const value = record[name];
     if (value === undefined || value === null) return null;
-    if (typeof value !== "object" || Array.isArray(value)) return this.dropped(name);
+    if (typeof value !== "object" || Array.isArray(value)) return this.dropped(record, name);
     const kv = value as Parsed;
     return {
       limit: this.text(kv, "limit"),
@@ -133,7 +133,9 @@ export class FieldReader {
     return `${text.slice(0, LONGEST_TEXT)}… (${text.length} characters)`;
   }
 
-  private dropped(name: string): null {
+  /** Counted once, however often it is asked for. */
+  private dropped(record: Parsed, name: string): null {
+    record[name] = null;
     countOne(this.notes.droppedFields, `${this.event}.${name}`);
     return null;
   }

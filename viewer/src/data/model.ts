@@ -448,6 +448,13 @@ export interface LoadFailure {
   cancelled: boolean;
 }
 
+/** `data-name`, `data-steps-name` and `data-requests-name` of the script tag that holds a trace. */
+export interface EmbeddedNames {
+  name: string;
+  steps: string;
+  requests?: string | null;
+}
+
 /** One row of GET /api/traces; document 000's fields and ours. */
 export interface TraceListing {
   name: string;
@@ -834,8 +841,8 @@ export interface Data {
   follower(store: TraceStore): Follower;
   /** The failure behind whatever `Loading.done` rejected with. */
   failure(error: unknown): LoadFailure;
-  /** The trace inside this page, if it holds one: given the text of its inert script tag (id `tokenyard-trace`). */
-  embedded(base64: string): Promise<TraceFiles>;
+  /** The trace inside this page: given the text of its inert script tag (id EMBEDDED_ID) and the names in its `data-`. */
+  embedded(base64: string, names: EmbeddedNames): Promise<TraceFiles>;
   /** Rows of GET /api/traces, whatever their shape; what is no trace is left out. */
   listings(json: unknown): TraceListing[];
   // ---- rows
