@@ -110,6 +110,10 @@ export const OVERLAYS = {
   prefill: { letter: "p", words: "prefill: red outline, its prompt is not computed yet" },
 } as const;
 
+/** A flame, 10 wide and 12 high: at least nine tenths of the token budget are spent. */
+export const FLAME_PATH =
+  "M5 0C6 3 9 4.5 9 8A4 4 0 0 1 1 8C1 6.5 1.8 5.4 2.6 4.6C2.8 5.8 3.3 6.3 4 6.6C3.6 4.2 4 2 5 0Z";
+
 /** Everything else that a canvas draws. The DOM has the same as CSS variables. */
 export interface Surface {
   page: string;

@@ -1,40 +1,112 @@
 /** The page: landing page or trace, the frame around the tabs, and the keys. */
 
+import { useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
 import { CompareView } from "../compare/CompareView";
+import type { TraceStore } from "../data/model";
 import { RequestsView } from "../requests/RequestsView";
-import { TABS, type Tab } from "../state/hash";
-import { showTab } from "../state/moves";
-import { tab, trace } from "../state/store";
+import type { Tab } from "../state/hash";
+import { type Action, actionOf, type KeyTarget } from "../state/keyboard";
+import { announcement, failure, tab, trace } from "../state/store";
 import { StatisticsView } from "../statistics/StatisticsView";
+import { cut } from "../text";
+import { Timeline } from "../timeline/Timeline";
+import { hovering } from "./DropCard";
+import { FailureCard } from "./FailureCard";
+import { Header } from "./Header";
+import { Help } from "./Help";
+import { keyMoves } from "./keyMoves";
+import { Landing } from "./Landing";
+import { Legend } from "./Legend";
+import { Minimap } from "./Minimap";
+import { Notes } from "./Notes";
+import { SidePanel } from "./SidePanel";
+import { Toolbar } from "./Toolbar";
+import "./shell.css";
 
-const VIEWS: Record<Tab, { title: string; view: () => preact.JSX.Element | null }> = {
-  timeline: { title: "Timeline", view: () => null },
-  requests: { title: "Requests", view: () => <RequestsView /> },
-  statistics: { title: "Statistics", view: () => <StatisticsView /> },
-  compare: { title: "Compare", view: () => <CompareView /> },
+const VIEWS: Record<Tab, () => preact.JSX.Element | null> = {
+  timeline: () => <Timeline />,
+  requests: () => <RequestsView />,
+  statistics: () => <StatisticsView />,
+  compare: () => <CompareView />,
 };
 
 export function App() {
-  if (!trace.value) {
-    return (
-      <main>
-        <h1>Tokenyard viewer</h1>
-        <p>
-          Record a trace with <code>tokenyard run agentic --trace traces/agentic</code>, then drop its files here.
-        </p>
-      </main>
-    );
-  }
+  const store = trace.value;
   return (
-    <main>
-      <div role="tablist">
-        {TABS.map((name) => (
-          <button type="button" role="tab" key={name} aria-selected={tab.value === name} onClick={() => showTab(name)}>
-            {VIEWS[name].title}
-          </button>
-        ))}
-      </div>
-      <div role="tabpanel">{VIEWS[tab.value].view()}</div>
-    </main>
+    <>
+      {store ? <Run key={store.key} store={store} /> : <Landing />}
+      {hovering.value && <p class="drop-hint">Let go to open it{store && tab.value === "compare" ? " beside" : ""}</p>}
+      <p class="announcement" role="status" aria-live="polite">
+        {announcement.value && cut(announcement.value, 300)}
+      </p>
+    </>
   );
+}
+
+function Run({ store }: { store: TraceStore }) {
+  const help = useSignal(false);
+  const filterField = useRef<HTMLInputElement>(null);
+  const goToField = useRef<HTMLInputElement>(null);
+  useEffect(() => {
+    const special: Partial<Record<Action, () => void>> = {
+      filter: () => filterField.current?.select(),
+      "go-to": () => goToField.current?.select(),
+      help: () => {
+        help.value = true;
+      },
+    };
+    const onKey = (event: KeyboardEvent) => {
+      if (help.peek() || event.defaultPrevented) return;
+      const action = actionOf(event, targetOf(event.target));
+      if (!action) return;
+      if (action === "back" && event.target instanceof HTMLInputElement) event.target.blur();
+      else (special[action] ?? keyMoves[action])?.();
+      event.preventDefault();
+    };
+    window.addEventListener("keydown", onKey);
+    return () => window.removeEventListener("keydown", onKey);
+  }, [help]);
+  return (
+    <div class="run">
+      <Header store={store} />
+      <Minimap />
+      <Legend store={store} />
+      <Notes store={store} />
+      {failure.value && <FailureCard />}
+      <Toolbar
+        store={store}
+        filterField={filterField}
+        goToField={goToField}
+        onHelp={() => {
+          help.value = true;
+        }}
+      />
+      <div class="body">
+        <main id="view" class="view" role="tabpanel" aria-labelledby={`tab-${tab.value}`}>
+          {VIEWS[tab.value]()}
+        </main>
+        <SidePanel store={store} />
+      </div>
+      {help.value && (
+        <Help
+          onClose={() => {
+            help.value = false;
+          }}
+        />
+      )}
+    </div>
+  );
+}
+
+const TEXT_FIELDS = new Set(["text", "search", "number"]);
+
+function targetOf(target: EventTarget | null): KeyTarget {
+  if (!(target instanceof Element)) return { typing: false, ownArrows: false };
+  const typing =
+    target instanceof HTMLTextAreaElement || (target instanceof HTMLInputElement && TEXT_FIELDS.has(target.type));
+  return {
+    typing,
+    ownArrows: target.closest("select, [role=slider], [role=tab], [role=menu], .own-keys, .side") !== null,
+  };
 }

@@ -7,16 +7,23 @@ import { announce, focusRequest, focusRow, matches, selection, tab, trace, type 
 /** Fewer rows than this are never in view, or the last zoom step would show a part of one. */
 const FEWEST_ROWS = 2;
 
+/** How far the view may go beyond the last row: the opened row of the timeline pushes the others down. In rows. */
+let slack = 0;
+
+export function setSlack(rows: number): void {
+  slack = rows;
+}
+
 /** A view of the same size as asked for, moved and cut so that it lies in the trace. */
-export function clampView(first: number, last: number, rows: number): View {
+export function clampView(first: number, last: number, rows: number, beyond = 0): View {
   const size = Math.max(Math.min(last - first, rows), Math.min(FEWEST_ROWS, rows));
-  const start = Math.min(Math.max(first, 0), Math.max(rows - size, 0));
+  const start = Math.min(Math.max(first, 0), Math.max(rows - size + beyond, 0));
   return { first: start, last: start + size };
 }
 
 export function showRange(first: number, last: number): void {
   const store = trace.value;
-  if (store) view.value = clampView(first, last, store.rows);
+  if (store) view.value = clampView(first, last, store.rows, slack);
 }
 
 /** By a share of what is in view: 0.5 is half a screen. */

@@ -1,0 +1,84 @@
+"""Make the sample trace of the viewer's landing page, viewer/src/shell/sample.*.txt.
+
+A few agents with growing prompts on a small pool: the token budget, max_num_seqs, memory and preemptions all hold
+requests back in it, and prefixes are found again. The same bytes on every machine.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+__all__ = ["main"]
+
+REPO = Path(__file__).resolve().parent.parent
+TARGET = REPO / "viewer" / "src" / "shell"
+BLOCK = 128
+"""Tokens per hash id of the workload."""
+LEFT_OUT = ("prompt_prefix", "prompt_suffix", "output_tail")
+"""Token ids do not compress, and the page would carry them."""
+SETTINGS = (
+    "--num-gpu-blocks-override=186",
+    "--no-scheduler-reserve-full-isl",
+    "--max-num-seqs=6",
+    "--max-num-batched-tokens=512",
+    "--max-model-len=4096",
+    "--gpu=l4",
+    "--record-requests",
+    "--max-ids-per-step=0",
+)
+
+
+def _workload() -> list[dict[str, object]]:
+    draw = random.Random(11)
+    requests: list[dict[str, object]] = []
+    for job in range(8):
+        hashes = [1, 2]
+        for turn in range(draw.choice((1, 2, 2, 3))):
+            hashes = [*hashes, *(1000 * (job + 1) + 10 * turn + k for k in range(draw.choice((1, 2, 4))))]
+            request: dict[str, object] = {
+                "request_id": f"agent_{job:02}_t{turn}",
+                "job_id": f"agent_{job:02}",
+                "prompt_len": BLOCK * len(hashes) + draw.randrange(BLOCK),
+                "hash_ids": hashes,
+                "block_size": BLOCK,
+                "max_tokens": draw.choice((5, 8, 12, 26)),
+            }
+            if turn == 0:
+                request["arrival_time"] = round(0.07 * job + draw.random() / 50, 3)
+            else:
+                request |= {"after": f"agent_{job:02}_t{turn - 1}", "gap": round(draw.random() / 5, 3)}
+            requests.append(request)
+    requests.insert(4, {"request_id": "report_t0", "job_id": "report", "prompt_len": 2600, "max_tokens": 8})
+    requests[4]["arrival_time"] = 0.21
+    return requests
+
+
+def main() -> None:
+    """Replay, leave out token ids, pack."""
+    with tempfile.TemporaryDirectory() as folder:
+        workload = Path(folder) / "sample.jsonl"
+        workload.write_text("".join(json.dumps(request) + "\n" for request in _workload()))
+        command = [sys.executable, "-m", "tokenyard.cli.main", "run", str(workload), *SETTINGS, "--trace", folder]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        for kind in ("steps", "requests"):
+            lines = (Path(folder) / f"sched_trace.fcfs.{kind}.jsonl").read_text().splitlines()
+            text = "".join(_without_tokens(line) + "\n" for line in lines)
+            packed = gzip.compress(text.encode(), compresslevel=9, mtime=0)
+            (TARGET / f"sample.{kind}.txt").write_text(base64.b64encode(packed).decode() + "\n")
+            print(f"{kind}: {len(lines)} lines, {len(packed)} bytes packed")
+
+
+def _without_tokens(line: str) -> str:
+    record = json.loads(line)
+    return json.dumps({name: record[name] for name in record if name not in LEFT_OUT}, separators=(",", ":"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""What browser tests share: one Chromium, one page file, traces made by `tokenyard run`.
+
+``TOKENYARD_VIEWER_HTML`` names another page than the committed one, for work in progress. Every page watches itself:
+a test fails if a script throws, if an error is logged, or if anything is asked of another origin.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.workloads import crowded
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+REPO = Path(__file__).resolve().parent.parent.parent
+COMMITTED = REPO / "src" / "tokenyard" / "server" / "static" / "viewer.html"
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+ARRIVED_MS = 20_000
+"""Longest wait for a trace to be drawn; generous, for machines that are busy."""
+
+
+@pytest.fixture(scope="session")
+def viewer_html() -> Path:
+    """The page under test."""
+    page = Path(os.environ.get("TOKENYARD_VIEWER_HTML") or COMMITTED)
+    if not page.is_file():
+        pytest.skip(f"no viewer page at {page}: build it with `npm run build` in viewer/")
+    return page
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium, without a window."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no chromium on this machine: `apt-get install chromium`")
+    with sync_api.sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=chromium, headless=True, args=list(FLAGS))
+        yield running
+        running.close()
+
+
+def replay(folder: Path, *arguments: str) -> Path:
+    """Write a trace with `tokenyard run`; the folder."""
+    command = [sys.executable, "-m", "tokenyard.cli.main", "run", *arguments, "--trace", str(folder)]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def small_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A hundred steps, with request records: memory, the token budget and max_num_seqs hold requests back."""
+    folder = tmp_path_factory.mktemp("small")
+    workload = folder / "crowded.jsonl"
+    workload.write_text(crowded())
+    return replay(
+        folder / "small_h100",
+        str(workload),
+        "--num-gpu-blocks-override=186",
+        "--no-scheduler-reserve-full-isl",
+        "--max-num-seqs=6",
+        "--max-num-batched-tokens=512",
+        "--max-model-len=4096",
+        "--record-requests",
+    )
+
+
+@pytest.fixture(scope="session")
+def long_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some thousand steps, without request records."""
+    folder = tmp_path_factory.mktemp("long") / "long_a100"
+    return replay(folder, "agentic", "--limit=6", "--max-num-seqs=3")
+
+
+@pytest.fixture
+def new_page(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Make pages that watch themselves; options are those of a browser context."""
+    contexts = []
+    problems: list[str] = []
+
+    def make(**options: object) -> Page:
+        context = browser.new_context(**({"viewport": {"width": 1280, "height": 800}} | options))  # type: ignore[arg-type]
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: problems.append(f"error: {error}"))
+        page.on("console", lambda said: problems.append(f"console: {said.text}") if said.type == "error" else None)
+        page.on("request", lambda asked: problems.append(f"asked for {asked.url}") if _foreign(asked.url) else None)
+        return page
+
+    yield make
+    for context in contexts:
+        context.close()
+    assert problems == []
+
+
+def _foreign(url: str) -> bool:
+    return not url.startswith(("file:", "data:", "blob:", "http://127.0.0.1:"))
+
+
+@pytest.fixture
+def open_files(new_page: Callable[..., Page], viewer_html: Path) -> Callable[..., Page]:
+    """Open the page from disk and pick files: `open_files(a, b, state="tab=requests", viewport=...)`."""
+
+    def open_them(*paths: Path, state: str = "", **options: object) -> Page:
+        page = new_page(**options)
+        page.goto(f"{viewer_html.as_uri()}#{state}")
+        files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
+        page.set_input_files("[data-picker=files]", files)
+        page.wait_for_selector(".run", timeout=ARRIVED_MS)
+        return page
+
+    return open_them

@@ -1,0 +1,173 @@
+/** The traces that the server offers: filter, sort, load. */
+
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import type { TraceListing } from "../data/model";
+import { count, fixed } from "../format";
+import { listTraces, open, type Target } from "../state/loader";
+import { cut, middle } from "../text";
+import { type SortKey, sortListings } from "./listing";
+
+const MOST_ROWS = 300;
+
+export function Browse({ target }: { target: Target }) {
+  const all = useSignal<TraceListing[] | null>(null);
+  const problem = useSignal("");
+  const busy = useSignal(false);
+  const text = useSignal("");
+  const sort = useSignal<{ key: SortKey; down: boolean }>({ key: "date", down: true });
+  const refresh = async () => {
+    busy.value = true;
+    problem.value = "";
+    try {
+      all.value = await listTraces();
+    } catch (error) {
+      problem.value = String((error as Error).message);
+    } finally {
+      busy.value = false;
+    }
+  };
+  useEffect(() => void refresh(), []);
+  const shown = sortListings(all.value ?? [], text.value, sort.value);
+  return (
+    <section class="card browse" aria-label="Traces of this server">
+      <div class="browse-head">
+        <h2>Traces of this server</h2>
+        <button
+          type="button"
+          class={`icon${busy.value ? " busy" : ""}`}
+          aria-label="Read the list again"
+          title="Read the list again"
+          disabled={busy.value}
+          onClick={() => void refresh()}
+        >
+          <span aria-hidden="true">↻</span>
+        </button>
+        <input
+          type="search"
+          aria-label="Filter by name"
+          placeholder="filter by name"
+          value={text.value}
+          onInput={(event) => {
+            text.value = event.currentTarget.value;
+          }}
+        />
+        <fieldset class="sorts">
+          <legend class="hidden-text">Sort by</legend>
+          {(["name", "date", "gpu"] as const).map((key) => (
+            <SortButton key={key} name={key} sort={sort.value} onSort={(next) => (sort.value = next)} />
+          ))}
+        </fieldset>
+        <span class="quiet number">{all.value && `${count(shown.length)} of ${count(all.value.length)}`}</span>
+      </div>
+      {problem.value && <p role="alert">The list could not be read: {cut(problem.value, 200)}</p>}
+      {all.value?.length === 0 && (
+        <p>
+          There is no trace in the folders of this server. <code>tokenyard view FOLDER</code> names others.
+        </p>
+      )}
+      {shown.length > 0 && <Listings rows={shown.slice(0, MOST_ROWS)} target={target} />}
+      {shown.length > MOST_ROWS && <p class="quiet">and {count(shown.length - MOST_ROWS)} more: filter by name</p>}
+    </section>
+  );
+}
+
+interface SortProps {
+  name: SortKey;
+  sort: { key: SortKey; down: boolean };
+  onSort(sort: { key: SortKey; down: boolean }): void;
+}
+
+const SORT_TITLES: Record<SortKey, string> = { name: "Name", date: "Date", gpu: "GPU" };
+
+function SortButton({ name, sort, onSort }: SortProps) {
+  const active = sort.key === name;
+  return (
+    <button
+      type="button"
+      aria-pressed={active}
+      onClick={() => onSort({ key: name, down: active ? !sort.down : name === "date" })}
+    >
+      {SORT_TITLES[name]}
+      <span aria-hidden="true">{active ? (sort.down ? "↓" : "↑") : ""}</span>
+      {active && <span class="hidden-text">{sort.down ? "falling" : "rising"}</span>}
+    </button>
+  );
+}
+
+function megabytes(value: number | null): string {
+  return value === null ? "–" : fixed(value, value < 10 ? 1 : 0);
+}
+
+function Listings({ rows, target }: { rows: readonly TraceListing[]; target: Target }) {
+  return (
+    <div class="table-scroll">
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">Trace</th>
+            <th scope="col">Date</th>
+            <th scope="col">GPU</th>
+            <th scope="col" class="number">
+              steps MB
+            </th>
+            <th scope="col" class="number">
+              requests MB
+            </th>
+            <th scope="col">
+              <span class="hidden-text">Open</span>
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((row) => (
+            <ListingRow key={row.files.steps?.path ?? row.files.requests?.path} row={row} target={target} />
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function ListingRow({ row, target }: { row: TraceListing; target: Target }) {
+  const { files } = row;
+  const path = files.steps?.path ?? files.requests?.path ?? "";
+  const load = (requests: boolean, live = false) =>
+    open(requests ? files : { ...files, requests: null }, { requests, live, target, origin: { path, reqs: requests } });
+  const name = middle(row.name, 70);
+  return (
+    <tr>
+      <th scope="row" class="id" title={cut(path, 400)}>
+        {name}
+      </th>
+      <td class="number">{cut(row.date, 30)}</td>
+      <td>{cut(row.gpu, 30)}</td>
+      <td class="number">{megabytes(row.stepsMb)}</td>
+      <td class="number">{megabytes(row.requestsMb)}</td>
+      <td class="buttons">
+        <button type="button" aria-label={`Load ${name}`} disabled={!files.steps} onClick={() => void load(false)}>
+          Load
+        </button>
+        <button
+          type="button"
+          aria-label={`Load ${name} with its requests`}
+          disabled={!files.requests}
+          onClick={() => void load(true)}
+        >
+          +reqs
+        </button>
+        {target === "trace" && (
+          <button
+            type="button"
+            aria-label={`Follow ${name}`}
+            title="Follow it while it is being written"
+            disabled={!files.steps?.path.endsWith(".jsonl")}
+            onClick={() => void load(false, true)}
+          >
+            Live
+          </button>
+        )}
+      </td>
+    </tr>
+  );
+}

@@ -1,0 +1,59 @@
+/** One line about the run: each token from the field that the trace format names for it. */
+
+import { header } from "../data";
+import type { HeaderToken, TraceStore } from "../data/model";
+import { live, loading, revision } from "../state/store";
+import { middle, plain } from "../text";
+import { LoadLine } from "./Progress";
+
+export function Header({ store }: { store: TraceStore }) {
+  revision.value;
+  const tokens = header(store);
+  const source = tokens.find((token) => token.kind === "source");
+  return (
+    <header class="header">
+      <ul class="tokens" aria-label="About this run">
+        {tokens
+          .filter((token) => token !== source)
+          .map((token) => (
+            <Token key={token.kind} token={token} />
+          ))}
+      </ul>
+      {loading.value && <LoadLine state={loading.value} />}
+      {live.value.phase !== "off" && <LiveLine />}
+      <span class="spring" />
+      {source && (
+        <span class="token source id" title={plain(source.title)}>
+          {middle(source.text, 48)}
+        </span>
+      )}
+    </header>
+  );
+}
+
+function Token({ token }: { token: HeaderToken }) {
+  return (
+    <li class={`token ${token.kind}`} title={plain(token.title)}>
+      {middle(token.text, 60)}
+    </li>
+  );
+}
+
+function LiveLine() {
+  const { phase, sentence, stick } = live.value;
+  return (
+    <span class={`live ${phase}`} role="status">
+      <span aria-hidden="true">{phase === "lost" ? "▲" : "●"}</span> {sentence}
+      <label>
+        <input
+          type="checkbox"
+          checked={stick}
+          onChange={(event) => {
+            live.value = { ...live.value, stick: event.currentTarget.checked };
+          }}
+        />
+        keep the end in view
+      </label>
+    </span>
+  );
+}

@@ -1,0 +1,31 @@
+/** What is selected: the step's decision with its numbers, and the request that was clicked. */
+
+import type { TraceStore } from "../data/model";
+import { focusRequest, focusRow, revision } from "../state/store";
+import { RequestAtStep } from "./RequestAtStep";
+import { StepPanel } from "./StepPanel";
+
+export function SidePanel({ store }: { store: TraceStore }) {
+  revision.value;
+  const row = focusRow.value;
+  const request = focusRequest.value;
+  if (row < 0 && request < 0) return null;
+  const close = () => {
+    focusRow.value = -1;
+    focusRequest.value = -1;
+  };
+  return (
+    <aside class="side" aria-label="What is selected">
+      <button type="button" class="icon close" aria-label="Close the panel" title="Close (Esc)" onClick={close}>
+        ✕
+      </button>
+      {request >= 0 && (
+        <section aria-label="Request">
+          <h2>Request</h2>
+          {row >= 0 && <RequestAtStep store={store} row={row} request={request} />}
+        </section>
+      )}
+      {row >= 0 && <StepPanel store={store} row={row} />}
+    </aside>
+  );
+}

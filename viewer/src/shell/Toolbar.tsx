@@ -1,0 +1,146 @@
+/** Tabs, filter, go-to, and the buttons at the right. */
+
+import { useSignal } from "@preact/signals";
+import type { RefObject } from "preact";
+import { rowOfStep } from "../data";
+import type { TraceStore } from "../data/model";
+import { count } from "../format";
+import { TABS, type Tab } from "../state/hash";
+import { focus, showTab } from "../state/moves";
+import { announce, filter, filterText, matches, matching, tab, themeChoice, themeName } from "../state/store";
+
+export const TAB_TITLES: Record<Tab, string> = {
+  timeline: "Timeline",
+  requests: "Requests",
+  statistics: "Statistics",
+  compare: "Compare",
+};
+
+interface Props {
+  store: TraceStore;
+  filterField: RefObject<HTMLInputElement>;
+  goToField: RefObject<HTMLInputElement>;
+  onHelp(): void;
+}
+
+export function Toolbar({ store, filterField, goToField, onHelp }: Props) {
+  return (
+    <div class="toolbar">
+      <Tabs />
+      <FilterBox field={filterField} />
+      <GoTo store={store} field={goToField} />
+      <span class="spring" />
+      <ThemeButton />
+      <button type="button" class="icon" aria-label="Help: keys and filter" title="Help (?)" onClick={onHelp}>
+        ?
+      </button>
+    </div>
+  );
+}
+
+function Tabs() {
+  const onKeyDown = (event: KeyboardEvent) => {
+    const direction = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (direction === undefined) return;
+    event.preventDefault();
+    const next = TABS[(TABS.indexOf(tab.value) + direction + TABS.length) % TABS.length];
+    showTab(next);
+    document.getElementById(`tab-${next}`)?.focus();
+  };
+  return (
+    <div class="tabs" role="tablist" aria-label="Views" onKeyDown={onKeyDown} tabIndex={-1}>
+      {TABS.map((name, at) => (
+        <button
+          type="button"
+          role="tab"
+          key={name}
+          id={`tab-${name}`}
+          title={`${TAB_TITLES[name]} (${at + 1})`}
+          aria-selected={tab.value === name}
+          aria-controls="view"
+          tabIndex={tab.value === name ? 0 : -1}
+          onClick={() => showTab(name)}
+        >
+          {TAB_TITLES[name]}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+function FilterBox({ field }: { field: RefObject<HTMLInputElement> }) {
+  const { problems } = filter.value;
+  const kept = matches.value.rows;
+  return (
+    <div class="filter">
+      <input
+        ref={field}
+        type="search"
+        aria-label="Filter"
+        aria-describedby="filter-state"
+        aria-invalid={problems.length > 0}
+        placeholder="filter: job:… req:… reason:kv step:100..200"
+        spellcheck={false}
+        autocomplete="off"
+        value={filterText.value}
+        onInput={(event) => {
+          filterText.value = event.currentTarget.value;
+        }}
+      />
+      <span id="filter-state" class={`filter-state number${problems.length ? " problem" : ""}`} role="status">
+        {problems.length > 0 ? problems[0] : matching.value ? "…" : kept ? `${count(kept.length)} steps` : ""}
+      </span>
+    </div>
+  );
+}
+
+function GoTo({ store, field }: { store: TraceStore; field: RefObject<HTMLInputElement> }) {
+  const typed = useSignal("");
+  const go = (event: Event) => {
+    event.preventDefault();
+    const wanted = Number(typed.value.replace(/[,_\s]/g, ""));
+    if (typed.value.trim() === "" || !Number.isSafeInteger(wanted)) {
+      announce("Go to: type the number of a step");
+      return;
+    }
+    const row = rowOfStep(store, wanted);
+    showTab("timeline");
+    focus(row);
+    const found = store.steps.number[row];
+    if (found !== wanted) announce(`There is no step ${wanted}: this is the nearest, ${found}`);
+    typed.value = "";
+    field.current?.blur();
+  };
+  return (
+    <form class="go-to" onSubmit={go}>
+      <input
+        ref={field}
+        type="text"
+        inputMode="numeric"
+        aria-label="Go to step"
+        placeholder="go to step"
+        value={typed.value}
+        onInput={(event) => {
+          typed.value = event.currentTarget.value;
+        }}
+      />
+    </form>
+  );
+}
+
+export function ThemeButton() {
+  const dark = themeName.value === "dark";
+  return (
+    <button
+      type="button"
+      class="icon"
+      aria-label={dark ? "Light colours" : "Dark colours"}
+      title={dark ? "Light colours" : "Dark colours"}
+      onClick={() => {
+        themeChoice.value = dark ? "light" : "dark";
+      }}
+    >
+      ◐
+    </button>
+  );
+}

@@ -1,0 +1,162 @@
+/** Draws the strip of the whole run. */
+
+import {
+  type Level,
+  type LevelsOfDetail,
+  MISSING,
+  NO_REASON,
+  type Range,
+  type Row,
+  type TraceStore,
+} from "../data/model";
+import { familyFill, type Ink, rule, takeInk, write } from "../ink";
+import { FAMILIES, type ThemeName } from "../palette";
+
+export const MINIMAP_HEIGHT = 56;
+/** From the top: occupancy line over the band of reasons, then the marks of what passes the filter. */
+const MARKS = 4;
+const TROUBLE = 5;
+const LETTER_WIDTH = 14;
+
+export interface MinimapScene {
+  store: TraceStore;
+  width: number;
+  theme: ThemeName;
+  levels: LevelsOfDetail | null;
+  kept: Int32Array | null;
+  selection: Range | null;
+  focusRow: Row;
+}
+
+export function drawMinimap(canvas: HTMLCanvasElement, scene: MinimapScene): void {
+  const ink = takeInk(canvas, scene.width, MINIMAP_HEIGHT, scene.theme);
+  if (!ink || scene.store.rows === 0) return;
+  drawReasons(ink, scene);
+  drawOccupancy(ink, scene);
+  if (scene.kept) drawKept(ink, scene.kept, scene.store.rows);
+  const at = (row: number) => (row / scene.store.rows) * ink.width;
+  if (scene.selection) {
+    const from = at(scene.selection.first);
+    const width = Math.max(at(scene.selection.last + 1) - from, 2);
+    ink.context.globalAlpha = 0.18;
+    rule(ink, from, 0, width, ink.height, ink.surface.accent);
+    ink.context.globalAlpha = 1;
+    rule(ink, from, ink.height - 3, width, 3, ink.surface.accent);
+  }
+  if (scene.focusRow >= 0) rule(ink, at(scene.focusRow + 0.5) - 1, 0, 2, ink.height, ink.surface.text);
+}
+
+/** One column of pixels: what most of its steps are, and the blocked reason among them, if there is any. */
+interface Column {
+  shown: number;
+  blocked: number;
+  /** Highest share of blocks in use, or NaN. */
+  use: number;
+}
+
+function columnOf({ store, levels, width }: MinimapScene, level: Level | null, x: number): Column {
+  const from = (x / width) * store.rows;
+  const to = ((x + 1) / width) * store.rows;
+  return level && levels ? ofLevel(store, level, from, to) : ofRows(store, from, to);
+}
+
+function ofLevel(store: TraceStore, level: Level, from: number, to: number): Column {
+  const size = 2 ** level.k;
+  const first = Math.min(Math.floor(from / size), level.bins - 1);
+  const last = Math.min(Math.max(Math.ceil(to / size) - 1, first), level.bins - 1);
+  const total = known(store.steps.totalBlocks[Math.min(first * size, store.rows - 1)]);
+  let used = Number.NaN;
+  let blocked = NO_REASON;
+  for (let bin = first; bin <= last; bin++) {
+    if (!(used >= level.max.usedBlocks[bin])) used = level.max.usedBlocks[bin];
+    if (blocked === NO_REASON) blocked = level.blocked[bin];
+  }
+  return { shown: level.dominant[first], blocked, use: used / total };
+}
+
+const SAMPLES = 12;
+
+function ofRows(store: TraceStore, from: number, to: number): Column {
+  const { shown, freeBlocks, totalBlocks } = store.steps;
+  const first = Math.min(Math.floor(from), store.rows - 1);
+  const last = Math.min(Math.max(Math.ceil(to) - 1, first), store.rows - 1);
+  const stride = Math.max(1, Math.ceil((last - first + 1) / SAMPLES));
+  const column: Column = { shown: shown[first], blocked: NO_REASON, use: Number.NaN };
+  for (let row = first; row <= last; row += stride) {
+    if (store.shown[shown[row]].blocked) column.blocked = shown[row];
+    const use = 1 - known(freeBlocks[row]) / known(totalBlocks[row]);
+    if (!(column.use >= use)) column.use = use;
+  }
+  return column;
+}
+
+function known(value: number): number {
+  return value === MISSING ? Number.NaN : value;
+}
+
+function drawReasons(ink: Ink, scene: MinimapScene): void {
+  const level = scene.levels?.pick(scene.store.rows / ink.width) ?? null;
+  const bottom = ink.height - MARKS;
+  let from = 0;
+  let before = -1;
+  const flush = (to: number) => {
+    if (before < 0 || to <= from) return;
+    const { family } = scene.store.shown[before];
+    ink.context.fillStyle = familyFill(ink, family);
+    ink.context.fillRect(from, TROUBLE, to - from, bottom - TROUBLE);
+    if (to - from >= LETTER_WIDTH) {
+      const tone = FAMILIES[family][ink.theme];
+      write(ink, FAMILIES[family].letter, (from + to) / 2 - ink.char / 2, bottom - 8, tone.ink, true);
+    }
+  };
+  for (let x = 0; x < ink.width; x++) {
+    const column = columnOf(scene, level, x);
+    if (column.shown !== before) {
+      flush(x);
+      from = x;
+      before = column.shown;
+    }
+    // Rare trouble, which is nowhere dominant, has a mark of its own above the band.
+    if (column.blocked !== NO_REASON) rule(ink, x, 0, 1, TROUBLE - 1, ink.surface.blocked.fill);
+  }
+  flush(ink.width);
+}
+
+function drawOccupancy(ink: Ink, scene: MinimapScene): void {
+  const level = scene.levels?.pick(scene.store.rows / ink.width) ?? null;
+  const { context } = ink;
+  const [top, bottom] = [TROUBLE + 1, ink.height - MARKS - 1];
+  const trace = () => {
+    context.beginPath();
+    let drawing = false;
+    for (let x = 0; x < ink.width; x++) {
+      const { use } = columnOf(scene, level, x);
+      if (Number.isNaN(use)) {
+        drawing = false;
+        continue;
+      }
+      const y = bottom - Math.min(Math.max(use, 0), 1) * (bottom - top);
+      if (drawing) context.lineTo(x + 0.5, y);
+      else context.moveTo(x + 0.5, y);
+      drawing = true;
+    }
+    context.stroke();
+  };
+  // A halo in the colour of the page keeps the line legible on every fill.
+  context.lineJoin = "round";
+  context.strokeStyle = ink.surface.page;
+  context.lineWidth = 3.5;
+  trace();
+  context.strokeStyle = ink.surface.occupancy;
+  context.lineWidth = 1.4;
+  trace();
+}
+
+function drawKept(ink: Ink, kept: Int32Array, rows: number): void {
+  let last = -1;
+  for (let at = 0; at < kept.length; at++) {
+    const x = Math.floor((kept[at] / rows) * ink.width);
+    if (x !== last) rule(ink, x, ink.height - MARKS, Math.max(1, ink.width / rows), MARKS, ink.surface.accent);
+    last = x;
+  }
+}

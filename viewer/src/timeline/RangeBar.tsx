@@ -1,0 +1,98 @@
+/** Start, End, Window, Apply: which steps are shown, in numbers. */
+
+import { useSignal } from "@preact/signals";
+import { rowOfStep } from "../data";
+import type { TraceStore } from "../data/model";
+import { count } from "../format";
+import { closeTrace } from "../state/loader";
+import { fit, showRange, zoom } from "../state/moves";
+import { announce, revision, selection, setExtra, view } from "../state/store";
+import * as frame from "./frame";
+import { DEFAULT_WINDOW } from "./geometry";
+
+export function RangeBar({ store }: { store: TraceStore }) {
+  revision.value;
+  const { first, last } = view.value;
+  const from = store.steps.number[Math.max(Math.floor(first), 0)];
+  const to = store.steps.number[Math.min(Math.max(Math.ceil(last) - 1, 0), store.rows - 1)];
+  const typed = useSignal<{ start?: string; end?: string; window?: string }>({});
+  const field = (name: "start" | "end" | "window", value: number) => typed.value[name] ?? String(value);
+  const type = (name: string) => (event: Event) => {
+    typed.value = { ...typed.value, [name]: (event.currentTarget as HTMLInputElement).value };
+  };
+  const apply = (event: Event) => {
+    event.preventDefault();
+    const [start, end] = [Number(field("start", from)), Number(field("end", to))];
+    const window = Number(field("window", frame.windowRows.value));
+    if (![start, end, window].every(Number.isSafeInteger) || end < start || window < 1) {
+      announce("Start and End are numbers of steps, Start not above End; Window is at least 1");
+      return;
+    }
+    setExtra("window", window === DEFAULT_WINDOW ? "" : String(window));
+    if (typed.value.start !== undefined || typed.value.end !== undefined) {
+      showRange(rowOfStep(store, start), rowOfStep(store, end) + 1);
+    }
+    typed.value = {};
+  };
+  return (
+    <form class="range-bar" aria-label="Steps shown" onSubmit={apply}>
+      <label>
+        Start <input type="number" class="number" value={field("start", from)} onInput={type("start")} />
+      </label>
+      <label>
+        End <input type="number" class="number" value={field("end", to)} onInput={type("end")} />
+      </label>
+      <label title="At most so many steps are drawn one by one; when more are in view, they are merged">
+        Window
+        <input
+          type="number"
+          class="number narrow"
+          min="1"
+          value={field("window", frame.windowRows.value)}
+          onInput={type("window")}
+        />
+      </label>
+      <button type="submit">Apply</button>
+      <span class="zooms">
+        <button type="button" class="icon" aria-label="Zoom in" title="Zoom in (W)" onClick={() => zoom(0.5)}>
+          +
+        </button>
+        <button type="button" class="icon" aria-label="Zoom out" title="Zoom out (S)" onClick={() => zoom(2)}>
+          −
+        </button>
+        <button type="button" title="The selection, else the whole run (F)" onClick={fit}>
+          Fit
+        </button>
+        <button type="button" title="Rows high enough to be read" onClick={() => frame.showFull()}>
+          Rows
+        </button>
+      </span>
+      <Selected store={store} />
+      <span class="spring" />
+      <button type="button" onClick={closeTrace}>
+        Load another
+      </button>
+    </form>
+  );
+}
+
+function Selected({ store }: { store: TraceStore }) {
+  const chosen = selection.value;
+  if (!chosen) return <span class="quiet advice">drag over rows to select steps</span>;
+  const { number } = store.steps;
+  return (
+    <span class="selected">
+      selected: {count(number[chosen.first])}–{count(number[chosen.last])} ({count(chosen.last - chosen.first + 1)})
+      <button
+        type="button"
+        class="icon"
+        aria-label="Clear the selection"
+        onClick={() => {
+          selection.value = null;
+        }}
+      >
+        ✕
+      </button>
+    </span>
+  );
+}

@@ -1,0 +1,91 @@
+/** What the timeline draws, derived from the state of the page and the size of its canvas. */
+
+import { computed, signal } from "@preact/signals";
+import { MISSING, type Whole } from "../data/model";
+import { showRange } from "../state/moves";
+import { extra, focusRow, matches, revision, trace, view } from "../state/store";
+import { type Axis, axisOf } from "./axis";
+import type { Scales } from "./barRows";
+import { columnsOf, DEFAULT_WINDOW, drawingOf, FULL_HEIGHT, type Geometry, TEXT_HEIGHT } from "./geometry";
+
+/** Of the canvas, in CSS pixels. */
+export const width = signal(0);
+export const height = signal(0);
+/** Measured height of the opened row, as an element. */
+export const openHeight = signal(0);
+
+export const columns = computed(() => columnsOf(width.value));
+
+export const axis = computed<Axis>(() => {
+  revision.value;
+  return axisOf(trace.value?.rows ?? 0, matches.value.rows);
+});
+
+/** Most steps that are drawn one by one: beyond, they are merged. */
+export const windowRows = computed(() => {
+  const asked = Number(extra.value["window"] ?? DEFAULT_WINDOW);
+  return Number.isInteger(asked) && asked > 0 ? asked : DEFAULT_WINDOW;
+});
+
+/** A filter that lets little through does not blow rows up. */
+const rowHeight = computed(() => {
+  const places = axis.value.toPlace(view.value.last) - axis.value.toPlace(view.value.first);
+  const natural = places > 0 ? height.value / places : FULL_HEIGHT;
+  return matches.value.rows ? Math.min(natural, FULL_HEIGHT) : natural;
+});
+
+/** Place of the focused row if it passes the filter, else -1. */
+export const focusPlace = computed(() => {
+  const row = focusRow.value;
+  if (row < 0) return -1;
+  const place = axis.value.toPlace(row);
+  return Number.isInteger(place) && place < axis.value.count && axis.value.rowAt(place) === row ? place : -1;
+});
+
+export const geometry = computed<Geometry>(() => {
+  const place = focusPlace.value;
+  const opened = place >= 0 && rowHeight.value >= TEXT_HEIGHT;
+  return {
+    top: axis.value.toPlace(view.value.first),
+    rowHeight: rowHeight.value,
+    height: height.value,
+    count: axis.value.count,
+    open: opened ? { place, extra: Math.max(openHeight.value - rowHeight.value, 0) } : null,
+  };
+});
+
+export const drawing = computed(() => drawingOf(rowHeight.value, height.value, windowRows.value));
+
+/** Longest queues of the run: what full bars mean. */
+export const scales = computed<Scales>(() => {
+  revision.value;
+  const store = trace.value;
+  if (!store) return { running: 1, waiting: 1 };
+  return { running: most(store.steps.numRunning, store.rows), waiting: most(store.steps.numWaiting, store.rows) };
+});
+
+function most(column: Whole, rows: number): number {
+  let found = 1;
+  for (let row = 0; row < rows; row++) if (column[row] !== MISSING && column[row] > found) found = column[row];
+  return found;
+}
+
+/** Show so many places from a place on. */
+export function showPlaces(first: number, last: number): void {
+  const { toRow, count } = axis.peek();
+  const size = Math.min(last - first, count);
+  const start = Math.min(Math.max(first, 0), Math.max(count - size, 0) + slackPlaces());
+  showRange(toRow(start), toRow(start + size));
+}
+
+/** Places that the opened row takes from the others. */
+export function slackPlaces(): number {
+  const { open, rowHeight: high } = geometry.peek();
+  return open ? open.extra / high : 0;
+}
+
+/** Rows at their full height, from the row that is uppermost now. */
+export function showFull(from = view.peek().first): void {
+  const place = Math.round(axis.peek().toPlace(from));
+  showPlaces(place, place + Math.max(height.peek() / FULL_HEIGHT, 1));
+}

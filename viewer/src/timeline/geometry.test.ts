@@ -1,0 +1,40 @@
+import { describe, expect, it } from "vitest";
+import { columnsOf, drawingOf, type Geometry, placeAt, visible, yOf } from "./geometry";
+
+const plain: Geometry = { top: 10.5, rowHeight: 20, height: 200, count: 100, open: null };
+const opened: Geometry = { ...plain, open: { place: 12, extra: 100 } };
+
+describe("geometry", () => {
+  it("finds the place it drew", () => {
+    for (const geometry of [plain, opened]) {
+      for (let place = 11; place < 16; place++) {
+        expect(placeAt(geometry, yOf(geometry, place))).toBe(place);
+        expect(placeAt(geometry, yOf(geometry, place) + 19.5)).toBe(place);
+      }
+    }
+  });
+
+  it("gives an opened row its whole height", () => {
+    expect(placeAt(opened, yOf(opened, 12) + 119)).toBe(12);
+    expect(placeAt(opened, yOf(opened, 12) + 121)).toBe(13);
+  });
+
+  it("knows where the trace ends", () => {
+    expect(placeAt({ ...plain, top: 98 }, 45)).toBe(-1);
+    expect(visible({ ...plain, top: 95 })).toEqual({ first: 95, last: 99 });
+    expect(visible({ ...plain, top: -2 })).toEqual({ first: 0, last: 8 });
+  });
+
+  it("merges rows beyond the window", () => {
+    expect(drawingOf(70, 700, 500)).toBe("text");
+    expect(drawingOf(5, 700, 500)).toBe("bars");
+    expect(drawingOf(5, 700, 100)).toBe("levels");
+    expect(drawingOf(0.01, 700, 1e9)).toBe("levels");
+  });
+
+  it.each([600, 900, 1280, 1920])("fills %i pixels with columns", (width) => {
+    const columns = columnsOf(width);
+    expect(columns.at(-1)!.x + columns.at(-1)!.width).toBe(width);
+    for (const column of columns) expect(column.width).toBeGreaterThan(40);
+  });
+});

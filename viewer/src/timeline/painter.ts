@@ -1,0 +1,113 @@
+/** Paints the timeline's canvas, and knows afterwards what lies where. */
+
+import type { LevelsOfDetail, Pill, Range, Row, TraceStore } from "../data/model";
+import { type Ink, rule, takeInk, writeRight } from "../ink";
+import type { ThemeName } from "../palette";
+import type { Axis } from "./axis";
+import { drawBars, drawLevels, type Scales } from "./barRows";
+import { Contents } from "./content";
+import { type Column, drawingOf, type Geometry, visible, yOf } from "./geometry";
+import { drawTextRow, type PillSpot } from "./textRows";
+
+/** Milliseconds of one frame that may go into rows that have never been in view. */
+const BUDGET_MS = 7;
+
+export interface Scene {
+  store: TraceStore;
+  axis: Axis;
+  geometry: Geometry;
+  columns: readonly Column[];
+  width: number;
+  theme: ThemeName;
+  window: number;
+  levels: LevelsOfDetail | null;
+  scales: Scales;
+  selection: Range | null;
+  focusRow: Row;
+  meant: ((request: number) => boolean) | null;
+}
+
+export class Painter {
+  readonly contents = new Contents();
+  private spots: { place: number; pills: PillSpot[] }[] = [];
+
+  /** True if rows were left out for want of time: paint again in the next frame. */
+  paint(canvas: HTMLCanvasElement, scene: Scene): boolean {
+    const ink = takeInk(canvas, scene.width, scene.geometry.height, scene.theme);
+    if (!ink) return false;
+    this.spots = [];
+    let late = false;
+    const { store, axis, geometry, columns, scales } = scene;
+    switch (drawingOf(geometry.rowHeight, geometry.height, scene.window)) {
+      case "text":
+        late = this.paintRows(ink, scene);
+        break;
+      case "bars":
+        drawBars(ink, columns, store, axis, geometry, scales);
+        break;
+      case "levels":
+        drawLevels(ink, columns, store, axis, geometry, scene.levels, scales);
+    }
+    paintMarks(ink, scene);
+    for (const column of columns.slice(1)) rule(ink, column.x - 1, 0, 1, geometry.height);
+    return late;
+  }
+
+  /** The pill under a point of the canvas. */
+  pillAt(x: number, y: number): { place: number; pill: Pill } | null {
+    for (const { place, pills } of this.spots) {
+      for (const spot of pills) {
+        if (x >= spot.x && x < spot.x + spot.width && y >= spot.y && y < spot.y + 17) return { place, pill: spot.pill };
+      }
+    }
+    return null;
+  }
+
+  private paintRows(ink: Ink, scene: Scene): boolean {
+    const { store, axis, geometry, columns } = scene;
+    const { first, last } = visible(geometry);
+    const began = performance.now();
+    let late = false;
+    for (let place = first; place <= last; place++) {
+      const y = yOf(geometry, place);
+      if (y > geometry.height) break;
+      const row = axis.rowAt(place);
+      if (row % 2 === 1) rule(ink, 0, y, ink.width, geometry.rowHeight, ink.surface.stripe);
+      rule(ink, 0, Math.round(y + geometry.rowHeight) - 1, ink.width, 1);
+      if (geometry.open?.place === place) continue;
+      let content = this.contents.peek(store, row);
+      if (!content && performance.now() - began < BUDGET_MS) content = this.contents.get(store, row);
+      if (content) {
+        const pills = drawTextRow(ink, columns, content, y, geometry.rowHeight, scene.meant);
+        this.spots.push({ place, pills });
+      } else {
+        late = true;
+        const step = columns[0];
+        writeRight(ink, String(store.steps.number[row]), step.x + step.width - 8, y + 10, ink.surface.quiet);
+      }
+    }
+    return late;
+  }
+}
+
+/** The selected range and the focused row. */
+function paintMarks(ink: Ink, { axis, geometry, selection, focusRow, width }: Scene): void {
+  const { context, surface } = ink;
+  if (selection) {
+    const from = yOf(geometry, axis.toPlace(selection.first));
+    const to = Math.max(yOf(geometry, axis.toPlace(selection.last + 1)), from + 2);
+    context.globalAlpha = 0.1;
+    rule(ink, 0, from, width, to - from, surface.accent);
+    context.globalAlpha = 1;
+    rule(ink, 0, from, 4, to - from, surface.accent);
+    rule(ink, 0, from, width, 1, surface.accent);
+    rule(ink, 0, to - 1, width, 1, surface.accent);
+  }
+  if (focusRow >= 0 && !geometry.open) {
+    const y = yOf(geometry, axis.toPlace(focusRow));
+    const height = Math.max(geometry.rowHeight, 2);
+    context.strokeStyle = surface.text;
+    context.lineWidth = 1.5;
+    context.strokeRect(0.75, y - 0.5, width - 1.5, height + 1);
+  }
+}
