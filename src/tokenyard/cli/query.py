@@ -13,8 +13,8 @@ from tokenyard.cli.console import errors, print_json, results, warn
 from tokenyard.cli.flags import Query
 from tokenyard.config import require_int
 from tokenyard.trace.columnar.query import Answer, Limits, ask
-from tokenyard.trace.columnar.twins import as_parquet
-from tokenyard.trace.files import TraceFiles, find_trace
+from tokenyard.trace.columnar.twins import as_parquet, needed
+from tokenyard.trace.files import find_trace
 from tokenyard.trace.lines import encodable
 
 __all__ = ["execute"]
@@ -26,7 +26,7 @@ _MEMORY_MB = 4_096
 def execute(flags: Query) -> int:
     """Ask, and print the rows; always 0 if there is an answer."""
     require_int("limit", flags.limit, 1)
-    files = _needed(find_trace(flags.trace), flags.sql)
+    files = needed(find_trace(flags.trace), flags.sql)
     limits = Limits(seconds=_SECONDS, memory_mb=_MEMORY_MB, rows=flags.limit)
     with errors().status(f"reading {escape(str(files.source))}"), as_parquet(files) as twins:
         answer = ask(flags.sql, twins.steps, twins.requests, limits)
@@ -39,13 +39,6 @@ def execute(flags: Query) -> int:
     if any(twin is not None and not twin.exists() for twin in twins):  # made for the moment
         errors().print("[dim]`tokenyard convert` once, and questions are answered at once.[/]")
     return 0
-
-
-def _needed(files: TraceFiles, sql: str) -> TraceFiles:
-    """Without a requests file that is not asked for: it is large."""
-    if files.steps is not None and "requests" not in sql.lower():
-        return TraceFiles(files.steps, None)
-    return files
 
 
 def json_ready(answer: Answer) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tokenyard.server.web.facts import TraceFacts, facts_of_file
-from tokenyard.server.web.roots import ANNOTATIONS_ENDING, Roots
+from tokenyard.server.web.roots import ANNOTATIONS_ENDING, Roots, siblings
 from tokenyard.trace.files import PACKINGS
 
 __all__ = ["Catalog", "Pair"]
@@ -71,11 +71,10 @@ class Catalog:
         return pairs[:_TRACES]
 
     def pair_of(self, path: Path) -> Pair:
-        """The trace to which a file belongs."""
-        for pair in self.pairs():
-            if path in (pair.steps, pair.requests):
-                return pair
-        return Pair(path, None, path) if ".requests." in path.name else Pair(path, path, None)
+        """The trace to which a file that may be read belongs."""
+        others = (each for each in siblings(path) if each.name.endswith(PACKINGS) and each.is_file())
+        other = next((each for each in others if self._roots.allows(Path(os.path.realpath(each)))), None)
+        return Pair(path, other, path) if ".requests." in path.name else Pair(path, path, other)
 
     def _files(self) -> Iterator[Path]:
         """Files that may be read, without following links to directories."""

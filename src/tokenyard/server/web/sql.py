@@ -24,6 +24,8 @@ from tokenyard.server.web.roots import Roots
 from tokenyard.server.web.sql_worker import Question
 from tokenyard.server.web.twin_cache import Converting, TwinCache
 from tokenyard.trace.columnar.query import Limits
+from tokenyard.trace.columnar.twins import needed
+from tokenyard.trace.files import TraceFiles
 
 __all__ = ["QueryServer"]
 
@@ -68,11 +70,9 @@ class QueryServer:
 
     def _question(self, body: _Body) -> Question | Converting:
         pair = self._catalog.pair_of(self._roots.existing(body.path))
-        wanted = [("steps", pair.steps), ("requests", pair.requests)]
-        if pair.steps is not None and "requests" not in body.sql.lower():
-            wanted.pop()
+        wanted = needed(TraceFiles(pair.steps, pair.requests), body.sql)
         files: dict[str, str] = {}
-        for kind, path in wanted:
+        for kind, path in (("steps", wanted.steps), ("requests", wanted.requests)):
             if path is not None:
                 twin = self._twins.twin(path, kind, _PATIENCE)
                 if isinstance(twin, Converting):

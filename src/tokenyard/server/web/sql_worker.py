@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -47,7 +48,8 @@ def _bound(limits: Limits) -> None:
         return
     memory = (limits.memory_mb + _SHARED_MB) << 20
     for what, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0)):
-        resource.setrlimit(what, (most, most))
+        with suppress(ValueError, OSError):
+            resource.setrlimit(what, (most, most))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,17 @@ from tokenyard.trace.columnar.convert import OnProgress, convert, twin_of
 from tokenyard.trace.columnar.reading import columnar_reader
 from tokenyard.trace.files import TraceFiles, is_columnar
 
-__all__ = ["as_parquet", "ready_twin"]
+__all__ = ["as_parquet", "needed", "ready_twin"]
+
+_NAMES_REQUESTS = re.compile(r"\brequests\b", re.IGNORECASE)
+"""Not ``num_requests``."""
+
+
+def needed(files: TraceFiles, sql: str) -> TraceFiles:
+    """``files`` without a requests file that a question does not name: it is large."""
+    if files.steps is not None and not _NAMES_REQUESTS.search(sql):
+        return TraceFiles(files.steps, None)
+    return files
 
 
 def ready_twin(path: Path, kind: str) -> Path | None:
