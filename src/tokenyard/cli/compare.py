@@ -1,4 +1,4 @@
-"""``tokenyard compare``: one workload under several policies, at several loads, with several seeds."""
+"""``tokenyard compare``: two traces, or one workload under several policies, at several loads, with several seeds."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from tokenyard.cli.flags import Compare, Run
 from tokenyard.cli.setup import Setup, prepare
 from tokenyard.config import require_int
 from tokenyard.errors import ConfigError
+from tokenyard.explain.compare.comparison import compare_traces
+from tokenyard.explain.render_compare import print_comparison
 from tokenyard.sim.compare.comparison import Cell, Comparison, Machine, compare
 from tokenyard.sim.compare.intervals import Interval
 from tokenyard.sim.compare.measures import METRICS, Metric
@@ -27,6 +29,8 @@ _MOST_SEEDS = 1000
 
 def execute(flags: Compare) -> int:
     """Compare, draw and print; always 0 if it ends."""
+    if flags.other is not None:
+        return _compare_traces(Path(flags.workload), flags.other, flags)
     comparison = _compare(flags)
     if flags.plot is not None:
         _write(flags.plot, draw(comparison))
@@ -37,6 +41,12 @@ def execute(flags: Compare) -> int:
         print_json(comparison)
     else:
         _print(comparison, results())
+    return 0
+
+
+def _compare_traces(a: Path, b: Path, flags: Compare) -> int:
+    comparison = compare_traces(a, b, flags.align)
+    print_json(comparison) if flags.json else print_comparison(comparison, results())
     return 0
 
 

@@ -1,0 +1,1 @@
+"""Two traces side by side: how their figures differ, and where they part."""

@@ -1,0 +1,49 @@
+"""The comparison of two traces: one object, whose JSON ``tokenyard compare A B --json`` prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from tokenyard.explain.compare.beside import Alignment, Beside, JobPair, jobs_beside, moments_beside
+from tokenyard.explain.compare.figures import Figure, figures
+from tokenyard.explain.compare.parting import Parting, first_parting
+from tokenyard.explain.header import Header
+from tokenyard.explain.summary import summarize
+
+__all__ = ["COMPARISON_VERSION", "TraceComparison", "compare_traces"]
+
+COMPARISON_VERSION = 1
+
+
+class TraceComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Two traces side by side."""
+
+    comparison_version: int = COMPARISON_VERSION
+    a: Header
+    b: Header
+    parting: Parting | None
+    """The first step in which they decide differently; None if they never do."""
+    figures: list[Figure]
+    """Every number of the two reports."""
+    align: Alignment
+    rows: list[Beside]
+    """Both at a dozen places, aligned by step or by time; empty if they are aligned by job."""
+    jobs: list[JobPair]
+    """The jobs that differ most, if they are aligned by job."""
+
+
+def compare_traces(a: Path | str, b: Path | str, align: Alignment = "step") -> TraceComparison:
+    """Compare two traces. Raises TraceError if either cannot be read."""
+    first, second = summarize(a), summarize(b)
+    headers = first.header, second.header
+    return TraceComparison(
+        a=headers[0],
+        b=headers[1],
+        parting=first_parting(a, b),
+        figures=figures(first, second),
+        align=align,
+        rows=[] if align == "job" else moments_beside(a, b, headers, align),
+        jobs=jobs_beside(a, b) if align == "job" else [],
+    )

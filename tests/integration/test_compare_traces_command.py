@@ -1,0 +1,28 @@
+"""``tokenyard compare A B`` as a user calls it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.integration.command import call
+
+
+def test_two_policies(tmp_path: Path) -> None:
+    for seats in ("2", "3"):
+        run = call("run", "agentic", "--limit", "3", "--max-num-seqs", seats, "--trace", seats, cwd=tmp_path)
+        assert run.code == 0, run.stderr
+    outcome = call("compare", "2", "3", "--align", "job", "--json", cwd=tmp_path)
+    assert outcome.code == 0, outcome.stderr
+    comparison = json.loads(outcome.stdout)
+    assert comparison["comparison_version"] == 1
+    assert comparison["parting"]["a"]["step"] == comparison["parting"]["b"]["step"]
+    assert {"name", "a", "b", "less_is_better"} == comparison["figures"][0].keys()
+    assert comparison["jobs"]
+    printed = call("compare", "2", "3", cwd=tmp_path).stdout
+    assert f"In step {comparison['parting']['a']['step']:,}" in printed
+    assert "Side by side, by step" in printed
+
+
+def test_a_trace_that_is_not_there(tmp_path: Path) -> None:
+    call("compare", "a", "b", cwd=tmp_path).refused("a: no such file or directory")
