@@ -26,7 +26,8 @@ demo: $(INSTALLED)  ## Replay a built-in agentic workload and report what held r
 	@$(BIN)/tokenyard demo
 
 .PHONY: test
-test: lint types $(INSTALLED_DEV)  ## Lint, types, import contracts and all tests
+test: lint types viewer-check $(INSTALLED_DEV)  ## Lint, types, import contracts, the viewer and all tests
+	@scripts/chromium.sh
 	@$(BIN)/python -m pytest
 
 .PHONY: lint
@@ -39,6 +40,14 @@ lint: $(INSTALLED_DEV)  ## Style, import contracts, the tree in CONTRIBUTING
 .PHONY: types
 types: $(INSTALLED_DEV)  ## Strict type check
 	@$(BIN)/mypy
+
+.PHONY: viewer
+viewer:  ## Build the page that shows traces (needs node 18)
+	@cd viewer && { [ -d node_modules ] || npm ci --loglevel=error; } && npm run --silent build
+
+.PHONY: viewer-check
+viewer-check:  ## The viewer alone: lint, types, unit tests, and that the committed page is what it builds
+	@scripts/check_viewer.sh
 
 .PHONY: format
 format: $(INSTALLED_DEV)  ## Mend what can be mended by itself
@@ -70,7 +79,7 @@ lock:  ## Resolve the dependencies again and rewrite both lock files
 .PHONY: clean
 clean:  ## Remove everything that was built, both environments included
 	@rm -rf .venv .venv-vllm dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
-		.benchmarks .coverage traces/demo
+		.benchmarks .coverage traces/demo viewer/node_modules
 	@find src tests scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/bin/python:

@@ -1,7 +1,7 @@
 /** Where the page begins: the state from its address, then a trace inside it, or the one that the address names. */
 
 import { render } from "preact";
-import { embedded, failure as failureOf } from "./data";
+import { EMBEDDED_ID, embedded, failure as failureOf } from "./data";
 import { App } from "./shell/App";
 import { startDropping } from "./shell/DropCard";
 import { startFiltering } from "./state/filtering";
@@ -16,10 +16,11 @@ import "./theme.css";
 
 async function begin(state: HashState): Promise<void> {
   expectState(state);
-  const inside = document.getElementById("tokenyard-trace")?.textContent?.trim();
-  if (inside) {
+  const inside = document.getElementById(EMBEDDED_ID);
+  if (inside?.textContent?.trim()) {
+    const { name = "", stepsName = "", requestsName = null } = inside.dataset;
     try {
-      await open(await embedded(inside));
+      await open(await embedded(inside.textContent, { name, steps: stepsName, requests: requestsName }));
     } catch (error) {
       failure.value = failureOf(error);
     }
