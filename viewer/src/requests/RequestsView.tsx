@@ -1,10 +1,10 @@
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import { lookStyle, PHASES, PINNED } from "../charts/tones";
 import { lanes as allLanes } from "../data";
 import type { Lanes, Row, TraceStore } from "../data/model";
 import { count } from "../format";
 import type { ThemeName } from "../palette";
-import { focus, pan, zoom } from "../state/moves";
+import { focus } from "../state/moves";
 import {
   extra,
   focusRequest,
@@ -15,13 +15,13 @@ import {
   setExtra,
   themeName,
   trace,
-  view,
 } from "../state/store";
 import { useComputed } from "../statistics/useStatistics";
 import { type AxisKind, hasTimes } from "./axis";
 import { LaneCanvas } from "./LaneCanvas";
 import { LaneCache } from "./lanes";
 import { ORDERS, type Order, orderLanes } from "./order";
+import { laneKey, panLanes, windowOf, zoomLanes } from "./window";
 import "./requests.css";
 
 /** The Requests tab: one lane per job, and what became of each of its turns. */
@@ -42,6 +42,7 @@ function OfTrace({ store }: { store: TraceStore }) {
     [store, lanes, order, requests],
   );
   const cache = useMemo(() => (lanes ? new LaneCache(lanes) : null), [lanes]);
+  useLaneKeys(store.rows);
   if (failure) return <p role="alert">The lanes could not be made: {failure}</p>;
   if (!lanes || !shown || !cache) return <p class="quiet">Following each request through the steps …</p>;
   return (
@@ -54,7 +55,7 @@ function OfTrace({ store }: { store: TraceStore }) {
           store={store}
           cache={cache}
           order={shown}
-          view={view.value}
+          view={windowOf(extra.value["window"], store.rows)}
           axis={axis}
           theme={themeName.value}
           focusRow={focusRow.value}
@@ -66,12 +67,26 @@ function OfTrace({ store }: { store: TraceStore }) {
           onRange={(range) => {
             selection.value = range;
           }}
-          onZoom={zoom}
-          onPan={pan}
+          onZoom={(factor, anchor) => zoomLanes(store.rows, factor, anchor)}
+          onPan={(share) => panLanes(store.rows, share)}
         />
       )}
     </div>
   );
+}
+
+/** W A S D and F move the lanes while they are open, wherever the focus is, but for text fields. */
+function useLaneKeys(rows: number): void {
+  useEffect(() => {
+    const pressed = (event: KeyboardEvent) => {
+      const typing = event.target instanceof Element && event.target.closest("input, textarea, select");
+      if (typing || event.ctrlKey || event.metaKey || event.altKey || !laneKey(event.key, rows)) return;
+      event.preventDefault();
+      event.stopPropagation();
+    };
+    document.addEventListener("keydown", pressed, true);
+    return () => document.removeEventListener("keydown", pressed, true);
+  }, [rows]);
 }
 
 /** The row itself if the request was there then, else the nearest one at which it was. */

@@ -25,8 +25,9 @@ export class LaneCache {
 
   private make(lane: number): DrawnLane {
     const made = this.lanes.lane(lane);
+    const waited = milliseconds(this.lanes.waited[lane]);
     const turns = made.turns.length;
-    const note = `${turns > 1 ? `${count(turns)} turns · ` : ""}${milliseconds(this.lanes.waited[lane])}`;
+    const note = turns > 1 ? [`${count(turns)} turns · ${waited}`, `${count(turns)} · ${waited}`, waited] : [waited];
     return drawn(made, shortId(made.label, LABEL_CHARACTERS), note);
   }
 }

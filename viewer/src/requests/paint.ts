@@ -20,8 +20,8 @@ export interface DrawnLane {
   tracks: Tracks;
   /** Id, made short enough. */
   label: string;
-  /** Beside it: `10 turns · waited 3.1 s`. */
-  note: string;
+  /** Beside it, the longest that fits: `10 turns · 3.1 s`, `10 · 3.1 s`, `3.1 s` (that it waited). */
+  notes: string[];
 }
 
 export interface Picture {
@@ -38,8 +38,8 @@ export interface Picture {
   turnText(request: RequestIndex): string;
 }
 
-export function drawn(lane: JobLane, label: string, note: string): DrawnLane {
-  return { lane, tracks: tracks(lane.turns), label, note };
+export function drawn(lane: JobLane, label: string, notes: string[]): DrawnLane {
+  return { lane, tracks: tracks(lane.turns), label, notes };
 }
 
 /** Draw everything; `width` and `height` in CSS pixels, the pen scaled for the screen. */
@@ -164,8 +164,9 @@ function label(pen: CanvasRenderingContext2D, one: DrawnLane, y: number, text: s
     const used = 8 + pen.measureText(one.label).width + 8;
     pen.fillStyle = quiet;
     pen.font = "11px system-ui, sans-serif";
-    const size = pen.measureText(one.note).width;
-    if (used + size <= LABEL_WIDTH - 8) pen.fillText(one.note, LABEL_WIDTH - 8 - size, y + LANE_HEIGHT / 2);
+    const room = LABEL_WIDTH - 8 - used;
+    const note = one.notes.find((text) => pen.measureText(text).width <= room);
+    if (note) pen.fillText(note, LABEL_WIDTH - 8 - pen.measureText(note).width, y + LANE_HEIGHT / 2);
   });
 }
 
@@ -195,7 +196,7 @@ function head(pen: CanvasRenderingContext2D, { axis, theme }: Picture, width: nu
   line(pen, LABEL_WIDTH - 0.5, 0, LABEL_WIDTH - 0.5, HEAD_HEIGHT);
   pen.font = "11px ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace";
   pen.fillStyle = surface.quiet;
-  pen.fillText(axis.kind === "time" ? "job · time" : "job · step", 8, HEAD_HEIGHT / 2);
+  pen.fillText("job · turns · waited", 8, HEAD_HEIGHT / 2);
   clipped(pen, LABEL_WIDTH, 0, width - LABEL_WIDTH, HEAD_HEIGHT, () => {
     for (const tick of axis.ticks) {
       line(pen, LABEL_WIDTH + tick.x + 0.5, HEAD_HEIGHT - 6, LABEL_WIDTH + tick.x + 0.5, HEAD_HEIGHT);
