@@ -127,6 +127,8 @@ def _recurrent(rng: Random, engine: Engine) -> Engine:
     if changes["mamba_cache_mode"] == "align":
         changes |= {"enable_chunked_prefill": True, "disable_chunked_mm_input": None}
         changes["max_num_batched_tokens"] = max(engine.max_num_batched_tokens, size)
+        if engine.max_num_encoder_input_tokens:
+            changes |= {"max_num_encoder_input_tokens": 40, "encoder_cache_size": rng.choice((40, 60))}
         threshold = engine.long_prefill_token_threshold
         changes["long_prefill_token_threshold"] = threshold and max(threshold, size)
         if engine.spec_method in ("ngram", "draft_model") and not engine.async_scheduling:
@@ -192,7 +194,9 @@ def _requests(rng: Random, engine: Engine, vocab: int) -> Builder:
     elif engine.max_num_encoder_input_tokens:
         most = rng.choice((2, 3, 5))
         # Text between images: an EAGLE head that needs two at once may wait for ever in vLLM.
-        base = illustrated(base, images=(1, most), length=(2, 20), pool=rng.choice((4, 8, 20)), masks=0.3, gap=(1, 12))
+        # Images of one block have to fit one step where steps end at blocks.
+        length = (2, 8) if engine.mamba_cache_mode == "align" else (2, 20)
+        base = illustrated(base, images=(1, most), length=length, pool=rng.choice((4, 8, 20)), masks=0.3, gap=(1, 12))
     if rng.random() < 0.3:
         base = grammars(base, share=0.5, forbids=(1, 2), compiling=(0, 10), vocab=vocab)
     return dressed(base, **_traits(rng, engine))

@@ -18,7 +18,7 @@ from hypothesis import note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.support.reference import Ledger
-from tests.support.worker import Worker
+from tests.support.worker import StatelessWorker, Worker
 from tests.support.yard import Watcher, snapshot
 
 from tokenyard.config import (
@@ -26,13 +26,14 @@ from tokenyard.config import (
     GroupKind,
     HashAlgo,
     KVCacheGroup,
+    MambaCacheMode,
     PauseState,
     SchedulerConfig,
     SpeculativeConfig,
     SpeculativeMethod,
 )
 from tokenyard.errors import RequestError
-from tokenyard.request import Request, SamplingParams
+from tokenyard.request import MultiModalItem, Request, SamplingParams
 from tokenyard.sched.output import DraftTokens, ModelOutput, SchedulerOutput
 from tokenyard.sched.reasons import OutcomeKind, Reason
 from tokenyard.sched.scheduler import Scheduler
@@ -74,7 +75,7 @@ def draw_cache(random: Random, max_model_len: int) -> dict[str, Any]:
     }
 
 
-def draw_request(name: str, number: int, random: Random) -> Request:
+def draw_request(name: str, number: int, random: Random, **more: Any) -> Request:
     """Its prompt begins with some tokens of one of two texts and ends with tokens of its own."""
     first, shared, own = random.choice([100, 200]), random.randint(0, 24), random.choice([0, 0, 1, 3, 6])
     tokens = [*range(first, first + shared), *[1000 + number] * max(own, shared == 0)]
@@ -96,6 +97,7 @@ def draw_request(name: str, number: int, random: Random) -> Request:
         arrival_time=random.randrange(3) + number / 1000,
         lora_name=random.choice([None] * 5 + ["x", "y", "z"]),
         cache_salt=random.choice([None] * 5 + ["salt"]),
+        **more,
     )
 
 
@@ -142,7 +144,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         """Requests arrive, with some steps after each of them."""
         for seed in seeds:
             self.counter += 1
-            request = draw_request(f"r{self.counter}", self.counter, Random(seed))
+            request = self.draw_request(Random(seed))
             if self._servable(request):
                 self.scheduler.add_request(request)
                 self.ledgers[request.request_id] = Ledger(request, self.config.max_model_len)
@@ -151,15 +153,18 @@ class SchedulerMachine(RuleBasedStateMachine):
             for step in range(steps):
                 self.turn(seed + step)
 
+    def draw_request(self, random: Random) -> Request:
+        return draw_request(f"r{self.counter}", self.counter, random)
+
     def _servable(self, request: Request) -> bool:
         limit, ahead = self.config.max_model_len, self.speculative.num_lookahead_tokens if self.speculative else 0
         longest = min(min(request.num_prompt_tokens + request.max_tokens, limit) - 1 + ahead, limit)
-        blocks = self._most_blocks(longest)
+        blocks = self._most_blocks(request, longest)
         room = self.config.max_model_len - request.num_prompt_tokens
         return room > 0 and request.sampling_params.min_tokens <= room and blocks < self.cache.num_gpu_blocks
 
-    def _most_blocks(self, num_tokens: int) -> int:
-        return -(-num_tokens // self.cache.block_size)
+    def _most_blocks(self, request: Request, num_tokens: int) -> int:
+        return -(-num_tokens // self.cache.tokens_per_block)
 
     def _refuse(self, request: Request) -> None:
         before = snapshot(self.scheduler)
@@ -249,6 +254,13 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert preempted
         elif ended.reason is Reason.PAUSED:
             assert scheduler.pause_state is not PauseState.UNPAUSED
+        elif ended.reason is Reason.MAMBA_STATE_NOT_READY:
+            assert ended.kv is None
+        elif ended.reason is Reason.MAMBA_ALIGNMENT:
+            assert ended.wanted_tokens < self.cache.block_size
+            assert ended.wanted_tokens <= ended.budget_left == left
+        elif ended.reason is Reason.ENCODER_BUDGET:
+            assert ended.budget_left < self.config.max_num_encoder_input_tokens
         elif ended.reason is Reason.PREFILL_EXCEEDS_BUDGET:
             assert ended.wanted_tokens > ended.budget_left == left
         else:
@@ -256,7 +268,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert ended.kv.missing > 0
             assert ended.kv.free == scheduler.num_free_blocks
             assert ended.kv.cached_hits <= ended.kv.needed
-            size = self.cache.block_size
+            size = self.cache.tokens_per_block
             assert ended.smallest_need == min(-(-request.num_tokens // size) for request in held_back)
         assert (ended.kind is OutcomeKind.NOT_ENTERED) == (ended.reason in (Reason.PREEMPTED_THIS_STEP, Reason.PAUSED))
 
@@ -410,8 +422,79 @@ class HybridMachine(SchedulerMachine):
         longest = len(groups) * (2 - (-self.config.max_model_len // size))
         return CacheConfig(**settings | {"num_gpu_blocks": longest + random.randint(-2, 20)})
 
-    def _most_blocks(self, num_tokens: int) -> int:
-        return self.scheduler.kv.most_blocks(num_tokens)
+    def _most_blocks(self, request: Request, num_tokens: int) -> int:
+        return self.scheduler.kv.most_blocks(num_tokens, at_once=self.config.scheduler_reserve_full_isl)
+
+
+class RecurrentMachine(HybridMachine):
+    """Layers with a state, which is read where the last step left it."""
+
+    fixed_limits = MappingProxyType({"enable_chunked_prefill": True, "long_prefill_token_threshold": 0})
+
+    def draw_cache(self, random: Random) -> CacheConfig:
+        size = random.randint(1, min(8, self.config.max_num_batched_tokens))
+        full, state = KVCacheGroup(), KVCacheGroup(kind=GroupKind.MAMBA)
+        window = KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=random.randint(1, 20))
+        mode = random.choice([*MambaCacheMode, MambaCacheMode.ALIGN])
+        if mode is MambaCacheMode.NONE:
+            state = KVCacheGroup(kind=GroupKind.MAMBA, block_size=random.choice([size, self.config.max_model_len]))
+        groups = random.choice([(state,), (full, state), (state, full), (full, state, state), (full, state, window)])
+        settings = draw_cache(random, self.config.max_model_len)
+        settings |= {"block_size": size, "groups": groups, "mamba_cache_mode": mode}
+        longest = len(groups) * (2 - (-self.config.max_model_len // size))
+        return CacheConfig(
+            **settings
+            | {
+                "num_gpu_blocks": max(2, longest + random.randint(-longest // 2, 12)),
+                "enable_prefix_caching": mode is not MambaCacheMode.NONE,
+            }
+        )
+
+
+class RecurrentDraftsMachine(RecurrentMachine):
+    """With drafts, each of which has a state of its own; the worker does not follow these."""
+
+    speculative = SpeculativeConfig(num_speculative_tokens=2)
+
+    @initialize(seed=SEEDS)
+    def build(self, seed: int) -> None:
+        super().build(seed)
+        self.worker = StatelessWorker(self.cache)
+
+
+class EncoderDecoderMachine(HybridMachine):
+    """What an encoder has read has blocks of its own."""
+
+    fixed_limits = MappingProxyType(
+        {
+            "enable_chunked_prefill": False,
+            "long_prefill_token_threshold": 0,
+            "max_num_batched_tokens": 48,
+            "max_num_encoder_input_tokens": 30,
+        }
+    )
+
+    def draw_cache(self, random: Random) -> CacheConfig:
+        cross = KVCacheGroup(kind=GroupKind.CROSS_ATTENTION, block_size=random.choice([0, 3, 16]))
+        groups = random.choice([(KVCacheGroup(), cross), (cross, KVCacheGroup())])
+        settings = draw_cache(random, self.config.max_model_len)
+        more = {"groups": groups, "enable_prefix_caching": False, "num_gpu_blocks": settings["num_gpu_blocks"] + 8}
+        return CacheConfig(**settings | more)
+
+    def draw_request(self, random: Random) -> Request:
+        length = random.choice([0, 1, 7, 16, 30])
+        speech = MultiModalItem(mm_hash=f"speech {self.counter}", offset=0, length=max(1, length), cross=True)
+        return draw_request(f"r{self.counter}", self.counter, random, mm_features=[speech] if length else [])
+
+    def _most_blocks(self, request: Request, num_tokens: int) -> int:
+        heard = sum(item.num_embeds for item in request.mm_features)
+        return self.scheduler.kv.most_blocks(num_tokens, heard)
+
+
+class RanksMachine(SchedulerMachine):
+    """Blocks that hold a part on each of several ranks."""
+
+    fixed_cache = MappingProxyType({"decode_context_parallel_size": 2, "prefill_context_parallel_size": 2})
 
 
 TestScheduler = SchedulerMachine.TestCase
@@ -426,3 +509,11 @@ TestAsync = AsyncMachine.TestCase
 TestAsync.settings = settings(max_examples=100, stateful_step_count=50)
 TestHybrid = HybridMachine.TestCase
 TestHybrid.settings = settings(max_examples=100, stateful_step_count=50)
+TestRecurrent = RecurrentMachine.TestCase
+TestRecurrent.settings = settings(max_examples=100, stateful_step_count=50)
+TestRecurrentDrafts = RecurrentDraftsMachine.TestCase
+TestRecurrentDrafts.settings = settings(max_examples=50, stateful_step_count=50)
+TestEncoderDecoder = EncoderDecoderMachine.TestCase
+TestEncoderDecoder.settings = settings(max_examples=60, stateful_step_count=50)
+TestRanks = RanksMachine.TestCase
+TestRanks.settings = settings(max_examples=40, stateful_step_count=50)

@@ -11,17 +11,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup
+from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode
 from tokenyard.request import Request
 from tokenyard.sched.output import SchedulerOutput
 
-__all__ = ["Sampler", "Task", "Worker"]
+__all__ = ["Sampler", "StatelessWorker", "Task", "Worker"]
 
 WORTHLESS = -1
 """Stands where a digest would, after a computation that read blocks without valid content."""
 
 Sampler = Callable[[str, list[int]], list[int]]
 """Request id and its drafts -> sampled tokens: accepted drafts, then one of the model's own."""
+
+
+_WITHOUT_POSITIONS = (GroupKind.MAMBA, GroupKind.CROSS_ATTENTION)
+_STATE = -1
+"""Place of a state, or of an encoder's output, within its block."""
 
 
 class Task(NamedTuple):
@@ -49,7 +54,8 @@ class Worker:
     """Executes steps in the order in which they were scheduled."""
 
     def __init__(self, config: CacheConfig) -> None:
-        self.groups = [(group, group.block_size or config.block_size) for group in config.groups]
+        self.keeps_all_states = config.mamba_cache_mode is MambaCacheMode.ALL
+        self.groups = list(zip(config.groups, config.group_block_sizes, strict=True))
         self.memory: dict[tuple[int, int], int] = {}
         """(block, place within it) -> digest."""
         self.tokens: dict[str, list[int]] = {}
@@ -98,6 +104,7 @@ class Worker:
         """Compute a step's positions and sample; returns the sampled tokens per request."""
         tasks = self._receive(output)
         self._check_places(tasks)
+        self._check_states(tasks)
         return [self._compute(task, sample) for task in tasks]
 
     def _check_places(self, tasks: Sequence[Task]) -> None:
@@ -105,6 +112,8 @@ class Worker:
         written: dict[tuple[int, int], str] = {}
         for task in tasks:
             for (group, size), blocks in zip(self.groups, task.blocks, strict=True):
+                if group.kind in _WITHOUT_POSITIONS:
+                    continue
                 assert len(blocks) * size >= task.stop, f"{task.name} has no place for position {task.stop - 1}"
                 used = blocks[_first_read(group, task.start) // size : -(-task.stop // size)]
                 assert 0 not in used, f"{task.name} needs a position that has no block"
@@ -114,13 +123,47 @@ class Worker:
                     assert cell not in written, f"{task.name} and {written[cell]} write the same place"
                     written[cell] = task.name
 
+    def _check_states(self, tasks: Sequence[Task]) -> None:
+        """Layers without KV of their own positions find what they read before anything of this step is computed."""
+        for task in tasks:
+            for number, ((group, size), blocks) in enumerate(zip(self.groups, task.blocks, strict=True)):
+                if group.kind is GroupKind.CROSS_ATTENTION:
+                    self._check_encoder_blocks(task, size, blocks)
+                elif group.kind is GroupKind.MAMBA and task.start:
+                    expected = self._digests(task.request, number, self.tokens[task.name][: task.start])[-1]
+                    found = self.memory.get((blocks[(task.start - 1) // size], _STATE))
+                    assert found == expected, f"{task.name} reads another's state after {task.start} tokens"
+
+    def _check_encoder_blocks(self, task: Task, size: int, blocks: list[int]) -> None:
+        length = sum(item.num_embeds for item in task.request.mm_features)
+        assert len(blocks) == -(-length // size), f"{task.name} has no place for what its encoder has read"
+        for block in blocks:
+            if task.start == 0:
+                self.memory[block, _STATE] = hash(task.name)
+            assert self.memory[block, _STATE] == hash(task.name), f"{task.name} reads another's encoder output"
+
+    def _write_states(self, task: Task, size: int, blocks: list[int], digests: list[int]) -> None:
+        """The state after the step; in cache mode "all" also those at the ends of the blocks it has filled."""
+        ends = {task.stop}
+        if self.keeps_all_states:
+            ends |= {end for end in range(size, task.stop, size) if end > task.start}
+        for end in ends:
+            block = blocks[(end - 1) // size]
+            assert block, f"{task.name} has no place for its state after {end} tokens"
+            self.memory[block, _STATE] = digests[end - 1]
+
     def _compute(self, task: Task, sample: Sampler) -> list[int]:
         name, stop = task.name, task.stop
         stream = [*self.tokens[name], *task.drafts]
         assert stop <= len(stream), f"{name} computes position {stop - 1} of {len(stream)} tokens"
         worthless = self.bad and any(not self.bad.isdisjoint(blocks) for blocks in task.blocks)
         for number, ((group, size), blocks) in enumerate(zip(self.groups, task.blocks, strict=True)):
+            if group.kind is GroupKind.CROSS_ATTENTION:
+                continue
             digests = self._digests(task.request, number, stream[:stop])
+            if group.kind is GroupKind.MAMBA:
+                self._write_states(task, size, blocks, digests)
+                continue
             for position in range(_first_read(group, task.start), task.start):
                 found = self.memory.get((blocks[position // size], position % size))
                 assert worthless or found == digests[position], f"{name} reads another's KV at {position}"
@@ -150,3 +193,13 @@ def _first_read(group: KVCacheGroup, start: int) -> int:
     if group.kind is GroupKind.CHUNKED_LOCAL:
         return start // group.window * group.window
     return 0
+
+
+class StatelessWorker(Worker):
+    """For recurrent layers with drafts: which of a draft's states is the right one is the model's business."""
+
+    def _check_states(self, tasks: Sequence[Task]) -> None:
+        pass
+
+    def _write_states(self, task: Task, size: int, blocks: list[int], digests: list[int]) -> None:
+        pass

@@ -61,13 +61,22 @@ class EncoderInputs:
         stops_before = self._shift > 0 and item.offset > 0
         return item.length > self._max_tokens or (stops_before and item.length + self._shift > self._max_slice)
 
+    @property
+    def most_together(self) -> int:
+        """Embeddings that can be kept for one position; within a block they are computed in one step as well."""
+        return self.cache.size if self._unit == 1 else min(self.cache.size, self.budget)
+
     def embeds_needed_with(self, request: Request, item: MultiModalItem) -> int:
-        """Embeddings that must be kept at the position that first needs ``item``: its own and those not passed yet."""
+        """Embeddings that must be kept at the position that first needs ``item``: its own and those not passed yet.
+
+        Where steps end at blocks, that is the beginning of a block, and all items that begin within it are needed.
+        """
         first = (item.offset - self._shift) // self._unit * self._unit
+        last = first + self._shift + self._unit - 1
         alive = {
             other.mm_hash: other.num_embeds
             for other in request.mm_features
-            if other.offset <= item.offset and other.end > first
+            if other.offset <= last and other.end > first
         }
         return sum(alive.values())
 

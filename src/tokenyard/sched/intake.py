@@ -83,13 +83,13 @@ def check_encodable(request: Request, encoder: EncoderInputs | None) -> None:
                 " raise max_num_batched_tokens and long_prefill_token_threshold, or allow chunked items",
             )
         together = encoder.embeds_needed_with(request, item)
-        if together > encoder.cache.size:
+        if together > encoder.most_together:
             raise RequestError(
                 request.request_id,
                 "mm_features",
                 item.mm_hash,
-                f"the item is needed while the one before it still is, {together} embeddings in all, and"
-                f" {encoder.cache.size} can be kept: raise encoder_cache_size",
+                f"the item is needed together with others, {together} embeddings in all, and {encoder.most_together}"
+                " can be had at once: raise encoder_cache_size (and max_num_encoder_input_tokens)",
             )
 
 

@@ -52,7 +52,7 @@ def _run(scheduler: Scheduler, request: Request) -> int:
 
 def test_an_eagle_head_needs_two_adjacent_items_at_once() -> None:
     """vLLM 0.22.1 accepts the request and hangs at the last position of the first item."""
-    with pytest.raises(RequestError, match="while the one before it still is, 52 embeddings"):
+    with pytest.raises(RequestError, match="together with others, 52 embeddings"):
         _scheduler(eagle=True).add_request(_request((12, 28), (40, 24)))
 
 
