@@ -229,7 +229,9 @@ class KVCacheManager:
         if rows.size:
             targets = slots[rows]
             verified = np.minimum(ends[rows], table.num_tokens[targets])
-            self._make_findable(table.tenants(targets), verified.tolist())
+            full = (verified >= table.seal_at[targets]).nonzero()[0]
+            if full.size:
+                self._make_findable(table.tenants(targets[full]), verified[full].tolist())
 
     def _make_findable(self, requests: list[Request], num_tokens: list[int]) -> None:
         if self.events is None:

@@ -29,7 +29,7 @@ class Speculation:
         if not np.count_nonzero(waiting):
             return None
         covered = ends - table.num_tokens[slots] - table.placeholders[slots]
-        scheduled = ScheduledDrafts(table.drafts[slots], np.clip(covered, 0, waiting))
+        scheduled = ScheduledDrafts(table.drafts[slots], np.minimum(np.maximum(covered, 0), waiting))
         table.num_drafts[slots] = 0
         return scheduled
 
