@@ -10,7 +10,7 @@ from typing import Any
 from tests.unit.server.conftest import STEPS, lines_of, steps_text
 from tests.unit.server.web_client import client_of
 
-from tokenyard.server.web import catalog
+from tokenyard.server.web import catalog, facts
 
 
 def listed(*paths: Path) -> list[dict[str, Any]]:
@@ -83,6 +83,19 @@ def test_hidden_folders_and_deep_ones_are_left_alone(folder: Path) -> None:
         path.parent.mkdir(parents=True)
         path.write_bytes(steps_text(1))
     assert [trace["name"] for trace in listed(folder)] == ["run1"]
+
+
+def test_a_name_that_is_no_text_is_left_out(folder: Path) -> None:
+    Path(os.fsdecode(os.fsencode(folder) + b"/\xff.steps.jsonl")).write_bytes(steps_text(1))
+    assert [trace["name"] for trace in listed(folder)] == ["run1"]
+
+
+def test_a_line_without_end_is_not_read_whole(folder: Path, steps: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(facts, "_LONGEST", 100)
+    steps.write_bytes(
+        b'{"event":"trace_start","config":{"x":"' + b"y" * 5000 + b'"}}\n' + steps_text(2).split(b"\n", 1)[1]
+    )
+    assert (listed(folder)[0]["first_step"], listed(folder)[0]["gpu"]) == (0, None)
 
 
 def test_the_search_ends(folder: Path, monkeypatch: Any) -> None:

@@ -90,7 +90,7 @@ class Catalog:
                     return
                 for name in sorted(names):
                     path = here / name
-                    if name.endswith(PACKINGS) and self._roots.allows(Path(os.path.realpath(path))):
+                    if name.endswith(PACKINGS) and _is_text(path) and self._roots.allows(Path(os.path.realpath(path))):
                         yield path
 
     def _described(self, pair: Pair, known: dict[_Key, TraceFacts], *, alone: bool) -> dict[str, Any] | None:
@@ -139,6 +139,15 @@ def _preference(path: Path) -> int:
 
 def _is_named(path: Path) -> bool:
     return not path.name.endswith(ANNOTATIONS_ENDING)
+
+
+def _is_text(path: Path) -> bool:
+    """A name that is no UTF-8 cannot be told to a browser."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_skipped(name: str) -> bool:

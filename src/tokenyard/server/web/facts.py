@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
@@ -12,13 +13,15 @@ import msgspec
 from tokenyard.errors import TokenyardError
 from tokenyard.trace.columnar.reading import columnar_reader
 from tokenyard.trace.decode import ReadNotes, StepDecoder
-from tokenyard.trace.files import DamagedFileError, is_columnar, open_lines
+from tokenyard.trace.files import is_columnar, open_packed, raw_lines
 from tokenyard.trace.schema import StepSnapshot, TraceStart
 
 __all__ = ["TraceFacts", "facts_of_file"]
 
 _LINES = 200
 """A snapshot comes within so many lines, arrivals before the first step aside."""
+_LONGEST = 1 << 20
+"""Of a longer line only the beginning is read, which is no record then."""
 _TAIL = 1 << 20
 
 
@@ -42,9 +45,9 @@ class TraceFacts(msgspec.Struct, kw_only=True):
 def facts_of_file(path: Path) -> TraceFacts:
     """The facts of a steps file; none at all if it cannot be read."""
     facts = TraceFacts()
-    with suppress(TokenyardError, DamagedFileError):
+    with suppress(TokenyardError, OSError, EOFError, zlib.error):
         decoder = StepDecoder(path.name, ReadNotes(), keep_unknown=False)
-        for number, line in islice(open_lines(path), _LINES):
+        for number, line in enumerate(islice(_first_lines(path), _LINES), start=1):
             record, _ = decoder.decode(number, line) or (None, None)
             if isinstance(record, TraceStart):
                 _take_start(facts, record)
@@ -53,6 +56,14 @@ def facts_of_file(path: Path) -> TraceFacts:
                 break
         facts.last_step = _last_step(path)
     return facts
+
+
+def _first_lines(path: Path) -> Iterator[bytes]:
+    if is_columnar(path):
+        yield from raw_lines(path)
+    else:
+        with open_packed(path) as file:
+            yield from iter(lambda: file.readline(_LONGEST), b"")
 
 
 def _take_start(facts: TraceFacts, start: TraceStart) -> None:

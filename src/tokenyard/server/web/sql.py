@@ -41,7 +41,7 @@ _KEPT_VARIABLES = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "LANG", "LC_ALL", "SYSTE
 class _Body(msgspec.Struct, forbid_unknown_fields=True):
     path: str
     sql: str
-    limit: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 10_000
+    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 10_000
 
 
 class QueryServer:
