@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
 from tests.support.workloads import crowded
 
 if TYPE_CHECKING:

@@ -1,5 +1,6 @@
 /** Where the page begins: the state from its address, then a trace inside it, or the one that the address names. */
 
+import "./theme.css";
 import { render } from "preact";
 import { EMBEDDED_ID, embedded, failure as failureOf } from "./data";
 import { App } from "./shell/App";
@@ -12,7 +13,6 @@ import { expectState, open, openPath, origins, SERVED } from "./state/loader";
 import { applyToPage, applyToTrace, currentState, startAddress } from "./state/restore";
 import { failure, trace } from "./state/store";
 import { startTheme } from "./state/theme";
-import "./theme.css";
 
 async function begin(state: HashState): Promise<void> {
   expectState(state);

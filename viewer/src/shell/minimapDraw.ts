@@ -6,6 +6,7 @@ import {
   MISSING,
   NO_REASON,
   type Range,
+  type ReasonFamily,
   type Row,
   type TraceStore,
 } from "../data/model";
@@ -16,7 +17,9 @@ export const MINIMAP_HEIGHT = 56;
 /** From the top: occupancy line over the band of reasons, then the marks of what passes the filter. */
 const MARKS = 4;
 const TROUBLE = 5;
+/** Runs narrower than this have no letter; calm ones have few, for they are many. */
 const LETTER_WIDTH = 14;
+const CALM_WIDTH = 90;
 
 export interface MinimapScene {
   store: TraceStore;
@@ -31,8 +34,12 @@ export interface MinimapScene {
 export function drawMinimap(canvas: HTMLCanvasElement, scene: MinimapScene): void {
   const ink = takeInk(canvas, scene.width, MINIMAP_HEIGHT, scene.theme);
   if (!ink || scene.store.rows === 0) return;
-  drawReasons(ink, scene);
+  const letters = drawReasons(ink, scene);
   drawOccupancy(ink, scene);
+  for (const { x, family } of letters) {
+    const { letter, [ink.theme]: tone } = FAMILIES[family];
+    write(ink, letter, x - ink.char / 2, ink.height - MARKS - 8, tone.ink, true);
+  }
   if (scene.kept) drawKept(ink, scene.kept, scene.store.rows);
   const at = (row: number) => (row / scene.store.rows) * ink.width;
   if (scene.selection) {
@@ -94,7 +101,9 @@ function known(value: number): number {
   return value === MISSING ? Number.NaN : value;
 }
 
-function drawReasons(ink: Ink, scene: MinimapScene): void {
+/** Answers where the letters belong: they are written last, over the line. */
+function drawReasons(ink: Ink, scene: MinimapScene): { x: number; family: ReasonFamily }[] {
+  const letters: { x: number; family: ReasonFamily }[] = [];
   const level = scene.levels?.pick(scene.store.rows / ink.width) ?? null;
   const bottom = ink.height - MARKS;
   let from = 0;
@@ -104,10 +113,8 @@ function drawReasons(ink: Ink, scene: MinimapScene): void {
     const { family } = scene.store.shown[before];
     ink.context.fillStyle = familyFill(ink, family);
     ink.context.fillRect(from, TROUBLE, to - from, bottom - TROUBLE);
-    if (to - from >= LETTER_WIDTH) {
-      const tone = FAMILIES[family][ink.theme];
-      write(ink, FAMILIES[family].letter, (from + to) / 2 - ink.char / 2, bottom - 8, tone.ink, true);
-    }
+    const { blocked } = scene.store.shown[before];
+    if (to - from >= (blocked ? LETTER_WIDTH : CALM_WIDTH)) letters.push({ x: (from + to) / 2, family });
   };
   for (let x = 0; x < ink.width; x++) {
     const column = columnOf(scene, level, x);
@@ -120,6 +127,7 @@ function drawReasons(ink: Ink, scene: MinimapScene): void {
     if (column.blocked !== NO_REASON) rule(ink, x, 0, 1, TROUBLE - 1, ink.surface.blocked.fill);
   }
   flush(ink.width);
+  return letters;
 }
 
 function drawOccupancy(ink: Ink, scene: MinimapScene): void {

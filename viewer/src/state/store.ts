@@ -80,8 +80,16 @@ export const live = signal<LiveState>({ phase: "off", sentence: "", stick: true 
 /** Said to screen readers, and shown for a moment. */
 export const announcement = signal("");
 
+/** Milliseconds for which it is shown. */
+const SHOWN_MS = 5_000;
+let hiding: ReturnType<typeof setTimeout> | undefined;
+
 export function announce(text: string): void {
   announcement.value = text;
+  clearTimeout(hiding);
+  hiding = setTimeout(() => {
+    announcement.value = "";
+  }, SHOWN_MS);
 }
 
 /** Range of the whole trace; null while it is empty. */

@@ -59,7 +59,7 @@ export function FocusedRow(props: Props) {
         {content.badges.map((badge) => (
           <span
             key={`${badge.kind} ${badge.label}`}
-            class={`badge ${badge.kind}${badge.hot ? " hot" : ""}`}
+            class={`badge ${badge.kind}${badge.hot ? " hot" : ""}${badge.label.endsWith(":0") ? " zero" : ""}`}
             title={badge.title}
           >
             {badge.label}

@@ -1,7 +1,7 @@
 /** Rows too low to be read: one bar per row, or one line of pixels for many rows, from the levels of detail. */
 
 import { type Level, type LevelsOfDetail, MISSING, type Row, type TraceStore, type Whole } from "../data/model";
-import { FONT_SIZE, familyFill, type Ink, rule, writeRight } from "../ink";
+import { FONT_SIZE, familyFill, type Ink, writeRight } from "../ink";
 import { PILLS } from "../palette";
 import type { Axis } from "./axis";
 import { type Column, type Geometry, visible, yOf } from "./geometry";
@@ -78,7 +78,7 @@ export function drawLevels(
     }
     bar(ink, shifted(batch, REASON_SHARE), line.blockedShare, y, 1, ink.surface.blocked.fill);
     bar(ink, running, line.running.max / scales.running, y, 1, ink.surface.rule);
-    bar(ink, running, line.running.mean / scales.running, y, 1, PILLS.preempted[ink.theme].fill);
+    bar(ink, running, line.running.mean / scales.running, y, 1, ink.surface.quiet);
     bar(ink, waiting, line.waiting.max / scales.waiting, y, 1, ink.surface.rule);
     bar(ink, waiting, line.waiting.mean / scales.waiting, y, 1, ink.surface.quiet);
   }
@@ -248,6 +248,5 @@ function labels(
     writeRight(ink, store.steps.number[row].toLocaleString("en-US"), step.x + step.width - 8, y, ink.surface.text);
     const elapsed = store.steps.ts[row] - begin;
     if (Number.isFinite(elapsed)) writeRight(ink, `${elapsed.toFixed(2)} s`, ts.x + ts.width - 8, y, ink.surface.quiet);
-    rule(ink, 3, Math.round(yOf(geometry, place)), 6, 1);
   }
 }
