@@ -1,6 +1,8 @@
 /** What is selected: the step's decision with its numbers, and the request that was clicked. */
 
 import type { TraceStore } from "../data/model";
+import { AnnotationEditor } from "../export/AnnotationEditor";
+import { RequestPanel } from "../requests/RequestPanel";
 import { focusRequest, focusRow, revision } from "../state/store";
 import { RequestAtStep } from "./RequestAtStep";
 import { StepPanel } from "./StepPanel";
@@ -22,10 +24,16 @@ export function SidePanel({ store }: { store: TraceStore }) {
       {request >= 0 && (
         <section aria-label="Request">
           <h2>Request</h2>
+          <RequestPanel store={store} request={request} />
           {row >= 0 && <RequestAtStep store={store} row={row} request={request} />}
         </section>
       )}
       {row >= 0 && <StepPanel store={store} row={row} />}
+      {row >= 0 && (
+        <section aria-label="Note">
+          <AnnotationEditor key={row} store={store} row={row} />
+        </section>
+      )}
     </aside>
   );
 }

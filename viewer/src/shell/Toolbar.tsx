@@ -4,6 +4,7 @@ import { useSignal } from "@preact/signals";
 import type { RefObject } from "preact";
 import { rowOfStep } from "../data";
 import type { TraceStore } from "../data/model";
+import { ExportMenu } from "../export/ExportMenu";
 import { count } from "../format";
 import { TABS, type Tab } from "../state/hash";
 import { focus, showTab } from "../state/moves";
@@ -30,6 +31,7 @@ export function Toolbar({ store, filterField, goToField, onHelp }: Props) {
       <FilterBox field={filterField} />
       <GoTo store={store} field={goToField} />
       <span class="spring" />
+      <ExportMenu store={store} />
       <ThemeButton />
       <button type="button" class="icon" aria-label="Help: keys and filter" title="Help (?)" onClick={onHelp}>
         ?
