@@ -37,14 +37,16 @@ function obey(state: HashState): void {
   else if (store) applyToTrace(store, state);
 }
 
-const state = readHash(location.hash);
-startTheme();
-applyToPage(state);
-startLevels();
-startFiltering();
-startDropping();
-onReplaced((path) => void openPath(path, { requests: false, live: true }));
-startAddress(() => currentState(origins.trace, origins.other?.path ?? null), obey);
-const root = document.getElementById("app");
-if (root) render(<App />, root);
-void begin(state);
+export function startPage(): void {
+  const state = readHash(location.hash);
+  startTheme();
+  applyToPage(state);
+  startLevels();
+  startFiltering();
+  startDropping();
+  onReplaced((path) => void openPath(path, { requests: false, live: true }));
+  startAddress(() => currentState(origins.trace, origins.other?.path ?? null), obey);
+  const root = document.getElementById("app");
+  if (root) render(<App />, root);
+  void begin(state);
+}

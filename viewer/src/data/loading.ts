@@ -13,10 +13,10 @@ import type {
   TraceStore,
 } from "./model";
 import type { RecordChunk } from "./recordBook";
+import { startWorker } from "./startWorker";
 import type { StepTables } from "./steps";
 import { addRecordNotes, adopt, attachRecords, type StoreInside, storeOf } from "./store";
 import type { FromWorker, ToWorker } from "./worker";
-import LoadingWorker from "./worker?worker&inline";
 
 /** Requests files at least this large are read by two workers. */
 const SPLIT_AT = 8 * 2 ** 20;
@@ -214,7 +214,7 @@ class LoadJob {
   }
 
   private worker(): Worker {
-    const worker = new LoadingWorker();
+    const worker = startWorker();
     this.workers.add(worker);
     return worker;
   }

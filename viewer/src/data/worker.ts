@@ -1,4 +1,8 @@
-/** The loading worker: reads a steps file, or a part of a requests file, and hands back columns. */
+/**
+ * The loading worker: reads a steps file, or a part of a requests file, and hands back columns.
+ *
+ * A worker runs the very script of the page (entry.ts tells the two apart), so that the page holds this code once.
+ */
 
 import { bytesOf, isParquet, openBytes } from "./bytes";
 import { LineSplitter } from "./lines";
@@ -31,11 +35,14 @@ const scope = globalThis as unknown as {
 let stopped = false;
 let steps: StepsReader | null = null;
 
-scope.onmessage = ({ data }) => {
-  if (data.type === "stop") stopped = true;
-  else if (data.type === "append") append(data.bytes);
-  else void run(data);
-};
+/** Begin to listen: this thread is a worker. */
+export function serveAsWorker(): void {
+  scope.onmessage = ({ data }) => {
+    if (data.type === "stop") stopped = true;
+    else if (data.type === "append") append(data.bytes);
+    else void run(data);
+  };
+}
 
 async function run(order: Extract<ToWorker, { type: "steps" | "requests" }>): Promise<void> {
   try {
