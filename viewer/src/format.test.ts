@@ -29,3 +29,9 @@ test("shares, bytes, differences and plurals", () => {
     "0 entries",
   ]);
 });
+
+test("halves go to the even digit, as in Python", () => {
+  expect([0.5, 1.5, 2.5, 3.5].map((value) => fixed(value, 0))).toEqual(["0", "2", "2", "4"]);
+  expect([0.25, 0.35, 0.75].map((value) => fixed(value, 1))).toEqual(["0.2", "0.3", "0.8"]);
+  expect([120.5, 121.5, 121.6].map(duration)).toEqual(["2 min 00 s", "2 min 02 s", "2 min 02 s"]);
+});

@@ -6,12 +6,19 @@ function known(value: number | null | undefined): value is number {
   return value !== null && value !== undefined && Number.isFinite(value);
 }
 
-/** `1,234.5` with a fixed number of decimals, whatever the language of the browser. */
+/** `1,234.5` with a fixed number of decimals, whatever the language of the browser; halves go to the even digit. */
 export function fixed(value: number, decimals: number): string {
-  const [whole, rest] = Math.abs(value).toFixed(decimals).split(".");
+  const [whole, rest] = toEven(Math.abs(value), decimals).toFixed(decimals).split(".");
   const grouped = (whole ?? "0").replace(/\B(?=(\d{3})+(?!\d))/g, ",");
   const sign = value < 0 && /[1-9]/.test(grouped + (rest ?? "")) ? "-" : "";
   return sign + grouped + (rest ? `.${rest}` : "");
+}
+
+/** Python rounds an exact half to the even digit, JavaScript up: both print the same numbers here. */
+function toEven(value: number, decimals: number): number {
+  const scaled = value * 10 ** decimals;
+  const half = scaled % 1 === 0.5 && Number.isInteger(value * 2 ** (decimals + 1));
+  return half ? (2 * Math.round(scaled / 2)) / 10 ** decimals : value;
 }
 
 /** 12,031; a dash if it is not known. */
@@ -46,7 +53,7 @@ export function percent(share: number | null | undefined): string {
 export function duration(seconds: number | null | undefined): string {
   if (!known(seconds)) return DASH;
   if (seconds < 100) return `${fixed(seconds, seconds < 10 ? 2 : 1)} s`;
-  const whole = Math.round(seconds);
+  const whole = Math.round(toEven(seconds, 0));
   const minutes = Math.floor(whole / 60);
   if (minutes < 60) return `${minutes} min ${String(whole % 60).padStart(2, "0")} s`;
   return `${count(Math.floor(minutes / 60))} h ${String(minutes % 60).padStart(2, "0")} min`;

@@ -30,7 +30,8 @@ function store(): TraceStore {
       localHitTokens: Int32Array.of(90, 0, 50),
       externalHitTokens: Int32Array.of(10, MISSING, 0),
       finishedTime: Float64Array.of(1, 2, Number.NaN),
-      lastRow: Int32Array.of(2, 2, 3),
+      lastRow: Int32Array.of(1, 2, 3),
+      finishedRow: Int32Array.of(2, -1, -1),
     },
   } as unknown as TraceStore;
 }

@@ -49,9 +49,11 @@ export function measureTest(store: TraceStore, measure: Measure, interval: Inter
       });
     case "finished": {
       const ended = new Uint32Array(store.rows);
-      const { finishedTime, lastRow } = store.requests;
+      const { finishedRow, finishedTime, lastRow } = store.requests;
       for (let request = 0; request < store.requests.count; request++) {
-        if (!Number.isNaN(finishedTime[request]) && lastRow[request] >= 0) ended[lastRow[request]] += 1;
+        if (Number.isNaN(finishedTime[request])) continue;
+        const row = finishedRow[request] >= 0 ? finishedRow[request] : lastRow[request];
+        if (row >= 0) ended[row] += 1;
       }
       return (row) => within(ended[row]);
     }

@@ -2,6 +2,7 @@ import type { Range, TraceStore } from "../data/model";
 import { count, duration } from "../format";
 import { focus, showTab } from "../state/moves";
 import { filterText, revision, scope, selection, themeName, trace } from "../state/store";
+import { AdviceLine, AdviceSection } from "./AdviceSection";
 import { FiguresSection } from "./FiguresSection";
 import { HistogramsSection } from "./HistogramsSection";
 import { LimitsSection } from "./LimitsSection";
@@ -18,7 +19,8 @@ export function StatisticsView() {
 }
 
 function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
-  const { value: found, busy, failure } = useStatistics(store, revision.value, range);
+  const { value, busy, failure } = useStatistics(store, revision.value, range);
+  const found = value?.found;
   const levels = useLevels(store, revision.value);
   const chart = {
     store,
@@ -31,6 +33,7 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
   return (
     <div class="statistics" data-picture="whole" aria-busy={busy}>
       <Scope store={store} range={range} busy={busy} />
+      {value && <AdviceLine advice={value.advice} />}
       {failure && <p role="alert">The statistics could not be computed: {failure}</p>}
       {found && <LimitsSection store={store} found={found} onFilter={showSteps} />}
       <section aria-labelledby="blocks-title">
@@ -39,15 +42,16 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
         <OccupancyChart {...chart} pool="vram" />
         <OccupancyChart {...chart} pool="dram" />
       </section>
-      {found && (
+      {value && (
         <>
-          <HistogramsSection store={store} found={found} theme={themeName.value} onFilter={showSteps} />
+          <HistogramsSection store={store} found={value.found} theme={themeName.value} onFilter={showSteps} />
           <FiguresSection
             store={store}
-            found={found}
+            found={value.found}
             scope={`${store.name}, ${steps(store, range)}`}
             onFilter={showSteps}
           />
+          <AdviceSection store={store} range={value.found.range} advice={value.advice} onFilter={showSteps} />
         </>
       )}
     </div>

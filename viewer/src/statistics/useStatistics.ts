@@ -1,4 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
+import { advise, type Finding } from "../advice/rules";
+import { symptomsOf } from "../advice/symptoms";
 import { levelsOfDetail, statistics } from "../data";
 import type { LevelsOfDetail, Range, Statistics, TraceStore } from "../data/model";
 
@@ -12,11 +14,19 @@ export interface Computed<T> {
   failure: string | null;
 }
 
-/** Statistics of a range, computed in slices, anew when the range or the data changes; the old ones stay until then. */
-export function useStatistics(store: TraceStore, revision: number, range: Range): Computed<Statistics> {
+export interface Added {
+  found: Statistics;
+  advice: Finding[];
+}
+
+/** Statistics of a range and what they advise, in slices, anew when range or data change; the old ones stay until then. */
+export function useStatistics(store: TraceStore, revision: number, range: Range): Computed<Added> {
   const { first, last } = range;
-  return useComputed<Statistics>(
-    (signal) => statistics(store, { first, last }, signal),
+  return useComputed<Added>(
+    async (signal) => {
+      const found = await statistics(store, { first, last }, signal);
+      return { found, advice: advise(await symptomsOf(store, found, signal)) };
+    },
     [store, revision, first, last],
     SETTLE_MS,
   );

@@ -1,0 +1,228 @@
+/** The numbers that advice is judged by: those of src/tokenyard/explain/symptoms.py, from columns. */
+
+import { endOfRow } from "../data/lives";
+import {
+  MISSING,
+  NO_REASON,
+  type Range,
+  type Row,
+  STEP_REASONS,
+  type Statistics,
+  type TraceStore,
+} from "../data/model";
+import { inSlices } from "../data/slices";
+
+/** What one reason cost. */
+export interface Held {
+  steps: number;
+  /** Request-seconds. */
+  seconds: number;
+  /** Mean share of the blocks that were free before its steps. */
+  kvFree: number | null;
+  kv: { needed: number; free: number; smallestNeed: number | null; smallerWouldFitSteps: number } | null;
+}
+
+/** Null where the trace does not tell. */
+export interface Symptoms {
+  steps: number;
+  requests: number | null;
+  jobs: number;
+  /** Time of all requests in the queues: (running + waiting) times duration, over the steps. */
+  requestSeconds: number;
+  reasons: Record<string, Held>;
+  /** The reasons are what the classifier can prove: the trace records none. */
+  guessed: boolean;
+  tokenBudget: number | null;
+  maxRunning: number | null;
+  preemptions: number | null;
+  recomputedTokens: number | null;
+  scheduledTokens: number | null;
+  localHitRate: number | null;
+  peakKvUse: number | null;
+  tpotP50Ms: number | null;
+  tpotP99Ms: number | null;
+  /** Steps in which somebody decoded beside a large prefill, and their mean duration. */
+  mixedSteps: number;
+  mixedMs: number | null;
+  /** Steps in which everybody who ran got one token. */
+  decodeSteps: number;
+  decodeMs: number | null;
+  settings: Record<string, unknown>;
+}
+
+/** What a setting was in this run; null if the trace does not tell. */
+export function settingOf(symptoms: Symptoms, setting: string): unknown {
+  if (Object.hasOwn(symptoms.settings, setting)) return symptoms.settings[setting];
+  if (setting === "max_num_seqs") return symptoms.maxRunning;
+  return setting === "max_num_batched_tokens" ? symptoms.tokenBudget : null;
+}
+
+/** Reasons of the classifier that prove a limit, and the recorded reasons they stand for; the others prove nothing. */
+const GUESSED: Record<string, string> = {
+  "tok-budget": "token_budget",
+  "kv-after-run": "kv_blocks",
+  "kv-insuf": "kv_blocks",
+  "kv-low": "kv_blocks",
+  "max-seqs": "max_num_seqs",
+};
+/** Share of the token budget from which the prefill of a step counts as large. */
+const LARGE_PREFILL = 0.25;
+const SETTINGS: Record<string, readonly string[]> = {
+  scheduler: [
+    ...["max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill", "long_prefill_token_threshold"],
+    ...["scheduler_reserve_full_isl", "policy", "max_loras", "max_num_encoder_input_tokens"],
+  ],
+  cache: ["enable_prefix_caching", "watermark"],
+};
+
+/** The symptoms of the range that `found` covers. */
+export async function symptomsOf(store: TraceStore, found: Statistics, signal?: AbortSignal): Promise<Symptoms> {
+  const counter = new Counter(store);
+  await inSlices(found.range.first, found.range.last, (row) => counter.row(row), signal);
+  const whole = found.range.first === 0 && found.range.last === store.rows - 1;
+  const last = found.range.last;
+  const { localTokens, promptTokens } = found.prefixHits;
+  return {
+    steps: found.steps,
+    ...(whole ? { requests: store.requests.count, jobs: store.jobs.count } : present(store, found.range)),
+    ...counter.result(found),
+    tokenBudget: known(store.steps.tokenBudget[last]),
+    maxRunning: known(store.steps.maxRunning[last]),
+    preemptions: found.preemptions,
+    recomputedTokens: found.recomputedTokens,
+    localHitRate: promptTokens > 0 ? localTokens / promptTokens : null,
+    peakKvUse: found.peakKvUse,
+    tpotP50Ms: found.tpotSeconds && 1e3 * found.tpotSeconds.p50,
+    tpotP99Ms: found.tpotSeconds && 1e3 * found.tpotSeconds.p99,
+    settings: settingsOf(store.start?.config),
+  };
+}
+
+/** Requests, and jobs of theirs, that were there at some step of the range. */
+function present(store: TraceStore, range: Range): { requests: number; jobs: number } {
+  const { firstRow, lastRow, job, count } = store.requests;
+  const jobs = new Set<number>();
+  let requests = 0;
+  for (let request = 0; request < count; request++) {
+    if (firstRow[request] < 0 || firstRow[request] > range.last || lastRow[request] < range.first) continue;
+    requests += 1;
+    if (job[request] >= 0) jobs.add(job[request]);
+  }
+  return { requests, jobs: jobs.size };
+}
+
+interface Sums {
+  steps: number;
+  seconds: number;
+  free: number;
+  freeSteps: number;
+}
+
+class Counter {
+  private requestMicros = 0;
+  private scheduled: number | null = null;
+  private readonly decode = { steps: 0, seconds: 0 };
+  private readonly mixed = { steps: 0, seconds: 0 };
+  private readonly recorded = new Map<string, Sums>();
+  private readonly guesses = new Map<string, Sums>();
+
+  constructor(private readonly store: TraceStore) {}
+
+  row(row: Row): void {
+    const { steps, outcomes, reasonNames } = this.store;
+    const passed = Math.max(micros(endOfRow(this.store, row)) - micros(steps.ts[row]), 0) || 0;
+    this.requestMicros += passed * (or0(steps.numRunning[row]) + or0(steps.numWaiting[row]));
+    const at = steps.outcome[row];
+    if (at >= 0) {
+      const { starts, counts, ids, requests } = outcomes.byReason;
+      for (let i = starts[at]; i < starts[at] + Math.max(counts[at], 0); i++) {
+        this.hold(this.recorded, reasonNames[ids[i]], row, (passed * requests[i]) / 1e6);
+      }
+    } else if (steps.stepReason[row] !== NO_REASON) {
+      const stands = GUESSED[STEP_REASONS[steps.stepReason[row]]];
+      const held = or0(steps.unadmitted[row]);
+      if (stands !== undefined && held > 0) this.hold(this.guesses, stands, row, (passed * held) / 1e6);
+    }
+    if (steps.tokenSum[row] !== MISSING) this.tokens(row, steps.tokenSum[row]);
+  }
+
+  private hold(into: Map<string, Sums>, reason: string, row: Row, seconds: number): void {
+    let sums = into.get(reason);
+    if (!sums) {
+      sums = { steps: 0, seconds: 0, free: 0, freeSteps: 0 };
+      into.set(reason, sums);
+    }
+    sums.steps += 1;
+    sums.seconds += seconds;
+    const { freeBlocks, totalBlocks } = this.store.steps;
+    if (freeBlocks[row] === MISSING || totalBlocks[row] <= 0) return;
+    sums.free += freeBlocks[row] / totalBlocks[row];
+    sums.freeSteps += 1;
+  }
+
+  private tokens(row: Row, tokens: number): void {
+    const { steps } = this.store;
+    this.scheduled = (this.scheduled ?? 0) + tokens;
+    const running = or0(steps.numRunning[row]);
+    const budget = or0(steps.tokenBudget[row]);
+    const seconds = steps.stepSeconds[row];
+    if (running <= 0 || budget <= 0 || Number.isNaN(seconds)) return;
+    const kind = tokens <= running ? this.decode : tokens - running >= LARGE_PREFILL * budget ? this.mixed : null;
+    if (!kind) return;
+    kind.steps += 1;
+    kind.seconds += seconds;
+  }
+
+  result(found: Statistics) {
+    const guessed = found.recorded.length === 0;
+    const reasons: Record<string, Held> = {};
+    for (const [name, sums] of guessed ? this.guesses : this.recorded) {
+      reasons[name] = {
+        steps: sums.steps,
+        seconds: sums.seconds,
+        kvFree: sums.freeSteps ? sums.free / sums.freeSteps : null,
+        kv: found.recorded.find((totals) => totals.reason === name)?.kv ?? null,
+      };
+    }
+    return {
+      requestSeconds: this.requestMicros / 1e6,
+      reasons,
+      guessed,
+      scheduledTokens: this.scheduled,
+      mixedSteps: this.mixed.steps,
+      mixedMs: meanMs(this.mixed),
+      decodeSteps: this.decode.steps,
+      decodeMs: meanMs(this.decode),
+    };
+  }
+}
+
+function meanMs({ steps, seconds }: { steps: number; seconds: number }): number | null {
+  return steps > 0 ? (1e3 * seconds) / steps : null;
+}
+
+/** Whole microseconds, as the waiting time is counted. */
+function micros(seconds: number): number {
+  return Math.floor(seconds * 1e6 + 0.5);
+}
+
+function or0(value: number): number {
+  return value === MISSING ? 0 : value;
+}
+
+function known(value: number): number | null {
+  return value === MISSING ? null : value;
+}
+
+function settingsOf(config: unknown): Record<string, unknown> {
+  const found: Record<string, unknown> = {};
+  if (typeof config !== "object" || config === null) return found;
+  for (const [section, names] of Object.entries(SETTINGS)) {
+    const values: unknown = Object.hasOwn(config, section) ? (config as Record<string, unknown>)[section] : null;
+    if (typeof values !== "object" || values === null) continue;
+    for (const name of names) {
+      if (Object.hasOwn(values, name)) found[name] = (values as Record<string, unknown>)[name];
+    }
+  }
+  return found;
+}

@@ -1,0 +1,101 @@
+import type { Direction, Finding } from "../advice/rules";
+import type { Range, TraceStore } from "../data/model";
+import { CopyButton } from "../export/CopyButton";
+import { duration, plural } from "../format";
+import { within } from "./filters";
+
+interface AdviceProps {
+  store: TraceStore;
+  range: Range;
+  advice: Finding[];
+  onFilter(text: string): void;
+}
+
+const WORDS: Record<Direction, string> = {
+  up: "raise",
+  down: "lower",
+  on: "turn on",
+  off: "turn off",
+  set: "set",
+  choose: "choose another",
+};
+
+/** At the top of the tab: is there anything to change? */
+export function AdviceLine({ advice }: { advice: Finding[] }) {
+  if (advice.length === 0) return <p>Nothing stands out that another setting would help.</p>;
+  return (
+    <p>
+      <button
+        type="button"
+        class="plain"
+        onClick={() => document.getElementById("advice-title")?.scrollIntoView({ block: "start" })}
+      >
+        {plural(advice.length, "piece")} of advice below
+      </button>
+      : {advice.map(({ symptom }) => symptom).join("; ")}.
+    </p>
+  );
+}
+
+/** What to change and why, each with its evidence in this trace; nothing where nothing is wrong. */
+export function AdviceSection({ store, range, advice, onFilter }: AdviceProps) {
+  return (
+    <section class="advice" aria-labelledby="advice-title">
+      <h3 id="advice-title">
+        What to change{" "}
+        {advice.length > 0 && (
+          <CopyButton text={() => advice.map(adviceText).join("\n")} label="Copy the advice" words="copy" />
+        )}
+      </h3>
+      {advice.length === 0 ? (
+        <p>
+          Nothing: no limit cost requests a noticeable share of their time, and no sign of thrown-away work was found in
+          these steps.
+        </p>
+      ) : (
+        <ol>
+          {advice.map((finding) => (
+            <li key={finding.rule}>
+              <h4>
+                {change(finding)}
+                {finding.lostSeconds !== null && (
+                  <small class="quiet"> requests lost {duration(finding.lostSeconds)}</small>
+                )}
+              </h4>
+              <p>
+                {capital(finding.symptom)}: {finding.diagnosis}. {finding.evidence}{" "}
+                {finding.steps && (
+                  <button
+                    type="button"
+                    class="plain"
+                    onClick={() => onFilter(finding.steps + within(store, range))}
+                    aria-label={`Show the steps behind: ${finding.symptom}`}
+                  >
+                    show the steps
+                  </button>
+                )}
+              </p>
+              <p class="quiet">The price: {finding.price}.</p>
+            </li>
+          ))}
+        </ol>
+      )}
+    </section>
+  );
+}
+
+const LONGEST_VALUE = 40;
+
+/** `raise max_num_seqs (now 100)`, as the terminal says it. */
+function change({ direction, setting, now }: Finding): string {
+  const value = now === null || now === undefined ? "" : ` (now ${String(now).slice(0, LONGEST_VALUE)})`;
+  return `${WORDS[direction]} ${setting}${value}`;
+}
+
+function adviceText(finding: Finding): string {
+  return `${change(finding)}: ${finding.diagnosis}. ${finding.evidence} The price: ${finding.price}.`;
+}
+
+function capital(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
