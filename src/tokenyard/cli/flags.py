@@ -20,6 +20,7 @@ __all__ = [
     "Compare",
     "Convert",
     "Demo",
+    "Export",
     "HardwareFlags",
     "Parity",
     "Query",
@@ -224,6 +225,24 @@ class Compare:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """Export a trace to Perfetto, Chrome's trace viewer, OpenTelemetry, or into a page that can be mailed."""
+
+    trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
+    """A trace directory, or a file of it."""
+    perfetto: Annotated[Path | None, _optional("FILE", "not written")] = None
+    """Perfetto's protobuf (*.pftrace), for ui.perfetto.dev and trace_processor."""
+    chrome: Annotated[Path | None, _optional("FILE", "not written")] = None
+    """Chrome's JSON, for chrome://tracing, Perfetto and Speedscope."""
+    otlp: Annotated[str | None, _optional("URL", "not sent")] = None
+    """OTLP/HTTP endpoint for OpenTelemetry spans, for example http://localhost:4318."""
+    html: Annotated[Path | None, _optional("FILE", "not written")] = None
+    """A copy of the viewer with this trace in it, without what was said in prompts and answers."""
+    with_prompts: Switch = False
+    """Keep text and token ids of prompts and answers in the page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Parity:
     """Replay decisions recorded from real vLLM and compare every one of them."""
 
@@ -295,12 +314,13 @@ class Workloads:
     """Print one JSON object and nothing else."""
 
 
-Command = Run | Report | Why | Compare | Parity | Demo | Workloads | Convert | Query | View
+Command = Run | Report | Why | Export | Compare | Parity | Demo | Workloads | Convert | Query | View
 
 COMMANDS: dict[type[Command], str] = {
     Run: "run",
     Report: "report",
     Why: "why",
+    Export: "export",
     Compare: "compare",
     Parity: "parity",
     Query: "query",

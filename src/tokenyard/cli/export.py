@@ -1,0 +1,94 @@
+"""``tokenyard export``: a trace for other tools, or as a page that can be mailed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.resources import files as resources
+from pathlib import Path
+from typing import IO
+
+from tokenyard.cli.console import errors, warn
+from tokenyard.cli.flags import Export
+from tokenyard.errors import ConfigError, TraceError
+from tokenyard.explain.told import ToldTrace
+from tokenyard.trace.export.chrome import ChromeWriter
+from tokenyard.trace.export.page import embed
+from tokenyard.trace.export.perfetto import PerfettoWriter, messages
+from tokenyard.trace.export.spans import SpanSender, send_spans
+from tokenyard.trace.export.timeline import tell_timeline
+from tokenyard.trace.files import find_trace
+from tokenyard.trace.reader import TraceReader
+
+__all__ = ["execute"]
+
+_EARLIEST_UNIX = 946_684_800.0
+"""The year 2000: a clock that shows less is a virtual one."""
+
+
+def execute(flags: Export) -> int:
+    """Write what is asked for; always 0 if the trace can be read."""
+    if not (flags.perfetto or flags.chrome or flags.otlp or flags.html):
+        raise ConfigError("export", "nothing", "name --perfetto FILE, --chrome FILE, --otlp URL or --html FILE")
+    trace = find_trace(flags.trace)
+    name = trace.source.name.partition(".steps.")[0].partition(".requests.")[0]
+    if flags.perfetto is not None:
+        messages()  # before a file is made
+        with _writing("perfetto", flags.perfetto) as file:
+            tell_timeline(ToldTrace(flags.trace).with_lives(), PerfettoWriter(file, name))
+    if flags.chrome is not None:
+        with _writing("chrome", flags.chrome) as file:
+            writer = ChromeWriter(file, name)
+            tell_timeline(ToldTrace(flags.trace).with_lives(), writer)
+            writer.finish()
+    if flags.html is not None:
+        with _writing("html", flags.html) as file:
+            lost = embed(_page(), trace, file, with_prompts=flags.with_prompts)
+        if lost:
+            warn(f"{lost:,} lines could not be read and are left out of the page")
+    if flags.otlp is not None:
+        _send(flags.trace, flags.otlp, name)
+    return 0
+
+
+def _send(path: Path, url: str, name: str) -> None:
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # what it would say comes as our one message
+    SpanSender(url, name).close()  # a wrong address is told before the trace is read
+    sent = send_spans(ToldTrace(path).lives(), url, name, offset_us=_offset(path))
+    errors().print(f"{sent:,} spans sent")
+
+
+def _offset(path: Path) -> int:
+    """A replay's clock begins at 0: its spans are laid so that they end when the trace was written."""
+    first = last = None
+    reader = TraceReader(path, requests=False)
+    for step in reader.steps():
+        if first is None and step.ts is not None and step.ts >= _EARLIEST_UNIX:
+            return 0
+        first, last = first or step.ts, step.ts or last
+    return int((reader.files.source.stat().st_mtime - (last or 0.0)) * 1e6)
+
+
+def _page() -> str:
+    page = resources("tokenyard") / "server" / "static" / "viewer.html"
+    try:
+        return page.read_text(encoding="utf-8")
+    except OSError:
+        raise TraceError("this package holds no viewer.html: in a checkout, build it with `make viewer`") from None
+
+
+@contextmanager
+def _writing(flag: str, path: Path) -> Iterator[IO[bytes]]:
+    """A file to write; what could not be finished is removed."""
+    part = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as file:
+            yield file
+        part.replace(path)
+    except OSError as error:
+        raise ConfigError(flag, str(path), f"cannot be written: {error.strerror or error}") from None
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)

@@ -1,0 +1,61 @@
+"""A life in segments: queued, prefill, decode, preempted, stalled, one after the other without overlap."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tokenyard.trace.lives import Life, Wait, WaitState
+
+__all__ = ["Segment", "numbers_of", "segments_of"]
+
+
+class Segment(NamedTuple):
+    """A piece of a life."""
+
+    name: str
+    start_us: int
+    end_us: int
+    wait: Wait | None = None
+    """What it waited for, unless it ran."""
+    resumes: bool = False
+    """It runs again after a preemption."""
+
+
+def segments_of(life: Life) -> list[Segment]:
+    """In order of time; they touch, and cover the life from its arrival to its end."""
+    segments: list[Segment] = []
+    cursor = life.arrived_us if life.arrived_us is not None else life.until_us
+    resumes = False
+    for wait in life.waits:
+        segments += _running(life, cursor, wait.start_us, resumes=resumes)
+        segments.append(Segment(wait.state.value, wait.start_us, wait.end_us, wait))
+        resumes = wait.state is WaitState.PREEMPTED
+        cursor = wait.end_us
+    return segments + _running(life, cursor, life.until_us, resumes=resumes)
+
+
+def _running(life: Life, start: int, end: int, *, resumes: bool) -> list[Segment]:
+    """From ``start`` to ``end`` it ran: until its first token prefill, from there decode."""
+    if end <= start or life.first_scheduled_us is None:
+        return []
+    token = end if life.first_token_us is None else min(max(life.first_token_us, start), end)
+    pieces = (("prefill", start, token), ("decode", token, end))
+    found = [Segment(name, begin, until) for name, begin, until in pieces if until > begin]
+    found[0] = found[0]._replace(resumes=resumes)
+    return found
+
+
+def numbers_of(life: Life) -> dict[str, int | str]:
+    """What is known of a request, under the names that every export uses."""
+    known: dict[str, int | str | None] = {
+        "request": life.request_id,
+        "job": life.job_id,
+        "prompt_tokens": life.num_prompt_tokens,
+        "output_tokens": life.num_output_tokens,
+        "local_hit_tokens": life.local_hit_tokens,
+        "external_hit_tokens": life.external_hit_tokens,
+        "preemptions": len(life.preemptions),
+        "waited_us": life.waited_us,
+        "finish_reason": life.finish_reason,
+    }
+    return {name: value for name, value in known.items() if value is not None}

@@ -1,0 +1,150 @@
+"""A trace as a timeline: what the exporters for Perfetto and Chrome draw, each in its own format.
+
+steps       one slice per step, named after what held requests back; steps in flight lie on further lanes
+counters    running, waiting, free and pinned KV blocks, scheduled tokens; told when they change
+jobs        one group per job, one track per request, its life in segments that do not overlap
+flows       arrival -> first schedule, preemption -> resume, end of a turn -> arrival of the next turn
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+from tokenyard.trace.derive import facts_of
+from tokenyard.trace.export.segments import Segment, segments_of
+from tokenyard.trace.join import Step
+from tokenyard.trace.lives import Life, micros
+
+__all__ = ["COUNTERS", "PreviousTurn", "StepSlice", "TimelineSink", "tell_timeline"]
+
+COUNTERS = {
+    "running": "requests",
+    "waiting": "requests",
+    "free KV blocks": "blocks",
+    "pinned KV blocks": "blocks",
+    "scheduled tokens": "tokens",
+}
+"""Counter -> what it counts."""
+
+
+class StepSlice(NamedTuple):
+    """One step; ``lane`` is 0 unless an earlier one was still in flight."""
+
+    number: int
+    lane: int
+    start_us: int
+    end_us: int
+    name: str
+    """The recorded reason that held requests back, else ``step``."""
+    numbers: Mapping[str, int]
+
+
+class PreviousTurn(NamedTuple):
+    """The turn of the same job that ended before this one arrived."""
+
+    request_id: str
+    end_us: int
+
+
+class TimelineSink(Protocol):
+    """Draws."""
+
+    def step(self, slice_: StepSlice) -> None:
+        """A step ran."""
+
+    def counter(self, name: str, us: int, value: int) -> None:
+        """One of ``COUNTERS`` has changed."""
+
+    def life(self, life: Life, segments: list[Segment], previous: PreviousTurn | None) -> None:
+        """A request has ended, or the trace has."""
+
+
+def tell_timeline(steps: Iterable[tuple[Step, list[Life]]], sink: TimelineSink) -> None:
+    """Tell ``sink`` a whole trace. Memory holds one entry per job."""
+    teller = _Teller(sink)
+    for step, lives in steps:
+        teller.step(step)
+        for life in lives:
+            teller.life(life)
+    teller.end()
+
+
+class _Teller:
+    def __init__(self, sink: TimelineSink) -> None:
+        self._sink = sink
+        self._before: Step | None = None
+        self._lanes: list[int] = []
+        """Lane -> when its last step ended."""
+        self._values: dict[str, int] = {}
+        self._turns: dict[str, PreviousTurn] = {}
+
+    def step(self, step: Step) -> None:
+        if step.ts is None:
+            return
+        self._draw(micros(step.ts))
+        self._before = step
+        for name, value in _counts(step).items():
+            if self._values.get(name) != value:
+                self._values[name] = value
+                self._sink.counter(name, micros(step.ts), value)
+
+    def end(self) -> None:
+        self._draw(None)
+
+    def _draw(self, next_us: int | None) -> None:
+        """Draw the step before, which lasts until its model ran or, where that is not recorded, until the next one."""
+        step, self._before = self._before, None
+        if step is None or step.ts is None:
+            return
+        start = micros(step.ts)
+        end = next_us if next_us is not None else start
+        if step.completed is not None and step.completed.ts is not None:
+            end = micros(step.completed.ts)
+        lane = next((lane for lane, ended in enumerate(self._lanes) if ended <= start), len(self._lanes))
+        self._lanes[lane : lane + 1] = [max(end, start)]
+        self._sink.step(StepSlice(step.number, lane, start, max(end, start), _name(step), _numbers(step)))
+
+    def life(self, life: Life) -> None:
+        previous = None
+        if life.job_id is not None:
+            turn = self._turns.get(life.job_id)
+            if turn is not None and life.arrived_us is not None and turn.end_us <= life.arrived_us:
+                previous = turn
+            self._turns[life.job_id] = PreviousTurn(life.request_id, life.until_us)
+        self._sink.life(life, segments_of(life), previous)
+
+
+def _counts(step: Step) -> dict[str, int]:
+    facts, snapshot = facts_of(step), step.snapshot
+    pinned = snapshot.pinned_blocks if snapshot is not None else None
+    values = (facts.num_running, facts.num_waiting, facts.free_blocks, pinned, facts.token_sum)
+    return {name: value for name, value in zip(COUNTERS, values, strict=True) if value is not None}
+
+
+def _name(step: Step) -> str:
+    outcome = step.outcome
+    if outcome is None:
+        return "step"
+    if outcome.num_requests and outcome.reason is not None:
+        return outcome.reason
+    skipped = outcome.skipped_counts
+    return max(skipped, key=lambda reason: (skipped[reason], reason)) if skipped else "step"
+
+
+def _numbers(step: Step) -> dict[str, int]:
+    facts, outcome = facts_of(step), step.outcome
+    kv = outcome.kv if outcome is not None else None
+    found = {
+        "step": step.number,
+        "running": facts.num_running,
+        "waiting": facts.num_waiting,
+        "admitted": facts.num_new,
+        "resumed": facts.num_resumed,
+        "preempted": facts.num_preempted,
+        "tokens": facts.token_sum,
+        "free_blocks": facts.free_blocks,
+        "held_back": outcome.num_requests if outcome is not None else None,
+        "needed_blocks": kv.needed if kv is not None else None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
