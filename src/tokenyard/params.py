@@ -73,10 +73,16 @@ class SamplingParams:
     """Further tokens that end the request and are reported as ``stop_reason``."""
     repetition_detection: RepetitionDetectionParams | None = None
     """When repeated output ends the request."""
-    skip_reading_prefix_cache: bool = False
-    """Compute the whole prompt even if its prefix is cached."""
+    prompt_logprobs: int | None = None
+    """Log-probabilities wanted per prompt token: then every one of them has to be computed."""
+    skip_reading_prefix_cache: bool | None = None
+    """Compute the whole prompt even if its prefix is cached; None: if ``prompt_logprobs`` are wanted."""
     routed_experts_prompt_start: int = 0
     """First prompt position whose routed experts are wanted (with ``enable_return_routed_experts``)."""
+
+    def __post_init__(self) -> None:
+        if self.skip_reading_prefix_cache is None:
+            object.__setattr__(self, "skip_reading_prefix_cache", self.prompt_logprobs is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +181,8 @@ def check_sampling_params(request_id: str, params: SamplingParams) -> None:
     if params.repetition_detection is not None:
         _check_repetition(request_id, params.repetition_detection)
     _check_flag(request_id, "ignore_eos", params.ignore_eos)
+    if params.prompt_logprobs is not None and params.prompt_logprobs != -1:
+        _check_count(request_id, "prompt_logprobs", params.prompt_logprobs, 0)
     _check_flag(request_id, "skip_reading_prefix_cache", params.skip_reading_prefix_cache)
     _check_count(request_id, "routed_experts_prompt_start", params.routed_experts_prompt_start, 0)
 

@@ -72,7 +72,8 @@ def test_token_ids_may_come_in_many_dresses(prompt: Any) -> None:
         ("eos_token_id", [-1, 2**31, "2", 1.0, True]),
         ("stop_token_ids", [5, None, "ab", (-1,), (1, 2**31), ("1",), (1.0,)]),
         ("ignore_eos", [1, "yes", None]),
-        ("skip_reading_prefix_cache", [1, "no", None]),
+        ("skip_reading_prefix_cache", [1, "no"]),
+        ("prompt_logprobs", [-2, "all", True, 1.5]),
     ],
 )
 def test_sampling_limits_are_checked(field: str, values: list[Any]) -> None:
@@ -243,3 +244,10 @@ def test_settings_that_exclude_each_other_are_refused_together() -> None:
 def test_a_scheduler_without_room_cannot_be_made(field: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=field):
         Yard(**{field: value})
+
+
+def test_what_a_host_attaches_is_kept() -> None:
+    """Neither decides anything: they are for the host's tracing and for its connector."""
+    headers, transfer = {"traceparent": "00-1"}, {"remote_host": "prefill"}
+    request = Request("r", [1], trace_headers=headers, kv_transfer_params=transfer)
+    assert (request.trace_headers, request.kv_transfer_params) == (headers, transfer)

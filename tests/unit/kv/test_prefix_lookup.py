@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.support.memory import Memory
 from tests.support.yard import make_request, prompt_of
@@ -61,6 +63,22 @@ def test_a_request_may_refuse_to_read(memory: Memory) -> None:
     assert memory.kv.stats.requests == 1, "only the first lookup counts"
     assert not isinstance(memory.ask(request), KVShortage)
     assert len(memory.index.all_blocks(request.block_hashes[0])) == 2, "it still publishes"
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        ({"prompt_logprobs": 0}, 0),
+        ({"prompt_logprobs": 5}, 0),
+        ({"prompt_logprobs": 5, "skip_reading_prefix_cache": False}, 8),
+    ],
+)
+def test_log_probabilities_of_the_prompt_need_all_of_it_computed(
+    memory: Memory, settings: dict[str, Any], found: int
+) -> None:
+    memory.finish(memory.admit("first", TEXT[:8]))
+    request = Request("second", TEXT[:12], SamplingParams(**settings))
+    assert memory.kv.get_computed_blocks(request).num_tokens == found
 
 
 def test_without_caching_nothing_is_found_published_or_hashed() -> None:
