@@ -84,7 +84,9 @@ def test_ctrl_c_does_not_wait_for_who_follows(trace: Path, tmp_path: Path) -> No
     ):
         query = f"/api/tail?path={trace}&offset={trace.stat().st_size}&wait=30"
         follower.sendall(f"GET {query} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        time.sleep(0.5)  # it waits now
         code, stderr = viewer.interrupted()
+        assert follower.recv(12) == b"HTTP/1.1 200"
     assert code == 0
     assert "Traceback" not in stderr
 

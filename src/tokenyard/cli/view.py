@@ -47,7 +47,7 @@ def execute(flags: View) -> int:
         if flags.browser:
             serve.open_browser(url)
 
-    serve.serve(app, listener, ready)
+    serve.serve(app, listener, on_ready=ready, on_stop=app.state.stop)
     return 0
 
 

@@ -35,12 +35,12 @@ def make_app(
 ) -> Starlette:
     """An ASGI application that shows the traces in ``paths``, directories and files that exist.
 
-    ``host`` is the address it will listen on, ``limits`` bound a query.
+    ``host`` is the address it will listen on, ``limits`` bound a query. ``app.state.stop()`` ends all waiting.
     """
     roots = Roots(paths)
     catalog, twins = Catalog(roots), TwinCache()
     steps, queries = StepServer(roots, catalog, twins), QueryServer(roots, catalog, twins, limits)
-    annotations = AnnotationServer(roots)
+    annotations, tails = AnnotationServer(roots), TailServer(roots)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -64,7 +64,7 @@ def make_app(
         Route("/api/file", file),
         Route("/api/steps", steps.serve),
         Route("/api/query", queries.serve, methods=["POST"]),
-        Route("/api/tail", TailServer(roots).serve),
+        Route("/api/tail", tails.serve),
         Route("/api/annotations", notes, methods=["GET", "PUT"]),
     ]
     handlers: dict[int | type[Exception], Callable[[Request, Exception], Response]] = {
@@ -74,12 +74,14 @@ def make_app(
         404: _unknown,
         405: _unknown,
     }
-    return Starlette(
+    app = Starlette(
         routes=routes,
         middleware=[Middleware(Guard, bound=host)],
         exception_handlers=handlers,
         lifespan=lifespan,
     )
+    app.state.stop = tails.stop
+    return app
 
 
 def _gone(request: Request, error: Exception) -> Response:

@@ -9,6 +9,7 @@ import sys
 import threading
 import webbrowser
 from collections.abc import Callable
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from tokenyard.errors import ConfigError, MissingExtraError
@@ -70,8 +71,8 @@ def open_browser(url: str) -> None:
         threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
 
-def serve(app: ASGIApp, listener: socket.socket, on_ready: Callable[[], None]) -> None:
-    """Answer until interrupted. Raises MissingExtraError without uvicorn."""
+def serve(app: ASGIApp, listener: socket.socket, *, on_ready: Callable[[], None], on_stop: Callable[[], None]) -> None:
+    """Answer until interrupted; ``on_stop`` is called at once then. Raises MissingExtraError without uvicorn."""
     try:
         import uvicorn  # noqa: PLC0415 - an extra
     except ImportError:
@@ -81,6 +82,10 @@ def serve(app: ASGIApp, listener: socket.socket, on_ready: Callable[[], None]) -
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             on_ready()
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            on_stop()
+            super().handle_exit(sig, frame)
 
     config = uvicorn.Config(
         app,

@@ -43,6 +43,11 @@ class TailServer:
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
         self._waiting = 0
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Let nobody wait any longer: the server goes down."""
+        self._stopping = True
 
     async def serve(self, request: Request) -> Response:
         """Answer one request."""
@@ -72,7 +77,7 @@ class TailServer:
         piece = None
         try:
             end = time.monotonic() + wait
-            while time.monotonic() < end and not await request.is_disconnected():
+            while time.monotonic() < end and not self._stopping and not await request.is_disconnected():
                 await asyncio.sleep(_POLL)
                 piece = await run_in_threadpool(self._piece, path, offset, identity)
                 if piece.body or piece.reset:
