@@ -36,8 +36,8 @@ def test_a_page_that_can_be_mailed(trace: Path, tmp_path: Path, flag: list[str])
     assert outcome.code == 0, outcome.stderr
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
     assert page.lower().startswith("<!doctype html>")
-    held = json.loads(page.rpartition('id="tokenyard-trace">')[2].partition("</script>")[0])
-    requests = gzip.decompress(base64.b64decode(held["requests"]))
+    packed = page.rpartition('id="tokenyard-trace"')[2].partition(">")[2].partition("</script>")[0]
+    _, requests = gzip.decompress(base64.b64decode(packed, validate=True)).split(b"\x1e\n")
     assert (b"prompt_prefix" in requests) == bool(flag)
     assert b"num_prompt_tokens" in requests
 

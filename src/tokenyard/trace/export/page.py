@@ -11,6 +11,7 @@ import base64
 import re
 import zlib
 from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,10 +24,11 @@ __all__ = ["EMBEDDED_ID", "embed", "without_prompts"]
 
 EMBEDDED_ID = "tokenyard-trace"
 """Id of the script tag (``viewer/src/data/embedded.ts`` looks for it)."""
-_PRIVATE = re.compile(r"prompt|output|text|content|message|token_ids|tokens_ids", re.IGNORECASE)
+_BETWEEN = b"\x1e\n"
+"""Stands between the lines of the steps file and those of the requests file."""
+_PRIVATE = re.compile(r"prompt|output|text|content|message|token_ids", re.IGNORECASE)
 """Fields that may hold what was said, if they hold text or a list; counts under such names are kept."""
 _CHUNK = 3 * 64 * 1024
-"""Divisible by three, so that pieces of base64 can be joined."""
 
 
 def embed(page: str, files: TraceFiles, out: IO[bytes], *, with_prompts: bool = False) -> int:
@@ -37,38 +39,55 @@ def embed(page: str, files: TraceFiles, out: IO[bytes], *, with_prompts: bool = 
     head, end, tail = page.rpartition("</body>")
     if not end:
         raise TraceError("the viewer's page has no </body>: build it again")
+    paths = [path for path in files if path is not None]
     name = files.source.name.partition(".steps.")[0].partition(".requests.")[0]
+    attributes = {
+        "id": EMBEDDED_ID,
+        "data-version": "1",
+        "data-name": name,
+        "data-steps-name": _plain_name(paths[0]),
+        **({"data-requests-name": _plain_name(paths[1])} if len(paths) > 1 else {}),
+        "data-prompts": "kept" if with_prompts else "removed",
+    }
+    shown = " ".join(f'{key}="{escape(value)}"' for key, value in attributes.items())
+    out.write(f'{head}<script type="application/octet-stream" {shown}>'.encode())
+    packed = _Packed(out)
     lost = 0
-    out.write(head.encode())
-    shown = msgspec.json.encode(name).replace(b"<", b"\\u003c")
-    out.write(b'<script type="application/json" id="%b">{"version":1,"name":%b' % (EMBEDDED_ID.encode(), shown))
-    for kind, path in (("steps", files.steps), ("requests", files.requests)):
-        if path is not None:
-            out.write(b',"%b":"' % kind.encode())
-            lost += _write_packed(path, out, with_prompts=with_prompts)
-            out.write(b'"')
-    out.write(b"}</script>\n" + (end + tail).encode())
+    for number, path in enumerate(paths):
+        if number:
+            packed.write(_BETWEEN)
+        for line in _lines(path):
+            kept = line if with_prompts else without_prompts(line)
+            if kept is None:
+                lost += 1
+            else:
+                packed.write(kept if kept.endswith(b"\n") else kept + b"\n")
+    packed.finish()
+    out.write(f"</script>\n{end}{tail}".encode())
     return lost
 
 
-def _write_packed(path: Path, out: IO[bytes], *, with_prompts: bool) -> int:
-    """Gzip, then base64, piece by piece."""
-    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
-    held = bytearray()
-    lost = 0
-    for line in _lines(path):
-        kept = line if with_prompts else without_prompts(line)
-        if kept is None:
-            lost += 1
-            continue
-        held += packer.compress(kept if kept.endswith(b"\n") else kept + b"\n")
-        if len(held) >= _CHUNK:
-            whole = len(held) - len(held) % 3
-            out.write(base64.b64encode(held[:whole]))
-            del held[:whole]
-    held += packer.flush()
-    out.write(base64.b64encode(held))
-    return lost
+def _plain_name(path: Path) -> str:
+    """The name of the file as it would be unpacked."""
+    return path.name.partition(".jsonl")[0].removesuffix(".parquet") + ".jsonl"
+
+
+class _Packed:
+    """Gzip, then base64, written piece by piece; a piece's length is divisible by three, so that pieces join."""
+
+    def __init__(self, out: IO[bytes]) -> None:
+        self._out = out
+        self._packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+        self._held = bytearray()
+
+    def write(self, data: bytes) -> None:
+        self._held += self._packer.compress(data)
+        if len(self._held) >= _CHUNK:
+            self._out.write(base64.b64encode(self._held[:_CHUNK]))
+            del self._held[:_CHUNK]
+
+    def finish(self) -> None:
+        self._out.write(base64.b64encode(self._held + self._packer.flush()))
 
 
 def _lines(path: Path) -> Iterator[bytes]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import random
+from html.parser import HTMLParser
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -18,32 +20,51 @@ from tokenyard.trace.files import TraceFiles, find_trace
 PAGE = "<!doctype html><html><head></head><body><div id='app'></div></body></html>\n"
 
 
-def embedded(page: bytes) -> dict[str, Any]:
-    """What the page's own script would find."""
-    start = page.index(b'<script type="application/json" id="tokenyard-trace">')
-    body = page[page.index(b">", start) + 1 : page.index(b"</script>", start)]
-    return dict(json.loads(body))
+class Tag(HTMLParser):
+    """The tag that the page's own script would find."""
+
+    def __init__(self, page: bytes) -> None:
+        super().__init__()
+        self.attributes: dict[str, str | None] = {}
+        self.text = ""
+        self.scripts = 0
+        self.feed(page.decode())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.scripts += tag == "script"
+        if ("id", "tokenyard-trace") in attrs:
+            self.attributes = dict(attrs)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data if self.attributes and not self.text else ""
+
+    def parts(self) -> list[bytes]:
+        """The unpacked files."""
+        return gzip.decompress(base64.b64decode(self.text, validate=True)).split(b"\x1e\n")
 
 
-def lines_in(packed: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in gzip.decompress(base64.b64decode(packed, validate=True)).splitlines()]
+def records(text: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def test_the_page_holds_the_trace_without_prompts(trace: Path) -> None:
     files, out = find_trace(trace), BytesIO()
     assert embed(PAGE, files, out) == 0
-    page = out.getvalue()
-    assert page.count(b"</body>") == 1
-    assert page.count(b"<script") == 1, "nothing of the trace ends the tag"
-    held = embedded(page)
-    assert (held["version"], held["name"]) == (1, "sched_trace.fcfs")
+    tag = Tag(out.getvalue())
+    assert tag.scripts == 1, "nothing of the trace ends the tag"
+    assert out.getvalue().count(b"</body>") == 1
+    assert tag.attributes["type"] == "application/octet-stream"
+    assert tag.attributes["data-name"] == "sched_trace.fcfs"
+    assert tag.attributes["data-steps-name"] == "sched_trace.fcfs.steps.jsonl"
+    assert tag.attributes["data-requests-name"] == "sched_trace.fcfs.requests.jsonl"
+    assert tag.attributes["data-prompts"] == "removed"
+    steps, requests = tag.parts()
     assert files.steps is not None
     assert files.requests is not None
-    assert lines_in(held["steps"]) == [json.loads(line) for line in files.steps.read_bytes().splitlines()]
-    requests = lines_in(held["requests"])
-    whole = [json.loads(line) for line in files.requests.read_bytes().splitlines()]
+    assert records(steps) == records(files.steps.read_bytes())
+    whole = records(files.requests.read_bytes())
     private = {"prompt_prefix", "prompt_suffix", "output_tail", "prompt_prefix_text", "output_tail_text"}
-    assert [{k: v for k, v in line.items() if k not in private} for line in whole] == requests
+    assert [{k: v for k, v in line.items() if k not in private} for line in whole] == records(requests)
     assert any("prompt_prefix" in line for line in whole)
 
 
@@ -51,17 +72,33 @@ def test_with_prompts_nothing_is_left_out(trace: Path) -> None:
     files, out = find_trace(trace), BytesIO()
     embed(PAGE, files, out, with_prompts=True)
     assert files.requests is not None
-    packed = embedded(out.getvalue())["requests"]
-    assert gzip.decompress(base64.b64decode(packed)) == files.requests.read_bytes()
+    tag = Tag(out.getvalue())
+    assert tag.parts()[1] == files.requests.read_bytes()
+    assert tag.attributes["data-prompts"] == "kept"
 
 
 def test_a_name_cannot_end_the_tag(tmp_path: Path) -> None:
-    file = tmp_path / "<!--<script>.steps.jsonl"
-    file.write_bytes(b'{"event":"step_snapshot","step":0}\n')
+    file = tmp_path / '"><script>.steps.jsonl.gz'
+    file.write_bytes(gzip.compress(b'{"event":"step_snapshot","step":0}\n'))
     out = BytesIO()
     embed(PAGE, TraceFiles(file, None), out)
-    assert b"<!--<script" not in out.getvalue().split(b"id=", 1)[1]
-    assert embedded(out.getvalue())["name"] == "<!--<script>"
+    tag = Tag(out.getvalue())
+    assert tag.scripts == 1
+    assert tag.attributes["data-name"] == '"><script>'
+    assert tag.attributes["data-steps-name"] == '"><script>.steps.jsonl'
+    assert "data-requests-name" not in tag.attributes
+
+
+def test_a_large_trace_is_joined_from_pieces(tmp_path: Path) -> None:
+    rng = random.Random(0)
+    lines = [
+        json.dumps({"event": "step_snapshot", "step": n, "x": rng.random()}).encode() + b"\n" for n in range(30_000)
+    ]
+    file = tmp_path / "a.steps.jsonl"
+    file.write_bytes(b"".join(lines))
+    out = BytesIO()
+    embed(PAGE, TraceFiles(file, None), out)
+    assert Tag(out.getvalue()).parts() == [file.read_bytes()]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +121,7 @@ def test_lines_that_cannot_be_read_may_hold_anything_and_go(tmp_path: Path) -> N
     file.write_bytes(b'{"step":0,"req_id":"a"}\n{"prompt_text":"secr\n')
     out = BytesIO()
     assert embed(PAGE, TraceFiles(None, file), out) == 1
-    assert lines_in(embedded(out.getvalue())["requests"]) == [{"step": 0, "req_id": "a"}]
+    assert records(Tag(out.getvalue()).parts()[0]) == [{"step": 0, "req_id": "a"}]
 
 
 def test_a_page_that_is_none(trace: Path) -> None:
