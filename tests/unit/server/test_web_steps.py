@@ -86,6 +86,8 @@ def test_a_file_that_grows_or_is_written_anew(client: Client, steps: Path) -> No
     assert numbers(client, steps, start=STEPS) == [STEPS]
     steps.write_bytes(lines_of({"step": 0}))
     assert numbers(client, steps) == [0]
+    steps.write_bytes(lines_of({"event": "another"}) + steps_text(2 * STEPS))
+    assert numbers(client, steps, start=60, end=60) == [60, 60]
 
 
 def test_packed_traces_give_the_same_lines(folder: Path, steps: Path) -> None:

@@ -14,6 +14,8 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 
+from tokenyard.server.web.identity import identity_of, is_other
+
 __all__ = ["StepIndex", "step_of"]
 
 _STRETCH = 1 << 20
@@ -52,6 +54,7 @@ class StepIndex:
         self.path = path
         self._stretches: list[_Stretch] = []
         self._end = 0
+        self._identity = ""
         self._lock = threading.Lock()
 
     def bounds(self) -> tuple[int, int] | None:
@@ -75,8 +78,9 @@ class StepIndex:
 
     def _brought_up_to_date(self) -> list[_Stretch]:
         with self._lock, self.path.open("rb") as file:
-            if file.seek(0, 2) < self._end:
-                self._stretches, self._end = [], 0  # written anew
+            before, self._identity = self._identity, identity_of(file)
+            if is_other(before, self._identity) or file.seek(0, 2) < self._end:
+                self._stretches, self._end = [], 0  # another run
             file.seek(self._end)
             while piece := _whole_lines(file):
                 steps = [int(step) for step in _STEP.findall(piece)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import time
 from typing import BinaryIO, NamedTuple
@@ -12,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tokenyard.server.web.identity import identity_of, is_other
 from tokenyard.server.web.problems import RefusedError, whole_number
 from tokenyard.server.web.roots import Roots
 
@@ -25,7 +25,6 @@ _WAIT = 30
 """Longest wait in seconds."""
 _WAITING = 32
 """Clients that may wait at the same time."""
-_FIRST_LINE = 64 * 1024
 
 
 class _Piece(NamedTuple):
@@ -92,27 +91,11 @@ class TailServer:
             raise RefusedError(400, "path", path, "only a plain .jsonl file grows: load this one whole")
         with self._roots.open(path) as file:
             size = os.fstat(file.fileno()).st_size
-            now = _identity(file)
-            reset = offset > 0 and (_is_other(identity, now) or not _begins_a_line(file, offset, size))
+            now = identity_of(file)
+            reset = offset > 0 and (is_other(identity, now) or not _begins_a_line(file, offset, size))
             offset = 0 if reset else offset
             body = _whole_lines(file, offset)
             return _Piece(body, offset + len(body), size, now, reset)
-
-
-def _identity(file: BinaryIO) -> str:
-    """Tells a file from another under its name: a new run may write over the old one, or beside it and rename."""
-    status = os.fstat(file.fileno())
-    file.seek(0)
-    first = file.readline(_FIRST_LINE)
-    digest = hashlib.blake2s(first, digest_size=6).hexdigest() if first.endswith(b"\n") else ""
-    return f"{status.st_dev:x}-{status.st_ino:x}.{digest}"
-
-
-def _is_other(before: str, now: str) -> bool:
-    if not before:
-        return False
-    (place, _, line), (place_now, _, line_now) = before.partition("."), now.partition(".")
-    return place != place_now or bool(line and line != line_now)
 
 
 def _begins_a_line(file: BinaryIO, offset: int, size: int) -> bool:
