@@ -37,7 +37,7 @@ class BlockPool:
 
     def __init__(self, num_blocks: int, num_groups: int = 1) -> None:
         self.num_blocks = num_blocks
-        self.free_queue = FreeQueue(range(1, num_blocks))
+        self.free_queue = FreeQueue(num_blocks, range(1, num_blocks))
         self.indexes = [PrefixIndex(group_id) for group_id in range(num_groups)]
         """Per KV-cache group: the same tokens have other KV in another group."""
         self.ref = [0] * num_blocks
@@ -95,12 +95,10 @@ class BlockPool:
 
     def touch(self, blocks: Iterable[int]) -> None:
         """Take a reference on cached blocks; free ones leave the queue."""
-        ref, free = self.ref, self.free_queue
-        for block in blocks:
-            if not ref[block]:
-                if block == NULL_BLOCK:
-                    continue
-                free.remove(block)
+        ref = self.ref
+        held = [block for block in blocks if block != NULL_BLOCK]
+        self.free_queue.remove_n([block for block in held if not ref[block]])
+        for block in held:
             ref[block] += 1
 
     def release(self, ordered: Iterable[int]) -> None:

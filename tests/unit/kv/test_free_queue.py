@@ -10,20 +10,20 @@ from tokenyard.kv.free_queue import FreeQueue
 
 
 def test_blocks_leave_in_the_order_they_came() -> None:
-    queue = FreeQueue([3, 1, 2])
+    queue = FreeQueue(10, [3, 1, 2])
     queue.append(9)
     assert [queue.popleft() for _ in range(4)] == [3, 1, 2, 9]
     assert len(queue) == 0
 
 
 def test_a_block_that_returns_goes_to_the_end() -> None:
-    queue = FreeQueue([1, 2, 3])
+    queue = FreeQueue(10, [1, 2, 3])
     queue.append(queue.popleft())
     assert list(queue) == [2, 3, 1]
 
 
 def test_a_block_leaves_from_the_middle() -> None:
-    queue = FreeQueue(range(1, 6))
+    queue = FreeQueue(10, range(1, 6))
     queue.remove(3)
     queue.remove_n([1, 5])
     assert list(queue) == [2, 4]
@@ -32,7 +32,7 @@ def test_a_block_leaves_from_the_middle() -> None:
 
 
 def test_batch_forms_keep_the_given_order() -> None:
-    queue = FreeQueue([1])
+    queue = FreeQueue(10, [1])
     queue.append_n([7, 5, 6])
     assert queue.popleft_n(3) == [1, 7, 5]
     assert list(queue) == [6]
@@ -40,13 +40,13 @@ def test_batch_forms_keep_the_given_order() -> None:
 
 
 def test_taking_what_is_not_there_is_our_own_mistake() -> None:
-    queue = FreeQueue([1])
+    queue = FreeQueue(10, [1])
     with pytest.raises(KeyError):
         queue.remove(2)
     with pytest.raises(KeyError):
         queue.popleft_n(2)
     with pytest.raises(KeyError):
-        FreeQueue().popleft()
+        FreeQueue(40).popleft()
 
 
 Command = tuple[str, list[int]]
@@ -62,7 +62,7 @@ COMMANDS = st.lists(
 @given(initial=st.lists(st.integers(0, 30), unique=True, max_size=12), commands=COMMANDS)
 def test_it_behaves_like_a_list(initial: list[int], commands: list[Command]) -> None:
     """Against a plain list; commands that would break the rules (a block twice, one that is absent) are bent first."""
-    queue, model = FreeQueue(initial), list(initial)
+    queue, model = FreeQueue(31, initial), list(initial)
     for name, blocks in commands:
         absent = [block for block in blocks if block not in model]
         present = [block for block in blocks if block in model]
@@ -89,9 +89,9 @@ def test_it_behaves_like_a_list(initial: list[int], commands: list[Command]) -> 
         assert all((block in queue) == (block in model) for block in range(31))
 
 
-@given(blocks=st.lists(st.integers(), unique=True, min_size=1), data=st.data())
+@given(blocks=st.lists(st.integers(0, 99), unique=True, min_size=1), data=st.data())
 def test_batch_forms_equal_repeated_single_ones(blocks: list[int], data: st.DataObject) -> None:
-    batch, single = FreeQueue(), FreeQueue()
+    batch, single = FreeQueue(100), FreeQueue(100)
     batch.append_n(blocks)
     for block in blocks:
         single.append(block)
