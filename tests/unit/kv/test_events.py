@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, SchedulerConfig
+from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode, SchedulerConfig
 from tokenyard.kv.events import AllBlocksCleared, BlockRemoved, BlockStored, KVEventBatch
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sched.output import ModelOutput
@@ -15,10 +15,23 @@ from tokenyard.sched.scheduler import Scheduler
 WINDOWED = (KVCacheGroup(), KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=6))
 
 
-def make(num_gpu_blocks: int = 30, groups: tuple[KVCacheGroup, ...] = (KVCacheGroup(),)) -> Scheduler:
+RECURRENT = (KVCacheGroup(), KVCacheGroup(kind=GroupKind.MAMBA))
+
+
+def make(
+    num_gpu_blocks: int = 30,
+    groups: tuple[KVCacheGroup, ...] = (KVCacheGroup(),),
+    mode: MambaCacheMode = MambaCacheMode.NONE,
+) -> Scheduler:
     return Scheduler(
         SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=32, max_model_len=64),
-        CacheConfig(num_gpu_blocks=num_gpu_blocks, block_size=4, groups=groups, enable_kv_cache_events=True),
+        CacheConfig(
+            num_gpu_blocks=num_gpu_blocks,
+            block_size=4,
+            groups=groups,
+            mamba_cache_mode=mode,
+            enable_kv_cache_events=True,
+        ),
         clock=lambda: 5.0,
     )
 
@@ -52,6 +65,17 @@ def test_stored_blocks_name_their_tokens_and_their_parent() -> None:
     assert second.parent_block_hash == first.block_hashes[-1]
 
 
+def test_states_are_stored_under_their_own_kind() -> None:
+    scheduler = make(groups=RECURRENT, mode=MambaCacheMode.ALIGN)
+    scheduler.add_request(ask("a", list(range(10)), max_tokens=1))
+    attention, state = [event for batch in drain(scheduler) for event in batch.events]
+    assert isinstance(attention, BlockStored)
+    assert isinstance(state, BlockStored)
+    assert (attention.kv_cache_spec_kind, len(attention.block_hashes)) == ("full_attention", 2)
+    assert (state.kv_cache_spec_kind, state.group_idx) == ("mamba", 1)
+    assert state.block_hashes == attention.block_hashes[-1:], "the step kept the state it ended with"
+
+
 def test_a_reset_clears_everything() -> None:
     scheduler = make()
     scheduler.add_request(ask("a", list(range(10))))
@@ -77,13 +101,16 @@ def test_the_wire_format_is_an_array_that_begins_with_the_kind() -> None:
 @given(
     prompts=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 30), st.integers(1, 12)), min_size=1, max_size=8),
     blocks=st.integers(14, 40),
-    windowed=st.booleans(),
+    layers=st.sampled_from(["full", "windowed", "all", "align"]),
 )
-def test_a_consumer_knows_what_the_index_knows(
-    prompts: list[tuple[int, int, int]], blocks: int, windowed: bool
-) -> None:
+def test_a_consumer_knows_what_the_index_knows(prompts: list[tuple[int, int, int]], blocks: int, layers: str) -> None:
     """Hashes stored and not removed since, per group, are those that lookups can find."""
-    scheduler = make(2 * blocks, WINDOWED) if windowed else make(blocks)
+    if layers == "full":
+        scheduler = make(blocks)
+    elif layers == "windowed":
+        scheduler = make(2 * blocks, WINDOWED)
+    else:
+        scheduler = make(2 * blocks, RECURRENT, MambaCacheMode(layers))
     for i, (kind, length, max_tokens) in enumerate(prompts):
         scheduler.add_request(ask(f"r{i}", [kind * 100 + at for at in range(length)], max_tokens))
     known: dict[int | None, set[int]] = {0: set(), 1: set()}
