@@ -451,6 +451,12 @@ class RecurrentMachine(HybridMachine):
         )
 
 
+class RecurrentAsyncMachine(RecurrentMachine):
+    """The state that a step reads is written by the one before it, which is still in flight."""
+
+    depth = 2
+
+
 class RecurrentDraftsMachine(RecurrentMachine):
     """With drafts, each of which has a state of its own; the worker does not follow these."""
 
@@ -511,6 +517,8 @@ TestHybrid = HybridMachine.TestCase
 TestHybrid.settings = settings(max_examples=100, stateful_step_count=50)
 TestRecurrent = RecurrentMachine.TestCase
 TestRecurrent.settings = settings(max_examples=100, stateful_step_count=50)
+TestRecurrentAsync = RecurrentAsyncMachine.TestCase
+TestRecurrentAsync.settings = settings(max_examples=50, stateful_step_count=50)
 TestRecurrentDrafts = RecurrentDraftsMachine.TestCase
 TestRecurrentDrafts.settings = settings(max_examples=50, stateful_step_count=50)
 TestEncoderDecoder = EncoderDecoderMachine.TestCase
