@@ -132,6 +132,7 @@ export function LaneCanvas(props: LaneCanvasProps) {
       }}
       onPointerDown={(event) => {
         const { x, y, hit: found } = at(event);
+        setOver(null);
         if (event.button === 0 && found && x > LABEL_WIDTH && y > HEAD_HEIGHT) setDrag({ from: x, to: x });
       }}
       onPointerMove={(event) => {

@@ -11,7 +11,7 @@ import type {
   WaitingSplit,
   WaitState,
 } from "../data/model";
-import { count, milliseconds, percent } from "../format";
+import { count, milliseconds, percent, plural } from "../format";
 import { focus } from "../state/moves";
 import { revision } from "../state/store";
 import { StepLink } from "./StepLink";
@@ -74,31 +74,18 @@ function Split({ store, split }: { store: TraceStore; split: WaitingSplit }) {
           />
         ))}
       </div>
-      <table class="split" aria-label="Waiting time by reason">
-        <thead>
-          <tr>
-            <th scope="col">held by</th>
-            <th scope="col" class="number">
-              time
-            </th>
-            <th scope="col" class="number">
-              steps
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {split.parts.map((part) => (
-            <Part key={key(part)} store={store} part={part} whole={split.us} />
-          ))}
-        </tbody>
-        <tfoot>
-          <tr>
-            <th scope="row">sum</th>
-            <td class="number">{micros(split.parts.reduce((sum, part) => sum + part.us, 0))}</td>
-            <td class="number">{count(steps)}</td>
-          </tr>
-        </tfoot>
-      </table>
+      <ul class="split" aria-label="Waiting time by reason, most first">
+        {split.parts.map((part) => (
+          <Part key={key(part)} store={store} part={part} whole={split.us} />
+        ))}
+        <li class="split-sum">
+          <div>
+            <span>sum, {plural(steps, "step")}</span>
+            <span class="number">{micros(split.parts.reduce((sum, part) => sum + part.us, 0))}</span>
+            <span class="number">{percent(1)}</span>
+          </div>
+        </li>
+      </ul>
       <Spans store={store} spans={split.spans} />
     </>
   );
@@ -115,29 +102,29 @@ function micros(us: number): string {
 
 function Part({ store, part, whole }: { store: TraceStore; part: WaitingPart; whole: number }) {
   return (
-    <tr>
-      <th scope="row">
-        <Swatch family={part.family} /> <strong>{part.reason}</strong>
-        <small>
-          {part.meaning} {PLACES[part.place] && <em>({PLACES[part.place]})</em>}
-        </small>
-      </th>
-      <td class="number">
-        {micros(part.us)}
-        <br />
-        <span class="quiet">{percent(part.us / whole)}</span>
-      </td>
-      <td class="number">
+    <li>
+      <div>
+        <span class="split-name">
+          <Swatch family={part.family} />
+          <span>{part.reason}</span>
+        </span>
+        <span class="number">{micros(part.us)}</span>
+        <span class="number">{percent(part.us / whole)}</span>
+      </div>
+      <p>
+        {part.meaning} {PLACES[part.place] && <em>{capital(PLACES[part.place])}.</em>}{" "}
         {part.steps > 0 && (
           <>
-            {count(part.steps)}
-            <br />
-            <StepLink store={store} first={part.firstRow} last={part.lastRow} />
+            {plural(part.steps, "step")}: <StepLink store={store} first={part.firstRow} last={part.lastRow} />
           </>
         )}
-      </td>
-    </tr>
+      </p>
+    </li>
   );
+}
+
+function capital(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 const SHOWN = 12;
