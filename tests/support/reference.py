@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from tokenyard.params import RepetitionDetectionParams, SamplingParams
 from tokenyard.request import FinishReason, Request
 from tokenyard.sched.output import RequestOutput
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "SessionPiece"]
+
+
+class SessionPiece(NamedTuple):
+    """Further input for a session."""
+
+    tokens: list[int]
+    params: SamplingParams
 
 
 class Ledger:
@@ -15,6 +25,8 @@ class Ledger:
 
     def __init__(self, request: Request, max_model_len: int) -> None:
         self.request = request
+        self.params = request.sampling_params
+        self.max_model_len = max_model_len
         self.prompt = request.prompt_token_ids
         self.output: list[int] = []
         self.limit = min(request.max_tokens, max_model_len - len(self.prompt))
@@ -22,14 +34,44 @@ class Ledger:
         self.num_resets = 0
         """How often all its work in flight became worthless."""
         self.ended = False
+        self.forbids: frozenset[int] = frozenset()
+        """Tokens that its grammar does not allow."""
+        self.pieces: deque[SessionPiece | None] = deque()
+        """Of a session: input that has come and not been used; None ends it."""
+        self.awaits_input = False
 
     @property
     def stream(self) -> list[int]:
         return [*self.prompt, *self.output]
 
     def accept(self, sampled: Sequence[int]) -> RequestOutput:
-        """Append tokens up to the first that ends the request."""
-        params, taken = self.request.sampling_params, list[int]()
+        """Append tokens up to the first that ends the request; a session may go on then."""
+        news = self._accept(sampled)
+        if self.ended and self.request.resumable and news.finish_reason is not FinishReason.ERROR:
+            self._next_piece()
+        return news
+
+    def feed(self, piece: SessionPiece | None) -> None:
+        """A session gets further input."""
+        self.pieces.append(piece)
+        if self.awaits_input:
+            self._next_piece()
+
+    def _next_piece(self) -> None:
+        self.ended, self.awaits_input = False, not self.pieces
+        self.num_resets += 1
+        if self.pieces:
+            piece = self.pieces.popleft()
+            if piece is None:
+                self.ended = True
+                return
+            # The last sampled token was never computed: it is dropped.
+            self.prompt, self.output = [*self.stream[:-1], *piece.tokens], []
+            self.params = piece.params
+            self.limit = min(piece.params.max_tokens, self.max_model_len - len(self.prompt))
+
+    def _accept(self, sampled: Sequence[int]) -> RequestOutput:
+        params, taken = self.params, list[int]()
         for token in sampled:
             taken.append(token)
             self.output.append(token)
@@ -41,8 +83,21 @@ class Ledger:
                 return self._end(taken, FinishReason.STOP, token)
             if len(self.output) == self.limit:
                 return self._end(taken, FinishReason.LENGTH, None)
+            if params.repetition_detection is not None and self._goes_in_circles(params.repetition_detection):
+                return self._end(taken, FinishReason.REPETITION, "repetition_detected")
+        if not self.forbids.isdisjoint(taken):
+            return self._end(taken, FinishReason.ERROR, None)
         return RequestOutput(self.request.request_id, taken, None, None)
 
-    def _end(self, taken: list[int], reason: FinishReason, stop: int | None) -> RequestOutput:
+    def _goes_in_circles(self, params: RepetitionDetectionParams) -> bool:
+        for size in range(max(params.min_pattern_size, 1), params.max_pattern_size + 1):
+            tail = self.output[-size * params.min_count :]
+            if len(tail) == size * params.min_count and tail == tail[:size] * params.min_count:
+                return True
+        return False
+
+    def _end(self, taken: list[int], reason: FinishReason, stop: int | str | None) -> RequestOutput:
+        if not self.forbids.isdisjoint(taken):
+            reason = FinishReason.ERROR
         self.ended = True
         return RequestOutput(self.request.request_id, taken, reason, stop)

@@ -64,6 +64,10 @@ class Worker:
         """Its own copy of every block table, grown by deltas."""
         self.bad: set[int] = set()
         """Blocks whose load failed in this step: what is computed from them is worthless, and so is what is sampled."""
+        self.encoded: set[str] = set()
+        """Hashes of the items whose encoder output it keeps."""
+        self.guess: Callable[[], int] = lambda: 0
+        """A draft of its own, where the scheduler has only been told that there is one."""
 
     # ---- what arrives with a step
 
@@ -73,7 +77,7 @@ class Worker:
             self.tokens.pop(request_id, None)
             self.blocks.pop(request_id, None)
         for new in output.scheduled_new_reqs:
-            assert new.req_id not in self.tokens, f"{new.req_id} is new twice"
+            assert new.request.resumable or new.req_id not in self.tokens, f"{new.req_id} is new twice"
             self.tokens[new.req_id] = list(new.prompt_token_ids)
             self.blocks[new.req_id] = [list(blocks) for blocks in new.block_ids]
         cached = output.scheduled_cached_reqs
@@ -85,12 +89,19 @@ class Worker:
             elif blocks is not None:
                 for held, more in zip(self.blocks[request_id], blocks, strict=True):
                     held.extend(more)
+        self.encoded -= set(output.free_encoder_mm_hashes)
+        items = {request.request_id: request.mm_features for request in output.requests}
+        for request_id, numbers in output.scheduled_encoder_inputs.items():
+            self.encoded |= {items[request_id][number].mm_hash for number in numbers}
         drafts, chunks = output.scheduled_spec_decode_tokens, output.is_prefill_chunk
+        if output.num_invalid_spec_tokens is None:
+            drafts = {name: [self.guess() if draft < 0 else draft for draft in each] for name, each in drafts.items()}
         return [
             Task(
                 request,
                 self.blocks[request.request_id],
-                int(output.num_computed[i]),
+                # Drafts may have been rejected that the scheduler, a step ahead, still counted as computed.
+                min(int(output.num_computed[i]), len(self.tokens[request.request_id]) - 1),
                 int(output.num_new_tokens[i]),
                 drafts.get(request.request_id, []),
                 chunks is None or not chunks[i],
@@ -156,6 +167,9 @@ class Worker:
         name, stop = task.name, task.stop
         stream = [*self.tokens[name], *task.drafts]
         assert stop <= len(stream), f"{name} computes position {stop - 1} of {len(stream)} tokens"
+        for item in task.request.mm_features:
+            needed = item.has_embeds(task.start - item.offset, stop - item.offset)
+            assert not needed or item.mm_hash in self.encoded, f"{name} computes {item.mm_hash} before it is encoded"
         worthless = self.bad and any(not self.bad.isdisjoint(blocks) for blocks in task.blocks)
         for number, ((group, size), blocks) in enumerate(zip(self.groups, task.blocks, strict=True)):
             if group.kind is GroupKind.CROSS_ATTENTION:
@@ -173,15 +187,25 @@ class Worker:
             assert stop < len(self.tokens[name]), f"{name} could have been sampled from"
             return []
         assert stop == len(stream), f"{name} samples before position {len(stream) - 1} is computed"
+        if task.request.pooling_params is not None:
+            return []
         tokens = sample(name, task.drafts)
         self.tokens[name] += tokens if not worthless else []
         return tokens
 
+    def load(self, request: Request, blocks: Sequence[int], start: int, stop: int) -> None:
+        """KV from elsewhere: positions ``start..stop-1`` of a request in a model with one KV-cache group."""
+        size = self.groups[0][1]
+        digests = self._digests(request, 0, request.all_token_ids[:stop])
+        for position in range(start, stop):
+            self.memory[blocks[position // size], position % size] = digests[position]
+
     @staticmethod
     def _digests(request: Request, group: int, tokens: Sequence[int]) -> list[int]:
         digest, digests = hash((group, request.lora_name, request.cache_salt)), []
-        for token in tokens:
-            digest = hash((digest, token))
+        items = {item.offset: item.mm_hash for item in request.mm_features}
+        for position, token in enumerate(tokens):
+            digest = hash((digest, token, items.get(position)))
             digests.append(digest)
         return digests
 

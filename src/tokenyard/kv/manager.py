@@ -217,6 +217,16 @@ class KVCacheManager:
         for block in blocks:
             self.pool.forget(block)
 
+    def forget_beyond(self, request: Request, num_computed: int) -> None:
+        """Forget the content of the request's blocks that the first ``num_computed`` tokens do not fill.
+
+        A step publishes blocks before it computes them; if it is called off for the request, they hold nothing. vLLM
+        0.22 leaves their hashes in the cache.
+        """
+        if self.enable_caching:
+            for blocks, size in zip(self.get_block_ids(request), self.config.group_block_sizes, strict=True):
+                self.evict_blocks(block for block in blocks[num_computed // size :] if block)
+
     def publish_computed(self, slots: IntArray) -> None:
         """Publish blocks whose tokens have come back from steps in flight (async scheduling)."""
         if self.enable_caching:

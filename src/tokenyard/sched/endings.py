@@ -65,12 +65,14 @@ class Endings:
     def stop(self, stopped: Ended, now: float) -> None:
         """Requests have sampled their last token; those that are sessions may go on."""
         waiting_again: dict[Request, bool] = {}
-        for request, _ in stopped:
-            if request.request_id in self.sessions:
+        for request, status in stopped:
+            if request.request_id in self.sessions and status is not RequestStatus.FINISHED_ERROR:
                 ran = request.status is RequestStatus.RUNNING
                 self._room.discard(request)
                 if self.sessions.goes_on(request):
                     waiting_again[request] = ran
+                    if self._features.placeholders is not None:
+                        self._features.placeholders.discard(request)
         self._running.remove_all([session for session, ran in waiting_again.items() if ran])
         self.finish([(request, status) for request, status in stopped if request not in waiting_again], now)
 
@@ -92,6 +94,8 @@ class Endings:
         wanted = self._features.transfers is not None and self._features.transfers.keeps_blocks(request, status)
         request.status = status
         request.times.finished = now
+        # Where its blocks stay it keeps its slot, and steps in flight still hold output for it: make them look.
+        self._kv.table.version += 1
         self._free_encoder_outputs(request)
         ended_by_itself = not loading and status is not RequestStatus.FINISHED_ABORTED
         if ended_by_itself and request.slot >= 0 and request.job_id and self._policy.keeps_blocks(now, request):

@@ -68,7 +68,11 @@ class Placeholders:
         those of an earlier reset: with drafts in flight, or two resets in a row, it hangs or fails.
         """
         request.async_steps_to_discard = sum(_samples(step, request) for step in self._in_flight)
-        request.num_output_placeholders = 0
+        if request.slot < 0:
+            request.num_output_placeholders = 0
+        else:
+            self._table.placeholders[request.slot] = self._table.num_drafts[request.slot] = 0
+            self._table.version += 1
 
 
 def _samples(step: SchedulerOutput, request: Request) -> bool:

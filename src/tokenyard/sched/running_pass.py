@@ -258,6 +258,8 @@ class RunningPass:
             # It was granted tokens earlier in this very step: take them back.
             rolled_back = int(rows.granted[at])
             budget.refund(rolled_back)
+            if not self._config.rolled_back_blocks_stay_cached:
+                self._kv.forget_beyond(victim, int(rows.computed[at]))
             if self._encoder is not None:
                 self._encoder.roll_back(victim, budget)
         elif stands_before and self._config.running_index_drifts:

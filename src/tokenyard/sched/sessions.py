@@ -95,9 +95,10 @@ class Sessions:
         return True
 
     def _check_length(self, session: Request, update: SessionInput) -> None:
-        queued = sum(len(each.tokens) for each in self._queues[session.request_id] if each is not None)
-        outputs = session.max_tokens * (len(self._queues[session.request_id]) + 1)
-        length = session.num_tokens + queued + outputs + len(update.tokens)
+        pieces = [each for each in self._queues[session.request_id] if each is not None] + [update]
+        answering = session.status is not RequestStatus.WAITING_FOR_STREAMING_REQ
+        length = session.num_tokens + session.max_tokens * answering
+        length += sum(len(each.tokens) + each.sampling_params.max_tokens for each in pieces)
         limit = self._kv.max_model_len
         if length >= limit or self._kv.most_blocks(length) > self._kv.num_usable_blocks:
             raise RequestError(
@@ -118,7 +119,9 @@ class Sessions:
             self.on_continued(session)
 
     def _extend(self, session: Request, update: SessionInput) -> None:
-        known = session.num_computed_tokens
+        known = session.num_tokens - 1
+        # Steps in flight may have counted further, and a preemption takes what was computed but not what was said.
+        session.num_computed_tokens = min(session.num_computed_tokens, known)
         # A hash over the dropped token would promise KV that was never computed.
         del session.block_hashes[known // self._kv.hasher.block_size :]
         session.replace_tail(known, update.tokens.tobytes())

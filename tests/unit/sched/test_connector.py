@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from tests.support.yard import Watcher
+from tests.support.yard import Watcher, Yard
 
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.kv.coordinator import Blocks
@@ -175,3 +175,13 @@ def test_a_failed_load_ends_the_request_if_the_policy_says_so() -> None:
     assert site.scheduler.num_free_blocks == 40
     again = Request("again", list(range(10)))
     assert site.scheduler.kv.get_computed_blocks(again).num_tokens == 0, "nothing bad can be found"
+
+
+def test_output_in_flight_of_a_request_whose_blocks_are_kept_is_dropped() -> None:
+    """It keeps its slot while they are read: that does not make it alive."""
+    yard = Yard(async_scheduling=True, kv_connector=Remote(keeps=True))
+    yard.add("a", stop_token_ids=(0,), max_tokens=9)
+    yard.add("b", max_tokens=9)
+    first, second = yard.schedule(), yard.schedule()
+    assert len(yard.update(first, {"a": [0], "b": [5]})) == 2
+    assert [news.request_id for news in yard.update(second)] == ["b"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.support.yard import Yard, prompt_of
 
 from tokenyard.kv.shortage import KVLimit, KVShortage
@@ -207,3 +208,25 @@ def test_only_full_blocks_of_known_tokens_are_shared() -> None:
     output = yard.step()
     assert output.num_computed.tolist() == [8]
     assert yard.requests["b"].num_cached_tokens == 8
+
+
+@pytest.mark.parametrize(("stay", "found"), [(True, 10), (False, 8)])
+def test_blocks_that_were_granted_and_not_computed_may_be_forgotten(stay: bool, found: int) -> None:
+    """Eight tokens were computed; of the four granted in the step that takes them back, two blocks are left over."""
+    yard = Yard(
+        policy="priority",
+        block_size=1,
+        num_gpu_blocks=17,
+        max_model_len=20,
+        long_prefill_token_threshold=4,
+        scheduler_reserve_full_isl=False,
+        rolled_back_blocks_stay_cached=stay,
+    )
+    yard.add("low", 12, max_tokens=4, priority=9)
+    yard.step()
+    yard.add("high", 5, max_tokens=2, priority=0)
+    yard.until(lambda: bool(yard.outcomes.preemptions))
+    (preemption,) = yard.outcomes.preemptions
+    assert (preemption.request_id, preemption.num_computed_tokens, preemption.rolled_back_tokens) == ("low", 8, 4)
+    output = yard.until(lambda: "low" in yard.running)
+    assert output.num_computed.tolist()[-1] == found

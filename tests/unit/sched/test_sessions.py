@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.support.yard import Watcher
+from collections.abc import Sequence
 
-from tokenyard.config import CacheConfig, SchedulerConfig
+import pytest
+from tests.support.yard import Watcher, Yard
+
+from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.errors import RequestError
-from tokenyard.request import Request, RequestStatus, SamplingParams
-from tokenyard.sched.output import ModelOutput, SchedulerOutput
+from tokenyard.request import FinishReason, Request, RequestStatus, SamplingParams
+from tokenyard.sched.output import DraftTokens, ModelOutput, SchedulerOutput
 from tokenyard.sched.reasons import Reason
 from tokenyard.sched.scheduler import Scheduler
 
@@ -135,3 +137,78 @@ def test_the_reason_of_a_waiting_session_is_recorded() -> None:
     answer(scheduler)
     step(scheduler)
     assert [outcome.reason for outcome in watcher.outcomes.skipped] == [Reason.WAITING_STREAM_INPUT]
+
+
+# ---- with drafts and with steps in flight
+
+
+def more(name: str, *tokens: int, max_tokens: int = 8) -> Request:
+    return Request(name, list(tokens), SamplingParams(max_tokens=max_tokens), resumable=True)
+
+
+def test_a_stop_among_accepted_drafts_leaves_nothing_of_those_behind_it() -> None:
+    yard = Yard(speculative=SpeculativeConfig(num_speculative_tokens=3))
+    session = yard.add("s", [1, 2, 3], stop_token_ids=(0,), resumable=True)
+    output = yard.schedule()
+    yard.update(output, {"s": [7]})
+    yard.scheduler.update_draft_token_ids(output, DraftTokens.from_lists([[8, 0, 9]]))
+    yard.update(yard.schedule(), {"s": [8, 0, 9, 5]})
+    assert session.all_token_ids == [1, 2, 3, 7, 8, 0]
+    yard.scheduler.add_request(more("s", 40, 41))
+    assert session.all_token_ids == [1, 2, 3, 7, 8, 40, 41]
+    output = yard.schedule()
+    assert (output.num_computed.tolist(), output.num_new_tokens.tolist()) == ([5], [2])
+
+
+def test_output_in_flight_when_an_answer_ends_does_not_reach_the_next_one() -> None:
+    yard = Yard(async_scheduling=True)
+    session = yard.add("s", [1, 2, 3], stop_token_ids=(0,), resumable=True)
+    yard.scheduler.add_request(more("s", 40, 41))
+    first, second = yard.schedule(), yard.schedule()
+    yard.update(first, {"s": [0]})
+    assert session.all_token_ids == [1, 2, 3, 40, 41], "the last token is dropped, whether it is computed or not"
+    third = yard.schedule()
+    assert list(yard.update(second, {"s": [66]})) == []
+    assert third.num_scheduled_tokens == {"s": 2}
+    (news,) = yard.update(third, {"s": [5]})
+    assert news.new_token_ids == [5]
+    assert session.output_token_ids == [5]
+
+
+def test_a_session_reset_before_its_answer_ends_keeps_what_was_said() -> None:
+    yard = Yard()
+    session = yard.add("s", [1, 2, 3], stop_token_ids=(0,), resumable=True)
+    yard.update(yard.schedule(), {"s": [7]})
+    output = yard.schedule()
+    yard.scheduler.reset_prefix_cache(reset_running_requests=True)
+    yard.update(output, {"s": [0]})
+    yard.scheduler.add_request(more("s", 40))
+    assert session.all_token_ids == [1, 2, 3, 7, 40]
+    assert yard.schedule().num_scheduled_tokens == {"s": 5}
+
+
+def test_each_piece_counts_with_its_own_limit() -> None:
+    yard = Yard(max_model_len=40)
+    yard.add("s", 10, max_tokens=2, resumable=True)
+    with pytest.raises(RequestError, match="can reach 43 tokens"):
+        yard.scheduler.add_request(more("s", 40, max_tokens=30))
+    yard.scheduler.add_request(more("s", 40, max_tokens=20))
+    with pytest.raises(RequestError):
+        yard.scheduler.add_request(more("s", 41, max_tokens=20))
+
+
+def test_a_forbidden_token_ends_the_session() -> None:
+    class Grammar:
+        is_ready = True
+
+        def accept_tokens(self, tokens: Sequence[int]) -> bool:
+            return 0 not in tokens
+
+        def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
+            return list(tokens)
+
+    yard = Yard()
+    yard.add("s", structured_output=Grammar(), resumable=True)
+    (news,) = yard.update(yard.schedule(), {"s": [0]})
+    assert news.finish_reason is FinishReason.ERROR
+    assert not yard.scheduler.requests

@@ -1,0 +1,422 @@
+"""Every feature with every other: drafts, async steps, hybrid groups, adapters, images, grammars, sessions, pauses, a
+connector, policies with pins, pooling, repetition, aborts and resets, in any order.
+
+After every step: the scheduler's invariants, a worker that executes it (``tests/support/worker.py``), what clients must
+see (``tests/support/reference.py``), and a livelock detector. It asks, whenever somebody waits and nothing runs, that
+the step admits somebody or names a reason that time or an event will clear. In the end all events come, and everybody
+has been served.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+from hypothesis import note, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from tests.support.elsewhere import Elsewhere
+from tests.support.reference import Ledger, SessionPiece
+from tests.support.worker import Worker
+from tests.support.yard import Watcher
+
+from tokenyard.config import (
+    CacheConfig,
+    GroupKind,
+    KVCacheGroup,
+    PauseState,
+    SchedulerConfig,
+    SpeculativeConfig,
+    SpeculativeMethod,
+)
+from tokenyard.errors import RequestError
+from tokenyard.params import MultiModalItem, PoolingParams, RepetitionDetectionParams
+from tokenyard.request import Request, RequestStatus, SamplingParams
+from tokenyard.sched.extras import ModelExtras
+from tokenyard.sched.output import DraftTokens, ModelOutput, SchedulerOutput
+from tokenyard.sched.policy import SHIPPED
+from tokenyard.sched.reasons import OutcomeKind, Reason
+from tokenyard.sched.scheduler import Scheduler
+
+VOCABULARY = 8
+LONGEST_SILENCE = 300
+FOREVER = 1e6
+SEEDS = st.integers(0, 2**32 - 1)
+
+_CLEARED_BY_EVENTS = {
+    Reason.PAUSED,  # until somebody resumes
+    Reason.WAITING_GRAMMAR,
+    Reason.WAITING_REMOTE_KV,
+    Reason.ASYNC_KV_LOAD_STARTED,
+    Reason.CONNECTOR_UNDECIDED,
+    Reason.WAITING_STREAM_INPUT,
+    Reason.PREEMPTED_THIS_STEP,  # by itself: the next step tries again
+}
+
+
+class Grammar:
+    """Allows all tokens but some, once it is compiled."""
+
+    def __init__(self, forbids: frozenset[int]) -> None:
+        self.forbids = forbids
+        self.is_ready = False
+
+    def accept_tokens(self, tokens: Sequence[int]) -> bool:
+        return self.forbids.isdisjoint(tokens)
+
+    def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
+        stop = next((i for i, token in enumerate(tokens) if token in self.forbids), len(tokens))
+        return list(tokens[:stop])
+
+
+class Flight(NamedTuple):
+    """A step whose output has not come back yet."""
+
+    output: SchedulerOutput
+    ledgers: list[Ledger]
+    resets: list[int]
+
+
+def draw_settings(random: Random) -> dict[str, Any]:
+    chunked = random.random() < 0.7
+    longest = random.randint(12, 40)
+    return {
+        "max_num_seqs": random.randint(1, 6),
+        "max_num_batched_tokens": random.randint(2, 40) + (0 if chunked else longest),
+        "max_model_len": longest,
+        "policy": random.choice(["fcfs", "fcfs", "priority", "priority", *SHIPPED]),
+        "enable_chunked_prefill": chunked,
+        "long_prefill_token_threshold": random.choice([0, 0, 0, 4]),
+        "scheduler_reserve_full_isl": random.random() < 0.6,
+        "max_loras": random.choice([0, 0, 1, 2]),
+        "async_scheduling": random.random() < 0.5,
+        "max_num_encoder_input_tokens": random.choice([0, 8, 16]),
+        "encoder_cache_size": random.choice([0, 8, 24]),
+        "disable_chunked_mm_input": random.random() < 0.2,
+        "running_index_drifts": random.random() < 0.5,
+        "rolled_back_blocks_stay_cached": False,  # else hits can be on what was never computed, as in vLLM 0.22
+    }
+
+
+def draw_cache(random: Random, max_model_len: int, *, guesses: bool) -> CacheConfig:
+    """``guesses``: drafts count as computed before they are verified.
+
+    A window is then moved on too early, and its blocks are freed: as in vLLM 0.22, see docs/parity.md.
+    """
+    full = KVCacheGroup()
+    size = random.choice([1, 2, 3, 4])
+    window = KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=random.randint(1, 12))
+    chunks = KVCacheGroup(kind=GroupKind.CHUNKED_LOCAL, window=size * random.randint(1, 4))
+    groups = random.choice([(full,), (full,), (full, window), (full, chunks), (full, window, window)])
+    if guesses:
+        groups = (full,)
+    longest = len(groups) * (3 - (-max_model_len // size))
+    return CacheConfig(
+        num_gpu_blocks=longest + random.randint(0, 16),
+        block_size=size,
+        groups=groups,
+        enable_prefix_caching=random.random() < 0.8,
+        watermark=random.choice([0.0, 0.0, 0.2]),
+        enable_kv_cache_events=random.random() < 0.3,
+    )
+
+
+def draw_speculation(random: Random) -> SpeculativeConfig | None:
+    method = random.choice([None, None, *SpeculativeMethod])
+    return None if method is None else SpeculativeConfig(num_speculative_tokens=random.randint(1, 3), method=method)
+
+
+def draw_params(random: Random) -> SamplingParams:
+    most = random.randint(1, 10)
+    return SamplingParams(
+        max_tokens=most,
+        min_tokens=random.choice([0, 0, min(2, most)]),
+        eos_token_id=random.choice([None, 0]),
+        stop_token_ids=random.choice([(), (), (1,)]),
+        repetition_detection=random.choice([None, None, RepetitionDetectionParams(max_pattern_size=2, min_count=3)]),
+    )
+
+
+def draw_prompt(random: Random) -> list[int]:
+    """It begins like some others and ends like few."""
+    return [*range(random.choice([100, 200]), random.choice([101, 104, 209, 212])), *random.choices(range(20, 29), k=3)]
+
+
+class FeaturesMachine(RuleBasedStateMachine):
+    """At most two steps in flight."""
+
+    @initialize(seed=SEEDS)
+    def build(self, seed: int) -> None:
+        random = Random(seed)
+        self.config = SchedulerConfig(**draw_settings(random))
+        self.speculative = draw_speculation(random)
+        guesses = self.config.async_scheduling and self.speculative is not None
+        self.cache = draw_cache(random, self.config.max_model_len, guesses=guesses)
+        kinds = {group.kind for group in self.cache.groups}
+        if GroupKind.CHUNKED_LOCAL in kinds and self.speculative is not None and self.speculative.use_eagle:
+            self.speculative = None  # refused
+        self.connector = Elsewhere(random) if len(self.cache.groups) == 1 and random.random() < 0.5 else None
+        note(f"{self.config}\n{self.cache}\n{self.speculative}\nconnector: {self.connector is not None}")
+        self.now = 0.0
+        self.watcher = Watcher()
+        self.scheduler = Scheduler(
+            self.config,
+            self.cache,
+            clock=lambda: self.now,
+            observer=self.watcher,
+            speculative_config=self.speculative,
+            kv_connector=self.connector,
+            log_stats=random.random() < 0.5,
+        )
+        self.worker = Worker(self.cache)
+        self.depth = 2 if self.config.async_scheduling else 1
+        self.flights: deque[Flight] = deque()
+        self.ledgers: dict[str, Ledger] = {}
+        self.grammars: dict[str, Grammar] = {}
+        self.counter = 0
+        self.told = 0
+
+    # ---- arrivals
+
+    @rule(seeds=st.lists(SEEDS, min_size=1, max_size=4), steps=st.integers(0, 2))
+    def add(self, seeds: list[int], steps: int) -> None:
+        for seed in seeds:
+            self._add(Random(seed))
+            for _ in range(steps):
+                self.turn(seed)
+
+    def _add(self, random: Random) -> None:
+        self.counter += 1
+        name = f"r{self.counter}"
+        prompt = draw_prompt(random)
+        grammar = Grammar(frozenset({random.randrange(VOCABULARY)})) if random.random() < 0.2 else None
+        kind = random.choice(["plain"] * 4 + ["session", "pooling"])
+        if kind == "pooling":
+            grammar = None
+        request = Request(
+            name,
+            prompt,
+            None if kind == "pooling" else draw_params(random),
+            pooling_params=PoolingParams() if kind == "pooling" else None,
+            arrival_time=self.counter / 1000,
+            priority=random.randrange(3),
+            lora_name=random.choice([None] * 4 + ["x", "y", "z"]),
+            cache_salt=random.choice([None] * 5 + ["salt"]),
+            mm_features=self._draw_images(random, len(prompt)),
+            structured_output=grammar,
+            resumable=kind == "session",
+            job_id=random.choice([None, "a", "b"]),
+            is_last_step=random.random() < 0.3,
+            this_func_call=random.choice([None, "ls"]),
+        )
+        try:
+            self.scheduler.add_request(request)
+        except RequestError:
+            return  # no step could ever serve it
+        ledger = self.ledgers[name] = Ledger(request, self.config.max_model_len)
+        if grammar is not None:
+            self.grammars[name] = grammar
+            ledger.forbids = grammar.forbids
+
+    def _draw_images(self, random: Random, length: int) -> list[MultiModalItem]:
+        if not self.config.max_num_encoder_input_tokens or length < 8 or random.random() < 0.5:
+            return []
+        sizes = [random.randint(1, 4) for _ in range(random.randint(1, 2))]
+        offsets = [random.randint(0, 3), random.randint(4, 7)]
+        return [
+            MultiModalItem(mm_hash=f"i{random.randrange(4)}.{size}", offset=offset, length=min(size, 8 - offset))
+            for offset, size in zip(offsets, sizes, strict=False)
+            if min(size, 8 - offset) == size
+        ]
+
+    @precondition(lambda self: self._sessions())
+    @rule(pick=st.integers(0, 9), seed=SEEDS, last=st.booleans())
+    def feed(self, pick: int, seed: int, last: bool) -> None:
+        sessions, random = self._sessions(), Random(seed)
+        self._feed(
+            sessions[pick % len(sessions)], SessionPiece(random.choices(range(30, 39), k=3), draw_params(random)), last
+        )
+
+    def _feed(self, ledger: Ledger, piece: SessionPiece, last: bool) -> None:
+        name = ledger.request.request_id
+        more = Request(name, piece.tokens, piece.params, resumable=not last, arrival_time=self.counter / 1000)
+        try:
+            self.scheduler.add_request(more)
+        except RequestError:
+            return  # too long
+        ledger.feed(None if last else piece)
+
+    def _sessions(self) -> list[Ledger]:
+        """Sessions that take input: not told to end yet."""
+        return [ledger for ledger in self._live() if ledger.request.resumable and None not in ledger.pieces]
+
+    def _live(self) -> list[Ledger]:
+        return [ledger for ledger in self.ledgers.values() if not ledger.ended] if hasattr(self, "ledgers") else []
+
+    # ---- steps
+
+    @rule(seeds=st.lists(SEEDS, min_size=1, max_size=10))
+    def run(self, seeds: list[int]) -> None:
+        for seed in seeds:
+            self.turn(seed)
+
+    def turn(self, seed: int, chance: float = 0.5) -> None:
+        """Fill the pipeline, take in the oldest output."""
+        while len(self.flights) < self.depth and self.scheduler.has_requests():
+            self.schedule_one(Random(seed))
+        if self.flights:
+            self.update_one(Random(seed), chance)
+        self.everything_adds_up()
+
+    def schedule_one(self, random: Random) -> None:
+        self.now += 0.02
+        idle = not self.scheduler.running
+        output = self.scheduler.schedule()
+        # Workers are sent a step when it is made: derive what they get now, not when they read it.
+        assert output.scheduled_new_reqs is output.scheduled_new_reqs
+        assert output.scheduled_cached_reqs is output.scheduled_cached_reqs
+        if self.speculative is not None and self.depth == 2 and random.random() < 0.5:
+            most = self.speculative.num_speculative_tokens
+            known = DraftTokens.from_lists([random.choices(range(VOCABULARY), k=most) for _ in output.requests])
+            self.scheduler.update_draft_token_ids_in_output(output, known)
+        ledgers = [self.ledgers[request.request_id] for request in output.requests]
+        self.flights.append(Flight(output, ledgers, [ledger.num_resets for ledger in ledgers]))
+        if idle and not self.scheduler.running:
+            self._somebody_will_get_on()
+
+    def update_one(self, random: Random, chance: float) -> None:
+        flight = self.flights.popleft()
+        output = flight.output
+        loads: Any = output.kv_connector_metadata or ()
+        for load in loads:
+            load.carry_out(self.worker)
+        self.worker.guess = lambda: random.randrange(VOCABULARY)
+        sampled = self.worker.execute(output, lambda name, drafts: self._sample(random, drafts))
+        chunks = output.is_prefill_chunk
+        pooled = [
+            request.request_id if request.pooling_params is not None and (chunks is None or not chunks[row]) else None
+            for row, request in enumerate(output.requests)
+        ]
+        extras = ModelExtras(pooler_output=pooled) if any(pooled) else None
+        report = self.connector.report(self.worker, lambda: random.random() < chance) if self.connector else None
+        result = self.scheduler.update_from_output(output, ModelOutput.from_lists(sampled, report, extras))
+        if self.speculative is not None and self.depth == 1:
+            most = self.speculative.num_speculative_tokens
+            drafts = [random.choices(range(VOCABULARY), k=random.randint(0, most)) for _ in output.requests]
+            self.scheduler.update_draft_token_ids(output, DraftTokens.from_lists(drafts))
+        assert [tuple(news)[:4] for news in result] == self._expected(flight, sampled, pooled)
+        for ledger in flight.ledgers:
+            assert ledger.request.all_token_ids == ledger.stream
+
+    def _expected(self, flight: Flight, sampled: list[list[int]], pooled: list[str | None]) -> list[tuple[Any, ...]]:
+        news: list[tuple[Any, ...]] = []
+        for ledger, tokens, result, resets in zip(flight.ledgers, sampled, pooled, flight.resets, strict=True):
+            if ledger.ended or (self.depth > 1 and ledger.num_resets != resets):
+                continue
+            if result is not None:
+                ledger.ended = True
+                news.append((result, [], "stop", None))
+            elif tokens:
+                news.append(tuple(ledger.accept(tokens))[:4])
+            self.told += bool(result or tokens)
+        return news
+
+    @staticmethod
+    def _sample(random: Random, drafts: list[int]) -> list[int]:
+        """Some of the drafts, but none that is not allowed (-1), and a token of its own."""
+        allowed = drafts.index(-1) if -1 in drafts else len(drafts)
+        return [*drafts[: random.randint(0, allowed)], random.randrange(VOCABULARY)]
+
+    # ---- the livelock detector
+
+    def _somebody_will_get_on(self) -> None:
+        """Nothing ran and nothing was admitted: for everybody who waits there is a reason that will go away."""
+        outcomes = self.watcher.outcomes
+        ended = outcomes.admission
+        assert ended is not None
+        reasons = {each.reason for each in outcomes.skipped}
+        if ended.kind is not OutcomeKind.LOOP_ENDED:
+            reasons.add(ended.reason)
+        else:
+            assert ended.reason is Reason.QUEUES_EMPTY, f"{ended.reason} although nothing runs"
+        for reason in reasons - _CLEARED_BY_EVENTS:
+            assert reason.startswith("kv_"), f"{reason} although nothing runs"
+            assert self._held_for_a_while(), f"{reason} although nobody else needs the memory"
+
+    def _held_for_a_while(self) -> bool:
+        """Blocks are held by loads, readers, pins, or sessions whose users are silent."""
+        waiting = [*self.scheduler.waiting, *self.scheduler.skipped_waiting]
+        silent = any(request.status is RequestStatus.WAITING_FOR_STREAMING_REQ for request in waiting)
+        away = self.connector is not None and bool(self.connector.loading or self.connector.sending)
+        return silent or away or len(self.scheduler.pins) > 0
+
+    # ---- events
+
+    @rule(pick=st.integers(0, 9))
+    def compile_grammar(self, pick: int) -> None:
+        open_ones = [grammar for grammar in self.grammars.values() if not grammar.is_ready]
+        if open_ones:
+            open_ones[pick % len(open_ones)].is_ready = True
+
+    @precondition(lambda self: self._live())
+    @rule(picks=st.lists(st.integers(0, 50), min_size=1, max_size=3))
+    def abort(self, picks: list[int]) -> None:
+        live = self._live()
+        ids = list(dict.fromkeys(live[pick % len(live)].request.request_id for pick in picks))
+        assert [request.request_id for request in self.scheduler.finish_requests(ids)] == ids
+        for request_id in ids:
+            self.ledgers[request_id].ended = True
+
+    @rule(running=st.booleans())
+    def reset_cache(self, running: bool) -> None:
+        if running:
+            for request in self.scheduler.running:
+                self.ledgers[request.request_id].num_resets += 1
+        if self.scheduler.reset_prefix_cache(reset_running_requests=running):
+            assert self.scheduler.num_cached_blocks == 0
+
+    @rule(state=st.sampled_from([PauseState.UNPAUSED, PauseState.UNPAUSED, *PauseState]))
+    def pause(self, state: PauseState) -> None:
+        self.scheduler.set_pause_state(state)
+
+    @rule(seconds=st.sampled_from((0.01, 1.0, 5.0)))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    # ---- always
+
+    def everything_adds_up(self) -> None:
+        scheduler = self.scheduler
+        scheduler.check_invariants()
+        places = [*scheduler.running, *scheduler.waiting, *scheduler.skipped_waiting]
+        assert sorted(request.request_id for request in places) == sorted(
+            each.request.request_id for each in self._live()
+        )
+
+    def teardown(self) -> None:
+        """Everything that is waited for comes; then everybody is served and every block is free."""
+        if not hasattr(self, "scheduler"):
+            return
+        self.scheduler.set_pause_state(PauseState.UNPAUSED)
+        silent = 0
+        while self.scheduler.requests or self.flights or self.scheduler.has_requests():
+            for grammar in self.grammars.values():
+                grammar.is_ready = True
+            for ledger in self._sessions():
+                self._feed(ledger, SessionPiece([1], SamplingParams()), last=True)
+            self.now += 1.0
+            told = self.told
+            self.turn(seed=told, chance=1.0)
+            silent = 0 if told < self.told else silent + 1
+            assert silent < LONGEST_SILENCE, f"{len(self._live())} requests hang"
+        assert self._live() == []
+        self.now += FOREVER
+        self.scheduler.schedule()
+        self.scheduler.pins.clear()
+        assert self.scheduler.num_free_blocks == self.scheduler.num_total_blocks - 1
+
+
+TestFeatures = FeaturesMachine.TestCase
+TestFeatures.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
