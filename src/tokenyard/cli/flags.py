@@ -176,7 +176,7 @@ class Report:
     """Report on a trace: what held requests back, and what it cost them."""
 
     trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
-    """A trace directory, or a file of it (*.steps.jsonl, *.requests.jsonl, also gzipped)."""
+    """A trace directory, or a file of it (*.steps.jsonl, *.requests.jsonl; also .gz, .zst, .parquet)."""
     json: Switch = False
     """Print the report as one JSON object and nothing else."""
     svg: Annotated[Path | None, _optional("FILE", "no picture")] = None
@@ -280,11 +280,11 @@ class Convert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """Ask a trace in SQL: tables steps and requests, views snapshots, decisions, outcomes, lookups, arrivals, ..."""
+    """Ask a trace in SQL: tables steps and requests; views snapshots, decisions, outcomes, finishes and so on."""
 
     trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
     """A trace directory, or a file of it; Parquet is answered at once."""
-    sql: tyro.conf.Positional[str]
+    sql: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SQL")]
     """One SELECT, for DuckDB: "select reason, count(*) from outcomes group by all"."""
     limit: int = 1_000
     """Most rows shown."""
@@ -296,8 +296,8 @@ class Query:
 class View:
     """Look at traces in a browser: timeline, requests, statistics, comparison."""
 
-    paths: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="PATH")] = ()
-    """Traces, or directories with traces (none: this directory); nothing else can be read from the browser."""
+    paths: tyro.conf.Positional[Annotated[tuple[Path, ...], _optional("[PATH ...]", "this directory")]] = ()
+    """Traces, or directories with traces; nothing else can be read from the browser."""
     host: str = "127.0.0.1"
     """Address to listen on; the default can be reached from this machine alone."""
     port: Annotated[int | None, _optional("N", "the first free one from 8642 on")] = None
@@ -319,14 +319,14 @@ Command = Run | Report | Why | Export | Compare | Parity | Demo | Workloads | Co
 COMMANDS: dict[type[Command], str] = {
     Run: "run",
     Report: "report",
+    View: "view",
     Why: "why",
     Export: "export",
     Compare: "compare",
-    Parity: "parity",
     Query: "query",
     Convert: "convert",
+    Parity: "parity",
     Demo: "demo",
-    View: "view",
     Workloads: "workloads",
 }
 """Every sub-command and its name, which is also the module with its ``execute``."""
