@@ -16,7 +16,7 @@ from tokenyard.explain.held import Cause
 from tokenyard.explain.living import Living
 from tokenyard.explain.told import ToldTrace
 from tokenyard.trace.join import Step
-from tokenyard.trace.lives import Life, Place, Preempted, WaitState
+from tokenyard.trace.lives import Life, Place, Preempted, Wait, WaitState
 from tokenyard.trace.schema import KVNumbers
 
 __all__ = ["WHY_VERSION", "Phases", "ReasonShare", "Span", "Why", "phases_of", "why"]
@@ -109,7 +109,7 @@ def why(path: Path | str, request_id: str) -> Why:
     known: list[str] = []
     for life in trace.lives():
         if life.request_id == request_id:
-            return _answer(life, watcher.spans, reconstructed=trace.reconstructed)
+            return _answer(life, _matching(life, watcher.spans), reconstructed=trace.reconstructed)
         if len(known) < _IDS_REMEMBERED:
             known.append(life.request_id)
     raise TraceError(f"{trace.reader.files.source}: no request {_quoted(request_id)}{_hint(request_id, known)}")
@@ -160,6 +160,37 @@ class _Spans:
         last.last_step, last.end_us = step, end_us
         if outcome is not None and outcome.reason == cause.reason:
             last.kv, last.smallest_need = outcome.kv, outcome.smallest_need
+
+
+def _matching(life: Life, spans: list[Span]) -> list[Span]:
+    """The spans of each wait; where a damaged trace told its end too late or its beginning never, one per part."""
+    found: list[Span] = []
+    for wait in life.waits:
+        inside = [each for each in spans if each.start_us >= wait.start_us and each.end_us <= wait.end_us]
+        inside = [each for each in inside if each.state is wait.state and each.us]
+        found += inside if sum(each.us for each in inside) == wait.us else _one_per_part(wait)
+    return found
+
+
+def _one_per_part(wait: Wait) -> list[Span]:
+    step, start = wait.first_step or 0, wait.start_us
+    spans: list[Span] = []
+    for part in wait.parts:
+        spans.append(
+            Span(
+                state=wait.state,
+                reason=part.reason,
+                place=part.place,
+                head=None,
+                first_step=step,
+                last_step=step,
+                steps=0,
+                start_us=start,
+                end_us=start + part.us,
+            )
+        )
+        start += part.us
+    return spans
 
 
 def _answer(life: Life, spans: list[Span], *, reconstructed: bool) -> Why:

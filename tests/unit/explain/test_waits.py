@@ -100,3 +100,32 @@ def test_waits_of_all_add_up_to_the_reports_time_lost(tmp_path: Path, scenario: 
     report = {name: round(reason.seconds * 1e6) for name, reason in summarize(tmp_path).recorded_reasons.items()}
     assert +lost == +Counter(report)
     assert sum(lost.values()) > 1_000_000
+
+
+def test_a_reset_sends_everybody_back_to_the_queue(tmp_path: Path) -> None:
+    yard = RecordedYard(tmp_path, max_num_seqs=2)
+    counted = CountedWaits()
+    yard.scheduler.observer = Observers(counted, yard.recorder)
+    for name in ("a", "b", "c"):
+        yard.add(name, 9, max_tokens=6, arrival_time=0.0)
+    yard.steps(3)
+    assert yard.scheduler.reset_prefix_cache(reset_running_requests=True)
+    yard.drain()
+    yard.writer.close()
+    lives = {life.request_id: life for life in ToldTrace(tmp_path).lives()}
+    for request_id, life in lives.items():
+        assert split(life) == +counted.waited[request_id], request_id
+    assert [wait.state for wait in lives["c"].waits] == [WaitState.QUEUED]
+
+
+def test_a_session_waits_for_its_next_input(tmp_path: Path) -> None:
+    yard = RecordedYard(tmp_path)
+    yard.add("s", 5, max_tokens=2, resumable=True, arrival_time=0.0)
+    yard.add("other", 5, max_tokens=30, arrival_time=0.0)
+    yard.steps(6)
+    yard.add("s", 5, max_tokens=2, arrival_time=yard.now)
+    yard.drain()
+    yard.writer.close()
+    (life,) = [life for life in ToldTrace(tmp_path).lives() if life.request_id == "s"]
+    waited = [(wait.state, wait.parts[0].reason, wait.us) for wait in life.waits]
+    assert waited == [(WaitState.PREEMPTED, "waiting_stream_input", 4 * 500_000)]
