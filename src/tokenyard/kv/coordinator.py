@@ -70,6 +70,9 @@ class Coordinator(Protocol):
     def open(self, slot: int, hits: Blocks, total_computed: int) -> None:
         """A request takes ``slot`` with these cached blocks."""
 
+    def bring_in(self, slot: int, num_tokens: int) -> None:
+        """Take blocks for tokens that a connector brings, group by group, before any is taken for new tokens."""
+
     def drop_skipped(self, slot: int, num_computed: int) -> None:
         """Free what no later token of ``slot`` attends to."""
 
@@ -135,6 +138,9 @@ class NoPrefixCacheCoordinator:
     def open(self, slot: int, hits: Blocks, total_computed: int) -> None:
         self.group.open(slot, hits[0], total_computed)
         self.table.seal_at[slot] = NEVER
+
+    def bring_in(self, slot: int, num_tokens: int) -> None:
+        self.group.bring_in(slot, num_tokens)
 
     def drop_skipped(self, slot: int, num_computed: int) -> None:
         """Full attention forgets nothing."""

@@ -212,6 +212,10 @@ class HybridCoordinator:
         skips = [manager.next_skip(num_computed) for manager in self.managers]
         self.table.skip_at[slot] = min((at for at in skips if at is not None), default=NEVER)
 
+    def bring_in(self, slot: int, num_tokens: int) -> None:
+        for manager in self.managers:
+            manager.bring_in(slot, num_tokens)
+
     def drop_skipped(self, slot: int, num_computed: int) -> None:
         for manager in self.managers:
             manager.drop_skipped(slot, num_computed)

@@ -176,6 +176,8 @@ class KVCacheManager:
         if request.slot < 0:
             self.table.acquire(request, self.max_model_len)
             self.coordinator.open(request.slot, hits.blocks, known)
+            if num_external_computed_tokens:
+                self.coordinator.bring_in(request.slot, known)
         self.coordinator.grow(request.slot, reach, main=stop, encoder=num_encoder_tokens)
         self.new_blocks[request.slot] = self.coordinator.held(request.slot)
         if not delay_cache_blocks:

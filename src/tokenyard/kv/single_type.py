@@ -163,6 +163,11 @@ class SingleTypeManager(ABC):
         count = self.num_missing(slot, num_tokens)
         return self.grow_run([slot], [count], self.pool.take(count))[slot]
 
+    def bring_in(self, slot: int, num_tokens: int) -> None:
+        """Take blocks for tokens whose KV comes from outside; ``num_tokens`` in all, found and brought."""
+        count = max(-(-num_tokens // self.block_size) - len(self.held[slot]), 0)
+        self.grow_run([slot], [count], self.pool.take(count))
+
     def drop_skipped(self, slot: int, num_computed: int) -> None:
         """Free blocks that no later token attends to; the null block takes their place."""
         held = self.held[slot]

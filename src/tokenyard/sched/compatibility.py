@@ -23,6 +23,9 @@ def check_settings(config: SchedulerConfig, cache: CacheConfig, *, has_connector
     """Raise ConfigError for what vLLM 0.22 asserts, or what it would do wrong."""
     if splits_at_blocks(cache):
         _check_split(config, cache.block_size, has_connector=has_connector)
+    if config.enable_return_routed_experts and cache.context_parallel_size > 1:
+        fix = "routed experts are kept per block of one rank: use one rank"
+        raise ConfigError("enable_return_routed_experts", value=True, fix=fix)
     if has_cross_attention(cache):
         _check_encoder_decoder(config, has_connector=has_connector)
 

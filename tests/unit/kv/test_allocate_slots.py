@@ -8,6 +8,7 @@ import pytest
 from tests.support.memory import Memory
 from tests.support.yard import make_request, prompt_of
 
+from tokenyard.config import GroupKind, KVCacheGroup, MambaCacheMode
 from tokenyard.kv.shortage import KVLimit, KVShortage
 
 TEXT = prompt_of("text", 64)
@@ -174,6 +175,26 @@ def test_external_tokens_get_blocks_and_are_published(memory: Memory) -> None:
     request = memory.admit("r", TEXT[:14], num_external_computed_tokens=8)
     assert len(memory.blocks(request)) == 4
     assert memory.kv.get_computed_blocks(make_request("next", TEXT[:14])).num_tokens == 12
+
+
+WINDOW = KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=10)
+STATE = KVCacheGroup(kind=GroupKind.MAMBA)
+
+
+@pytest.mark.parametrize(
+    ("other", "mode", "expected"),
+    [
+        (WINDOW, "none", ([1, 2, 3, 4, 8, 9], [0, 5, 6, 7, 10, 11])),
+        (STATE, "all", ([1, 2, 3, 4, 6, 7], [0, 0, 0, 5, 8, 9])),
+    ],
+)
+def test_every_group_takes_external_blocks_before_any_takes_new_ones(
+    other: KVCacheGroup, mode: str, expected: tuple[list[int], ...]
+) -> None:
+    """The ids that vLLM 0.22.1's manager gives for 16 external tokens and 5 new ones."""
+    memory = Memory(20, groups=(KVCacheGroup(), other), mamba_cache_mode=MambaCacheMode(mode))
+    assert memory.ask(make_request("r", 40), 5, num_external_computed_tokens=16) == expected
+    memory.kv.check_invariants()
 
 
 def test_delayed_caching_publishes_nothing_yet(memory: Memory) -> None:

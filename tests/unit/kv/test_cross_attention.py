@@ -159,6 +159,11 @@ def test_hits_are_whole_blocks_over_all_ranks() -> None:
     assert there.schedule().scheduled_new_reqs[0].num_computed_tokens == 16
 
 
+def test_routed_experts_are_not_spread_over_ranks() -> None:
+    with pytest.raises(ConfigError, match="use one rank"):
+        Yard(decode_context_parallel_size=2, enable_return_routed_experts=True)
+
+
 @pytest.mark.parametrize("groups", [(FULL, FULL), (KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=8),)])
 def test_context_parallelism_needs_one_full_attention_group(groups: tuple[KVCacheGroup, ...]) -> None:
     with pytest.raises(ConfigError, match="one full-attention group"):
