@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 import httpx
 import pytest
-from tests.integration.command import call, environment
+from tests.integration.command import call, environment, tokenyard
 
 _NO_BROWSER = ["--port", "0", "--no-browser"]
 
@@ -131,14 +131,23 @@ def test_bad_input(trace: Path, tmp_path: Path) -> None:
     call("view", "x.txt", *_NO_BROWSER, cwd=tmp_path).refused("x.txt", "not a trace")
 
 
+def hiding(directory: Path, *names: str) -> dict[str, str]:
+    """An environment in which some packages cannot be imported."""
+    directory.mkdir()
+    for name in names:
+        (directory / f"{name}.py").write_text(f"raise ImportError('hidden', name='{name}')\n")
+    return {"PYTHONPATH": os.pathsep.join([str(directory), *filter(None, [os.environ.get("PYTHONPATH")])])}
+
+
+def test_without_the_extra_it_says_what_to_install(trace: Path, tmp_path: Path) -> None:
+    outcome = tokenyard("view", trace, cwd=tmp_path, env=hiding(tmp_path / "hidden", "starlette"))
+    outcome.refused("starlette is not installed", "pip install 'tokenyard[server]'")
+
+
 def test_it_needs_neither_pyarrow_nor_duckdb(trace: Path, tmp_path: Path) -> None:
     """They belong to another extra: what needs them says so, the rest works."""
-    hidden = tmp_path / "hidden"
-    hidden.mkdir()
-    for name in ("pyarrow", "duckdb"):
-        (hidden / f"{name}.py").write_text(f"raise ImportError('hidden', name='{name}')\n")
-    path = os.pathsep.join([str(hidden), *filter(None, [os.environ.get("PYTHONPATH")])])
-    with viewing(trace, *_NO_BROWSER, cwd=tmp_path, env={"PYTHONPATH": path}) as viewer:
+    hidden = hiding(tmp_path / "hidden", "pyarrow", "duckdb")
+    with viewing(trace, *_NO_BROWSER, cwd=tmp_path, env=hidden) as viewer:
         assert httpx.get(f"{viewer.url}api/steps", params={"path": str(trace)}).content == trace.read_bytes()
         response = httpx.post(f"{viewer.url}api/query", json={"path": str(trace), "sql": "select 1"})
         assert response.status_code == 422
