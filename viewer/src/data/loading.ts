@@ -243,9 +243,14 @@ class LoadJob {
           ),
         );
       };
-      worker.postMessage(order);
+      worker.postMessage("source" in order ? { ...order, source: absolute(order.source) } : order);
     });
   }
+}
+
+/** A worker made from a Blob has no address of its own that a relative one could start from. */
+function absolute(source: TraceSource): TraceSource {
+  return source.kind === "url" ? { ...source, url: new URL(source.url, location.href).href } : source;
 }
 
 type RequestsAnswer = { chunk: RecordChunk; notes: LoadNotes };

@@ -1,0 +1,130 @@
+"""How long the viewer takes to load a large trace in Chromium, and how much memory it holds.
+
+    .venv/bin/python benchmarks/viewer_load.py                 replays a workload first (500 MB of request records)
+    .venv/bin/python benchmarks/viewer_load.py --trace DIR     the trace in DIR
+
+Prints one line per figure. The first picture is there when the steps file is read and drawn; loading is complete when
+every request record is beside its step. Memory is what all processes of the browser hold in RAM of their own, less what
+they hold with an empty page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from playwright.sync_api import Page, sync_playwright
+
+REPO = Path(__file__).resolve().parent.parent
+PAGE = REPO / "src/tokenyard/server/static/viewer.html"
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+WORKLOAD = [
+    *["chat", "--limit", "200", "--rate-scale", "20", "--gpu", "a10", "--max-model-len", "16384", "--skip-refused"],
+    "--record-requests",
+]
+LOADED = "() => document.querySelector('[data-stage]')?.dataset.stage"
+"""Stage of the trace on the page: steps, requests, complete."""
+WATCH_BLOCKING = """() => {
+  window.longest = 0;
+  let last = performance.now();
+  const beat = () => {
+    const now = performance.now();
+    window.longest = Math.max(window.longest, now - last);
+    last = now;
+    setTimeout(beat);
+  };
+  beat();
+}"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trace", type=Path, help="directory of a trace; default: a replay into a scratch directory")
+    parser.add_argument("--page", type=Path, default=PAGE, help="the viewer to measure")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        sys.exit("chromium is missing: apt-get install chromium")
+    with tempfile.TemporaryDirectory() as scratch:
+        trace = options.trace or replay(Path(scratch))
+        files = sorted(trace.glob("sched_trace.*.jsonl"), reverse=True)
+        for file in files:
+            print(f"{file.name}: {file.stat().st_size / 1e6:.0f} MB")
+        for number in range(options.rounds):
+            measure(chromium, options.page, files, number)
+
+
+def replay(directory: Path) -> Path:
+    """A trace of some 8,000 steps with 64 of each queue recorded in each."""
+    command = [sys.executable, "-m", "tokenyard.cli.main", "run", *WORKLOAD, "--trace", str(directory)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return directory
+
+
+def measure(chromium: str, page_file: Path, files: list[Path], number: int) -> None:
+    """Load the trace once in a fresh browser and print what it took."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.goto(page_file.resolve().as_uri())
+        page.wait_for_selector("input[type=file]", state="attached")
+        empty = held_by_children()
+        page.evaluate(WATCH_BLOCKING)
+        began = time.perf_counter()
+        page.locator("input[type=file]").first.set_input_files([str(file) for file in files])
+        first = wait_for(page, ("steps", "requests", "complete"), began)
+        peak = empty
+        while page.evaluate(LOADED) != "complete":
+            peak = max(peak, held_by_children())
+            time.sleep(0.1)
+        complete = time.perf_counter() - began
+        page.wait_for_timeout(2_000)
+        held = held_by_children()
+        print(
+            f"round {number + 1}: first picture {first:.2f} s, complete {complete:.2f} s, "
+            f"longest block {page.evaluate('window.longest'):.0f} ms, "
+            f"memory {(held - empty) / 1e9:.2f} GB, while loading {(max(peak, held) - empty) / 1e9:.2f} GB"
+        )
+        browser.close()
+
+
+def wait_for(page: Page, stages: tuple[str, ...], began: float) -> float:
+    """Seconds until the page shows a trace at one of the stages."""
+    while page.evaluate(LOADED) not in stages:
+        time.sleep(0.02)
+    return time.perf_counter() - began
+
+
+def held_by_children() -> int:
+    """Bytes of RAM that the processes below this one hold for themselves: shared pages counted in parts."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            except (OSError, IndexError):
+                continue
+    total, below = 0, {os.getpid()}
+    grown = True
+    while grown:
+        more = {child for child, parent in parents.items() if parent in below} - below
+        below |= more
+        grown = bool(more)
+    for process in below - {os.getpid()}:
+        try:
+            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    return total
+
+
+if __name__ == "__main__":
+    main()
