@@ -25,11 +25,14 @@ REPO = Path(__file__).resolve().parent.parent
 PAGE = REPO / "src/tokenyard/server/static/viewer.html"
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 WORKLOAD = [
-    *["chat", "--limit", "200", "--rate-scale", "20", "--gpu", "a10", "--max-model-len", "16384", "--skip-refused"],
+    *["chat", "--limit", "290", "--rate-scale", "20", "--gpu", "a10", "--max-model-len", "16384", "--skip-refused"],
     "--record-requests",
 ]
-LOADED = "() => document.querySelector('[data-stage]')?.dataset.stage"
-"""Stage of the trace on the page: steps, requests, complete."""
+LOADED = """() => {
+  if (!document.querySelector(".run canvas")) return "";
+  return document.querySelector("header .token.requests") ? "complete" : "steps";
+}"""
+"""The header counts request records once they are there."""
 WATCH_BLOCKING = """() => {
   window.longest = 0;
   let last = performance.now();
@@ -79,7 +82,7 @@ def measure(chromium: str, page_file: Path, files: list[Path], number: int) -> N
         page.evaluate(WATCH_BLOCKING)
         began = time.perf_counter()
         page.locator("input[type=file]").first.set_input_files([str(file) for file in files])
-        first = wait_for(page, ("steps", "requests", "complete"), began)
+        first = wait_for(page, ("steps", "complete"), began)
         peak = empty
         while page.evaluate(LOADED) != "complete":
             peak = max(peak, held_by_children())
