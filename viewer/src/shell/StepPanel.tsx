@@ -44,7 +44,7 @@ export function StepPanel({ store, row }: Props) {
           filter by it
         </button>
       </p>
-      {recorded && <Recorded store={store} recorded={recorded} />}
+      {recorded && <Recorded store={store} recorded={recorded} shown={shown.name} />}
       <Reconstructed verdict={verdictOf(store, row)} recorded={recorded} has={store.hasReasons} />
       <Named store={store} row={row} />
       <Raw store={store} row={row} />
@@ -52,14 +52,21 @@ export function StepPanel({ store, row }: Props) {
   );
 }
 
-function Recorded({ store, recorded }: { store: TraceStore; recorded: RecordedReason }) {
+interface RecordedProps {
+  store: TraceStore;
+  recorded: RecordedReason;
+  /** What the panel has explained already. */
+  shown: string;
+}
+
+function Recorded({ store, recorded, shown }: RecordedProps) {
   const { outcome, reason, held, meaning } = recorded;
   return (
     <>
       <h3>Recorded decision</h3>
       {reason && (
         <p>
-          <code>{cut(reason, 80)}</code> held back {plural(held, "request")}. {meaning}
+          <code>{cut(reason, 80)}</code> held back {plural(held, "request")}. {reason !== shown && meaning}
         </p>
       )}
       {outcome.kv && <Blocks kv={outcome.kv} smallest={outcome.smallestNeed} />}
@@ -93,7 +100,7 @@ function Recorded({ store, recorded }: { store: TraceStore; recorded: RecordedRe
 
 /** What the head of the queue needed against what was there, as bars: the picture of "why not this one". */
 function Blocks({ kv, smallest }: { kv: KVNumbers; smallest: number | null }) {
-  const evictable = kv.cachedHits;
+  const evictable = kv.cachedHits || null;
   const spoken = (kv.reserved ?? 0) + (kv.watermark ?? 0);
   const bars: [name: string, value: number | null, title: string, kind: string][] = [
     ["head needs", kv.needed, "Blocks that the first request in the queue had to take", "need"],
@@ -101,7 +108,7 @@ function Blocks({ kv, smallest }: { kv: KVNumbers; smallest: number | null }) {
     ["smallest needs", smallest, "Blocks that the smallest waiting request needs, its hits not counted", "need"],
     ["evictable hits", evictable, "Of what the head needs: free blocks that hold its own cached prefix", "hit"],
     ["spoken for", spoken > 0 ? spoken : null, "Free, but reserved or kept by the watermark", "hit"],
-    ["pinned", kv.pinned, "Blocks that a policy keeps for finished turns", "hit"],
+    ["pinned", kv.pinned || null, "Blocks that a policy keeps for finished turns", "hit"],
   ];
   const known = bars.filter((bar): bar is [string, number, string, string] => bar[1] !== null);
   const most = Math.max(...known.map(([, value]) => value), 1);
@@ -121,7 +128,7 @@ function Blocks({ kv, smallest }: { kv: KVNumbers; smallest: number | null }) {
           ))}
         </tbody>
       </table>
-      {kv.limit && <p class="quiet">refused by {cut(kv.limit, 60)}; in blocks</p>}
+      <p class="quiet">in blocks{kv.limit && `; the check that refused: ${cut(kv.limit, 60)}`}</p>
       {headTooBig && <p>The smallest waiting request would have fitted: only the head of the queue was too big.</p>}
     </>
   );

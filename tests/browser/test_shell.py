@@ -1,0 +1,135 @@
+"""The frame: tabs, filter, minimap, help, address, colours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tokenyard.trace.reader import TraceReader
+
+expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    Open = Callable[..., Page]
+
+
+@pytest.fixture
+def page(open_files: Open, small_trace: Path) -> Page:
+    return open_files(small_trace)
+
+
+def filter_by(page: Page, text: str, says: str) -> None:
+    """Type a filter, and wait for what is said about it."""
+    page.get_by_label("Filter", exact=True).fill(text)
+    expect(page.locator("#filter-state")).to_contain_text(says)
+
+
+def test_header_names_the_run(page: Page) -> None:
+    tokens = page.get_by_role("list", name="About this run").inner_text()
+    for shown in ("FCFS", "H100", "KV:186blk(0.4GB)", "9 jobs", "(124)", "maxRun:5", " reqs"):
+        assert shown in tokens
+    assert page.locator(".token.source").inner_text() == "sched_trace.fcfs.steps.jsonl"
+
+
+def test_filter_by_step_reason_and_job(page: Page, small_trace: Path) -> None:
+    steps = list(TraceReader(small_trace).steps())
+    budget = sum(step.outcome is not None and step.outcome.reason == "token_budget" for step in steps)
+    present = sum(
+        any("agent_03" in job for job in [*step.snapshot.running_job_ids, *step.snapshot.waiting_job_ids] if job)
+        for step in steps
+        if step.snapshot is not None
+    )
+    filter_by(page, "step:10..19", "10 steps")
+    filter_by(page, "reason:token_budget", f"{budget} steps")
+    filter_by(page, "job:agent_03", f"{present} steps")
+    filter_by(page, "job:agent_03 step:..0", "0 steps")
+    assert page.get_by_text("No step passes the filter").is_visible()
+    filter_by(page, "step:x", "is not understood")
+
+
+def test_moving_keeps_to_what_passes_the_filter(page: Page) -> None:
+    filter_by(page, "step:30..31", "2 steps")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Home")
+    page.keyboard.press(".")
+    assert page.locator("aside h2").inner_text() == "Step 30"
+    page.keyboard.press(".")
+    page.keyboard.press(".")
+    assert page.locator("aside h2").inner_text() == "Step 31"
+    assert "No later step passes the filter" in page.locator(".announcement").inner_text()
+
+
+def test_legend_leads_to_the_next_such_step(page: Page) -> None:
+    page.get_by_role("list", name="Reasons in the run").get_by_role("button", name="preempted_this_step").click()
+    assert page.locator(".reason-name strong").inner_text() == "preempted_this_step"
+
+
+def test_minimap_brush_moves_the_view(page: Page) -> None:
+    box = page.locator(".minimap").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 640, box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 960, box["y"] + 20, steps=4)
+    page.mouse.up()
+    assert page.get_by_label("Start").input_value() in ("61", "62")
+    assert page.get_by_label("End").input_value() in ("92", "93")
+    brush = page.get_by_role("slider", name="Steps in view")
+    brush.focus()
+    before = brush.get_attribute("aria-valuetext")
+    page.keyboard.press("ArrowLeft")
+    assert brush.get_attribute("aria-valuetext") != before
+
+
+def test_tabs_by_key_and_by_arrow(page: Page) -> None:
+    page.keyboard.press("3")
+    selected = page.get_by_role("tab", selected=True)
+    assert selected.inner_text() == "Statistics"
+    selected.focus()
+    page.keyboard.press("ArrowRight")
+    assert page.get_by_role("tab", selected=True).inner_text() == "Compare"
+    page.keyboard.press("1")
+    assert page.get_by_role("grid", name="Steps of the run").is_visible()
+
+
+def test_help_opens_and_closes(page: Page) -> None:
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog")
+    assert "next, previous step with the same reason" in dialog.inner_text()
+    page.keyboard.press("Escape")
+    assert dialog.count() == 0
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Filter"
+
+
+def test_the_address_holds_the_state(page: Page, open_files: Open, small_trace: Path) -> None:
+    page.keyboard.press("g")
+    page.keyboard.type("42")
+    page.keyboard.press("Enter")
+    page.get_by_role("gridcell", name="Running").locator("button").first.click()
+    filter_by(page, "step:40..60", "21 steps")
+    page.get_by_role("button", name="Dark colours").click()
+    expect(page).to_have_url(re.compile(r"filter=.*theme=dark"))
+    state = re.sub(r"^[^#]*#", "", page.url)
+    again = open_files(small_trace, state=state)
+    again.locator("aside h2", has_text="Step 42").wait_for()
+    assert again.get_by_role("region", name="Request").is_visible()
+    assert again.get_by_label("Filter", exact=True).input_value() == "step:40..60"
+    assert again.evaluate("document.documentElement.dataset.theme") == "dark"
+    for part in ("step=42", "req=", "view="):
+        assert part in state
+
+
+def test_colours_follow_the_system_until_one_is_chosen(open_files: Open, small_trace: Path) -> None:
+    page = open_files(small_trace, color_scheme="dark")
+    theme = "document.documentElement.dataset.theme"
+    assert page.evaluate(theme) == "dark"
+    page.get_by_role("button", name="Light colours").click()
+    assert page.evaluate(theme) == "light"
+    page.emulate_media(color_scheme="dark")
+    assert page.evaluate(theme) == "light"
