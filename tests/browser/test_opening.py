@@ -44,7 +44,7 @@ def tokens(page: Page) -> str:
 def test_a_newcomer_can_open_the_sample(landing: Page) -> None:
     landing.get_by_role("button", name="Open the sample").click()
     shown = tokens(landing)
-    for token in ("FCFS", "L4", "(99)", "maxRun:6"):
+    for token in ("FCFS", "L4", "(53)", "maxRun:6"):
         assert token in shown
     legend = landing.get_by_role("list", name="Reasons in the run").inner_text()
     assert "kv_blocks" in legend

@@ -79,12 +79,20 @@ export function kindOfText(text: string): Kind | null {
     if (line.trim() === "") continue;
     probed += 1;
     if (probed > LINES_PROBED) break;
-    const record = parsed(line);
+    const record = parsed(line) ?? opening(line);
     if (!record) continue;
     if (typeof record["event"] === "string" && STEP_EVENT.test(record["event"])) return "steps";
     if (!("event" in record) && "req_id" in record && "step" in record) return "requests";
   }
   return null;
+}
+
+/** The first fields of a line that the probe cuts off: an id alone may be longer than what is probed. */
+function opening(line: string): Record<string, unknown> | null {
+  const found = /^\s*\{((?:\s*"\w+"\s*:\s*(?:"\w*"|[-+.\w]+)\s*,)+)\s*"(req_id)?/.exec(line.slice(0, 1_000));
+  if (!found) return null;
+  const record = parsed(`{${found[1].replace(/,\s*$/, "")}}`);
+  return record && found[2] ? { ...record, req_id: "" } : record;
 }
 
 function parsed(line: string): Record<string, unknown> | null {

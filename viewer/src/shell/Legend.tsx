@@ -6,6 +6,7 @@ import type { TraceStore } from "../data/model";
 import { count } from "../format";
 import { goToReason } from "../state/moves";
 import { revision, scope, selection } from "../state/store";
+import { middle } from "../text";
 
 /** More are under "and so many others". */
 const MOST = 6;
@@ -30,7 +31,7 @@ export function Legend({ store }: { store: TraceStore }) {
               title={`${meaning}${recorded ? "" : blocked ? " (reconstructed)" : ""}\nClick: go to the next such step`}
               onClick={() => goToReason(index)}
             >
-              <Swatch family={family} /> <span>{name}</span>{" "}
+              <Swatch family={family} /> <span>{middle(name, 40)}</span>{" "}
               <span class="number quiet">
                 {count(rows)} ({Math.round((100 * rows) / steps)} %)
               </span>

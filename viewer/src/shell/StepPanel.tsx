@@ -27,7 +27,7 @@ export function StepPanel({ store, row }: Props) {
         {elapsed} {delta && `(${delta})`}
       </p>
       <p class={`reason-name${shown.blocked ? " blocked-item" : ""}`}>
-        <Swatch family={shown.family} /> <strong>{shown.name}</strong>{" "}
+        <Swatch family={shown.family} /> <strong>{middle(shown.name, 60)}</strong>{" "}
         <span class="quiet">{shown.recorded ? "recorded" : shown.blocked ? "reconstructed" : ""}</span>
       </p>
       <p>{shown.meaning}</p>
