@@ -19,7 +19,7 @@ SERIOUS = """async () => {
     const {violations} = await axe.run({resultTypes: ["violations"]});
     return violations
         .filter(({impact}) => impact === "serious" || impact === "critical")
-        .map(({id, help, nodes}) => `${id}: ${help}: ${nodes.slice(0, 4).map(({html}) => html.slice(0, 200)).join(" | ")}`);
+        .map(({id, nodes}) => `${id}: ${nodes.slice(0, 4).map(({html}) => html.slice(0, 200)).join(" | ")}`);
 }"""
 
 
