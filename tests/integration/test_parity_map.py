@@ -101,6 +101,51 @@ def test_a_name_that_does_not_exist_is_found() -> None:
     assert not _defines(Path(__file__), "no_such_test")
 
 
+INVENTORY = """
+Scheduler.__init__ Scheduler._pin_request Scheduler._unpin_request Scheduler._unpin_expired_requests
+Scheduler._mamba_block_aligned_split Scheduler.schedule Scheduler._build_kv_connector_meta Scheduler._preempt_request
+Scheduler._update_after_schedule Scheduler._update_request_as_session Scheduler._make_cached_request_data
+Scheduler._try_schedule_encoder_inputs Scheduler.get_grammar_bitmask Scheduler.update_from_output
+Scheduler._is_blocked_waiting_status Scheduler._enqueue_waiting_request Scheduler._select_waiting_queue_for_scheduling
+Scheduler._handle_stopped_request Scheduler._get_routed_experts Scheduler._update_request_with_output
+Scheduler._free_encoder_inputs Scheduler.update_draft_token_ids Scheduler.update_draft_token_ids_in_output
+Scheduler.get_request_counts Scheduler.add_request Scheduler.finish_requests Scheduler._free_request
+Scheduler._free_blocks Scheduler.pause_state Scheduler.set_pause_state Scheduler.get_num_unfinished_requests
+Scheduler.has_finished_requests Scheduler.reset_prefix_cache Scheduler.reset_connector_cache
+Scheduler.reset_encoder_cache Scheduler.make_stats Scheduler._get_encoder_cache_usage
+Scheduler.make_spec_decoding_stats Scheduler.shutdown Scheduler.get_kv_connector Scheduler._connector_finished
+Scheduler._update_waiting_for_remote_kv Scheduler._try_promote_blocked_waiting_request
+Scheduler._update_from_kv_xfer_finished Scheduler._update_requests_with_invalid_blocks
+Scheduler._handle_invalid_blocks Request.request_id Request.client_index Request.priority Request.arrival_time
+Request.lora_request Request.cache_salt Request.trace_headers Request.prompt_token_ids Request.prompt_embeds
+Request.num_prompt_tokens Request.mm_features Request.sampling_params Request.pooling_params Request.max_tokens
+Request.structured_output_request Request._output_token_ids Request._all_token_ids Request.spec_token_ids
+Request.num_computed_tokens Request.num_output_placeholders Request.num_external_computed_tokens
+Request.num_cached_tokens Request.num_preemptions Request.status Request.events Request.stop_reason
+Request.is_prefill_chunk Request.num_nans_in_logits Request.block_hashes Request._block_hasher
+Request.skip_reading_prefix_cache Request.kv_transfer_params Request.resumable Request.streaming_queue
+Request.discard_latest_async_tokens RequestStatus.WAITING RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
+RequestStatus.WAITING_FOR_REMOTE_KVS RequestStatus.WAITING_FOR_STREAMING_REQ RequestStatus.RUNNING
+RequestStatus.PREEMPTED RequestStatus.FINISHED_STOPPED RequestStatus.FINISHED_LENGTH_CAPPED
+RequestStatus.FINISHED_ABORTED RequestStatus.FINISHED_IGNORED RequestStatus.FINISHED_ERROR
+RequestStatus.FINISHED_REPETITION SchedulerOutput.scheduled_new_reqs SchedulerOutput.scheduled_cached_reqs
+SchedulerOutput.num_scheduled_tokens SchedulerOutput.total_num_scheduled_tokens
+SchedulerOutput.scheduled_spec_decode_tokens SchedulerOutput.scheduled_encoder_inputs
+SchedulerOutput.num_common_prefix_blocks SchedulerOutput.finished_req_ids SchedulerOutput.free_encoder_mm_hashes
+SchedulerOutput.preempted_req_ids SchedulerOutput.new_block_ids_to_zero SchedulerOutput.kv_connector_metadata
+KVCacheManager.allocate_slots KVCacheManager.get_computed_blocks KVCacheManager.new_step_starts KVCacheManager.free
+BlockPool.get_new_blocks BlockPool.free_blocks BlockPool.touch BlockPool.reset_prefix_cache
+BlockPool._maybe_evict_cached_block FullAttentionManager SlidingWindowManager UnitaryKVCacheCoordinator
+HybridKVCacheCoordinator KVCacheCoordinatorNoPrefixCache FCFSRequestQueue PriorityRequestQueue
+"""
+"""The section map and the fields that the reference walk through vLLM V1's scheduler lists."""
+
+
+def test_the_whole_inventory_is_on_the_map() -> None:
+    names = {name for row in ROWS for name in _CODE.findall(row.theirs)}
+    assert [name for name in INVENTORY.split() if name not in names] == []
+
+
 def test_no_name_of_vllm_stands_twice() -> None:
     names = [name for row in ROWS for name in _CODE.findall(row.theirs)]
     assert sorted(set(names)) == sorted(names)

@@ -215,6 +215,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.flights.append(Flight(output, [ledger.num_resets for ledger in ledgers], ledgers))
         self._check_grants(output)
         self._check_reasons(output, running)
+        self._somebody_will_get_on(running)
 
     def _check_grants(self, output: SchedulerOutput) -> None:
         granted = output.num_new_tokens.tolist()
@@ -228,6 +229,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert len({request.request_id for request in output.requests}) == len(output.requests)
         assert len(self.scheduler.running) <= self.config.max_num_seqs
         assert not {request.request_id for request in output.requests} & set(output.preempted_req_ids)
+
+    def _somebody_will_get_on(self, ran: list[str]) -> None:
+        """The livelock detector: nobody here waits for events, so the next step must be the way out."""
+        scheduler, ended = self.scheduler, self.watcher.outcomes.admission
+        if not ran and not scheduler.running and (len(scheduler.waiting) or len(scheduler.skipped_waiting)):
+            assert ended is not None
+            assert ended.kind is OutcomeKind.NOT_ENTERED, "nothing runs, and nobody who waits will ever be admitted"
 
     def _check_reasons(self, output: SchedulerOutput, running: list[str]) -> None:
         """Nobody is left out without a reason, and its numbers are those of the moment."""

@@ -396,6 +396,11 @@ class Scheduler(SchedulerView):
         if self._features.encoder is not None:
             self._features.encoder.cache.reset()
 
+    def shutdown(self) -> None:
+        """Let go of what the connector holds; the scheduler is not used afterwards."""
+        if self._features.transfers is not None:
+            self._features.transfers.connector.shutdown()
+
     def check_invariants(self) -> None:
         """Raise AssertionError if queues, table and blocks disagree (tests call it after every step)."""
         self.kv.check_invariants()

@@ -6,6 +6,7 @@ from tokenyard.config import CacheConfig, PauseState, SchedulerConfig
 from tokenyard.kv.encoder_cache import EncoderCache
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import Request
+from tokenyard.sched.connector import KVConnector
 from tokenyard.sched.endings import Endings
 from tokenyard.sched.features import Features
 from tokenyard.sched.grammars import GrammarOutput, grammar_bitmask
@@ -116,6 +117,14 @@ class SchedulerView:
         if self.pause_state is PauseState.PAUSED_NEW:
             return len(self._running)
         return len(self._running) + len(self._room) - self._endings.sessions.num_waiting
+
+    def has_unfinished_requests(self) -> bool:
+        """Whether the next steps may serve anybody."""
+        return self.get_num_unfinished_requests() > 0
+
+    def get_kv_connector(self) -> KVConnector | None:
+        """The scheduler's half of the KV connector."""
+        return self._features.transfers.connector if self._features.transfers is not None else None
 
     def set_pause_state(self, state: PauseState) -> None:
         """Pause or resume; takes effect with the next step."""

@@ -185,3 +185,19 @@ def test_output_in_flight_of_a_request_whose_blocks_are_kept_is_dropped() -> Non
     first, second = yard.schedule(), yard.schedule()
     assert len(yard.update(first, {"a": [0], "b": [5]})) == 2
     assert [news.request_id for news in yard.update(second)] == ["b"]
+
+
+def test_a_host_can_reach_the_connector_and_shut_it_down() -> None:
+    class Closing(Remote):
+        closed = False
+
+        def shutdown(self) -> None:
+            self.closed = True
+
+    remote = Closing()
+    yard = Yard(kv_connector=remote)
+    assert yard.scheduler.get_kv_connector() is remote
+    yard.scheduler.shutdown()
+    assert remote.closed
+    assert Yard().scheduler.get_kv_connector() is None
+    Yard().scheduler.shutdown()
