@@ -6,12 +6,14 @@ import io
 import json
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tokenyard.trace.columnar import layout, reading, writing
 from tokenyard.trace.columnar.columns import columns_of
 from tokenyard.trace.columnar.reading import ColumnarReader
 from tokenyard.trace.columnar.writing import ColumnarWriter
@@ -67,13 +69,30 @@ def twin(text: bytes, kind: str) -> io.BytesIO:
     return sink
 
 
+def given_back(sink: io.BytesIO) -> bytes:
+    with pq.ParquetFile(sink) as file:
+        reader = ColumnarReader(Path("x.parquet"), file)
+        lines = list(reader.raw_lines())
+        return b"\n".join(lines) + (b"\n" if lines and reader.footer.final_newline else b"")
+
+
 @given(lines=st.lists(LINES, max_size=12), kind=st.sampled_from(["steps", "requests"]), ends=st.booleans())
 def test_the_bytes_come_back(lines: list[bytes], kind: str, ends: bool) -> None:
     text = b"\n".join(lines) + (b"\n" if ends else b"")
-    with pq.ParquetFile(twin(text, kind)) as file:
-        reader = ColumnarReader(Path("x.parquet"), file)
-        back = b"\n".join(reader.raw_lines()) + (b"\n" if reader.rows and reader.footer.final_newline else b"")
-    assert back == text
+    assert given_back(twin(text, kind)) == text
+
+
+@given(lines=st.lists(LINES, max_size=30), sizes=st.tuples(*[st.integers(1, 300)] * 2), rows=st.integers(1, 5))
+def test_the_bytes_come_back_from_many_pieces(lines: list[bytes], sizes: tuple[int, int], rows: int) -> None:
+    """Batches, row groups and what is read at once end anywhere; there are more layouts than are kept."""
+    text = b"".join(line + b"\n" for line in lines)
+    with (
+        mock.patch.object(writing, "_BATCH_BYTES", min(sizes)),
+        mock.patch.object(writing, "_GROUP_BYTES", max(sizes)),
+        mock.patch.object(reading, "_ROWS_AT_ONCE", rows),
+        mock.patch.object(layout, "MAX_LAYOUTS", 3),
+    ):
+        assert given_back(twin(text, "steps")) == text
 
 
 def is_object(line: bytes) -> bool:
@@ -83,6 +102,30 @@ def is_object(line: bytes) -> bool:
         return False
 
 
+def step_of(line: bytes) -> int | None:
+    step = msgspec.json.decode(line).get("step") if is_object(line) else None
+    return step if type(step) is int and -(2**31) <= step < 2**31 else None
+
+
+STEPPED = st.fixed_dictionaries({"step": st.integers(0, 9)}).flatmap(lambda step: RECORDS.map(lambda r: r | step))
+
+
+@settings(max_examples=60)
+@given(
+    lines=st.lists(STEPPED.map(msgspec.json.encode) | LINES, max_size=20),
+    group=st.integers(1, 300),
+    bounds=st.tuples(st.integers(0, 9), st.integers(0, 9)),
+)
+def test_the_lines_of_some_steps(lines: list[bytes], group: int, bounds: tuple[int, int]) -> None:
+    first, last = sorted(bounds)
+    with mock.patch.object(writing, "_BATCH_BYTES", 1), mock.patch.object(writing, "_GROUP_BYTES", group):
+        sink = twin(b"".join(line + b"\n" for line in lines), "steps")
+    with pq.ParquetFile(sink) as file:
+        found = list(ColumnarReader(Path("x.parquet"), file).step_lines(first, last))
+    assert found == [line for line in lines if (step := step_of(line)) is not None and first <= step <= last]
+
+
+@settings(max_examples=50)
 @given(lines=st.lists(LINES, min_size=1, max_size=6))
 def test_lines_and_bad_lines_are_counted(lines: list[bytes]) -> None:
     text = b"".join(line + b"\n" for line in lines)
@@ -92,6 +135,7 @@ def test_lines_and_bad_lines_are_counted(lines: list[bytes]) -> None:
     assert (footer.lines, footer.bad_lines) == (len(lines), len(bad))
 
 
+@settings(max_examples=50)
 @given(records=st.lists(RECORDS, max_size=6))
 def test_without_layouts_the_records_come_back(records: list[dict[str, Any]]) -> None:
     """Another program that copies the columns loses the footer: spacing and order go, values stay."""

@@ -29,6 +29,8 @@ class Assembler:
 
     def lines(self, batch: Any) -> list[bytes]:
         """The lines of a batch, without line feeds."""
+        if not batch.num_rows:
+            return []
         out: list[bytes] = [b""] * batch.num_rows
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         numbers = _numbers(columns, batch.num_rows, len(self._layouts))
