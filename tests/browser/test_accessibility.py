@@ -44,7 +44,7 @@ def test_axe_finds_nothing_serious(
     landing.goto(viewer_html.as_uri())
     assert serious(landing, axe) == []
     page = open_files(small_trace, state="step=20", color_scheme=scheme)
-    page.get_by_role("gridcell", name="Running").locator("button").first.click()
+    page.get_by_role("toolbar", name="Running").locator("button").first.click()
     for tab in ("timeline", "requests", "statistics", "compare"):
         page.locator(f"#tab-{tab}").click()
         page.wait_for_timeout(200)

@@ -82,7 +82,7 @@ def test_no_script_of_a_trace_runs(open_files: Open, evil_trace: Path) -> None:
     page.keyboard.press("g")
     page.keyboard.type("2")
     page.keyboard.press("Enter")
-    pills = page.get_by_role("gridcell", name="Running").locator("button")
+    pills = page.get_by_role("toolbar", name="Running").locator("button")
     expect(pills).to_have_count(3)
     for at in range(3):
         pills.nth(at).click()
@@ -102,7 +102,7 @@ def test_no_script_of_a_trace_runs(open_files: Open, evil_trace: Path) -> None:
 
 def test_marks_that_turn_lines_round_are_blots(open_files: Open, evil_trace: Path) -> None:
     page = open_files(evil_trace, state="step=0")
-    cell = page.get_by_role("gridcell", name="Waiting")
+    cell = page.get_by_role("toolbar", name="Waiting")
     cell.locator("button").first.wait_for()
     shown = cell.inner_text()
     assert not {"\u202e", "\u200f", "\u0000"} & set(shown)

@@ -111,7 +111,7 @@ def test_the_address_holds_the_state(page: Page, open_files: Open, small_trace: 
     page.keyboard.press("g")
     page.keyboard.type("42")
     page.keyboard.press("Enter")
-    page.get_by_role("gridcell", name="Running").locator("button").first.click()
+    page.get_by_role("toolbar", name="Running").locator("button").first.click()
     filter_by(page, "step:40..60", "21 steps")
     page.get_by_role("button", name="Dark colours").click()
     expect(page).to_have_url(re.compile(r"filter=.*theme=dark"))

@@ -50,8 +50,8 @@ def test_a_step_shows_what_the_trace_records(page: Page, small_trace: Path) -> N
     assert f"{outcome.num_requests} held: {outcome.reason}" in badges
     verdict = classify(facts_of(blocked, 16))
     assert f"{verdict.unadmitted} blocked: {verdict.reason}" in badges.replace("\n", "")
-    assert row.get_by_role("gridcell", name="Running").locator("button").count() == snapshot.num_running
-    assert row.get_by_role("gridcell", name="Waiting").locator("button").count() == verdict.unadmitted
+    assert row.get_by_role("toolbar", name="Running").locator("button").count() == snapshot.num_running
+    assert row.get_by_role("toolbar", name="Waiting").locator("button").count() == verdict.unadmitted
     panel = page.get_by_role("complementary").inner_text()
     numbers = page.get_by_role("table", name="Blocks needed and free").inner_text().replace("\t", " ")
     assert f"head needs {outcome.kv.needed}" in numbers
@@ -64,7 +64,7 @@ def test_a_pill_shows_everything_known_of_its_request(page: Page, small_trace: P
     step = next(step for step in TraceReader(small_trace).steps() if step.number == 20)
     record = next(record for record in step.requests if record.queue == "running")
     go_to(page, 20)
-    page.get_by_role("gridcell", name="Running").locator("button").first.click()
+    page.get_by_role("toolbar", name="Running").locator("button").first.click()
     section = page.get_by_role("region", name="Request")
     section.get_by_text("num_computed_tokens").wait_for()
     shown = section.inner_text()
@@ -85,7 +85,7 @@ def test_fields_that_nobody_knows_are_shown(open_files: Open, tmp_path: Path) ->
     (tmp_path / "sched_trace.odd.requests.jsonl").write_text(record)
     page = open_files(tmp_path)
     go_to(page, 0)
-    page.get_by_role("gridcell", name="Running").locator("button").first.click()
+    page.get_by_role("toolbar", name="Running").locator("button").first.click()
     section = page.get_by_role("region", name="Request")
     section.get_by_text("mood").wait_for()
     assert "sunny" in section.inner_text()

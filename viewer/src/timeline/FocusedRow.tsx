@@ -55,7 +55,8 @@ export function FocusedRow(props: Props) {
         <br />
         <span class="quiet">{content.delta}</span>
       </div>
-      <div role="gridcell" class="badges" style={cell(2)} aria-label={`Batch: ${reason}`}>
+      <div role="gridcell" class="badges" style={cell(2)}>
+        <span class="hidden-text">{reason}: </span>
         {content.badges.map((badge) => (
           <span
             key={`${badge.kind} ${badge.label}`}
@@ -92,7 +93,10 @@ function PillCell({ title, pills, omitted, width, onPill, meant }: CellProps) {
   const [shown, setShown] = useState(PILLS_AT_ONCE);
   const rest = pills.length - shown;
   return (
-    <div role="gridcell" class="pills" style={width} aria-label={`${title}: ${pills.length + omitted}`}>
+    <div role="gridcell" class="pills" style={width}>
+      <span class="hidden-text">
+        {title}: {pills.length + omitted}
+      </span>
       <div class="pill-list" role="toolbar" aria-label={title} onKeyDown={rove}>
         {pills.slice(0, shown).map((pill, at) => (
           <PillButton

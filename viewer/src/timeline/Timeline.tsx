@@ -146,7 +146,9 @@ function followSize(stage: HTMLElement | null): (() => void) | undefined {
 function keepInPlace(): void {
   const { first, last } = view.value;
   revision.value;
-  if (trace.value && trace.value.rows > 0 && frame.height.value > 0 && last <= first) frame.showFull(first);
+  if (!trace.value || trace.value.rows === 0 || frame.height.value === 0 || last > first) return;
+  // The address may name a step without a view: then it stands near the top.
+  frame.showFull(focusRow.peek() >= 0 ? focusRow.peek() - 1 : first);
 }
 
 /** Whoever filters wants to read what is found: show it in full rows; without a filter, go back to the same place. */
