@@ -168,7 +168,7 @@ class Worker:
         stream = [*self.tokens[name], *task.drafts]
         assert stop <= len(stream), f"{name} computes position {stop - 1} of {len(stream)} tokens"
         for item in task.request.mm_features:
-            needed = item.has_embeds(task.start - item.offset, stop - item.offset)
+            needed = not item.cross and item.has_embeds(task.start - item.offset, stop - item.offset)
             assert not needed or item.mm_hash in self.encoded, f"{name} computes {item.mm_hash} before it is encoded"
         worthless = self.bad and any(not self.bad.isdisjoint(blocks) for blocks in task.blocks)
         for number, ((group, size), blocks) in enumerate(zip(self.groups, task.blocks, strict=True)):
