@@ -28,6 +28,7 @@ __all__ = [
     "Run",
     "SchedulerFlags",
     "SpeculationFlags",
+    "Split",
     "TraceFlags",
     "TransferFlags",
     "View",
@@ -243,6 +244,22 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Replay a workload with prefill on one engine and decode on another, and report what clients see."""
+
+    workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
+    """Built-in workload, or a file, as for `run`."""
+    kv_link_gb_per_s: float = 50.0
+    """What the network between two of their GPUs carries, in GB/s; 50 is a port of 400 Gbit/s."""
+    arrivals: tyro.conf.OmitArgPrefixes[WorkloadFlags] = field(default_factory=WorkloadFlags)
+    hardware: tyro.conf.OmitArgPrefixes[HardwareFlags] = field(default_factory=HardwareFlags)
+    scheduler: tyro.conf.OmitArgPrefixes[SchedulerFlags] = field(default_factory=SchedulerFlags)
+    output: tyro.conf.OmitArgPrefixes[TraceFlags] = field(default_factory=TraceFlags)
+    json: Switch = False
+    """Print both reports and the use of engines and link as one JSON object and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Parity:
     """Replay decisions recorded from real vLLM and compare every one of them."""
 
@@ -314,7 +331,7 @@ class Workloads:
     """Print one JSON object and nothing else."""
 
 
-Command = Run | Report | Why | Export | Compare | Parity | Demo | Workloads | Convert | Query | View
+Command = Run | Report | Why | Export | Compare | Split | Parity | Demo | Workloads | Convert | Query | View
 
 COMMANDS: dict[type[Command], str] = {
     Run: "run",
@@ -323,6 +340,7 @@ COMMANDS: dict[type[Command], str] = {
     Why: "why",
     Export: "export",
     Compare: "compare",
+    Split: "split",
     Query: "query",
     Convert: "convert",
     Parity: "parity",

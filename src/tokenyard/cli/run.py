@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -15,11 +16,11 @@ from tokenyard.explain.render import print_report
 from tokenyard.explain.report import Report
 from tokenyard.explain.summary import Summary
 from tokenyard.sched.stats import SpecDecodingStats
-from tokenyard.sim.replay import ReplayResult, replay
+from tokenyard.sim.replay import Refusal, replay
 from tokenyard.trace.recorder import TraceRecorder
 from tokenyard.trace.writer import TraceWriter
 
-__all__ = ["execute", "run", "show"]
+__all__ = ["execute", "run", "show", "warn_of_refused"]
 
 
 def execute(flags: Run) -> int:
@@ -66,7 +67,7 @@ def run(flags: Run) -> Report:
                 warn(f"the trace so far is in {directory}")
             raise
     if result.refused:
-        _warn_of_refused(result)
+        warn_of_refused(result.refused, result.num_left_out)
     if result.drafts is not None:
         errors().print(_acceptance(result.drafts))
     return summary.report(source=str(setup.trace.steps_path) if directory else None)
@@ -81,10 +82,11 @@ def _acceptance(drafts: SpecDecodingStats) -> str:
     )
 
 
-def _warn_of_refused(result: ReplayResult) -> None:
-    refused, left_out = len(result.refused), result.num_left_out
+def warn_of_refused(refusals: Sequence[Refusal], left_out: int) -> None:
+    """Say on standard error that a replay went on without some requests."""
+    refused = len(refusals)
     after = f" and {left_out:,} turn{'s' * (left_out != 1)} after {'them' if refused > 1 else 'it'} left out"
     warn(
         f"{refused:,} request{'s were' if refused > 1 else ' was'} refused{after * (left_out > 0)}; "
-        f"the first: {result.refused[0].problem}"
+        f"the first: {refusals[0].problem}"
     )

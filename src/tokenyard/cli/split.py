@@ -1,0 +1,151 @@
+"""``tokenyard split``: prefill on one engine, decode on another; the report is what clients see."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tokenyard.cli.console import errors, print_json, results
+from tokenyard.cli.flags import Run, Split
+from tokenyard.cli.progress import replay_bar
+from tokenyard.cli.run import warn_of_refused
+from tokenyard.cli.setup import Setup, open_trace, prepare
+from tokenyard.connectors.config import PREFILL_DECODE, KVTransferConfig
+from tokenyard.errors import ConfigError
+from tokenyard.explain.render import print_report
+from tokenyard.explain.report import Report
+from tokenyard.explain.summary import Summary
+from tokenyard.explain.units import count, gigabytes, milliseconds, percent
+from tokenyard.sim.split import KVLink, SplitResult, replay_split
+from tokenyard.trace.recorder import TraceRecorder
+from tokenyard.trace.writer import TraceWriter
+
+__all__ = ["SplitReport", "Use", "execute"]
+
+ENGINES = (("prefill", "kv_producer"), ("decode", "kv_consumer"))
+
+
+class Use(msgspec.Struct, frozen=True, kw_only=True):
+    """How busy the engines and the link between them were, as shares of the run."""
+
+    prefill: float
+    decode: float
+    link: float
+    kv_bytes: int
+    """Sent from one GPU to another."""
+
+
+class SplitReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``--json`` prints. ``decode`` holds the latencies that clients see: both engines know the true arrivals."""
+
+    prefill: Report
+    decode: Report
+    use: Use
+
+
+def execute(flags: Split) -> int:
+    """Replay and report; always 0 if it ends."""
+    report = _run(flags)
+    if flags.json:
+        print_json(report)
+    else:
+        _show(report, results())
+    return 0
+
+
+def _run(flags: Split) -> SplitReport:
+    if not 0 < flags.kv_link_gb_per_s < float("inf"):
+        raise ConfigError("kv_link_gb_per_s", flags.kv_link_gb_per_s, "give a number above 0")
+    with errors().status(f"reading {escape(flags.workload)}"):
+        hardware, scheduler = flags.hardware, flags.scheduler
+        setup = prepare(
+            Run(
+                workload=flags.workload,
+                arrivals=flags.arrivals,
+                hardware=hardware,
+                scheduler=scheduler,
+                output=flags.output,
+            )
+        )
+    summaries = [Summary() for _ in ENGINES]
+    paths: list[str | None] = []
+    with ExitStack() as stack:
+        recorders = []
+        for (name, role), summary in zip(ENGINES, summaries, strict=True):
+            one = _engine(setup, name, role)
+            directory = open_trace(one.trace)
+            paths.append(str(one.trace.steps_path) if directory else None)
+            writer = stack.enter_context(TraceWriter(one.trace))
+            recorders.append(TraceRecorder(writer if directory else None, summary, start=one.start))
+        on_progress = stack.enter_context(replay_bar(len(setup.workload)))
+        assert setup.start.bytes_per_block is not None
+        result = replay_split(
+            setup.workload,
+            setup.scheduler,
+            setup.cache,
+            setup.latency,
+            KVLink(setup.start.bytes_per_block, flags.kv_link_gb_per_s),
+            observers=(recorders[0], recorders[1]),
+            skip_refused=flags.arrivals.skip_refused,
+            on_progress=on_progress,
+        )
+    if result.refused:
+        warn_of_refused(result.refused, result.num_left_out)
+    prefill, decode = (summary.report(source=path) for summary, path in zip(summaries, paths, strict=True))
+    return SplitReport(prefill=prefill, decode=decode, use=_use(result))
+
+
+def _engine(setup: Setup, name: str, role: str) -> Setup:
+    """The settings of one engine: a trace directory and a first record of its own."""
+    path = setup.trace.path
+    config = KVTransferConfig(kv_connector=PREFILL_DECODE, kv_role=role, engine_id=name)
+    section = {"kv_connector": config.kv_connector, "kv_role": role, "engine_id": name}
+    return replace(
+        setup,
+        trace=replace(setup.trace, path=None if path is None else path / name),
+        start=msgspec.structs.replace(setup.start, config={**(setup.start.config or {}), "kv_transfer": section}),
+    )
+
+
+def _use(result: SplitResult) -> Use:
+    seconds = result.seconds or 1.0
+    return Use(
+        prefill=result.prefill.busy_seconds / seconds,
+        decode=result.decode.busy_seconds / seconds,
+        link=result.link_busy_seconds / seconds,
+        kv_bytes=result.kv_bytes,
+    )
+
+
+def _show(report: SplitReport, console: Console) -> None:
+    """The decode engine's report in full, of the other one and the link what there is to know."""
+    console.print("[bold]The decode engine[/], with the latencies that clients see")
+    print_report(report.decode, console)
+    console.print("\n[bold]The prefill engine and the link[/]")
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1))
+    table.add_column(style="bright_black", no_wrap=True)
+    table.add_column()
+    prefill, use = report.prefill, report.use
+    queue, first = (
+        f"{milliseconds(each.p50)} p50, {milliseconds(each.p99)} p99" for each in (prefill.queue_ms, prefill.ttft_ms)
+    )
+    hits = f"{percent(prefill.prefix_hit_rate.local)} of prompt tokens"
+    for name, text in (
+        ("busy", f"prefill {percent(use.prefill)}, decode {percent(use.decode)}, link {percent(use.link)}"),
+        ("prefill queue", queue),
+        ("prefill, to its end", first),
+        ("prefix hits", hits),
+        ("KV blocks", f"{percent(prefill.peak_kv_use)} in use at the peak"),
+        ("KV sent", f"{gigabytes(use.kv_bytes)} per GPU, for {count(prefill.requests_finished)} requests"),
+    ):
+        table.add_row(name, text)
+    console.print(table)
+    if report.decode.header.source and report.prefill.header.source:
+        directory = Path(report.decode.header.source).parent.parent
+        console.print(f"\nThe traces are in [bold]{escape(str(directory))}[/].", soft_wrap=True)

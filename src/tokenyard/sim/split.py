@@ -1,0 +1,282 @@
+"""Prefill on one engine, decode on another, both on one clock.
+
+    arrival -> prefill engine (one token) -> decode engine (fetches the KV, answers) -> the next turn arrives
+
+A request arrives at both with its own arrival time, so that the decode engine's latencies are those its client sees.
+Each engine takes its steps when it likes; whatever ends first happens first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
+
+from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.connectors.handover import HandoverConnector
+from tokenyard.connectors.plan import TransferPlan
+from tokenyard.errors import RequestError
+from tokenyard.request import Request
+from tokenyard.sched.observer import StepObserver
+from tokenyard.sched.output import ConnectorOutput, EngineOutputs, ModelOutput, SchedulerOutput
+from tokenyard.sched.scheduler import Scheduler
+from tokenyard.sim.arrivals import Arrivals
+from tokenyard.sim.clock import VirtualClock
+from tokenyard.sim.executor import SimulatedExecutor
+from tokenyard.sim.handover import DecodeSide, PrefillSide
+from tokenyard.sim.latency.model import LatencyModel, StepShape
+from tokenyard.sim.prefill import prefill_seconds
+from tokenyard.sim.replay import Progress, Refusal
+from tokenyard.sim.transfers import Link
+from tokenyard.sim.workload.record import Workload, WorkloadRequest
+
+__all__ = ["EngineUse", "KVLink", "SplitResult", "replay_split"]
+
+_STEPS_PER_REPORT = 256
+_EMPTY_STEPS = 3
+"""Steps in a row that may schedule nothing; then an engine waits for an event."""
+
+
+class KVLink(NamedTuple):
+    """From the prefill engine's GPUs to the decode engine's."""
+
+    bytes_per_block: int
+    """Of one GPU."""
+    gb_per_s: float
+    """Of one GPU's share of the network."""
+
+
+class EngineUse(NamedTuple):
+    """What one of the two did."""
+
+    steps: int
+    busy_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitResult:
+    """What happened. ``num_finished + len(refused) + num_left_out`` is the number of the workload's requests."""
+
+    seconds: float
+    prefill: EngineUse
+    decode: EngineUse
+    num_finished: int
+    refused: tuple[Refusal, ...]
+    num_left_out: int
+    output_tokens: int
+    kv_bytes: int
+    """Sent from one GPU of the prefill engine."""
+    link_busy_seconds: float
+
+
+def replay_split(
+    workload: Workload,
+    config: SchedulerConfig,
+    cache_config: CacheConfig,
+    latency: LatencyModel,
+    link: KVLink,
+    *,
+    observers: tuple[StepObserver | None, StepObserver | None] = (None, None),
+    skip_refused: bool = False,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> SplitResult:
+    """Run the whole workload on two engines of the same kind; ``observers`` watch the prefill and the decode engine.
+
+    RequestError for a request that cannot be served, unless ``skip_refused``.
+    """
+    clock = VirtualClock()
+    wire = Link(lambda num_bytes: num_bytes / (link.gb_per_s * 1e9))
+    source = PrefillSide(clock.now)
+    target = DecodeSide(clock.now, wire, link.bytes_per_block, source)
+    names: tuple[tuple[str, _Transfers], tuple[str, _Transfers]] = (("prefill", source), ("decode", target))
+    engines = []
+    for (name, transfers), observer in zip(names, observers, strict=True):
+        connector = HandoverConnector(cache_config, name, clock.now)
+        scheduler = Scheduler(config, cache_config, clock=clock.now, observer=observer, kv_connector=connector)
+        scheduler.policy.prefill_seconds = prefill_seconds(latency)
+        engines.append(_Engine(scheduler, clock, latency, transfers))
+    loop = _Loop(workload, engines[0], engines[1], clock, skip_refused=skip_refused, on_progress=on_progress)
+    loop.run()
+    return loop.result(wire)
+
+
+class _Transfers(Protocol):
+    """The worker half of an engine's connector."""
+
+    def begin(self, plan: TransferPlan | None) -> float: ...
+    def report(self) -> ConnectorOutput | None: ...
+    @property
+    def next_moment(self) -> float | None: ...
+
+
+class _Engine:
+    """A scheduler with at most one step in flight."""
+
+    def __init__(self, scheduler: Scheduler, clock: VirtualClock, latency: LatencyModel, transfers: _Transfers) -> None:
+        self.scheduler = scheduler
+        self._clock = clock
+        self._latency = latency
+        self._transfers = transfers
+        self._executor = SimulatedExecutor()
+        self._flight: tuple[SchedulerOutput, ModelOutput] | None = None
+        self._ends_at = 0.0
+        self._empty_steps = 0
+        self._slept_at = 0.0
+        self.busy_seconds = 0.0
+
+    def add(self, request: Request) -> None:
+        self.scheduler.add_request(request)
+        self._empty_steps = 0
+
+    @property
+    def next_moment(self) -> float | None:
+        """When it does something by itself; None: only when somebody adds a request."""
+        if self._flight is not None:
+            return self._ends_at
+        if not self.scheduler.has_requests():
+            return None
+        if self._empty_steps < _EMPTY_STEPS:
+            return self._clock.now()
+        moments = (self._transfers.next_moment, self.scheduler.policy.next_moment(self._slept_at))
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def act(self) -> EngineOutputs | None:
+        """End the step in flight, if it is over, or begin one; what a step brought."""
+        if self._flight is not None:
+            return self._end(*self._flight)
+        if self._empty_steps >= _EMPTY_STEPS:
+            self._empty_steps = 0
+        self._begin()
+        return None
+
+    def _begin(self) -> None:
+        output = self.scheduler.schedule()
+        plan = output.kv_connector_metadata
+        assert plan is None or isinstance(plan, TransferPlan)
+        seconds = self._transfers.begin(plan)
+        self._empty_steps += 1
+        if output.total_num_scheduled_tokens:
+            seconds += self._latency.step_seconds(StepShape.of(output))
+            self._empty_steps = 0
+        self._slept_at = self._clock.now()
+        self._ends_at = self._slept_at + seconds
+        self.busy_seconds += seconds
+        self._flight = output, self._executor.execute(output)
+
+    def _end(self, output: SchedulerOutput, sampled: ModelOutput) -> EngineOutputs:
+        self._flight = None
+        sampled.connector = self._transfers.report()
+        return self.scheduler.update_from_output(output, sampled)
+
+
+class _Loop:
+    """State of one replay."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        prefill: _Engine,
+        decode: _Engine,
+        clock: VirtualClock,
+        *,
+        skip_refused: bool,
+        on_progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self._prefill, self._decode = prefill, decode
+        self._clock = clock
+        self._skip_refused = skip_refused
+        self._on_progress = on_progress
+        self._arrivals = Arrivals(workload)
+        self._num_requests = len(workload)
+        self._here: dict[str, tuple[float, WorkloadRequest]] = {}
+        """Requests being prefilled, with their arrivals."""
+        self._refused: list[Refusal] = []
+        self._num_finished = self._output_tokens = 0
+
+    def run(self) -> None:
+        """Until nothing is left that could happen."""
+        clock = self._clock
+        while True:
+            for moment, request in self._arrivals.due(clock.now()):
+                self._arrive(moment, request)
+            moments = [(self._arrivals.next_moment, 2), (self._prefill.next_moment, 0), (self._decode.next_moment, 1)]
+            known = [(moment, who) for moment, who in moments if moment is not None]
+            if not known:
+                return
+            moment, who = min(known)
+            clock.advance_to(moment)
+            if who == 0:
+                self._prefilled(self._prefill.act())
+            elif who == 1:
+                self._decoded(self._decode.act())
+
+    def _arrive(self, moment: float, request: WorkloadRequest) -> None:
+        limit = self._prefill.scheduler.config.max_model_len
+        try:
+            first = replace(request, max_tokens=1).arrive(moment, limit)
+            first.kv_transfer_params = {"do_remote_decode": True}
+            self._prefill.add(first)
+            self._here[request.request_id] = moment, request
+        except RequestError as error:
+            self._refuse(request, error)
+
+    def _refuse(self, request: WorkloadRequest, error: RequestError) -> None:
+        if not self._skip_refused:
+            raise error
+        self._refused.append(Refusal(request.request_id, str(error)))
+        self._arrivals.refused(request.request_id)
+
+    def _prefilled(self, outputs: EngineOutputs | None) -> None:
+        """Prompts are computed: on to the other engine with them."""
+        for row in outputs.finish_reasons if outputs is not None else ():
+            assert outputs is not None
+            request_id = outputs.requests[row].request_id
+            moment, request = self._here.pop(request_id)
+            try:
+                second = request.arrive(moment, self._decode.scheduler.config.max_model_len)
+                second.kv_transfer_params = outputs.kv_transfer_params[request_id]
+                self._decode.add(second)
+            except RequestError as error:
+                self._refuse(request, error)
+
+    def _decoded(self, outputs: EngineOutputs | None) -> None:
+        if outputs is None:
+            return
+        now = self._clock.now()
+        for row in outputs.finish_reasons:
+            request = outputs.requests[row]
+            self._num_finished += 1
+            self._output_tokens += request.num_output_tokens
+            self._arrivals.ended(request.request_id, arrived=request.arrival_time, now=now)
+        if outputs.step % _STEPS_PER_REPORT == 0:
+            self._report()
+
+    def _report(self) -> None:
+        if self._on_progress is not None:
+            counts = [engine.scheduler.get_request_counts() for engine in (self._prefill, self._decode)]
+            running, waiting = (sum(each) for each in zip(*counts, strict=True))
+            done = self._num_finished + len(self._refused) + self._arrivals.num_left_out
+            steps = self._prefill.scheduler.step + self._decode.scheduler.step
+            self._on_progress(Progress(steps, self._clock.now(), done, running, waiting))
+
+    def result(self, wire: Link) -> SplitResult:
+        """What happened, once nothing is left."""
+        self._report()
+        left_out = self._arrivals.num_left_out
+        for engine in (self._prefill, self._decode):
+            scheduler = engine.scheduler
+            assert scheduler.get_request_counts() == (0, 0), "an engine stalled with requests in its queues"
+            scheduler.pins.clear()
+            assert scheduler.num_free_blocks == scheduler.num_total_blocks - 1, "a block is held by nobody"
+        assert self._num_finished + len(self._refused) + left_out == self._num_requests, "a request was lost"
+        return SplitResult(
+            seconds=self._clock.now(),
+            prefill=EngineUse(self._prefill.scheduler.step, self._prefill.busy_seconds),
+            decode=EngineUse(self._decode.scheduler.step, self._decode.busy_seconds),
+            num_finished=self._num_finished,
+            refused=tuple(self._refused),
+            num_left_out=left_out,
+            output_tokens=self._output_tokens,
+            kv_bytes=wire.num_bytes,
+            link_busy_seconds=wire.busy_seconds,
+        )
