@@ -6,6 +6,7 @@ the request's tokens say. Their transfers end some steps later, some fail, and r
 
 from __future__ import annotations
 
+from collections import deque
 from random import Random
 from typing import Any
 
@@ -24,18 +25,20 @@ from tokenyard.connectors.memory import BlockMemory, Tensors
 from tokenyard.connectors.plan import Address, Load, Store
 from tokenyard.connectors.tier_worker import BlockStore, HostMemory, TierWorker
 from tokenyard.connectors.tiered import TieredConnector
-from tokenyard.request import FinishReason, Request
+from tokenyard.request import FinishReason, Request, RequestStatus
 from tokenyard.sched.output import ConnectorOutput, ModelOutput
 from tokenyard.sched.scheduler import Scheduler
+
+WAITING = RequestStatus.WAITING_FOR_REMOTE_KVS
 
 
 class MoodyWorker(TierWorker):
     """Asynchronous jobs take some steps; a block fails to load now and then."""
 
-    def __init__(self, memory: BlockMemory, store: BlockStore, seed: int, *, fails: bool) -> None:
+    def __init__(self, memory: BlockMemory, store: BlockStore, seed: int) -> None:
         super().__init__(memory, store)
         self.random = Random(seed)
-        self.fails = fails
+        self.fails = True
         self.later: list[tuple[int, Load | Store]] = []
         self.failed: set[str] = set()
         """Requests of which a block failed to load, since somebody looked."""
@@ -62,8 +65,6 @@ class MoodyWorker(TierWorker):
 class OffloadMachine(SchedulerMachine):
     """A CPU tier, seldom large enough."""
 
-    fails = True
-
     @initialize(seed=SEEDS)
     def build(self, seed: int) -> None:
         random = Random(seed)
@@ -78,20 +79,30 @@ class OffloadMachine(SchedulerMachine):
         self.scheduler = Scheduler(self.config, self.cache, observer=self.watcher, kv_connector=connector)
         self.worker = Worker(self.cache)
         memory = DigestMemory(self.worker, self.cache.block_size)
-        self.mover = MoodyWorker(memory, HostMemory(self.tier.num_blocks), seed, fails=self.fails)
+        self.mover = MoodyWorker(memory, HostMemory(self.tier.num_blocks), seed)
+        # A step in flight can give away, and save, what was computed from a load that is not known to have failed.
+        self.mover.fails = self.depth == 1 or load_async or store_on == "finish"
+        self.worker.starts_over = self.depth > 1
+        self.bad: deque[set[int]] = deque(maxlen=self.depth)
+        """Blocks that failed to load in the steps that those in flight may build on."""
 
     def update_one(self, seed: int) -> None:
         flight, random = self.flights.popleft(), Random(seed)
         plan: Any = flight.output.kv_connector_metadata
         self.mover.before_step(plan)
         first = self.mover.report()
-        self.worker.bad = set(first.invalid_block_ids) if first is not None else set()
-        void = {r.request_id for r in flight.output.requests if self._touches_bad(r)}
+        self.bad.append(set(first.invalid_block_ids) if first is not None else set())
+        self.worker.bad = set().union(*self.bad)
+        void = {r.request_id for r in self.scheduler.running if self._touches(r, self.bad[-1])}
         sampled = self.worker.execute(flight.output, lambda name, drafts: self._sample(random, drafts))
         self.mover.after_step(plan)
         alive = set(self._live())
+        if self.worker.starts_over and self.config.kv_load_failure_policy == "recompute":
+            for request_id in void:
+                self.ledgers[request_id].num_resets += 1
+        lost = {name for name in self.mover.failed & alive if self.scheduler.requests[name].status is WAITING}
+        self.mover.failed = set()
         result = self.scheduler.update_from_output(flight.output, ModelOutput.from_lists(sampled, first))
-        lost, self.mover.failed = self.mover.failed & alive, set()
         expected = []
         for ledger, tokens, resets in zip(flight.ledgers, sampled, flight.resets, strict=True):
             worthless = ledger.ended or self._stale(ledger, resets) or ledger.request.request_id in void
@@ -112,8 +123,8 @@ class OffloadMachine(SchedulerMachine):
             assert ledger.request.all_token_ids == ledger.stream
         self.tier.check_invariants()
 
-    def _touches_bad(self, request: Request) -> bool:
-        return not self.worker.bad.isdisjoint(self.scheduler.kv.get_block_ids(request)[0])
+    def _touches(self, request: Request, blocks: set[int]) -> bool:
+        return not blocks.isdisjoint(self.scheduler.kv.get_block_ids(request)[0])
 
     def reset(self, *, running: bool) -> None:
         if running:
@@ -147,10 +158,9 @@ class OffloadMachine(SchedulerMachine):
 
 
 class AsyncOffloadMachine(OffloadMachine):
-    """Two steps in flight; loads do not fail."""
+    """Two steps in flight."""
 
     depth = 2
-    fails = False
 
 
 class HandoverMachine(RuleBasedStateMachine):

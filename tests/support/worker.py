@@ -68,6 +68,9 @@ class Worker:
         """Hashes of the items whose encoder output it keeps."""
         self.guess: Callable[[], int] = lambda: 0
         """A draft of its own, where the scheduler has only been told that there is one."""
+        self.starts_over = False
+        """Requests that read such blocks are preempted; until they come back, all they compute is worthless."""
+        self.void: set[str] = set()
 
     # ---- what arrives with a step
 
@@ -76,6 +79,7 @@ class Worker:
         for request_id in output.finished_req_ids:
             self.tokens.pop(request_id, None)
             self.blocks.pop(request_id, None)
+            self.void.discard(request_id)
         for new in output.scheduled_new_reqs:
             assert new.request.resumable or new.req_id not in self.tokens, f"{new.req_id} is new twice"
             self.tokens[new.req_id] = list(new.prompt_token_ids)
@@ -84,6 +88,7 @@ class Worker:
         for request_id, blocks in zip(cached.req_ids, cached.new_block_ids, strict=True):
             if request_id in cached.resumed_req_ids:
                 assert blocks is not None, f"{request_id} is resumed without blocks"
+                self.void.discard(request_id)
                 self.blocks[request_id] = [list(group) for group in blocks]
                 self.tokens[request_id] = list(cached.all_token_ids[request_id])
             elif blocks is not None:
@@ -170,7 +175,9 @@ class Worker:
         for item in task.request.mm_features:
             needed = not item.cross and item.has_embeds(task.start - item.offset, stop - item.offset)
             assert not needed or item.mm_hash in self.encoded, f"{name} computes {item.mm_hash} before it is encoded"
-        worthless = self.bad and any(not self.bad.isdisjoint(blocks) for blocks in task.blocks)
+        worthless = name in self.void or any(not self.bad.isdisjoint(blocks) for blocks in task.blocks)
+        if worthless and self.starts_over:
+            self.void.add(name)
         for number, ((group, size), blocks) in enumerate(zip(self.groups, task.blocks, strict=True)):
             if group.kind is GroupKind.CROSS_ATTENTION:
                 continue
@@ -190,7 +197,8 @@ class Worker:
         if task.request.pooling_params is not None:
             return []
         tokens = sample(name, task.drafts)
-        self.tokens[name] += tokens if not worthless else []
+        if not worthless or self.starts_over:
+            self.tokens[name] += tokens
         return tokens
 
     def load(self, request: Request, blocks: Sequence[int], start: int, stop: int) -> None:

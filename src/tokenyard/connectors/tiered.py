@@ -18,7 +18,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.kv.coordinator import Blocks
 from tokenyard.kv.events import KVEvent
 from tokenyard.kv.pool import BlockPool
-from tokenyard.request import Request
+from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.connector import KVConnector, Match
 from tokenyard.sched.output import ConnectorOutput, SchedulerOutput
 
@@ -120,7 +120,7 @@ class TieredConnector(KVConnector):
     # ---- stores
 
     def request_finished(self, request: Request, blocks: Blocks) -> tuple[bool, Mapping[str, object] | None]:
-        if self._store_on != "finish" or self._is_loading(request):
+        if self._store_on != "finish" or self._is_doubtful(request):
             return False, None
         assert self._pool is not None
         targets: list[Address] = []
@@ -141,9 +141,12 @@ class TieredConnector(KVConnector):
         self._stores.append(Store(job, request.request_id, tuple(sources), tuple(targets)))
         return True, None
 
-    def _is_loading(self, request: Request) -> bool:
-        """Its blocks stay until its load is over: they cannot also wait for a store."""
-        return any(load.request_id == request.request_id for load in self._being_read.values() if load.is_async)
+    def _is_doubtful(self, request: Request) -> bool:
+        """Its blocks wait for its load; or it left before it was known whether the loads of its step succeeded."""
+        left = request.status is RequestStatus.FINISHED_ABORTED
+        return any(
+            load.request_id == request.request_id if load.is_async else left for load in self._being_read.values()
+        )
 
     def _save(self, block_hash: bytes, block: int) -> None:
         """A cached block of the GPU is given away in this step."""

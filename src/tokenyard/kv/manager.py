@@ -214,6 +214,13 @@ class KVCacheManager:
             self.hasher.extend(request)
             self._make_findable([request], [num_tokens])
 
+    def publish_again(self, request: Request) -> None:
+        """Blocks after the computed tokens were forgotten: publish them when they have been computed again."""
+        for group in self.coordinator.managers:
+            full = request.num_computed_tokens // group.block_size
+            group.num_cached[request.slot] = min(group.num_cached[request.slot], full)
+        self.table.seal_at[request.slot] = 0
+
     def evict_blocks(self, blocks: Iterable[int]) -> None:
         """Forget the cached content of blocks, held or not."""
         for block in blocks:

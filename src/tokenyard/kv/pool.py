@@ -88,6 +88,13 @@ class BlockPool:
             if self.on_forgotten is not None:
                 self.on_forgotten(old, self.index_of[block].group_id)
 
+    def forget_content(self, hashes: Iterable[bytes]) -> None:
+        """Drop this cached content wherever it is."""
+        for block_hash in hashes:
+            for index in self.indexes:
+                for block in index.all_blocks(block_hash):
+                    self.forget(block)
+
     def num_evictable(self, blocks: Sequence[int]) -> int:
         """How many of ``blocks`` lie in the free queue."""
         # The null block has no references either, but is not in the queue.

@@ -281,16 +281,33 @@ class Scheduler(SchedulerView):
     def _recover(self, output: SchedulerOutput, model_output: ModelOutput) -> list[Request]:
         """Rewind requests whose external KV failed to load; returns those whose output in this step is void."""
         transfers, report = self._features.transfers, model_output.connector
-        if transfers is None or report is None or not report.invalid_block_ids:
+        if transfers is None:
+            return []
+        transfers.forget_doubtful(output, report)
+        if report is None or not report.invalid_block_ids:
             return []
         loading = [r for r in self._room.skipped if r.status is RequestStatus.WAITING_FOR_REMOTE_KVS]
-        lost_loading, lost_running, bad = transfers.invalidate(
-            report.invalid_block_ids, loading, self.running, output.num_scheduled_tokens
-        )
-        if self.config.kv_load_failure_policy == "recompute":
-            return sorted(lost_running, key=lambda request: request.request_id)
-        self.kv.evict_blocks(bad)
-        return sorted(lost_loading | lost_running, key=lambda request: request.request_id)
+        lost = transfers.invalidate(report.invalid_block_ids, loading, self.running, output.num_scheduled_tokens)
+        self.kv.evict_blocks(lost.blocks)
+        if self.config.kv_load_failure_policy == "fail":
+            return sorted({*lost.loading, *lost.rewound, *lost.sharing}, key=lambda request: request.request_id)
+        if self._features.placeholders is None:
+            for request in lost.rewound:
+                self.kv.publish_again(request)
+            self._start_over(lost.sharing)
+            return [*lost.rewound, *lost.sharing]
+        self._start_over([*lost.rewound, *lost.sharing])  # their steps in flight build on what was lost
+        return []
+
+    def _start_over(self, requests: Iterable[Request]) -> None:
+        """Preempt running requests; outputs of their steps in flight will be dropped."""
+        for request in requests:
+            self._running.remove_all([request])
+            self._endings.preempt(request)
+            if self._features.events is not None:
+                self._features.events.record(request, EventType.PREEMPTED, self.clock())
+            if self._features.placeholders is not None:
+                self._features.placeholders.discard(request)
 
     def update_draft_token_ids(self, output: SchedulerOutput, drafts: DraftTokens) -> None:
         """Drafts proposed after a step, to be verified in the next one (speculative decoding without async)."""
@@ -372,13 +389,7 @@ class Scheduler(SchedulerView):
         preempted first and starts again.
         """
         if reset_running_requests:
-            while self.running:
-                request = self._running.pop(len(self._running) - 1)
-                self._endings.preempt(request)
-                if self._features.events is not None:
-                    self._features.events.record(request, EventType.PREEMPTED, self.clock())
-                if self._features.placeholders is not None:
-                    self._features.placeholders.discard(request)
+            self._start_over(list(reversed(self.running)))
             self.pins.clear()
         done = self.kv.reset_prefix_cache()
         return (self.reset_connector_cache() and done) if reset_connector else done

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from tokenyard.errors import RequestError
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.kv.stats import PrefixCacheStats
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.connector import KVConnector
-from tokenyard.sched.output import ConnectorOutput
+from tokenyard.sched.output import ConnectorOutput, SchedulerOutput
 
-__all__ = ["Transfers"]
+__all__ = ["Lost", "Transfers"]
+
+
+class Lost(NamedTuple):
+    """Who relied on blocks whose load failed."""
+
+    loading: list[Request]
+    """Requests that wait for the very load."""
+    rewound: list[Request]
+    """Running requests that had loaded them."""
+    sharing: list[Request]
+    """Running requests that had found them in the prefix cache since."""
+    blocks: list[int]
+    """Blocks of running requests that hold nothing valid."""
 
 
 class Transfers:
@@ -24,6 +38,8 @@ class Transfers:
         """Loads complete, whose requests have not been looked at since."""
         self._failed: set[str] = set()
         """Loads of which a part failed."""
+        self._failed_before = False
+        """A load failed in the step before."""
         self.delayed: dict[str, Request] = {}
         """Ended requests whose blocks are still being read or written."""
         self.local_hits: dict[str, int] = {}
@@ -113,44 +129,56 @@ class Transfers:
 
     # ---- failures
 
+    def forget_doubtful(self, output: SchedulerOutput, report: ConnectorOutput | None) -> None:
+        """If a load failed, forget what requests computed that have left since the step was made (a step before, under
+        async scheduling): their blocks are not theirs any more, so nobody else would look after them.
+        """
+        failed = report is not None and bool(report.invalid_block_ids)
+        if failed or self._failed_before:
+            for request, slot in zip(output.requests, output.slots.tolist(), strict=True):
+                if request.slot != slot or request.status.is_finished:
+                    self._kv.pool.forget_content(request.block_hashes)
+        self._failed_before = failed
+        if report is not None:
+            self._kv.evict_blocks(report.invalid_block_ids)
+
     def invalidate(
         self,
         invalid: frozenset[int],
         loading: Iterable[Request],
         running: Iterable[Request],
         granted: Mapping[str, int],
-    ) -> tuple[set[Request], set[Request], set[int]]:
+    ) -> Lost:
         """Rewind every request that relied on a block whose load failed to its longest valid prefix.
 
-        ``granted`` has the tokens of the step just run. Returns affected loading requests, affected running ones, and
-        the blocks of the latter that hold nothing valid.
+        ``granted`` has the tokens of the step just run. Of running requests that share an invalid block the first, who
+        loaded it, is rewound; the others are only named.
         """
-        marked: set[int] = set()
-        lost_loading = {request for request in loading if self._rewind(request, invalid, marked, 0) is not None}
-        self._failed |= {request.request_id for request in lost_loading}
-        marked = set()
-        lost_running: set[Request] = set()
-        bad_blocks: set[int] = set()
+        lost = Lost([], [], [], [])
+        for request in loading:
+            if self._rewind(request, invalid, 0):
+                lost.loading.append(request)
+                self._failed.add(request.request_id)
+        rewound: set[int] = set()
         for request in running:
-            bad = self._rewind(request, invalid, marked, granted.get(request.request_id, 0))
-            if bad is not None:
-                lost_running.add(request)
-                bad_blocks |= set(bad)
-        return lost_loading, lost_running, bad_blocks
+            before = request.num_computed_tokens
+            bad = self._rewind(request, invalid, granted.get(request.request_id, 0))
+            if bad and bad[0] in rewound:
+                request.num_computed_tokens = before
+                lost.sharing.append(request)
+            elif bad:
+                rewound.update(bad)
+                lost.rewound.append(request)
+            lost.blocks.extend(bad)
+        return lost
 
-    def _rewind(self, request: Request, invalid: frozenset[int], marked: set[int], granted: int) -> list[int] | None:
-        """Set computed tokens back to before the first invalid block; returns that block and those after it.
-
-        A block shared with a request that was rewound before this one will be computed by that request: it counts as
-        valid here. None if the request is not affected.
-        """
+    def _rewind(self, request: Request, invalid: frozenset[int], granted: int) -> list[int]:
+        """Set computed tokens back to before the first invalid block; returns that block and those after it."""
         size = self._kv.config.tokens_per_block
         blocks = self._kv.get_block_ids(request)[0]
         computed = request.num_computed_tokens - granted
-        hit = [i for i in range(-(-computed // size)) if blocks[i] in invalid]
-        if not hit:
-            return None
-        own = [i for i in hit if blocks[i] not in marked]
-        marked.update(blocks[i] for i in hit)
-        request.num_computed_tokens = own[0] * size if own else computed
-        return blocks[own[0] :] if own else []
+        first = next((i for i in range(-(-computed // size)) if blocks[i] in invalid), None)
+        if first is None:
+            return []
+        request.num_computed_tokens = first * size
+        return blocks[first:]

@@ -201,3 +201,32 @@ def test_a_host_can_reach_the_connector_and_shut_it_down() -> None:
     assert remote.closed
     assert Yard().scheduler.get_kv_connector() is None
     Yard().scheduler.shutdown()
+
+
+def test_what_shares_a_failed_block_starts_over_and_nothing_bad_can_be_found() -> None:
+    site = Site(Remote(Match(8)), policy="recompute")
+    owner, sharer = site.add("owner", 12), site.add("sharer", 14)
+    output = site.scheduler.schedule()
+    bad = site.scheduler.kv.get_block_ids(owner)[0][0]
+    assert site.scheduler.kv.get_block_ids(sharer)[0][0] == bad, "found where the other one is being loaded"
+    report = ConnectorOutput(invalid_block_ids=frozenset({bad}))
+    result = site.scheduler.update_from_output(output, ModelOutput.from_lists([[7], [7]], report))
+    site.scheduler.check_invariants()
+    assert len(result) == 0
+    assert (owner.num_computed_tokens, owner.status) == (0, RequestStatus.RUNNING)
+    assert sharer.status is RequestStatus.PREEMPTED
+    again = Request("again", list(range(12)))
+    assert site.scheduler.kv.get_computed_blocks(again).num_tokens == 0
+    site.step()
+    assert site.scheduler.kv.get_computed_blocks(again).num_tokens == 8, "computed again, and findable again"
+
+
+def test_what_a_request_computed_from_a_failed_load_is_forgotten_though_it_was_aborted() -> None:
+    site = Site(Remote(Match(4)), policy="recompute")
+    request = site.add("a", 12)
+    output = site.scheduler.schedule()
+    bad = site.scheduler.kv.get_block_ids(request)[0][0]
+    site.scheduler.finish_requests("a")
+    report = ConnectorOutput(invalid_block_ids=frozenset({bad}))
+    site.scheduler.update_from_output(output, ModelOutput.from_lists([[7]], report))
+    assert site.scheduler.num_cached_blocks == 0
