@@ -168,6 +168,12 @@ class Worker:
             assert block, f"{task.name} has no place for its state after {end} tokens"
             self.memory[block, _STATE] = digests[end - 1]
 
+    def _is_worthless(self, task: Task) -> bool:
+        worthless = task.name in self.void or any(not self.bad.isdisjoint(blocks) for blocks in task.blocks)
+        if worthless and self.starts_over:
+            self.void.add(task.name)
+        return worthless
+
     def _compute(self, task: Task, sample: Sampler) -> list[int]:
         name, stop = task.name, task.stop
         stream = [*self.tokens[name], *task.drafts]
@@ -175,9 +181,7 @@ class Worker:
         for item in task.request.mm_features:
             needed = not item.cross and item.has_embeds(task.start - item.offset, stop - item.offset)
             assert not needed or item.mm_hash in self.encoded, f"{name} computes {item.mm_hash} before it is encoded"
-        worthless = name in self.void or any(not self.bad.isdisjoint(blocks) for blocks in task.blocks)
-        if worthless and self.starts_over:
-            self.void.add(name)
+        worthless = self._is_worthless(task)
         for number, ((group, size), blocks) in enumerate(zip(self.groups, task.blocks, strict=True)):
             if group.kind is GroupKind.CROSS_ATTENTION:
                 continue

@@ -102,9 +102,6 @@ class Endings:
             self.pins.pin(request)
         elif not wanted:
             self._kv.free(request)
-        if request.slot >= 0:
-            # It keeps its slot, but steps in flight must not take it for one of those that go on.
-            self._kv.table.version += 1
 
     def release(self, request: Request) -> None:
         """Free the blocks of an ended request, unless a pin or a connector still holds them."""
