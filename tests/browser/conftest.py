@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -127,3 +128,11 @@ def open_files(new_page: Callable[..., Page], viewer_html: Path) -> Callable[...
         return page
 
     return open_them
+
+
+def until(page: Page, condition: str) -> None:
+    """Wait for a JavaScript expression to be true. (Playwright's own way needs `eval`, which the page forbids.)"""
+    deadline = time.monotonic() + ARRIVED_MS / 1000
+    while not page.evaluate(condition):
+        assert time.monotonic() < deadline, f"never true: {condition}"
+        page.wait_for_timeout(50)

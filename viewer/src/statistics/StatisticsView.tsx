@@ -21,6 +21,8 @@ export function StatisticsView() {
 function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
   const { value, busy, failure } = useStatistics(store, revision.value, range);
   const found = value?.found;
+  const settled =
+    !busy && value?.version === store.version && store.stage !== "requests";
   const levels = useLevels(store, revision.value);
   const chart = {
     store,
@@ -31,7 +33,7 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
     onSelectStep: (row: number) => focus(row),
   };
   return (
-    <div class="statistics" data-picture="whole" aria-busy={busy}>
+    <div class="statistics" data-picture="whole" aria-busy={!settled}>
       <Scope store={store} range={range} busy={busy} />
       {value && <AdviceLine advice={value.advice} />}
       {failure && <p role="alert">The statistics could not be computed: {failure}</p>}

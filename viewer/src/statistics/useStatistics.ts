@@ -15,6 +15,8 @@ export interface Computed<T> {
 }
 
 export interface Added {
+  /** Of the store when it was read. */
+  version: number;
   found: Statistics;
   advice: Finding[];
 }
@@ -24,8 +26,9 @@ export function useStatistics(store: TraceStore, revision: number, range: Range)
   const { first, last } = range;
   return useComputed<Added>(
     async (signal) => {
+      const { version } = store;
       const found = await statistics(store, { first, last }, signal);
-      return { found, advice: advise(await symptomsOf(store, found, signal)) };
+      return { version, found, advice: advise(await symptomsOf(store, found, signal)) };
     },
     [store, revision, first, last],
     SETTLE_MS,

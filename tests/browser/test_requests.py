@@ -1,0 +1,144 @@
+"""The Requests tab: lanes, the life of a request, and why it waited."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.browser.conftest import until
+
+from tokenyard.explain.units import milliseconds
+from tokenyard.explain.waiting import waiting
+from tokenyard.explain.why import why
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+Opener = Callable[..., "Page"]
+
+
+def open_lanes(open_files: Opener, *trace: Path, state: str = "", **options: object) -> Page:
+    page = open_files(*trace, state=f"tab=requests&{state}", **options)
+    page.get_by_role("listbox").wait_for()
+    return page
+
+
+def current(page: Page) -> str:
+    return page.locator("#lane-current").inner_text()
+
+
+def test_one_lane_per_job_read_with_the_keyboard(open_files: Opener, small_trace: Path) -> None:
+    page = open_lanes(open_files, small_trace)
+    page.get_by_text("9 lanes, one per job").wait_for()
+    lanes = page.get_by_role("listbox")
+    lanes.press("Home")
+    assert re.match(r"agent_00: \d turns?, waited .*; lane 1 of 9", current(page))
+    lanes.press("ArrowDown")
+    assert "lane 2 of 9" in current(page)
+    lanes.press("End")
+    assert "lane 9 of 9" in current(page)
+    lanes.press("Home")
+    lanes.press("ArrowRight")
+    assert re.match(r"agent_00_t0: .*prefill, steps? .*decode, steps? ", current(page))
+
+
+def test_the_one_who_waited_longest_comes_first(open_files: Opener, small_trace: Path) -> None:
+    page = open_lanes(open_files, small_trace)
+    page.get_by_label("sort by").select_option("wait")
+    by_job: dict[str, int] = {}
+    for file in small_trace.glob("*.steps.jsonl"):
+        for record in map(json.loads, file.read_text().splitlines()):
+            if record["event"] == "request_arrived":
+                waited = why(small_trace, record["req_id"]).waited_us
+                by_job[record["job_id"]] = by_job.get(record["job_id"], 0) + waited
+    page.get_by_role("listbox").press("Home")
+    assert current(page).startswith(max(by_job, key=by_job.__getitem__))
+    until(page, "location.hash.includes('lanes=wait')")
+
+
+def test_why_it_waited_is_what_the_terminal_says(open_files: Opener, small_trace: Path) -> None:
+    slowest = waiting(small_trace).longest[0].request_id
+    answer = why(small_trace, slowest)
+    page = open_lanes(open_files, small_trace, state=f"req={slowest}")
+    panel = page.get_by_role("region", name="Why did it wait?")
+    panel.wait_for()
+    assert f"It waited {milliseconds(answer.waited_us / 1e3)}" in panel.inner_text()
+    rows = panel.locator("ul.split > li:not(.split-sum)").all()
+    assert len(rows) == len(answer.reasons)
+    for row, share in zip(rows, answer.reasons, strict=True):
+        assert row.locator(".split-name").inner_text().split("\n")[-1] == share.reason
+        if share.us >= 1000:
+            assert milliseconds(share.us / 1e3) in row.inner_text()
+    assert milliseconds(answer.waited_us / 1e3) in panel.locator(".split-sum").inner_text()
+
+
+def test_a_click_on_a_turn_opens_its_life(open_files: Opener, small_trace: Path) -> None:
+    page = open_lanes(open_files, small_trace)
+    lanes = page.get_by_role("listbox")
+    lanes.press("Home")
+    lanes.press("ArrowRight")
+    lanes.press("Enter")
+    panel = page.get_by_role("complementary")
+    panel.get_by_text("agent_00_t0").first.wait_for()
+    life = panel.locator("ol.life")
+    assert [row.split("\n")[0] for row in life.locator("li").all_inner_texts()][-1] == "decode"
+    step = life.get_by_role("button").last
+    first = step.inner_text().split("\N{EN DASH}")[0]
+    step.click()
+    page.get_by_role("heading", name=f"Step {first}", exact=True).wait_for()
+
+
+def test_a_filter_keeps_its_lanes(open_files: Opener, small_trace: Path) -> None:
+    page = open_lanes(open_files, small_trace)
+    page.get_by_role("searchbox", name="Filter").fill("job:agent_03")
+    page.get_by_text("1 of 9 lanes").wait_for()
+    page.get_by_role("searchbox", name="Filter").fill("job:nobody")
+    page.get_by_text("No job passes the filter.").wait_for()
+
+
+def test_the_window_is_in_the_address(open_files: Opener, small_trace: Path) -> None:
+    page = open_lanes(open_files, small_trace)
+    page.get_by_role("listbox").focus()
+    page.keyboard.press("w")
+    until(page, "location.hash.includes('window=')")
+    page.keyboard.press("f")
+    until(page, "!location.hash.includes('window=')")
+
+
+def test_a_hundred_thousand_jobs(open_files: Opener, tmp_path: Path) -> None:
+    """As many as make the page crash if each cost it something; scrolling through millions is tested by vitest."""
+    steps = tmp_path / "sched_trace.many.steps.jsonl"
+    jobs, per_step = 100_000, 500
+    with steps.open("w") as file:
+        for step in range(jobs // per_step):
+            ids = [f"job{number}_t0" for number in range(step * per_step, (step + 1) * per_step)]
+            queues = {"running_req_ids": ids, "waiting_req_ids": [], "running_job_ids": [one[:-3] for one in ids]}
+            counts = {"num_running": per_step, "num_waiting": 0, "free_blocks": 5, "total_blocks": 10}
+            file.write(json.dumps({"event": "step_snapshot", "step": step, "ts": step / 10} | queues | counts) + "\n")
+    page = open_lanes(open_files, steps)
+    page.get_by_text("100,000 lanes").wait_for()
+    page.get_by_role("listbox").press("End")
+    assert "lane 100,000 of 100,000" in current(page)
+
+
+def test_hostile_ids_are_shown_as_text(open_files: Opener, tmp_path: Path) -> None:
+    hostile = '<img src=x onerror="window.hacked=1">\u202e</script>'
+    records = [
+        {"event": "step_snapshot", "step": 0, "ts": 0.0, "num_running": 0, "num_waiting": 1, "running_req_ids": []}
+        | {"waiting_req_ids": [hostile], "waiting_job_ids": ["x" * 1_000_000], "free_blocks": 1, "total_blocks": 9},
+        {"event": "step_decision", "step": 0, "ts": 0.1, "scheduled_new_req_ids": [], "num_scheduled_tokens": {}},
+    ]
+    steps = tmp_path / "sched_trace.hostile.steps.jsonl"
+    steps.write_text("".join(json.dumps(record) + "\n" for record in records))
+    page = open_lanes(open_files, steps)
+    lanes = page.get_by_role("listbox")
+    lanes.press("Home")
+    lanes.press("ArrowRight")
+    lanes.press("Enter")
+    page.get_by_role("region", name="Why did it wait?").wait_for()
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("aside img").count() == 0
+    assert len(page.get_by_role("complementary").inner_text()) < 100_000
