@@ -299,19 +299,31 @@ class FeaturesMachine(RuleBasedStateMachine):
             request.request_id if request.pooling_params is not None and (chunks is None or not chunks[row]) else None
             for row, request in enumerate(output.requests)
         ]
-        extras = ModelExtras(pooler_output=pooled) if any(pooled) else None
+        lost = self._lose_somebody(flight, random)
+        extras = ModelExtras(pooler_output=pooled if any(pooled) else (), failed=lost) if lost or any(pooled) else None
         report = self.connector.report(self.worker, lambda: random.random() < chance) if self.connector else None
         result = self.scheduler.update_from_output(output, ModelOutput.from_lists(sampled, report, extras))
         if self.speculative is not None and self.depth == 1:
             most = self.speculative.num_speculative_tokens
             drafts = [random.choices(range(VOCABULARY), k=random.randint(0, most)) for _ in output.requests]
             self.scheduler.update_draft_token_ids(output, DraftTokens.from_lists(drafts))
-        assert [tuple(news)[:4] for news in result] == self._expected(flight, sampled, pooled)
+        assert [tuple(news)[:4] for news in result] == self._expected(flight, sampled, pooled, lost)
         for ledger in flight.ledgers:
             assert ledger.request.all_token_ids == ledger.stream
 
-    def _expected(self, flight: Flight, sampled: list[list[int]], pooled: list[str | None]) -> list[tuple[Any, ...]]:
+    @staticmethod
+    def _lose_somebody(flight: Flight, random: Random) -> frozenset[str]:
+        """Seldom the workers lose a request."""
+        alive = [ledger.request.request_id for ledger in flight.ledgers if not ledger.ended]
+        return frozenset({random.choice(alive)} if alive and random.random() < 0.02 else ())
+
+    def _expected(
+        self, flight: Flight, sampled: list[list[int]], pooled: list[str | None], lost: frozenset[str]
+    ) -> list[tuple[Any, ...]]:
+        """What clients are told: who got on, in scheduling order, then who was lost."""
         news: list[tuple[Any, ...]] = []
+        for name in lost:
+            self.ledgers[name].ended = True
         for ledger, tokens, result, resets in zip(flight.ledgers, sampled, pooled, flight.resets, strict=True):
             if ledger.ended or (self.depth > 1 and ledger.num_resets != resets):
                 continue
@@ -321,7 +333,7 @@ class FeaturesMachine(RuleBasedStateMachine):
             elif tokens:
                 news.append(tuple(ledger.accept(tokens))[:4])
             self.told += bool(result or tokens)
-        return news
+        return news + [(name, [], "error", None) for name in lost]
 
     @staticmethod
     def _sample(random: Random, drafts: list[int]) -> list[int]:
