@@ -24,12 +24,14 @@ interface HistogramProps {
   bins: Bin[];
   /** One or two scales, drawn under each other. */
   scales: { name: string; ticks: Tick[] }[];
+  /** Of bars without parts. */
+  fill?: string;
   /** 0 .. 1, marked with a dashed line. */
   mean?: { at: number; text: string } | null;
 }
 
 /** Bars of equal width as real buttons: they can be focused, read aloud and clicked. */
-export function Histogram({ label, unit, bins, scales, mean }: HistogramProps) {
+export function Histogram({ label, unit, bins, scales, fill, mean }: HistogramProps) {
   const most = Math.max(...bins.map((bin) => bin.value), 0);
   const total = bins.reduce((sum, bin) => sum + bin.value, 0);
   const roving = useRoving(bins.length);
@@ -44,6 +46,7 @@ export function Histogram({ label, unit, bins, scales, mean }: HistogramProps) {
             <li key={bin.label}>
               <Bar
                 bin={bin}
+                fill={fill}
                 unit={unit}
                 height={most ? bin.value / most : 0}
                 share={total ? bin.value / total : 0}
@@ -75,6 +78,7 @@ export function Histogram({ label, unit, bins, scales, mean }: HistogramProps) {
 
 interface BarProps {
   bin: Bin;
+  fill: string | undefined;
   unit: string;
   height: number;
   share: number;
@@ -83,7 +87,7 @@ interface BarProps {
   onFocus(): void;
 }
 
-function Bar({ bin, unit, height, share, tabIndex, setRef, onFocus }: BarProps) {
+function Bar({ bin, fill, unit, height, share, tabIndex, setRef, onFocus }: BarProps) {
   const parts = (bin.parts ?? []).filter((part) => part.share > 0);
   const split = parts.map((part) => `${part.name} ${percent(part.share)}`).join(", ");
   const text = `${bin.label}: ${count(bin.value)} ${unit} (${percent(share)})${split ? `; ${split}` : ""}`;
@@ -97,7 +101,10 @@ function Bar({ bin, unit, height, share, tabIndex, setRef, onFocus }: BarProps) 
       onFocus={onFocus}
       onClick={() => bin.value > 0 && bin.onClick?.()}
     >
-      <span class="histogram-bar" style={{ height: bin.value ? `max(2px, ${100 * height}%)` : "0" }}>
+      <span
+        class="histogram-bar"
+        style={{ height: bin.value ? `max(2px, ${100 * height}%)` : "0", ...(fill ? { background: fill } : {}) }}
+      >
         {parts.map((part) => (
           <span key={part.name} style={{ ...part.style, flexGrow: part.share }} />
         ))}

@@ -45,7 +45,7 @@ export function phaseWords(store: TraceStore, phase: Phase): string {
   const from = store.steps.number[phase.first];
   const to = store.steps.number[phase.last];
   const seconds = phase.end - phase.begin;
-  const steps = from === to ? `step ${count(from)}` : `steps ${count(from)}–${count(to)}`;
+  const steps = to <= from ? `step ${count(from)}` : `steps ${count(from)}–${count(to)}`;
   return `${PHASES[phase.kind].words}, ${steps}${Number.isNaN(seconds) ? "" : `, ${milliseconds(seconds)}`}`;
 }
 

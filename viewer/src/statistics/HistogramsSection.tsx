@@ -1,5 +1,5 @@
 import { Histogram, type Tick } from "../charts/Histogram";
-import { HITS, lookStyle } from "../charts/tones";
+import { HITS, lookStyle, PHASES } from "../charts/tones";
 import type { Statistics, TraceStore } from "../data/model";
 import { count, percent, plural, shortCount } from "../format";
 import type { ThemeName } from "../palette";
@@ -86,7 +86,7 @@ function share(tokens: number, all: number): string {
   return percent(all ? tokens / all : null);
 }
 
-function TokenBudget({ store, found, onFilter }: HistogramsProps) {
+function TokenBudget({ store, found, theme, onFilter }: HistogramsProps) {
   const use = found.tokenBudget;
   const scope = within(store, found.range);
   const bins = use.counts.map((value, bin) => ({
@@ -112,6 +112,7 @@ function TokenBudget({ store, found, onFilter }: HistogramsProps) {
             unit="steps"
             bins={bins}
             scales={scales}
+            fill={PHASES.decode[theme].fill}
             mean={{
               at: Math.min(use.mean, 1),
               text: `mean ${percent(use.mean)}${budget === null ? "" : ` (${tokens(use.mean * budget)})`}`,
