@@ -6,7 +6,7 @@ import { defineConfig } from "vitest/config";
 // progress and for comparing a fresh build with the committed one.
 const output = process.env["TOKENYARD_VIEWER_OUT"] ?? resolve(__dirname, "../src/tokenyard/server/static");
 
-const UNUSED = /^\.\/(?:filter|bloom|variant|wkb|geoparquet)\.js$/;
+const UNUSED = /^\.\/(?:variant|wkb|geoparquet)\.js$/;
 
 export default defineConfig({
   base: "./",

@@ -4,12 +4,25 @@
  */
 
 import { decompress as unpackZstd } from "fzstd";
-import { type AsyncBuffer, type Compressors, parquetMetadataAsync, parquetReadObjects } from "hyparquet";
+import type { AsyncBuffer, Compressors, FileMetaData, RowGroup, SchemaTree } from "hyparquet";
+import { assembleNested } from "hyparquet/src/assemble.js";
+import { readColumn } from "hyparquet/src/column.js";
+import { DEFAULT_PARSERS } from "hyparquet/src/convert.js";
+import { parquetMetadataAsync, parquetSchema } from "hyparquet/src/metadata.js";
+import { getTreePath } from "hyparquet/src/schema.js";
+import { flatten } from "hyparquet/src/utils.js";
 import { type Parsed, parsedLine } from "./fields";
 import { isBlank } from "./lines";
 import type { LoadNotes, TraceSource } from "./model";
 
-const COMPRESSORS: Compressors = { ZSTD: (input) => unpackZstd(input) };
+const COMPRESSORS: Compressors = {
+  ZSTD: (input) => unpackZstd(input),
+  GZIP: () => {
+    throw new Error(
+      "its pages are packed by gzip; `tokenyard convert --compression zstd` makes one that this page reads",
+    );
+  },
+};
 const COLUMNS_OF_OURS = new Set(["_extra", "_raw", "_layout"]);
 
 /** Hand every record of a Parquet trace to `take`, with the number of its line. */
@@ -26,7 +39,7 @@ export async function parquetRecords(
   for (const group of metadata.row_groups) {
     if (stopped()) break;
     const end = row + Number(group.num_rows);
-    const rows = await parquetReadObjects({ file, metadata, rowStart: row, rowEnd: end, compressors: COMPRESSORS });
+    const rows = await rowsOf(file, metadata, group);
     for (let i = 0; i < rows.length; i++) {
       const record = recordOf(rows[i], source.path, row + i + 1, notes);
       if (record !== null) take(record, row + i + 1);
@@ -40,8 +53,63 @@ export async function parquetRecords(
 /** Rows `from` .. `to` - 1 as records, for looking at a step again. */
 export async function parquetRows(source: TraceSource, from: number, to: number, notes: LoadNotes): Promise<Parsed[]> {
   const file = await bufferOf(source);
-  const rows = await parquetReadObjects({ file, rowStart: from, rowEnd: to, compressors: COMPRESSORS });
-  return rows.map((row, i) => recordOf(row, source.path, from + i + 1, notes) ?? {});
+  const metadata = await parquetMetadataAsync(file);
+  const found: Parsed[] = [];
+  let row = 0;
+  for (const group of metadata.row_groups) {
+    const end = row + Number(group.num_rows);
+    if (end > from && row < to) {
+      const rows = await rowsOf(file, metadata, group);
+      for (let at = Math.max(from, row); at < Math.min(to, end); at++) {
+        found.push(recordOf(rows[at - row], source.path, at + 1, notes) ?? {});
+      }
+    }
+    row = end;
+  }
+  return found;
+}
+
+/** The rows of a group, each with the columns that hold something in it. */
+async function rowsOf(file: AsyncBuffer, metadata: FileMetaData, group: RowGroup): Promise<Parsed[]> {
+  const schema = parquetSchema(metadata);
+  const columns = new Map<string, ArrayLike<unknown>>();
+  for (const { meta_data: column } of group.columns) {
+    if (!column) continue;
+    const { start, end } = placeOf(column);
+    const schemaPath: SchemaTree[] = getTreePath(schema, column.path_in_schema);
+    const { data } = readColumn(
+      { view: new DataView(await file.slice(start, end)), offset: 0 },
+      { groupStart: 0, groupRows: Number(group.num_rows), selectStart: 0, selectEnd: Number(group.num_rows) },
+      {
+        pathInSchema: column.path_in_schema,
+        element: schemaPath[schemaPath.length - 1].element,
+        schemaPath,
+        ...column,
+        compressors: COMPRESSORS,
+        parsers: DEFAULT_PARSERS,
+      },
+    );
+    columns.set(column.path_in_schema.join("."), flatten(data));
+  }
+  for (const child of schema.children) {
+    if (child.children.length > 0)
+      assembleNested(columns as Parameters<typeof assembleNested>[0], child, DEFAULT_PARSERS);
+  }
+  const rows: Parsed[] = Array.from({ length: Number(group.num_rows) }, () => ({}));
+  for (const { element } of schema.children) {
+    const values = columns.get(element.name) ?? [];
+    for (let row = 0; row < values.length; row++) {
+      const value = values[row];
+      if (value !== null && value !== undefined) rows[row][element.name] = value;
+    }
+  }
+  return rows;
+}
+
+/** Bytes of a column's pages: the dictionary stands in front, if there is one. */
+function placeOf(column: { dictionary_page_offset?: bigint; data_page_offset: bigint; total_compressed_size: bigint }) {
+  const start = Number(column.dictionary_page_offset || column.data_page_offset);
+  return { start, end: start + Number(column.total_compressed_size) };
 }
 
 /** "steps" or "requests", or null if the file is no trace. */
