@@ -5,7 +5,7 @@
  */
 
 import { unpacked } from "./bytes";
-import type { EmbeddedNames, TraceFiles } from "./model";
+import type { EmbeddedNames, TraceFiles, TraceSource } from "./model";
 
 export const EMBEDDED_ID = "tokenyard-trace";
 
@@ -18,14 +18,17 @@ export async function embedded(base64: string, names: EmbeddedNames): Promise<Tr
   for (let i = 0; i < text.length; i++) packed[i] = text.charCodeAt(i);
   const bytes = new Uint8Array(await new Response(unpacked(new Blob([packed]).stream())).arrayBuffer());
   const cut = separator(bytes);
-  return {
-    name: names.name || "trace",
-    steps: { kind: "file", file: asFile(bytes.subarray(0, cut), names.steps), path: names.steps },
-    requests:
-      cut < bytes.length
-        ? { kind: "file", file: asFile(bytes.subarray(cut + 2), names.requests ?? ""), path: names.requests ?? "" }
-        : null,
-  };
+  const first = partOf(bytes.subarray(0, cut), names.steps);
+  const second = cut < bytes.length ? partOf(bytes.subarray(cut + 2), names.requests ?? "") : null;
+  const name = names.name || "trace";
+  // A requests file alone is the first part, too.
+  return /\.requests\.jsonl$/i.test(names.steps)
+    ? { name, steps: null, requests: first }
+    : { name, steps: first, requests: second };
+}
+
+function partOf(bytes: Uint8Array, path: string): TraceSource {
+  return { kind: "file", file: asFile(bytes, path), path };
 }
 
 /** A file can be read again from its middle, for the details of a step. */

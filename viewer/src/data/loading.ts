@@ -143,7 +143,7 @@ class LoadJob {
     }
     reader.end();
     const store = this.opened(reader.tables(false), source.path);
-    this.attach(store, parts);
+    await this.attach(store, parts);
     this.callbacks.steps?.(store);
     this.files.requests = null;
     return store;
@@ -163,16 +163,16 @@ class LoadJob {
       this.callbacks.changed?.(store);
       return;
     }
-    this.attach(store, parts);
+    await this.attach(store, parts);
     this.callbacks.changed?.(store);
   }
 
-  private attach(store: StoreInside, parts: RequestsAnswer[]): void {
+  private async attach(store: StoreInside, parts: RequestsAnswer[]): Promise<void> {
     addRecordNotes(
       store,
       parts.map(({ notes, chunk }) => ({ notes, lines: chunk.lines })),
     );
-    attachRecords(
+    await attachRecords(
       store,
       parts.map(({ chunk }) => chunk),
     );
@@ -262,6 +262,7 @@ function cancelledError(): LoadError {
 class WorkerFollower implements Follower {
   offset: number;
   private pending: { resolve: () => void; reject: (error: unknown) => void }[] = [];
+  private hadRecords = false;
 
   constructor(
     private readonly worker: Worker,
@@ -289,7 +290,11 @@ class WorkerFollower implements Follower {
 
   private answered(message: FromWorker): void {
     if (message.type !== "steps") return;
+    this.hadRecords ||= this.store.records !== null;
     adopt(this.store, message.tables);
+    if (this.hadRecords) {
+      this.store.notes.sentences.push("Request records are not followed: load the trace again to see those of now.");
+    }
     this.callbacks.changed?.(this.store);
     this.pending.shift()?.resolve();
   }

@@ -2,7 +2,7 @@
 
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
-import { describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it } from "vitest";
 import { classify, type StepFacts } from "./classify";
 import { known } from "./columns";
 import { BUCKETS, type Bucket, type Spread, type StepReason } from "./model";
@@ -21,7 +21,7 @@ function vectorsOf<T>(file: string): T[] {
 }
 
 /** A store from the lines of a pair of files, as the loader makes it. */
-function storeFrom(lines: readonly string[], requests: readonly string[]): StoreInside {
+async function storeFrom(lines: readonly string[], requests: readonly string[]): Promise<StoreInside> {
   const reader = new StepsReader("steps");
   reader.push(encoder.encode(lines.join("\n")));
   reader.end();
@@ -34,7 +34,7 @@ function storeFrom(lines: readonly string[], requests: readonly string[]): Store
     });
     const chunk = book.chunk(requests.length);
     addRecordNotes(store, [{ notes, lines: requests.length }]);
-    attachRecords(store, [chunk]);
+    await attachRecords(store, [chunk]);
   }
   return store;
 }
@@ -91,11 +91,14 @@ function spreads(found: Spread | null, wanted: Latency, scale: number, what: str
   }
 }
 
-describe("samples", () => {
-  for (const { name, lines, requests, expect: wanted } of vectorsOf<Sample>("sample_vectors.json")) {
-    const store = storeFrom(lines, requests);
+for (const { name, lines, requests, expect: wanted } of vectorsOf<Sample>("sample_vectors.json")) {
+  describe(`sample: ${name}`, () => {
+    let store: StoreInside;
+    beforeAll(async () => {
+      store = await storeFrom(lines, requests);
+    });
 
-    it(`${name}: every step`, () => {
+    it(`every step`, () => {
       const found = Array.from({ length: store.rows }, (_, row) => {
         const judged = verdict(store, row);
         return [
@@ -112,7 +115,7 @@ describe("samples", () => {
       expect(found).toEqual(wanted.steps);
     });
 
-    it(`${name}: the report`, async () => {
+    it(`the report`, async () => {
       const { report } = wanted;
       const found = await statistics(store, { first: 0, last: store.rows - 1 });
       expect(Object.fromEntries(BUCKETS.map((bucket, i) => [bucket, found.buckets[i]]))).toEqual(report.buckets);
@@ -147,7 +150,7 @@ describe("samples", () => {
       }
     });
 
-    it(`${name}: what could not be read`, () => {
+    it(`what could not be read`, () => {
       const { reading } = wanted.report;
       const { notes } = store;
       expect(notes.badLines).toBe(reading["bad_lines"]);
@@ -157,8 +160,8 @@ describe("samples", () => {
       expect(notes.lateRecords).toBe(reading["late_records"]);
       expect(store.jobs.count).toBe(wanted.report.header.jobs);
     });
-  }
-});
+  });
+}
 
 interface ClassifierVector {
   name: string;
@@ -178,12 +181,12 @@ interface ClassifierVector {
 
 describe("the classifier", () => {
   for (const vector of vectorsOf<ClassifierVector>("classifier_vectors.json")) {
-    it(vector.name, () => {
+    it(vector.name, async () => {
       const start = vector.block_size ? [{ event: "trace_start", block_size: vector.block_size }] : [];
       const records = [...start, vector.snapshot, vector.decision].filter(
         (record) => record !== undefined && record !== null,
       );
-      const store = storeFrom(
+      const store = await storeFrom(
         records.map((record) => JSON.stringify(record)),
         (vector.requests ?? []).map((record) => JSON.stringify(record)),
       );

@@ -1,7 +1,7 @@
 /** Long work in slices, so that the page stays at hand. */
 
 const SLICE_MS = 12;
-const CHECK_EVERY = 2_048;
+const CHECK_EVERY = 128;
 
 /** Call `step` for first .. last; gives way to the page every few milliseconds. Rejects when the signal says so. */
 export async function inSlices(

@@ -13,7 +13,8 @@ import {
 } from "./model";
 import { addNotes } from "./notes";
 import { RECORD_NUMBER_NAMES, type RecordChunk } from "./recordBook";
-import { grouped, refineSpans } from "./spans";
+import { inSlices } from "./slices";
+import { grouped, SpanRefiner } from "./spans";
 import { blocksFor } from "./stepBook";
 import type { StepTables } from "./steps";
 import { shownIndices, shownReasons } from "./wording";
@@ -142,7 +143,7 @@ export function requestOf(store: TraceStore, id: string): number {
 // ------------------------------------------------------------------------------------------------------------ records
 
 /** Put the parts of a requests file, in their order, beside the steps. */
-export function attachRecords(store: StoreInside, chunks: readonly RecordChunk[]): void {
+export async function attachRecords(store: StoreInside, chunks: readonly RecordChunk[]): Promise<void> {
   const placed = placeGroups(store, chunks);
   const total = chunks.reduce((count, chunk) => count + chunk.count, 0);
   const records = emptyRecords(store.rows, total);
@@ -150,7 +151,8 @@ export function attachRecords(store: StoreInside, chunks: readonly RecordChunk[]
   const requestOfChunk = chunks.map((chunk) => adoptIds(store, chunk));
   const statusOfChunk = chunks.map((chunk) => adoptStatuses(records, chunk.statuses));
   let at = 0;
-  for (const { row, parts } of placed) {
+  await inSlices(0, placed.length - 1, (index) => {
+    const { row, parts } = placed[index];
     records.first[row] = at;
     if (parts.length === 1) offsets[row] = chunks[parts[0].chunk].groups.offset[parts[0].group];
     for (const { chunk, start, size, ts } of parts) {
@@ -159,11 +161,11 @@ export function attachRecords(store: StoreInside, chunks: readonly RecordChunk[]
       at += size;
     }
     records.num[row] = at - records.first[row];
-  }
+  });
   records.count = at;
+  await deriveFromRecords(store, records);
   store.records = records;
   store.recordOffset = offsets;
-  deriveFromRecords(store, records);
   store.version += 1;
 }
 
@@ -315,20 +317,23 @@ function copyRecords(
 }
 
 /** minNeed, queue lengths that no snapshot told, exact prefill: then every row is judged again. */
-function deriveFromRecords(store: StoreInside, records: RecordTable): void {
+async function deriveFromRecords(store: StoreInside, records: RecordTable): Promise<void> {
   const { steps, rows } = store;
   const blockSize = store.start?.blockSize || CLASSIFIER_BLOCK_SIZE;
-  for (let row = 0; row < rows; row++) {
+  const indices = shownIndices(store.shown, store.reasonNames);
+  const refiner = new SpanRefiner(store.spans, records);
+  await inSlices(0, rows - 1, (row) => {
     const { least, running, waiting } = rowOfRecords(store.requests, records, row, blockSize);
     // The smallest request may be among those that a bound left out.
     steps.minNeed[row] = steps.waitingOmitted[row] > 0 ? MISSING : least;
-    if (records.num[row] === 0) continue;
-    if (steps.numRunning[row] === MISSING) steps.numRunning[row] = running;
-    if (steps.numWaiting[row] === MISSING) steps.numWaiting[row] = waiting;
-  }
-  refineSpans(store.spans, records, rows);
-  classifyRows(steps, 0, rows);
-  showRows(steps, store.outcomes, shownIndices(store.shown, store.reasonNames), 0, rows);
+    if (records.num[row] > 0) {
+      if (steps.numRunning[row] === MISSING) steps.numRunning[row] = running;
+      if (steps.numWaiting[row] === MISSING) steps.numWaiting[row] = waiting;
+    }
+    refiner.row(row);
+    classifyRows(steps, row, row + 1);
+    showRows(steps, store.outcomes, indices, row, row + 1);
+  });
 }
 
 /** Least blocks that admit any one waiting request: its prompt less its cached tokens; and the queues' lengths. */
