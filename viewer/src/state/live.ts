@@ -2,7 +2,7 @@
 
 import { follower } from "../data";
 import type { TraceStore } from "../data/model";
-import { showRange } from "./moves";
+import { showRange, showsWhole } from "./moves";
 import { live, trace, view } from "./store";
 
 /** Seconds that the server may keep a question open, and pauses after a failure, in milliseconds. */
@@ -86,10 +86,11 @@ async function ask(path: string, offset: number, id: string, signal: AbortSignal
 async function take(store: TraceStore, append: () => Promise<void>): Promise<void> {
   const { first, last } = view.peek();
   const atEnd = live.peek().stick && last >= store.rows - 1;
+  const whole = showsWhole({ first, last }, store.rows);
   await append();
   if (trace.peek() !== store) return;
   tell("receiving", "following");
-  if (atEnd) showRange(store.rows - (last - first), store.rows);
+  if (atEnd) showRange(whole ? 0 : store.rows - (last - first), store.rows);
 }
 
 function tell(phase: "waiting" | "receiving" | "lost", sentence: string): void {

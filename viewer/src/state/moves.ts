@@ -14,16 +14,28 @@ export function setSlack(rows: number): void {
   slack = rows;
 }
 
+/** Rows that fit the window when they are high enough to be read: a shorter trace leaves room below. */
+let room = 0;
+
+export function setRoom(rows: number): void {
+  room = rows;
+}
+
+/** The view shows the whole run, not just because the run is short. */
+export function showsWhole({ first, last }: View, rows: number): boolean {
+  return first <= 0 && last >= rows && last - first > room;
+}
+
 /** A view of the same size as asked for, moved and cut so that it lies in the trace. */
-export function clampView(first: number, last: number, rows: number, beyond = 0): View {
-  const size = Math.max(Math.min(last - first, rows), Math.min(FEWEST_ROWS, rows));
+export function clampView(first: number, last: number, rows: number, beyond = 0, least = 0): View {
+  const size = Math.max(Math.min(last - first, Math.max(rows, least)), Math.min(FEWEST_ROWS, rows));
   const start = Math.min(Math.max(first, 0), Math.max(rows - size + beyond, 0));
   return { first: start, last: start + size };
 }
 
 export function showRange(first: number, last: number): void {
   const store = trace.value;
-  if (store) view.value = clampView(first, last, store.rows, slack);
+  if (store) view.value = clampView(first, last, store.rows, slack, room);
 }
 
 /** By a share of what is in view: 0.5 is half a screen. */

@@ -4,7 +4,7 @@ import { useSignal, useSignalEffect } from "@preact/signals";
 import { useCallback, useEffect, useMemo, useRef } from "preact/hooks";
 import type { Pill, TraceStore } from "../data/model";
 import { count } from "../format";
-import { setSlack } from "../state/moves";
+import { setRoom, setSlack } from "../state/moves";
 import { focusRequest, focusRow, matches, revision, trace, view } from "../state/store";
 import { FocusedRow } from "./FocusedRow";
 import * as frame from "./frame";
@@ -135,6 +135,7 @@ function followSize(stage: HTMLElement | null): (() => void) | undefined {
     const readable = before.height > 0 && before.rowHeight >= TEXT_HEIGHT;
     frame.width.value = stage.clientWidth;
     frame.height.value = stage.clientHeight;
+    setRoom(stage.clientHeight / FULL_HEIGHT);
     if (readable && !matches.peek().rows)
       frame.showPlaces(before.top, before.top + stage.clientHeight / before.rowHeight);
   });

@@ -70,12 +70,13 @@ function most(column: Whole, rows: number): number {
   return found;
 }
 
-/** Show so many places from a place on. */
+/** Show so many places from a place on; fewer than there are only when they fill the window. */
 export function showPlaces(first: number, last: number): void {
   const { toRow, count } = axis.peek();
-  const size = Math.min(last - first, count);
+  const size = last - first;
   const start = Math.min(Math.max(first, 0), Math.max(count - size, 0) + slackPlaces());
-  showRange(toRow(start), toRow(start + size));
+  const end = start + size;
+  showRange(toRow(start), end > count ? toRow(count) + (end - count) : toRow(end));
 }
 
 /** Places that the opened row takes from the others. */

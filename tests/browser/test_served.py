@@ -1,0 +1,126 @@
+"""What the page gets from `tokenyard view`: the list, a path, requests on demand, steps as they are written."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import pytest
+
+expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+STEPS = "sched_trace.fcfs.steps.jsonl"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, small_trace: Path, long_trace: Path) -> Path:
+    """Two traces of unlike GPUs, and half of a third one."""
+    root = tmp_path_factory.mktemp("served")
+    shutil.copytree(small_trace, root / "beta_h100")
+    shutil.copytree(long_trace, root / "alpha_a100")
+    return root
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path, viewer_html: Path) -> Iterator[str]:
+    """A server of its own, on a free port."""
+    command = [sys.executable, "-m", "tokenyard.cli.main", "view", str(folder), "--no-browser", "--port", "0"]
+    environment = {"TOKENYARD_VIEWER_HTML": str(viewer_html)}
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | environment)
+    assert server.stdout is not None
+    found = re.search(r"http://127\.0\.0\.1:\d+/", server.stdout.readline())
+    assert found is not None
+    yield found[0]
+    server.terminate()
+    server.communicate(timeout=10)
+
+
+@pytest.fixture
+def landing(new_page: Callable[..., Page], address: str) -> Page:
+    page = new_page()
+    page.goto(address)
+    page.get_by_role("button", name="Read the list again").wait_for()
+    return page
+
+
+def names(page: Page) -> list[str]:
+    return page.locator(".browse tbody th").all_inner_texts()
+
+
+def test_the_list_can_be_sorted_and_filtered(landing: Page) -> None:
+    expect(landing.locator(".browse tbody tr")).to_have_count(2)
+    landing.get_by_role("button", name="Name").click()
+    assert [name.split("_")[0] for name in names(landing)] == ["alpha", "beta"]
+    landing.get_by_role("button", name="Name").click()
+    assert [name.split("_")[0] for name in names(landing)] == ["beta", "alpha"]
+    landing.get_by_role("button", name="GPU").click()
+    assert landing.get_by_role("button", name="GPU").get_attribute("aria-pressed") == "true"
+    landing.get_by_label("Filter by name").fill("ALPHA")
+    expect(landing.locator(".browse tbody tr")).to_have_count(1)
+
+
+def test_load_reads_the_steps_and_reqs_the_requests_too(landing: Page) -> None:
+    tokens = landing.get_by_role("list", name="About this run")
+    landing.get_by_role("button", name="Load beta_h100", exact=True).click()
+    expect(tokens).to_contain_text("(124)")
+    assert "reqs" not in tokens.inner_text()
+    expect(landing.locator(".token.source")).to_have_attribute("title", re.compile("beta_h100/" + STEPS))
+    landing.get_by_role("button", name="Load another").click()
+    landing.get_by_role("button", name="Load beta_h100 with its requests").click()
+    expect(tokens).to_contain_text("reqs")
+    expect(landing).to_have_url(re.compile(r"#trace=.*reqs=1"))
+
+
+def test_a_path_opens_and_the_address_is_enough_to_come_back(
+    landing: Page, new_page: Callable[..., Page], folder: Path
+) -> None:
+    landing.get_by_label("Path of a trace file").fill(str(folder / "beta_h100" / STEPS))
+    landing.get_by_role("button", name="Open", exact=True).click()
+    expect(landing.get_by_role("list", name="About this run")).to_contain_text("reqs")
+    landing.keyboard.press("g")
+    landing.keyboard.type("30")
+    landing.keyboard.press("Enter")
+    expect(landing).to_have_url(re.compile(r"step=30"))
+    again = new_page()
+    again.goto(landing.url)
+    expect(again.locator("aside h2").first).to_have_text("Step 30")
+
+
+def test_a_path_outside_of_the_folders_is_refused_with_advice(landing: Page) -> None:
+    landing.get_by_label("Path of a trace file").fill("/etc/passwd")
+    landing.once("console", lambda _: None)
+    landing.get_by_role("button", name="Open", exact=True).click()
+    alert = landing.get_by_role("alert")
+    alert.wait_for()
+    assert landing.get_by_role("button", name="Open the sample").is_visible()
+
+
+def test_steps_appear_while_they_are_written(new_page: Callable[..., Page], address: str, folder: Path) -> None:
+    lines = (folder / "beta_h100" / STEPS).read_text().splitlines(keepends=True)
+    growing = folder / "growing_h100"
+    growing.mkdir()
+    path = growing / STEPS
+    cut = next(at for at, line in enumerate(lines) if '"step_snapshot","step":60' in line)
+    path.write_text("".join(lines[:cut]))
+    page = new_page()
+    page.goto(f"{address}#trace={quote(str(path))}&live=1")
+    tokens = page.get_by_role("list", name="About this run")
+    expect(tokens).to_contain_text("(60)")
+    expect(page.locator(".live")).to_contain_text("following")
+    page.keyboard.press("f")
+    with path.open("a") as file:
+        file.write("".join(lines[cut:]))
+    expect(tokens).to_contain_text("(124)", timeout=15_000)
+    expect(page.get_by_role("spinbutton", name="End")).to_have_value("123")
+    legend = page.get_by_role("list", name="Reasons in the run")
+    assert sum(int(found) for found in re.findall(r"(\d+) \(", legend.inner_text())) == 124

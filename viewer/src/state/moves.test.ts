@@ -1,0 +1,49 @@
+import { describe, expect, it } from "vitest";
+import { clampView, lowerBound } from "./moves";
+
+describe("clampView", () => {
+  it.each([
+    [
+      [10, 20, 100],
+      [10, 20],
+    ],
+    [
+      [-5, 5, 100],
+      [0, 10],
+    ],
+    [
+      [95, 105, 100],
+      [90, 100],
+    ],
+    [
+      [-50, 500, 100],
+      [0, 100],
+    ],
+    [
+      [50, 50.1, 100],
+      [50, 52],
+    ],
+    [
+      [0, 1, 1],
+      [0, 1],
+    ],
+  ])("%j becomes %j", ([first, last, rows], [from, to]) => {
+    expect(clampView(first, last, rows)).toEqual({ first: from, last: to });
+  });
+
+  it("lets the opened row push the last ones up", () => {
+    expect(clampView(95, 105, 100, 3)).toEqual({ first: 93, last: 103 });
+  });
+
+  it("leaves room below a short trace, but no more", () => {
+    expect(clampView(0, 8, 3, 0, 8)).toEqual({ first: 0, last: 8 });
+    expect(clampView(5, 30, 3, 0, 8)).toEqual({ first: 0, last: 8 });
+  });
+});
+
+describe("lowerBound", () => {
+  it("finds the first that is not below", () => {
+    const sorted = Int32Array.of(2, 4, 4, 9);
+    expect([1, 2, 3, 4, 5, 9, 10].map((value) => lowerBound(sorted, value))).toEqual([0, 0, 1, 1, 3, 3, 4]);
+  });
+});
