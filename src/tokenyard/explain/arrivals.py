@@ -9,6 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from tokenyard.trace.facts import StepFacts
+from tokenyard.trace.lives import micros
+from tokenyard.trace.schema import RequestArrived, RequestFinished
 
 __all__ = ["ArrivalRow", "Arrivals", "ArrivalsCounter"]
 
@@ -43,24 +45,42 @@ class Arrivals(msgspec.Struct, frozen=True):
 
 
 class ArrivalsCounter:
-    """Counts arrivals while the first steps run."""
+    """Counts arrivals, and how long they went unseen: until the next step began."""
 
     def __init__(self) -> None:
         self.arrived = 0
+        self.unseen_micros = 0
+        """Time between arrivals and the first snapshot that could show them, over all requests."""
+        self._unseen: dict[str, int] = {}
+        """Arrived since the last step -> when."""
         self._since = 0
         self._last_step: int | None = None
         self._rows: list[ArrivalRow] = []
 
-    def arrive(self) -> None:
+    def arrive(self, record: RequestArrived) -> None:
         """One more request is there."""
         self.arrived += 1
         self._since += 1
+        moment = record.arrival_time if record.arrival_time is not None else record.ts
+        if record.req_id is not None and moment is not None:
+            self._unseen[record.req_id] = micros(moment)
+
+    def finish(self, record: RequestFinished) -> None:
+        """A request ended, perhaps before any step could see it."""
+        arrived = self._unseen.pop(record.req_id or "", None)
+        moment = record.finished_time if record.finished_time is not None else record.ts
+        if arrived is not None and moment is not None:
+            self.unseen_micros += max(micros(moment) - arrived, 0)
 
     def step(self, facts: StepFacts, unadmitted: int | None) -> None:
         """A step ran."""
         if self._since:
             self._since = 0
             self._last_step = facts.step
+            if facts.ts is not None:
+                now = micros(facts.ts)
+                self.unseen_micros += sum([max(now - arrived, 0) for arrived in self._unseen.values()])
+                self._unseen.clear()
         if len(self._rows) < _STEPS_KEPT:
             admitted = (facts.num_new or 0) + (facts.num_resumed or 0)
             self._rows.append(

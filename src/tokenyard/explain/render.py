@@ -178,6 +178,7 @@ def _reasons(report: Report) -> Iterable[Table | Text]:
             yield Text(f"{blocked:,} steps left requests waiting; this trace records no reasons.")
         else:
             yield Text("Nothing: no request was held back in any step.")
+        yield from _unseen(report)
         return
     table = _table(
         Column("recorded reason", no_wrap=True),
@@ -195,6 +196,17 @@ def _reasons(report: Report) -> Iterable[Table | Text]:
         text.append(_kv_numbers(reason), "bright_black")
         words.add_row(Text(plain(name), "bold"), text)
     yield words
+    yield from _unseen(report)
+
+
+def _unseen(report: Report) -> Iterable[Text]:
+    """The rest of the waiting time, where there is enough of it to wonder about."""
+    if report.unseen_s is not None and report.unseen_s >= 0.0005:
+        yield Text(
+            f"Before a step could see them, requests waited {duration(report.unseen_s)} in all for the step that ran "
+            "when they arrived.",
+            "bright_black",
+        )
 
 
 def _kv_numbers(reason: RecordedReason) -> str:

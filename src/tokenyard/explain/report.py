@@ -64,6 +64,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     buckets: dict[str, int]
     reasons: dict[str, int]
     recorded_reasons: dict[str, RecordedReason]
+    unseen_s: float | None
+    """Request-seconds between arrivals and the first step that could see them; with those of ``recorded_reasons`` it
+    makes up all waiting time."""
     disagreements: Disagreements
     arrivals: Arrivals | None
     times: str | None

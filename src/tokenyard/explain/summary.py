@@ -70,7 +70,7 @@ class Summary:
 
     def request_arrived(self, record: RequestArrived) -> None:
         """Count an arrival."""
-        self._arrivals.arrive()
+        self._arrivals.arrive(record)
         if record.job_id:
             self.jobs.add(record.job_id)
 
@@ -127,6 +127,7 @@ class Summary:
     def request_finished(self, record: RequestFinished) -> None:
         """Add a finished request."""
         self._latencies.add(record)
+        self._arrivals.finish(record)
         self._reach(record.ts)
 
     def _reach(self, ts: float | None) -> None:
@@ -164,6 +165,7 @@ class Summary:
             buckets={bucket.value: self._buckets[bucket] for bucket in Bucket},
             reasons={reason.value: self._reasons[reason] for reason in StepReason},
             recorded_reasons=self._recorded.result(),
+            unseen_s=self._arrivals.unseen_micros / 1e6 if known and self._every_n == 1 else None,
             disagreements=self._agreement.result(),
             arrivals=self._arrivals.result() if known else None,
             times=None if not timed else "reconstructed" if reconstructed else "recorded",

@@ -97,9 +97,12 @@ def test_waits_of_all_add_up_to_the_reports_time_lost(tmp_path: Path, scenario: 
             for part in wait.parts:
                 if part.place is not Place.OUTSIDE:
                     lost[part.reason] += part.us
-    report = {name: round(reason.seconds * 1e6) for name, reason in summarize(tmp_path).recorded_reasons.items()}
-    assert +lost == +Counter(report)
+    report = summarize(tmp_path)
+    reported = {name: round(reason.seconds * 1e6) for name, reason in report.recorded_reasons.items()}
+    assert +lost == +Counter(reported)
     assert sum(lost.values()) > 1_000_000
+    assert report.unseen_s is not None
+    assert sum(lost.values()) + round(report.unseen_s * 1e6) == sum(life.waited_us for life in lives.values())
 
 
 def test_a_reset_sends_everybody_back_to_the_queue(tmp_path: Path) -> None:
