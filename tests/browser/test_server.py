@@ -1,0 +1,95 @@
+"""The page and its server fit together: the printed address, every packing, notes, Ctrl-C."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.browser.conftest import ARRIVED_MS
+from tests.integration.command import environment
+
+from tokenyard.trace.columnar.convert import convert
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+NewPage = Callable[..., "Page"]
+
+
+@contextmanager
+def served(path: Path, viewer_html: Path) -> Iterator[str]:
+    """The address that `tokenyard view` prints."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tokenyard.cli.main", "view", str(path), "--port=0", "--no-browser"],
+        env=environment({"PYTHONUNBUFFERED": "1", "TOKENYARD_VIEWER_HTML": str(viewer_html)}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        match = re.search(r"http://\S+", process.stdout.readline())
+        assert match is not None
+        yield match[0]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def steps_of(folder: Path) -> Path:
+    (path,) = folder.glob("*.steps.jsonl")
+    return path
+
+
+def test_a_trace_by_its_address(new_page: NewPage, viewer_html: Path, small_trace: Path) -> None:
+    with served(small_trace, viewer_html) as address:
+        page = new_page()
+        page.goto(address)
+        page.wait_for_selector(".run", timeout=ARRIVED_MS)
+        assert "FCFS" in page.inner_text(".run")
+
+
+@pytest.mark.parametrize("packing", [".jsonl.gz", ".jsonl.zst", ".parquet"])
+def test_every_packing(new_page: NewPage, viewer_html: Path, small_trace: Path, tmp_path: Path, packing: str) -> None:
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra: analysis)")
+    source, target = steps_of(small_trace), tmp_path / f"t.steps{packing}"
+    if packing == ".parquet":
+        convert(source, target, "steps")
+    elif packing == ".jsonl.gz":
+        target.write_bytes(gzip.compress(source.read_bytes()))
+    else:
+        target.write_bytes(pa.Codec("zstd").compress(source.read_bytes(), asbytes=True))
+    with served(target, viewer_html) as address:
+        page = new_page()
+        page.goto(address)
+        page.wait_for_selector(".run", timeout=ARRIVED_MS)
+
+
+def test_notes_are_saved_beside_the_trace(
+    new_page: NewPage, viewer_html: Path, small_trace: Path, tmp_path: Path
+) -> None:
+    """What the page sends is what the server takes: the headers, the origin, the tag."""
+    trace = tmp_path / "t.steps.jsonl"
+    trace.write_bytes(steps_of(small_trace).read_bytes())
+    with served(trace, viewer_html) as address:
+        page = new_page()
+        page.goto(address)
+        page.wait_for_selector(".run", timeout=ARRIVED_MS)
+        status = page.evaluate(
+            """async (path) => (await fetch(`/api/annotations?path=${encodeURIComponent(path)}`, {
+                method: "PUT", body: "{}",
+                headers: {"Content-Type": "application/json", "Tokenyard-Annotations": "1"}})).status""",
+            str(trace),
+        )
+    assert status == 200
+    assert (tmp_path / "t.steps.jsonl.annotations.json").read_text() == "{}"
