@@ -258,9 +258,9 @@ class SchedulerConfig:
     """When a preemption victim that got no tokens in this step stands before the request it makes room for, pass over
     the next running request (vLLM 0.22's index into the running list slips, its issue 49097); False: nobody."""
 
-    rolled_back_blocks_stay_cached: bool = True
-    """Blocks of a victim that this step had granted tokens, and now does not compute, stay in the prefix cache (vLLM
-    0.22: later hits read KV that nobody has written); False forgets them."""
+    rolled_back_work_stays_cached: bool = True
+    """Blocks and encoder outputs of a victim that this step had granted tokens, and now does not compute, stay in their
+    caches (vLLM 0.22: later hits read what nobody has written); False forgets them."""
 
     def __post_init__(self) -> None:
         require_int("max_num_seqs", self.max_num_seqs, 1, MAX_SEQS)
@@ -277,7 +277,7 @@ class SchedulerConfig:
         require_bool("enable_return_routed_experts", self.enable_return_routed_experts)
         require_bool("skip_oversized_prefill", self.skip_oversized_prefill)
         require_bool("running_index_drifts", self.running_index_drifts)
-        require_bool("rolled_back_blocks_stay_cached", self.rolled_back_blocks_stay_cached)
+        require_bool("rolled_back_work_stays_cached", self.rolled_back_work_stays_cached)
         if self.kv_load_failure_policy not in ("recompute", "fail"):
             raise ConfigError("kv_load_failure_policy", self.kv_load_failure_policy, "use recompute or fail")
         if not isinstance(self.policy, str) or not self.policy:

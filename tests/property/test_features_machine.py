@@ -96,7 +96,7 @@ def draw_settings(random: Random) -> dict[str, Any]:
         "encoder_cache_size": random.choice([0, 8, 24]),
         "disable_chunked_mm_input": random.random() < 0.2,
         "running_index_drifts": random.random() < 0.5,
-        "rolled_back_blocks_stay_cached": False,  # else hits can be on what was never computed, as in vLLM 0.22
+        "rolled_back_work_stays_cached": False,  # else hits can be on what was never computed, as in vLLM 0.22
     }
 
 

@@ -57,7 +57,7 @@ def draw_limits(random: Random) -> dict[str, Any]:
         "max_loras": random.choice([0, 0, 0, 1, 2]),
         "enable_chunked_prefill": random.random() < 0.7,
         "skip_oversized_prefill": random.random() < 0.5,
-        "rolled_back_blocks_stay_cached": False,  # else hits can be on what was never computed, as in vLLM 0.22
+        "rolled_back_work_stays_cached": False,  # else hits can be on what was never computed, as in vLLM 0.22
     }
     if not limits["enable_chunked_prefill"]:
         limits["max_num_batched_tokens"] = max(limits["max_num_batched_tokens"], limits["max_model_len"])

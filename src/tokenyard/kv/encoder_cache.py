@@ -68,6 +68,17 @@ class EncoderCache:
             self._freeable[item.mm_hash] = item.num_embeds
             self.num_reclaimable += item.num_embeds
 
+    def forget(self, request: Request, item: MultiModalItem) -> None:
+        """The item's output will not be computed after all; nobody but ``request`` waits for it."""
+        if self._users.get(item.mm_hash) == {request.request_id}:
+            del self._users[item.mm_hash]
+            self.num_free += item.num_embeds
+            self.num_reclaimable += item.num_embeds
+
+    def is_used_by(self, request: Request, item: MultiModalItem) -> bool:
+        """Whether ``request`` refers to the item's output."""
+        return request.request_id in self._users.get(item.mm_hash, ())
+
     def _cached_items(self, request: Request) -> list[MultiModalItem]:
         """Items of the request that are cached, in the order in which vLLM releases them.
 

@@ -9,6 +9,7 @@ If the encoder budget or cache cannot take the next item, the request is granted
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tokenyard.config import SchedulerConfig
@@ -119,10 +120,30 @@ class EncoderInputs:
         if items:
             budget.encoder_items[request.request_id] = list(items)
 
-    def roll_back(self, request: Request, budget: StepBudget) -> None:
-        """The request was granted earlier in this step and is preempted now."""
+    def roll_back(self, request: Request, budget: StepBudget, granted: Sequence[Request] | None = None) -> None:
+        """The request was granted earlier in this step and is preempted now.
+
+        Its items are taken out of the step. With ``granted``, the others of this step, one of them takes over an item
+        that it needs as well, and the rest is forgotten; vLLM 0.22 believes that all of it is cached.
+        """
         for i in budget.encoder_items.pop(request.request_id, ()):
-            budget.encoder += request.mm_features[i].num_embeds
+            item = request.mm_features[i]
+            heir = self._heir(item, request, granted) if granted is not None else None
+            if heir is not None:
+                budget.encoder_items.setdefault(heir[0], []).append(heir[1])
+                continue
+            budget.encoder += item.num_embeds
+            if granted is not None:
+                self.cache.forget(request, item)
+
+    def _heir(self, item: MultiModalItem, request: Request, granted: Sequence[Request]) -> tuple[str, int] | None:
+        """Another request that waits for the item's output in this step, and its number there."""
+        for other in granted:
+            if other is not request and self.cache.is_used_by(other, item):
+                for i, own in enumerate(other.mm_features):
+                    if own.mm_hash == item.mm_hash:
+                        return other.request_id, i
+        return None
 
 
 class CrossEncoderInputs(EncoderInputs):

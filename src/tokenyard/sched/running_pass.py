@@ -254,16 +254,17 @@ class RunningPass:
         victim = self._running.pop(position)
         rolled_back = 0
         at = rows.requests.index(victim) if victim in rows.requests else -1
+        forgets = not self._config.rolled_back_work_stays_cached
         if 0 <= at < row:
             # It was granted tokens earlier in this very step: take them back.
             rolled_back = int(rows.granted[at])
             budget.refund(rolled_back)
-            if not self._config.rolled_back_blocks_stay_cached:
+            if forgets:
                 self._kv.forget_beyond(victim, int(rows.computed[at]))
-            if self._encoder is not None:
-                self._encoder.roll_back(victim, budget)
         elif stands_before and self._config.running_index_drifts:
             self._drift += 1
+        if self._encoder is not None and (0 <= at < row or (forgets and victim is request)):
+            self._encoder.roll_back(victim, budget, rows.requests[: row + 1] if forgets else None)
         self._record_victim(victim, request, rolled_back, shortage, outcomes)
         self._preempt(victim)
         if at >= 0:

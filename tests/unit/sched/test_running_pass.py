@@ -6,6 +6,7 @@ import pytest
 from tests.support.yard import Yard, prompt_of
 
 from tokenyard.kv.shortage import KVLimit, KVShortage
+from tokenyard.params import MultiModalItem
 from tokenyard.request import RequestStatus
 from tokenyard.sched.reasons import Outcome, OutcomeKind, Preemption, Reason
 
@@ -220,7 +221,7 @@ def test_blocks_that_were_granted_and_not_computed_may_be_forgotten(stay: bool, 
         max_model_len=20,
         long_prefill_token_threshold=4,
         scheduler_reserve_full_isl=False,
-        rolled_back_blocks_stay_cached=stay,
+        rolled_back_work_stays_cached=stay,
     )
     yard.add("low", 12, max_tokens=4, priority=9)
     yard.step()
@@ -230,3 +231,28 @@ def test_blocks_that_were_granted_and_not_computed_may_be_forgotten(stay: bool, 
     assert (preemption.request_id, preemption.num_computed_tokens, preemption.rolled_back_tokens) == ("low", 8, 4)
     output = yard.until(lambda: "low" in yard.running)
     assert output.num_computed.tolist()[-1] == found
+
+
+@pytest.mark.parametrize("stay", [True, False])
+def test_a_picture_that_is_not_encoded_after_all_may_be_forgotten(stay: bool) -> None:
+    yard = Yard(
+        policy="priority",
+        block_size=1,
+        num_gpu_blocks=17,
+        max_model_len=20,
+        long_prefill_token_threshold=4,
+        scheduler_reserve_full_isl=False,
+        max_num_encoder_input_tokens=8,
+        rolled_back_work_stays_cached=stay,
+    )
+    picture = MultiModalItem(mm_hash="picture", offset=8, length=2)
+    yard.add("low", 12, max_tokens=4, priority=9, mm_features=[picture])
+    yard.step()
+    yard.add("high", 5, max_tokens=2, priority=0)
+    output = yard.until(lambda: bool(yard.outcomes.preemptions))
+    assert yard.outcomes.preemptions[0].rolled_back_tokens == 4
+    assert output.scheduled_encoder_inputs == {}
+    encoded = []
+    while yard.scheduler.requests:
+        encoded += list(yard.step().scheduled_encoder_inputs)
+    assert encoded == ([] if stay else ["low"])
