@@ -12,7 +12,18 @@ from tokenyard.explain.report import Report
 __all__ = ["Figure", "figures"]
 
 _NOT_COMPARED = frozenset(("report_version", "header", "reading", "advice", "arrivals", "disagreements"))
-_LESS_IS_BETTER = ("queue_ms", "ttft_ms", "tpot_ms", "e2e_ms", "preemptions", "recomputed_tokens", "recorded_reasons")
+_FIRST = ("duration_s", "throughput", "e2e_ms", "ttft_ms", "tpot_ms", "queue_ms", "preemptions", "recomputed_tokens")
+_LAST = ("buckets", "reasons")
+_LESS_IS_BETTER = (
+    "queue_ms",
+    "ttft_ms",
+    "tpot_ms",
+    "e2e_ms",
+    "preemptions",
+    "recomputed_tokens",
+    "recorded_reasons",
+    "unseen_s",
+)
 _MORE_IS_BETTER = ("prefix_hit_rate", "throughput")
 
 
@@ -32,9 +43,9 @@ class Figure(msgspec.Struct, frozen=True):
 
 
 def figures(a: Report, b: Report) -> list[Figure]:
-    """Every number that either report has, in the order of the report."""
+    """Every number that either report has, those that users feel first."""
     in_a, in_b = dict(_numbers(msgspec.to_builtins(a))), dict(_numbers(msgspec.to_builtins(b)))
-    names = [*in_a, *(name for name in in_b if name not in in_a)]
+    names = sorted([*in_a, *(name for name in in_b if name not in in_a)], key=_rank)
     return [
         Figure(name, in_a.get(name), in_b.get(name), _direction(name))
         for name in names
@@ -51,6 +62,14 @@ def _numbers(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield from _numbers(value, path + ".")
         elif value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
             yield path, value
+
+
+def _rank(name: str) -> int:
+    """What users feel, then the rest in the order of the report, then the classifier's guesses."""
+    top = name.partition(".")[0]
+    if top in _FIRST:
+        return _FIRST.index(top)
+    return len(_FIRST) + (top in _LAST)
 
 
 def _direction(name: str) -> bool | None:
