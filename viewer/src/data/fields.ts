@@ -4,7 +4,7 @@
  */
 
 import type { KVNumbers, LoadNotes } from "./model";
-import { countOne, noteBadLine } from "./notes";
+import { countMore, noteBadLine } from "./notes";
 
 export type Parsed = Record<string, unknown>;
 
@@ -136,7 +136,7 @@ export class FieldReader {
   /** Counted once, however often it is asked for. */
   private dropped(record: Parsed, name: string): null {
     record[name] = null;
-    countOne(this.notes.droppedFields, `${this.event}.${name}`);
+    countMore(this.notes.droppedFields, `${this.event}.${name}`);
     return null;
   }
 }

@@ -6,7 +6,7 @@
 import { FieldReader, type Parsed, parsedLine } from "./fields";
 import { isBlank } from "./lines";
 import type { LoadNotes, TraceStart } from "./model";
-import { countOne, noteBadLine } from "./notes";
+import { countMore, noteBadLine } from "./notes";
 
 const STEPS_OPEN = 8;
 const STEP_EVENTS = new Set([
@@ -75,7 +75,7 @@ export class StepJoiner {
       return;
     }
     if (!STEP_EVENTS.has(event)) {
-      countOne(this.notes.unknownEvents, event);
+      countMore(this.notes.unknownEvents, event);
       return;
     }
     const step = this.readers[event].whole(record, "step");

@@ -25,9 +25,10 @@ export function noteBadLine(notes: LoadNotes, file: string, line: number, proble
   if (notes.firstBadLines.length < BAD_LINES_KEPT) notes.firstBadLines.push({ file, line, problem });
 }
 
-/** Add one to `counts[key]`; keys come from traces, so a name such as "constructor" must not find a method. */
-export function countOne(counts: Record<string, number>, key: string): void {
-  counts[key] = (Object.hasOwn(counts, key) ? counts[key] : 0) + 1;
+/** Add to `counts[key]`. Keys come from traces: "constructor" must not find a method, "__proto__" must not set one. */
+export function countMore(counts: Record<string, number>, key: string, more = 1): void {
+  const value = (Object.hasOwn(counts, key) ? counts[key] : 0) + more;
+  Object.defineProperty(counts, key, { value, writable: true, enumerable: true, configurable: true });
 }
 
 /** Add what another reader noted; its line numbers are raised by `linesBefore`. */
@@ -42,7 +43,7 @@ export function addNotes(notes: LoadNotes, more: LoadNotes, linesBefore = 0): vo
     [notes.unknownEvents, more.unknownEvents],
     [notes.droppedFields, more.droppedFields],
   ] as const) {
-    for (const [key, count] of Object.entries(from)) into[key] = (Object.hasOwn(into, key) ? into[key] : 0) + count;
+    for (const [key, count] of Object.entries(from)) countMore(into, key, count);
   }
   notes.duplicateRecords += more.duplicateRecords;
   notes.lateRecords += more.lateRecords;

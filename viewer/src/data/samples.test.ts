@@ -6,37 +6,15 @@ import { beforeAll, describe, expect, it } from "vitest";
 import { classify, type StepFacts } from "./classify";
 import { known } from "./columns";
 import { BUCKETS, type Bucket, type Spread, type StepReason } from "./model";
-import { newNotes } from "./notes";
-import { RecordBook } from "./recordBook";
+import { storeFrom } from "./sampleStore";
 import { statistics } from "./statistics";
-import { StepsReader } from "./steps";
-import { addRecordNotes, attachRecords, type StoreInside, storeOf } from "./store";
+import type { StoreInside } from "./store";
 import { verdict } from "./verdict";
 
 const folder = resolve(__dirname, "../../../tests/unit/explain");
-const encoder = new TextEncoder();
 
 function vectorsOf<T>(file: string): T[] {
   return (JSON.parse(readFileSync(resolve(folder, file), "utf-8")) as { vectors: T[] }).vectors;
-}
-
-/** A store from the lines of a pair of files, as the loader makes it. */
-async function storeFrom(lines: readonly string[], requests: readonly string[]): Promise<StoreInside> {
-  const reader = new StepsReader("steps");
-  reader.push(encoder.encode(lines.join("\n")));
-  reader.end();
-  const store = storeOf(reader.tables(false), "sample", "steps");
-  if (requests.length > 0) {
-    const notes = newNotes();
-    const book = new RecordBook("requests", notes);
-    requests.forEach((line, i) => {
-      book.line(encoder.encode(line), i, i + 1);
-    });
-    const chunk = book.chunk(requests.length);
-    addRecordNotes(store, [{ notes, lines: requests.length }]);
-    await attachRecords(store, [chunk]);
-  }
-  return store;
 }
 
 interface Latency {
