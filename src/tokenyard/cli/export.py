@@ -61,13 +61,14 @@ def _send(path: Path, url: str, name: str) -> None:
 
 def _offset(path: Path) -> int:
     """A replay's clock begins at 0: its spans are laid so that they end when the trace was written."""
-    first = last = None
     reader = TraceReader(path, requests=False)
+    last = 0.0
     for step in reader.steps():
-        if first is None and step.ts is not None and step.ts >= _EARLIEST_UNIX:
-            return 0
-        first, last = first or step.ts, step.ts or last
-    return int((reader.files.source.stat().st_mtime - (last or 0.0)) * 1e6)
+        if step.ts is not None:
+            if step.ts >= _EARLIEST_UNIX:
+                return 0
+            last = step.ts
+    return int((reader.files.source.stat().st_mtime - last) * 1e6)
 
 
 def _page() -> str:

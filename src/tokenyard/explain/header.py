@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE
+from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, StepFacts
 from tokenyard.trace.schema import TraceStart
 
-__all__ = ["DEFAULT_BYTES_PER_BLOCK", "Header", "infer_gpu", "kv_bytes"]
+__all__ = ["DEFAULT_BYTES_PER_BLOCK", "Header", "header_of", "infer_gpu", "kv_bytes"]
 
 DEFAULT_BYTES_PER_BLOCK = 16 * 32 * 8 * 128 * 2 * 2
 """Bytes of a KV block where a trace does not say: 16 tokens x 32 layers x 8 KV heads x 128 dimensions x key and value x
@@ -66,3 +66,42 @@ def kv_bytes(blocks: int | None, start: TraceStart | None) -> int | None:
         block_size = start.block_size if start is not None else None
         per_block = DEFAULT_BYTES_PER_BLOCK * (block_size or CLASSIFIER_BLOCK_SIZE) // CLASSIFIER_BLOCK_SIZE
     return blocks * per_block
+
+
+def header_of(
+    start: TraceStart | None,
+    first: StepFacts | None,
+    last: StepFacts | None,
+    *,
+    steps: int,
+    jobs: int,
+    max_running: float | None,
+    request_records: int,
+    source: str | None,
+) -> Header:
+    """The header of a run from its first and last step and what was counted between them."""
+    blocks = first.total_blocks if first is not None else None
+    dram = first.cpu_total_blocks if first is not None else None
+    gpu = start.gpu if start is not None else None
+    seconds = None
+    if first is not None and last is not None and first.ts is not None and last.ts is not None:
+        seconds = last.ts - first.ts
+    return Header(
+        policy=(first.policy if first is not None else None) or "unknown",
+        gpu=gpu or infer_gpu(blocks),
+        gpu_inferred=gpu is None,
+        model=start.model if start is not None else None,
+        host=start.host if start is not None else None,
+        kv_blocks=blocks,
+        kv_bytes=kv_bytes(blocks, start),
+        dram_blocks=dram,
+        dram_bytes=kv_bytes(dram, start),
+        jobs=jobs,
+        first_step=first.step if first is not None else None,
+        last_step=last.step if last is not None else None,
+        steps=steps,
+        seconds=seconds,
+        max_running=None if max_running is None else int(max_running),
+        request_records=request_records or None,
+        source=source,
+    )

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.padding import Padding
 from rich.segment import Segment
 from rich.style import Style
 from rich.table import Column, Table
@@ -16,8 +15,9 @@ from rich.text import Text
 
 from tokenyard.explain.classify import Bucket
 from tokenyard.explain.header import Header
-from tokenyard.explain.recorded import RecordedReason
+from tokenyard.explain.render_reasons import advice_of, reasons_of
 from tokenyard.explain.report import Report
+from tokenyard.explain.tables import print_section, table_of
 from tokenyard.explain.units import (
     count,
     duration,
@@ -28,7 +28,7 @@ from tokenyard.explain.units import (
     short_count,
     shorten,
 )
-from tokenyard.explain.wording import BUCKET_MEANING, REASON_MEANING
+from tokenyard.explain.wording import BUCKET_MEANING
 
 __all__ = ["print_report"]
 
@@ -44,7 +44,6 @@ _STYLE = {
     Bucket.IDLE: "bright_black",
     Bucket.UNKNOWN: "bright_black",
 }
-_REASONS_EXPLAINED = 5
 _BAR_WIDTH = 10
 _WIDE_BAR_WIDTH = 24
 _WIDE = 100
@@ -57,23 +56,17 @@ def print_report(report: Report, console: Console) -> None:
     if report.header.source:
         source = shorten(plain(report.header.source), max(console.width - 4, 16))
         console.print(Text(f"src {source}", "bright_black", no_wrap=True))
-    _section(console, "Steps, by what limited admission", _buckets(report, console.width), _agreement(report))
-    _section(console, "What held requests back", *_reasons(report))
-    _section(console, "Latency" + (" (exact to a step)" if report.times == "reconstructed" else ""), _latency(report))
-    _section(console, "Figures", _figures(report))
+    print_section(console, "Steps, by what limited admission", _buckets(report, console.width), _agreement(report))
+    print_section(console, "What held requests back", *reasons_of(report))
+    print_section(
+        console, "Latency" + (" (exact to a step)" if report.times == "reconstructed" else ""), _latency(report)
+    )
+    print_section(console, "Figures", _figures(report))
     if report.advice:
-        _section(console, "What to change", _advice(report))
+        print_section(console, "What to change", advice_of(report))
     notes = [Text(note) for note in _notes(report)]
     if notes:
-        _section(console, "Note", *notes)
-
-
-def _section(console: Console, title: str, *parts: Table | Text | None) -> None:
-    console.print()
-    console.print(Text(title, "bold"))
-    for part in parts:
-        if part is not None:
-            console.print(Padding(part, (0, 0, 0, 2), expand=False) if part else part)
+        print_section(console, "Note", *notes)
 
 
 def _header(header: Header, width: int) -> Text:
@@ -111,10 +104,6 @@ def _header(header: Header, width: int) -> Text:
     return line
 
 
-def _table(*columns: Column, header: bool = True) -> Table:
-    return Table(*columns, box=None, pad_edge=False, padding=(0, 1), show_header=header, header_style="bright_black")
-
-
 class _Bar:
     """A horizontal bar of eighths, or of # where the terminal knows no blocks."""
 
@@ -134,7 +123,7 @@ class _Bar:
 
 
 def _buckets(report: Report, width: int) -> Table:
-    table = _table(
+    table = table_of(
         Column(no_wrap=True),
         Column(width=_BAR_WIDTH if width < _WIDE else _WIDE_BAR_WIDTH),
         Column(justify="right", no_wrap=True),
@@ -171,68 +160,10 @@ def _agreement(report: Report) -> Text | None:
     return text.append(".")
 
 
-def _reasons(report: Report) -> Iterable[Table | Text]:
-    if not report.recorded_reasons:
-        blocked = sum(report.reasons.values())
-        if blocked:
-            yield Text(f"{blocked:,} steps left requests waiting; this trace records no reasons.")
-        else:
-            yield Text("Nothing: no request was held back in any step.")
-        yield from _unseen(report)
-        return
-    table = _table(
-        Column("recorded reason", no_wrap=True),
-        Column("steps", justify="right"),
-        Column("requests held, by step", justify="right"),
-        Column("time they lost", justify="right"),
-    )
-    for name, reason in report.recorded_reasons.items():
-        table.add_row(Text(plain(name)), count(reason.steps), count(reason.requests), duration(reason.seconds))
-    yield table
-    yield Text()
-    words = _table(Column(no_wrap=True), Column(), header=False)
-    for name, reason in list(report.recorded_reasons.items())[:_REASONS_EXPLAINED]:
-        text = Text(REASON_MEANING.get(name, "A reason that this version does not know."))
-        text.append(_kv_numbers(reason), "bright_black")
-        words.add_row(Text(plain(name), "bold"), text)
-    yield words
-    yield from _unseen(report)
-
-
-def _unseen(report: Report) -> Iterable[Text]:
-    """The rest of the waiting time, where there is enough of it to wonder about."""
-    if report.unseen_s is not None and report.unseen_s >= 0.0005:
-        yield Text(
-            f"Before a step could see them, requests waited {duration(report.unseen_s)} in all for the step that ran "
-            "when they arrived.",
-            "bright_black",
-        )
-
-
-def _kv_numbers(reason: RecordedReason) -> str:
-    kv = reason.kv
-    if kv is None:
-        return ""
-    text = f" On average it needed {kv.needed:,.0f} blocks"
-    if kv.cached_hits >= 0.5:
-        text += f" ({kv.cached_hits:,.0f} of them its own cached prefix)"
-    text += f" and {kv.free:,.0f} were free"
-    for name, value in (("reserved", kv.reserved), ("kept by the watermark", kv.watermark)):
-        if value >= 0.5:
-            text += f", {value:,.0f} of them {name}"
-    text += "."
-    if kv.smallest_need is not None:
-        text += f" The smallest waiting request needed {kv.smallest_need:,.0f}"
-        if kv.smaller_would_fit_steps:
-            text += f" and would have fitted in {kv.smaller_would_fit_steps:,} of these steps"
-        text += "."
-    return text
-
-
 def _latency(report: Report) -> Table | Text:
     if report.times is None:
         return Text("This trace does not tell when requests came and went.")
-    table = _table(
+    table = table_of(
         Column("", no_wrap=True),
         *(Column(name, justify="right", no_wrap=True, min_width=9) for name in ("mean", "p50", "p90", "p99")),
         Column("", style="bright_black"),
@@ -249,7 +180,7 @@ def _latency(report: Report) -> Table | Text:
 
 
 def _figures(report: Report) -> Table:
-    table = _table(Column(style="bright_black", no_wrap=True), Column(), header=False)
+    table = table_of(Column(style="bright_black", no_wrap=True), Column(), header=False)
 
     def row(name: str, text: str) -> None:
         table.add_row(name, Text(text))
@@ -279,29 +210,6 @@ def _figures(report: Report) -> Table:
     row("KV blocks", f"{percent(report.peak_kv_use)} in use at the peak")
     if report.peak_dram_use is not None:
         row("DRAM blocks", f"{percent(report.peak_dram_use)} in use at the peak")
-    return table
-
-
-_DIRECTION = {
-    "up": "raise",
-    "down": "lower",
-    "on": "turn on",
-    "off": "turn off",
-    "set": "set",
-    "choose": "choose another",
-}
-
-
-def _advice(report: Report) -> Table:
-    """Each finding: the setting, then why, what shows it and what it costs."""
-    table = _table(Column(no_wrap=True), Column(), header=False)
-    for finding in report.advice:
-        now = "" if finding.now is None else f" (now {plain(str(finding.now))})"
-        text = Text(f"{_DIRECTION.get(finding.direction, finding.direction)} {finding.setting}{now}: ", "bold")
-        text.append(f"{finding.diagnosis}. ", "not bold")
-        text.append(f"{plain(finding.evidence)} ", "not bold")
-        text.append(f"The price: {finding.price}.", "not bold bright_black")
-        table.add_row(Text("\N{BULLET}"), text)
     return table
 
 

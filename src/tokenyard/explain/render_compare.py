@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -14,6 +13,7 @@ from tokenyard.explain.compare.comparison import TraceComparison
 from tokenyard.explain.compare.figures import Figure
 from tokenyard.explain.compare.parting import Decided, Parting
 from tokenyard.explain.header import Header
+from tokenyard.explain.tables import print_section, table_of
 from tokenyard.explain.units import count, duration, milliseconds, percent, plain, shorten
 
 __all__ = ["print_comparison"]
@@ -27,7 +27,7 @@ def print_comparison(comparison: TraceComparison, console: Console) -> None:
     """Print what the two are, where they part, what differs, and both beside each other."""
     for name, header in (("A", comparison.a), ("B", comparison.b)):
         console.print(_header(name, header, console.width))
-    _section(console, "Where they part", *_parting(comparison.parting))
+    print_section(console, "Where they part", *_parting(comparison.parting))
     differing = [figure for figure in comparison.figures if figure.differs]
     same = len(comparison.figures) - len(differing)
     title = (
@@ -35,25 +35,14 @@ def print_comparison(comparison: TraceComparison, console: Console) -> None:
         if differing
         else "No figure differs"
     )
-    _section(console, title, *([_figures(differing)] if differing else []))
+    print_section(console, title, *([_figures(differing)] if differing else []))
     if differing and same:
         console.print(Text(f"  {same:,} figures are equal.", "bright_black"))
     if comparison.rows:
         at = "step" if comparison.align == "step" else "seconds"
-        _section(console, f"Side by side, by {comparison.align}", _rows(comparison.rows, at))
+        print_section(console, f"Side by side, by {comparison.align}", _rows(comparison.rows, at))
     if comparison.jobs:
-        _section(console, "Jobs that differ most", _jobs(comparison.jobs))
-
-
-def _section(console: Console, title: str, *parts: Table | Text) -> None:
-    console.print()
-    console.print(Text(title, "bold"))
-    for part in parts:
-        console.print(Padding(part, (0, 0, 0, 2), expand=False))
-
-
-def _table(*columns: Column) -> Table:
-    return Table(*columns, box=None, pad_edge=False, padding=(0, 1), header_style="bright_black")
+        print_section(console, "Jobs that differ most", _jobs(comparison.jobs))
 
 
 def _header(name: str, header: Header, width: int) -> Text:
@@ -71,7 +60,7 @@ def _parting(parting: Parting | None) -> Iterable[Table | Text]:
     step = parting.a or parting.b
     number = "?" if step is None else f"{step.step:,}"
     yield Text(f"In step {number}, after {parting.equal_steps:,} equal steps: {parting.what}: {plain(parting.detail)}.")
-    table = _table(
+    table = table_of(
         Column(""),
         *(Column(name, justify="right") for name in ("step", "running", "waiting", "free blocks", "tokens")),
         Column("decided"),
@@ -103,7 +92,7 @@ def _decision(side: Decided) -> str:
 
 
 def _figures(figures: Iterable[Figure]) -> Table:
-    table = _table(
+    table = table_of(
         Column("figure", no_wrap=True),
         *(Column(name, justify="right", no_wrap=True) for name in ("A", "B", "change")),
     )
@@ -145,7 +134,7 @@ def _change(figure: Figure) -> str:
 
 def _rows(rows: Iterable[Beside], at: str) -> Table:
     numbers = ("running", "waiting", "free")
-    table = _table(
+    table = table_of(
         Column(at, justify="right"),
         *(
             Column(f"{side}: {name}" if name == numbers[0] else name, justify="right")
@@ -172,7 +161,7 @@ def _reason(moment: Moment | None) -> Text:
 
 
 def _jobs(jobs: Iterable[JobPair]) -> Table:
-    table = _table(
+    table = table_of(
         Column("job", no_wrap=True),
         *(
             Column(name, justify="right", no_wrap=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
+from tokenyard.explain.tables import print_section, table_of
 from tokenyard.explain.units import count, duration, percent, plain, shorten
 from tokenyard.explain.waiting import Waiting
 from tokenyard.explain.why import ReasonShare, Span, Why
@@ -27,15 +27,15 @@ def print_why(why: Why, console: Console) -> None:
     console.print(_title(why))
     for line in _facts(why):
         console.print(Text(line))
-    _section(console, "Where its time went", _phases(why))
+    print_section(console, "Where its time went", _phases(why))
     if not why.waited_us:
         console.print()
         console.print(Text("It never waited.", "bold"))
         return
-    _section(
+    print_section(
         console, f"What it waited for: {_time(why.waited_us)}", _reasons(why.reasons), Text(), _meanings(why.reasons)
     )
-    _section(console, "Step by step", _spans(why), _more(why))
+    print_section(console, "Step by step", _spans(why), _more(why))
     if why.reconstructed:
         console.print()
         console.print(Text("This trace records no arrivals and ends: moments are exact to a step.", "bright_black"))
@@ -47,8 +47,8 @@ def print_waiting(waiting: Waiting, console: Console) -> None:
     console.print(Text(f"{waited:,} of {waiting.requests:,} requests waited, {total} in all"))
     if not waiting.waited_us:
         return
-    _section(console, "What they waited for", _reasons(waiting.reasons), Text(), _meanings(waiting.reasons))
-    table = _table(
+    print_section(console, "What they waited for", _reasons(waiting.reasons), Text(), _meanings(waiting.reasons))
+    table = table_of(
         Column("request", no_wrap=True),
         Column("job", no_wrap=True),
         Column("waited", justify="right", no_wrap=True),
@@ -67,19 +67,7 @@ def print_waiting(waiting: Waiting, console: Console) -> None:
             PLACE_MEANING[each.place],
             percent(each.share),
         )
-    _section(console, "Who waited longest", table)
-
-
-def _section(console: Console, title: str, *parts: Table | Text | None) -> None:
-    console.print()
-    console.print(Text(title, "bold"))
-    for part in parts:
-        if part is not None:
-            console.print(Padding(part, (0, 0, 0, 2), expand=False) if part else part)
-
-
-def _table(*columns: Column, header: bool = True) -> Table:
-    return Table(*columns, box=None, pad_edge=False, padding=(0, 1), show_header=header, header_style="bright_black")
+    print_section(console, "Who waited longest", table)
 
 
 def _id(text: str) -> Text:
@@ -129,7 +117,7 @@ def _facts(why: Why) -> Iterable[str]:
 
 
 def _phases(why: Why) -> Table:
-    table = _table(Column(no_wrap=True), Column(justify="right"), Column(justify="right"), header=False)
+    table = table_of(Column(no_wrap=True), Column(justify="right"), Column(justify="right"), header=False)
     phases, life = why.phases, max(why.until_us - (why.arrived_us or 0), 1)
     for name, us in (
         ("queued", phases.queued_us),
@@ -144,7 +132,7 @@ def _phases(why: Why) -> Table:
 
 
 def _reasons(reasons: Sequence[ReasonShare]) -> Table:
-    table = _table(
+    table = table_of(
         Column("reason", no_wrap=True),
         Column("", no_wrap=True),
         Column("time", justify="right", no_wrap=True),
@@ -162,14 +150,14 @@ def _reasons(reasons: Sequence[ReasonShare]) -> Table:
 
 def _meanings(reasons: Sequence[ReasonShare]) -> Table:
     """Each reason once, in a sentence."""
-    table = _table(Column(no_wrap=True), Column(style="bright_black"), header=False)
+    table = table_of(Column(no_wrap=True), Column(style="bright_black"), header=False)
     for reason, place in {each.reason: each.place for each in reasons[:_REASONS_EXPLAINED]}.items():
         table.add_row(Text(plain(reason), "bold"), meaning_of(reason, place))
     return table
 
 
 def _spans(why: Why) -> Table:
-    table = _table(
+    table = table_of(
         Column("steps", no_wrap=True),
         Column("", no_wrap=True),
         Column("waited for"),

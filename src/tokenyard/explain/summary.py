@@ -11,7 +11,7 @@ from tokenyard.explain.advice.rules import advise
 from tokenyard.explain.agreement import Agreement
 from tokenyard.explain.arrivals import ArrivalsCounter
 from tokenyard.explain.classify import Bucket, StepReason, classify
-from tokenyard.explain.header import Header, infer_gpu, kv_bytes
+from tokenyard.explain.header import header_of
 from tokenyard.explain.latency import Latencies
 from tokenyard.explain.percentiles import Series
 from tokenyard.explain.reconstruct import Reconstruction
@@ -157,7 +157,16 @@ class Summary:
         finished = latencies.finished if known else None
         timed = latencies.queue_ms.mean is not None or latencies.ttft_ms.mean is not None
         report = Report(
-            header=self._header(source, notes),
+            header=header_of(
+                self.start,
+                self._first,
+                self._last,
+                steps=self._steps,
+                jobs=len(self.jobs),
+                max_running=self._running.max,
+                request_records=notes.request_records if notes is not None else 0,
+                source=source,
+            ),
             steps=self._steps,
             requests=self._arrivals.arrived if known else None,
             requests_finished=finished,
@@ -223,35 +232,6 @@ class Summary:
 
     def _hit_rate(self, hits: int) -> float | None:
         return hits / self._prompt_tokens if self._prompt_tokens else None
-
-    def _header(self, source: str | None, notes: ReadNotes | None) -> Header:
-        start, first, last = self.start, self._first, self._last
-        blocks = first.total_blocks if first is not None else None
-        dram = first.cpu_total_blocks if first is not None else None
-        gpu = start.gpu if start is not None else None
-        seconds = None
-        if first is not None and last is not None and first.ts is not None and last.ts is not None:
-            seconds = last.ts - first.ts
-        max_running = self._running.max
-        return Header(
-            policy=(first.policy if first is not None else None) or "unknown",
-            gpu=gpu or infer_gpu(blocks),
-            gpu_inferred=gpu is None,
-            model=start.model if start is not None else None,
-            host=start.host if start is not None else None,
-            kv_blocks=blocks,
-            kv_bytes=kv_bytes(blocks, start),
-            dram_blocks=dram,
-            dram_bytes=kv_bytes(dram, start),
-            jobs=len(self.jobs),
-            first_step=first.step if first is not None else None,
-            last_step=last.step if last is not None else None,
-            steps=self._steps,
-            seconds=seconds,
-            max_running=None if max_running is None else int(max_running),
-            request_records=notes.request_records if notes is not None and notes.request_records else None,
-            source=source,
-        )
 
     def _reading(self, notes: ReadNotes | None) -> Reading:
         start, first, last = self.start, self._first, self._last
