@@ -198,10 +198,7 @@ class Why:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compare:
-    """Compare two traces, or replay a workload under several policies, side by side.
-
-    `compare A B`: two traces, with the first step at which they part. `compare WORKLOAD`: policies, loads and seeds.
-    """
+    """Compare two traces (`compare A B`), or replay a workload under several policies, side by side."""
 
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD|TRACE")]
     """Built-in workload, or a file, as for `run`; or a trace, if another follows."""
