@@ -77,7 +77,7 @@ class StepView {
       kind,
       pinned: job >= 0 && this.pinned.has(job),
       prefill,
-      label: kind === "waiting" ? `${who} ${this.need(request)}` : `${who} ${this.progress(request, kind, prefill)}`,
+      label: `${who} ${kind === "waiting" ? this.need(request) : this.progress(request, kind, prefill)}`.trimEnd(),
       short: turn === null ? name : `${name.replace(/^j/, "")}.${turn.replace(/^t/, "")}`,
       reason: this.reasons.get(request) ?? null,
     };
