@@ -127,6 +127,8 @@ export interface Surface {
   blocked: Tone;
   prefill: string;
   occupancy: string;
+  /** Bars of plain amounts. */
+  bar: string;
   hot: string;
 }
 
@@ -143,6 +145,7 @@ export const SURFACES: Record<ThemeName, Surface> = {
     blocked: { fill: "#8b1414", ink: WHITE },
     prefill: "#cf222e",
     occupancy: "#1a1e23",
+    bar: "#8796a6",
     hot: "#a33a00",
   },
   dark: {
@@ -157,6 +160,7 @@ export const SURFACES: Record<ThemeName, Surface> = {
     blocked: { fill: "#9e1b1b", ink: WHITE },
     prefill: "#ff7b72",
     occupancy: "#e8ebee",
+    bar: "#748290",
     hot: "#ffa657",
   },
 };

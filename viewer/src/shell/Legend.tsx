@@ -3,13 +3,13 @@
 import { useComputed } from "@preact/signals";
 import { Swatch } from "../charts/Swatch";
 import type { TraceStore } from "../data/model";
-import { count } from "../format";
+import { count, plural } from "../format";
 import { goToReason } from "../state/moves";
 import { revision, scope, selection } from "../state/store";
 import { middle } from "../text";
 
 /** More are under "and so many others". */
-const MOST = 6;
+const MOST = 5;
 
 export function Legend({ store }: { store: TraceStore }) {
   const totals = useComputed(() => {
@@ -39,9 +39,9 @@ export function Legend({ store }: { store: TraceStore }) {
           </li>
         );
       })}
-      {totals.value.length > MOST && <li class="quiet">and {totals.value.length - MOST} others</li>}
-      <li class="occupancy-key quiet">
-        <span aria-hidden="true">╱╲</span> KV blocks in use
+      {totals.value.length > MOST && <li class="quiet">and {plural(totals.value.length - MOST, "other")}</li>}
+      <li class="occupancy-key quiet" title="The line in the strip above: share of KV blocks in use">
+        <span aria-hidden="true">╱╲</span> KV in use
       </li>
     </ul>
   );

@@ -78,9 +78,9 @@ export function drawLevels(
     }
     bar(ink, shifted(batch, REASON_SHARE), line.blockedShare, y, 1, ink.surface.blocked.fill);
     bar(ink, running, line.running.max / scales.running, y, 1, ink.surface.rule);
-    bar(ink, running, line.running.mean / scales.running, y, 1, ink.surface.quiet);
+    bar(ink, running, line.running.mean / scales.running, y, 1, ink.surface.bar);
     bar(ink, waiting, line.waiting.max / scales.waiting, y, 1, ink.surface.rule);
-    bar(ink, waiting, line.waiting.mean / scales.waiting, y, 1, ink.surface.quiet);
+    bar(ink, waiting, line.waiting.mean / scales.waiting, y, 1, ink.surface.bar);
   }
   flush(end);
   const { first, last } = visible(geometry);
@@ -193,7 +193,7 @@ function reasonCell(ink: Ink, column: Column, store: TraceStore, row: Row, y: nu
 function tokenBar(ink: Ink, column: Column, store: TraceStore, row: Row, y: number, height: number): void {
   const [used, budget] = [known(store.steps.tokenSum, row), known(store.steps.tokenBudget, row)];
   const share = budget > 0 ? used / budget : 0;
-  bar(ink, shifted(column, REASON_SHARE), share, y, height, share >= 0.9 ? ink.surface.hot : ink.surface.quiet);
+  bar(ink, shifted(column, REASON_SHARE), share, y, height, share >= 0.9 ? ink.surface.hot : ink.surface.bar);
 }
 
 /** Segments in the order of the pills: granted, without tokens, preempted, admitted. */

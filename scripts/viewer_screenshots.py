@@ -1,0 +1,168 @@
+"""Take the pictures of the viewer in docs/images: `python scripts/viewer_screenshots.py [PAGE]`.
+
+Each view, 1280 and 1920 pixels wide, light and dark, of traces made here by `tokenyard run`. Needs chromium and
+playwright. PAGE defaults to the built page.
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+__all__ = ["main"]
+
+REPO = Path(__file__).resolve().parent.parent
+PAGE = REPO / "src" / "tokenyard" / "server" / "static" / "viewer.html"
+IMAGES = REPO / "docs" / "images"
+MOST_BYTES = 200_000
+SIZES = {1280: 800, 1920: 1080}
+_BOTH = "agentic --limit=24 --gpu=rtx5090 --rate-scale=8 --max-num-seqs=14"
+RUNS = {
+    "first": f"{_BOTH} --max-num-batched-tokens=2048 --num-gpu-blocks-override=4200 --no-scheduler-reserve-full-isl",
+    "second": f"{_BOTH} --max-num-batched-tokens=1024 --num-gpu-blocks-override=4600",
+}
+PIXELS = """async (picture) => {
+    const image = await createImageBitmap(await (await fetch("data:image/png;base64," + picture)).blob());
+    const canvas = new OffscreenCanvas(image.width, image.height);
+    const context = canvas.getContext("2d");
+    context.drawImage(image, 0, 0);
+    const {data} = context.getImageData(0, 0, image.width, image.height);
+    const url = await new Promise((resolve) => {
+        const reader = new FileReader();
+        reader.onload = () => resolve(reader.result);
+        reader.readAsDataURL(new Blob([data]));
+    });
+    return [image.width, image.height, url.split(",")[1]];
+}"""
+"""A browser decodes what it has pictured: no imaging library is needed for that."""
+
+
+def _landing(page: Page) -> None:
+    page.get_by_role("heading", name="Tokenyard viewer").wait_for()
+
+
+def _timeline(page: Page) -> None:
+    for _ in range(4):
+        page.keyboard.press("n")
+    page.keyboard.press(".")
+
+
+def _request(page: Page) -> None:
+    _timeline(page)
+    page.get_by_role("toolbar", name="Waiting").locator("button").first.click()
+
+
+def _overview(page: Page) -> None:
+    page.keyboard.press("f")
+
+
+def _tab(key: str) -> Callable[[Page], None]:
+    return lambda page: page.keyboard.press(key)
+
+
+def _compare(page: Page) -> None:
+    page.keyboard.press("4")
+    page.set_input_files("[data-picker=files]", page.context.files["second"])  # type: ignore[attr-defined]
+    page.get_by_role("button", name="swap").wait_for()
+
+
+VIEWS: dict[str, Callable[[Page], None]] = {
+    "landing": _landing,
+    "timeline": _timeline,
+    "request": _request,
+    "overview": _overview,
+    "requests": _tab("2"),
+    "statistics": _tab("3"),
+    "compare": _compare,
+    "help": _tab("?"),
+}
+
+
+def main() -> None:
+    """Make the traces, open each view, keep the pictures."""
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - a development tool
+
+    viewer = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else PAGE
+    chromium = shutil.which("chromium") or sys.exit("There is no chromium: apt-get install chromium")
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        traces = {name: _replay(Path(folder) / name, run) for name, run in RUNS.items()}
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        for width, height in SIZES.items():
+            for theme in ("light", "dark"):
+                for name, show in VIEWS.items():
+                    picture = _picture(browser, viewer, traces, name, show, (width, height), theme)
+                    _keep(IMAGES / f"viewer-{name}-{theme}-{width}.png", *picture)
+        browser.close()
+
+
+def _replay(folder: Path, run: str) -> list[Path]:
+    command = [sys.executable, "-m", "tokenyard.cli.main", "run", *run.split(), "--record-requests", "--trace", folder]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return sorted(folder.iterdir())
+
+
+def _picture(
+    browser: Browser,
+    viewer: Path,
+    traces: dict[str, list[Path]],
+    name: str,
+    show: Callable[[Page], None],
+    size: tuple[int, int],
+    theme: str,
+) -> tuple[int, int, bytes]:
+    context = browser.new_context(viewport={"width": size[0], "height": size[1]})
+    context.files = traces  # type: ignore[attr-defined]
+    page = context.new_page()
+    page.goto(f"{viewer.as_uri()}#theme={theme}")
+    if name != "landing":
+        page.set_input_files("[data-picker=files]", traces["first"])
+        page.locator(".run").wait_for()
+        page.locator(".load-line").wait_for(state="detached")
+    show(page)
+    page.mouse.move(2, 2)
+    page.wait_for_timeout(1_500)
+    shot = base64.b64encode(page.screenshot()).decode()
+    blank = context.new_page()
+    width, height, pixels = blank.evaluate(PIXELS, shot)
+    context.close()
+    return width, height, base64.b64decode(pixels)
+
+
+def _keep(path: Path, width: int, height: int, rgba: bytes) -> None:
+    """Write the picture with at most 256 colours, so that it is small; the words stay sharp."""
+    pixels = np.frombuffer(rgba, np.uint8).reshape(-1, 4)[:, :3]
+    codes = pixels.astype(np.uint32) @ np.array((1 << 16, 1 << 8, 1), np.uint32)
+    colours, places, uses = np.unique(codes, return_inverse=True, return_counts=True)
+    palette = colours[np.argsort(-uses)[:256]]
+    parts = [np.stack([table >> 16, table >> 8 & 255, table & 255], 1).astype(int) for table in (colours, palette)]
+    nearest = np.array([np.abs(parts[1] - colour).sum(1).argmin() for colour in parts[0]], np.uint8)
+    rows = nearest[places].reshape(height, width)
+    lines = np.hstack([np.zeros((height, 1), np.uint8), rows]).tobytes()
+    header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"PLTE", parts[1].astype(np.uint8).tobytes()), (b"IDAT", zlib.compress(lines, 9))]
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*chunk) for chunk in [*chunks, (b"IEND", b"")]))
+    size = path.stat().st_size
+    print(f"{path.relative_to(REPO)}: {size // 1000} kB")
+    if size > MOST_BYTES:
+        sys.exit(f"{path.name} is larger than {MOST_BYTES} bytes")
+
+
+def _chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+if __name__ == "__main__":
+    main()
