@@ -109,7 +109,8 @@ def main() -> None:
 
 
 def _replay(folder: Path, run: str) -> list[Path]:
-    command = [sys.executable, "-m", "tokenyard.cli.main", "run", *run.split(), "--record-requests", "--trace", folder]
+    command = [sys.executable, "-m", "tokenyard.cli.main", "run", *run.split(), "--record-requests"]
+    command += ["--trace", str(folder)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return sorted(folder.iterdir())
 

@@ -33,7 +33,7 @@ def axe() -> str:
 def serious(page: Page, axe: str) -> list[str]:
     """Serious faults; the script is evaluated by the test, which the page's policy does not forbid."""
     page.evaluate(axe)
-    return page.evaluate(SERIOUS)
+    return list(page.evaluate(SERIOUS))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

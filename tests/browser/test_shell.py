@@ -41,7 +41,7 @@ def test_filter_by_step_reason_and_job(page: Page, small_trace: Path) -> None:
     steps = list(TraceReader(small_trace).steps())
     budget = sum(step.outcome is not None and step.outcome.reason == "token_budget" for step in steps)
     present = sum(
-        any("agent_03" in job for job in [*step.snapshot.running_job_ids, *step.snapshot.waiting_job_ids] if job)
+        "agent_03" in {*(step.snapshot.running_job_ids or ()), *(step.snapshot.waiting_job_ids or ())}
         for step in steps
         if step.snapshot is not None
     )

@@ -68,6 +68,7 @@ def test_a_pill_shows_everything_known_of_its_request(page: Page, small_trace: P
     section = page.get_by_role("region", name="Request")
     section.get_by_text("num_computed_tokens").wait_for()
     shown = section.inner_text()
+    assert record.req_id is not None
     assert record.req_id in shown
     for field in ("num_tokens", "num_computed_tokens", "num_blocks", "status", "arrival_time"):
         assert field in shown

@@ -1,7 +1,7 @@
 /** Opening traces: one load at a time for each place on the page, with progress, cancel and a failure that is shown. */
 
-import { failure as failureOf, listings, load } from "../data";
-import type { Loading, TraceFiles, TraceListing, TraceSource, TraceStore } from "../data/model";
+import { failure as failureOf, listings, load, served } from "../data";
+import type { Loading, TraceFiles, TraceListing, TraceStore } from "../data/model";
 import { EMPTY, type HashState } from "./hash";
 import { startLive, stopLive } from "./live";
 import { applyToTrace } from "./restore";
@@ -126,17 +126,6 @@ export function closeOther(): void {
   other.value = null;
 }
 
-/** `/api/file` of our own server; a form that only the server can unpack is asked for unpacked. */
-export function sourceOf(path: string, bytes: number | null = null): TraceSource {
-  const decode = path.endsWith(".zst") ? "&decode=1" : "";
-  return {
-    kind: "url",
-    url: `/api/file?path=${encodeURIComponent(path)}${decode}`,
-    path,
-    bytes: decode ? null : bytes,
-  };
-}
-
 /** Open a path of the server's machine: one that it lists, else the very file. */
 export async function openPath(path: string, options: OpenOptions = {}): Promise<void> {
   const listed = await listTraces().then(
@@ -151,7 +140,7 @@ export async function openPath(path: string, options: OpenOptions = {}): Promise
 function unlisted(path: string): TraceFiles {
   const name = path.split("/").slice(-2, -1)[0] || path;
   const isRequests = /\.requests\.(jsonl|parquet)/.test(path);
-  return isRequests ? { name, steps: null, requests: sourceOf(path) } : { name, steps: sourceOf(path), requests: null };
+  return isRequests ? { name, steps: null, requests: served(path) } : { name, steps: served(path), requests: null };
 }
 
 /** GET /api/traces. Rejects with a sentence if there is no such server. */
