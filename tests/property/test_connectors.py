@@ -74,9 +74,9 @@ class OffloadMachine(SchedulerMachine):
         self.cache = CacheConfig(**settings)
         self.tier = CPUTier(random.randint(1, 30), random.choice(["lru", "arc"]))
         store_on, load_async = random.choice(["finish", "eviction"]), random.random() < 0.6
-        connector = TieredConnector(self.cache, self.tier, store_on=store_on, load_async=load_async)
+        self.connector = TieredConnector(self.cache, self.tier, store_on=store_on, load_async=load_async)
         note(f"{self.config}\n{self.cache}\n{self.tier.num_blocks} blocks, {store_on}, async {load_async}")
-        self.scheduler = Scheduler(self.config, self.cache, observer=self.watcher, kv_connector=connector)
+        self.scheduler = Scheduler(self.config, self.cache, observer=self.watcher, kv_connector=self.connector)
         self.worker = Worker(self.cache)
         memory = DigestMemory(self.worker, self.cache.block_size)
         self.mover = MoodyWorker(memory, HostMemory(self.tier.num_blocks), seed)
@@ -122,6 +122,10 @@ class OffloadMachine(SchedulerMachine):
         for ledger in flight.ledgers:
             assert ledger.request.all_token_ids == ledger.stream
         self.tier.check_invariants()
+
+    def _somebody_will_get_on(self, ran: list[str]) -> None:
+        if not self.connector._being_read and not self.connector._being_written:
+            super()._somebody_will_get_on(ran)  # else the end of a transfer is waited for
 
     def _touches(self, request: Request, blocks: set[int]) -> bool:
         return not blocks.isdisjoint(self.scheduler.kv.get_block_ids(request)[0])

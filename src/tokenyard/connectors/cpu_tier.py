@@ -6,6 +6,7 @@ free -> reserved (being written) -> ready -> evicted when nobody reads it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from tokenyard.config import MAX_COUNT, require_int
 from tokenyard.connectors.eviction import EvictionPolicy, make_eviction_policy
@@ -22,11 +23,10 @@ MEDIUM_CPU = "CPU"
 class _Entry:
     """One block of CPU memory with content."""
 
-    __slots__ = ("number", "readers", "ready")
+    __slots__ = ("number", "readers")
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.ready = False
         self.readers = 0
 
 
@@ -39,6 +39,11 @@ class CPUTier:
         self.num_blocks = num_blocks
         self._order: EvictionPolicy = make_eviction_policy(eviction_policy, num_blocks)
         self._entries: dict[bytes, _Entry] = {}
+        self._ready: dict[bytes, _Entry] = {}
+        """Those of them that can be read."""
+        self._promised: Sequence[bytes] = ()
+        self._kept: frozenset[bytes] | None = frozenset()
+        """The promised ones as a set; None until somebody asks."""
         self._free: list[int] = []
         self._num_touched = 0
         """Blocks that have ever been used: the others need no list."""
@@ -59,12 +64,15 @@ class CPUTier:
     # ---- lookup
 
     def find(self, hashes: Sequence[bytes]) -> Found:
-        entries = self._entries
-        for number, block_hash in enumerate(hashes):
-            entry = entries.get(block_hash)
-            if entry is None or not entry.ready:
-                return Found(number, undecided=entry is not None)
-        return Found(len(hashes))
+        found: list[_Entry] = []
+        # list.extend keeps what it got before the lookup of the first unknown hash raises.
+        with suppress(KeyError):
+            found.extend(map(self._ready.__getitem__, hashes))
+        number = len(found)
+        return Found(number, undecided=number < len(hashes) and hashes[number] in self._entries)
+
+    def promise(self, hashes: Sequence[bytes]) -> None:
+        self._promised, self._kept = hashes, None
 
     def hold(self, hashes: Sequence[bytes]) -> None:
         for block_hash in hashes:
@@ -75,7 +83,7 @@ class CPUTier:
             entry = self._entries[block_hash]
             assert entry.readers > 0, "released more often than held"
             entry.readers -= 1
-            if not entry.ready and not entry.readers:
+            if not entry.readers and block_hash not in self._ready:
                 self._remove(block_hash)
 
     def sources(self, hashes: Sequence[bytes]) -> tuple[Address, ...]:
@@ -83,10 +91,9 @@ class CPUTier:
         return tuple(self._entries[block_hash].number for block_hash in hashes)
 
     def touch(self, hashes: Sequence[bytes]) -> None:
-        entries, order = self._entries, self._order
+        ready, order = self._ready, self._order
         for block_hash in reversed(hashes):
-            entry = entries.get(block_hash)
-            if entry is not None and entry.ready:
+            if block_hash in ready:
                 order.touch(block_hash)
 
     # ---- content
@@ -113,25 +120,25 @@ class CPUTier:
         self._evicted += 1
         if self._events is not None:
             self._events.append(BlockRemoved([short_hash(victim)], MEDIUM_CPU))
+        del self._ready[victim]
         return self._entries.pop(victim).number
 
     def _can_go(self, block_hash: bytes) -> bool:
-        entry = self._entries[block_hash]
-        return entry.ready and not entry.readers
+        if self._kept is None:
+            self._kept = frozenset(self._promised)
+        entry = self._ready.get(block_hash)
+        return entry is not None and not entry.readers and block_hash not in self._kept
 
     def complete(self, block_hash: bytes) -> None:
-        self._entries[block_hash].ready = True
+        self._ready[block_hash] = self._entries[block_hash]
         self._stored += 1
         if self._events is not None:
             self._events.append(_stored(block_hash))
 
     def lost(self, block_hash: bytes) -> None:
         # The reader that found out still holds it: it goes with its last reader.
-        entry = self._entries.get(block_hash)
-        if entry is not None and entry.ready:
-            entry.ready = False
-            if self._events is not None:
-                self._events.append(BlockRemoved([short_hash(block_hash)], MEDIUM_CPU))
+        if self._ready.pop(block_hash, None) is not None and self._events is not None:
+            self._events.append(BlockRemoved([short_hash(block_hash)], MEDIUM_CPU))
 
     def _remove(self, block_hash: bytes) -> None:
         self._free.append(self._entries.pop(block_hash).number)
@@ -144,6 +151,7 @@ class CPUTier:
             # Not AllBlocksCleared: that speaks of every medium.
             self._events.append(BlockRemoved(list(map(short_hash, self._entries)), MEDIUM_CPU))
         self._entries.clear()
+        self._ready.clear()
         self._order.clear()
         self._free.clear()
         self._num_touched = 0
@@ -167,6 +175,7 @@ class CPUTier:
         numbers = [entry.number for entry in self._entries.values()]
         assert len(set(numbers)) == len(numbers), "two contents share a block"
         assert not set(numbers) & set(self._free), "a block with content is free"
+        assert all(self._entries[key] is entry for key, entry in self._ready.items()), "a block is ready that is gone"
         assert len(numbers) + len(self._free) == self._num_touched <= self.num_blocks, "a block is lost"
 
 

@@ -35,6 +35,9 @@ class DiskTier:
                 return Found(number)
         return Found(len(hashes))
 
+    def promise(self, hashes: Sequence[bytes]) -> None:
+        """See :meth:`hold`."""
+
     def hold(self, hashes: Sequence[bytes]) -> None:
         """Nothing keeps others from deleting it."""
 

@@ -26,6 +26,9 @@ class Tier(Protocol):
     def find(self, hashes: Sequence[bytes]) -> Found:
         """How many leading blocks of a chain of hashes are here."""
 
+    def promise(self, hashes: Sequence[bytes]) -> None:
+        """Keep these blocks, which are here, until the next call; made for every request that asks, mostly in vain."""
+
     def hold(self, hashes: Sequence[bytes]) -> None:
         """Keep these blocks, which are here, until they are released as often."""
 

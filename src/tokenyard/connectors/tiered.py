@@ -53,7 +53,7 @@ class TieredConnector(KVConnector):
         self._load_async = load_async
         self._pool: BlockPool | None = None
         self._promised: tuple[str, int, Sequence[bytes]] | None = None
-        """Request asked about last, blocks it has, hashes held for it until it is known whether it gets memory."""
+        """Request asked about last, blocks it has, hashes kept for it until it is known whether it gets memory."""
         self._num_jobs = 0
         self._saves: list[Store] = []
         self._loads: list[Load] = []
@@ -91,14 +91,14 @@ class TieredConnector(KVConnector):
         if not found.num_blocks:
             return Match(0)
         hashes = wanted[: found.num_blocks]
-        self.tier.hold(hashes)
+        self.tier.promise(hashes)
         self._promised = request.request_id, first, hashes
         return Match(len(hashes) * self._size, self._load_async)
 
     def _withdraw(self) -> None:
         """The request asked about last did not get memory."""
         if self._promised is not None:
-            self.tier.release(self._promised[2])
+            self.tier.promise(())
             self._promised = None
 
     def update_state_after_alloc(self, request: Request, blocks: Blocks, num_external_tokens: int) -> None:
@@ -106,7 +106,8 @@ class TieredConnector(KVConnector):
             assert self._promised is not None
             assert self._promised[0] == request.request_id, "memory for a request that was promised nothing"
             _, first, hashes = self._promised
-            self._promised = None
+            self.tier.hold(hashes)
+            self._withdraw()
             job, targets = self._next_job(), tuple(blocks[0][first : first + len(hashes)])
             load = Load(job, request.request_id, targets, self.tier.sources(hashes), self._load_async)
             self._loads.append(load)

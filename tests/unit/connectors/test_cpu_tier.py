@@ -118,3 +118,13 @@ def test_events_carry_the_medium() -> None:
 def test_a_tier_needs_a_block() -> None:
     with pytest.raises(ConfigError, match="num_cpu_blocks"):
         CPUTier(0)
+
+
+def test_what_is_promised_stays_until_the_next_promise() -> None:
+    tier = filled(2, "a", "b")
+    tier.promise(keys("a", "b"))
+    assert tier.reserve(b"c") is None
+    tier.promise(keys("b"))
+    assert tier.reserve(b"c") is not None
+    assert tier.find(keys("b")) == Found(1)
+    tier.check_invariants()
