@@ -1,0 +1,79 @@
+/** What of the lanes is in sight: their box, how far it is scrolled, the axis, and the lanes themselves. */
+
+import type { RefObject } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { clampTop, scrollFor, topAt } from "../charts/scroll";
+import { type Axis, makeAxis } from "./axis";
+import type { LaneCanvasProps } from "./LaneCanvas";
+import type { LaneCache } from "./lanes";
+import { type DrawnLane, HEAD_HEIGHT, LABEL_WIDTH, LANE_HEIGHT } from "./paint";
+
+export interface Size {
+  width: number;
+  height: number;
+}
+
+export interface Scene {
+  scroller: RefObject<HTMLDivElement>;
+  canvas: RefObject<HTMLCanvasElement>;
+  size: Size;
+  /** Height that lanes are seen in. */
+  room: number;
+  /** Position of the first lane in sight, fractional. */
+  first: number;
+  axis: Axis;
+  lanes: DrawnLane[];
+  /** Show a position first. */
+  move(top: number): void;
+  onScroll(): void;
+}
+
+export function useScene({ store, cache, order, view, axis: kind }: LaneCanvasProps): Scene {
+  const scroller = useRef<HTMLDivElement>(null);
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const size = useSize(scroller);
+  const [top, setTop] = useState(0);
+  const room = Math.max(size.height - HEAD_HEIGHT, LANE_HEIGHT);
+  const first = clampTop(order.length, top, room, LANE_HEIGHT);
+  const axis = useMemo(
+    () => makeAxis(store, view, Math.max(size.width - LABEL_WIDTH, 1), kind),
+    [store, store.version, view.first, view.last, size.width, kind],
+  );
+  const lanes = useMemo(() => inSight(cache, order, first, room), [cache, order, first, room]);
+  return {
+    ...{ scroller, canvas, size, room, first, axis, lanes },
+    move: (next) => {
+      const wanted = clampTop(order.length, next, room, LANE_HEIGHT);
+      setTop(wanted);
+      if (scroller.current) scroller.current.scrollTop = scrollFor(order.length, wanted, room, LANE_HEIGHT);
+    },
+    onScroll: () => {
+      const at = scroller.current?.scrollTop ?? 0;
+      // A position set by `move` is rounded by the browser: it must not move the lanes back.
+      if (Math.abs(at - scrollFor(order.length, first, room, LANE_HEIGHT)) > 1.5) {
+        setTop(topAt(order.length, at, room, LANE_HEIGHT));
+      }
+    },
+  };
+}
+
+function inSight(cache: LaneCache, order: Int32Array, first: number, room: number): DrawnLane[] {
+  const found = [];
+  const last = Math.min(Math.ceil(first + room / LANE_HEIGHT), order.length);
+  for (let position = Math.floor(first); position < last; position++) found.push(cache.at(order[position]));
+  return found;
+}
+
+function useSize(element: RefObject<HTMLElement>): Size {
+  const [size, setSize] = useState<Size>({ width: 0, height: 0 });
+  useEffect(() => {
+    const watched = element.current;
+    if (!watched) return;
+    const measure = () => setSize({ width: watched.clientWidth, height: watched.clientHeight });
+    measure();
+    const watch = new ResizeObserver(measure);
+    watch.observe(watched);
+    return () => watch.disconnect();
+  }, []);
+  return size;
+}
