@@ -1,12 +1,19 @@
 import { expect, test } from "vitest";
-import type { Spread, Statistics, TraceStore } from "../data/model";
+import { MISSING, type Spread, type Statistics, type TraceStore } from "../data/model";
 import { parseFilter } from "../state/filter";
 import { figures, figureText, latencies } from "./figures";
 import { disagreement, reason, shares, within } from "./filters";
 
+/** No offload tier. */
+const NOTHING = new Int32Array(100).fill(MISSING);
+
 const store = {
   rows: 100,
-  steps: { number: Int32Array.from({ length: 100 }, (_, row) => row + 1000) },
+  steps: {
+    number: Int32Array.from({ length: 100 }, (_, row) => row + 1000),
+    cpuFreeBlocks: NOTHING,
+    cpuTotalBlocks: NOTHING,
+  },
 } as unknown as TraceStore;
 
 function spread(mean: number): Spread {
@@ -55,6 +62,18 @@ test("figures lead to filters that the filter language understands", () => {
   expect(filters).toContain("preempted:1.. step:1010..1020");
   expect(filters).toContain("kv:98.7.. step:1010..1020");
   for (const text of filters) expect(parseFilter(text).problems).toEqual([]);
+});
+
+test("an offload tier has a peak of its own, within the range", () => {
+  const steps = { ...store.steps, cpuFreeBlocks: NOTHING.slice(), cpuTotalBlocks: new Int32Array(100).fill(50) };
+  steps.cpuFreeBlocks.set([50, 20, 35], 10);
+  const tiered = { ...store, steps } as TraceStore;
+  const line = (first: number, last: number) =>
+    figures(tiered, found({ range: { first, last } }))
+      .map(figureText)
+      .find((text) => text.startsWith("peak DRAM"));
+  expect(line(0, 99)).toBe("peak DRAM use: 60.0 %");
+  expect(line(12, 99)).toBe("peak DRAM use: 30.0 %");
 });
 
 test("nothing leads nowhere", () => {

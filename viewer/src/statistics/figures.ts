@@ -1,6 +1,6 @@
 /** The headline figures: what `tokenyard report` prints under "Figures", each with the steps behind it. */
 
-import type { Spread, Statistics, TraceStore } from "../data/model";
+import { MISSING, type Spread, type Statistics, type TraceStore } from "../data/model";
 import { count, duration, fixed, mean, milliseconds, percent } from "../format";
 import { within } from "./filters";
 
@@ -27,6 +27,7 @@ export function figures(store: TraceStore, found: Statistics): Figure[] {
     queue("running", "requests running before each step", found.running, "running", scope),
     queue("waiting", "requests waiting before each step", found.waiting, "waiting", scope),
     peak(found, scope),
+    ...peakDram(store, found),
     preemptions(found, scope),
     ...prefix(found, scope),
     ...throughput(found, scope),
@@ -65,6 +66,19 @@ function peak(found: Statistics, scope: string): Figure {
     meaning: "largest share of the blocks that was not free before a step",
     parts: [part],
   };
+}
+
+/** Of the CPU offload tier, where there is one. */
+function peakDram({ steps }: TraceStore, { range }: Statistics): Figure[] {
+  let most = Number.NaN;
+  for (let row = range.first; row <= range.last; row++) {
+    if (steps.cpuFreeBlocks[row] === MISSING || !(steps.cpuTotalBlocks[row] > 0)) continue;
+    const share = 1 - steps.cpuFreeBlocks[row] / steps.cpuTotalBlocks[row];
+    if (!(share <= most)) most = share;
+  }
+  if (Number.isNaN(most)) return [];
+  const meaning = "largest share of the CPU offload tier's blocks in use before a step";
+  return [{ label: "peak DRAM use", meaning, parts: [{ text: percent(most) }] }];
 }
 
 function preemptions(found: Statistics, scope: string): Figure {
