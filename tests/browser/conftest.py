@@ -125,6 +125,7 @@ def open_files(new_page: Callable[..., Page], viewer_html: Path) -> Callable[...
         files = [file for path in paths for file in (sorted(path.iterdir()) if path.is_dir() else [path])]
         page.set_input_files("[data-picker=files]", files)
         page.wait_for_selector(".run", timeout=ARRIVED_MS)
+        page.wait_for_selector(".load-line", state="detached", timeout=ARRIVED_MS)
         return page
 
     return open_them
