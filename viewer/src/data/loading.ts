@@ -14,8 +14,9 @@ import type {
 } from "./model";
 import type { RecordChunk } from "./recordBook";
 import { startWorker } from "./startWorker";
-import type { StepTables } from "./steps";
+import { StepsReader, type StepTables } from "./steps";
 import { addRecordNotes, adopt, attachRecords, type StoreInside, storeOf } from "./store";
+import { snapshotsOf } from "./withoutSteps";
 import type { FromWorker, ToWorker } from "./worker";
 
 /** Requests files at least this large are read by two workers. */
@@ -80,7 +81,8 @@ class LoadJob {
   async run(): Promise<TraceStore> {
     try {
       const store = await this.steps();
-      if (this.files.requests && this.options.requests !== false && !this.cancelled) await this.requests(store);
+      const wanted = this.files.requests && this.options.requests !== false && !store.records;
+      if (wanted && !this.cancelled) await this.requests(store);
       store.stage = this.cancelled ? "cancelled" : followers.has(store) ? "following" : "complete";
       return store;
     } finally {
@@ -128,24 +130,16 @@ class LoadJob {
     const source = this.files.requests;
     if (!source) throw new LoadError("Nothing to load", "no file was chosen", "Drop a steps file.");
     const parts = await this.chunks(source);
-    const { StepsReader } = await import("./steps");
     const reader = new StepsReader(source.path);
     let line = 0;
-    for (const { chunk } of parts) {
-      for (let group = 0; group < chunk.groups.count; group++) {
-        const ts = chunk.groups.ts[group];
-        line += 1;
-        reader.record(
-          { event: "step_snapshot", step: chunk.groups.step[group], ts: Number.isNaN(ts) ? null : ts },
-          line,
-        );
-      }
+    for (const snapshot of snapshotsOf(parts.map(({ chunk }) => chunk))) {
+      line += 1;
+      reader.record(snapshot, line);
     }
     reader.end();
     const store = this.opened(reader.tables(false), source.path);
     await this.attach(store, parts);
     this.callbacks.steps?.(store);
-    this.files.requests = null;
     return store;
   }
 

@@ -10,9 +10,12 @@ import { levelsOfDetail } from "./levels";
 import { LineSplitter } from "./lines";
 import { life } from "./lives";
 import { MISSING } from "./model";
+import { newNotes } from "./notes";
+import { RecordBook } from "./recordBook";
 import { decision, snapshot, storeFrom } from "./sampleStore";
 import { StepsReader } from "./steps";
 import { rowAtTime, rowOfStep } from "./store";
+import { snapshotsOf } from "./withoutSteps";
 
 const text = (bytes: Uint8Array) => new TextDecoder().decode(bytes);
 const bytes = (line: string) => new TextEncoder().encode(line);
@@ -97,6 +100,38 @@ describe("the header", () => {
       ...["CPU_OFFLOAD", "A100-40GB", "KV:10318blk(20GB)", "DRAM:65536blk(128GB)", "2 jobs", "steps 0–5 (2)", "5.0s"],
       ...["maxRun:2", "steps"],
     ]);
+  });
+});
+
+describe("a requests file alone", () => {
+  it("makes a step of its records, also where two parts meet", () => {
+    const part = (lines: [number, string, string][]) => {
+      const book = new RecordBook("requests", newNotes());
+      lines.forEach(([step, queue, id], i) => {
+        book.record({ step, queue, req_id: id, job_id: `job ${id}`, ts: step / 2 }, i, i + 1);
+      });
+      return book.chunk(lines.length);
+    };
+    const parts = [
+      part([
+        [1, "running", "a"],
+        [1, "waiting", "b"],
+        [2, "running", "a"],
+      ]),
+      part([
+        [2, "running", "b"],
+        [3, "running", "b"],
+      ]),
+    ];
+    const found = [...snapshotsOf(parts)];
+    expect(
+      found.map(({ step, ts, running_req_ids: running, waiting_req_ids: waiting }) => [step, ts, running, waiting]),
+    ).toEqual([
+      [1, 0.5, ["a"], ["b"]],
+      [2, 1, ["a", "b"], []],
+      [3, 1.5, ["b"], []],
+    ]);
+    expect(found[0]["waiting_job_ids"]).toEqual(["job b"]);
   });
 });
 
