@@ -141,7 +141,7 @@ class TransferFlags:
     kv_offloading_backend: str = "native"
     """What moves them; native is the only one here."""
     kv_transfer_config: Annotated[str | None, _optional("JSON", "no connector")] = None
-    """A KV connector and its settings, as for vLLM; docs/connectors.md lists them."""
+    """A KV connector (OffloadingConnector, SharedStorageConnector) and its settings; docs/connectors.md lists them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.unit.sim.test_replay import Recorder, request
 
 from tokenyard.config import CacheConfig, SchedulerConfig
@@ -243,3 +246,34 @@ def test_memory_is_for_all_gpus_together() -> None:
     config = offloading(100).config
     transfer = KVTransfer(config=config, bytes_per_block=BLOCK_BYTES, num_gpus=4)
     assert transfer.make(CacheConfig(), VirtualClock(), latency(1)).connector.cpu_blocks == (25, 25)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from(["fcfs", "priority", "continuum-fixed", "bypass"]),
+    st.sampled_from(["finish", "eviction"]),
+    st.booleans(),
+    st.integers(1, 200),
+    st.sampled_from([0.5, 20.0, 1e6]),
+)
+def test_whatever_the_link_and_the_tier_everything_is_served(
+    seed: int, policy: str, store_on: str, load_async: bool, num_cpu_blocks: int, blocks_per_second: float
+) -> None:
+    """Sessions on a pool that holds two of them: no stall, no block lost (the replay checks that itself)."""
+    random, requests = Random(seed), []
+    for job in range(4):
+        length, before = random.randint(1, 200), ""
+        for turn in range(random.randint(1, 4)):
+            name = f"j{job}t{turn}"
+            source = StreamTokens.unique(seed_of("job", job), length)
+            fields: dict[str, Any] = {"job_id": f"j{job}", "priority": job, "this_func_call": "ls"}
+            fields |= {"after": (before,), "gap": random.random() * 5} if before else {"arrival_time": random.random()}
+            requests.append(request(name, output=random.randint(1, 30), source=source, **fields))
+            length, before = length + random.randint(1, 150), name
+    config = SchedulerConfig(max_num_seqs=3, max_num_batched_tokens=64, max_model_len=1000, policy=policy)
+    transfer = offloading(num_cpu_blocks, store_on=store_on, load_async=load_async)
+    result, _ = run(
+        *requests, num_gpu_blocks=70, blocks_per_second=blocks_per_second, config=config, kv_transfer=transfer
+    )
+    assert result.num_finished == len(requests)
