@@ -121,3 +121,10 @@ def test_a_long_load_can_be_cancelled(landing: Page, long_trace: Path, tmp_path:
         assert "cancelled" in landing.locator(".notes").inner_text()
     else:
         assert landing.get_by_role("button", name="Open the sample").is_visible()
+
+
+def test_a_folder_can_be_picked(landing: Page, small_trace: Path) -> None:
+    landing.set_input_files("[data-picker=folder]", small_trace)
+    expect(landing.get_by_role("list", name="About this run")).to_contain_text("reqs")
+    assert landing.locator(".token.source").get_attribute("title") is not None
+    assert "small_h100/" in str(landing.locator(".token.source").get_attribute("title"))

@@ -128,7 +128,10 @@ function Blocks({ kv, smallest }: { kv: KVNumbers; smallest: number | null }) {
           ))}
         </tbody>
       </table>
-      <p class="quiet">in blocks{kv.limit && `; the check that refused: ${cut(kv.limit, 60)}`}</p>
+      <p class="quiet">
+        In blocks{smallest !== null && "; prefix hits of the smallest are not counted"}.
+        {kv.limit && ` The check that refused: ${cut(kv.limit, 60)}.`}
+      </p>
       {headTooBig && <p>The smallest waiting request would have fitted: only the head of the queue was too big.</p>}
     </>
   );

@@ -8,6 +8,19 @@ import type { RowContent } from "./textRows";
 
 const KEPT = 800;
 
+/** Short badges share lines; then what was held, which one looks for; then the long lines about memory. */
+const PLACE: Record<Badge["kind"], number> = {
+  count: 0,
+  pinned: 1,
+  tokens: 2,
+  recomputed: 3,
+  cached: 4,
+  recorded: 5,
+  blocked: 6,
+  vram: 7,
+  dram: 8,
+};
+
 export class Contents {
   private readonly rows = new Map<Row, RowContent>();
   private key = -1;
@@ -49,7 +62,9 @@ export function contentOf(store: TraceStore, row: Row): RowContent {
   return {
     step: steps.number[row].toLocaleString("en-US"),
     ...times(store, row),
-    badges: badges(store, row).flatMap(shownBadges),
+    badges: badges(store, row)
+      .flatMap(shownBadges)
+      .sort((a, b) => PLACE[a.kind] - PLACE[b.kind]),
     ...all,
     family: reason.family,
     blocked: reason.blocked,

@@ -1,6 +1,8 @@
 /** When to paint: once per frame at most, whenever anything changes that the canvas shows. */
 
 import { effect } from "@preact/signals";
+import { rowOfStep } from "../data";
+import { annotationsOf } from "../export/notebook";
 import { levels } from "../state/levels";
 import { focusRow, matches, revision, selection, themeName, trace } from "../state/store";
 import * as frame from "./frame";
@@ -31,6 +33,7 @@ export function startPainting(canvas: HTMLCanvasElement, painter: Painter): () =
       scales: frame.scales.value,
       selection: selection.value,
       focusRow: focusRow.value,
+      noted: annotationsOf(store).map(({ step }) => rowOfStep(store, step)),
       meant: requests ? (which) => requests[which] === 1 : null,
     };
     if (request === 0) request = requestAnimationFrame(paint);

@@ -24,6 +24,8 @@ export interface Scene {
   scales: Scales;
   selection: Range | null;
   focusRow: Row;
+  /** Rows with a note. */
+  noted: readonly Row[];
   meant: ((request: number) => boolean) | null;
 }
 
@@ -90,9 +92,21 @@ export class Painter {
   }
 }
 
-/** The selected range and the focused row. */
-function paintMarks(ink: Ink, { axis, geometry, selection, focusRow, width }: Scene): void {
+const FLAG = 12;
+
+/** A little flag at the left: somebody wrote a note on this step. */
+function flag(ink: Ink, x: number, y: number): void {
+  rule(ink, x, y, 1.5, FLAG, ink.surface.accent);
+  rule(ink, x, y, 8, FLAG / 2, ink.surface.accent);
+}
+
+/** Notes, the selected range, and the focused row. */
+function paintMarks(ink: Ink, { axis, geometry, selection, focusRow, noted, width }: Scene): void {
   const { context, surface } = ink;
+  for (const row of noted) {
+    const y = yOf(geometry, axis.toPlace(row));
+    if (y > -FLAG && y < geometry.height) flag(ink, 6, y + 3);
+  }
   if (selection) {
     const from = yOf(geometry, axis.toPlace(selection.first));
     const to = Math.max(yOf(geometry, axis.toPlace(selection.last + 1)), from + 2);

@@ -56,24 +56,16 @@ export function drawTextRow(
   return spots;
 }
 
-/** In few lines the blocked ones come first: they are what one looks for. */
-const URGENCY: Record<Badge["kind"], number> = {
-  recorded: 0,
-  blocked: 1,
-  count: 2,
-  tokens: 3,
-  pinned: 4,
-  recomputed: 5,
-  cached: 6,
-  vram: 7,
-  dram: 8,
-};
+/** In few lines what was held comes first. */
+const FEW_LINES = 3;
+const HELD = new Set<Badge["kind"]>(["recorded", "blocked"]);
 /** Room for the flame that marks a budget nearly spent. */
 const FLAME = 14;
 const OWN_LINE = new Set<Badge["kind"]>(["vram", "dram", "blocked", "recorded"]);
 
 function drawBadges(ink: Ink, column: Column, badges: readonly Badge[], top: number, lines: number): void {
-  const ordered = lines >= 4 ? badges : [...badges].sort((a, b) => URGENCY[a.kind] - URGENCY[b.kind]);
+  const held = (badge: Badge) => HELD.has(badge.kind);
+  const ordered = lines >= FEW_LINES ? badges : [...badges.filter(held), ...badges.filter((badge) => !held(badge))];
   const right = column.x + column.width - 6;
   let x = column.x + 2;
   let line = 0;
@@ -118,8 +110,8 @@ function drawPills(
   if (pills.length === 0 && omitted === 0) return;
   const left = column.x + 4;
   const right = column.x + column.width - 6;
-  const inFull = fits(ink, pills, omitted, right - left, lines, fullText);
-  const textOf = inFull ? fullText : shortText;
+  const textOf =
+    [fullText, mediumText].find((text) => fits(ink, pills, omitted, right - left, lines, text)) ?? shortText;
   let x = left;
   let line = 0;
   for (let at = 0; at < pills.length; at++) {
@@ -145,6 +137,12 @@ function drawPills(
 
 function fullText(pill: Pill): string {
   return `${PILLS[pill.kind].letter} ${pill.pinned ? `${OVERLAYS.pinned.letter} ` : ""}${pill.label}`;
+}
+
+/** Without the numbers: job, turn and age. */
+function mediumText(pill: Pill): string {
+  const end = pill.label.indexOf(" [");
+  return fullText(end < 0 ? pill : { ...pill, label: pill.label.slice(0, end) });
 }
 
 function shortText(pill: Pill): string {
