@@ -26,7 +26,7 @@ _ANY_TIER = ("load_async",)
 _SETTINGS: dict[str, tuple[str, ...]] = {
     OFFLOADING: (*_ANY_TIER, "cpu_bytes_to_use", "eviction_policy", "store_on"),
     STORAGE: (*_ANY_TIER, "shared_storage_path", "namespace", "read_gb_per_s", "write_gb_per_s"),
-    PREFILL_DECODE: ("kv_lease_duration", "link_gb_per_s"),
+    PREFILL_DECODE: (),
 }
 
 
@@ -62,8 +62,8 @@ class KVTransferConfig:
             raise ConfigError("kv_connector_extra_config", extra, "give an object of settings")
         for name, value in extra.items():
             if name not in known:
-                raise ConfigError(name, value, f"{self.kv_connector} knows: {', '.join(sorted(known))}")
-        for name in ("cpu_bytes_to_use", "read_gb_per_s", "write_gb_per_s", "link_gb_per_s", "kv_lease_duration"):
+                raise ConfigError(name, value, f"{self.kv_connector} knows: {', '.join(sorted(known)) or 'no setting'}")
+        for name in ("cpu_bytes_to_use", "read_gb_per_s", "write_gb_per_s"):
             self.positive(name, 1.0)
         if self.get("store_on", "finish") not in STORE_ON:
             raise ConfigError("store_on", self.get("store_on", None), f"use one of: {', '.join(STORE_ON)}")
