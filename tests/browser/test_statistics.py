@@ -166,3 +166,18 @@ def test_figures_can_be_copied(open_files: Opener, small_trace: Path, report: Re
     assert "TTFT: mean" in copied
     page.get_by_role("button", name="Copy peak KV use").click()
     assert page.evaluate("window.copied") == f"peak KV use: {100 * (report.peak_kv_use or 0):.1f} %"
+
+
+def test_a_trace_without_reasons_shows_the_guesses(
+    open_files: Opener, small_trace: Path, report: Report, tmp_path: Path
+) -> None:
+    plain = tmp_path / "sched_trace.plain.steps.jsonl"
+    kept = ('"event":"step_snapshot"', '"event":"step_decision"', '"event":"prefix_cache_lookup"')
+    lines = next(small_trace.glob("*.steps.jsonl")).read_text().splitlines(keepends=True)
+    plain.write_text("".join(line for line in lines if any(event in line for event in kept)))
+    page = open_statistics(open_files, plain)
+    guessed = rows_of(page, "Blocked steps per reason")
+    expected = summarize(plain).reasons
+    assert {name: int(cells[0].replace(",", "")) for name, cells in guessed.items()} == expected
+    assert page.get_by_role("table", name="Recorded reasons").count() == 0
+    assert report.recorded_reasons

@@ -1,7 +1,8 @@
 import { useEffect, useRef, useState } from "preact/hooks";
-import { exportCsv, exportJsonl } from "../data";
+import { exportCsv, exportJsonl, rowOfStep } from "../data";
 import type { Range, TraceStore } from "../data/model";
 import { count, plural } from "../format";
+import { focus, showTab } from "../state/moves";
 import { announce, matches, scope, tab } from "../state/store";
 import { download } from "./download";
 import { annotationsFromFile, notebookOf, saveToFile } from "./notebook";
@@ -118,6 +119,8 @@ function Item({ words, kind, note, disabled, onClick }: ItemProps) {
   );
 }
 
+const LISTED = 20;
+
 function Annotations({ store }: { store: TraceStore }) {
   const { list, served, problem } = notebookOf(store).value;
   return (
@@ -143,6 +146,24 @@ function Annotations({ store }: { store: TraceStore }) {
         </label>
       </span>
       {problem && <p role="alert">{problem}</p>}
+      <ul class="export-list">
+        {list.slice(0, LISTED).map((one) => (
+          <li key={`${one.step} ${one.text}`}>
+            <button
+              type="button"
+              class="plain"
+              onClick={() => {
+                showTab("timeline");
+                focus(rowOfStep(store, one.step));
+              }}
+            >
+              step {count(one.step)}
+            </button>{" "}
+            {one.text.slice(0, 120)}
+          </li>
+        ))}
+      </ul>
+      {list.length > LISTED && <p class="quiet">… and {count(list.length - LISTED)} more</p>}
     </div>
   );
 }

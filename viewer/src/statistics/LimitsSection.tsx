@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
 import { BarList, type BarRow } from "../charts/BarList";
-import { BUCKETS, type ReasonTotals, type Statistics, type TraceStore } from "../data/model";
+import { BUCKETS, type ReasonTotals, STEP_REASONS, type Statistics, type TraceStore } from "../data/model";
 import { BUCKET_MEANING, familyOf, meaningOf } from "../data/wording";
 import { count, duration, percent, plural } from "../format";
 import { bucket, disagreement, reason, within } from "./filters";
@@ -21,6 +21,9 @@ export function LimitsSection({ store, found, onFilter }: LimitsProps) {
           <Recorded store={store} found={found} onFilter={onFilter} />
         )}
         <Buckets store={store} found={found} onFilter={onFilter} />
+        {found.recorded.length === 0 && !store.hasReasons && (
+          <Guesses store={store} found={found} onFilter={onFilter} />
+        )}
       </div>
     </section>
   );
@@ -115,6 +118,28 @@ function Buckets({ store, found, onFilter }: LimitsProps) {
       <p class="quiet">Guessed from the counts of each step, by the rules of the trace format.</p>
       <BarList label="Steps per bucket" columns={["steps", "share"]} rows={rows} />
       <Agreement store={store} found={found} onFilter={onFilter} />
+    </div>
+  );
+}
+
+/** The classifier's finer reasons, for traces that record none: which question was answered with yes. */
+function Guesses({ store, found, onFilter }: LimitsProps) {
+  const scope = within(store, found.range);
+  const most = Math.max(...found.reasons, 0);
+  const rows = STEP_REASONS.map((name, index) => ({
+    key: name,
+    label: name,
+    family: familyOf(name),
+    share: most ? found.reasons[index] / most : 0,
+    figures: [count(found.reasons[index]), percent(found.steps ? found.reasons[index] / found.steps : null)],
+    meaning: meaningOf(name),
+    onClick: () => onFilter(reason(name) + scope),
+  }));
+  return (
+    <div>
+      <h4>Blocked steps, by the check that most likely fired</h4>
+      <p class="quiet">Asked in this order; the first yes is the answer.</p>
+      <BarList label="Blocked steps per reason" columns={["steps", "share"]} rows={rows} />
     </div>
   );
 }
