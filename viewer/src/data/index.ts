@@ -1,5 +1,6 @@
 /** The door to the data of traces: what `Data` in model.ts promises. */
 
+import { badges } from "./badges";
 import { compare } from "./compare";
 import { details, rawStep } from "./details";
 import { detect, listings } from "./detect";
@@ -10,7 +11,7 @@ import { levelsOfDetail } from "./levels";
 import { lanes, life } from "./lives";
 import { failure, follower, load } from "./loading";
 import type { Data, Row, TraceStore } from "./model";
-import { badges, pills, recordOf } from "./pills";
+import { pills, recordOf } from "./pills";
 import { statistics } from "./statistics";
 import { rowAtTime, rowOfStep } from "./store";
 import { outcome, recorded, verdict } from "./verdict";

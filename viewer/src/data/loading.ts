@@ -1,5 +1,6 @@
 /** Loading a trace: the steps file first, which makes the first picture; then the requests file, in two workers. */
 
+import { addRecordNotes, attachRecords } from "./attach";
 import { isGzip, isParquet, packedBlob } from "./bytes";
 import type {
   Follower,
@@ -15,7 +16,7 @@ import type {
 import type { RecordChunk } from "./recordBook";
 import { startWorker } from "./startWorker";
 import { StepsReader, type StepTables } from "./steps";
-import { addRecordNotes, adopt, attachRecords, type StoreInside, storeOf } from "./store";
+import { adopt, type StoreInside, storeOf } from "./store";
 import { snapshotsOf } from "./withoutSteps";
 import type { FromWorker, ToWorker } from "./worker";
 

@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { badges, pills } from "./pills";
+import { badges } from "./badges";
+import { pills } from "./pills";
 import { decision, snapshot, storeFrom } from "./sampleStore";
 
 /** The example of document 000: job swe_0008, turn 9, prefills for the third step; swe_0011's turn 10 waits. */

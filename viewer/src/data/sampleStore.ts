@@ -1,9 +1,10 @@
 /** Stores for tests, made from lines as the loader makes them from files. */
 
+import { addRecordNotes, attachRecords } from "./attach";
 import { newNotes } from "./notes";
 import { RecordBook } from "./recordBook";
 import { StepsReader } from "./steps";
-import { addRecordNotes, attachRecords, type StoreInside, storeOf } from "./store";
+import { type StoreInside, storeOf } from "./store";
 
 const encoder = new TextEncoder();
 

@@ -4,17 +4,9 @@
  */
 
 import { IndexColumn } from "./columns";
-import {
-  type Lists,
-  MISSING,
-  RECORD_FLAGS,
-  type RecordTable,
-  type RequestTable,
-  SPAN_KINDS,
-  type Spans,
-  type StepColumns,
-  type StepLists,
-} from "./model";
+import { forEach, grouped, sameAsBefore } from "./lists";
+import { MISSING, type RequestTable, SPAN_KINDS, type Spans, type StepColumns, type StepLists } from "./model";
+import { pinnedSpans } from "./pinned";
 
 const NOWHERE = -1;
 
@@ -108,7 +100,7 @@ class SpanBuilder {
     if (lists.scheduledNew.counts[before] > 0 || lists.scheduledResumed.counts[before] > 0) return false;
     if (lists.preempted.counts[before] > 0) return false;
     if (steps.runningOmitted[row] > 0 || steps.waitingOmitted[row] > 0) return false;
-    return same(lists.running, row) && same(lists.waiting, row);
+    return sameAsBefore(lists.running, row) && sameAsBefore(lists.waiting, row);
   }
 
   /** Who is there, and who is not any more. */
@@ -229,49 +221,6 @@ function fillRows({ rows, steps, requests }: SpanSource, spans: Spans): void {
   }
 }
 
-/** Makes `decodeFrom` exact: by document 000 a request prefills while num_computed_tokens < num_prompt_tokens. */
-export class SpanRefiner {
-  /** Per request: the span that the last row looked at belongs to, or the one after it. */
-  private readonly at: Int32Array;
-  private readonly settled: Uint8Array;
-
-  constructor(
-    private readonly spans: Spans,
-    private readonly records: RecordTable,
-  ) {
-    this.at = spans.starts.slice(0, spans.starts.length - 1);
-    this.settled = new Uint8Array(spans.first.length);
-  }
-
-  /** Look at the records of a row; rows come in order. */
-  row(row: number): void {
-    const { records } = this;
-    const end = records.first[row] + records.num[row];
-    for (let record = records.first[row]; record < end; record++) {
-      if (records.flags[record] & RECORD_FLAGS.running) this.record(row, record);
-    }
-  }
-
-  private record(row: number, record: number): void {
-    const { spans, records, settled } = this;
-    const request = records.request[record];
-    const stop = spans.starts[request + 1];
-    let at = this.at[request];
-    while (at < stop && spans.last[at] < row) at++;
-    this.at[request] = at;
-    if (!(at < stop) || spans.first[at] > row || settled[at]) return;
-    const computed = records.computedTokens[record];
-    const prompt = records.promptTokens[record];
-    if (computed === MISSING || prompt === MISSING) return;
-    if (computed >= prompt) {
-      spans.decodeFrom[at] = row;
-      settled[at] = 1;
-    } else {
-      spans.decodeFrom[at] = Math.max(spans.decodeFrom[at], row + 1);
-    }
-  }
-}
-
 /** The span of a request that covers a row, or -1. */
 export function spanAt(spans: Spans, request: number, row: number): number {
   let low = spans.starts[request];
@@ -283,49 +232,6 @@ export function spanAt(spans: Spans, request: number, row: number): number {
     else return middle;
   }
   return -1;
-}
-
-function pinnedSpans({ rows, lists, jobs }: SpanSource) {
-  const job = new IndexColumn();
-  const first = new IndexColumn();
-  const last = new IndexColumn();
-  const since = new Map<number, number>();
-  const close = (pinned: number, row: number) => {
-    job.push(pinned);
-    first.push(since.get(pinned) ?? row);
-    last.push(row);
-    since.delete(pinned);
-  };
-  for (let row = 0; row < rows; row++) {
-    if (row > 0 && same(lists.pinnedJobs, row)) continue;
-    const now = new Set<number>();
-    forEach(lists.pinnedJobs, row, (pinned) => {
-      now.add(pinned);
-      if (!since.has(pinned)) since.set(pinned, row);
-    });
-    for (const pinned of [...since.keys()]) if (!now.has(pinned)) close(pinned, row - 1);
-  }
-  for (const pinned of [...since.keys()]) close(pinned, rows - 1);
-  const { starts, order } = grouped(job.data, job.length, jobs);
-  return {
-    pinnedStarts: starts,
-    pinnedFirst: Int32Array.from(order, (place) => first.data[place]),
-    pinnedLast: Int32Array.from(order, (place) => last.data[place]),
-  };
-}
-
-/** The list of this row is the very list of the row before. */
-function same(lists: Lists, row: number): boolean {
-  return (
-    lists.counts[row] === lists.counts[row - 1] &&
-    (lists.counts[row] <= 0 || lists.starts[row] === lists.starts[row - 1])
-  );
-}
-
-export function forEach(lists: Lists, row: number, take: (id: number) => void): void {
-  const start = lists.starts[row];
-  const end = start + Math.max(lists.counts[row], 0);
-  for (let place = start; place < end; place++) take(lists.ids[place]);
 }
 
 function promptOf(requests: RequestTable, request: number): number {
@@ -345,15 +251,4 @@ function groupBy(values: Int32Array, count: number): Map<number, number[]> {
     else groups.set(values[i], [i]);
   }
   return groups;
-}
-
-/** Places of `length` entries in the order of their groups (a counting sort), and where each group starts. */
-export function grouped(groups: Int32Array, length: number, count: number): { starts: Int32Array; order: Int32Array } {
-  const starts = new Int32Array(count + 1);
-  for (let i = 0; i < length; i++) starts[groups[i] + 1] += 1;
-  for (let i = 0; i < count; i++) starts[i + 1] += starts[i];
-  const next = starts.slice(0, count);
-  const order = new Int32Array(length);
-  for (let i = 0; i < length; i++) order[next[groups[i]]++] = i;
-  return { starts, order };
 }

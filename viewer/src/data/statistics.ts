@@ -1,6 +1,6 @@
 /** Everything that the Statistics tab shows over a range of rows; the numbers are those of `tokenyard report`. */
 
-import { count } from "./labels";
+import { headline } from "./headline";
 import { endOfRow } from "./lives";
 import {
   BUCKETS,
@@ -10,7 +10,6 @@ import {
   type ReasonTotals,
   type RequestIndex,
   type Row,
-  type Spread,
   STEP_REASONS,
   type Statistics,
   type TraceStore,
@@ -315,25 +314,4 @@ function mostFrequent(counts: Map<number, number>): number | null {
   let best: number | null = null;
   for (const [value, rows] of counts) if (best === null || rows > (counts.get(best) ?? 0)) best = value;
   return best;
-}
-
-/** The figures that document 000 names, ready to be pasted. */
-function headline(store: TraceStore, found: Statistics): { label: string; value: string }[] {
-  const percent = (share: number | null) => (share === null ? "-" : `${(100 * share).toFixed(1)} %`);
-  const three = (some: Spread | null) =>
-    some ? `${some.mean.toFixed(1)} / ${Math.round(some.p50)} / ${Math.round(some.p95)}` : "-";
-  const { prefixHits } = found;
-  const rate = (tokens: number) => (prefixHits.promptTokens ? tokens / prefixHits.promptTokens : null);
-  const lines = [
-    { label: "Total steps", value: count(found.steps) },
-    { label: "Running mean/p50/p95", value: three(found.running) },
-    { label: "Waiting mean/p50/p95", value: three(found.waiting) },
-    { label: "Peak KV usage", value: percent(found.peakKvUse) },
-    { label: "Preemptions", value: count(found.preemptions) },
-    { label: "Prefix hit rate, local", value: percent(rate(prefixHits.localTokens)) },
-  ];
-  if (store.connector !== null || prefixHits.externalTokens > 0) {
-    lines.push({ label: "Prefix hit rate, connector", value: percent(rate(prefixHits.externalTokens)) });
-  }
-  return lines;
 }
