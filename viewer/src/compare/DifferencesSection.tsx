@@ -1,4 +1,5 @@
 import { Swatch } from "../charts/Swatch";
+import { shortId } from "../data/labels";
 import type { Comparison, TraceStore } from "../data/model";
 import { count, percent, signed } from "../format";
 import { figureRow } from "./figures";
@@ -89,7 +90,7 @@ function Limits({ a, b, found }: DifferencesProps) {
           {shown.map((row) => (
             <tr key={`${row.name}${row.recorded}`}>
               <th scope="row">
-                <Swatch family={row.family} /> {row.name}
+                <Swatch family={row.family} /> {shortId(row.name, 40)}
                 {row.recorded ? <small> recorded</small> : ""}
               </th>
               <td aria-hidden="true" class="pair">

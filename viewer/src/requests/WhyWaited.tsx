@@ -69,7 +69,7 @@ function Split({ store, split }: { store: TraceStore; split: WaitingSplit }) {
         {split.parts.map((part) => (
           <span
             key={key(part)}
-            title={`${part.reason}: ${micros(part.us)}`}
+            title={`${shortId(part.reason, 40)}: ${micros(part.us)}`}
             style={{ flexGrow: part.us / split.us, background: `var(--family-${part.family})` }}
           />
         ))}
@@ -106,7 +106,7 @@ function Part({ store, part, whole }: { store: TraceStore; part: WaitingPart; wh
       <div>
         <span class="split-name">
           <Swatch family={part.family} />
-          <span>{part.reason}</span>
+          <span>{shortId(part.reason, 40)}</span>
         </span>
         <span class="number">{micros(part.us)}</span>
         <span class="number">{percent(part.us / whole)}</span>
@@ -143,7 +143,7 @@ function Spans({ store, spans }: { store: TraceStore; spans: WaitingSpan[] }) {
             <span class="number">{micros(span.endUs - span.startUs)}</span>
             <span>
               {span.state === "queued" ? "" : `${span.state}: `}
-              {span.reason}
+              {shortId(span.reason, 40)}
               {span.head !== null && <Behind store={store} head={span.head} row={span.firstRow} />}
             </span>
             {span.firstRow >= 0 && <StepLink store={store} first={span.firstRow} last={span.lastRow} />}

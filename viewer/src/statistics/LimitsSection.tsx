@@ -1,9 +1,13 @@
 import { useState } from "preact/hooks";
 import { BarList, type BarRow } from "../charts/BarList";
+import { shortId } from "../data/labels";
 import { BUCKETS, type ReasonTotals, STEP_REASONS, type Statistics, type TraceStore } from "../data/model";
 import { BUCKET_MEANING, familyOf, meaningOf } from "../data/wording";
 import { count, duration, percent, plural } from "../format";
 import { bucket, disagreement, reason, within } from "./filters";
+
+/** A reason comes from the file: it may be a megabyte long. */
+const LONGEST_NAME = 40;
 
 interface LimitsProps {
   store: TraceStore;
@@ -36,7 +40,7 @@ function Recorded({ store, found, onFilter }: LimitsProps) {
   const rows = found.recorded.map(
     (totals): BarRow => ({
       key: totals.reason,
-      label: totals.reason,
+      label: shortId(totals.reason, LONGEST_NAME),
       family: totals.family,
       share: most > 0 ? totals.seconds / most : totals.requests / longest,
       figures: [count(totals.steps), count(totals.requests), duration(totals.seconds)],
@@ -79,7 +83,7 @@ function KVNumbers({ totals }: { totals: ReasonTotals[] }) {
       <tbody>
         {refusals.map(({ reason: name, kv, steps }) => (
           <tr key={name}>
-            <th scope="row">{name}</th>
+            <th scope="row">{shortId(name, LONGEST_NAME)}</th>
             <td class="number">{count(kv?.needed)}</td>
             <td class="number">{count(kv?.cachedHits)}</td>
             <td class="number">{count(kv?.free)}</td>
@@ -170,7 +174,8 @@ function Agreement({ store, found, onFilter }: LimitsProps) {
                 class="plain"
                 onClick={() => onFilter(disagreement(pair.bucket, pair.recorded) + within(store, found.range))}
               >
-                <span class="number">{count(pair.steps)}</span> guessed {pair.bucket}, recorded {pair.recorded}
+                <span class="number">{count(pair.steps)}</span> guessed {pair.bucket}, recorded{" "}
+                {shortId(pair.recorded, LONGEST_NAME)}
               </button>
             </li>
           ))}
