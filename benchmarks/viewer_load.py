@@ -4,8 +4,8 @@
     .venv/bin/python benchmarks/viewer_load.py --trace DIR     the trace in DIR
 
 Prints one line per figure. The first picture is there when the steps file is read and drawn; loading is complete when
-every request record is beside its step. Memory is what all processes of the browser hold in RAM of their own, less what
-they hold with an empty page.
+every request record is beside its step. Memory is the RAM of the page's process, workers included, pages that it shares
+with other processes counted in full.
 """
 
 from __future__ import annotations
@@ -78,22 +78,21 @@ def measure(chromium: str, page_file: Path, files: list[Path], number: int) -> N
         page = browser.new_page(viewport={"width": 1280, "height": 800})
         page.goto(page_file.resolve().as_uri())
         page.wait_for_selector("input[type=file]", state="attached")
-        empty = held_by_children()
         page.evaluate(WATCH_BLOCKING)
         began = time.perf_counter()
         page.locator("input[type=file]").first.set_input_files([str(file) for file in files])
         first = wait_for(page, ("steps", "complete"), began)
-        peak = empty
+        peak = 0
         while page.evaluate(LOADED) != "complete":
-            peak = max(peak, held_by_children())
+            peak = max(peak, page_memory())
             time.sleep(0.1)
         complete = time.perf_counter() - began
         page.wait_for_timeout(2_000)
-        held = held_by_children()
+        held = page_memory()
         print(
             f"round {number + 1}: first picture {first:.2f} s, complete {complete:.2f} s, "
             f"longest block {page.evaluate('window.longest'):.0f} ms, "
-            f"memory {(held - empty) / 1e9:.2f} GB, while loading {(max(peak, held) - empty) / 1e9:.2f} GB"
+            f"memory {held / 1e9:.2f} GB, while loading {max(peak, held) / 1e9:.2f} GB"
         )
         browser.close()
 
@@ -105,8 +104,8 @@ def wait_for(page: Page, stages: tuple[str, ...], began: float) -> float:
     return time.perf_counter() - began
 
 
-def held_by_children() -> int:
-    """Bytes of RAM that the processes below this one hold for themselves: shared pages counted in parts."""
+def page_memory() -> int:
+    """Bytes of RAM of the largest renderer among the processes below this one: it holds the page and its workers."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -114,19 +113,24 @@ def held_by_children() -> int:
                 parents[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
             except (OSError, IndexError):
                 continue
-    total, below = 0, {os.getpid()}
-    grown = True
+    below, grown = {os.getpid()}, True
     while grown:
         more = {child for child, parent in parents.items() if parent in below} - below
         below |= more
         grown = bool(more)
-    for process in below - {os.getpid()}:
-        try:
-            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
-        except OSError:
-            continue
-        total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
-    return total
+    return max((resident(process) for process in below), default=0)
+
+
+def resident(process: int) -> int:
+    """Bytes of RAM of a renderer; 0 for any other process."""
+    folder = Path(f"/proc/{process}")
+    try:
+        if "--type=renderer" not in (folder / "cmdline").read_text():
+            return 0
+        (line,) = [line for line in (folder / "status").read_text().splitlines() if line.startswith("VmRSS:")]
+    except (OSError, ValueError):
+        return 0
+    return int(line.split()[1]) * 1024
 
 
 if __name__ == "__main__":
