@@ -28,6 +28,7 @@ REPO = Path(__file__).resolve().parent.parent
 PAGE = REPO / "src" / "tokenyard" / "server" / "static" / "viewer.html"
 IMAGES = REPO / "docs" / "images"
 MOST_BYTES = 200_000
+COLOURS = 64
 SIZES = {1280: 800, 1920: 1080}
 _BOTH = "agentic --limit=24 --gpu=rtx5090 --rate-scale=8 --max-num-seqs=14"
 RUNS = {
@@ -55,9 +56,10 @@ def _landing(page: Page) -> None:
 
 
 def _timeline(page: Page) -> None:
-    for _ in range(4):
+    """A step that memory stopped: needed and free stand beside each other."""
+    page.get_by_role("list", name="Reasons in the run").get_by_role("button", name="kv_blocks").click()
+    for _ in range(40):
         page.keyboard.press("n")
-    page.keyboard.press(".")
 
 
 def _request(page: Page) -> None:
@@ -143,11 +145,11 @@ def _picture(
 
 
 def _keep(path: Path, width: int, height: int, rgba: bytes) -> None:
-    """Write the picture with at most 256 colours, so that it is small; the words stay sharp."""
+    """Write the picture with few colours, so that it is small; the words stay sharp."""
     pixels = np.frombuffer(rgba, np.uint8).reshape(-1, 4)[:, :3]
     codes = pixels.astype(np.uint32) @ np.array((1 << 16, 1 << 8, 1), np.uint32)
     colours, places, uses = np.unique(codes, return_inverse=True, return_counts=True)
-    palette = colours[np.argsort(-uses)[:256]]
+    palette = colours[np.argsort(-uses)[:COLOURS]]
     parts = [np.stack([table >> 16, table >> 8 & 255, table & 255], 1).astype(int) for table in (colours, palette)]
     nearest = np.array([np.abs(parts[1] - colour).sum(1).argmin() for colour in parts[0]], np.uint8)
     rows = nearest[places].reshape(height, width)
