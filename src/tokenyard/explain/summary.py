@@ -33,10 +33,18 @@ from tokenyard.trace.schema import (
 __all__ = ["Summary", "summarize"]
 
 
+_STEPS_AT_ONCE = 128
+
+
 class Summary:
-    """A ``FactSink`` that adds up. Costs a few microseconds a step, however long the queues are."""
+    """A ``FactSink`` that adds up. Costs a few microseconds a step, however long the queues are.
+
+    Steps are put aside and added some dozens at a time, in the order in which they came: that costs half of adding each
+    between two steps of the scheduler.
+    """
 
     def __init__(self) -> None:
+        self._aside: list[StepFacts | StepCompleted] = []
         self.start: TraceStart | None = None
         self.jobs: set[str] = set()
         self._first: StepFacts | None = None
@@ -70,6 +78,7 @@ class Summary:
 
     def request_arrived(self, record: RequestArrived) -> None:
         """Count an arrival."""
+        self._add_steps()
         self._arrivals.arrive(record)
         if record.job_id:
             self.jobs.add(record.job_id)
@@ -84,6 +93,24 @@ class Summary:
 
     def step_decided(self, facts: StepFacts) -> None:
         """Add a step."""
+        self._aside.append(facts)
+        if len(self._aside) >= 2 * _STEPS_AT_ONCE:
+            self._add_steps()
+
+    def step_completed(self, record: StepCompleted) -> None:
+        """Add what a step produced."""
+        self._aside.append(record)
+
+    def _add_steps(self) -> None:
+        """Add what was put aside."""
+        aside, self._aside = self._aside, []
+        for each in aside:
+            if isinstance(each, StepFacts):
+                self._decided(each)
+            else:
+                self._completed(each)
+
+    def _decided(self, facts: StepFacts) -> None:
         self._settle(facts.ts)
         if facts.outcome is not None:
             self._held = facts
@@ -117,8 +144,7 @@ class Summary:
             self._recomputed = (self._recomputed or 0) + facts.recomputed_tokens
         self._omitted_ids += facts.omitted_ids
 
-    def step_completed(self, record: StepCompleted) -> None:
-        """Add what a step produced."""
+    def _completed(self, record: StepCompleted) -> None:
         if record.num_sampled_tokens is not None:
             self._sampled = (self._sampled or 0) + record.num_sampled_tokens
         self._symptoms.completed(record)
@@ -126,6 +152,7 @@ class Summary:
 
     def request_finished(self, record: RequestFinished) -> None:
         """Add a finished request."""
+        self._add_steps()
         self._latencies.add(record)
         self._arrivals.finish(record)
         self._reach(record.ts)
@@ -148,6 +175,7 @@ class Summary:
         self, *, source: str | None = None, notes: ReadNotes | None = None, reconstructed: bool = False
     ) -> Report:
         """The report so far. ``notes`` are those of the reader the facts came from."""
+        self._add_steps()
         self._settle(self._end)
         self._symptoms.settle(self._end)
         latencies = self._latencies
