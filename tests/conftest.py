@@ -1,4 +1,4 @@
-"""What every test may use: the workplace's recorded data, if it is there, and the hypothesis profiles."""
+"""What every test may use: recorded data, if it is there, and the hypothesis profiles."""
 
 from __future__ import annotations
 
@@ -31,3 +31,8 @@ def shared() -> Path:
 def vectors() -> Path:
     """The folder of the decision vectors that the project carries itself."""
     return REPO / "tests" / "parity" / "vectors"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Browser tests last: once a browser runs, its event loop fills this thread, and no test can run one of its own."""
+    items.sort(key=lambda item: "browser" in item.path.parts)
