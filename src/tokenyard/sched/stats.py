@@ -27,9 +27,10 @@ class SpecDecodingStats:
         """Count verified rows."""
         self.num_drafts += len(num_drafted)
         self.num_draft_tokens += int(num_drafted.sum())
-        self.num_accepted_tokens += int(num_accepted.sum())
-        positions = np.arange(len(self.num_accepted_tokens_per_pos))
-        self.num_accepted_tokens_per_pos += (num_accepted[:, None] > positions).sum(axis=0)
+        rows = np.bincount(num_accepted, minlength=len(self.num_accepted_tokens_per_pos) + 1)
+        at_least = rows[::-1].cumsum()[-2::-1]  # [p]: rows that accepted more than p drafts
+        self.num_accepted_tokens += int(at_least.sum())
+        self.num_accepted_tokens_per_pos += at_least
 
     def add(self, more: SpecDecodingStats) -> None:
         """Count what another report has counted."""

@@ -86,13 +86,14 @@ class OutputUpdate:
         if self._speculation is not None and output.drafts is not None:
             rejected = self._speculation.claw_back(slots, output.drafts, model, counts, output.num_invalid_spec_tokens)
             if self._placeholders is not None:
-                self._replace(output.requests, slots, rejected)
+                self._replace(output.requests, slots, rejected, may_lack_slots=not everyone_here)
         if self._encoder is not None:
             self._release_passed_items(output.requests)
         counts = self._accept(output.requests, slots, model, counts, endings, may_lack_slots=not everyone_here)
         if self._placeholders is not None:
-            self._replace(output.requests, slots, counts)
-            self._kv.publish_computed(slots[(slots >= 0) & (counts > 0)])
+            self._replace(output.requests, slots, counts, may_lack_slots=not everyone_here)
+            sampled = counts > 0 if everyone_here else (slots >= 0) & (counts > 0)
+            self._kv.publish_computed(slots[sampled])
         if self._table.num_with_grammar or not everyone_here:
             self._advance_grammars(output.requests, model, counts, endings)
         if self._awaiting_first:
@@ -111,9 +112,12 @@ class OutputUpdate:
                 counts[row] = 0
         return slots, counts
 
-    def _replace(self, requests: list[Request], slots: IntArray, arrived: IntArray) -> None:
+    def _replace(self, requests: list[Request], slots: IntArray, arrived: IntArray, *, may_lack_slots: bool) -> None:
         """Placeholders give way to ``arrived`` tokens per row."""
         assert self._placeholders is not None
+        if not may_lack_slots:
+            self._placeholders.replace(slots, arrived)
+            return
         here = slots >= 0
         self._placeholders.replace(slots[here], arrived[here])
         for row in (~here & (arrived > 0)).nonzero()[0].tolist():
