@@ -97,6 +97,7 @@ def new_page(browser: Browser) -> Iterator[Callable[..., Page]]:
     problems: list[str] = []
 
     def make(**options: object) -> Page:
+        # Options are playwright's own, by name: nothing is gained by repeating their forty types here.
         context = browser.new_context(**({"viewport": {"width": 1280, "height": 800}} | options))  # type: ignore[arg-type]
         contexts.append(context)
         page = context.new_page()

@@ -83,6 +83,7 @@ class TierWorker:
             self._begin(store)
 
     def _begin(self, job: Load | Store) -> None:
+        # mypy joins the two functions and forgets which kind of job each takes: hence the two ignores.
         move = self._get_all if isinstance(job, Load) else self._put_all
         if self._threads is None:
             self._done.append(move(job))  # type: ignore[arg-type]

@@ -106,7 +106,7 @@ class SingleTypeManager(ABC):
     def _lookup(self, peers: Sequence[SingleTypeManager], block_hash: bytes) -> list[int] | None:
         """The cached block in every group of ``peers``, or None if one of them misses."""
         found = [self.pool.indexes[peer.group_id].get(block_hash) for peer in peers]
-        return None if None in found else found  # type: ignore[return-value]
+        return None if None in found else found  # type: ignore[return-value]  # ``in`` narrows no list for mypy
 
     def capacity(self, slot: int) -> int:
         """Positions that the blocks of ``slot`` can store."""

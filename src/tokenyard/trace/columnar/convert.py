@@ -138,7 +138,7 @@ def _text_file(path: Path) -> Iterator[IO[bytes]]:
         with unfinished.open("wb") as sink:
             if path.suffix == ".gz":
                 with gzip.GzipFile(filename="", mode="wb", fileobj=sink, mtime=0) as file:
-                    yield file  # type: ignore[misc]
+                    yield file  # type: ignore[misc]  # a GzipFile writes bytes, but is no IO for mypy
             else:
                 yield sink
         unfinished.replace(path)
