@@ -57,8 +57,9 @@ class OurEngine:
         return Request(spec.id, spec.prompt, params, arrival_time=spec.arrival_time)
 
     def hash(self, request: Request) -> None:
-        request.block_hashes.clear()
-        self.scheduler.kv.hasher.extend(request)
+        hasher = self.scheduler.kv.hasher
+        hasher.truncate(request, 0)
+        hasher.extend(request)
 
     def add(self, request: Request) -> None:
         self.scheduler.add_request(request)

@@ -29,6 +29,7 @@ from tokenyard.params import (
 from tokenyard.status import FinishReason, RequestStatus
 
 if TYPE_CHECKING:
+    from tokenyard.prefix_hash import PrefixHash
     from tokenyard.structured import StructuredOutput
     from tokenyard.table import RequestTable
 
@@ -117,6 +118,7 @@ class Request:
         "num_prompt_tokens",
         "output_seed",
         "pooling_params",
+        "prefix_hash",
         "priority",
         "prompt_embeds",
         "request_id",
@@ -175,13 +177,10 @@ class Request:
         self.trace_headers, self.kv_transfer_params = trace_headers, kv_transfer_params
         self.arrival_time = arrival_time
         self.priority = priority
-        self.lora_name = lora_name
-        self.cache_salt = cache_salt
+        self.lora_name, self.cache_salt = lora_name, cache_salt
         self.mm_features = tuple(sorted(mm_features, key=lambda item: item.offset))
         self.prompt_embeds = prompt_embeds
-        self.job_id = job_id
-        self.is_last_step = is_last_step
-        self.this_func_call = this_func_call
+        self.job_id, self.is_last_step, self.this_func_call = job_id, is_last_step, this_func_call
         self.output_seed = output_seed
         self.client_index = client_index
         self.resumable = resumable
@@ -196,6 +195,8 @@ class Request:
         self.num_cached_tokens = -1
         self.num_external_computed_tokens = self.num_preemptions = 0
         self.block_hashes: list[bytes] = []
+        self.prefix_hash: PrefixHash | None = None
+        """Where hashing goes on; None before the first block. Both belong to the block hasher."""
         self.has_extra_keys = bool(lora_name or cache_salt or mm_features or prompt_embeds is not None)
         """Whether anything besides tokens enters its block hashes."""
 

@@ -1,11 +1,11 @@
-"""Chained hashes of full blocks.
+"""Hashes of full blocks, each of everything up to its end.
 
-    h[0] = H(root         | tokens of block 0 | extra keys)
-    h[i] = H(h[i-1]       | tokens of block i | extra keys)
+    h[i] = H(root | block 0 | ... | block i)      block = tokens | extra keys
 
-Tokens enter as the bytes of their int32 values; the root comes from a seed, so equal runs give equal hashes. A block's
-extra keys are what else its KV depends on: LoRA adapter, multi-modal items that overlap it (hash and offset), the cache
-salt (first block only, the chain carries it on) and the bytes of prompt embeddings.
+One hash object runs along the request, so a block costs an update and a digest; what enters it is described at
+:class:`~tokenyard.prefix_hash.PrefixHash`. The root comes from the block size and a seed, so equal runs give equal
+hashes. A block's extra keys are what else its KV depends on: LoRA adapter, multi-modal items that overlap it (hash and
+offset), the cache salt (first block only, which is in every later hash) and the bytes of prompt embeddings.
 """
 
 from __future__ import annotations
@@ -18,35 +18,30 @@ import msgspec
 import xxhash
 
 from tokenyard.config import HashAlgo
+from tokenyard.prefix_hash import HashState, PrefixHash
 from tokenyard.request import Request
 
 __all__ = ["BlockHasher"]
 
 _TOKEN_BYTES = 4
 
-
-def _sha256(data: bytes) -> bytes:
-    return sha256(data).digest()
-
-
-_DIGEST: dict[HashAlgo, Callable[[bytes], bytes]] = {
-    HashAlgo.SHA256: _sha256,
-    HashAlgo.XXH3_128: xxhash.xxh3_128_digest,
+_STATE: dict[HashAlgo, Callable[[bytes], HashState]] = {
+    HashAlgo.SHA256: sha256,
+    HashAlgo.XXH3_128: xxhash.xxh3_128,
 }
 
 
 class BlockHasher:
     """Grows ``request.block_hashes`` as tokens arrive."""
 
-    __slots__ = ("_algo", "_blocks_of", "_digest", "_stride", "block_size", "root")
+    __slots__ = ("_blocks_of", "_state", "_stride", "block_size", "root")
 
     def __init__(self, block_size: int, algo: HashAlgo = HashAlgo.SHA256, seed: str = "") -> None:
         self.block_size = block_size
-        self._algo = algo
-        self._digest = _DIGEST[algo]
+        self._state = _STATE[algo]
         self._stride = block_size * _TOKEN_BYTES
         self._blocks_of = struct.Struct(f"{self._stride}s").iter_unpack
-        self.root = self._digest(b"tokenyard:" + seed.encode())
+        self.root = self._digest(f"tokenyard:{block_size}:{seed}".encode())
 
     def extend(self, request: Request) -> list[bytes]:
         """Hash every full block of the request that has no hash yet; returns all its hashes."""
@@ -54,14 +49,17 @@ class BlockHasher:
         start = len(hashes)
         stop = request.num_sealed_tokens // self.block_size
         if start < stop:
-            parent = hashes[-1] if hashes else self.root
-            data = request.token_bytes(start * self.block_size, stop * self.block_size)
+            prefix = request.prefix_hash or self._begin(request)
+            update, digest = prefix.update, prefix.digest
+            blocks = self._blocks_of(request.token_bytes(start * self.block_size, stop * self.block_size))
             if request.has_extra_keys:
-                self._chain_with_extras(parent, data, request, start, hashes)
-            elif self._algo is HashAlgo.SHA256:
-                hashes += _chain_sha256(parent, self._blocks_of(data))
+                for i, (block,) in enumerate(blocks, start):
+                    update(block)
+                    prefix.add_keys(i, self.extra_keys(request, i))
+                    hashes.append(digest())
             else:
-                hashes += _chain(self._digest, parent, self._blocks_of(data))
+                # Most of the cost of admitting a long prompt: no loop of our own (update returns None).
+                hashes += [update(block) or digest() for (block,) in blocks]
         return hashes
 
     def append(self, request: Request, tokens: bytes) -> None:
@@ -70,19 +68,31 @@ class BlockHasher:
 
     def append_n(self, sealed: Iterable[tuple[Request, bytes]]) -> None:
         """:meth:`append` for one block of each of several requests."""
-        digest, root = self._digest, self.root
         for request, tokens in sealed:
             hashes = request.block_hashes
-            data = (hashes[-1] if hashes else root) + tokens
+            prefix = request.prefix_hash or self._begin(request)
+            prefix.update(tokens)
             if request.has_extra_keys:
-                data += self.extra_keys(request, len(hashes))
-            hashes.append(digest(data))
+                prefix.add_keys(len(hashes), self.extra_keys(request, len(hashes)))
+            hashes.append(prefix.digest())
 
-    def _chain_with_extras(self, parent: bytes, data: bytes, request: Request, first: int, into: list[bytes]) -> None:
-        digest, stride = self._digest, self._stride
-        for i, at in enumerate(range(0, len(data), stride), first):
-            parent = digest(parent + data[at : at + stride] + self.extra_keys(request, i))
-            into.append(parent)
+    def truncate(self, request: Request, num_blocks: int) -> None:
+        """Keep the hashes of the request's first ``num_blocks`` blocks, whose tokens must still be there."""
+        if num_blocks >= len(request.block_hashes):
+            return
+        keys = request.prefix_hash.extra_keys if request.prefix_hash else {}
+        del request.block_hashes[num_blocks:]
+        prefix = self._begin(request)
+        for i, (block,) in enumerate(self._blocks_of(request.token_bytes(0, num_blocks * self.block_size))):
+            prefix.update(block)
+            prefix.add_keys(i, keys.get(i, b""))
+
+    def _begin(self, request: Request) -> PrefixHash:
+        request.prefix_hash = PrefixHash(self._state(self.root))
+        return request.prefix_hash
+
+    def _digest(self, data: bytes) -> bytes:
+        return self._state(data).digest()
 
     def extra_keys(self, request: Request, block: int) -> bytes:
         """Unambiguous encoding of the extra keys of the request's block number ``block``; empty if it has none."""
@@ -105,14 +115,3 @@ class BlockHasher:
             # misses it; so does ours, but without taking other images for the same.
             return msgspec.msgpack.encode((*keys, True))
         return msgspec.msgpack.encode(keys)
-
-
-# Hashing is most of the cost of admitting a long prompt: hence no loop of our own, and no call between it and sha256.
-
-
-def _chain(digest: Callable[[bytes], bytes], parent: bytes, blocks: Iterable[tuple[bytes]]) -> list[bytes]:
-    return [parent := digest(parent + block) for (block,) in blocks]
-
-
-def _chain_sha256(parent: bytes, blocks: Iterable[tuple[bytes]]) -> list[bytes]:
-    return [parent := sha256(parent + block).digest() for (block,) in blocks]

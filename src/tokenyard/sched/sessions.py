@@ -123,7 +123,7 @@ class Sessions:
         # Steps in flight may have counted further, and a preemption takes what was computed but not what was said.
         session.num_computed_tokens = min(session.num_computed_tokens, known)
         # A hash over the dropped token would promise KV that was never computed.
-        del session.block_hashes[known // self._kv.hasher.block_size :]
+        self._kv.hasher.truncate(session, known // self._kv.hasher.block_size)
         session.replace_tail(known, update.tokens.tobytes())
         moved = tuple(item.moved(known) for item in update.mm_features)
         session.mm_features += moved

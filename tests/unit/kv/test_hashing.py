@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from xxhash import xxh3_128_digest
 
 from tokenyard.config import HashAlgo
 from tokenyard.kv.hashing import BlockHasher
@@ -24,6 +27,10 @@ def hashes(tokens: Sequence[int] = TOKENS, hasher: BlockHasher | None = None, **
 
 def image(name: str, offset: int, length: int = 2) -> MultiModalItem:
     return MultiModalItem(mm_hash=name, offset=offset, length=length)
+
+
+def _sha256(data: bytes) -> bytes:
+    return sha256(data).digest()
 
 
 def test_only_full_blocks_have_a_hash() -> None:
@@ -48,7 +55,28 @@ def test_equal_blocks_at_different_places_differ() -> None:
 
 def test_tokens_cannot_slide_between_blocks() -> None:
     assert hashes([1, 2, 3, 4, 5, 6, 7, 8])[1] != hashes([5, 6, 7, 8, 1, 2, 3, 4])[0]
-    assert hashes([1] * 8, BlockHasher(8)) != hashes([1] * 8, BlockHasher(4))[1:]
+    assert not set(hashes([1] * 8, BlockHasher(8))) & set(hashes([1] * 8, BlockHasher(4)))
+
+
+@pytest.mark.parametrize("algo", list(HashAlgo))
+def test_the_first_hash_is_the_digest_of_root_and_tokens(algo: HashAlgo) -> None:
+    """Counted by hand, so that another machine and another version find the same KV in a shared store."""
+    digest = _sha256 if algo is HashAlgo.SHA256 else xxh3_128_digest
+    hasher = BlockHasher(4, algo, "seed")
+    stream = digest(b"tokenyard:4:seed")
+    assert hasher.root == stream
+    for block, found in enumerate(hashes(hasher=hasher)):
+        stream += struct.pack("<4i", *TOKENS[block * 4 : block * 4 + 4])
+        assert found == digest(stream)
+
+
+def test_extra_keys_stand_behind_a_number_that_no_token_has() -> None:
+    hasher = BlockHasher(4)
+    keys = hasher.extra_keys(Request("r", TOKENS, cache_salt="s"), 0)
+    stream = hasher.root + struct.pack("<4i", *TOKENS[:4]) + struct.pack("<2i", -1, len(keys)) + keys
+    assert hashes(hasher=hasher, cache_salt="s")[0] == _sha256(stream)
+    stream += struct.pack("<4i", *TOKENS[4:8])
+    assert hashes(hasher=hasher, cache_salt="s")[1] == _sha256(stream)
 
 
 @pytest.mark.parametrize(("algo", "size"), [(HashAlgo.SHA256, 32), (HashAlgo.XXH3_128, 16)])
@@ -206,6 +234,28 @@ def test_growing_block_by_block_equals_hashing_at_once(
     for token in output:
         once.append_token(token)
     assert hasher.extend(once) == grown.block_hashes
+
+
+@given(
+    tokens=st.lists(st.integers(0, 5), min_size=3, max_size=20),
+    more=st.lists(st.integers(0, 5), min_size=3, max_size=12),
+    kept=st.integers(0, 7),
+    algo=st.sampled_from(list(HashAlgo)),
+    fields=BUILDS,
+)
+def test_hashing_goes_on_where_it_was_cut(
+    tokens: list[int], more: list[int], kept: int, algo: HashAlgo, fields: dict[str, Any]
+) -> None:
+    """The kept blocks keep the keys they were hashed with, even if the request would give others by now."""
+    hasher, request = BlockHasher(3, algo), Request("r", tokens, **fields)
+    before = list(hasher.extend(request))
+    hasher.truncate(request, kept)
+    assert request.block_hashes == before[:kept]
+    if fields.get("mm_features"):
+        request.mm_features = (image("late", 1),)  # in block 0
+        fields = fields | {"mm_features": [image("cat" if kept else "late", 1)]}
+    request.replace_tail(kept * 3, np.array(more, np.int32).tobytes())
+    assert hasher.extend(request) == hashes([*tokens[: kept * 3], *more], hasher, **fields)
 
 
 def test_extending_twice_adds_nothing() -> None:

@@ -1,0 +1,41 @@
+"""The hash that runs along a request's blocks."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+__all__ = ["HashState", "PrefixHash"]
+
+_COUNT_BYTES = 4
+
+
+class HashState(Protocol):
+    """What the hash libraries give: an object that goes on after each digest."""
+
+    def update(self, data: bytes, /) -> None: ...
+
+    def digest(self) -> bytes: ...
+
+
+class PrefixHash:
+    """Everything hashed of one request so far, in the order of its blocks.
+
+    A block enters as the int32 values of its tokens. If it has extra keys, then -1, their length and their bytes
+    follow: no token is negative, so two different prefixes never give the same stream. ``update`` and ``digest`` are
+    the hash object's own methods, because a block costs little more than the two calls.
+    """
+
+    __slots__ = ("digest", "extra_keys", "update")
+
+    def __init__(self, state: HashState) -> None:
+        """``state`` has the root in it."""
+        self.update = state.update
+        self.digest = state.digest
+        self.extra_keys: dict[int, bytes] = {}
+        """Extra keys by block number, as they were when the block was hashed."""
+
+    def add_keys(self, block: int, keys: bytes) -> None:
+        """Continue behind the tokens of block number ``block`` with its extra keys, unless they are empty."""
+        if keys:
+            self.extra_keys[block] = keys
+            self.update(b"\xff" * _COUNT_BYTES + len(keys).to_bytes(_COUNT_BYTES, "little") + keys)
