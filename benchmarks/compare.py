@@ -14,6 +14,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 from statistics import median
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -22,10 +23,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from tokenyard.cli.flags import MAX_IDS_PER_STEP
 from workload import SCENARIOS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["main"]
 
@@ -46,7 +48,7 @@ FIGURES = {
 }
 """(scenario, measured) -> label, factor from seconds, unit."""
 
-VARIANTS = ("plain", "records", "traced")
+VARIANTS = ("plain", "records", "traced", "fully_traced")
 """Of our side; see ``our_side``."""
 
 NOTES = (
@@ -54,7 +56,8 @@ NOTES = (
     " request's drafts 0, 1, 2 or 3 are right in turn. A request of the mix is made, hashed, queued and stepped to its"
     " end; ours is hashed in schedule(), vLLM's when it is made. The prompt has 32k tokens and is admitted from its"
     " token ids on. Records: all that vLLM hands out is made; ours derives it on demand. Trace: step records are"
-    " written; the cost is against ours without a trace."
+    " written, with at most {ids} ids in a list as `tokenyard run` does it, or with all; the cost is against ours"
+    " without a trace, on the thread that steps alone and with the thread that writes."
 )
 
 
@@ -102,6 +105,8 @@ class Row(NamedTuple):
     measured: str
     vllm: list[float]
     ours: dict[str, list[float]]
+    thread: dict[str, list[float]]
+    """Ours, of the thread that steps alone; empty where that is all there is."""
 
     def ratio(self, variant: str) -> float:
         """How many times cheaper than vLLM."""
@@ -109,8 +114,16 @@ class Row(NamedTuple):
 
     def overhead(self, variant: str) -> float:
         """Cost of a variant above our plain one, as a fraction of that."""
-        pairs = zip(self.ours[variant], self.ours["plain"], strict=True)
-        return median(costly / plain for costly, plain in pairs) - 1
+        return _above(self.ours, variant)
+
+    def thread_overhead(self, variant: str) -> float:
+        """The same, of the thread that steps alone."""
+        return _above(self.thread, variant)
+
+
+def _above(seconds: Mapping[str, Sequence[float]], variant: str) -> float:
+    pairs = zip(seconds[variant], seconds["plain"], strict=True)
+    return median(costly / plain for costly, plain in pairs) - 1
 
 
 def _variants(scenario: str) -> Sequence[str]:
@@ -122,9 +135,7 @@ def run(scenarios: list[str], rounds: int) -> list[Row]:
     """All rounds of all scenarios."""
     vllm = Worker(REPO / ".venv-vllm" / "bin" / "python", "vllm_side.py")
     ours = Worker(Path(sys.executable), "our_side.py")
-    rows = {
-        key: Row(*key, [], {variant: [] for variant in _variants(key[0])}) for key in FIGURES if key[0] in scenarios
-    }
+    rows = {key: Row(*key, [], defaultdict(list), defaultdict(list)) for key in FIGURES if key[0] in scenarios}
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("measuring", total=rounds * len(scenarios))
         for scenario in scenarios * rounds:
@@ -142,7 +153,10 @@ def run(scenarios: list[str], rounds: int) -> list[Row]:
 def _keep(rows: dict[tuple[str, str], Row], scenario: str, variant: str | None, measured: dict[str, Any]) -> None:
     for (name, figure), row in rows.items():
         if name == scenario:
-            (row.vllm if variant is None else row.ours[variant]).append(measured["seconds"][figure])
+            seconds = measured["seconds"]
+            (row.vllm if variant is None else row.ours[variant]).append(seconds[figure])
+            if variant is not None and f"{figure}_thread" in seconds:
+                row.thread[variant].append(seconds[f"{figure}_thread"])
 
 
 def _check_same(scenario: str, theirs: dict[str, int], mine: dict[str, int]) -> None:
@@ -156,19 +170,24 @@ def show(rows: list[Row], rounds: int) -> None:
     console = Console()
     title = f"vLLM 0.22.1's scheduler and ours, {rounds} rounds in turns on one core"
     table = _table(title, "vLLM", "ours", "times cheaper")
-    options = _table("Ours, with more asked of it", "records", "vs. vLLM", "trace", "costs more")
+    options = _table("Ours, with all of vLLM's records made", "records", "vs. vLLM")
+    traces = _table("What a trace costs", "step", "+ writer", "all ids: step", "+ writer")
     for row in rows:
         vllm = _figure(row, row.vllm)
         ours = {variant: _figure(row, seconds) for variant, seconds in row.ours.items()}
         label = FIGURES[row.scenario, row.measured][0]
         table.add_row(label, vllm, ours["plain"], f"{row.ratio('plain'):.1f}x")
-        if "traced" in ours:
-            against, more = f"{row.ratio('records'):.1f}x", f"{row.overhead('traced'):+.0%}"
-            options.add_row(label, ours["records"], against, ours["traced"], more)
-    console.print(table)
-    if options.row_count:
-        console.print(options)
-    console.print(NOTES)
+        if "records" in ours:
+            options.add_row(label, ours["records"], f"{row.ratio('records'):.1f}x")
+        if row.thread:
+            costs = [
+                cost for name in ("traced", "fully_traced") for cost in (row.thread_overhead(name), row.overhead(name))
+            ]
+            traces.add_row(label, *[f"{cost:+.0%}" for cost in costs])
+    for each in (table, options, traces):
+        if each.row_count:
+            console.print(each)
+    console.print(NOTES.format(ids=MAX_IDS_PER_STEP))
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -197,6 +216,9 @@ def as_json(rows: list[Row], rounds: int) -> dict[str, Any]:
                 "ours_seconds": row.ours,
                 "ratio": {variant: row.ratio(variant) for variant in row.ours},
                 "overhead": {variant: row.overhead(variant) for variant in row.ours if variant != "plain"},
+                "thread_overhead": {
+                    variant: row.thread_overhead(variant) for variant in row.thread if variant != "plain"
+                },
             }
             for row in rows
         ],

@@ -1,7 +1,7 @@
 """How it is timed: one procedure for both sides, on top of the few calls in which they differ (:class:`Engine`).
 
-What is timed is the scheduler's CPU time, all its threads included: a trace is written by one of its own. Making the
-model's answer is left out, and so is whatever else the machine does.
+What is timed is the scheduler's CPU time: that of the thread that steps it, and with it that of a thread it may have of
+its own, which writes a trace. Making the model's answer is left out, and so is whatever else the machine does.
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ class Engine(Protocol):
 
     def scheduled_tokens(self, output: Any) -> int:
         """Tokens of the step, over all requests."""
+
+    def background_seconds(self) -> float:
+        """CPU time so far of threads of its own, which have nothing left to do when this returns."""
 
     @property
     def num_running(self) -> int:
@@ -112,16 +115,18 @@ class _Steps:
         self._in_flight: deque[tuple[Any, Any]] = deque()
         self._aside = 0.0
         """Seconds spent on what is not the scheduler's."""
+        self._background = engine.background_seconds()
         self.count = 0
         self.seconds = 0.0
+        """CPU time of the thread that steps."""
         self.tokens = 0
 
     def run(self, count: int = 1) -> None:
         """``count`` steps."""
-        start, aside = process_time(), self._aside
+        start, aside = thread_time(), self._aside
         for _ in range(count):
             self._step()
-        self.seconds += process_time() - start - (self._aside - aside)
+        self.seconds += thread_time() - start - (self._aside - aside)
         self.count += count
 
     def _step(self) -> None:
@@ -139,10 +144,10 @@ class _Steps:
         while self._in_flight:
             self._engine.update(*self._in_flight.popleft())
 
-    @property
-    def mean(self) -> float:
-        """Seconds per step."""
-        return self.seconds / self.count
+    def per_step(self) -> dict[str, float]:
+        """Seconds per step, of all threads and of the one that steps."""
+        background = self._engine.background_seconds() - self._background
+        return {"step": (self.seconds + background) / self.count, "step_thread": self.seconds / self.count}
 
 
 def reach_steady_decode(scenario: SteadyDecode, engine: Engine) -> None:
@@ -167,10 +172,10 @@ def _steady_decode(scenario: SteadyDecode, builds: Mapping[str, Build]) -> dict[
             for _ in range(scenario.steps // scenario.turn):
                 for steps in turns.values():
                     steps.run(scenario.turn)
-    return {
-        name: Measured({"step": steps.mean}, {"steps": steps.count, "tokens": steps.tokens})
-        for name, steps in turns.items()
-    }
+        return {
+            name: Measured(steps.per_step(), {"steps": steps.count, "tokens": steps.tokens})
+            for name, steps in turns.items()
+        }
 
 
 def _prefill_mix(scenario: PrefillMix, engine: Engine) -> Measured:
@@ -189,10 +194,9 @@ def _prefill_mix(scenario: PrefillMix, engine: Engine) -> Measured:
                 engine.add(engine.make(spec))
                 making += process_time() - start
             steps.run()
-    return Measured(
-        {"step": steps.mean, "request": (making + steps.seconds) / scenario.count},
-        {"steps": steps.count, "tokens": steps.tokens},
-    )
+    seconds = steps.per_step()
+    seconds["request"] = making / scenario.count + seconds["step"] * steps.count / scenario.count
+    return Measured(seconds, {"steps": steps.count, "tokens": steps.tokens})
 
 
 def _long_prompt(scenario: LongPrompt, engine: Engine) -> Measured:

@@ -1,8 +1,9 @@
 """Our scheduler under test.
 
-plain      as a host drives it that reads columns
-records    and every dictionary and record made that vLLM makes
-traced     and a trace written, step records on
+plain          as a host drives it that reads columns
+records        and every dictionary and record made that vLLM makes
+traced         and a trace written, step records on, bounded as ``tokenyard run`` does
+fully_traced   and unbounded
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokenyard.cli.flags import MAX_IDS_PER_STEP
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sched.output import DraftTokens, IntArray, ModelOutput, SchedulerOutput
@@ -27,7 +29,7 @@ from workload import VOCAB, EngineShape, RequestSpec
 if TYPE_CHECKING:
     from tokenyard.sched.observer import StepObserver
 
-__all__ = ["OurEngine", "RecordsEngine", "TracedEngine"]
+__all__ = ["FullyTracedEngine", "OurEngine", "RecordsEngine", "TracedEngine"]
 
 
 class OurEngine:
@@ -102,6 +104,9 @@ class OurEngine:
     def scheduled_tokens(self, output: SchedulerOutput) -> int:
         return output.total_num_scheduled_tokens
 
+    def background_seconds(self) -> float:
+        return 0.0
+
     def close(self) -> None:
         pass
 
@@ -133,17 +138,38 @@ class RecordsEngine(OurEngine):
 
 
 class TracedEngine(OurEngine):
-    """With the trace recorder attached: a record per event of every step, without per-request records."""
+    """With a trace written, bounded as ``tokenyard run`` does it: a record per event, no per-request records."""
+
+    max_ids_per_step: int | None = MAX_IDS_PER_STEP
 
     def __init__(self, shape: EngineShape) -> None:
         self._folder = tempfile.TemporaryDirectory()
-        self._writer = TraceWriter(TraceConfig(path=Path(self._folder.name), policy="fcfs", request_records=False))
+        config = TraceConfig(
+            path=Path(self._folder.name),
+            policy="fcfs",
+            request_records=False,
+            max_ids_per_step=self.max_ids_per_step,
+        )
+        self._writer = TraceWriter(config)
         super().__init__(shape, TraceRecorder(self._writer))
+
+    def background_seconds(self) -> float:
+        self._writer.flush()
+        thread = self._writer.thread
+        if thread is None or thread.ident is None:
+            return 0.0
+        return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
 
     def close(self) -> None:
         self._writer.close()
         self._folder.cleanup()
 
 
+class FullyTracedEngine(TracedEngine):
+    """Every list of the trace is whole, however long the queues are."""
+
+    max_ids_per_step = None
+
+
 if __name__ == "__main__":
-    serve({"plain": OurEngine, "records": RecordsEngine, "traced": TracedEngine})
+    serve({"plain": OurEngine, "records": RecordsEngine, "traced": TracedEngine, "fully_traced": FullyTracedEngine})

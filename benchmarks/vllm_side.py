@@ -64,6 +64,9 @@ class VllmEngine:
     def scheduled_tokens(self, output: Any) -> int:
         return int(output.total_num_scheduled_tokens)
 
+    def background_seconds(self) -> float:
+        return 0.0
+
     def close(self) -> None:
         self._scheduler.shutdown()
 

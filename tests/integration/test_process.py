@@ -55,7 +55,7 @@ def test_interrupted_run_leaves_a_readable_trace(tmp_path: Path) -> None:
         time.sleep(0.05)
     running.send_signal(signal.SIGINT)
     stdout, stderr = running.communicate(timeout=60)
-    assert running.returncode == 130
+    assert running.returncode == 130, stdout + stderr
     assert stdout == ""
     assert "Traceback" not in stderr
     assert "the trace so far is in t" in stderr

@@ -23,17 +23,17 @@ _OUT = -2
 class FreeQueue:
     """Ids below ``num_blocks``, each at most once, in eviction order; ``blocks`` are there from the beginning."""
 
-    __slots__ = ("_next", "_previous", "_size")
+    __slots__ = ("_next", "_previous", "size")
 
     def __init__(self, num_blocks: int, blocks: Iterable[int] = ()) -> None:
         self._next = [_OUT] * (num_blocks + 1)
         self._previous = [_OUT] * (num_blocks + 1)
         self._next[_END] = self._previous[_END] = _END
-        self._size = 0
+        self.size = 0
         self.append_n(blocks)
 
     def __len__(self) -> int:
-        return self._size
+        return self.size
 
     def __contains__(self, block: int) -> bool:
         return self._previous[block] != _OUT
@@ -51,8 +51,8 @@ class FreeQueue:
 
     def popleft_n(self, n: int) -> list[int]:
         """Take the ``n`` least recently used blocks, in order; KeyError, and nothing changes, if there are fewer."""
-        if n > self._size:
-            raise KeyError(f"{n} blocks taken, {self._size} are free")
+        if n > self.size:
+            raise KeyError(f"{n} blocks taken, {self.size} are free")
         following, previous = self._next, self._previous
         taken = []
         block = following[_END]
@@ -62,7 +62,7 @@ class FreeQueue:
             block = following[block]
         following[_END] = block
         previous[block] = _END
-        self._size -= n
+        self.size -= n
         return taken
 
     def append(self, block: int) -> None:
@@ -81,7 +81,7 @@ class FreeQueue:
             count += 1
         following[last] = _END
         previous[_END] = last
-        self._size += count
+        self.size += count
 
     def remove(self, block: int) -> None:
         """Take a block out of the middle; KeyError if it is not free."""
@@ -97,4 +97,4 @@ class FreeQueue:
             following[before] = behind
             previous[behind] = before
             previous[block] = _OUT
-            self._size -= 1
+            self.size -= 1

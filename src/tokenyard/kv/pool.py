@@ -54,7 +54,7 @@ class BlockPool:
     @property
     def num_free(self) -> int:
         """Blocks in the free queue, cached evictable ones included."""
-        return len(self.free_queue)
+        return self.free_queue.size
 
     @property
     def usage(self) -> float:
@@ -135,7 +135,7 @@ class BlockPool:
     @property
     def num_cached(self) -> int:
         """Distinct hashes, over all groups."""
-        return sum(map(len, self.indexes))
+        return sum([len(index.first) for index in self.indexes])
 
     def reset(self) -> bool:
         """Forget all cached content; False, and nothing changes, while a block is held."""

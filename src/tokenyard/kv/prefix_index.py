@@ -15,26 +15,27 @@ __all__ = ["PrefixIndex"]
 class PrefixIndex:
     """Block hash -> blocks, in order of publication."""
 
-    __slots__ = ("_first", "_more", "group_id")
+    __slots__ = ("_more", "first", "group_id")
 
     def __init__(self, group_id: int = 0) -> None:
         self.group_id = group_id
         """KV-cache group whose blocks it knows."""
-        self._first: dict[bytes, int] = {}
+        self.first: dict[bytes, int] = {}
+        """Block hash -> the oldest block with this content; for reading."""
         self._more: dict[bytes, list[int]] = {}
         """Further blocks of a hash, only where there are any."""
 
     def __len__(self) -> int:
         """Distinct hashes."""
-        return len(self._first)
+        return len(self.first)
 
     def get(self, block_hash: bytes) -> int | None:
         """The oldest block with this content."""
-        return self._first.get(block_hash)
+        return self.first.get(block_hash)
 
     def all_blocks(self, block_hash: bytes) -> list[int]:
         """Every block with this content, oldest first."""
-        first = self._first.get(block_hash)
+        first = self.first.get(block_hash)
         return [] if first is None else [first, *self._more.get(block_hash, ())]
 
     def longest_prefix(self, hashes: Sequence[bytes]) -> list[int]:
@@ -42,7 +43,7 @@ class PrefixIndex:
         found: list[int] = []
         # list.extend keeps what it got before the lookup of the first unknown hash raises.
         with suppress(KeyError):
-            found.extend(map(self._first.__getitem__, hashes))
+            found.extend(map(self.first.__getitem__, hashes))
         return found
 
     def add(self, block_hash: bytes, block: int) -> None:
@@ -51,19 +52,19 @@ class PrefixIndex:
 
     def add_n(self, hashes: Sequence[bytes], blocks: Sequence[int]) -> None:
         """Publish several blocks, in order."""
-        known = self._first.setdefault
+        known = self.first.setdefault
         for block_hash, block in zip(hashes, blocks, strict=True):
             if known(block_hash, block) != block:
                 self._more.setdefault(block_hash, []).append(block)
 
     def discard(self, block_hash: bytes, block: int) -> None:
         """Forget one block; KeyError if it was not published under this hash."""
-        if block_hash not in self._more and self._first[block_hash] == block:
-            del self._first[block_hash]
+        if block_hash not in self._more and self.first[block_hash] == block:
+            del self.first[block_hash]
             return
         others = self._more[block_hash]
-        if self._first[block_hash] == block:
-            self._first[block_hash] = others.pop(0)
+        if self.first[block_hash] == block:
+            self.first[block_hash] = others.pop(0)
         else:
             others.remove(block)
         if not others:
@@ -71,5 +72,5 @@ class PrefixIndex:
 
     def clear(self) -> None:
         """Forget everything."""
-        self._first.clear()
+        self.first.clear()
         self._more.clear()

@@ -15,7 +15,12 @@ from tokenyard.sched.pins import PinBoard
 from tokenyard.sched.queues import RequestQueue
 from tokenyard.sched.reasons import StepOutcomes
 
-__all__ = ["Observers", "SchedulerState", "StepObserver"]
+__all__ = ["Gauges", "Observers", "SchedulerState", "StepObserver"]
+
+
+Gauges = tuple[int, int, int, int, int, int, tuple[int, int] | None]
+"""In this order: ``running_version``, ``num_free_blocks``, ``num_cached_blocks``, waiting requests, those of them that
+were skipped, pinned requests, ``cpu_blocks``."""
 
 
 class SchedulerState(Protocol):
@@ -32,6 +37,9 @@ class SchedulerState(Protocol):
     @property
     def skipped_waiting(self) -> RequestQueue:
         """In queue order."""
+
+    def gauges(self) -> Gauges:
+        """What may change with every step, in one call: an observer that asks one by one pays twice as much."""
 
     @property
     def num_free_blocks(self) -> int:

@@ -10,6 +10,7 @@ from tokenyard.sched.connector import KVConnector
 from tokenyard.sched.endings import Endings
 from tokenyard.sched.features import Features
 from tokenyard.sched.grammars import GrammarOutput, grammar_bitmask
+from tokenyard.sched.observer import Gauges
 from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.pins import PinBoard
 from tokenyard.sched.policy import Policy
@@ -54,6 +55,20 @@ class SchedulerView:
     @property
     def skipped_waiting(self) -> RequestQueue:
         return self._room.skipped
+
+    def gauges(self) -> Gauges:
+        """What may change with every step, in one call."""
+        pool, room, transfers = self.kv.pool, self._room, self._features.transfers
+        num_skipped = len(room.skipped)
+        return (
+            self._running.version,
+            pool.free_queue.size,
+            pool.num_cached,
+            num_skipped + len(room.waiting),
+            num_skipped,
+            len(self._endings.pins.by_job),
+            None if transfers is None else transfers.connector.cpu_blocks,
+        )
 
     @property
     def num_free_blocks(self) -> int:

@@ -14,11 +14,52 @@ from typing import Any
 import msgspec
 import numpy as np
 
-__all__ = ["LineFile", "Piece", "encodable", "valid_text"]
+__all__ = ["LineFile", "Lines", "encodable", "valid_text"]
 
 
-Piece = bytes | tuple[bytes, tuple[Any, ...]]
-"""Part of a line: bytes, or a format and its values, to be put together when there is time for it."""
+_HOLE = b"\0"
+_LINE = _HOLE + b"\n"
+
+
+class Lines:
+    """Lines that wait, in three lists: forms, numbers for them, and pieces of JSON for them.
+
+    A form is one or more whole lines in which ``%b`` stands for a number and a zero byte for a piece. A step has to pay
+    for keeping numbers only; the lines are put together when they are written.
+    """
+
+    __slots__ = ("forms", "num_bytes", "numbers", "pieces")
+
+    def __init__(self) -> None:
+        self.forms: list[bytes] = []
+        self.numbers: list[float | None] = []
+        self.pieces: list[bytes] = []
+        self.num_bytes = 0
+        """Length of the lines, about; whoever extends the lists adds to it."""
+
+    def append(self, line: bytes) -> None:
+        """Add a line, without its end."""
+        self.forms.append(_LINE)
+        self.pieces.append(line)
+        self.num_bytes += len(line) + 1
+
+    def take(self) -> Lines:
+        """All of them; none are left here."""
+        taken = Lines()
+        taken.forms, taken.numbers, taken.pieces = self.forms, self.numbers, self.pieces
+        taken.num_bytes = self.num_bytes
+        self.forms, self.numbers, self.pieces, self.num_bytes = [], [], [], 0
+        return taken
+
+    def render(self) -> list[bytes]:
+        """The text of all lines, in parts."""
+        text = b"".join(self.forms)
+        if self.numbers:
+            text %= tuple(_ENCODER.encode(self.numbers)[1:-1].split(b","))
+        parts = [b""] * (2 * len(self.pieces) + 1)
+        parts[::2] = text.split(_HOLE)
+        parts[1::2] = self.pieces
+        return parts
 
 
 def encodable(value: object) -> object:
@@ -59,31 +100,17 @@ class LineFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.pieces: list[Piece] = []
-        """What waits, always in this very list. Whoever is in a hurry may extend it, by whole lines, ends included."""
-        self.num_bytes = 0
-        """Its length, about; whoever extends it adds to it."""
+        self.waiting = Lines()
         self._fd = -1
         self._size = 0
 
     def append(self, record: msgspec.Struct, extra: Mapping[str, object] | None = None) -> None:
         """Encode ``record``, with the fields of ``extra`` behind its own."""
-        line = _encoded(record, extra)
-        self.pieces += (line, b"\n")
-        self.num_bytes += len(line) + 1
+        self.waiting.append(_encoded(record, extra))
 
-    def take(self) -> list[Piece]:
-        """What waits; nothing waits then."""
-        pieces = self.pieces.copy()
-        self.pieces.clear()
-        self.num_bytes = 0
-        return pieces
-
-    def put_down(self, given: Sequence[Piece]) -> None:
-        """Write whole lines, given in pieces. Raises OSError and leaves whole lines behind."""
-        if not given:
-            return
-        pieces = [piece if isinstance(piece, bytes) else piece[0] % piece[1] for piece in given]
+    def put_down(self, lines: Lines) -> None:
+        """Write lines. Raises OSError and leaves whole lines behind."""
+        pieces = lines.render()
         if self._fd < 0:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o644)
@@ -99,7 +126,7 @@ class LineFile:
 
     def discard(self) -> None:
         """Forget what waits and close the file."""
-        self.take()
+        self.waiting.take()
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)

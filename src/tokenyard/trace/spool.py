@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from tokenyard.trace.lines import LineFile, Piece
+from tokenyard.trace.lines import LineFile, Lines
 
 __all__ = ["Spool"]
 
@@ -22,27 +22,28 @@ class Spool:
 
     def __init__(self, failed: Callable[[Exception], None]) -> None:
         self._failed = failed
-        self._batches: deque[tuple[LineFile, Sequence[Piece], int]] = deque()
+        self._batches: deque[tuple[LineFile, Lines]] = deque()
         self._bytes = 0
         """Of the batches that wait or are being written."""
         self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self.thread: threading.Thread | None = None
+        """Started with the first batch."""
         self._stopping = False
         self._broken = False
 
     def put(self, file: LineFile) -> None:
         """Have everything written that waits in ``file``."""
-        size = file.num_bytes
-        batch = (file, file.take(), size)
-        if self._broken or not batch[1]:
+        if self._broken or not file.waiting.forms:
             return
-        if self._thread is None and not self._start():
+        lines = file.waiting.take()
+        batch = file, lines
+        if self.thread is None and not self._start():
             self._write(batch)
             return
         with self._changed:
             self._changed.wait_for(lambda: self._bytes < _BYTES_WAITING)
             self._batches.append(batch)
-            self._bytes += size
+            self._bytes += lines.num_bytes
             self._changed.notify_all()
 
     def drain(self) -> None:
@@ -52,13 +53,13 @@ class Spool:
 
     def stop(self) -> None:
         """Write everything and end the thread."""
-        thread = self._thread
+        thread = self.thread
         if thread is not None:
             with self._changed:
                 self._stopping = True
                 self._changed.notify_all()
             thread.join()
-            self._thread = None
+            self.thread = None
 
     def _start(self) -> bool:
         """Start the thread; False where none can be had, as late in the interpreter's life."""
@@ -67,7 +68,7 @@ class Spool:
             thread.start()
         except RuntimeError:
             return False
-        self._thread = thread
+        self.thread = thread
         return True
 
     def _run(self) -> None:
@@ -79,10 +80,10 @@ class Spool:
                 batch = self._batches.popleft()
             self._write(batch)
             with self._changed:
-                self._bytes = 0 if self._broken else self._bytes - batch[2]
+                self._bytes = 0 if self._broken else self._bytes - batch[1].num_bytes
                 self._changed.notify_all()
 
-    def _write(self, batch: tuple[LineFile, Sequence[Piece], int]) -> None:
+    def _write(self, batch: tuple[LineFile, Lines]) -> None:
         if self._broken:
             return
         try:

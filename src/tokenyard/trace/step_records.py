@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 
 from tokenyard.sched.observer import SchedulerState
-from tokenyard.sched.output import SchedulerOutput
+from tokenyard.sched.output import EngineOutputs, SchedulerOutput
+from tokenyard.sched.reasons import StepOutcomes
 from tokenyard.trace.facts import running_consumed
-from tokenyard.trace.formats import DECIMAL, FLOAT, HOLE, TEXT, format_of, more_fields
+from tokenyard.trace.findings import Findings
+from tokenyard.trace.forms import HOLE, NUMBER, form_of, merge_holes, more_fields
 from tokenyard.trace.fragments import Names, QueueFragment, json_list, json_map
-from tokenyard.trace.lines import Piece
+from tokenyard.trace.lines import Lines
 from tokenyard.trace.request_records import RequestRecords
-from tokenyard.trace.schema import AdmissionOutcome, StepCompleted, StepDecision, StepSnapshot
+from tokenyard.trace.schema import StepCompleted, StepDecision, StepSnapshot
+from tokenyard.trace.teller import STEPS_IN_FLIGHT, num_sampled_tokens
 from tokenyard.trace.text import Decoder
 from tokenyard.trace.writer import TraceWriter
 
 __all__ = ["StepRecords"]
 
-_END = b"}\n"
+_STEPS_COUNTED = 16
+"""Steps after which the writer is told of them: a call costs as much as a tenth of a step's records."""
 _STEP_BYTES = 900
 """Length of a step's records without their lists, about."""
 
@@ -25,8 +30,11 @@ _STEP_BYTES = 900
 class StepRecords:
     """Writes the step records of one scheduler and, if wanted, its per-request records."""
 
-    def __init__(self, writer: TraceWriter, decoder: Decoder) -> None:
+    def __init__(self, writer: TraceWriter, decoder: Decoder, findings: Findings) -> None:
         self._writer = writer
+        self._findings = findings
+        self.step = -1
+        """Number of the last step that was begun."""
         limit = writer.config.max_ids_per_step
         self._limit = limit
         self._names = Names()
@@ -35,14 +43,17 @@ class StepRecords:
         self._waiting = QueueFragment(self._names, limit)
         self._waiting_changed = True
         self._requests = RequestRecords(writer, decoder) if writer.config.request_records else None
-        self._snapshot_head = self._snapshot_tail = self._snapshot_end = self._queues = b""
-        self._pieces: list[Piece] | None = None
+        self._lines: Lines | None = None
         """The writer's; None until something is to be written."""
-        self._size = 0
+        self._started: dict[int, float] = {}
+        """Step in flight that is written -> when it began."""
+        self._steps_done = 0
+        """Since the writer was told of any."""
+        self._snapshot, self._queues, self._queue_bytes = b"", b"", 0
         self._steady: tuple[bytes, bytes] | None = None
-        """Middle and end of the decision that gives each running request one token; None until it is needed."""
-        self._decision = _decision_format(writer.config.policy)
-        self._completion = _completion_format(writer.config.policy)
+        """Form and lists of the decision that gives each running request one token; None until it is needed."""
+        self._decision, self._between = merge_holes(_decision_form(writer.config.policy), 5)
+        self._completion = _completion_form(writer.config.policy)
 
     def queues_changed(self) -> None:
         """The waiting queues may hold other requests, or another order, though no more and no fewer than before."""
@@ -54,74 +65,88 @@ class StepRecords:
         if self._requests is not None:
             self._requests.forget(request_id)
 
-    def snapshot(self, step: int, ts: float, state: SchedulerState) -> None:
-        """Write the queues and the pool as they are before any decision."""
-        skipped, waiting = state.skipped_waiting, state.waiting
-        num_skipped = len(skipped)
-        num_waiting = num_skipped + len(waiting)
-        version = state.running_version
-        if num_waiting and state.waiting_reorders:
-            self._waiting_changed = True
-        if version != self._running_version or self._waiting_changed or num_waiting != self._waiting.total:
-            if version != self._running_version:
-                self._running.take(len(state.running), state.running)
-                self._running_version = version
-                self._steady = None
-            self._waiting.take(num_waiting, chain(skipped, waiting))
-            self._waiting_changed = False
-            self._join_queues(state)
-        num_pinned, pinned_blocks, pinned_jobs = len(state.pins), 0, b"[]"
-        if num_pinned:
-            pinned_blocks = sum(map(state.num_blocks_of, state.pins))
-            pinned_jobs = json_list([self._names.jobs[request.job_id] for request in state.pins])
-        line = self._snapshot_head, (step, ts, state.num_free_blocks, self._running.total, num_waiting, num_pinned)
-        rest = (pinned_blocks, pinned_jobs, state.num_cached_blocks, num_skipped)
-        cpu = state.cpu_blocks
-        tail = self._snapshot_tail, rest if cpu is None else (*cpu, *rest)
-        if self._pieces is None:
-            self._pieces = self._writer.pieces()
-        self._pieces += (line, self._queues, tail, self._snapshot_end)
-        self._size += len(self._queues)
+    def step_started(self, ts: float, step: int, state: SchedulerState) -> None:
+        """Write the queues and the pool as they are before any decision, if the step is wanted."""
+        self.step = step
+        if step >= self._writer.all_before and not self._writer.wants_step(step):
+            return
+        version, num_free, num_cached, num_waiting, num_skipped, num_pinned, cpu_blocks = state.gauges()
+        if (
+            version != self._running_version
+            or num_waiting != self._waiting.total
+            or self._waiting_changed
+            or (num_waiting and state.waiting_reorders)
+        ):
+            self._take_queues(num_waiting, state)
+        self._started[step] = ts
+        num_pinned_blocks, pinned_jobs = self._pinned(state) if num_pinned else (0, b"[]")
+        lines = self._lines
+        if lines is None:
+            lines = self._lines = self._writer.waiting()
+        lines.forms.append(self._snapshot)
+        lines.numbers += (step, ts, num_free, self._running.total, num_waiting, num_pinned)
+        if cpu_blocks is not None:
+            lines.numbers += cpu_blocks
+        lines.numbers += (num_pinned_blocks, num_cached, num_skipped)
+        lines.pieces += (self._queues, pinned_jobs)
+        lines.num_bytes += self._queue_bytes
         if self._requests is not None:
             self._requests.write(step, ts, state)
 
-    def _join_queues(self, state: SchedulerState) -> None:
-        """Put the middle of the snapshot together: the four lists, which change together with the queues."""
+    def _pinned(self, state: SchedulerState) -> tuple[int, bytes]:
+        """Blocks and jobs of the pinned requests."""
+        jobs = self._names.jobs
+        return sum(map(state.num_blocks_of, state.pins)), json_list([jobs[request.job_id] for request in state.pins])
+
+    def _take_queues(self, num_waiting: int, state: SchedulerState) -> None:
+        """Name the queues anew, and put the middle of the snapshot together: four lists that change with them."""
         running, waiting = self._running, self._waiting
-        head, to_waiting, to_running_jobs, to_waiting_jobs, tail = _snapshot_format(self._writer.config.policy, state)
-        self._snapshot_head, self._snapshot_tail = head, tail
-        self._queues = b"".join(
-            (running.ids, to_waiting, waiting.ids, to_running_jobs, running.jobs, to_waiting_jobs, waiting.jobs)
-        )
-        self._snapshot_end = more_fields(
+        if state.running_version != self._running_version:
+            running.take(len(state.running), state.running)
+            self._running_version = state.running_version
+            self._steady = None
+        waiting.take(num_waiting, chain(state.skipped_waiting, state.waiting))
+        self._waiting_changed = False
+        form, between = merge_holes(_snapshot_form(self._writer.config.policy, state), 4)
+        self._snapshot = form + more_fields(
             running_req_ids_omitted=running.omitted or None, waiting_req_ids_omitted=waiting.omitted or None
         )
+        self._queues = _interleave((running.ids, waiting.ids, running.jobs, waiting.jobs), between)
+        self._queue_bytes = len(self._queues)
 
-    def decision(self, ts: float, output: SchedulerOutput, recomputed: int, block_size: int) -> None:
-        """Write what was decided; to be called after the snapshot of the same step."""
+    def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
+        """Write what was decided and what was refused, if the step is wanted."""
+        recomputed, refused, ended = 0, None, outcomes.admission
+        moved = outcomes.preemptions or outcomes.skipped or output.num_running < len(output.requests)
+        if moved or outcomes.not_scheduled or (ended is not None and ended.num_requests):
+            recomputed, refused = self._findings.of(ts, output, outcomes)
+            if moved:
+                self._waiting_changed = True
+        if output.step not in self._started:
+            return
         total, running = output.total_num_scheduled_tokens, self._running
         if total == output.num_running == running.total:
             # Every running request got one token, and nobody else got any: as in the step before, mostly.
-            if self._steady is None:
-                lists = self._lists(b"[]", b"[]", running.ids, b"[]", running.one_each())
-                self._steady = lists, more_fields(**_left_out(running.omitted, 0))
-            middle, end = self._steady
+            form, lists = self._steady or self._make_steady()
         else:
-            middle, end = self._unsteady(output, recomputed, block_size)
-        line = self._decision[0], (output.step, ts)
-        tail = self._decision[-1], (total,)
-        assert self._pieces is not None, "a decision follows its snapshot"
-        self._pieces += (line, middle, tail, end)
-        self._size += len(middle)
+            form, lists = self._unsteady(output, recomputed, state.block_size)
+        lines = self._lines
+        assert lines is not None, "a decision follows its snapshot"
+        lines.forms.append(form)
+        lines.numbers += (output.step, ts, total)
+        lines.pieces.append(lists)
+        lines.num_bytes += len(lists) + _STEP_BYTES
+        if refused is not None:
+            self._writer.append(refused)
 
-    def _lists(self, *lists: bytes) -> bytes:
-        """The middle of a decision: new, resumed, running and preempted ids, tokens."""
-        _, to_resumed, to_running, to_preempted, to_tokens, _ = self._decision
-        new, resumed, running, preempted, tokens = lists
-        return b"".join((new, to_resumed, resumed, to_running, running, to_preempted, preempted, to_tokens, tokens))
+    def _make_steady(self) -> tuple[bytes, bytes]:
+        running = self._running
+        lists = _interleave((b"[]", b"[]", running.ids, b"[]", running.one_each()), self._between)
+        self._steady = self._decision + more_fields(**_left_out(running.omitted, 0)), lists
+        return self._steady
 
     def _unsteady(self, output: SchedulerOutput, recomputed: int, block_size: int) -> tuple[bytes, bytes]:
-        """Middle and end of the decision of any step."""
+        """Form and lists of the decision of any step."""
         limit, tokens, requests, ids = self._limit, output.num_new_tokens, output.requests, self._names.ids
         running = self._running
         if output.num_running != running.total:
@@ -137,29 +162,42 @@ class StepRecords:
             admitted.append(json_list(names))
         preempted = json_list([ids[request_id] for request_id in output.preempted_req_ids])
         consumed = running_consumed(tokens[: output.num_running], block_size) if running.omitted else 0
-        end = more_fields(
+        form = self._decision + more_fields(
             recomputed_tokens=recomputed if output.admitted_resumed else None,
             **_left_out(running.omitted, consumed),
             scheduled_new_req_ids_omitted=self._beyond(len(output.admitted_new)),
         )
-        return self._lists(*admitted, running.ids, preempted, json_map(items)), end
+        lists = (*admitted, running.ids, preempted, json_map(items))
+        return form, _interleave(lists, self._between)
 
     def _beyond(self, count: int) -> int | None:
         return count - self._limit if self._limit is not None and count > self._limit else None
 
-    def outcome(self, record: AdmissionOutcome) -> None:
-        """Write what the step refused."""
-        self._writer.append(record)
+    def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
+        """Write that the model ran, if the step is wanted; hand what waits to the disk when it is time."""
+        step = output.step
+        started = self._started.pop(step, None)
+        if started is not None:
+            lines = self._lines
+            assert lines is not None, "a completion follows its snapshot"
+            num_sampled = len(outputs.requests)
+            if outputs.tokens.shape[1] > 1:
+                num_sampled = num_sampled_tokens(outputs)
+            lines.forms.append(self._completion)
+            lines.numbers += (step, ts, ts - started, num_sampled)
+            if len(self._started) > STEPS_IN_FLIGHT:
+                del self._started[min(self._started)]
+        stats = outputs.scheduler_stats
+        idle = not (stats.num_running_reqs or stats.num_waiting_reqs or stats.num_skipped_waiting_reqs)
+        self._steps_done += 1
+        if idle or self._steps_done == _STEPS_COUNTED:
+            self._writer.steps_done(self._steps_done, idle=idle, ts=ts)
+            self._steps_done = 0
 
-    def completion(self, step: int, ts: float, seconds: float, num_sampled: int) -> None:
-        """Write that the model ran."""
-        assert self._pieces is not None, "a completion follows its snapshot"
-        self._pieces.append((self._completion, (step, ts, seconds, num_sampled)))
 
-    def take_size(self) -> int:
-        """Bytes written since the last call, about."""
-        size, self._size = self._size + _STEP_BYTES, 0
-        return size
+def _interleave(lists: Sequence[bytes], between: Sequence[bytes]) -> bytes:
+    """Lists with what stands between them: one more than that."""
+    return lists[0] + b"".join(chain.from_iterable(zip(between, lists[1:], strict=True)))
 
 
 def _left_out(omitted: int, consumed: int) -> dict[str, int]:
@@ -167,51 +205,51 @@ def _left_out(omitted: int, consumed: int) -> dict[str, int]:
     return {"running_consumed_blocks": consumed, "scheduled_running_req_ids_omitted": omitted} if omitted else {}
 
 
-def _snapshot_format(policy: str, state: SchedulerState) -> list[bytes]:
+def _snapshot_form(policy: str, state: SchedulerState) -> bytes:
     """With the limits of the scheduler, which do not change, filled in."""
-    cpu = None if state.cpu_blocks is None else DECIMAL
-    return format_of(
+    cpu = None if state.cpu_blocks is None else NUMBER
+    return form_of(
         StepSnapshot(
-            step=DECIMAL,
-            ts=FLOAT,
+            step=NUMBER,
+            ts=NUMBER,
             policy=policy,
-            free_blocks=DECIMAL,
+            free_blocks=NUMBER,
             total_blocks=state.num_total_blocks,
-            num_running=DECIMAL,
-            num_waiting=DECIMAL,
-            num_pinned=DECIMAL,
+            num_running=NUMBER,
+            num_waiting=NUMBER,
+            num_pinned=NUMBER,
             running_req_ids=HOLE,
             waiting_req_ids=HOLE,
             running_job_ids=HOLE,
             waiting_job_ids=HOLE,
             cpu_free_blocks=cpu,
             cpu_total_blocks=cpu,
-            pinned_blocks=DECIMAL,
-            pinned_job_ids=TEXT,
+            pinned_blocks=NUMBER,
+            pinned_job_ids=HOLE,
             max_num_scheduled_tokens=state.max_num_scheduled_tokens,
             max_num_running_reqs=state.max_num_running_reqs,
-            gpu_cached_blocks=DECIMAL,
-            num_skipped_waiting=DECIMAL,
+            gpu_cached_blocks=NUMBER,
+            num_skipped_waiting=NUMBER,
         )
     )
 
 
-def _decision_format(policy: str) -> list[bytes]:
-    return format_of(
+def _decision_form(policy: str) -> bytes:
+    return form_of(
         StepDecision(
-            step=DECIMAL,
-            ts=FLOAT,
+            step=NUMBER,
+            ts=NUMBER,
             policy=policy,
             scheduled_new_req_ids=HOLE,
             scheduled_resumed_req_ids=HOLE,
             scheduled_running_req_ids=HOLE,
             preempted_req_ids=HOLE,
             num_scheduled_tokens=HOLE,
-            total_scheduled_tokens=DECIMAL,
+            total_scheduled_tokens=NUMBER,
         )
     )
 
 
-def _completion_format(policy: str) -> bytes:
-    record = StepCompleted(step=DECIMAL, ts=FLOAT, policy=policy, step_seconds=FLOAT, num_sampled_tokens=DECIMAL)
-    return format_of(record)[0] + _END
+def _completion_form(policy: str) -> bytes:
+    record = StepCompleted(step=NUMBER, ts=NUMBER, policy=policy, step_seconds=NUMBER, num_sampled_tokens=NUMBER)
+    return form_of(record) + b"}\n"

@@ -14,12 +14,13 @@ import atexit
 import logging
 import math
 import os
+import threading
 from typing import Any
 
 import msgspec
 
 from tokenyard.trace.config import TraceConfig
-from tokenyard.trace.lines import LineFile, Piece
+from tokenyard.trace.lines import LineFile, Lines
 from tokenyard.trace.schema import (
     PrefixCacheLookup,
     RequestRecord,
@@ -51,6 +52,8 @@ class TraceWriter:
         self._requests: LineFile | None = None
         self._start: TraceStart | None = None
         self._first_step: int | None = None
+        self.all_before: float = -math.inf
+        """All steps below are wanted; for a caller in a hurry, who asks ``wants_step`` about the others."""
         self._steps_held = 0
         self._handed_over_at = -math.inf
         self._spool = Spool(self._failed)
@@ -79,6 +82,8 @@ class TraceWriter:
             return False
         if self._first_step is None:
             self._first_step = step
+            if self.config.every_n == 1:
+                self.all_before = step + self.config.max_steps
         count = step - self._first_step
         return 0 <= count < self.config.max_steps and count % self.config.every_n == 0
 
@@ -119,15 +124,12 @@ class TraceWriter:
         if steps is None:
             steps = self._open()
         steps.append(record, extra)
-        if steps.num_bytes >= _BYTES_HELD:
+        if steps.waiting.num_bytes >= _BYTES_HELD:
             self._hand_over()
 
-    def pieces(self) -> list[Piece]:
-        """What waits for the steps file, for a caller in a hurry: see ``LineFile.pieces``.
-
-        The caller asks ``wants_step`` first, and tells ``step_done`` how much it added.
-        """
-        return (self._steps or self._open()).pieces
+    def waiting(self) -> Lines:
+        """What waits for the steps file, for a caller in a hurry, who asks ``wants_step`` first."""
+        return (self._steps or self._open()).waiting
 
     def append_request(self, record: RequestRecord, **extra: object) -> None:
         """Write a record of the requests file."""
@@ -138,7 +140,7 @@ class TraceWriter:
             self._open()
             self._requests = LineFile(path)
         self._requests.append(record, extra)
-        if self._requests.num_bytes >= _BYTES_HELD:
+        if self._requests.waiting.num_bytes >= _BYTES_HELD:
             self._hand_over()
 
     def _open(self) -> LineFile:
@@ -164,18 +166,23 @@ class TraceWriter:
 
     # ---- to the disk
 
-    def step_done(self, size: int = 0, *, idle: bool, ts: float = math.inf) -> None:
-        """A step is complete: write what waits if it is due.
+    @property
+    def thread(self) -> threading.Thread | None:
+        """The thread that writes, for those who want to know what it costs; None before there was anything to write."""
+        return self._spool.thread
 
-        ``size``: bytes added to ``pieces``, about; ``idle``: no request is left, a pause may follow; ``ts``: now.
+    def steps_done(self, count: int = 1, *, idle: bool, ts: float = math.inf) -> None:
+        """Steps are complete: write what waits if it is due.
+
+        ``idle``: no request is left, a pause may follow; ``ts``: now.
         """
-        self._steps_held += 1
+        self._steps_held += count
         steps = self._steps
-        if steps is not None:
-            steps.num_bytes += size
-            if idle or steps.num_bytes >= _BYTES_HELD or (self._steps_held >= _STEPS_HELD and self._is_due(ts)):
-                self._handed_over_at = ts
-                self._hand_over()
+        if steps is None:
+            return
+        if idle or steps.waiting.num_bytes >= _BYTES_HELD or (self._steps_held >= _STEPS_HELD and self._is_due(ts)):
+            self._handed_over_at = ts
+            self._hand_over()
 
     def _is_due(self, ts: float) -> bool:
         return ts >= self._handed_over_at + _SECONDS_HELD or self._steps_held >= _MOST_STEPS_HELD
@@ -186,7 +193,7 @@ class TraceWriter:
         if self._closed:
             return
         if self._pid != os.getpid():  # a forked child: these lines are its parent's
-            self._closed = True
+            self._end()
             return
         for file in (self._steps, self._requests):
             if file is not None:
@@ -201,7 +208,7 @@ class TraceWriter:
     def close(self) -> None:
         """Write what waits and close; a second call does nothing."""
         self._hand_over()
-        self._closed = True
+        self._end()
         atexit.unregister(self.close)
         if self._pid == os.getpid():
             self._spool.stop()
@@ -212,8 +219,12 @@ class TraceWriter:
             except OSError as error:
                 self._failed(error)
 
+    def _end(self) -> None:
+        """Nothing more is wanted."""
+        self._closed, self.all_before = True, -math.inf
+
     def _failed(self, error: Exception) -> None:
-        self._closed = True
+        self._end()
         if self.problem is None:
             self.problem = f"{self.config.path}: {error}"
             if isinstance(error, OSError) and error.strerror:

@@ -498,5 +498,6 @@ def test_steps_that_never_complete_are_forgotten(tmp_path: Path) -> None:
         recorder.step_started(float(step), step, yard.scheduler)
     yard.add("a", 4, max_tokens=60)
     yard.drain()
-    assert len(recorder._started) == 64
-    assert min(recorder._started) > -100
+    assert recorder._records is not None
+    assert len(recorder._records._started) == 64
+    assert min(recorder._records._started) > -100

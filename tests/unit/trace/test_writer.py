@@ -128,14 +128,14 @@ def test_lines_reach_the_disk_every_64_steps_and_when_idle(tmp_path: Path) -> No
     with writer_to(tmp_path) as writer:
         for step in range(63):
             writer.step_snapshot(step)
-            writer.step_done(idle=False)
+            writer.steps_done(idle=False)
         assert not list(tmp_path.iterdir())
         writer.step_snapshot(63)
-        writer.step_done(idle=False)
+        writer.steps_done(idle=False)
         writer._spool.drain()
         assert len(lines_of(tmp_path)) == 64
         writer.step_snapshot(64)
-        writer.step_done(idle=True)
+        writer.steps_done(idle=True)
         writer._spool.drain()
         assert len(lines_of(tmp_path)) == 65
 
@@ -144,7 +144,7 @@ def test_short_steps_reach_the_disk_when_time_has_passed(tmp_path: Path) -> None
     with writer_to(tmp_path) as writer:
         for step in range(2000):
             writer.step_snapshot(step)
-            writer.step_done(idle=False, ts=10 + step / 1000)
+            writer.steps_done(idle=False, ts=10 + step / 1000)
             writer._spool.drain()
             if step in (63, 64, 313, 314):
                 # The first batch after 64 steps, the next one 250 ms later.
@@ -155,7 +155,7 @@ def test_a_clock_that_stands_still_holds_up_1024_steps_at_most(tmp_path: Path) -
     with writer_to(tmp_path) as writer:
         for step in range(64 + 1024):
             writer.step_snapshot(step)
-            writer.step_done(idle=False, ts=0.0)
+            writer.steps_done(idle=False, ts=0.0)
         writer._spool.drain()
         assert len(lines_of(tmp_path)) == 64 + 1024
 
@@ -178,7 +178,7 @@ def test_an_unwritable_path_is_one_warning(tmp_path: Path, caplog: pytest.LogCap
         writer = writer_to(tmp_path / "file" / "trace")
         for step in range(200):
             writer.step_snapshot(step)
-            writer.step_done(idle=False)
+            writer.steps_done(idle=False)
         writer.flush()
         assert not writer.is_open
         assert not writer.wants_step(200)
@@ -208,7 +208,7 @@ def test_a_full_disk_leaves_whole_lines_and_one_warning(
     with caplog.at_level(logging.WARNING, "tokenyard.trace"), writer_to(tmp_path) as writer:
         for step in range(640):
             writer.step_snapshot(step, ts=0.5)
-            writer.step_done(idle=False)
+            writer.steps_done(idle=False)
     assert [record.getMessage() for record in caplog.records] == [
         f"trace: writing stopped, the scheduler goes on: {tmp_path}: No space left on device"
     ]
@@ -280,7 +280,7 @@ def test_a_killed_process_leaves_whole_lines(tmp_path: Path) -> None:
         writer = TraceWriter(TraceConfig(path=pathlib.Path(sys.argv[1]), policy="fcfs"))
         for step in range(100):
             writer.step_snapshot(step)
-            writer.step_done(idle=False)
+            writer.steps_done(idle=False)
         writer._spool.drain()
         os.kill(os.getpid(), signal.SIGKILL)
     """

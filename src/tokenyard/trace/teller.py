@@ -1,0 +1,96 @@
+"""Tells statistics what a live scheduler does, in numbers: no list of ids is ever made for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tokenyard.sched.observer import SchedulerState
+from tokenyard.sched.output import EngineOutputs, SchedulerOutput
+from tokenyard.sched.reasons import StepOutcomes
+from tokenyard.trace.facts import FactSink, StepFacts, running_consumed
+from tokenyard.trace.findings import Findings
+from tokenyard.trace.schema import StepCompleted
+
+__all__ = ["STEPS_IN_FLIGHT", "FactTeller", "num_sampled_tokens"]
+
+STEPS_IN_FLIGHT = 64
+"""Starts of steps remembered until they complete; hosts have one or two in flight."""
+
+
+def num_sampled_tokens(outputs: EngineOutputs) -> int:
+    """Tokens that a step brought."""
+    if outputs.tokens.shape[1] > 1:
+        return int(outputs.num_tokens.sum())
+    return len(outputs.requests)  # a request is there because it has at least one token
+
+
+class FactTeller:
+    """Turns the events of steps into facts."""
+
+    def __init__(self, sinks: Sequence[FactSink], policy: str | None, findings: Findings) -> None:
+        self._sinks = sinks
+        self._policy = policy
+        self._findings = findings
+        self._before: tuple[int, int, int, tuple[int, int] | None] = (0, 0, 0, None)
+        """Of the step that is being decided, before any decision: free blocks, running, waiting, and free and total
+        blocks of an offload tier."""
+        self._started: dict[int, float] = {}
+        """Step in flight -> when it began."""
+        self.step = -1
+        """Number of the last step that was begun."""
+
+    def step_started(self, ts: float, step: int, state: SchedulerState) -> None:
+        """Take the numbers that decisions will change."""
+        self.step = step
+        self._started[step] = float(ts)  # a clock of numpy's would not add up as fast
+        _, num_free, _, num_waiting, _, _, cpu_blocks = state.gauges()
+        self._before = num_free, len(state.running), num_waiting, cpu_blocks
+
+    def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
+        """Hand the facts of the step on."""
+        free_blocks, running, waiting, cpu_blocks = self._before
+        cpu_free, cpu_total = cpu_blocks or (None, None)
+        num_scheduled, total = len(output.requests), output.total_num_scheduled_tokens
+        recomputed, refused = self._findings.of(ts, output, outcomes)
+        resumed = len(output.admitted_resumed)
+        consumed = 0
+        if total > num_scheduled:  # not one token each
+            consumed = running_consumed(output.num_new_tokens[: output.num_running], state.block_size)
+        facts = StepFacts(
+            step=output.step,
+            ts=float(ts),
+            policy=self._policy,
+            free_blocks=free_blocks,
+            total_blocks=state.num_total_blocks,
+            cpu_free_blocks=cpu_free,
+            cpu_total_blocks=cpu_total,
+            token_budget=state.max_num_scheduled_tokens,
+            max_running=state.max_num_running_reqs,
+            num_running=running,
+            num_waiting=waiting,
+            num_new=num_scheduled - output.num_running - resumed,
+            num_resumed=resumed,
+            num_preempted=len(output.preempted_req_ids),
+            token_sum=total,
+            running_consumed=consumed,
+            recomputed_tokens=recomputed,
+            outcome=refused,
+        )
+        for sink in self._sinks:
+            sink.step_decided(facts)
+
+    def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
+        """Tell that the model ran."""
+        ts = float(ts)
+        seconds = ts - self._started.pop(output.step, ts)
+        if len(self._started) > STEPS_IN_FLIGHT:
+            self._started.pop(min(self._started))
+        record = StepCompleted(
+            step=output.step,
+            ts=ts,
+            policy=self._policy,
+            step_seconds=seconds,
+            num_sampled_tokens=num_sampled_tokens(outputs),
+        )
+        for sink in self._sinks:
+            sink.step_completed(record)

@@ -1,0 +1,73 @@
+"""Lines that wait as forms, numbers and pieces, and are put together later."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import msgspec
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenyard.trace.forms import HOLE, NUMBER, form_of, merge_holes, more_fields
+from tokenyard.trace.lines import Lines
+
+
+class Record(msgspec.Struct):
+    """Something to write."""
+
+    name: str
+    first: Any
+    second: Any
+    count: Any
+    last: Any
+
+
+def text(lines: Lines) -> str:
+    return b"".join(lines.render()).decode()
+
+
+NAMES = st.text(st.sampled_from('a%sb"\\\x00\x01é'), max_size=6)
+LISTS = st.lists(st.text("ab%", max_size=2), max_size=3)
+
+
+@given(rows=st.lists(st.tuples(NAMES, LISTS, LISTS, st.integers(), st.floats(allow_nan=False, allow_infinity=False))))
+def test_what_is_put_together_decodes_to_the_record(
+    rows: list[tuple[str, list[str], list[str], int, float]],
+) -> None:
+    lines = Lines()
+    for name, first, second, count, last in rows:
+        form, between = merge_holes(form_of(Record(name, HOLE, HOLE, NUMBER, NUMBER)), 2)
+        assert between == [b',"second":']
+        lines.forms.append(form + more_fields(more=None, extra=7))
+        lines.pieces.append(json.dumps(first).encode() + between[0] + json.dumps(second).encode())
+        lines.numbers += (count, last)
+        lines.append(msgspec.json.encode({"plain": name}))
+    found = [json.loads(line) for line in text(lines).splitlines()]
+    expected: list[dict[str, Any]] = []
+    for name, first, second, count, last in rows:
+        record = Record(name, first, second, count, last)
+        expected += (msgspec.to_builtins(record) | {"extra": 7}, {"plain": name})
+    assert found == expected
+
+
+def test_numbers_of_numpy_are_numbers_and_what_is_none_is_null() -> None:
+    lines = Lines()
+    lines.forms.append(b'{"a":%b,"b":%b,"c":%b}\n')
+    lines.numbers += (float(np.float64(0.1)), np.int64(3).item(), math.nan)
+    assert json.loads(text(lines)) == {"a": 0.1, "b": 3, "c": None}
+    numbers: list[Any] = [np.float64(0.1), np.int64(3), np.float32(0.5)]
+    lines.numbers[:] = numbers
+    assert json.loads(text(lines)) == {"a": 0.1, "b": 3, "c": 0.5}
+
+
+def test_nothing_is_left_where_lines_were_taken() -> None:
+    lines = Lines()
+    lines.append(b"{}")
+    taken = lines.take()
+    assert (text(lines), lines.num_bytes) == ("", 0)
+    assert (text(taken), taken.num_bytes) == ("{}\n", 3)
+    lines.append(b"[]")
+    assert text(taken) == "{}\n", "what was taken grows no more"
