@@ -28,6 +28,7 @@ class Spool:
         self._changed = threading.Condition()
         self.thread: threading.Thread | None = None
         """Started with the first batch."""
+        self._writing = False
         self._stopping = False
         self._broken = False
 
@@ -35,21 +36,20 @@ class Spool:
         """Have everything written that waits in ``file``."""
         if self._broken or not file.waiting.forms:
             return
-        lines = file.waiting.take()
-        batch = file, lines
         if self.thread is None and not self._start():
-            self._write(batch)
+            self._write((file, file.waiting.take()))
             return
         with self._changed:
             self._changed.wait_for(lambda: self._bytes < _BYTES_WAITING)
-            self._batches.append(batch)
+            lines = file.waiting.take()  # not before: whoever interrupts the wait loses nothing
+            self._batches.append((file, lines))
             self._bytes += lines.num_bytes
             self._changed.notify_all()
 
     def drain(self) -> None:
         """Wait until everything is written."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._bytes)
+            self._changed.wait_for(lambda: not self._batches and not self._writing)
 
     def stop(self) -> None:
         """Write everything and end the thread."""
@@ -78,8 +78,10 @@ class Spool:
                 if not self._batches:
                     return
                 batch = self._batches.popleft()
+                self._writing = True
             self._write(batch)
             with self._changed:
+                self._writing = False
                 self._bytes = 0 if self._broken else self._bytes - batch[1].num_bytes
                 self._changed.notify_all()
 
