@@ -18,8 +18,10 @@ import numpy as np
 from tokenyard.cli.flags import MAX_IDS_PER_STEP
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
 from tokenyard.request import Request, SamplingParams
-from tokenyard.sched.output import DraftTokens, IntArray, ModelOutput, SchedulerOutput
+from tokenyard.sched.model_output import DraftTokens, ModelOutput
+from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.scheduler import Scheduler
+from tokenyard.table import IntArray
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.recorder import TraceRecorder
 from tokenyard.trace.writer import TraceWriter

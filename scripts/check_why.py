@@ -23,8 +23,9 @@ from tokenyard.cli.setup import open_trace, prepare
 from tokenyard.explain.summary import summarize
 from tokenyard.explain.told import ToldTrace
 from tokenyard.request import Request
+from tokenyard.sched.engine_outputs import EngineOutputs
 from tokenyard.sched.observer import Observers, SchedulerState
-from tokenyard.sched.output import EngineOutputs, SchedulerOutput
+from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.reasons import StepOutcomes
 from tokenyard.sim.replay import replay
 from tokenyard.trace.lives import Place, WaitState, micros

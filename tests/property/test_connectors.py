@@ -26,7 +26,7 @@ from tokenyard.connectors.plan import Address, Load, Store
 from tokenyard.connectors.tier_worker import BlockStore, HostMemory, TierWorker
 from tokenyard.connectors.tiered import TieredConnector
 from tokenyard.request import FinishReason, Request, RequestStatus
-from tokenyard.sched.output import ConnectorOutput, ModelOutput
+from tokenyard.sched.model_output import ConnectorOutput, ModelOutput
 from tokenyard.sched.scheduler import Scheduler
 
 WAITING = RequestStatus.WAITING_FOR_REMOTE_KVS

@@ -35,7 +35,8 @@ from tokenyard.errors import RequestError
 from tokenyard.params import MultiModalItem, PoolingParams, RepetitionDetectionParams
 from tokenyard.request import Request, RequestStatus, SamplingParams
 from tokenyard.sched.extras import ModelExtras
-from tokenyard.sched.output import DraftTokens, ModelOutput, SchedulerOutput
+from tokenyard.sched.model_output import DraftTokens, ModelOutput
+from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.policy import SHIPPED
 from tokenyard.sched.reasons import OutcomeKind, Reason
 from tokenyard.sched.scheduler import Scheduler

@@ -34,7 +34,8 @@ from tokenyard.config import (
 )
 from tokenyard.errors import RequestError
 from tokenyard.request import MultiModalItem, Request, RequestStatus, SamplingParams
-from tokenyard.sched.output import DraftTokens, ModelOutput, SchedulerOutput
+from tokenyard.sched.model_output import DraftTokens, ModelOutput
+from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.reasons import OutcomeKind, Reason
 from tokenyard.sched.scheduler import Scheduler
 

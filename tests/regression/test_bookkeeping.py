@@ -11,7 +11,8 @@ from tokenyard.config import SpeculativeConfig
 from tokenyard.request import FinishReason
 from tokenyard.sched.connector import KVConnector
 from tokenyard.sched.extras import ModelExtras
-from tokenyard.sched.output import ModelOutput, SchedulerOutput
+from tokenyard.sched.model_output import ModelOutput
+from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.reasons import Reason
 
 

@@ -11,7 +11,7 @@ from tokenyard.config import GroupKind, KVCacheGroup
 from tokenyard.errors import RequestError
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sched.connector import KVConnector, Match
-from tokenyard.sched.output import ConnectorOutput, ModelOutput
+from tokenyard.sched.model_output import ConnectorOutput, ModelOutput
 from tokenyard.sched.reasons import Reason
 
 

@@ -11,7 +11,8 @@ from tests.support.worker import Worker
 from tokenyard.kv.coordinator import Blocks
 from tokenyard.request import Request
 from tokenyard.sched.connector import KVConnector, Match
-from tokenyard.sched.output import ConnectorOutput, SchedulerOutput
+from tokenyard.sched.model_output import ConnectorOutput
+from tokenyard.sched.output import SchedulerOutput
 
 __all__ = ["Elsewhere", "Load"]
 

@@ -15,7 +15,9 @@ from tokenyard.connectors.memory import BlockMemory, Tensors
 from tokenyard.connectors.plan import ConnectorWorker
 from tokenyard.request import Request
 from tokenyard.sched.connector import KVConnector
-from tokenyard.sched.output import ConnectorOutput, EngineOutputs, ModelOutput, SchedulerOutput
+from tokenyard.sched.engine_outputs import EngineOutputs
+from tokenyard.sched.model_output import ConnectorOutput, ModelOutput
+from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.reasons import Reason
 from tokenyard.sched.scheduler import Scheduler
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 from tokenyard.request import Request
+from tokenyard.sched.engine_outputs import EngineOutputs
 from tokenyard.sched.observer import SchedulerState
-from tokenyard.sched.output import EngineOutputs, SchedulerOutput
+from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.reasons import StepOutcomes
 from tokenyard.trace.lives import micros
 

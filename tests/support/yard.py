@@ -10,8 +10,10 @@ from zlib import crc32
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sched.connector import KVConnector
+from tokenyard.sched.engine_outputs import EngineOutputs
+from tokenyard.sched.model_output import ModelOutput
 from tokenyard.sched.observer import SchedulerState
-from tokenyard.sched.output import EngineOutputs, ModelOutput, SchedulerOutput
+from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.policy import Policy
 from tokenyard.sched.reasons import Outcome, StepOutcomes
 from tokenyard.sched.scheduler import Scheduler

@@ -13,7 +13,7 @@ from threading import Lock
 from tokenyard.connectors.memory import BlockMemory, Tensors
 from tokenyard.connectors.plan import Address, Load, Offer, Remote, Store, TransferPlan
 from tokenyard.connectors.tier_worker import Done, TierWorker
-from tokenyard.sched.output import ConnectorOutput
+from tokenyard.sched.model_output import ConnectorOutput
 
 __all__ = ["Exchange", "HandoverWorker"]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tokenyard.connectors.memory import ArrayMemory, BlockMemory, Tensors
 from tokenyard.connectors.plan import Address, Load, Store, TransferPlan
-from tokenyard.sched.output import ConnectorOutput
+from tokenyard.sched.model_output import ConnectorOutput
 
 __all__ = ["BlockStore", "Done", "HostMemory", "TierWorker"]
 

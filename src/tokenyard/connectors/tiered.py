@@ -20,7 +20,8 @@ from tokenyard.kv.events import KVEvent
 from tokenyard.kv.pool import BlockPool
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.connector import KVConnector, Match
-from tokenyard.sched.output import ConnectorOutput, SchedulerOutput
+from tokenyard.sched.model_output import ConnectorOutput
+from tokenyard.sched.output import SchedulerOutput
 
 __all__ = ["STORE_ON", "TieredConnector", "require_one_full_group"]
 

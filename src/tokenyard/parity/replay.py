@@ -15,8 +15,10 @@ from tokenyard.errors import ParityError
 from tokenyard.parity.setup import RecordedGrammar, make_request, make_scheduler, unsupported_features
 from tokenyard.parity.vector import GoldenVector, Json
 from tokenyard.request import RequestStatus
+from tokenyard.sched.engine_outputs import EngineOutputs
 from tokenyard.sched.extras import ModelExtras
-from tokenyard.sched.output import DraftTokens, EngineOutputs, ModelOutput, SchedulerOutput
+from tokenyard.sched.model_output import DraftTokens, ModelOutput
+from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.scheduler import Scheduler
 
 __all__ = ["Difference", "VectorResult", "replay_vector"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tokenyard.table import IntArray
 
 if TYPE_CHECKING:
-    from tokenyard.sched.running_pass import Rows
+    from tokenyard.sched.rows import Rows
 
 __all__ = ["BlockAlignment"]
 

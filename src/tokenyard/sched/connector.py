@@ -15,7 +15,8 @@ from tokenyard.kv.coordinator import Blocks
 from tokenyard.kv.events import KVEvent
 from tokenyard.kv.pool import BlockPool
 from tokenyard.request import Request
-from tokenyard.sched.output import ConnectorOutput, SchedulerOutput
+from tokenyard.sched.model_output import ConnectorOutput
+from tokenyard.sched.output import SchedulerOutput
 
 __all__ = ["KVConnector", "Match"]
 

@@ -7,7 +7,7 @@ finished    blocks freed, pinned by the policy, or kept until a connector has re
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import Request, RequestStatus
@@ -15,6 +15,7 @@ from tokenyard.sched.features import Features
 from tokenyard.sched.pins import PinBoard
 from tokenyard.sched.policy import Policy
 from tokenyard.sched.queues import WaitingRoom
+from tokenyard.sched.request_events import EventType
 from tokenyard.sched.running import RunningList
 from tokenyard.sched.sessions import Sessions
 
@@ -61,6 +62,16 @@ class Endings:
         request.num_computed_tokens = 0
         request.num_preemptions += 1
         self._room.put_back(request)
+
+    def start_over(self, requests: Iterable[Request], now: float) -> None:
+        """Preempt running requests outside of a step; outputs of their steps in flight will be dropped."""
+        for request in requests:
+            self._running.remove_all([request])
+            self.preempt(request)
+            if self._features.events is not None:
+                self._features.events.record(request, EventType.PREEMPTED, now)
+            if self._features.placeholders is not None:
+                self._features.placeholders.discard(request)
 
     def stop(self, stopped: Ended, now: float) -> None:
         """Requests have sampled their last token; those that are sessions may go on."""

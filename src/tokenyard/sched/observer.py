@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tokenyard.request import Request
-from tokenyard.sched.output import EngineOutputs, SchedulerOutput
+from tokenyard.sched.engine_outputs import EngineOutputs
+from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.pins import PinBoard
 from tokenyard.sched.queues import RequestQueue
 from tokenyard.sched.reasons import StepOutcomes

@@ -1,13 +1,12 @@
-"""What crosses the seams of a step: ``SchedulerOutput`` out, ``ModelOutput`` in, ``EngineOutputs`` on to the clients.
+"""A step's decision: what goes to the workers.
 
-All three are columns over the step's scheduled requests, in scheduling order; the dictionaries and records that
-hosts like vLLM expect are derived on demand.
+Columns over the step's scheduled requests, in scheduling order; the dictionaries and records that hosts like vLLM
+expect are derived on demand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
@@ -15,23 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.kv.coordinator import Blocks
-from tokenyard.request import FinishReason, Request, SamplingParams
-from tokenyard.sched.extras import NO_EXTRAS, NOTHING_ELSE, ModelExtras, OutputExtras
-from tokenyard.sched.stats import SchedulerStats
+from tokenyard.request import Request, SamplingParams
 from tokenyard.table import IntArray
 
-__all__ = [
-    "CachedRequestData",
-    "ConnectorOutput",
-    "DraftTokens",
-    "EngineOutputs",
-    "IntArray",
-    "ModelOutput",
-    "NewRequestData",
-    "RequestOutput",
-    "ScheduledDrafts",
-    "SchedulerOutput",
-]
+__all__ = ["CachedRequestData", "NewRequestData", "ScheduledDrafts", "SchedulerOutput"]
 
 
 class NewRequestData(NamedTuple):
@@ -69,20 +55,6 @@ class ScheduledDrafts(NamedTuple):
     """Shape ``[n, max drafts]``; -1 for a draft that only the worker knows."""
     counts: IntArray
     """Drafts per request, shape ``[n]``."""
-
-
-class DraftTokens(NamedTuple):
-    """Drafts that a model runner proposes after a step, aligned with the step's requests."""
-
-    tokens: IntArray
-    """Shape ``[n, width]``, width at most num_speculative_tokens."""
-    counts: IntArray
-    """Drafts per request, shape ``[n]``."""
-
-    @classmethod
-    def from_lists(cls, drafts: Sequence[Sequence[int]]) -> DraftTokens:
-        """From one list of drafts per scheduled request."""
-        return cls(*_padded(drafts))
 
 
 class SchedulerOutput:
@@ -236,144 +208,3 @@ class SchedulerOutput:
                 known - r.num_prompt_tokens for known, r in zip(beyond[rows].tolist(), requests, strict=True)
             ],
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectorOutput:
-    """What the workers report after a step."""
-
-    finished_sending: frozenset[str] = frozenset()
-    """Requests whose blocks were kept after their end until they had been read: they can be freed."""
-    finished_receiving: frozenset[str] = frozenset()
-    """Requests whose load is complete, successfully or not."""
-    invalid_block_ids: frozenset[int] = frozenset()
-    """Blocks whose load failed."""
-    completed_jobs: frozenset[int] = frozenset()
-    """Jobs of the connector's own metadata that are over, successfully or not."""
-
-
-class ModelOutput:
-    """What the model returned for one step: sampled tokens, aligned with ``SchedulerOutput.requests``.
-
-    ``sampled`` has shape ``[n, width]``; row ``i`` holds ``num_sampled[i]`` tokens, then padding. A prefill chunk has
-    none.
-    """
-
-    __slots__ = ("connector", "extras", "num_sampled", "sampled")
-
-    def __init__(
-        self,
-        sampled: IntArray,
-        num_sampled: IntArray,
-        connector: ConnectorOutput | None = None,
-        extras: ModelExtras | None = None,
-    ) -> None:
-        if sampled.ndim != 2 or num_sampled.shape != sampled.shape[:1]:
-            raise ValueError(f"sampled {sampled.shape} and num_sampled {num_sampled.shape} do not belong together")
-        self.sampled = sampled
-        self.num_sampled = num_sampled
-        self.connector = connector
-        """What the workers' half of a KV connector reports."""
-        self.extras = extras
-        """What there is beside tokens; None: nothing."""
-
-    @classmethod
-    def from_lists(
-        cls,
-        tokens: Sequence[Sequence[int]],
-        connector: ConnectorOutput | None = None,
-        extras: ModelExtras | None = None,
-    ) -> ModelOutput:
-        """From one list of tokens per scheduled request."""
-        return cls(*_padded(tokens), connector, extras)
-
-
-def _padded(lists: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
-    """Ragged token lists as a padded array of shape ``[n, width]`` and their lengths."""
-    lengths = np.fromiter(map(len, lists), np.int64, len(lists))
-    width = int(lengths.max()) if len(lists) else 1
-    padded = np.full((len(lists), max(width, 1)), -1, np.int64)
-    for row, values in zip(padded, lists, strict=True):
-        row[: len(values)] = values
-    return padded, lengths
-
-
-class RequestOutput(NamedTuple):
-    """News about one request after a step."""
-
-    request_id: str
-    new_token_ids: list[int]
-    finish_reason: FinishReason | None
-    stop_reason: int | str | None
-    extras: OutputExtras = NOTHING_ELSE
-    """What there is beside tokens."""
-    kv_transfer_params: Mapping[str, object] | None = None
-    """What the client has to hand to the engine that goes on with the request."""
-
-
-class EngineOutputs:
-    """Result of ``update_from_output``: columns over the requests that produced something."""
-
-    __slots__ = (
-        "extras",
-        "finish_reasons",
-        "kv_transfer_params",
-        "num_tokens",
-        "requests",
-        "scheduler_stats",
-        "step",
-        "stop_reasons",
-        "tokens",
-    )
-
-    def __init__(
-        self,
-        *,
-        step: int,
-        requests: list[Request],
-        tokens: IntArray,
-        num_tokens: IntArray,
-        finish_reasons: dict[int, FinishReason],
-        stop_reasons: dict[int, int | str],
-        scheduler_stats: SchedulerStats,
-        extras: Mapping[int, OutputExtras] = NO_EXTRAS,
-        kv_transfer_params: Mapping[str, Mapping[str, object]] | None = None,
-    ) -> None:
-        self.step = step
-        self.requests = requests
-        self.tokens = tokens
-        """Shape ``[m, width]``."""
-        self.num_tokens = num_tokens
-        """Accepted tokens per request, shape ``[m]``."""
-        self.finish_reasons = finish_reasons
-        """Row -> reason, for requests that ended."""
-        self.stop_reasons = stop_reasons
-        self.scheduler_stats = scheduler_stats
-        self.extras = extras
-        """Row -> what there is beside tokens, for the few requests that have any."""
-        self.kv_transfer_params = kv_transfer_params or {}
-        """Request id -> a connector's parameters for the client, for requests that have ended."""
-
-    def by_client(self) -> dict[int, list[RequestOutput]]:
-        """The records per ``client_index``, for hosts with several front ends."""
-        clients: dict[int, list[RequestOutput]] = {}
-        for request, news in zip(self.requests, self, strict=True):
-            clients.setdefault(request.client_index, []).append(news)
-        return clients
-
-    def __len__(self) -> int:
-        return len(self.requests)
-
-    def __iter__(self) -> Iterator[RequestOutput]:
-        """One record per request, in scheduling order."""
-        rows = self.tokens.tolist()
-        counts = self.num_tokens.tolist()
-        for i, request in enumerate(self.requests):
-            yield RequestOutput(
-                request.request_id,
-                rows[i][: counts[i]],
-                self.finish_reasons.get(i),
-                self.stop_reasons.get(i),
-                self.extras.get(i, NOTHING_ELSE),
-                self.kv_transfer_params.get(request.request_id),
-            )

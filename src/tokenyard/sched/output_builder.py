@@ -17,8 +17,8 @@ from tokenyard.sched.features import Features
 from tokenyard.sched.limits import Candidate
 from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.reasons import StepOutcomes
+from tokenyard.sched.rows import Rows
 from tokenyard.sched.running import RunningList
-from tokenyard.sched.running_pass import Rows
 
 __all__ = ["OutputBuilder"]
 

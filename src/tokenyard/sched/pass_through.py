@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.extras import NO_EXTRAS, ModelExtras, OutputExtras
-from tokenyard.sched.output import ModelOutput, SchedulerOutput
+from tokenyard.sched.model_output import ModelOutput
+from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.routing import RoutedExperts
 from tokenyard.table import IntArray
 

@@ -17,28 +17,21 @@ from tokenyard.sched.admission import AdmissionPass
 from tokenyard.sched.budget import StepBudget
 from tokenyard.sched.connector import KVConnector
 from tokenyard.sched.endings import Endings
-from tokenyard.sched.extras import ModelExtras, with_events
+from tokenyard.sched.engine_outputs import EngineOutputs
+from tokenyard.sched.extras import with_events
 from tokenyard.sched.features import Features
 from tokenyard.sched.intake import check_encodable, check_servable
 from tokenyard.sched.invariants import check_queues
-from tokenyard.sched.limits import (
-    AlignmentLimit,
-    Candidate,
-    ConnectorLookup,
-    EncoderLimit,
-    Limit,
-    LoraLimit,
-    PrefillLimit,
-    PrefixLookup,
-    ReadyLimit,
-)
-from tokenyard.sched.memory_limit import MemoryLimit
+from tokenyard.sched.limit_order import limits_in_order
+from tokenyard.sched.limits import Candidate
+from tokenyard.sched.model_output import DraftTokens, ModelOutput
 from tokenyard.sched.observer import StepObserver
-from tokenyard.sched.output import DraftTokens, EngineOutputs, ModelOutput, SchedulerOutput
+from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.output_builder import OutputBuilder
 from tokenyard.sched.policy import Policy, make_policy
 from tokenyard.sched.queues import WaitingRoom
 from tokenyard.sched.reasons import Outcome, OutcomeKind, Reason, StepOutcomes
+from tokenyard.sched.recovery import Recovery, failed_requests
 from tokenyard.sched.request_events import EventType
 from tokenyard.sched.running import RunningList
 from tokenyard.sched.running_pass import RunningPass
@@ -102,32 +95,14 @@ class Scheduler(SchedulerView):
             self.policy,
             self._room,
             self._running,
-            self._limits(),
+            limits_in_order(config, self.kv, self._running, self._features, self.pins),
             config.max_num_seqs,
             Stalemate(self.kv, self._room, self._running, self._features),
         )
         self._output_builder = OutputBuilder(self.kv, self._running, self._features)
         acceptance = Acceptance(table, config.max_model_len, self.kv.on_seal)
+        self._recovery = Recovery(config, self.kv, self._running, self._room, self._endings, self._features)
         self._update = OutputUpdate(self.kv, acceptance, self._features, self._endings.stop)
-
-    def _limits(self) -> list[Limit]:
-        """In the order in which vLLM asks."""
-        lora: list[Limit] = [LoraLimit(self.config.max_loras)] if self.config.max_loras else []
-        encoder: list[Limit] = [EncoderLimit(self._features.encoder)] if self._features.encoder is not None else []
-        aligned: list[Limit] = []
-        if self._features.alignment is not None:
-            aligned = [AlignmentLimit(self._features.alignment)]
-        transfers = self._features.transfers
-        return [
-            ReadyLimit(transfers),
-            *lora,
-            PrefixLookup(self.kv),
-            *([ConnectorLookup(transfers)] if transfers is not None else []),
-            PrefillLimit(self.config),
-            *encoder,
-            *aligned,
-            MemoryLimit(self.config, self.kv, self._running, self._features, self.pins),
-        ]
 
     # ---- arrivals
 
@@ -243,7 +218,8 @@ class Scheduler(SchedulerView):
         Requests that finished or were aborted since the step was made are passed over.
         """
         now, events = self.clock(), self._features.events
-        lost, failed = self._recover(output, model_output), self._failed(output, model_output.extras)
+        lost = self._recovery.lost(output, model_output.connector, now)
+        failed = failed_requests(output, model_output.extras)
         accepted = self._update.run(output, model_output, now, [*lost, *failed])
         if lost and self.config.kv_load_failure_policy == "fail":
             failed += [request for request in lost if request not in failed]
@@ -270,44 +246,6 @@ class Scheduler(SchedulerView):
         if self.observer is not None:
             self.observer.step_completed(now, output, outputs)
         return outputs
-
-    @staticmethod
-    def _failed(output: SchedulerOutput, extras: ModelExtras | None) -> list[Request]:
-        """Scheduled requests that the workers have lost and that have not ended meanwhile."""
-        if extras is None or not extras.failed:
-            return []
-        return [each for each in output.requests if each.request_id in extras.failed and not each.status.is_finished]
-
-    def _recover(self, output: SchedulerOutput, model_output: ModelOutput) -> list[Request]:
-        """Rewind requests whose external KV failed to load; returns those whose output in this step is void."""
-        transfers, report = self._features.transfers, model_output.connector
-        if transfers is None:
-            return []
-        transfers.forget_doubtful(output, report)
-        if report is None or not report.invalid_block_ids:
-            return []
-        loading = [r for r in self._room.skipped if r.status is RequestStatus.WAITING_FOR_REMOTE_KVS]
-        lost = transfers.invalidate(report.invalid_block_ids, loading, self.running, output.num_scheduled_tokens)
-        self.kv.evict_blocks(lost.blocks)
-        if self.config.kv_load_failure_policy == "fail":
-            return sorted({*lost.loading, *lost.rewound, *lost.sharing}, key=lambda request: request.request_id)
-        if self._features.placeholders is None:
-            for request in lost.rewound:
-                self.kv.publish_again(request)
-            self._start_over(lost.sharing)
-            return [*lost.rewound, *lost.sharing]
-        self._start_over([*lost.rewound, *lost.sharing])  # their steps in flight build on what was lost
-        return []
-
-    def _start_over(self, requests: Iterable[Request]) -> None:
-        """Preempt running requests; outputs of their steps in flight will be dropped."""
-        for request in requests:
-            self._running.remove_all([request])
-            self._endings.preempt(request)
-            if self._features.events is not None:
-                self._features.events.record(request, EventType.PREEMPTED, self.clock())
-            if self._features.placeholders is not None:
-                self._features.placeholders.discard(request)
 
     def update_draft_token_ids(self, output: SchedulerOutput, drafts: DraftTokens) -> None:
         """Drafts proposed after a step, to be verified in the next one (speculative decoding without async)."""
@@ -389,7 +327,7 @@ class Scheduler(SchedulerView):
         preempted first and starts again.
         """
         if reset_running_requests:
-            self._start_over(list(reversed(self.running)))
+            self._endings.start_over(list(reversed(self.running)), self.clock())
             self.pins.clear()
         done = self.kv.reset_prefix_cache()
         return (self.reset_connector_cache() and done) if reset_connector else done

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenyard.sched.output import DraftTokens, ModelOutput, ScheduledDrafts, SchedulerOutput
+from tokenyard.sched.model_output import DraftTokens, ModelOutput
+from tokenyard.sched.output import ScheduledDrafts, SchedulerOutput
 from tokenyard.sched.stats import SpecDecodingStats
 from tokenyard.table import NO_TOKEN, IntArray, RequestTable
 

@@ -10,7 +10,8 @@ from tokenyard.kv.manager import KVCacheManager
 from tokenyard.kv.stats import PrefixCacheStats
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.connector import KVConnector
-from tokenyard.sched.output import ConnectorOutput, SchedulerOutput
+from tokenyard.sched.model_output import ConnectorOutput
+from tokenyard.sched.output import SchedulerOutput
 
 __all__ = ["Lost", "Transfers"]
 

@@ -12,7 +12,8 @@ from tokenyard.request import FinishReason, Request, RequestStatus
 from tokenyard.sched.acceptance import Acceptance
 from tokenyard.sched.extras import NO_EXTRAS, OutputExtras
 from tokenyard.sched.features import Features
-from tokenyard.sched.output import ModelOutput, SchedulerOutput
+from tokenyard.sched.model_output import ModelOutput
+from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.pass_through import PassThrough
 from tokenyard.table import NO_TOKEN, IntArray
 

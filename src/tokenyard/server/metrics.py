@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from tokenyard.errors import MissingExtraError
 from tokenyard.request import FinishReason, Request
+from tokenyard.sched.engine_outputs import EngineOutputs
 from tokenyard.sched.observer import SchedulerState
-from tokenyard.sched.output import EngineOutputs, SchedulerOutput
+from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.reasons import StepOutcomes
 
 if TYPE_CHECKING:

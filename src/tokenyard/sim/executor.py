@@ -7,7 +7,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.sched.output import ModelOutput, ScheduledDrafts, SchedulerOutput
+from tokenyard.sched.model_output import ModelOutput
+from tokenyard.sched.output import ScheduledDrafts, SchedulerOutput
 from tokenyard.sim.drafts import Dice, SimulatedSpeculation
 from tokenyard.sim.workload.tokens import stream_words, tokens_at
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from math import inf
 
 from tokenyard.connectors.plan import TransferPlan
-from tokenyard.sched.output import ConnectorOutput
+from tokenyard.sched.model_output import ConnectorOutput
 from tokenyard.sim.transfers import Link, SimulatedTransfers
 
 __all__ = ["DecodeSide", "PrefillSide"]

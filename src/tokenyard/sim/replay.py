@@ -16,8 +16,10 @@ import numpy as np
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.connectors.plan import TransferPlan
 from tokenyard.errors import RequestError
+from tokenyard.sched.engine_outputs import EngineOutputs
+from tokenyard.sched.model_output import DraftTokens
 from tokenyard.sched.observer import StepObserver
-from tokenyard.sched.output import DraftTokens, EngineOutputs, SchedulerOutput
+from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.placeholders import UNKNOWN_DRAFT
 from tokenyard.sched.policy import Policy
 from tokenyard.sched.scheduler import Scheduler

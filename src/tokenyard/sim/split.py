@@ -17,8 +17,10 @@ from tokenyard.connectors.handover import HandoverConnector
 from tokenyard.connectors.plan import TransferPlan
 from tokenyard.errors import RequestError
 from tokenyard.request import Request
+from tokenyard.sched.engine_outputs import EngineOutputs
+from tokenyard.sched.model_output import ConnectorOutput, ModelOutput
 from tokenyard.sched.observer import StepObserver
-from tokenyard.sched.output import ConnectorOutput, EngineOutputs, ModelOutput, SchedulerOutput
+from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sim.arrivals import Arrivals
 from tokenyard.sim.clock import VirtualClock

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from tokenyard.connectors.plan import Load, Store, TransferPlan
-from tokenyard.sched.output import ConnectorOutput
+from tokenyard.sched.model_output import ConnectorOutput
 
 __all__ = ["Link", "SimulatedTransfers"]
 

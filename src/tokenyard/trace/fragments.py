@@ -12,7 +12,7 @@ from itertools import islice
 import msgspec
 
 from tokenyard.request import Request
-from tokenyard.sched.output import IntArray
+from tokenyard.table import IntArray
 from tokenyard.trace.lines import valid_text
 
 __all__ = ["Names", "QueueFragment", "json_list", "json_map"]

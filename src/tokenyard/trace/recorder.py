@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tokenyard.request import FinishReason, Request
+from tokenyard.sched.engine_outputs import EngineOutputs
 from tokenyard.sched.observer import SchedulerState
-from tokenyard.sched.output import EngineOutputs, SchedulerOutput
+from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.reasons import StepOutcomes
 from tokenyard.trace.facts import FactSink
 from tokenyard.trace.findings import Findings

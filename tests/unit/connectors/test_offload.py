@@ -15,7 +15,7 @@ from tokenyard.connectors.tiered import TieredConnector
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.kv.events import BlockRemoved, BlockStored
 from tokenyard.request import RequestStatus
-from tokenyard.sched.output import ModelOutput
+from tokenyard.sched.model_output import ModelOutput
 from tokenyard.sched.reasons import Reason
 
 

@@ -11,7 +11,7 @@ from tokenyard.config import GroupKind, KVCacheGroup, MambaCacheMode, Speculativ
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.request import MultiModalItem
 from tokenyard.sched.alignment import BlockAlignment
-from tokenyard.sched.output import DraftTokens
+from tokenyard.sched.model_output import DraftTokens
 from tokenyard.sched.reasons import OutcomeKind, Reason
 
 GROUPS = (KVCacheGroup(), KVCacheGroup(kind=GroupKind.MAMBA))

@@ -6,7 +6,8 @@ import pytest
 
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.request import Request, SamplingParams
-from tokenyard.sched.output import ModelOutput, SchedulerOutput
+from tokenyard.sched.model_output import ModelOutput
+from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.scheduler import Scheduler
 
 

@@ -11,7 +11,9 @@ from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.kv.coordinator import Blocks
 from tokenyard.request import FinishReason, Request, RequestStatus, SamplingParams
 from tokenyard.sched.connector import KVConnector, Match
-from tokenyard.sched.output import ConnectorOutput, EngineOutputs, ModelOutput, SchedulerOutput
+from tokenyard.sched.engine_outputs import EngineOutputs
+from tokenyard.sched.model_output import ConnectorOutput, ModelOutput
+from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.reasons import Reason
 from tokenyard.sched.scheduler import Scheduler
 

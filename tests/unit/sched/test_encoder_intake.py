@@ -9,7 +9,7 @@ import pytest
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
 from tokenyard.errors import RequestError
 from tokenyard.request import MultiModalItem, Request, SamplingParams
-from tokenyard.sched.output import ModelOutput
+from tokenyard.sched.model_output import ModelOutput
 from tokenyard.sched.scheduler import Scheduler
 
 

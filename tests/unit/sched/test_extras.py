@@ -12,8 +12,10 @@ from tokenyard.config import GroupKind, KVCacheGroup, SpeculativeConfig
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.params import PoolingParams, RepetitionDetectionParams, SamplingParams
 from tokenyard.request import FinishReason, Request, RequestStatus
+from tokenyard.sched.engine_outputs import EngineOutputs
 from tokenyard.sched.extras import ModelExtras
-from tokenyard.sched.output import DraftTokens, EngineOutputs, ModelOutput, SchedulerOutput
+from tokenyard.sched.model_output import DraftTokens, ModelOutput
+from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.request_events import EventType
 
 EMBED = PoolingParams(task="embed")

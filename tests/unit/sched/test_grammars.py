@@ -11,7 +11,7 @@ from tests.support.yard import Yard
 
 from tokenyard.config import SpeculativeConfig
 from tokenyard.sched.grammars import has_structured_output_requests, pending_structured_output_tokens
-from tokenyard.sched.output import DraftTokens
+from tokenyard.sched.model_output import DraftTokens
 
 DRAFTS = SpeculativeConfig(num_speculative_tokens=3)
 

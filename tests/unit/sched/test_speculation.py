@@ -7,7 +7,8 @@ from tests.support.yard import Yard
 
 from tokenyard.config import SpeculativeConfig
 from tokenyard.request import FinishReason
-from tokenyard.sched.output import DraftTokens, SchedulerOutput
+from tokenyard.sched.model_output import DraftTokens
+from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.reasons import Reason
 
 EOS = 2

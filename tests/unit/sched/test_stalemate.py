@@ -6,7 +6,7 @@ from tests.support.yard import Yard
 
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sched.connector import KVConnector, Match
-from tokenyard.sched.output import ConnectorOutput
+from tokenyard.sched.model_output import ConnectorOutput
 from tokenyard.sched.reasons import OutcomeKind, Reason
 
 

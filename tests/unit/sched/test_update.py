@@ -8,7 +8,8 @@ import pytest
 from tests.support.yard import Yard, prompt_of
 
 from tokenyard.request import FinishReason, RequestStatus
-from tokenyard.sched.output import ModelOutput, RequestOutput
+from tokenyard.sched.engine_outputs import RequestOutput
+from tokenyard.sched.model_output import ModelOutput
 
 EOS, STOP, OTHER = 2, 7, 9
 

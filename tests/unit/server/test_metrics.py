@@ -6,7 +6,7 @@ import pytest
 
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.request import Request, SamplingParams
-from tokenyard.sched.output import ModelOutput
+from tokenyard.sched.model_output import ModelOutput
 from tokenyard.sched.scheduler import Scheduler
 
 pytest.importorskip("prometheus_client", reason="prometheus_client is not installed (extra: server)")

@@ -8,7 +8,7 @@ import pytest
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.errors import ConfigError
 from tokenyard.request import Request, SamplingParams
-from tokenyard.sched.output import DraftTokens
+from tokenyard.sched.model_output import DraftTokens
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.stats import SpecDecodingStats
 from tokenyard.sim.clock import VirtualClock

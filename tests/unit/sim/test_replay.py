@@ -15,7 +15,8 @@ from tokenyard.errors import RequestError
 from tokenyard.kv.gpus import named_gpu
 from tokenyard.kv.models import named_model
 from tokenyard.request import Request
-from tokenyard.sched.output import EngineOutputs, SchedulerOutput
+from tokenyard.sched.engine_outputs import EngineOutputs
+from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.reasons import StepOutcomes
 from tokenyard.sim.latency import ConstantLatency, LatencyModel, RooflineLatency, load_tables
 from tokenyard.sim.replay import Progress, ReplayResult, replay

@@ -13,8 +13,9 @@ from tests.support.yard import Yard
 from tests.unit.trace.recorded import RecordedYard, lines_of, records_of
 
 from tokenyard.request import Request
+from tokenyard.sched.engine_outputs import EngineOutputs
 from tokenyard.sched.observer import Observers, SchedulerState
-from tokenyard.sched.output import EngineOutputs, SchedulerOutput
+from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.policy import FCFS
 from tokenyard.sched.reasons import Outcome, StepOutcomes
 from tokenyard.trace.facts import StepFacts, running_consumed

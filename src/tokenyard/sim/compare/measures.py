@@ -8,8 +8,9 @@ import msgspec
 
 from tokenyard.explain.report import Report
 from tokenyard.request import Request
+from tokenyard.sched.engine_outputs import EngineOutputs
 from tokenyard.sched.observer import SchedulerState
-from tokenyard.sched.output import EngineOutputs, SchedulerOutput
+from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.reasons import StepOutcomes
 
 __all__ = ["METRICS", "JobTimes", "Metric", "Run", "measures_of"]

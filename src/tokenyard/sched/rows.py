@@ -1,0 +1,54 @@
+"""The running requests that want tokens in a step, row by row."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tokenyard.request import Request
+from tokenyard.table import IntArray
+
+__all__ = ["Rows"]
+
+
+class Rows:
+    """Running requests that want tokens in this step, as parallel columns of shape ``[n]``."""
+
+    __slots__ = ("computed", "granted", "requests", "slots", "want")
+
+    def __init__(self, requests: list[Request], slots: IntArray, computed: IntArray, want: IntArray) -> None:
+        self.requests = requests
+        self.slots = slots
+        self.computed = computed
+        """Computed tokens before the step."""
+        self.want = want
+        """Tokens wanted, before the budget is looked at."""
+        self.granted = want
+        """Tokens granted: what was wanted, but for the row at which the budget ends."""
+
+    def fit(self, done: int, tokens: int) -> tuple[int, int]:
+        """Rows ``done..end-1`` can be paid for with ``tokens``, the last of them perhaps only in part.
+
+        Returns ``end`` and the tokens they take.
+        """
+        self.granted = self.want
+        open_want = self.want[done:]
+        total = int(np.add.reduce(open_want))
+        if total <= tokens:
+            return len(self.want), total
+        spent = open_want.cumsum()
+        last = int(spent.searchsorted(tokens))
+        self.granted = self.want.copy()
+        self.granted[done + last] -= int(spent[last]) - tokens
+        return done + last + 1, tokens
+
+    def drop(self, row: int) -> None:
+        """Forget a row whose request was preempted."""
+        del self.requests[row]
+        self.slots, self.computed, self.want, self.granted = (
+            np.delete(column, row) for column in (self.slots, self.computed, self.want, self.granted)
+        )
+
+    def cut(self, n: int) -> None:
+        """Keep the first ``n`` rows."""
+        self.requests = self.requests[:n]
+        self.slots, self.computed, self.granted = self.slots[:n], self.computed[:n], self.granted[:n]
