@@ -7,7 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from tests.integration.command import tokenyard
+from tests.integration.command import call, tokenyard
 
 SMALL = ("agentic", "--limit", "2", "--num-gpu-blocks-override", "2500", "--max-model-len", "32768")
 
@@ -60,6 +60,45 @@ def test_a_table_and_a_drawing(tmp_path: Path) -> None:
     assert {"fcfs", "bypass", "1"} <= texts
 
 
+DRAFTS = ("--num-speculative-tokens", "2", "--acceptance-rates", "0.9,0.5")
+
+
+def test_drafts_are_those_of_single_runs_with_the_same_seeds(tmp_path: Path) -> None:
+    runs = [
+        json.loads(call("run", *SMALL, *DRAFTS, "--seed", seed, "--json", cwd=tmp_path).stdout) for seed in ("3", "4")
+    ]
+    done = call("compare", *SMALL, *DRAFTS, "--policies", "fcfs", "--seed", "3", "--seeds", "2", "--json", cwd=tmp_path)
+    (cell,) = json.loads(done.stdout)["cells"]
+    rates = [100 * run["speculation"]["acceptance_rate"] for run in runs]
+    assert rates[0] != rates[1], "each seed has dice of its own"
+    assert cell["metrics"]["acceptance_rate"]["mean"] == pytest.approx(sum(rates) / 2)
+    ttft = sum(run["ttft_ms"]["mean"] for run in runs) / 2e3
+    assert cell["metrics"]["ttft_s"]["mean"] == pytest.approx(ttft)
+
+
+def test_without_drafts_there_is_no_column_for_them(tmp_path: Path) -> None:
+    plain = call("compare", *SMALL, "--policies", "fcfs", cwd=tmp_path)
+    drafted = call("compare", *SMALL, *DRAFTS, "--policies", "fcfs", cwd=tmp_path)
+    assert "acc %" not in plain.stdout
+    assert "acc %" in drafted.stdout
+
+
+def test_a_narrow_terminal_gets_several_tables_and_every_figure(tmp_path: Path) -> None:
+    arguments = ("compare", *SMALL, *DRAFTS, "--policies", "fcfs,bypass", "--seeds", "2")
+    wide, narrow = (call(*arguments, cwd=tmp_path, env={"COLUMNS": width}).stdout for width in ("200", "70"))
+    assert [figures(wide, policy)[0] for policy in ("fcfs", "bypass")] == [
+        figures(narrow, policy)[0] + [cell for part in figures(narrow, policy)[1:] for cell in part[3:]]
+        for policy in ("fcfs", "bypass")
+    ]
+    assert len(figures(wide, "fcfs")) == 1
+    assert len(figures(narrow, "fcfs")) > 1
+
+
+def figures(text: str, policy: str) -> list[list[str]]:
+    """The policy's row of every table, without its name."""
+    return [line.split()[1:] for line in text.splitlines() if line.startswith(f"{policy} ")]
+
+
 @pytest.mark.parametrize(
     ("flags", "fragments"),
     [
@@ -71,6 +110,8 @@ def test_a_table_and_a_drawing(tmp_path: Path) -> None:
         (("--loads", "1,1"), ("loads", "twice")),
         (("--seeds", "0"), ("seeds",)),
         (("--plot", "nowhere/plot.svg"), ("plot", "nowhere")),
+        (("--num-speculative-tokens", "0"), ("num_speculative_tokens", "0")),
+        (("--num-speculative-tokens", "2", "--acceptance-rates", "2"), ("acceptance", "0 to 1")),
     ],
 )
 def test_mistakes_are_named(flags: tuple[str, ...], fragments: tuple[str, ...], tmp_path: Path) -> None:

@@ -61,6 +61,22 @@ def test_json_is_one_object_with_what_was_promised(tmp_path: Path) -> None:
     assert outcome.stderr == ""
 
 
+def test_accepted_drafts_are_in_the_report(tmp_path: Path) -> None:
+    drafts = ("--num-speculative-tokens", "3", "--acceptance-rates", "1,0.5,0")
+    arguments = ("run", "chat", "--limit", "5", *SMALL)
+    outcome = call(*arguments, *drafts, "--json", cwd=tmp_path)
+    assert outcome.stderr == ""
+    said = json.loads(outcome.stdout)["speculation"]
+    first, second, third = said["num_accepted_tokens_per_pos"]
+    assert said["num_draft_tokens"] > said["num_drafts"] >= first > second > third == 0
+    assert said["num_accepted_tokens"] == first + second
+    assert said["acceptance_rate"] == (first + second) / said["num_draft_tokens"]
+    assert said["acceptance_rate_per_pos"] == [count / said["num_drafts"] for count in (first, second, third)]
+    assert json.loads(call(*arguments, "--json", cwd=tmp_path).stdout)["speculation"] is None
+    table = " ".join(call(*arguments, *drafts, cwd=tmp_path).stdout.split())
+    assert f"speculation {first + second:,} of {said['num_draft_tokens']:,} drafts accepted" in table
+
+
 def test_same_seed_same_bytes(tmp_path: Path) -> None:
     arguments = ["run", "agentic", "--limit", "4", *SMALL, "--skip-refused", "--record-requests"]
     for name in ("one", "two"):

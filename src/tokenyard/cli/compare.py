@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from tokenyard.explain.compare.comparison import compare_traces
 from tokenyard.explain.render_compare import print_comparison
 from tokenyard.sim.compare.comparison import Cell, Comparison, Machine, compare
 from tokenyard.sim.compare.intervals import Interval
-from tokenyard.sim.compare.measures import METRICS, Metric
+from tokenyard.sim.compare.measures import Metric
 from tokenyard.sim.compare.plot import draw
 from tokenyard.sim.replay import Progress
 from tokenyard.sim.workload.record import Workload
@@ -25,6 +26,8 @@ from tokenyard.sim.workload.record import Workload
 __all__ = ["execute"]
 
 _MOST_SEEDS = 1000
+_WIDEST = 1000
+"""Columns that no table needs."""
 
 
 def execute(flags: Compare) -> int:
@@ -65,7 +68,14 @@ def _compare(flags: Compare) -> Comparison:
         return compare(
             policies,
             lambda seed: _workload(flags, setup, seed),
-            Machine(setup.scheduler, setup.cache, setup.latency, flags.arrivals.skip_refused, setup.kv_transfer),
+            Machine(
+                setup.scheduler,
+                setup.cache,
+                setup.latency,
+                flags.arrivals.skip_refused,
+                setup.kv_transfer,
+                setup.speculation,
+            ),
             loads=loads,
             seeds=range(flags.arrivals.seed, flags.arrivals.seed + flags.seeds),
             on_progress=show,
@@ -78,10 +88,15 @@ def _workload(flags: Compare, setup: Setup, seed: int) -> Workload:
 
 def _prepare(flags: Compare, seed: int) -> Setup:
     """The same as for a single run."""
-    arrivals = replace(flags.arrivals, seed=seed)
-    hardware, scheduler, transfer = flags.hardware, flags.scheduler, flags.transfer
     return prepare(
-        Run(workload=flags.workload, arrivals=arrivals, hardware=hardware, scheduler=scheduler, transfer=transfer)
+        Run(
+            workload=flags.workload,
+            arrivals=replace(flags.arrivals, seed=seed),
+            hardware=flags.hardware,
+            scheduler=flags.scheduler,
+            transfer=flags.transfer,
+            speculation=flags.speculation,
+        )
     )
 
 
@@ -104,26 +119,49 @@ def _write(path: Path, drawing: str) -> None:
 
 
 def _print(comparison: Comparison, console: Console) -> None:
-    """A table per load."""
+    """A table per load, or several where the terminal is too narrow for all columns."""
     for load in comparison.loads:
-        table = Table(title=f"load {load:g}", title_justify="left", title_style="bold", box=None, padding=(0, 1, 0, 0))
-        table.add_column("policy", style="cyan", no_wrap=True)
-        table.add_column("speedup", justify="right", no_wrap=True)
-        for metric in METRICS:
-            table.add_column(metric.heading, justify="right", no_wrap=True)
-        for policy in comparison.policies:
-            table.add_row(policy, *_row(comparison.cell(policy, load)))
-        console.print(table)
-        console.print()
+        title: str | None = f"load {load:g}"
+        for metrics in _parts(comparison, load, console):
+            table = _table(comparison, load, metrics)
+            table.title, title = title, None
+            console.print(table)
+            console.print()
     console.print(f"speedup: job completion time of {comparison.baseline} over the policy's, seed by seed")
-    for metric in METRICS:
+    for metric in comparison.metrics:
         console.print(f"{metric.heading}: {metric.meaning}")
     if len(comparison.seeds) > 1:
         console.print(f"±: 95 % confidence interval of the mean over {len(comparison.seeds)} seeds")
 
 
-def _row(cell: Cell) -> list[str]:
-    return [str(cell.speedup), *(_text(cell.metrics[metric.name], metric) for metric in METRICS)]
+def _parts(comparison: Comparison, load: float, console: Console) -> Iterator[Sequence[Metric]]:
+    """The metrics, as many beside each other as fit the terminal, one at least."""
+    rest = comparison.metrics
+    unbounded = console.options.update(max_width=_WIDEST)
+    while rest:
+        fitting = len(rest)
+        while fitting > 1:
+            table = _table(comparison, load, rest[:fitting])
+            if console.measure(table, options=unbounded).maximum <= console.width:
+                break
+            fitting -= 1
+        yield rest[:fitting]
+        rest = rest[fitting:]
+
+
+def _table(comparison: Comparison, load: float, metrics: Sequence[Metric]) -> Table:
+    table = Table(title_justify="left", title_style="bold", box=None, padding=(0, 1, 0, 0))
+    table.add_column("policy", style="cyan", no_wrap=True)
+    table.add_column("speedup", justify="right", no_wrap=True)
+    for metric in metrics:
+        table.add_column(metric.heading, justify="right", no_wrap=True)
+    for policy in comparison.policies:
+        table.add_row(policy, *_row(comparison.cell(policy, load), metrics))
+    return table
+
+
+def _row(cell: Cell, metrics: Sequence[Metric]) -> list[str]:
+    return [str(cell.speedup), *(_text(cell.metrics[metric.name], metric) for metric in metrics)]
 
 
 def _text(value: Interval, metric: Metric) -> str:

@@ -15,7 +15,6 @@ from tokenyard.cli.setup import open_trace, prepare
 from tokenyard.explain.render import print_report
 from tokenyard.explain.report import Report
 from tokenyard.explain.summary import Summary
-from tokenyard.sched.stats import SpecDecodingStats
 from tokenyard.sim.replay import Refusal, replay
 from tokenyard.trace.recorder import TraceRecorder
 from tokenyard.trace.writer import TraceWriter
@@ -68,18 +67,7 @@ def run(flags: Run) -> Report:
             raise
     if result.refused:
         warn_of_refused(result.refused, result.num_left_out)
-    if result.drafts is not None:
-        errors().print(_acceptance(result.drafts))
-    return summary.report(source=str(setup.trace.steps_path) if directory else None)
-
-
-def _acceptance(drafts: SpecDecodingStats) -> str:
-    proposed = max(drafts.num_draft_tokens, 1)
-    positions = ", ".join(f"{count / max(drafts.num_drafts, 1):.0%}" for count in drafts.num_accepted_tokens_per_pos)
-    return (
-        f"speculation: {drafts.num_accepted_tokens:,} of {drafts.num_draft_tokens:,} drafts accepted"
-        f" ({drafts.num_accepted_tokens / proposed:.0%}; by position {positions})"
-    )
+    return summary.report(source=str(setup.trace.steps_path) if directory else None, speculation=result.speculation)
 
 
 def warn_of_refused(refusals: Sequence[Refusal], left_out: int) -> None:

@@ -207,6 +207,8 @@ def _figures(report: Report) -> Table:
     for name, spread in (("running", report.running), ("waiting", report.waiting)):
         mean = "-" if spread.mean is None else f"{spread.mean:,.1f}"
         row(name, f"{mean} on average, p50 {count(spread.p50)}, p95 {count(spread.p95)}")
+    if report.speculation is not None:
+        row("speculation", str(report.speculation))
     row("KV blocks", f"{percent(report.peak_kv_use)} in use at the peak")
     if report.peak_dram_use is not None:
         row("DRAM blocks", f"{percent(report.peak_dram_use)} in use at the peak")

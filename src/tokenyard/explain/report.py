@@ -13,6 +13,7 @@ from tokenyard.explain.arrivals import Arrivals
 from tokenyard.explain.header import Header
 from tokenyard.explain.percentiles import Latency, Spread
 from tokenyard.explain.recorded import RecordedReason
+from tokenyard.explain.speculation import Speculation
 from tokenyard.trace.decode import BadLine
 
 __all__ = ["REPORT_VERSION", "HitRate", "Reading", "Report", "Throughput"]
@@ -87,6 +88,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int | None
     duration_s: float | None
     throughput: Throughput
+    speculation: Speculation | None = None
+    """Of a replay with speculative decoding; a trace does not record it."""
     reading: Reading
     advice: list[Finding] = []
     """What to change, most time lost first; nothing where nothing is wrong."""

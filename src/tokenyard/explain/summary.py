@@ -17,6 +17,7 @@ from tokenyard.explain.percentiles import Series
 from tokenyard.explain.reconstruct import Reconstruction
 from tokenyard.explain.recorded import RecordedReasons, free_share
 from tokenyard.explain.report import HitRate, Reading, Report, Throughput
+from tokenyard.explain.speculation import Speculation
 from tokenyard.explain.symptoms import SymptomCounter, Symptoms
 from tokenyard.trace.derive import facts_of
 from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, StepFacts
@@ -172,9 +173,14 @@ class Summary:
     # ---- the report
 
     def report(
-        self, *, source: str | None = None, notes: ReadNotes | None = None, reconstructed: bool = False
+        self,
+        *,
+        source: str | None = None,
+        notes: ReadNotes | None = None,
+        reconstructed: bool = False,
+        speculation: Speculation | None = None,
     ) -> Report:
-        """The report so far. ``notes`` are those of the reader the facts came from."""
+        """The report so far. ``notes`` are the reader's, ``speculation`` is what a replay counted."""
         self._add_steps()
         self._settle(self._end)
         self._symptoms.settle(self._end)
@@ -222,6 +228,7 @@ class Summary:
             output_tokens=output_tokens,
             duration_s=duration,
             throughput=Throughput(_per(finished, duration), _per(output_tokens, duration)),
+            speculation=speculation,
             reading=self._reading(notes),
         )
         return msgspec.structs.replace(report, advice=advise(self._symptoms_of(report)))

@@ -16,6 +16,7 @@ import numpy as np
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.connectors.plan import TransferPlan
 from tokenyard.errors import RequestError
+from tokenyard.explain.speculation import Speculation
 from tokenyard.sched.engine_outputs import EngineOutputs
 from tokenyard.sched.model_output import DraftTokens
 from tokenyard.sched.observer import StepObserver
@@ -26,7 +27,7 @@ from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.stats import SpecDecodingStats
 from tokenyard.sim.arrivals import Arrivals
 from tokenyard.sim.clock import VirtualClock
-from tokenyard.sim.drafts import SimulatedSpeculation
+from tokenyard.sim.drafts import SimulatedSpeculation, acceptance_of
 from tokenyard.sim.executor import SimulatedExecutor
 from tokenyard.sim.kv_transfer import KVTransfer
 from tokenyard.sim.latency.model import LatencyModel, StepShape
@@ -74,8 +75,8 @@ class ReplayResult:
     num_left_out: int
     """Turns after a refused one: their session ended with it."""
     output_tokens: int
-    drafts: SpecDecodingStats | None = None
-    """Of speculative decoding: drafts proposed and accepted; None without it."""
+    speculation: Speculation | None = None
+    """Drafts proposed and accepted; None without speculative decoding."""
 
 
 def replay(
@@ -249,5 +250,5 @@ class _Loop:
             refused=tuple(self._refused),
             num_left_out=left_out,
             output_tokens=self._output_tokens,
-            drafts=self._drafts,
+            speculation=None if self._drafts is None else acceptance_of(self._drafts),
         )

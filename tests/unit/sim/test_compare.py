@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from tests.support.yard import make_request
 
-from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.errors import ConfigError
 from tokenyard.sim.compare.comparison import Machine, compare
 from tokenyard.sim.compare.intervals import Interval, interval
 from tokenyard.sim.compare.measures import METRICS, JobTimes
 from tokenyard.sim.compare.plot import draw
+from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency import load_latency
 from tokenyard.sim.workload import AgenticOptions, Workload, agentic
 
@@ -51,7 +52,9 @@ def test_a_job_lasts_from_its_first_arrival_to_its_last_end() -> None:
 
 
 def test_everybody_sees_the_same_workloads() -> None:
-    result = compare(["fcfs", "priority"], workload, machine(), loads=(1.0, 2.0), seeds=(3, 4))
+    drafts = SimulatedSpeculation(config=SpeculativeConfig(num_speculative_tokens=2))
+    drafting = machine()._replace(speculation=drafts)
+    result = compare(["fcfs", "priority"], workload, drafting, loads=(1.0, 2.0), seeds=(3, 4))
     for load in (1.0, 2.0):
         fcfs, priority = result.cell("fcfs", load), result.cell("priority", load)
         assert fcfs.metrics == priority.metrics, "all priorities are equal"

@@ -12,7 +12,7 @@ from tokenyard.sched.model_output import DraftTokens
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.stats import SpecDecodingStats
 from tokenyard.sim.clock import VirtualClock
-from tokenyard.sim.drafts import SimulatedSpeculation
+from tokenyard.sim.drafts import SimulatedSpeculation, acceptance_of
 from tokenyard.sim.executor import SimulatedExecutor
 from tokenyard.sim.workload import output_tokens
 
@@ -136,6 +136,12 @@ def test_the_seed_alone_decides() -> None:
     first, again, other = (serve(speculation(3, 0.5, seed=seed), requests()) for seed in (1, 1, 2))
     assert first[1].num_accepted_tokens_per_pos.tolist() == again[1].num_accepted_tokens_per_pos.tolist()
     assert first[1].num_accepted_tokens_per_pos.tolist() != other[1].num_accepted_tokens_per_pos.tolist()
+
+
+def test_without_a_draft_there_is_no_rate() -> None:
+    nothing = acceptance_of(SpecDecodingStats(2))
+    assert (nothing.acceptance_rate, nothing.acceptance_rate_per_pos) == (None, [None, None])
+    assert str(nothing) == "no drafts verified"
 
 
 @pytest.mark.parametrize("acceptance", [(), (1.5,), (-0.1,)])

@@ -7,6 +7,7 @@ easy or hard for everybody cancels out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
@@ -17,7 +18,8 @@ from tokenyard.explain.summary import Summary
 from tokenyard.sched.observer import Observers
 from tokenyard.sched.policy import known_policies, make_policy
 from tokenyard.sim.compare.intervals import Interval, interval
-from tokenyard.sim.compare.measures import METRICS, JobTimes, Run, measures_of
+from tokenyard.sim.compare.measures import METRICS, JobTimes, Metric, Run, measures_of
+from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.kv_transfer import KVTransfer
 from tokenyard.sim.latency.model import LatencyModel
 from tokenyard.sim.replay import Progress, replay
@@ -35,6 +37,12 @@ class Machine(NamedTuple):
     latency: LatencyModel
     skip_refused: bool = False
     kv_transfer: KVTransfer | None = None
+    speculation: SimulatedSpeculation | None = None
+
+    def seeded(self, seed: int) -> Machine:
+        """The same with the dice of this seed."""
+        speculation = self.speculation
+        return self if speculation is None else self._replace(speculation=replace(speculation, seed=seed))
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +69,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def baseline(self) -> str:
         return self.policies[0]
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """What was measured, in the order of the table."""
+        return tuple(metric for metric in METRICS if metric.name in self.cells[0].metrics)
 
     def cell(self, policy: str, load: float) -> Cell:
         """KeyError if it was not compared."""
@@ -101,7 +114,9 @@ def compare(
         for policy in policies:
             runs, refused = [], 0
             for seed in seeds:
-                run, left = _run(policy, at_load[seed], machine, _listener(on_progress, policy, load, seed))
+                run, left = _run(
+                    policy, at_load[seed], machine.seeded(seed), _listener(on_progress, policy, load, seed)
+                )
                 runs.append(run)
                 refused += left
             times = [run["completion_s"] for run in runs]
@@ -118,7 +133,7 @@ def _ratio(baseline: float, seconds: float) -> float:
 
 
 def _cell(policy: str, load: float, runs: list[Run], speedups: list[float], refused: int) -> Cell:
-    metrics = {metric.name: interval([run[metric.name] for run in runs]) for metric in METRICS}
+    metrics = {name: interval([run[name] for run in runs]) for name in runs[0]}
     return Cell(policy=policy, load=load, metrics=metrics, speedup=interval(speedups), refused=refused)
 
 
@@ -139,7 +154,8 @@ def _run(
         observer=Observers(TraceRecorder(None, summary), jobs),
         policy=make_policy(policy),
         kv_transfer=machine.kv_transfer,
+        speculation=machine.speculation,
         skip_refused=machine.skip_refused,
         on_progress=on_progress,
     )
-    return measures_of(summary.report(), jobs), len(result.refused) + result.num_left_out
+    return measures_of(summary.report(speculation=result.speculation), jobs), len(result.refused) + result.num_left_out

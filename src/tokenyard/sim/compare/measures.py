@@ -40,6 +40,7 @@ METRICS = (
     Metric("prefill_tokens", "prefilled", "prompt tokens not found there, so computed, many of them again"),
     Metric("preemptions", "preempt", "running requests that lost their blocks"),
     Metric("recomputed_tokens", "redone", "tokens computed again after a preemption"),
+    Metric("acceptance_rate", "acc %", "share of draft tokens that the model accepted (speculative decoding only)"),
 )
 
 Run = dict[str, float]
@@ -81,9 +82,11 @@ class JobTimes:
 
 
 def measures_of(report: Report, jobs: JobTimes) -> Run:
-    """The run's value of every metric; a run in which nothing ended has zeros."""
+    """The run's value of every metric it has; a run in which nothing ended has zeros."""
     times = sorted(jobs.seconds)
     hits, prompts = jobs.hit_tokens, jobs.prompt_tokens
+    drafts = report.speculation
+    accepted = {} if drafts is None else {"acceptance_rate": 100.0 * (drafts.acceptance_rate or 0.0)}
     return {
         "completion_s": sum(times) / len(times) if times else 0.0,
         "completion_p90_s": _percentile(times, 0.9),
@@ -93,6 +96,7 @@ def measures_of(report: Report, jobs: JobTimes) -> Run:
         "prefill_tokens": float(prompts - hits),
         "preemptions": float(report.preemptions or 0),
         "recomputed_tokens": float(report.recomputed_tokens or 0),
+        **accepted,
     }
 
 
