@@ -71,8 +71,11 @@ class TraceRecorder:
     """
 
     step_started: Callable[[float, int, SchedulerState], None]
+    """``ts, step, state``: top of ``schedule()``."""
     step_decided: Callable[[float, SchedulerOutput, StepOutcomes, SchedulerState], None]
+    """``ts, output, outcomes, state``: end of ``schedule()``."""
     step_completed: Callable[[float, SchedulerOutput, EngineOutputs], None]
+    """``ts, output, outputs``: end of ``update_from_output()``."""
 
     def __init__(
         self,

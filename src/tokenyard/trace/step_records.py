@@ -22,8 +22,9 @@ from tokenyard.trace.writer import TraceWriter
 
 __all__ = ["StepRecords"]
 
-_STEPS_COUNTED = 16
-"""Steps after which the writer is told of them: a call costs as much as a tenth of a step's records."""
+_MOST_STEPS_UNTOLD = 16
+_BYTES_UNTOLD = 128 * 1024
+"""Steps and bytes, about, after which the writer is told of them: a call is a tenth of what a step's records cost."""
 _STEP_BYTES = 900
 """Length of a step's records without their lists, about."""
 
@@ -48,8 +49,8 @@ class StepRecords:
         """The writer's; None until something is to be written."""
         self._started: dict[int, float] = {}
         """Step in flight that is written -> when it began."""
-        self._steps_done = 0
-        """Since the writer was told of any."""
+        self._steps_untold, self._tell_after = 0, 1
+        """Steps done since the writer was told of any, and how many it may become."""
         self._snapshot, self._queues, self._queue_bytes = b"", b"", 0
         self._steady: tuple[bytes, bytes] | None = None
         """Form and lists of the decision that gives each running request one token; None until it is needed."""
@@ -114,6 +115,7 @@ class StepRecords:
         )
         self._queues = _interleave((running.ids, waiting.ids, running.jobs, waiting.jobs), between)
         self._queue_bytes = len(self._queues)
+        self._tell_after = max(1, min(_MOST_STEPS_UNTOLD, _BYTES_UNTOLD // (2 * self._queue_bytes)))
 
     def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
         """Write what was decided and what was refused, if the step is wanted."""
@@ -190,10 +192,10 @@ class StepRecords:
                 del self._started[min(self._started)]
         stats = outputs.scheduler_stats
         idle = not (stats.num_running_reqs or stats.num_waiting_reqs or stats.num_skipped_waiting_reqs)
-        self._steps_done += 1
-        if idle or self._steps_done == _STEPS_COUNTED:
-            self._writer.steps_done(self._steps_done, idle=idle, ts=ts)
-            self._steps_done = 0
+        self._steps_untold += 1
+        if idle or self._steps_untold >= self._tell_after:
+            self._writer.steps_done(self._steps_untold, idle=idle, ts=ts)
+            self._steps_untold = 0
 
 
 def _interleave(lists: Sequence[bytes], between: Sequence[bytes]) -> bytes:
