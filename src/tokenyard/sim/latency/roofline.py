@@ -51,11 +51,14 @@ EFFICIENCIES = {
 }
 """Measured ones, by the GPU's name; all others are typical values."""
 
+_COUNTS_KEPT = 65_536
+
 
 class RooflineLatency:
     """Step times of a named GPU and a model's shape."""
 
     __slots__ = (
+        "_by_counts",
         "_context_seconds",
         "_elementwise_seconds",
         "_expert_flop_seconds",
@@ -118,10 +121,22 @@ class RooflineLatency:
         self._world = world
         self._link = gpu.link_bandwidth
         self._transfer = Transfer.of(gpu)
+        self._by_counts: dict[tuple[int, int], tuple[float, float]] = {}
 
     def step_seconds(self, shape: StepShape) -> float:
         work = StepWork.of(shape)
-        tokens, sampled = work.num_tokens, work.num_sampled
+        counts = work.num_tokens, work.num_sampled
+        by_counts = self._by_counts.get(counts)
+        if by_counts is None:
+            by_counts = self._seconds_by_counts(*counts)
+        seconds, reduces = by_counts
+        seconds += work.prefill_pairs * self._pair_seconds
+        slower = self._mixed_slowdown if work.num_prefills else 1.0
+        seconds += (slower * work.decode_context + work.prefill_context) * self._context_seconds
+        return seconds + work.num_sampled * self._sequence_seconds + reduces
+
+    def _seconds_by_counts(self, tokens: int, sampled: int) -> tuple[float, float]:
+        """What depends on the numbers of tokens alone, which steps repeat: the work on weights, and on the links."""
         seconds = self._step_seconds + tokens * self._elementwise_seconds
         seconds += _joined(tokens * self._flop_seconds, self._weight_seconds)
         if self._experts_missed:
@@ -129,13 +144,13 @@ class RooflineLatency:
             seconds += _joined(tokens * self._expert_flop_seconds, touched * self._expert_weight_seconds)
         if sampled:
             seconds += _joined(sampled * self._head_flop_seconds, self._head_weight_seconds)
-        seconds += work.prefill_pairs * self._pair_seconds
-        slower = self._mixed_slowdown if work.num_prefills else 1.0
-        seconds += (slower * work.decode_context + work.prefill_context) * self._context_seconds
-        seconds += sampled * self._sequence_seconds
+        reduces = 0.0
         if self._reduces:
-            seconds += self._reduces * all_reduce_seconds(tokens * self._reduce_bytes, self._world, self._link)
-        return seconds
+            reduces = self._reduces * all_reduce_seconds(tokens * self._reduce_bytes, self._world, self._link)
+        if len(self._by_counts) >= _COUNTS_KEPT:
+            self._by_counts.clear()
+        self._by_counts[tokens, sampled] = seconds, reduces
+        return seconds, reduces
 
     def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
         return self._transfer.seconds(num_bytes, direction)
