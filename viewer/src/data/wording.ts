@@ -63,6 +63,7 @@ export const REASON_MEANING: Record<string, string> = {
   kv_watermark: "Admitting would have left fewer free KV blocks than the watermark keeps.",
   encoder_budget: "The step's budget for image, audio or video inputs was used up.",
   mamba_alignment: "What was left of the step's tokens did not fill a block of a state-space layer.",
+  mamba_state_not_ready: "The state that its cached prefix ends with was being computed in this very step.",
   waiting_grammar: "The grammar of a structured output was still being compiled.",
   waiting_remote_kv: "Its KV blocks were still on their way from elsewhere.",
   waiting_stream_input: "Its next piece of input had not come.",
@@ -74,11 +75,14 @@ export const REASON_MEANING: Record<string, string> = {
   placeholders_cover_limit: "Tokens in flight already reach its length limit.",
   no_new_tokens: "All its known tokens are computed or in flight.",
   self_preempted: "It needed a block, none was free, and it was itself next to give way.",
-  // Where no reason holds: the parts of a waiting time outside the scheduler's decisions.
-  step_in_progress: "It arrived while a step was running; the scheduler looks at the queue when the next one begins.",
-  between_steps: "No step was running, and none had begun.",
-  not_recorded: "The trace does not say why.",
-  not_listed: "Several reasons held requests back in the step, and the trace does not list which held this one.",
+};
+
+/** What waiting time means that no decision explains. */
+export const GAP_MEANING: Record<string, string> = {
+  step_in_progress: "A step was running when it arrived; the scheduler decides when the next one begins.",
+  between_steps: "No step was running; the host had not begun the next one.",
+  not_recorded: "The trace does not tell: steps are left out of it, or their outcomes.",
+  not_listed: "One of several reasons; the trace's bound on ids leaves out which.",
 };
 
 const FAMILY: Record<string, ReasonFamily> = {
@@ -109,6 +113,7 @@ const FAMILY: Record<string, ReasonFamily> = {
   self_preempted: "preempted",
   paused: "dependency",
   encoder_budget: "dependency",
+  mamba_state_not_ready: "dependency",
   waiting_grammar: "dependency",
   waiting_remote_kv: "dependency",
   waiting_stream_input: "dependency",
@@ -142,9 +147,9 @@ export function familyOf(reason: string): ReasonFamily {
   return Object.hasOwn(FAMILY, reason) ? FAMILY[reason] : "unknown";
 }
 
-/** One sentence on a bucket, a reason of the classifier or a recorded one. */
+/** One sentence on a bucket, a reason of the classifier, a recorded one or a gap between decisions. */
 export function meaningOf(reason: string): string {
-  for (const meanings of [REASON_MEANING, STEP_REASON_MEANING, BUCKET_MEANING] as Record<string, string>[]) {
+  for (const meanings of [REASON_MEANING, STEP_REASON_MEANING, BUCKET_MEANING, GAP_MEANING] as Record<string, string>[]) {
     if (Object.hasOwn(meanings, reason)) return meanings[reason];
   }
   return "A reason that this version of the viewer does not know.";
