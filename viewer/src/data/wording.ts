@@ -149,7 +149,8 @@ export function familyOf(reason: string): ReasonFamily {
 
 /** One sentence on a bucket, a reason of the classifier, a recorded one or a gap between decisions. */
 export function meaningOf(reason: string): string {
-  for (const meanings of [REASON_MEANING, STEP_REASON_MEANING, BUCKET_MEANING, GAP_MEANING] as Record<string, string>[]) {
+  const tables: Record<string, string>[] = [REASON_MEANING, STEP_REASON_MEANING, BUCKET_MEANING, GAP_MEANING];
+  for (const meanings of tables) {
     if (Object.hasOwn(meanings, reason)) return meanings[reason];
   }
   return "A reason that this version of the viewer does not know.";
