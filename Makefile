@@ -54,6 +54,11 @@ format: $(INSTALLED_DEV)  ## Mend what can be mended by itself
 	@$(BIN)/ruff check --fix $(CHECKED)
 	@$(BIN)/ruff format $(CHECKED)
 
+.PHONY: test-policy
+test-policy: $(INSTALLED_DEV)  ## Try a policy of your own on hundreds of small schedulers: POLICY=FILE.py:CLASS
+	@[ -n "$(POLICY)" ] || { echo "Name your policy: make test-policy POLICY=FILE.py:CLASS" >&2; exit 1; }
+	@TOKENYARD_POLICIES="$(POLICY)" $(BIN)/python -m pytest -q tests/property/test_policies.py
+
 .PHONY: coverage
 coverage: $(INSTALLED_DEV)  ## All tests with branch coverage
 	@$(BIN)/python -m pytest --cov --cov-report=term

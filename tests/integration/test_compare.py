@@ -58,6 +58,7 @@ def test_a_table_and_a_drawing(tmp_path: Path) -> None:
     root = ET.fromstring((tmp_path / "plot.svg").read_text(encoding="utf-8"))
     texts = {element.text for element in root.iter("{http://www.w3.org/2000/svg}text")}
     assert {"fcfs", "bypass", "1"} <= texts
+    assert "Every policy gave the same figures" in done.stdout
 
 
 DRAFTS = ("--num-speculative-tokens", "2", "--acceptance-rates", "0.9,0.5")
@@ -133,3 +134,27 @@ def test_refused_requests_are_mentioned(tmp_path: Path) -> None:
     )
     assert done.code == 0
     assert "were refused" in done.stderr
+
+
+NEWEST_FIRST = """
+from tokenyard.policies.keyed import Keyed
+
+
+class Newest(Keyed):
+    def key(self, request):
+        return (-request.arrival_time,)
+"""
+
+
+def test_a_policy_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "newest.py").write_text(NEWEST_FIRST, encoding="utf-8")
+    busy = ("agentic", "--limit", "8", "--num-gpu-blocks-override", "2200", "--gpu", "a100-40gb")
+    done = tokenyard("compare", *busy, "--policies", "fcfs,newest.py:Newest", "--json", cwd=tmp_path)
+    assert (done.code, done.stderr) == (0, "")
+    comparison = json.loads(done.stdout)
+    assert comparison["policies"] == ["fcfs", "newest.py:Newest"]
+    assert comparison["cells"][0]["metrics"] != comparison["cells"][1]["metrics"]
+    flags = ("--scheduling-policy", "newest.py:Newest", "--trace", "trace")
+    assert tokenyard("run", *busy, *flags, cwd=tmp_path).code == 0
+    assert (tmp_path / "trace" / "sched_trace.Newest.steps.jsonl").exists()
+    tokenyard("compare", *busy, "--policies", "fcfs,newest.py:Newst", cwd=tmp_path).refused("newest.py:Newest")

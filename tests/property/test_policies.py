@@ -1,10 +1,14 @@
-"""Every shipped policy under any order of arrivals, steps, waits and aborts, in pools that are nearly too small.
+"""Every shipped policy, or yours, under any order of arrivals, steps, waits and aborts, in pools nearly too small.
 
 After each step the scheduler's invariants hold, a job has one pin at most, and nothing waits beside an idle engine. In
 the end everything drains, pins expire, and every block is free.
+
+``TOKENYARD_POLICIES=mine.py:Mine`` (or several, with commas) tries those instead of the shipped ones.
 """
 
 from __future__ import annotations
+
+import os
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -14,11 +18,14 @@ from tests.support.yard import Yard, prompt_of
 from tokenyard.errors import RequestError
 from tokenyard.policies.continuum.policy import Continuum
 from tokenyard.policies.continuum.ttl import Knowledge, Turn
+from tokenyard.policies.named import policy_maker
 from tokenyard.request import Request
-from tokenyard.sched.policy import SHIPPED, Policy, make_policy
+from tokenyard.sched.policy import SHIPPED, Policy
 
 JOBS = ("a", "b", "c", "d")
 FOREVER = 1e6
+YOURS = os.environ.get("TOKENYARD_POLICIES")
+POLICIES = YOURS.split(",") if YOURS else [*SHIPPED, "keep-forever", "keep-forever-yielding"]
 
 
 class _KeepForever:
@@ -31,14 +38,14 @@ class _KeepForever:
 def _policy(name: str) -> Policy:
     if name.startswith("keep-forever"):
         return Continuum(_KeepForever(), yielding=name.endswith("yielding"))
-    return make_policy(name)
+    return policy_maker(name)()
 
 
 class Policies(RuleBasedStateMachine):
     """Jobs take turns; a follow-up begins with what its previous turn left."""
 
     @initialize(
-        policy=st.sampled_from([*SHIPPED, "keep-forever", "keep-forever-yielding"]),
+        policy=st.sampled_from(POLICIES),
         blocks=st.integers(6, 20),
         seats=st.integers(1, 4),
         whole=st.booleans(),

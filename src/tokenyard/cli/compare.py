@@ -28,6 +28,10 @@ __all__ = ["execute"]
 _MOST_SEEDS = 1000
 _WIDEST = 1000
 """Columns that no table needs."""
+_ALIKE = (
+    "\nEvery policy gave the same figures: nothing was scarce enough for the order to matter. "
+    "Try higher --loads, a smaller GPU or fewer blocks (--num-gpu-blocks-override)."
+)
 
 
 def execute(flags: Compare) -> int:
@@ -127,11 +131,19 @@ def _print(comparison: Comparison, console: Console) -> None:
             table.title, title = title, None
             console.print(table)
             console.print()
-    console.print(f"speedup: job completion time of {comparison.baseline} over the policy's, seed by seed")
+    console.print(
+        f"speedup: job completion time of {comparison.baseline} over the policy's, seed by seed; above 1 is faster"
+    )
     for metric in comparison.metrics:
         console.print(f"{metric.heading}: {metric.meaning}")
     if len(comparison.seeds) > 1:
         console.print(f"±: 95 % confidence interval of the mean over {len(comparison.seeds)} seeds")
+    if len(comparison.policies) > 1 and not _differs(comparison):
+        console.print(_ALIKE)
+
+
+def _differs(comparison: Comparison) -> bool:
+    return any(cell.metrics != comparison.cell(comparison.baseline, cell.load).metrics for cell in comparison.cells)
 
 
 def _parts(comparison: Comparison, load: float, console: Console) -> Iterator[Sequence[Metric]]:

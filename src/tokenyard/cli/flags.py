@@ -101,7 +101,7 @@ class SchedulerFlags:
     max_model_len: Annotated[int | None, _optional("TOKENS", "the model's own limit")] = None
     """Longest prompt and output together."""
     scheduling_policy: str = _SCHEDULER.policy
-    """fcfs, priority, another one that `tokenyard workloads` lists, or your own."""
+    """fcfs, priority, another one that `tokenyard workloads` lists, or FILE.py:CLASS."""
     enable_prefix_caching: bool = _CACHE.enable_prefix_caching
     """Reuse the KV blocks of equal prompt prefixes."""
     prefix_caching_hash_algo: HashAlgo = HashAlgo.XXH3_128
@@ -206,8 +206,8 @@ class Compare:
     """The trace to compare the first one with; the flags about replays then have no say."""
     align: Literal["step", "time", "job"] = "step"
     """How two traces are laid beside each other: step by step, by time since the start, or job by job."""
-    policies: Annotated[str, tyro.conf.arg(metavar="A,B,...")] = "fcfs,priority,continuum-fixed,continuum-ttl"
-    """Policies, the baseline first; --scheduling-policy has no say here."""
+    policies: Annotated[str, tyro.conf.arg(metavar="A,B,...")] = "fcfs,continuum-fixed,continuum-ttl,continuum-share"
+    """Policies by name, or FILE.py:CLASS; the baseline first. --scheduling-policy has no say here."""
     loads: Annotated[str, tyro.conf.arg(metavar="X,Y,...")] = "1"
     """Let requests and sessions arrive so many times as fast, one table each (on top of --rate-scale)."""
     seeds: int = 1

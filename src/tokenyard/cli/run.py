@@ -56,6 +56,7 @@ def run(flags: Run) -> Report:
                     setup.cache,
                     setup.latency,
                     observer=recorder,
+                    policy=setup.policy(),
                     kv_transfer=setup.kv_transfer,
                     speculation=setup.speculation,
                     skip_refused=flags.arrivals.skip_refused,

@@ -21,6 +21,7 @@ from tokenyard.kv.gpus import GPU, named_gpu
 from tokenyard.kv.hf_config import model_shape
 from tokenyard.kv.models import ModelShape
 from tokenyard.kv.sizing import size_kv_cache
+from tokenyard.policies.named import PolicyMaker, policy_label, policy_maker
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.kv_transfer import GIB, KVTransfer
@@ -40,6 +41,8 @@ class Setup:
 
     workload: Workload
     scheduler: SchedulerConfig
+    policy: PolicyMaker
+    """The one that ``scheduler`` names."""
     cache: CacheConfig
     latency: LatencyModel
     kv_transfer: KVTransfer | None
@@ -55,6 +58,7 @@ def prepare(flags: Run) -> Setup:
     gpu, model = named_gpu(hardware.gpu), model_shape(hardware.model)
     kv_transfer = _kv_transfer(flags.transfer, hardware, model)
     scheduler = _scheduler(flags.scheduler, model, kv_transfer)
+    policy = policy_maker(scheduler.policy, "scheduling_policy")
     cache = _cache(flags.scheduler, hardware, model, gpu)
     latency = _latency(hardware, model, gpu)
     sections = {"hardware": asdict(hardware)}
@@ -64,7 +68,7 @@ def prepare(flags: Run) -> Setup:
     speculation = _speculation(flags.speculation, flags.arrivals.seed)
     if speculation is not None:
         sections["speculation"] = asdict(flags.speculation)
-    trace = _trace(flags.output, scheduler.policy)
+    trace = _trace(flags.output, policy_label(scheduler.policy))
     workload = _workload(flags.workload, flags.arrivals)
     start = describe_run(
         scheduler,
@@ -78,6 +82,7 @@ def prepare(flags: Run) -> Setup:
     return Setup(
         workload=workload,
         scheduler=scheduler,
+        policy=policy,
         cache=cache,
         latency=latency,
         kv_transfer=kv_transfer,

@@ -92,6 +92,7 @@ def _run(flags: Split) -> SplitReport:
             setup.latency,
             KVLink(setup.start.bytes_per_block, flags.kv_link_gb_per_s),
             observers=(recorders[0], recorders[1]),
+            policies=(setup.policy(), setup.policy()),
             skip_refused=flags.arrivals.skip_refused,
             on_progress=on_progress,
         )

@@ -21,6 +21,7 @@ from tokenyard.sched.engine_outputs import EngineOutputs
 from tokenyard.sched.model_output import ConnectorOutput, ModelOutput
 from tokenyard.sched.observer import StepObserver
 from tokenyard.sched.output import SchedulerOutput
+from tokenyard.sched.policy import Policy
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sim.arrivals import Arrivals
 from tokenyard.sim.clock import VirtualClock
@@ -79,10 +80,13 @@ def replay_split(
     link: KVLink,
     *,
     observers: tuple[StepObserver | None, StepObserver | None] = (None, None),
+    policies: tuple[Policy | None, Policy | None] = (None, None),
     skip_refused: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> SplitResult:
     """Run the whole workload on two engines of the same kind; ``observers`` watch the prefill and the decode engine.
+
+    ``policies`` are theirs, in place of the one that ``config`` names.
 
     RequestError for a request that cannot be served, unless ``skip_refused``.
     """
@@ -92,9 +96,11 @@ def replay_split(
     target = DecodeSide(clock.now, wire, link.bytes_per_block, source)
     names: tuple[tuple[str, _Transfers], tuple[str, _Transfers]] = (("prefill", source), ("decode", target))
     engines = []
-    for (name, transfers), observer in zip(names, observers, strict=True):
+    for (name, transfers), observer, policy in zip(names, observers, policies, strict=True):
         connector = HandoverConnector(cache_config, name, clock.now)
-        scheduler = Scheduler(config, cache_config, clock=clock.now, observer=observer, kv_connector=connector)
+        scheduler = Scheduler(
+            config, cache_config, clock=clock.now, observer=observer, policy=policy, kv_connector=connector
+        )
         scheduler.policy.prefill_seconds = prefill_seconds(latency)
         engines.append(_Engine(scheduler, clock, latency, transfers))
     loop = _Loop(workload, engines[0], engines[1], clock, skip_refused=skip_refused, on_progress=on_progress)

@@ -15,8 +15,8 @@ import msgspec
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import ConfigError
 from tokenyard.explain.summary import Summary
+from tokenyard.policies.named import PolicyMaker, policy_maker
 from tokenyard.sched.observer import Observers
-from tokenyard.sched.policy import known_policies, make_policy
 from tokenyard.sim.compare.intervals import Interval, interval
 from tokenyard.sim.compare.measures import METRICS, JobTimes, Metric, Run, measures_of
 from tokenyard.sim.drafts import SimulatedSpeculation
@@ -98,14 +98,13 @@ def compare(
 ) -> Comparison:
     """Replay ``workload(seed)``, arriving ``load`` times as fast, under every policy, each in a state of its own.
 
-    Raises ConfigError for a policy nobody knows, a list that is empty or says a thing twice, or a load that is none.
+    A policy is a registered name or ``FILE.py:CLASS``. Raises ConfigError for one that nobody knows, a list that is
+    empty or says a thing twice, or a load that is none.
     """
     for field, values in (("policies", policies), ("loads", loads), ("seeds", seeds)):
         if not values or len(set(values)) < len(values):
             raise ConfigError(field, ",".join(map(str, values)), "name at least one, and none twice")
-    unknown = [name for name in policies if name not in known_policies()]
-    if unknown:
-        raise ConfigError("policies", unknown[0], f"use some of: {', '.join(known_policies())}")
+    makers = {policy: policy_maker(policy, "policies") for policy in policies}
     made = {seed: workload(seed) for seed in seeds}
     cells: list[Cell] = []
     for load in loads:
@@ -114,9 +113,8 @@ def compare(
         for policy in policies:
             runs, refused = [], 0
             for seed in seeds:
-                run, left = _run(
-                    policy, at_load[seed], machine.seeded(seed), _listener(on_progress, policy, load, seed)
-                )
+                listener = _listener(on_progress, policy, load, seed)
+                run, left = _run(makers[policy], at_load[seed], machine.seeded(seed), listener)
                 runs.append(run)
                 refused += left
             times = [run["completion_s"] for run in runs]
@@ -142,7 +140,7 @@ def _listener(on_progress: OnProgress | None, policy: str, load: float, seed: in
 
 
 def _run(
-    policy: str, workload: Workload, machine: Machine, on_progress: Callable[[Progress], None] | None
+    make: PolicyMaker, workload: Workload, machine: Machine, on_progress: Callable[[Progress], None] | None
 ) -> tuple[Run, int]:
     """One replay: its measures, and how many requests were not served."""
     summary, jobs = Summary(), JobTimes()
@@ -152,7 +150,7 @@ def _run(
         machine.cache,
         machine.latency,
         observer=Observers(TraceRecorder(None, summary), jobs),
-        policy=make_policy(policy),
+        policy=make(),
         kv_transfer=machine.kv_transfer,
         speculation=machine.speculation,
         skip_refused=machine.skip_refused,
