@@ -22,6 +22,8 @@ def test_two_policies(tmp_path: Path) -> None:
     printed = call("compare", "2", "3", cwd=tmp_path).stdout
     assert f"In step {comparison['parting']['a']['step']:,}" in printed
     assert "Side by side, by step" in printed
+    narrow = call("compare", "2", "3", cwd=tmp_path, env={"COLUMNS": "80"}).stdout
+    assert "…" not in narrow.partition("Where they part")[2], "every figure is told in full"
 
 
 def test_a_trace_that_is_not_there(tmp_path: Path) -> None:

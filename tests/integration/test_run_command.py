@@ -197,7 +197,9 @@ def test_demo_runs_reports_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert outcome.code == 0, outcome.stderr
     assert "KV:10318blk(20GB)  100 jobs" in outcome.stdout
     assert "The trace is in traces/demo." in outcome.stdout
-    assert "tokenyard report traces/demo --json" in outcome.stdout
+    assert "tokenyard why traces/demo" in outcome.stdout
+    assert "--max-num-seqs 100 --scheduling-policy continuum-share --trace traces/kept" in outcome.stdout
+    assert "tokenyard compare traces/demo traces/kept" in outcome.stdout
     assert outcome.stdout.rstrip().endswith("tokenyard view traces/demo")
     start = steps_of(tmp_path / "traces" / "demo", "trace_start")[0]
     assert start["config"]["scheduler"]["max_num_batched_tokens"] == 2048

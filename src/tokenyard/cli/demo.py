@@ -41,16 +41,18 @@ def execute(flags: Demo) -> int:
         )
     )
     show(report, console)
-    _next(console, program, flags.trace)
+    _next(console, program, again + (f" --seed {flags.seed}" if flags.seed else ""), flags.trace)
     return 0
 
 
-def _next(console: Console, program: str, trace: Path) -> None:
+def _next(console: Console, program: str, again: str, trace: Path) -> None:
     """What to type now."""
     console.print("\nWhat next")
+    kept = trace.parent / "kept"
     for what, command in (
-        ("the report again, as JSON", f"{program} report {trace} --json"),
-        ("a larger budget per step", f"{program} run {_WORKLOAD} --gpu {_HARDWARE.gpu} --max-num-batched-tokens 8192"),
+        ("who waited longest, and for what", f"{program} why {trace}"),
+        ("keep KV while tools run instead", f"{again} --scheduling-policy continuum-share --trace {kept}"),
+        ("what that changed", f"{program} compare {trace} {kept}"),
         ("traffic of your own, GPUs, models", f"{program} workloads"),
         ("is it really vLLM's scheduler?", f"{program} parity tests/parity/vectors"),
     ):

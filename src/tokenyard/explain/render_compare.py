@@ -93,7 +93,7 @@ def _decision(side: Decided) -> str:
 
 def _figures(figures: Iterable[Figure]) -> Table:
     table = table_of(
-        Column("figure", no_wrap=True),
+        Column("figure", overflow="fold"),
         *(Column(name, justify="right", no_wrap=True) for name in ("A", "B", "change")),
     )
     for figure in figures:
@@ -141,8 +141,8 @@ def _rows(rows: Iterable[Beside], at: str) -> Table:
             for side in "AB"
             for name in numbers
         ),
-        Column("A held back by"),
-        Column("B held back by"),
+        Column("A held back by", overflow="fold"),
+        Column("B held back by", overflow="fold"),
     )
     for row in rows:
         place = f"{row.at:,.0f}" if at == "step" else f"{row.at:,.2f}"

@@ -25,7 +25,10 @@ _MANY_USERS = 10_000
 
 
 class FairShare(Policy):
-    """``weights`` by user name: a user of weight 2 is given twice the tokens of one of weight 1 (the default)."""
+    """The user who was given least goes first, by weight; a user is a client, or what stands before / in the job id.
+
+    ``weights`` by user name: a user of weight 2 is given twice the tokens of one of weight 1 (the default).
+    """
 
     reorders = True
 

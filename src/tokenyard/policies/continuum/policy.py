@@ -183,18 +183,22 @@ class Continuum(Keyed):
 
 
 def continuum_fixed(tools: ToolReader | None = None, threshold: float = 2.0) -> Continuum:
-    """The released behaviour: ``threshold`` seconds are both the longest mean tool time and the time to live."""
+    """Keeps an agent's KV while its tool runs, for a fixed time (CONTINUUM as released).
+
+    ``threshold`` seconds are both the longest mean tool time that is waited for and the time to live.
+    """
     return Continuum(FixedThreshold(threshold), tools)
 
 
 def continuum_ttl(tools: ToolReader | None = None, reload: PrefillReload | None = None) -> Continuum:
-    """The paper's cost-benefit rule."""
+    """Keeps an agent's KV while its tool runs, for as long as that should save time (CONTINUUM's paper)."""
     return Continuum(CostBenefit(), tools, reload)
 
 
 def continuum_share(tools: ToolReader | None = None, reload: PrefillReload | None = None) -> Continuum:
-    """Our variant: holding blocks costs the share of memory that they are, and nobody is preempted for a pin.
+    """Keeps an agent's KV while its tool runs, where that costs little memory; nobody is preempted for it (ours).
 
+    Holding blocks is taken to cost the share of memory that they are.
     Turns without a pin go first come, first served, so that it is FCFS where it pins nothing.
     """
     return Continuum(MemoryShare(), tools, reload, by_program=False, yielding=True)
