@@ -21,18 +21,25 @@ __all__ = [
     "TokenyardError",
     "TraceError",
     "WorkloadError",
+    "shown",
 ]
+
+_MOST_SHOWN = 120
+"""Characters of a value in a message."""
 
 
 class TokenyardError(Exception):
     """Base class of every error a user can cause and mend."""
 
 
+def shown(value: object) -> str:
+    """A value as messages show it: as Python writes it, and cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."
+
+
 def _sentence(what: str, value: object, fix: str) -> str:
-    shown = repr(value)
-    if len(shown) > 120:
-        shown = shown[:117] + "..."
-    return f"{what} = {shown}: {fix}"
+    return f"{what} = {shown(value)}: {fix}"
 
 
 class ConfigError(TokenyardError):

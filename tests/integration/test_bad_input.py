@@ -146,6 +146,26 @@ def test_files_that_are_no_workload(tmp_path: Path) -> None:
     call("run", "cut.jsonl.gz", cwd=tmp_path).refused("cut.jsonl.gz")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "LONG"],
+        ["run", "GOOD", "--model", "LONG"],
+        ["report", "LONG"],
+        ["why", "LONG"],
+        ["compare", "LONG", "LONG"],
+        ["convert", "LONG"],
+        ["parity", "LONG"],
+    ],
+    ids=" ".join,
+)
+def test_names_that_the_system_refuses(arguments: list[str], tmp_path: Path) -> None:
+    named = {"LONG": "x" * 5000, "GOOD": str(workload(tmp_path, GOOD))}
+    outcome = call(*(named.get(argument, argument) for argument in arguments), cwd=tmp_path)
+    outcome.refused("'xxx", "File name too long")
+    assert len(outcome.stderr) < 300, "a long name is cut"
+
+
 # ---- requests the engine refuses
 
 

@@ -11,6 +11,7 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
 from tests.integration.command import environment, tokenyard
 
 COMMAND = [sys.executable, "-m", "tokenyard.cli.main"]
@@ -89,3 +90,20 @@ def test_full_disk_is_one_warning_and_the_report_still_comes(tmp_path: Path) -> 
     assert json.loads(outcome.stdout)["requests_finished"] > 0
     assert "writing stopped" in outcome.stderr
     assert len(outcome.stderr.splitlines()) == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
+@pytest.mark.parametrize("arguments", [["workloads"], ["workloads", "--json"], ["run", "--help"]], ids=" ".join)
+def test_output_that_finds_no_room_is_one_message(arguments: list[str], tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            cwd=tmp_path,
+            env=environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert done.stderr == "tokenyard: the output cannot be read or written: No space left on device\n"

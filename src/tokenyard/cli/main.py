@@ -15,16 +15,17 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import reduce
 from importlib import import_module
 from importlib.metadata import version
 from operator import or_
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, TextIO, cast
 
 import tyro
 
 from tokenyard.cli.flags import COMMANDS, Command
-from tokenyard.errors import TokenyardError
+from tokenyard.errors import TokenyardError, shown
 
 __all__ = ["main", "parse"]
 
@@ -49,10 +50,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except BrokenPipeError:
-        # Whoever read our output has gone; the interpreter must not complain when it flushes at its exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence(sys.stdout)
         return 0
+    except OSError as error:
+        # What the system refuses is the user's to mend, whoever asked for it: a name that is too long, a full disk.
+        if error.errno is None:
+            raise
+        if error.filename is None:
+            _silence(sys.stdout)
+        return _fail(_refused_by_the_system(error))
     return code
+
+
+def _silence(stream: TextIO) -> None:
+    """Whoever reads our output has gone, or takes no more; the interpreter must not complain at its exit."""
+    with suppress(OSError, ValueError):  # not a file of the system's, as under tests
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _refused_by_the_system(error: OSError) -> str:
+    what = "the output" if error.filename is None else shown(str(error.filename))
+    return f"{what} cannot be read or written: {error.strerror or error}"
 
 
 def _fail(message: str, code: int = 2) -> int:

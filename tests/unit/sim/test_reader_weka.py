@@ -155,12 +155,14 @@ def test_real_gaps_are_the_recorded_think_times(shared: Path) -> None:
     [
         (session(call(8, 1, [1, 1])), "call 0 of s1: keep = 1, but the previous call has 0 ids"),
         (session(call(8, 0, [1, 9])), "call 0 of s1: 9 ids of 4 tokens for 8 tokens"),
-        (session(call(8, 0, [1, 0])), "Expected `int` >= 1 - at `$.requests[0].new[0][1]`"),
-        (session(call(-8, 0)), "Expected `int` >= 1 - at `$.requests[0].in`"),
+        (session(call(8, 0, [1, 0])), "requests[0].new[0][1] = 0: give a whole number from 1"),
+        (session({**call(8, 0), "new": [[1, 2, 3]]}), "requests[0].new[0] = [1, 2, 3]: give a list of 2 elements"),
+        (session({"t": 0}), "requests[0].type is missing: give n or s or subagent"),
+        (session(call(-8, 0)), "requests[0].in = -8: give a whole number from 1"),
         (session({"t": 0, "type": "n"}), "call 0 of s1: has no 'in'"),
-        (session({"t": 0, "type": "zzz"}), "Invalid enum value 'zzz' - at `$.requests[0].type`"),
-        ({**session(), "hash_id_scope": "global"}, "Invalid enum value 'global' - at `$.hash_id_scope`"),
-        (session(block_size=0), "Expected `int` >= 1 - at `$.block_size`"),
+        (session({"t": 0, "type": "zzz"}), "requests[0].type = 'zzz': give n or s or subagent"),
+        ({**session(), "hash_id_scope": "global"}, "hash_id_scope = 'global': give local"),
+        (session(block_size=0), "block_size = 0: give a whole number from 1 to 1048576"),
     ],
 )
 def test_bad_sessions(write_lines: Writer, bad: object, message: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -151,19 +153,22 @@ def test_options_out_of_range_are_named(write_lines: Writer, option: str, value:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ({**MOONCAKE, "input_length": 0}, "Expected `int` >= 1 - at `$.input_length`"),
-        ({**MOONCAKE, "input_length": -5}, "Expected `int` >= 1 - at `$.input_length`"),
-        ({**MOONCAKE, "output_length": "7"}, "Expected `int`, got `str` - at `$.output_length`"),
-        ({**MOONCAKE, "output_length": 10**30}, "Expected `int` <= 2147483647 - at `$.output_length`"),
-        ({**MOONCAKE, "timestamp": -1}, "Expected `float` >= 0.0 - at `$.timestamp`"),
+        ({**MOONCAKE, "input_length": 0}, "input_length = 0: give a whole number from 1 to 2147483647"),
+        ({**MOONCAKE, "input_length": -5}, "input_length = -5: give a whole number from 1"),
+        ({**MOONCAKE, "output_length": "7"}, "output_length = '7': give a whole number from 0"),
+        ({**MOONCAKE, "output_length": 10**30}, "output_length = 1000000000000000000000000000000: give a whole"),
+        ({**MOONCAKE, "timestamp": -1}, "timestamp = -1: give a number from 0 to 1e+09"),
         ({**MOONCAKE, "hash_ids": [0, 1, 2, 3]}, "4 hash ids for 1100 tokens: blocks of 512 allow at most 3"),
-        ({**MOONCAKE, "hash_ids": [-1]}, "Expected `int` >= 0 - at `$.hash_ids[0]`"),
-        ({"timestamp": 0, "input_length": 3}, "Object missing required field `output_length`"),
+        ({**MOONCAKE, "hash_ids": [7, -1]}, "hash_ids[1] = -1: give a whole number from 0"),
+        ({**MOONCAKE, "hash_ids": 7}, "hash_ids = 7: give a list"),
+        ([1, 2], "the line = [1, 2]: give a JSON object"),
+        ('{"timestamp": 1e999}', "timestamp: give a number from 0"),
+        ({"timestamp": 0, "input_length": 3}, "output_length is missing: give a whole number from 0"),
         ('{"timestamp": 0, "inp', "is not JSON: Input data was truncated"),
         ("hello", "is not JSON"),
         ('{"timestamp": NaN}', "is not JSON"),
         ('{"more": ' + "[" * 100_000, "is not JSON"),
-        ("\udcff".encode("utf-8", "surrogateescape").decode("latin-1"), "is not JSON"),
+        ("\udcff".encode("utf-8", "surrogateescape").decode("latin-1"), "is not JSON: invalid character"),
     ],
 )
 def test_bad_mooncake_lines(write_lines: Writer, line: object, message: str) -> None:
@@ -177,15 +182,19 @@ def test_bad_mooncake_lines(write_lines: Writer, line: object, message: str) -> 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"prompt_length": 3}, "Object contains unknown field `prompt_length`"),
-        ({"max_tokens": 0}, "Expected `int` >= 1 - at `$.max_tokens`"),
-        ({"max_tokens": 3.5}, "Expected `int`, got `float` - at `$.max_tokens`"),
-        ({"request_id": ""}, "length >= 1 - at `$.request_id`"),
+        ({"prompt_length": 3}, "prompt_length = 3: there is no such field; did you mean prompt_len?"),
+        ({"zzz": "x" * 999}, "xxx...: there is no such field; use some of: request_id, max_tokens, prompt_token_ids"),
+        ({"max_tokens": 0}, "max_tokens = 0: give a whole number from 1 to 2147483647"),
+        ({"max_tokens": 3.5}, "max_tokens = 3.5: give a whole number from 1"),
+        ({"request_id": ""}, "request_id = '': give a text that is not empty"),
         ({"request_id": "first"}, "request_id = 'first': occurs twice"),
         ({"prompt_len": None}, "give either prompt_token_ids or prompt_len"),
         ({"prompt_token_ids": [1]}, "give either prompt_token_ids or prompt_len"),
         ({"prompt_len": None, "prompt_token_ids": []}, "give at least one token id"),
-        ({"prompt_len": None, "prompt_token_ids": [2**31]}, "Expected `int` <= 2147483647"),
+        (
+            {"prompt_len": None, "prompt_token_ids": [2**31]},
+            "prompt_token_ids[0] = 2147483648: give a whole number from 0",
+        ),
         (
             {"prompt_len": None, "prompt_token_ids": [1], "hash_ids": [1]},
             "hash_ids and block_size belong to prompt_len",
@@ -195,9 +204,12 @@ def test_bad_mooncake_lines(write_lines: Writer, line: object, message: str) -> 
         ({"after": "zzz"}, "after = 'zzz': no earlier line has this request_id"),
         ({"after": "first", "arrival_time": 3}, "give either arrival_time or after"),
         ({"gap": 3}, "gap belongs to after"),
-        ({"after": "first", "gap": -3}, "Expected `float` >= 0.0 - at `$.gap`"),
-        ({"arrival_time": 1e300}, "Expected `float` <= 1000000000.0 - at `$.arrival_time`"),
-        ({"output_seed": 2**63}, "at `$.output_seed`"),
+        ({"after": "first", "gap": -3}, "gap = -3: give a number from 0"),
+        ({"arrival_time": 1e300}, "arrival_time = 1e+300: give a number from 0 to 1e+09"),
+        ({"output_seed": 2**63}, "output_seed = 9223372036854775808: give a whole number from -9223372036854775808 to"),
+        ({"after": 7}, "after = 7: give a text or a list"),
+        ({"is_last_step": 1}, "is_last_step = 1: give true or false"),
+        ({"request_id": "b", "after": "y" * 999}, "yyy...: no earlier line"),
     ],
 )
 def test_bad_plain_lines(write_lines: Writer, change: dict[str, Any], message: str) -> None:
@@ -222,8 +234,10 @@ def test_bad_plain_lines(write_lines: Writer, change: dict[str, Any], message: s
         (["t_s,client,input_tokens,output_tokens", "-1,1,2,3"], 2, "t_s = '-1': give a number of seconds"),
         (["t_s,client,input_tokens,output_tokens", "nan,1,2,3"], 2, "t_s = 'nan': give a number of seconds"),
         (["t_s,client,input_tokens,output_tokens", "soon,1,2,3"], 2, "t_s = 'soon': give a number of seconds"),
-        (["[" * 100_000], 1, "is not JSON"),
-        (["a,b,c"], 1, "is of no known format: name one of azure"),
+        (["", "", "[" * 100_000], 3, "is not JSON"),
+        ([AZURE_HEADER, "2023-11-16 18:17:03,1_000,5"], 2, "ContextTokens = '1_000': give a whole number from 0"),
+        ([AZURE_HEADER, f"2023-11-16 18:17:03,{'9' * 5000},5"], 2, "999...: give a whole number from 0"),
+        (["", "a,b,c"], 2, "is of no known format: name one of azure"),
     ],
 )
 def test_bad_csv(write_lines: Writer, rows: list[str], line: int, message: str) -> None:
@@ -232,6 +246,30 @@ def test_bad_csv(write_lines: Writer, rows: list[str], line: int, message: str) 
         load_workload(path)
     assert str(caught.value).startswith(f"{path}:{line}: ")
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("mark_at", [0, 1])
+def test_a_byte_order_mark_is_no_part_of_a_line(tmp_path: Path, mark_at: int) -> None:
+    lines = [json.dumps({**PLAIN, "request_id": name}).encode() for name in "ab"]
+    lines[mark_at] = b"\xef\xbb\xbf" + lines[mark_at]
+    path = tmp_path / "w.jsonl"
+    path.write_bytes(b"\r\n".join(lines))
+    assert [each.request_id for each in load_workload(path)] == ["a", "b"]
+
+
+def test_json_that_is_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "w.jsonl"
+    path.write_bytes(b'{"request_id": "\xe9", "prompt_len": 1, "max_tokens": 1}\n')
+    with pytest.raises(WorkloadError, match=r"w\.jsonl:1: is not UTF-8 text"):
+        load_workload(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes are Unix's")
+def test_what_is_read_more_than_once_is_a_file(tmp_path: Path) -> None:
+    """Otherwise the first look at it, which tells the format, would take lines away, or wait for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(WorkloadError, match=r"pipe: is no file on a disk, .* save it to one first"):
+        load_workload(tmp_path / "pipe")
 
 
 def test_csv_that_is_not_text(tmp_path: Path) -> None:

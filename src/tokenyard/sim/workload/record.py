@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tokenyard.config import MAX_COUNT
-from tokenyard.errors import ConfigError, RequestError, WorkloadError
+from tokenyard.errors import ConfigError, RequestError, WorkloadError, shown
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sim.workload.tokens import TokenSource
 
@@ -89,7 +89,7 @@ class Workload:
         for request in self.requests:
             problem = _problem(request, seen)
             if problem:
-                raise WorkloadError(name, 0, f"request {request.request_id!r}: {problem}")
+                raise WorkloadError(name, 0, f"request {shown(request.request_id)}: {problem}")
             seen.add(request.request_id)
 
     def __len__(self) -> int:
@@ -127,7 +127,7 @@ def _problem(request: WorkloadRequest, earlier: set[str]) -> str | None:
         return "occurs twice"
     for parent in request.after:
         if parent not in earlier:
-            return f"comes after {parent!r}, which no earlier request is called"
+            return f"comes after {shown(parent)}, which no earlier request is called"
     for field in ("arrival_time", "gap", "spacing"):
         value = getattr(request, field)
         if not 0 <= value < math.inf:

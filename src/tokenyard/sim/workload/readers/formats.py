@@ -9,6 +9,7 @@ import msgspec
 
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.sim.workload.readers.azure import read_azure
+from tokenyard.sim.workload.readers.complaints import no_json
 from tokenyard.sim.workload.readers.lines import ReadOptions, first_line
 from tokenyard.sim.workload.readers.lmcache import read_lmcache
 from tokenyard.sim.workload.readers.mooncake import read_mooncake
@@ -52,21 +53,22 @@ def reader_of(name: str) -> Reader:
 
 def detect_format(path: Path) -> str:
     """Name of the format that the file's first line shows. Raises WorkloadError if it shows none."""
-    line = first_line(path).lstrip(b"\xef\xbb\xbf").lstrip()
+    number, line = first_line(path)
+    line = line.lstrip()
     if line.startswith((b"{", b"[")):
-        known, fields = _JSON_FIELDS, _keys(path, line)
+        known, fields = _JSON_FIELDS, _keys(path, number, line)
     else:
         known = _CSV_COLUMNS
         fields = {cell.strip().lower() for cell in line.decode("utf-8", "replace").split(",")}
     for name, needed in known:
         if needed <= fields:
             return name
-    raise WorkloadError(path, 1, f"is of no known format: name one of {', '.join(FORMATS)} with --format")
+    raise WorkloadError(path, number, f"is of no known format: name one of {', '.join(FORMATS)} with --format")
 
 
-def _keys(path: Path, line: bytes) -> set[str]:
+def _keys(path: Path, number: int, line: bytes) -> set[str]:
     try:
         raw = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise WorkloadError(path, 1, f"is not JSON: {error}") from None
+        raise WorkloadError(path, number, no_json(error)) from None
     return set(raw) if isinstance(raw, dict) else set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from typing import IO, Annotated, TypeVar, cast
 import msgspec
 
 from tokenyard.config import MAX_COUNT, require_int
-from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.errors import ConfigError, WorkloadError, shown
+from tokenyard.sim.workload.readers.complaints import misfit, no_json
 
 __all__ = [
     "SESSION_RATE",
@@ -27,6 +29,10 @@ __all__ = [
 ]
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""What some programs put before UTF-8 text; it stands within a file where several were joined."""
+
+_DIGITS = re.compile(r"[0-9]{1,18}")
 
 T = TypeVar("T")
 
@@ -62,6 +68,8 @@ class ReadOptions:
 
 def _open(path: Path) -> IO[bytes]:
     try:
+        if not path.is_file() and not path.is_dir():
+            raise WorkloadError(path, 0, "is no file on a disk, which can be read more than once: save it to one first")
         with path.open("rb") as raw:
             zipped = raw.read(2) == _GZIP_MAGIC
         return cast("IO[bytes]", gzip.open(path)) if zipped else path.open("rb")
@@ -75,18 +83,19 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     with _open(path) as file:
         try:
             for number, line in enumerate(file, 1):
-                if line.strip():
-                    yield number, line.rstrip(b"\r\n")
+                text = line.removeprefix(_BYTE_ORDER_MARK).rstrip(b"\r\n")
+                if text.strip():
+                    yield number, text
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise WorkloadError(path, number + 1, f"the gzip data is truncated or damaged: {error}") from None
         except OSError as error:
             raise WorkloadError(path, number + 1, f"cannot be read: {error.strerror}") from None
 
 
-def first_line(path: Path) -> bytes:
-    """The first line that is not blank; WorkloadError if there is none."""
-    for _, line in numbered_lines(path):
-        return line
+def first_line(path: Path) -> tuple[int, bytes]:
+    """Number and text of the first line that is not blank; WorkloadError if there is none."""
+    for number, line in numbered_lines(path):
+        return number, line
     raise WorkloadError(path, 0, "is empty")
 
 
@@ -95,9 +104,9 @@ def decode(decoder: msgspec.json.Decoder[T], path: Path, number: int, line: byte
     try:
         return decoder.decode(line)
     except msgspec.ValidationError as error:
-        raise WorkloadError(path, number, str(error)) from None
+        raise WorkloadError(path, number, misfit(error, decoder.type, line)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise WorkloadError(path, number, f"is not JSON: {error}") from None
+        raise WorkloadError(path, number, no_json(error)) from None
 
 
 class CsvRows:
@@ -136,12 +145,9 @@ class CsvRows:
 
     def count(self, row: list[str], column: str, low: int = 0) -> int:
         text = row[self._index[column]]
-        try:
-            value = int(text)
-        except ValueError:
-            value = -1
+        value = int(text) if _DIGITS.fullmatch(text) else -1
         if not low <= value <= MAX_COUNT:
-            raise self.error(f"{column} = {text!r}: give a whole number from {low} to {MAX_COUNT}")
+            raise self.error(f"{column} = {shown(text)}: give a whole number from {low} to {MAX_COUNT}")
         return value
 
     def seconds(self, row: list[str], column: str) -> float:
@@ -151,11 +157,11 @@ class CsvRows:
         except ValueError:
             value = -1.0
         if not 0 <= value <= MAX_SECONDS:
-            raise self.error(f"{column} = {text!r}: give a number of seconds from 0 to {MAX_SECONDS:g}")
+            raise self.error(f"{column} = {shown(text)}: give a number of seconds from 0 to {MAX_SECONDS:g}")
         return value
 
     def _cells(self, number: int, raw: bytes) -> list[str]:
         try:
-            return [cell.strip() for cell in raw.decode("utf-8-sig").split(",")]
+            return [cell.strip() for cell in raw.decode().split(",")]
         except UnicodeDecodeError as error:
-            raise WorkloadError(self._path, number, f"is not UTF-8 text: {error}") from None
+            raise WorkloadError(self._path, number, no_json(error)) from None

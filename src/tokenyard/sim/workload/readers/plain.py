@@ -29,7 +29,7 @@ import msgspec
 import numpy as np
 
 from tokenyard.config import MAX_COUNT
-from tokenyard.errors import WorkloadError
+from tokenyard.errors import WorkloadError, shown
 from tokenyard.sim.workload.readers.hashes import HashId, id_ranges, problem_with_ids
 from tokenyard.sim.workload.readers.lines import Length, ReadOptions, Seconds, decode, numbered_lines
 from tokenyard.sim.workload.record import WorkloadRequest
@@ -100,13 +100,13 @@ def _prompt_problem(row: _Row) -> str | None:
 
 def _order_problem(row: _Row, after: tuple[str, ...], seen: set[str]) -> str | None:
     if row.request_id in seen:
-        return f"request_id = {row.request_id!r}: occurs twice"
+        return f"request_id = {shown(row.request_id)}: occurs twice"
     if after and row.arrival_time is not None:
         return "give either arrival_time or after"
     if row.gap is not None and not after:
         return "gap belongs to after"
     unknown = [each for each in after if each not in seen]
-    return f"after = {unknown[0]!r}: no earlier line has this request_id" if unknown else None
+    return f"after = {shown(unknown[0])}: no earlier line has this request_id" if unknown else None
 
 
 def _prompt(row: _Row, own: int, seed: int) -> TokenSource:

@@ -22,7 +22,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from tokenyard.errors import WorkloadError
+from tokenyard.errors import WorkloadError, shown
 from tokenyard.sim.workload.readers.hashes import HashId, IdRanges, append_range, kept_prefix, num_ids
 from tokenyard.sim.workload.readers.lines import Count, Length, ReadOptions, Seconds, decode, numbered_lines
 from tokenyard.sim.workload.readers.sessions import session_starts
@@ -92,7 +92,7 @@ def read_weka(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
         try:
             yield from reader.calls(session.requests, _List(session.id, start))
         except ValueError as error:
-            raise WorkloadError(path, number, f"session {session.id!r}: {error}") from None
+            raise WorkloadError(path, number, f"session {shown(session.id)}: {error}") from None
 
 
 class _SessionReader:
