@@ -67,6 +67,13 @@ def test_azure(write_lines: Writer) -> None:
     assert first[0] != third[0]
 
 
+def test_azure_times_may_name_their_offset(write_lines: Writer) -> None:
+    """The traces of 2024 do."""
+    rows = ("2024-05-10 00:00:00.009930+00:00,9,1", "2024-05-10T00:00:01.5Z,9,1", "2024-05-10 02:00:02+02:00,9,1")
+    workload = load_workload(write_lines(AZURE_HEADER, *rows, name="azure.csv"))
+    assert [each.arrival_time for each in workload] == [0.0, 1.49007, 1.99007]
+
+
 def test_servegen_text_and_multimodal(write_lines: Writer) -> None:
     text = write_lines("t_s,client,input_tokens,output_tokens,reason_ratio", "0.25,3,20,5,0.9", name="a.csv")
     modal = write_lines("t_s,client,text_tokens,image_tokens,image_count,output_tokens", "1,7,5,0,0,2", name="b.csv")
@@ -227,6 +234,11 @@ def test_bad_plain_lines(write_lines: Writer, change: dict[str, Any], message: s
         ([AZURE_HEADER, "2023-11-16 18:17:03,5"], 2, "has 2 columns, the header has 3"),
         ([AZURE_HEADER, "yesterday,5,5"], 2, "TIMESTAMP = 'yesterday': give a date and time"),
         ([AZURE_HEADER, ",5,5"], 2, "TIMESTAMP = '': give a date and time"),
+        *(
+            ([AZURE_HEADER, f"{moment},5,5"], 2, f"TIMESTAMP = '{moment}': give a date and time")
+            for moment in ("now", "today", "17", "2147483648", "-5", "2023-11-16", "2023-02-30 18:17:03")
+        ),
+        ([AZURE_HEADER, "2023-11-16 18:17:03,5,5", "9999-01-01 00:00:00,5,5"], 3, "is decades after the first row"),
         ([AZURE_HEADER, "2023-11-16 18:17:03,-5,5"], 2, "ContextTokens = '-5': give a whole number from 0"),
         ([AZURE_HEADER, "2023-11-16 18:17:03,5,many"], 2, "GeneratedTokens = 'many': give a whole number from 0"),
         ([AZURE_HEADER, "2023-11-16 18:17:03,5,5", "2023-11-16 18:17:02,5,5"], 3, "is earlier than the row before"),

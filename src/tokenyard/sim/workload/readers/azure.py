@@ -1,34 +1,42 @@
 """Azure LLM inference traces: CSV with ``TIMESTAMP``, ``ContextTokens`` and ``GeneratedTokens``.
 
-They record no prefixes: every prompt is unique. The first request arrives at 0.
+They record no prefixes: every prompt is unique. The first request arrives at 0. A time without an offset is UTC.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
-
-from tokenyard.sim.workload.readers.lines import CsvRows, ReadOptions
+from tokenyard.errors import shown
+from tokenyard.sim.workload.readers.lines import MAX_SECONDS, CsvRows, ReadOptions
 from tokenyard.sim.workload.record import WorkloadRequest
 from tokenyard.sim.workload.tokens import StreamTokens, seed_of
 
 __all__ = ["read_azure"]
 
+_MOMENT = re.compile(
+    r"(?P<date>\d{4}-\d\d-\d\d)[ T](?P<time>\d\d:\d\d:\d\d)(?:\.(?P<fraction>\d{1,9}))?(?P<offset>Z|[+-]\d\d:?\d\d)?",
+    re.ASCII,
+)
+_FIRST_DAY = datetime(1970, 1, 1, tzinfo=UTC)
+
 
 def read_azure(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
     """One request per row; rows must be in order of time, and a length of 0 tokens counts as 1."""
     rows = CsvRows(path, "TIMESTAMP", "ContextTokens", "GeneratedTokens")
-    start: np.datetime64 | None = None
+    start: int | None = None
     last = 0.0
     for row in islice(rows, options.limit):
-        moment = _moment(rows, row)
+        moment = _nanoseconds(rows, row)
         start = moment if start is None else start
-        arrival = float((moment - start) / np.timedelta64(1, "ns")) / 1e9
-        if arrival < last:
-            raise rows.error(f"TIMESTAMP = {rows.text(row, 'TIMESTAMP')!r}: is earlier than the row before")
+        arrival = (moment - start) / 1e9
+        if not last <= arrival <= MAX_SECONDS:
+            problem = "is earlier than the row before" if arrival < last else "is decades after the first row"
+            raise rows.error(f"TIMESTAMP = {shown(rows.text(row, 'TIMESTAMP'))}: {problem}")
         last = arrival
         seed = seed_of("azure", options.seed, rows.line)
         yield WorkloadRequest(
@@ -40,12 +48,16 @@ def read_azure(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
         )
 
 
-def _moment(rows: CsvRows, row: list[str]) -> np.datetime64:
+def _nanoseconds(rows: CsvRows, row: list[str]) -> int:
+    """The row's time, in nanoseconds since 1970: recorded arrivals have seven digits after the point."""
     text = rows.text(row, "TIMESTAMP")
+    parts = _MOMENT.fullmatch(text)
     try:
-        moment = np.datetime64(text, "ns")
+        if parts is None:
+            raise ValueError("not a date and a time")
+        moment = datetime.fromisoformat(f"{parts['date']}T{parts['time']}{parts['offset'] or 'Z'}")
     except ValueError:
-        moment = None
-    if moment is None or np.isnat(moment):
-        raise rows.error(f"TIMESTAMP = {text!r}: give a date and time, for example 2023-11-16 18:17:03.9799600")
-    return moment
+        fix = "give a date and time, for example 2023-11-16 18:17:03.9799600"
+        raise rows.error(f"TIMESTAMP = {shown(text)}: {fix}") from None
+    since = moment - _FIRST_DAY
+    return (since.days * 86_400 + since.seconds) * 1_000_000_000 + int((parts["fraction"] or "").ljust(9, "0"))

@@ -17,6 +17,7 @@ from tokenyard.errors import ConfigError, WorkloadError, shown
 from tokenyard.sim.workload.readers.complaints import misfit, no_json
 
 __all__ = [
+    "MAX_SECONDS",
     "SESSION_RATE",
     "Count",
     "CsvRows",
