@@ -57,6 +57,7 @@ def kv(**more: Any) -> dict[str, Any]:
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "seats": (held("max_num_seqs", kv_free=0.413), held("max_num_seqs", kv_free=0.12)),
     "token-budget": (held("token_budget"), held("token_budget", seconds=700.0)),
+    "compute": (held("token_budget") | {"mixed_ms": 54.0}, held("token_budget") | {"mixed_ms": 53.9}),
     "whole-prompts": (held("prefill_exceeds_budget"), held("prefill_exceeds_budget", steps=9)),
     "memory": (held("kv_blocks", **kv()), held("kv_blocks", seconds=799.0, **kv())),
     "order": (
@@ -74,7 +75,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"settings": {"enable_prefix_caching": False}, "jobs": 100},
         {"settings": {"enable_prefix_caching": False}, "jobs": 700},
     ),
-    "evicted-turns": ({"jobs": 100, "peak_kv_use": 0.99}, {"jobs": 100, "peak_kv_use": 0.94}),
+    "evicted-turns": ({"jobs": 100, "peak_kv_use": 0.99, "local_hit_rate": 0.59}, {"jobs": 100, "peak_kv_use": 0.94}),
     "lora-slots": (held("lora_slots"), held("lora_slots", seconds=0.0)),
     "encoder-budget": (held("encoder_budget"), held("encoder_budget", steps=2)),
     "remote-kv": (held("waiting_remote_kv"), held("waiting_remote_kv", seconds=10.0)),
@@ -136,6 +137,12 @@ def test_the_evidence_stands_in_the_sentence() -> None:
         "7 % of their time."
     )
     assert finding["lost_s"] == 2900.5
+
+
+def test_a_larger_budget_is_not_advised_where_steps_take_as_long_as_their_tokens() -> None:
+    (finding,) = advice(held("token_budget") | {"mixed_ms": 180.0})
+    assert finding["rule"] == "compute"
+    assert finding["evidence"].endswith("take 10.0 times as long as decode alone (180.0 ms against 18.0 ms).")
 
 
 def test_most_time_lost_comes_first() -> None:

@@ -14,6 +14,10 @@ const NOTICEABLE = 0.02;
 const FEWEST_STEPS = 10;
 /** Share of the KV blocks that must be free before more sequences are advised. */
 const ROOM = 0.2;
+/** How many times as long as decode alone a step with a large prefill takes where its tokens are what takes the time. */
+const COMPUTE_BOUND = 3;
+/** Share of a conversation's prompt tokens found cached; where nothing is evicted it is 80 to 95 %. */
+const FEW_HITS = 0.6;
 const MEMORY = ["kv_full_sequence", "kv_blocks", "kv_reserved"];
 
 /** The worst of some reasons, if it has cost enough to speak of. */
@@ -58,6 +62,25 @@ export function seats(symptoms: Symptoms): Evidence | null {
 }
 
 export function tokenBudget(symptoms: Symptoms): Evidence | null {
+  return computeBound(symptoms) ? null : budgetSpent(symptoms);
+}
+
+export function compute(symptoms: Symptoms): Evidence | null {
+  const { mixedMs: mixed, decodeMs: decode } = symptoms;
+  const spent = computeBound(symptoms) ? budgetSpent(symptoms) : null;
+  if (!spent || !mixed || !decode) return null;
+  const text =
+    `${spent.text} Steps with large prefills take ${fixed(mixed / decode, 1)} times as long as ` +
+    `decode alone (${fixed(mixed, 1)} ms against ${fixed(decode, 1)} ms).`;
+  return { text, lostSeconds: spent.lostSeconds };
+}
+
+function computeBound(symptoms: Symptoms): boolean {
+  const { mixedMs: mixed, decodeMs: decode, mixedSteps } = symptoms;
+  return !!mixed && !!decode && mixedSteps >= FEWEST_STEPS && mixed >= COMPUTE_BOUND * decode;
+}
+
+function budgetSpent(symptoms: Symptoms): Evidence | null {
   const limit = setting(symptoms, "max_num_batched_tokens");
   const what = `spent all of max_num_batched_tokens = ${limit} and left requests without tokens`;
   return heldBy("token_budget", what)(symptoms);
@@ -142,7 +165,7 @@ export function evictedTurns(symptoms: Symptoms): Evidence | null {
   const { jobs, localHitRate: hits, peakKvUse: peak } = symptoms;
   const requests = symptoms.requests ?? 0;
   if (symptoms.settings["enable_prefix_caching"] === false || hits === null || peak === null) return null;
-  if (!jobs || requests < 2 * jobs || hits >= 0.3 || peak < 0.95) return null;
+  if (!jobs || requests < 2 * jobs || hits >= FEW_HITS || peak < 0.95) return null;
   const text =
     `${count(requests)} requests are turns of ${count(jobs)} jobs, but only ${percent(hits)} of their prompt tokens ` +
     `were still cached; KV was ${percent(peak)} full at its peak, so turns are evicted before the next one comes.`;

@@ -1,6 +1,7 @@
 /** Every rule of advice: the table of src/tokenyard/explain/advice/rules.py, word for word. */
 
 import {
+  compute,
   type Evidence,
   evictedTurns,
   fullSequence,
@@ -62,6 +63,16 @@ export const RULES: readonly Rule[] = [
     price: "each step takes longer, so those who decode wait longer for their next token; more activation memory",
     steps: "reason:token_budget",
     find: tokenBudget,
+  },
+  {
+    rule: "compute",
+    symptom: "many requests wait; steps with prefill take long",
+    diagnosis: "prefill keeps the GPU busy, and a larger max_num_batched_tokens would only make steps longer",
+    setting: "tensor_parallel_size",
+    direction: "up",
+    price: "more GPUs or engines; computing less is cheaper: see to prefix hits, keep KV in CPU memory",
+    steps: "reason:token_budget",
+    find: compute,
   },
   {
     rule: "whole-prompts",
@@ -149,8 +160,8 @@ export const RULES: readonly Rule[] = [
     diagnosis: "a turn's blocks are evicted before the next turn comes",
     setting: "scheduling_policy",
     direction: "choose",
-    price: "a policy that keeps finished turns (continuum-ttl) leaves less memory for others; else more KV blocks",
-    steps: "hit:0..30",
+    price: "a policy that keeps finished turns (continuum-share) leaves less memory for others; else more KV blocks",
+    steps: "hit:0..60",
     find: evictedTurns,
   },
   {

@@ -13,6 +13,7 @@ from tokenyard.explain.symptoms import Symptoms
 from tokenyard.explain.units import duration
 
 __all__ = [
+    "compute",
     "evicted_turns",
     "full_sequence",
     "held_by",
@@ -30,6 +31,11 @@ __all__ = [
 _NOTICEABLE = 0.02
 """Share of all requests' time that a reason must have cost."""
 _FEWEST_STEPS = 10
+_COMPUTE_BOUND = 3.0
+"""A step with a large prefill takes so many times as long as decode alone: then its tokens are what takes the time, and
+more of them in a step take as much longer as they are more."""
+_FEW_HITS = 0.6
+"""Share of a conversation's prompt tokens found cached; where nothing is evicted it is 80 to 95 %."""
 _ROOM = 0.2
 """Share of the KV blocks that must be free before more sequences are advised."""
 _MEMORY = ("kv_full_sequence", "kv_blocks", "kv_reserved")
@@ -76,12 +82,33 @@ def seats(symptoms: Symptoms) -> Evidence | None:
 
 
 def token_budget(symptoms: Symptoms) -> Evidence | None:
-    """Spent the budget with requests waiting."""
+    """Spent the budget with requests waiting, in steps that are short enough to carry more."""
+    return None if _compute_bound(symptoms) else _budget_spent(symptoms)
+
+
+def compute(symptoms: Symptoms) -> Evidence | None:
+    """Spent the budget with requests waiting, in steps as long as their tokens: a larger one gains nothing."""
+    spent = _budget_spent(symptoms) if _compute_bound(symptoms) else None
+    if spent is None or symptoms.mixed_ms is None or symptoms.decode_ms is None:
+        return None
+    text = (
+        f"{spent.text} Steps with large prefills take {symptoms.mixed_ms / symptoms.decode_ms:.1f} times as long as "
+        f"decode alone ({symptoms.mixed_ms:,.1f} ms against {symptoms.decode_ms:,.1f} ms)."
+    )
+    return Evidence(text, spent.lost_s)
+
+
+def _budget_spent(symptoms: Symptoms) -> Evidence | None:
     reason = _noticeable(symptoms, "token_budget")
     if reason is None:
         return None
     limit = symptoms.value("max_num_batched_tokens")
     return _stops(symptoms, reason, f"spent all of max_num_batched_tokens = {limit} and left requests without tokens")
+
+
+def _compute_bound(symptoms: Symptoms) -> bool:
+    mixed, decode = symptoms.mixed_ms, symptoms.decode_ms
+    return bool(mixed and decode and symptoms.mixed_steps >= _FEWEST_STEPS and mixed >= _COMPUTE_BOUND * decode)
 
 
 def whole_prompts(symptoms: Symptoms) -> Evidence | None:
@@ -193,7 +220,7 @@ def evicted_turns(symptoms: Symptoms) -> Evidence | None:
     hits, peak = symptoms.local_hit_rate, symptoms.peak_kv_use
     if symptoms.settings.get("enable_prefix_caching") is False or hits is None or peak is None:
         return None
-    if not jobs or requests < 2 * jobs or hits >= 0.3 or peak < 0.95:
+    if not jobs or requests < 2 * jobs or hits >= _FEW_HITS or peak < 0.95:
         return None
     return Evidence(
         f"{requests:,} requests are turns of {jobs:,} jobs, but only {_percent(hits)} of their prompt tokens were "

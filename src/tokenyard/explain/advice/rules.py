@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tokenyard.explain.advice.evidence import (
+    compute,
     evicted_turns,
     full_sequence,
     held_by,
@@ -42,6 +43,15 @@ RULES: tuple[Rule, ...] = (
         direction="up",
         price="each step takes longer, so those who decode wait longer for their next token; more activation memory",
         find=token_budget,
+    ),
+    Rule(
+        name="compute",
+        symptom="many requests wait; steps with prefill take long",
+        diagnosis="prefill keeps the GPU busy, and a larger max_num_batched_tokens would only make steps longer",
+        setting="tensor_parallel_size",
+        direction="up",
+        price="more GPUs or engines; computing less is cheaper: see to prefix hits, keep KV in CPU memory",
+        find=compute,
     ),
     Rule(
         name="whole-prompts",
@@ -121,7 +131,7 @@ RULES: tuple[Rule, ...] = (
         diagnosis="a turn's blocks are evicted before the next turn comes",
         setting="scheduling_policy",
         direction="choose",
-        price="a policy that keeps finished turns (continuum-ttl) leaves less memory for others; else more KV blocks",
+        price="a policy that keeps finished turns (continuum-share) leaves less memory for others; else more KV blocks",
         find=evicted_turns,
     ),
     Rule(
