@@ -1,5 +1,5 @@
 """Every feature with every other: drafts, async steps, hybrid groups, adapters, images, grammars, sessions, pauses, a
-connector, policies with pins, pooling, repetition, aborts and resets, in any order.
+connector whose loads may fail, policies with pins, pooling, repetition, aborts and resets, in any order.
 
 After every step: the scheduler's invariants, a worker that executes it (``tests/support/worker.py``), what clients must
 see (``tests/support/reference.py``), and a livelock detector. It asks, whenever somebody waits and nothing runs, that
@@ -97,6 +97,7 @@ def draw_settings(random: Random) -> dict[str, Any]:
         "encoder_cache_size": random.choice([0, 8, 24]),
         "disable_chunked_mm_input": random.random() < 0.2,
         "running_index_drifts": random.random() < 0.5,
+        "kv_load_failure_policy": random.choice(["recompute", "recompute", "fail"]),
         "rolled_back_work_stays_cached": False,  # else hits can be on what was never computed, as in vLLM 0.22
     }
 
@@ -304,11 +305,12 @@ class FeaturesMachine(RuleBasedStateMachine):
         extras = ModelExtras(pooler_output=pooled if any(pooled) else (), failed=lost) if lost or any(pooled) else None
         report = self.connector.report(self.worker, lambda: random.random() < chance) if self.connector else None
         result = self.scheduler.update_from_output(output, ModelOutput.from_lists(sampled, report, extras))
+        gone = [*lost, *self._not_loaded(lost)]
         if self.speculative is not None and self.depth == 1:
             most = self.speculative.num_speculative_tokens
             drafts = [random.choices(range(VOCABULARY), k=random.randint(0, most)) for _ in output.requests]
             self.scheduler.update_draft_token_ids(output, DraftTokens.from_lists(drafts))
-        assert [tuple(news)[:4] for news in result] == self._expected(flight, sampled, pooled, lost)
+        assert [tuple(news)[:4] for news in result] == self._expected(flight, sampled, pooled, gone)
         for ledger in flight.ledgers:
             assert ledger.request.all_token_ids == ledger.stream
 
@@ -318,12 +320,18 @@ class FeaturesMachine(RuleBasedStateMachine):
         alive = [ledger.request.request_id for ledger in flight.ledgers if not ledger.ended]
         return frozenset({random.choice(alive)} if alive and random.random() < 0.02 else ())
 
+    def _not_loaded(self, lost: frozenset[str]) -> list[str]:
+        """Who ends because its external KV did not arrive."""
+        if self.connector is None or self.config.kv_load_failure_policy == "recompute":
+            return []
+        return [name for name in self.connector.failed if not self.ledgers[name].ended and name not in lost]
+
     def _expected(
-        self, flight: Flight, sampled: list[list[int]], pooled: list[str | None], lost: frozenset[str]
+        self, flight: Flight, sampled: list[list[int]], pooled: list[str | None], gone: list[str]
     ) -> list[tuple[Any, ...]]:
         """What clients are told: who got on, in scheduling order, then who was lost."""
         news: list[tuple[Any, ...]] = []
-        for name in lost:
+        for name in gone:
             self.ledgers[name].ended = True
         for ledger, tokens, result, resets in zip(flight.ledgers, sampled, pooled, flight.resets, strict=True):
             if ledger.ended or (self.depth > 1 and ledger.num_resets != resets):
@@ -334,7 +342,7 @@ class FeaturesMachine(RuleBasedStateMachine):
             elif tokens:
                 news.append(tuple(ledger.accept(tokens))[:4])
             self.told += bool(result or tokens)
-        return news + [(name, [], "error", None) for name in lost]
+        return news + [(name, [], "error", None) for name in gone]
 
     @staticmethod
     def _sample(random: Random, drafts: list[int]) -> list[int]:
@@ -432,4 +440,4 @@ class FeaturesMachine(RuleBasedStateMachine):
 
 
 TestFeatures = FeaturesMachine.TestCase
-TestFeatures.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+TestFeatures.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)

@@ -1,4 +1,4 @@
-"""A KV connector whose far end is a test: it brings some tokens now, later or perhaps, and keeps some blocks."""
+"""A KV connector whose far end is a test: it brings some tokens now, later or never, and keeps some blocks."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from tokenyard.sched.model_output import ConnectorOutput
 from tokenyard.sched.output import SchedulerOutput
 
 __all__ = ["Elsewhere", "Load"]
+
+_FAILING = 0.15
+"""Share of the asynchronous loads of which a block never arrives."""
 
 
 class Load(NamedTuple):
@@ -77,8 +80,20 @@ class Elsewhere(KVConnector):
     def report(self, worker: Worker, chosen: Callable[[], bool]) -> ConnectorOutput:
         """Some loads and some reads are complete."""
         received = {name for name in sorted(self.loading) if chosen()}
+        missing: dict[str, int] = {}
+        (_, size) = worker.groups[0]
         for name in sorted(received):
-            self.loading.pop(name).carry_out(worker)
+            load = self.loading.pop(name)
+            if self.random.random() < _FAILING:
+                first = self.random.randrange(load.start, load.stop) // size
+                missing[name] = load.blocks[first]
+                load = load._replace(stop=max(load.start, first * size))
+            load.carry_out(worker)
+        self.failed = sorted(missing)
         sent = {name for name in sorted(self.sending) if chosen()}
         self.sending -= sent
-        return ConnectorOutput(finished_receiving=frozenset(received), finished_sending=frozenset(sent))
+        return ConnectorOutput(
+            finished_receiving=frozenset(received),
+            finished_sending=frozenset(sent),
+            invalid_block_ids=frozenset(missing.values()),
+        )
