@@ -1,7 +1,8 @@
 /** Drawing on canvases: sharp on every screen, with the page's colours, patterns and one fixed-width font. */
 
+import { hatched } from "./charts/patterns";
 import type { ReasonFamily } from "./data/model";
-import { FAMILIES, type Hatch, SURFACES, type Surface, type ThemeName, type Tone } from "./palette";
+import { FAMILIES, SURFACES, type Surface, type ThemeName, type Tone } from "./palette";
 
 export const FONT_SIZE = 11;
 export const FONT = `${FONT_SIZE}px ui-monospace, "SF Mono", "Cascadia Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace`;
@@ -69,7 +70,6 @@ export function tone(family: ReasonFamily, theme: ThemeName): Tone {
 }
 
 const patterns = new Map<string, CanvasPattern | string>();
-const TILE = 8;
 
 /** Fill of a family with its hatch, for places where no letter fits. */
 export function familyFill(ink: Ink, family: ReasonFamily): CanvasPattern | string {
@@ -77,55 +77,8 @@ export function familyFill(ink: Ink, family: ReasonFamily): CanvasPattern | stri
   let found = patterns.get(name);
   if (found === undefined) {
     const { hatch, [ink.theme]: meant } = FAMILIES[family];
-    found = hatch === "solid" ? meant.fill : (hatched(ink.context, meant, hatch) ?? meant.fill);
+    found = hatched(meant, hatch);
     patterns.set(name, found);
   }
   return found;
 }
-
-function hatched(
-  context: CanvasRenderingContext2D,
-  { fill, ink }: Tone,
-  hatch: Exclude<Hatch, "solid">,
-): CanvasPattern | null {
-  const tile = document.createElement("canvas");
-  tile.width = TILE;
-  tile.height = TILE;
-  const brush = tile.getContext("2d");
-  if (!brush) return null;
-  brush.fillStyle = fill;
-  brush.fillRect(0, 0, TILE, TILE);
-  brush.globalAlpha = 0.38;
-  brush.strokeStyle = ink;
-  brush.fillStyle = ink;
-  brush.lineWidth = 1.4;
-  if (hatch === "dots") brush.fillRect(2, 2, 2, 2);
-  else {
-    brush.beginPath();
-    for (const [fromX, fromY, toX, toY] of STROKES[hatch]) {
-      brush.moveTo(fromX, fromY);
-      brush.lineTo(toX, toY);
-    }
-    brush.stroke();
-  }
-  return context.createPattern(tile, "repeat");
-}
-
-type Stroke = [number, number, number, number];
-const RISING: Stroke[] = [
-  [-1, 9, 9, -1],
-  [-1, 1, 1, -1],
-  [7, 9, 9, 7],
-];
-const FALLING: Stroke[] = [
-  [-1, -1, 9, 9],
-  [-1, 7, 1, 9],
-  [7, -1, 9, 1],
-];
-const STROKES: Record<Exclude<Hatch, "solid" | "dots">, Stroke[]> = {
-  rising: RISING,
-  falling: FALLING,
-  vertical: [[4, 0, 4, 8]],
-  horizontal: [[0, 4, 8, 4]],
-  cross: [...RISING, ...FALLING],
-};

@@ -63,7 +63,7 @@ function single({ steps }: TraceStore, quantity: Quantity, row: number): number 
   }
 }
 
-/** Both lines on the union of their places, as uPlot wants them; null where a line has no point. */
+/** Both lines on the union of their places, null where a line has no point. */
 export function joined(a: Line, b: Line): [number[], (number | null)[], (number | null)[]] {
   const x: number[] = [];
   const left: (number | null)[] = [];

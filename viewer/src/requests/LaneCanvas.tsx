@@ -1,5 +1,6 @@
 import { useEffect } from "preact/hooks";
 import { spacerHeight } from "../charts/scroll";
+import type { Size } from "../charts/useSize";
 import type { Range, RequestIndex, Row, TraceStore } from "../data/model";
 import type { ThemeName } from "../palette";
 import type { View } from "../state/store";
@@ -9,7 +10,7 @@ import { type LaneCache, turnText } from "./lanes";
 import { HEAD_HEIGHT, LANE_HEIGHT, paint } from "./paint";
 import { type LaneCursor, useLaneCursor } from "./useLaneCursor";
 import { useLanePointer } from "./useLanePointer";
-import { type Scene, type Size, useScene } from "./useScene";
+import { type Scene, useScene } from "./useScene";
 
 export interface LaneCanvasProps {
   store: TraceStore;

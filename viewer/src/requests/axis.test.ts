@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { TraceStore } from "../data/model";
-import { hasTimes, makeAxis, marks } from "./axis";
+import { hasTimes, makeAxis } from "./axis";
 
 function store(ts: number[], numbers = ts.map((_, index) => index)): TraceStore {
   return {
@@ -33,10 +33,4 @@ test("without times that rise it goes by step", () => {
   expect(hasTimes(store([Number.NaN, Number.NaN]))).toBe(false);
   expect(hasTimes(store([5, 5, 5]))).toBe(false);
   expect(makeAxis(store([5, 4, 3]), { first: 0, last: 3 }, 300, "time").kind).toBe("steps");
-});
-
-test("marks are round numbers", () => {
-  expect(marks(0, 10, 5)).toEqual([0, 2, 4, 6, 8, 10]);
-  expect(marks(3, 27, 4)).toEqual([10, 20]);
-  expect(marks(1, 1, 5)).toEqual([]);
 });

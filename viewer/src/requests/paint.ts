@@ -75,7 +75,7 @@ export function barOf(one: DrawnLane, turn: number): { top: number; height: numb
 type Fills = Record<PhaseKind | "pinned", string | CanvasPattern>;
 
 function makeFills(theme: ThemeName): Fills {
-  const fill = (look: typeof PINNED) => hatched(look[theme].fill, look[theme].ink, look.hatch);
+  const fill = (look: typeof PINNED) => hatched(look[theme], look.hatch);
   return {
     queued: fill(PHASES.queued),
     prefill: fill(PHASES.prefill),

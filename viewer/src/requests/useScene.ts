@@ -1,17 +1,13 @@
 /** What of the lanes is in sight: their box, how far it is scrolled, the axis, and the lanes themselves. */
 
 import type { RefObject } from "preact";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useMemo, useRef, useState } from "preact/hooks";
 import { clampTop, scrollFor, topAt } from "../charts/scroll";
+import { type Size, useSize } from "../charts/useSize";
 import { type Axis, makeAxis } from "./axis";
 import type { LaneCanvasProps } from "./LaneCanvas";
 import type { LaneCache } from "./lanes";
 import { type DrawnLane, HEAD_HEIGHT, LABEL_WIDTH, LANE_HEIGHT } from "./paint";
-
-export interface Size {
-  width: number;
-  height: number;
-}
 
 export interface Scene {
   scroller: RefObject<HTMLDivElement>;
@@ -62,18 +58,4 @@ function inSight(cache: LaneCache, order: Int32Array, first: number, room: numbe
   const last = Math.min(Math.ceil(first + room / LANE_HEIGHT), order.length);
   for (let position = Math.floor(first); position < last; position++) found.push(cache.at(order[position]));
   return found;
-}
-
-function useSize(element: RefObject<HTMLElement>): Size {
-  const [size, setSize] = useState<Size>({ width: 0, height: 0 });
-  useEffect(() => {
-    const watched = element.current;
-    if (!watched) return;
-    const measure = () => setSize({ width: watched.clientWidth, height: watched.clientHeight });
-    measure();
-    const watch = new ResizeObserver(measure);
-    watch.observe(watched);
-    return () => watch.disconnect();
-  }, []);
-  return size;
 }

@@ -23,7 +23,7 @@ test("active, pinned and free add up to the pool; gaps stay gaps", () => {
   expect(found).toEqual({
     rows: [0, 1, 2, 3],
     active: [0, 25, Number.NaN, 90],
-    pinned: [0, 15, 0, 0],
+    pinned: [0, 15, Number.NaN, 0],
     free: [100, 60, Number.NaN, 10],
     total: 100,
     peak: [0, 40, Number.NaN, 90],
@@ -34,6 +34,14 @@ test("active, pinned and free add up to the pool; gaps stay gaps", () => {
     [100, 100, null, 100],
     [0, 40, null, 90],
   ]);
+});
+
+test("pins that share blocks are not drawn beyond the blocks in use", () => {
+  const shared = { pinnedBlocks: Int32Array.of(0, 70, 0, 0) };
+  expect(occupancy(store(shared), null, ALL, "vram", 100)).toMatchObject({
+    active: [0, 0, Number.NaN, 90],
+    pinned: [0, 40, Number.NaN, 0],
+  });
 });
 
 test("the offload tier has no pins, and the range cuts", () => {

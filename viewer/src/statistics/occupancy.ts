@@ -47,8 +47,10 @@ function empty(total: number): Occupancy {
 
 function push(into: Occupancy, row: number, used: number, pinned: number, peak: number): void {
   into.rows.push(row);
-  into.pinned.push(pinned);
-  into.active.push(Math.max(used - pinned, 0));
+  // Pins of several jobs count a block that they share several times.
+  const held = Math.min(pinned, used);
+  into.pinned.push(held);
+  into.active.push(used - held);
   into.free.push(Math.max(into.total - used, 0));
   into.peak.push(peak);
 }
@@ -87,7 +89,7 @@ function meanOf(level: Level, name: "usedBlocks" | "cpuUsedBlocks" | "pinnedBloc
   return rows > 0 ? level.sum[name][bin] / rows : Number.NaN;
 }
 
-/** The columns as uPlot stacks them: each the sum of itself and those below; gaps stay gaps. */
+/** The columns on top of each other: each the sum of itself and those below; gaps stay gaps. */
 export function stacked(found: Occupancy): (number | null)[][] {
   const sums = [found.active, found.pinned, found.free].reduce<number[][]>((below, layer) => {
     const under = below.at(-1);
