@@ -53,7 +53,11 @@ def test_in_a_process_of_its_own(
     ("flags", "fragments"),
     [
         (["--max-num-sqs", "3"], ["--max-num-sqs", "--max-num-seqs"]),
-        (["--max-num-seqs", "many"], ["--max-num-seqs", "many"]),
+        (["--max-num-seqs", "many"], ["--max-num-seqs: 'many' is not a whole number"]),
+        (["--limit", "1.5"], ["--limit: '1.5' is not a whole number"]),
+        (["--seed", "9" * 5000], ["is not a whole number of at most 18 digits"]),
+        (["--rate-scale", "fast"], ["--rate-scale: 'fast' is not a number"]),
+        (["--session-rate", ""], ["--session-rate: '' is not a number"]),
         (["--max-num-seqs", "0"], ["max_num_seqs = 0", "from 1"]),
         (["--max-num-seqs", "-4"], ["max_num_seqs", "-4"]),
         (["--max-num-seqs", "99999999999999"], ["max_num_seqs = 99999999999999"]),
@@ -67,6 +71,9 @@ def test_in_a_process_of_its_own(
         (["--watermark", "1.5"], ["watermark = 1.5", "from 0 to 1"]),
         (["--watermark", "nan"], ["watermark = nan"]),
         (["--gpu-memory-utilization", "0"], ["gpu_memory_utilization = 0"]),
+        (["--gpu-memory-utilization", "nan", "--num-gpu-blocks-override", "600"], ["gpu_memory_utilization = nan"]),
+        (["--kv-offloading-size", "-1"], ["kv_offloading_size = -1.0"]),
+        (["--kv-offloading-size", "inf"], ["kv_offloading_size = inf"]),
         (["--gpu", "h1000"], ["gpu = 'h1000'", "h100, h200"]),
         (["--model", "llama-9"], ["model = 'llama-9'", "llama-3.1-8b"]),
         (["--model", "absent/config.json"], ["absent/config.json", "cannot be read"]),
@@ -76,7 +83,10 @@ def test_in_a_process_of_its_own(
         (["--prefix-caching-hash-algo", "md5"], ["md5", "xxh3_128"]),
         (["--no-enable-chunked-prefill"], ["max_num_batched_tokens = 8192", "max_model_len"]),
         (["--latency", "slow"], ["latency = 'slow'", "roofline"]),
-        (["--latency", "constant:-1"], ["-1"]),
+        (["--latency", "slow"], ["fitted:TRACE"]),
+        (["--latency", "constant:-1"], ["latency = 'constant:-1'", "constant:0.02"]),
+        (["--latency", "constant:nan"], ["latency = 'constant:nan'", "constant:0.02"]),
+        (["--latency", "fitted:"], ["latency = 'fitted:'", "fitted:TRACE"]),
         (["--latency", "table:absent"], ["absent"]),
         (["--latency", "fitted:absent"], ["absent", "no such file"]),
         (["--limit", "0"], ["limit = 0"]),
@@ -85,6 +95,7 @@ def test_in_a_process_of_its_own(
         (["--rate-scale", "inf"], ["rate_scale = inf"]),
         (["--session-rate", "-2"], ["session_rate = -2"]),
         (["--format", "parquet"], ["format = 'parquet'", "mooncake"]),
+        (["--format", ""], ["format = ''", "mooncake"]),
         (["--max-ids-per-step", "-1"], ["max_ids_per_step = -1"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
@@ -135,6 +146,7 @@ def test_line_of_a_workload(line: dict[str, Any] | str, fragments: list[str], tm
 def test_files_that_are_no_workload(tmp_path: Path) -> None:
     call("run", "absent.jsonl", cwd=tmp_path).refused("absent.jsonl", "agentic")
     call("run", tmp_path, cwd=tmp_path).refused(str(tmp_path))
+    call("run", "chat", "--format", "plain", cwd=tmp_path).refused("format = 'plain'", "chat is built in")
     (tmp_path / "empty.jsonl").touch()
     call("run", "empty.jsonl", cwd=tmp_path).refused("empty.jsonl", "empty")
     (tmp_path / "header.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n")

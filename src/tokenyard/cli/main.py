@@ -25,6 +25,7 @@ from typing import Annotated, Any, TextIO, cast
 import tyro
 
 from tokenyard.cli.flags import COMMANDS, Command
+from tokenyard.cli.numbers import number_registry
 from tokenyard.errors import TokenyardError, shown
 
 __all__ = ["main", "parse"]
@@ -86,6 +87,7 @@ def parse(arguments: list[str]) -> Command:
         prog="tokenyard",
         description=_DESCRIPTION,
         args=arguments,
+        registry=number_registry(),
         config=(tyro.conf.DisallowNone, tyro.conf.EnumChoicesFromValues, tyro.conf.OmitSubcommandPrefixes),
     )
     return cast(Command, parsed)

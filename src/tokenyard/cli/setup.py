@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from math import inf
 from pathlib import Path
 
 from tokenyard.cli.flags import (
@@ -20,13 +21,12 @@ from tokenyard.errors import ConfigError
 from tokenyard.kv.gpus import GPU, named_gpu
 from tokenyard.kv.hf_config import model_shape
 from tokenyard.kv.models import ModelShape
-from tokenyard.kv.sizing import size_kv_cache
+from tokenyard.kv.sizing import check_utilization, size_kv_cache
 from tokenyard.policies.named import PolicyMaker, policy_label, policy_maker
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.kv_transfer import GIB, KVTransfer
 from tokenyard.sim.latency import LatencyModel, load_latency
-from tokenyard.sim.latency.measured import fit_trace
 from tokenyard.sim.workload import Workload, load_workload
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.schema import TraceStart
@@ -109,6 +109,8 @@ def _kv_transfer(flags: TransferFlags, hardware: HardwareFlags, model: ModelShap
         raise ConfigError("kv_offloading_backend", flags.kv_offloading_backend, "use native")
     config = None if flags.kv_transfer_config is None else KVTransferConfig.from_json(flags.kv_transfer_config)
     if flags.kv_offloading_size is not None:
+        if not 0 < flags.kv_offloading_size < inf:
+            raise ConfigError("kv_offloading_size", flags.kv_offloading_size, "give a number of GiB above 0")
         config = config or KVTransferConfig(kv_connector=OFFLOADING)
         if config.kv_connector != OFFLOADING:
             raise ConfigError("kv_offloading_size", flags.kv_offloading_size, f"it needs kv_connector {OFFLOADING}")
@@ -139,6 +141,7 @@ def _scheduler(flags: SchedulerFlags, model: ModelShape, kv_transfer: KVTransfer
 def _cache(flags: SchedulerFlags, hardware: HardwareFlags, model: ModelShape, gpu: GPU) -> CacheConfig:
     blocks = hardware.num_gpu_blocks_override
     model.check_tensor_parallel(hardware.tensor_parallel_size)
+    check_utilization(hardware.gpu_memory_utilization)
     if blocks is None:
         blocks = size_kv_cache(
             model,
@@ -159,9 +162,6 @@ def _cache(flags: SchedulerFlags, hardware: HardwareFlags, model: ModelShape, gp
 
 
 def _latency(hardware: HardwareFlags, model: ModelShape, gpu: GPU) -> LatencyModel:
-    kind, _, trace = hardware.latency.partition(":")
-    if kind == "fitted" and trace:
-        return fit_trace(trace)
     return load_latency(hardware.latency, model=model, gpu=gpu, tensor_parallel_size=hardware.tensor_parallel_size)
 
 

@@ -21,7 +21,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.kv.gpus import GPU
 from tokenyard.kv.models import ModelShape
 
-__all__ = ["KVCacheSize", "activation_bytes", "size_kv_cache"]
+__all__ = ["KVCacheSize", "activation_bytes", "check_utilization", "size_kv_cache"]
 
 SAMPLING_BYTES = 18
 """Per request and vocabulary entry."""
@@ -75,7 +75,7 @@ def size_kv_cache(
     Raises ConfigError if an argument is out of range, or if the weights leave no room for two blocks (the null
     block and one to use).
     """
-    _check_utilization(gpu_memory_utilization)
+    check_utilization(gpu_memory_utilization)
     require_int("block_size", block_size, 1, 1 << 20)
     require_int("max_num_batched_tokens", max_num_batched_tokens, 1)
     require_int("max_num_seqs", max_num_seqs, 1)
@@ -108,7 +108,8 @@ def size_kv_cache(
     )
 
 
-def _check_utilization(value: float) -> None:
+def check_utilization(value: float) -> None:
+    """Raise ConfigError unless ``gpu_memory_utilization`` is a share of the memory."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
         raise ConfigError("gpu_memory_utilization", value, "give a number above 0, up to 1")
 

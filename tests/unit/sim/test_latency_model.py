@@ -88,10 +88,10 @@ def test_latency_by_name() -> None:
 @pytest.mark.parametrize(
     ("spec", "field", "message"),
     [
-        ("fast", "latency", "use roofline, constant:SECONDS, or table:FOLDER"),
+        ("fast", "latency", "use roofline, constant:SECONDS, table:FOLDER or fitted:TRACE"),
         ("constant", "latency", "give seconds, for example constant:0.02"),
         ("constant:soon", "latency", "give seconds"),
-        ("constant:-1", "seconds", "not negative"),
+        ("constant:-1", "latency", "give seconds, for example constant:0.02"),
         ("roofline:h100", "latency", "use roofline"),
         ("table", "latency", "use roofline"),
         ("roofline", "model", "name a model"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from math import inf
 from pathlib import Path
 
 from tokenyard.errors import ConfigError
@@ -10,25 +11,28 @@ from tokenyard.kv.gpus import GPU
 from tokenyard.kv.models import ModelShape
 from tokenyard.sim.latency.aic import is_aic_folder, load_aic
 from tokenyard.sim.latency.lss import is_lss_folder, load_lss
+from tokenyard.sim.latency.measured import fit_trace
 from tokenyard.sim.latency.model import ConstantLatency, LatencyModel
 from tokenyard.sim.latency.roofline import RooflineLatency
 from tokenyard.sim.latency.table import TableLatency
 
 __all__ = ["load_latency", "load_tables"]
 
-_KINDS = "roofline, constant:SECONDS, or table:FOLDER"
+_KINDS = "roofline, constant:SECONDS, table:FOLDER or fitted:TRACE"
 
 
 def load_latency(
     spec: str, *, model: ModelShape | None = None, gpu: GPU | None = None, tensor_parallel_size: int = 1
 ) -> LatencyModel:
-    """``roofline`` (of ``gpu`` and ``model``), ``constant:SECONDS`` or ``table:FOLDER`` (of ``model``).
+    """``roofline`` (of ``gpu``, ``model``), ``constant:SECONDS``, ``table:FOLDER`` (of ``model``) or ``fitted:TRACE``.
 
-    Raises ConfigError naming what is wrong or missing.
+    Raises ConfigError naming what is wrong or missing, TraceError for a trace that cannot be read.
     """
     kind, _, argument = spec.partition(":")
     if kind == "constant":
         return ConstantLatency(seconds=_seconds(spec, argument))
+    if kind == "fitted" and argument:
+        return fit_trace(argument)
     if kind not in ("roofline", "table") or (kind == "table") != bool(argument):
         raise ConfigError("latency", spec, f"use {_KINDS}")
     if model is None:
@@ -58,6 +62,9 @@ def load_tables(
 
 def _seconds(spec: str, argument: str) -> float:
     try:
-        return float(argument)
+        seconds = float(argument)
+        if not 0 <= seconds < inf:
+            raise ValueError("no duration")
+        return seconds
     except ValueError:
         raise ConfigError("latency", spec, "give seconds, for example constant:0.02") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tokenyard.errors import WorkloadError
+from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.sim.workload.generators.agentic import AgenticOptions, agentic
 from tokenyard.sim.workload.generators.chat import ChatOptions, chat
 from tokenyard.sim.workload.generators.completion import CompletionOptions, completion
@@ -61,11 +61,13 @@ def load_workload(
     """
     options = ReadOptions(limit=limit, seed=seed, session_rate=session_rate)
     path = Path(spec)
-    if isinstance(spec, str) and spec in GENERATORS and format is None:
+    if isinstance(spec, str) and spec in GENERATORS and (format is None or not path.exists()):
+        if format is not None:
+            raise ConfigError("format", format, f"it belongs to files, and {spec} is built in: leave it out")
         workload = GENERATORS[spec](seed, limit)
     elif not path.exists():
         raise WorkloadError(spec, 0, f"is neither a file nor a built-in workload ({', '.join(GENERATORS)})")
     else:
-        read = reader_of(format or detect_format(path))
+        read = reader_of(detect_format(path) if format is None else format)
         workload = Workload(str(path), read(path, options))
     return workload.with_rate(rate_scale)
