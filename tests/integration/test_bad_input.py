@@ -234,3 +234,5 @@ def test_settings_in_the_environment(tmp_path: Path) -> None:
     path = workload(tmp_path, GOOD)
     env = {"SCHED_TRACE_PATH": str(tmp_path / "trace"), "SCHED_TRACE_EVERY_N": "often"}
     call("run", path, cwd=tmp_path, env=env).refused("SCHED_TRACE_EVERY_N", "often")
+    env = {"VLLM_SCHED_TRACE_PATH": str(tmp_path / "trace"), "SCHED_TRACE_POLICY": "a/b"}
+    call("run", path, cwd=tmp_path, env=env).refused("SCHED_TRACE_POLICY = 'a/b'", "use letters")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def shape_from_hf_config(path: Path | str) -> ModelShape:
     """
     file = Path(path) / "config.json" if Path(path).is_dir() else Path(path)
     try:
-        raw = msgspec.json.decode(file.read_bytes())
+        raw = msgspec.json.decode(file.read_bytes().removeprefix(BOM_UTF8))
     except OSError as error:
         raise ConfigError("model", str(file), f"cannot be read: {error.strerror}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -71,8 +72,10 @@ class _Fields:
 
     def dtype_bytes(self) -> int:
         field = "dtype" if "dtype" in self._raw else "torch_dtype"
-        value = self._raw.get(field) or "bfloat16"
-        if value not in _DTYPE_BYTES:
+        value = self._raw.get(field)
+        if value is None:
+            value = "bfloat16"
+        if not isinstance(value, str) or value not in _DTYPE_BYTES:
             raise self._error(field, f"use one of: {', '.join(_DTYPE_BYTES)}")
         return _DTYPE_BYTES[value]
 

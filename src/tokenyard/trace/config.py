@@ -18,6 +18,8 @@ from tokenyard.errors import ConfigError
 __all__ = ["TraceConfig"]
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
+_DIGITS = re.compile(r"[0-9]{1,18}")
+_POLICY_FIX = "use letters, digits, '_', '-', '.' and '+', the first a letter or a digit, 100 at most"
 _DEFAULT_POLICY = "unknown"
 _DEFAULT_MAX_STEPS = 1_000_000
 _MOST_STEPS = 2**53
@@ -28,12 +30,15 @@ def _env_int(env: Mapping[str, str], name: str, default: int) -> int:
     text = env.get(name)
     if not text:
         return default
-    try:
-        value = int(text)
-    except ValueError:
-        raise ConfigError(name, text, "give a whole number from 1") from None
-    require_int(name, value, 1, _MOST_STEPS)
+    value = int(text) if _DIGITS.fullmatch(text.strip()) else 0
+    if not 1 <= value <= _MOST_STEPS:
+        raise ConfigError(name, text, f"give a whole number from 1 to {_MOST_STEPS}")
     return value
+
+
+def _check_policy(field: str, value: object) -> None:
+    if not isinstance(value, str) or not _PLAIN_NAME.fullmatch(value):
+        raise ConfigError(field, value, _POLICY_FIX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +65,8 @@ class TraceConfig:
             raise ConfigError("trace path", self.path, "give a directory")
         if self.path is not None and "\0" in str(self.path):
             raise ConfigError("trace path", str(self.path), "give a directory without a NUL character")
-        if not isinstance(self.policy, str) or not _PLAIN_NAME.fullmatch(self.policy):
-            raise ConfigError("trace policy", self.policy, "use letters, digits, '_', '-', '.' and '+' only")
-        require_int("trace every_n", self.every_n, 1)
+        _check_policy("trace policy", self.policy)
+        require_int("trace every_n", self.every_n, 1, _MOST_STEPS)
         require_int("trace max_steps", self.max_steps, 1, _MOST_STEPS)
         require_bool("trace request_records", self.request_records)
         if self.max_ids_per_step is not None:
@@ -88,9 +92,11 @@ class TraceConfig:
         """
         env = os.environ if environ is None else environ
         path = env.get("SCHED_TRACE_PATH") or env.get("VLLM_SCHED_TRACE_PATH")
+        policy = env.get("SCHED_TRACE_POLICY") or _DEFAULT_POLICY
+        _check_policy("SCHED_TRACE_POLICY", policy)
         return cls(
             path=Path(path) if path else None,
-            policy=env.get("SCHED_TRACE_POLICY") or _DEFAULT_POLICY,
+            policy=policy,
             every_n=_env_int(env, "SCHED_TRACE_EVERY_N", 1),
             max_steps=_env_int(env, "SCHED_TRACE_MAX_STEPS", _DEFAULT_MAX_STEPS),
             tokenizer=env.get("SCHED_TRACE_TOKENIZER") or None,

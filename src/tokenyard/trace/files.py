@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -113,10 +114,11 @@ def _by_content(path: Path) -> TraceFiles:
 
 
 def open_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """(number from 1, line) for every line that is not blank; see :func:`raw_lines`."""
+    """(number from 1, line) for every line that is not blank, without a byte-order mark; see :func:`raw_lines`."""
     for number, line in enumerate(raw_lines(path), start=1):
-        if line and not line.isspace():
-            yield number, line
+        text = line.removeprefix(BOM_UTF8) if number == 1 else line
+        if text and not text.isspace():
+            yield number, text
 
 
 def raw_lines(path: Path) -> Iterator[bytes]:

@@ -56,7 +56,16 @@ def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(
     ("variable", "value"),
-    [("SCHED_TRACE_EVERY_N", "often"), ("SCHED_TRACE_EVERY_N", "0"), ("SCHED_TRACE_MAX_STEPS", "-3")],
+    [
+        ("SCHED_TRACE_EVERY_N", "often"),
+        ("SCHED_TRACE_EVERY_N", "0"),
+        ("SCHED_TRACE_EVERY_N", "1_0"),
+        ("SCHED_TRACE_EVERY_N", "9" * 5000),
+        ("SCHED_TRACE_MAX_STEPS", "-3"),
+        ("SCHED_TRACE_MAX_STEPS", str(2**53 + 1)),
+        ("SCHED_TRACE_POLICY", "../elsewhere"),
+        ("SCHED_TRACE_POLICY", "x" * 101),
+    ],
 )
 def test_a_bad_variable_is_named(variable: str, value: str) -> None:
     with pytest.raises(ConfigError, match=variable):
@@ -80,3 +89,9 @@ def test_a_bad_variable_is_named(variable: str, value: str) -> None:
 def test_a_bad_setting_is_refused(setting: str, value: Any) -> None:
     with pytest.raises(ConfigError):
         TraceConfig(**{setting: value})
+
+
+def test_the_largest_values_of_the_environment_are_taken() -> None:
+    most = str(2**53)
+    config = TraceConfig.from_env({"SCHED_TRACE_EVERY_N": most, "SCHED_TRACE_MAX_STEPS": most})
+    assert config.every_n == config.max_steps == 2**53

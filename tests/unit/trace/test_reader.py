@@ -361,3 +361,14 @@ def test_hostile_text_comes_through(tmp_path: Path) -> None:
     assert steps[0].snapshot.waiting_req_ids == names
     assert steps[0].snapshot.waiting_job_ids == names
     assert reader.notes.bad_lines == 0
+
+
+def test_a_byte_order_mark_costs_no_record(tmp_path: Path) -> None:
+    """Some editors put one before UTF-8 text; the record behind it is as good as any."""
+    path = tmp_path / "sched_trace.x.steps.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"event": "step_snapshot", "step": 0, "num_running": 1}\r\n')
+    reader = TraceReader(path)
+    (step,) = reader.steps()
+    assert step.snapshot is not None
+    assert step.snapshot.num_running == 1
+    assert reader.notes.bad_lines == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +31,6 @@ __all__ = [
 ]
 
 _GZIP_MAGIC = b"\x1f\x8b"
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""What some programs put before UTF-8 text; it stands within a file where several were joined."""
 
 _DIGITS = re.compile(r"[0-9]{1,18}")
 
@@ -84,7 +83,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     with _open(path) as file:
         try:
             for number, line in enumerate(file, 1):
-                text = line.removeprefix(_BYTE_ORDER_MARK).rstrip(b"\r\n")
+                text = line.removeprefix(BOM_UTF8).rstrip(b"\r\n")  # also within: files that were joined
                 if text.strip():
                     yield number, text
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
