@@ -41,7 +41,7 @@ class Arrivals(msgspec.Struct, frozen=True):
     first_steps: list[ArrivalRow]
     """The first eight."""
     explanation: str | None
-    """A sentence, when the first step left budget over because the others had not arrived."""
+    """A sentence, when the first step left budget over because the others came within the next few."""
 
 
 class ArrivalsCounter:
@@ -99,6 +99,8 @@ class ArrivalsCounter:
         first = self._rows[0] if self._rows else None
         if first is None or missing <= 0 or first.left_waiting != 0:
             return None
+        if self._last_step is None or self._last_step > self._rows[-1].step:
+            return None  # requests went on arriving: nobody expects them all in the first step
         if first.tokens is None or first.token_budget is None or first.tokens >= first.token_budget:
             return None
         left = first.token_budget - first.tokens

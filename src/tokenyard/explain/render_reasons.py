@@ -32,7 +32,7 @@ def reasons_of(report: Report) -> Iterable[Table | Text]:
         Column("recorded reason", no_wrap=True),
         Column("steps", justify="right"),
         Column("requests held, by step", justify="right"),
-        Column("time they lost", justify="right"),
+        Column("time lost, added up", justify="right"),
     )
     for name, reason in report.recorded_reasons.items():
         table.add_row(Text(plain(name)), count(reason.steps), count(reason.requests), duration(reason.seconds))

@@ -32,7 +32,7 @@ RULES: tuple[Rule, ...] = (
         diagnosis="as many requests run as may run",
         setting="max_num_seqs",
         direction="up",
-        price="more requests share each step: time per token rises a little, and memory fills sooner",
+        price="more requests share each step: time per token rises, and memory fills sooner",
         find=seats,
     ),
     Rule(

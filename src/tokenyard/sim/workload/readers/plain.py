@@ -31,7 +31,7 @@ import numpy as np
 from tokenyard.config import MAX_COUNT
 from tokenyard.errors import WorkloadError, shown
 from tokenyard.sim.workload.readers.hashes import HashId, id_ranges, problem_with_ids
-from tokenyard.sim.workload.readers.lines import Length, ReadOptions, Seconds, decode, numbered_lines
+from tokenyard.sim.workload.readers.lines import MAX_SECONDS, Length, ReadOptions, Seconds, decode, numbered_lines
 from tokenyard.sim.workload.record import WorkloadRequest
 from tokenyard.sim.workload.tokens import HashedTokens, ListedTokens, StreamTokens, TokenSource, seed_of
 
@@ -47,7 +47,7 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     prompt_len: Length | None = None
     hash_ids: list[HashId] | None = None
     block_size: Annotated[int, msgspec.Meta(ge=1, le=1 << 20)] | None = None
-    arrival_time: Seconds | None = None
+    arrival_time: Annotated[float, msgspec.Meta(ge=0)] | None = None
     after: str | list[str] | None = None
     gap: Seconds | None = None
     job_id: str | None = None
@@ -101,6 +101,9 @@ def _prompt_problem(row: _Row) -> str | None:
 def _order_problem(row: _Row, after: tuple[str, ...], seen: set[str]) -> str | None:
     if row.request_id in seen:
         return f"request_id = {shown(row.request_id)}: occurs twice"
+    if row.arrival_time is not None and row.arrival_time > MAX_SECONDS:
+        fix = f"give seconds since the start of the log, up to {MAX_SECONDS:g}; of Unix times subtract the first one"
+        return f"arrival_time = {shown(row.arrival_time)}: {fix}"
     if after and row.arrival_time is not None:
         return "give either arrival_time or after"
     if row.gap is not None and not after:
