@@ -1,5 +1,5 @@
-"""Every feature with every other: drafts, async steps, hybrid groups, adapters, images, grammars, sessions, pauses, a
-connector whose loads may fail, policies with pins, pooling, repetition, aborts and resets, in any order.
+"""Every feature with every other: drafts, async steps, hybrid groups, states, adapters, images, grammars, sessions,
+pauses, a connector whose loads may fail, policies with pins, pooling, repetition, aborts and resets, in any order.
 
 After every step: the scheduler's invariants, a worker that executes it (``tests/support/worker.py``), what clients must
 see (``tests/support/reference.py``), and a livelock detector. It asks, whenever somebody waits and nothing runs, that
@@ -19,13 +19,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.support.elsewhere import Elsewhere
 from tests.support.reference import Ledger, SessionPiece
-from tests.support.worker import Worker
+from tests.support.worker import StatelessWorker, Worker
 from tests.support.yard import Watcher
 
 from tokenyard.config import (
     CacheConfig,
     GroupKind,
     KVCacheGroup,
+    MambaCacheMode,
     PauseState,
     SchedulerConfig,
     SpeculativeConfig,
@@ -102,13 +103,15 @@ def draw_settings(random: Random) -> dict[str, Any]:
     }
 
 
-def draw_cache(random: Random, max_model_len: int, *, guesses: bool) -> CacheConfig:
-    """``guesses``: drafts count as computed before they are verified.
+def draw_cache(random: Random, config: SchedulerConfig, *, guesses: bool, eagle: bool) -> CacheConfig:
+    """``guesses``: drafts count as computed before they are verified; ``eagle``: by an EAGLE head.
 
     A window is then moved on too early, and its blocks are freed: as in vLLM 0.22, see docs/parity.md.
     """
-    full = KVCacheGroup()
+    full, max_model_len = KVCacheGroup(), config.max_model_len
     size = random.choice([1, 2, 3, 4])
+    if not guesses and random.random() < 0.25:
+        return draw_states(random, config, size, eagle=eagle)
     window = KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=random.randint(1, 12))
     chunks = KVCacheGroup(kind=GroupKind.CHUNKED_LOCAL, window=size * random.randint(1, 4))
     groups = random.choice([(full,), (full,), (full, window), (full, chunks), (full, window, window)])
@@ -122,6 +125,26 @@ def draw_cache(random: Random, max_model_len: int, *, guesses: bool) -> CacheCon
         enable_prefix_caching=random.random() < 0.8,
         watermark=random.choice([0.0, 0.0, 0.2]),
         enable_kv_cache_events=random.random() < 0.3,
+    )
+
+
+def draw_states(random: Random, config: SchedulerConfig, size: int, *, eagle: bool) -> CacheConfig:
+    """Layers with a state, alone or beside others. An EAGLE head's group must be marked, see docs/parity.md."""
+    full, state = KVCacheGroup(is_eagle=eagle), KVCacheGroup(kind=GroupKind.MAMBA)
+    groups = random.choice([(full, state), (state, full), (full, state, state), *([] if eagle else [(state,)])])
+    mode = random.choice([*MambaCacheMode, MambaCacheMode.ALIGN])
+    cuts_anywhere = config.enable_chunked_prefill and not config.disable_chunked_mm_input
+    least = min(config.max_num_batched_tokens, config.long_prefill_token_threshold or config.max_num_batched_tokens)
+    if mode is MambaCacheMode.ALIGN and not (cuts_anywhere and least >= size):
+        mode = MambaCacheMode.ALL  # refused otherwise
+    longest = len(groups) * (3 - (-config.max_model_len // size))
+    return CacheConfig(
+        num_gpu_blocks=longest + random.randint(0, 16),
+        block_size=size,
+        groups=groups,
+        mamba_cache_mode=mode,
+        enable_prefix_caching=mode is not MambaCacheMode.NONE,
+        watermark=random.choice([0.0, 0.0, 0.2]),
     )
 
 
@@ -155,11 +178,12 @@ class FeaturesMachine(RuleBasedStateMachine):
         self.config = SchedulerConfig(**draw_settings(random))
         self.speculative = draw_speculation(random)
         guesses = self.config.async_scheduling and self.speculative is not None
-        self.cache = draw_cache(random, self.config.max_model_len, guesses=guesses)
+        eagle = self.speculative is not None and self.speculative.use_eagle
+        self.cache = draw_cache(random, self.config, guesses=guesses, eagle=eagle)
         kinds = {group.kind for group in self.cache.groups}
-        if GroupKind.CHUNKED_LOCAL in kinds and self.speculative is not None and self.speculative.use_eagle:
+        if GroupKind.CHUNKED_LOCAL in kinds and eagle:
             self.speculative = None  # refused
-        self.connector = Elsewhere(random) if len(self.cache.groups) == 1 and random.random() < 0.5 else None
+        self.connector = Elsewhere(random) if self.cache.groups == (KVCacheGroup(),) and random.random() < 0.5 else None
         note(f"{self.config}\n{self.cache}\n{self.speculative}\nconnector: {self.connector is not None}")
         self.now = 0.0
         self.watcher = Watcher()
@@ -172,7 +196,8 @@ class FeaturesMachine(RuleBasedStateMachine):
             kv_connector=self.connector,
             log_stats=random.random() < 0.5,
         )
-        self.worker = Worker(self.cache)
+        followed = self.speculative is None or GroupKind.MAMBA not in kinds  # each draft has a state of its own
+        self.worker = (Worker if followed else StatelessWorker)(self.cache)
         self.depth = 2 if self.config.async_scheduling else 1
         self.flights: deque[Flight] = deque()
         self.ledgers: dict[str, Ledger] = {}
