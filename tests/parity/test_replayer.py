@@ -264,6 +264,65 @@ def test_a_line_that_is_no_tick_is_named(line: str, lines: list[Json], tmp_path:
     _refused(path, ":4:", "not a tick")
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"add": 7},
+        {"add": [7]},
+        {"s": None},
+        {"s": {"known": [["a"]]}},
+        {"u": []},
+        {"u": {"of": [], "sampled": []}},
+        {"u": {"of": 0, "sampled": "none"}},
+        {"u": {"of": 0}},
+        {"ev_pre": [{"id": "a"}]},
+        {"ev_mid": [{"op": "pause", "state": 7}]},
+        {"ev_pre": "abort"},
+        {"t": "two"},
+    ],
+    ids=str,
+)
+def test_inputs_of_a_wrong_type_are_named(damage: Json, lines: list[Json], tmp_path: Path) -> None:
+    lines[3] |= damage
+    _refused(_write(tmp_path / "mistyped.jsonl", lines), ":4:", "not a tick")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("groups", 5), ("groups", [{}]), ("groups", ["full"]), ("pipeline_parallel_size", "two")],
+)
+def test_settings_of_a_wrong_type_are_named(setting: str, value: Any, lines: list[Json], tmp_path: Path) -> None:
+    lines[0]["config"][setting] = value
+    _refused(_write(tmp_path / "mistyped.jsonl", lines), ":1:", "not the header")
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"num_blocks": "many"}, "num_gpu_blocks = 'many'"),
+        ({"policy": "sjf"}, "policy = 'sjf'"),
+        ({"mamba_cache_mode": "some"}, "mamba_cache_mode = 'some': use one of: none, all"),
+        ({"num_speculative_tokens": 2, "spec_method": "guess"}, "spec_method = 'guess': use one of: ngram"),
+    ],
+)
+def test_settings_that_cannot_work_are_named_with_their_file(
+    settings: Json, problem: str, lines: list[Json], tmp_path: Path
+) -> None:
+    lines[0]["config"] |= settings
+    _refused(_write(tmp_path / "settings.jsonl", lines), "settings.jsonl:1:", problem)
+
+
+def test_a_request_that_is_added_twice_is_named_with_its_file(lines: list[Json], tmp_path: Path) -> None:
+    tick = _tick(lines, lambda t: t.get("add"))
+    tick["add"] = tick["add"] * 2
+    _refused(_write(tmp_path / "twice.jsonl", lines), "twice.jsonl: tick", "request_id")
+
+
+def test_a_format_of_another_version_is_named(lines: list[Json], tmp_path: Path) -> None:
+    lines[0]["format"] = "vllm-golden-2"
+    _refused(_write(tmp_path / "later.jsonl", lines), ":1:", "vllm-golden-2")
+
+
 @pytest.mark.parametrize("header", [{}, {"name": "x"}, {"name": "x", "config": {}, "requests": [{"id": "a"}]}, [1]])
 def test_a_wrong_header_is_named(header: Any, lines: list[Json], tmp_path: Path) -> None:
     _refused(_write(tmp_path / "header.jsonl", [header, *lines[1:]]), ":1:", "not the header")
@@ -310,7 +369,7 @@ def test_a_record_without_a_required_key_is_damaged(tmp_path: Path) -> None:
     request = '{"id": "a", "prompt": [1, 2], "max_tokens": 1, "arrival_time": 0}'
     path.write_text(
         f'{{"name": "holes", "config": {{}}, "requests": [{request}]}}\n'
-        '{"t": 0, "add": ["a"], "ev_pre": [{"id": "a"}]}\n'
+        '{"t": 0, "add": ["a"], "ev_pre": [{"op": "abort"}]}\n'
     )
-    with pytest.raises(ParityError, match="tick 0: a record lacks 'op'"):
+    with pytest.raises(ParityError, match="tick 0: a record lacks 'id'"):
         replay_vector(path)

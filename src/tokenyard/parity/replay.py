@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tokenyard.config import PauseState
-from tokenyard.errors import ParityError
+from tokenyard.errors import ConfigError, ParityError, RequestError
 from tokenyard.parity.setup import RecordedGrammar, make_request, make_scheduler, unsupported_features
 from tokenyard.parity.vector import GoldenVector, Json
 from tokenyard.request import RequestStatus
@@ -61,13 +61,18 @@ def replay_vector(path: Path) -> VectorResult:
     missing = unsupported_features(vector.header)
     if missing:
         return VectorResult(path, vector.header.name, 0, missing, None)
-    replay = _Replay(vector)
     difference = None
+    try:
+        replay = _Replay(vector)
+    except ConfigError as refused:
+        raise ParityError(f"{path}:1: {refused}") from None
     try:
         for tick in vector.ticks():
             replay.tick(tick)
-    except KeyError as missing:
-        raise ParityError(f"{path}: tick {replay.now}: a record lacks {missing}") from None
+    except KeyError as lacking:
+        raise ParityError(f"{path}: tick {replay.now}: a record lacks {lacking}") from None
+    except RequestError as refused:
+        raise ParityError(f"{path}: tick {replay.now}: {refused}") from None
     except _DiffersError as differs:
         difference = differs.difference
     if difference is None and not replay.steps:

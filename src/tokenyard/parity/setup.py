@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar
 
 from tokenyard.config import (
     CacheConfig,
@@ -15,6 +16,7 @@ from tokenyard.config import (
     SpeculativeConfig,
     SpeculativeMethod,
 )
+from tokenyard.errors import ConfigError
 from tokenyard.params import PoolingParams, RepetitionDetectionParams
 from tokenyard.parity.vector import Header, Json, RequestSpec
 from tokenyard.request import MultiModalItem, Request, SamplingParams
@@ -64,6 +66,7 @@ _GROUP_KINDS = {
     "mamba": GroupKind.MAMBA,
     "cross": GroupKind.CROSS_ATTENTION,
 }
+_Enum = TypeVar("_Enum", bound=StrEnum)
 _HASH_ALGOS = {"sha256": HashAlgo.SHA256, "xxhash": HashAlgo.XXH3_128}
 
 
@@ -94,6 +97,14 @@ def _make_group(group: Json) -> KVCacheGroup:
     )
 
 
+def _member(kind: type[_Enum], field: str, value: object) -> _Enum:
+    """The member of that value, or ConfigError."""
+    try:
+        return kind(str(value))
+    except ValueError:
+        raise ConfigError(field, value, f"use one of: {', '.join(kind)}") from None
+
+
 def make_scheduler(header: Header) -> Scheduler:
     """A scheduler with the scenario's configuration, where absent fields take the recorder's defaults."""
     config = {"max_num_seqs": 16, "max_num_batched_tokens": 8192, "num_blocks": 10_000, "block_size": 16}
@@ -109,11 +120,12 @@ def make_scheduler(header: Header) -> Scheduler:
             num_gpu_blocks=config["num_blocks"],
             prefix_caching_hash_algo=_HASH_ALGOS.get(str(config.get("hash_algo")), HashAlgo.SHA256),
             groups=tuple(map(_make_group, _groups(config))),
-            mamba_cache_mode=MambaCacheMode(str(config.get("mamba_cache_mode", "none"))),
+            mamba_cache_mode=_member(MambaCacheMode, "mamba_cache_mode", config.get("mamba_cache_mode", "none")),
             **cache_args,
         ),
         speculative_config=SpeculativeConfig(
-            num_speculative_tokens=drafts, method=SpeculativeMethod(str(config.get("spec_method", "ngram")))
+            num_speculative_tokens=drafts,
+            method=_member(SpeculativeMethod, "spec_method", config.get("spec_method", "ngram")),
         )
         if drafts
         else None,

@@ -6,9 +6,10 @@ The format is described in ``docs/parity.md``. Records are kept as plain JSON va
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Required, TypedDict
 
 import msgspec
 
@@ -51,6 +52,20 @@ class RequestSpec(msgspec.Struct, frozen=True):
     """Tokens that its grammar forbids; None: it has no grammar."""
 
 
+class _Group(TypedDict, total=False):
+    kind: Required[str]
+    window: int | None
+    block_size: int | None
+    eagle: bool
+
+
+class _Settings(TypedDict, total=False):
+    """Settings that are looked into; the others are checked where they are used."""
+
+    groups: list[_Group] | None
+    pipeline_parallel_size: int | None
+
+
 class Header(msgspec.Struct, frozen=True):
     """First line of a vector."""
 
@@ -58,6 +73,48 @@ class Header(msgspec.Struct, frozen=True):
     config: Json
     requests: list[RequestSpec]
     vllm: str = "unknown"
+    format: Literal["vllm-golden-1"] = "vllm-golden-1"
+
+    def __post_init__(self) -> None:
+        msgspec.convert(self.config, _Settings)
+
+
+_Tokens = list[tuple[str, list[int]]]
+"""Request id and tokens."""
+
+
+class _Event(TypedDict, total=False):
+    op: Required[str]
+    id: str
+    hit: bool
+    status: str
+    running: bool
+    ok: bool
+    state: Literal[0, 1, 2]
+    prompt: list[int]
+    last: bool
+
+
+class _Decided(TypedDict, total=False):
+    known: _Tokens
+
+
+class _Updated(TypedDict, total=False):
+    of: Required[int]
+    sampled: Required[_Tokens]
+    drafts: _Tokens
+    pooled: list[str]
+
+
+class _Tick(TypedDict, total=False):
+    """The inputs of a tick, which a replay hands on; what was decided may be anything, and is then different."""
+
+    t: Required[int]
+    ev_pre: list[_Event]
+    add: list[str]
+    s: _Decided
+    ev_mid: list[_Event]
+    u: _Updated
 
 
 class GoldenVector:
@@ -71,7 +128,7 @@ class GoldenVector:
             self.header = msgspec.json.decode(first, type=Header)
         except StopIteration:
             raise ParityError(f"{path}: empty file, not a golden vector") from None
-        except msgspec.MsgspecError as problem:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
             raise ParityError(f"{path}:1: not the header of a golden vector: {problem}") from None
 
     def _read_lines(self) -> Iterator[bytes]:
@@ -81,7 +138,7 @@ class GoldenVector:
                 for line in file:
                     if line.strip():
                         yield bytes(line)
-        except (OSError, EOFError) as problem:
+        except (OSError, EOFError, zlib.error) as problem:
             raise ParityError(f"{self.path}: cannot be read: {problem}") from None
 
     def ticks(self) -> Iterator[Json]:
@@ -89,8 +146,10 @@ class GoldenVector:
         for number, line in enumerate(self._lines, 2):
             try:
                 tick = msgspec.json.decode(line)
-            except msgspec.MsgspecError as problem:
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
                 raise ParityError(f"{self.path}:{number}: not JSON: {problem}") from None
-            if not isinstance(tick, dict) or "t" not in tick:
-                raise ParityError(f"{self.path}:{number}: not a tick of a golden vector")
+            try:
+                msgspec.convert(tick, _Tick)
+            except msgspec.ValidationError as problem:
+                raise ParityError(f"{self.path}:{number}: not a tick of a golden vector: {problem}") from None
             yield tick
