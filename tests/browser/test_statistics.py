@@ -12,6 +12,7 @@ from tests.browser.conftest import until
 
 from tokenyard.explain.report import Report
 from tokenyard.explain.summary import summarize
+from tokenyard.explain.units import duration
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -101,6 +102,15 @@ def test_two_scales_and_the_mean(open_files: Opener, small_trace: Path, report: 
     assert tokens[-1] == "512t"
     assert report.token_budget_use.mean is not None
     assert f"mean {100 * report.token_budget_use.mean:.1f} %" in chart.inner_text()
+
+
+def test_time_before_a_step_could_see_requests_is_told(open_files: Opener, small_trace: Path, report: Report) -> None:
+    page = open_statistics(open_files, small_trace)
+    section = page.get_by_role("region", name="What limited admission")
+    assert report.unseen_s is not None
+    assert report.unseen_s > 0.0005
+    sentence = f"requests waited {duration(report.unseen_s)} in all for the step that ran when they arrived."
+    assert sentence in " ".join(section.inner_text().split())
 
 
 def test_prefix_hits_are_split(open_files: Opener, small_trace: Path, report: Report) -> None:

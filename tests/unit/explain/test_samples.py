@@ -32,7 +32,7 @@ PRESSURE: dict[str, Any] = {"num_gpu_blocks": 15, "max_num_seqs": 4}
 RECORDED: dict[str, dict[str, Any]] = {
     "memory runs out": PRESSURE,
     "lists bounded": PRESSURE | {"trace": {"max_ids_per_step": 2}},
-    "seats taken, two steps in flight": {"max_num_seqs": 2, "async_scheduling": True},
+    "seats taken, two steps in flight, seen late": {"max_num_seqs": 2, "async_scheduling": True, "late": 0.125},
     "whole prompts, some passed over": {
         "enable_chunked_prefill": False,
         "skip_oversized_prefill": True,
@@ -44,8 +44,9 @@ NAMES = [*RECORDED, "of another emitter", "damaged"]
 NOT_NEEDED = {"config", "tokenyard_version", "gpu_cached_blocks", "load_kv_async", "priority", "policy", "status"}
 NEEDED = {"step", "queue", "req_id", "num_prompt_tokens", "num_cached_tokens"}
 REPORTED = [
-    *["steps", "buckets", "reasons", "recorded_reasons", "disagreements", "prefix_hit_rate", "prefix_lookups"],
+    *["steps", "buckets", "reasons", "recorded_reasons", "unseen_s", "disagreements", "prefix_hit_rate"],
     *[
+        "prefix_lookups",
         "preemptions",
         "recomputed_tokens",
         "token_budget_use",
@@ -62,13 +63,18 @@ REPORTED = [
 def recorded(path: Path, name: str) -> tuple[list[str], list[str]]:
     """The lines of a short life under pressure: the steps file's, the requests file's."""
     settings = dict(RECORDED[name])
+    late = settings.pop("late", 0.0)
     yard = RecordedYard(path, trace={"request_records": True} | settings.pop("trace", {}), **settings)
     rng = random.Random(name)
     yard.now = 1_713_567_000.25
     for number in range(7):
         job = f"job_{number % 3:04}"
         yard.add(
-            f"{job}_t{number // 3}", rng.randint(4, 30), max_tokens=rng.randint(2, 6), arrival_time=yard.now, job_id=job
+            f"{job}_t{number // 3}",
+            rng.randint(4, 30),
+            max_tokens=rng.randint(2, 6),
+            arrival_time=yard.now - late * number,
+            job_id=job,
         )
         if number % 3 == 2:
             yard.step()

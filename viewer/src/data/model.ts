@@ -588,6 +588,8 @@ export interface Statistics {
   reasons: number[];
   /** Most time lost first; empty if the trace records none. */
   recorded: ReasonTotals[];
+  /** Request-seconds between arrivals in the range and the first step that could see them; null if not known. */
+  unseenSeconds: number | null;
   agreement: {
     compared: number;
     disagreeing: number;

@@ -33,6 +33,7 @@ interface Report {
     string,
     { steps: number; requests: number; seconds: number; kv: Record<string, number | null> | null }
   >;
+  unseen_s: number | null;
   disagreements: { steps_compared: number; steps_disagreeing: number };
   prefix_hit_rate: { local: number | null; external: number | null };
   prefix_lookups: number;
@@ -107,6 +108,7 @@ for (const { name, lines, requests, expect: wanted } of vectorsOf<Sample>("sampl
         close(totals.kv?.smallestNeed, told.kv?.["smallest_need"] ?? null, "smallest need");
         close(totals.kv?.smallerWouldFitSteps, told.kv?.["smaller_would_fit_steps"] ?? null, "would fit");
       }
+      if (store.livesRecorded) close(found.unseenSeconds, report.unseen_s, "unseen");
       expect(found.agreement?.compared ?? 0).toBe(report.disagreements.steps_compared);
       expect(found.agreement?.disagreeing ?? 0).toBe(report.disagreements.steps_disagreeing);
       const { prefixHits } = found;

@@ -17,6 +17,7 @@ import {
 import { inSlices } from "./slices";
 import { Counter, spread } from "./spread";
 import type { StoreInside } from "./store";
+import { micros } from "./waitingTally";
 import { agrees, familyOf } from "./wording";
 
 const BUDGET_BINS = 20;
@@ -76,6 +77,7 @@ class Gathering {
     externalTokens: 0,
     shares: 0,
   };
+  private unseenMicros = 0;
   private finished = 0;
   private outputTokens = 0;
   private readonly queue: number[] = [];
@@ -177,6 +179,18 @@ class Gathering {
     if (looked >= this.range.first && looked <= this.range.last) this.lookup(request);
     const ended = requests.finishedRow[request] >= 0 ? requests.finishedRow[request] : this.endRow(request);
     if (ended >= this.range.first && ended <= this.range.last) this.end(request);
+    this.unseen(request, ended);
+  }
+
+  /** Its time until the snapshot that could show it first, or until its end if none could. */
+  private unseen(request: RequestIndex, ended: Row): void {
+    const { requests, rows, steps } = this.store;
+    const row = requests.arrivedRow[request];
+    if (row < this.range.first || Math.min(row, rows - 1) > this.range.last) return;
+    const gone = requests.finishedRow[request] >= 0 && ended < row;
+    const until = gone ? requests.finishedTime[request] : steps.ts[row];
+    const lost = micros(until) - micros(requests.arrivalTime[request]);
+    if (lost > 0) this.unseenMicros += lost;
   }
 
   /** The last row of a request whose end is not recorded but seen. */
@@ -240,6 +254,7 @@ class Gathering {
       buckets: this.buckets,
       reasons: this.reasons,
       recorded: this.totals(),
+      unseenSeconds: store.livesRecorded && everyStep ? this.unseenMicros / 1e6 : null,
       agreement: this.agreement(),
       tokenBudget: {
         counts: this.budgetBins,

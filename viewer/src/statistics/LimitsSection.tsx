@@ -8,6 +8,8 @@ import { bucket, disagreement, reason, within } from "./filters";
 
 /** A reason comes from the file: it may be a megabyte long. */
 const LONGEST_NAME = 40;
+/** Seconds; less rounds to nothing, and nobody would wonder about it. */
+const LEAST_UNSEEN = 0.0005;
 
 interface LimitsProps {
   store: TraceStore;
@@ -60,6 +62,12 @@ function Recorded({ store, found, onFilter }: LimitsProps) {
         <p>Nobody was held back in these steps.</p>
       )}
       <KVNumbers totals={found.recorded} />
+      {(found.unseenSeconds ?? 0) >= LEAST_UNSEEN && (
+        <p class="quiet">
+          Before a step could see them, requests waited <span class="number">{duration(found.unseenSeconds)}</span> in
+          all for the step that ran when they arrived.
+        </p>
+      )}
     </div>
   );
 }
