@@ -142,7 +142,7 @@ class CacheConfig:
     prefix_caching_hash_algo: HashAlgo = HashAlgo.SHA256
     """Hash of a full block."""
     hash_seed: str = ""
-    """Seeds the hash chain, so that equal runs give equal hashes; change it to separate caches."""
+    """Seeds the hashes of blocks, so that equal runs give equal hashes; change it to separate caches."""
     enable_kv_cache_events: bool = False
     """Record what enters and leaves the prefix cache."""
     groups: tuple[KVCacheGroup, ...] = (KVCacheGroup(),)

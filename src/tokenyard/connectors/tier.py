@@ -24,7 +24,7 @@ class Tier(Protocol):
     """Keeps blocks by the hash of their content; it moves nothing itself."""
 
     def find(self, hashes: Sequence[bytes]) -> Found:
-        """How many leading blocks of a chain of hashes are here."""
+        """How many of these blocks, from the first on without a gap, are here."""
 
     def promise(self, hashes: Sequence[bytes]) -> None:
         """Keep these blocks, which are here, until the next call; made for every request that asks, mostly in vain."""
