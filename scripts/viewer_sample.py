@@ -1,7 +1,8 @@
 """Make the sample trace of the viewer's landing page, viewer/src/shell/sample.*.txt.
 
 A few agents with growing prompts on a small pool: the token budget, max_num_seqs, memory and preemptions all hold
-requests back in it, and prefixes are found again. The same bytes on every machine.
+requests back in it, and prefixes are found again. The same bytes on every machine. The browser tests replay a longer
+one of the same kind.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import random
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["main"]
+__all__ = ["PRESSURE", "crowded", "main"]
 
 REPO = Path(__file__).resolve().parent.parent
 TARGET = REPO / "viewer" / "src" / "shell"
@@ -29,22 +31,25 @@ LEFT_OUT = {
 """The page would carry them, and they say nothing that the sample needs to show."""
 DIGITS = 4
 """Of times, in seconds."""
-SETTINGS = (
+PRESSURE = (
     "--num-gpu-blocks-override=186",
     "--no-scheduler-reserve-full-isl",
     "--max-num-seqs=6",
     "--max-num-batched-tokens=512",
     "--max-model-len=4096",
-    "--gpu=l4",
     "--record-requests",
-    "--max-ids-per-step=0",
 )
+"""Flags under which this workload meets every limit."""
 
 
-def _workload() -> list[dict[str, object]]:
+def crowded(jobs: int = 8, lengths: Sequence[int] = (5, 8, 12, 26)) -> str:
+    """Agents whose prompts share a beginning and grow turn by turn, and one long report among them, as JSON lines.
+
+    ``lengths``: what answers are long, in tokens.
+    """
     draw = random.Random(11)
     requests: list[dict[str, object]] = []
-    for job in range(6):
+    for job in range(jobs):
         hashes = [1, 2]
         for turn in range(draw.choice((1, 2, 2, 3))):
             hashes = [*hashes, *(1000 * (job + 1) + 10 * turn + k for k in range(draw.choice((1, 2, 4))))]
@@ -54,24 +59,24 @@ def _workload() -> list[dict[str, object]]:
                 "prompt_len": BLOCK * len(hashes) + draw.randrange(BLOCK),
                 "hash_ids": hashes,
                 "block_size": BLOCK,
-                "max_tokens": draw.choice((4, 6, 8, 14)),
+                "max_tokens": draw.choice(lengths),
             }
             if turn == 0:
                 request["arrival_time"] = round(0.07 * job + draw.random() / 50, 3)
             else:
                 request |= {"after": f"agent_{job:02}_t{turn - 1}", "gap": round(draw.random() / 5, 3)}
             requests.append(request)
-    requests.insert(4, {"request_id": "report_t0", "job_id": "report", "prompt_len": 2600, "max_tokens": 8})
-    requests[4]["arrival_time"] = 0.21
-    return requests
+    report = {"request_id": "report_t0", "job_id": "report", "prompt_len": 2600, "max_tokens": 8, "arrival_time": 0.21}
+    return "".join(json.dumps(request) + "\n" for request in [*requests, report])
 
 
 def main() -> None:
     """Replay, leave out token ids, pack."""
     with tempfile.TemporaryDirectory() as folder:
         workload = Path(folder) / "sample.jsonl"
-        workload.write_text("".join(json.dumps(request) + "\n" for request in _workload()))
-        command = [sys.executable, "-m", "tokenyard.cli.main", "run", str(workload), *SETTINGS, "--trace", folder]
+        workload.write_text(crowded(jobs=6, lengths=(4, 6, 8, 14)))
+        flags = (*PRESSURE, "--gpu=l4", "--max-ids-per-step=0", "--trace", folder)
+        command = [sys.executable, "-m", "tokenyard.cli.main", "run", str(workload), *flags]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         for kind in ("steps", "requests"):
             lines = (Path(folder) / f"sched_trace.fcfs.{kind}.jsonl").read_text().splitlines()

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.workloads import crowded
+
+from viewer_sample import PRESSURE, crowded
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -74,12 +75,7 @@ def small_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return replay(
         folder / "small_h100",
         str(workload),
-        "--num-gpu-blocks-override=186",
-        "--no-scheduler-reserve-full-isl",
-        "--max-num-seqs=6",
-        "--max-num-batched-tokens=512",
-        "--max-model-len=4096",
-        "--record-requests",
+        *PRESSURE,
     )
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.browser.conftest import replay, until
-from tests.support.workloads import crowded
 
 from tokenyard.explain.summary import summarize
+from viewer_sample import crowded
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
