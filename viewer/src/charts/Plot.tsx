@@ -1,55 +1,62 @@
-import { signal } from "@preact/signals";
-import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { takeInk } from "../ink";
-import type { ThemeName } from "../palette";
-import { type Drawing, drawPlot } from "./plotDraw";
-import { type Frame, frameOf, nearest, type PlotData, placeAt, xOf } from "./plotFrame";
-import { useSize } from "./useSize";
+import { useEffect, useRef } from "preact/hooks";
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
 import "./charts.css";
 
-export interface PlotSpec extends Drawing {
-  /** Read aloud for the plot as a whole. */
+/** What a chart draws, before colours: uPlot's own options are made from it anew for each theme. */
+export interface PlotSpec {
+  /** Read aloud for the chart as a whole. */
   label: string;
   height: number;
+  series: uPlot.Series[];
+  bands?: uPlot.Band[];
+  /** Text at a place of the x axis. */
+  xText(value: number): string;
+  yText(value: number): string;
   /** Smallest top of the y axis. */
   yTop?: number;
-  theme: ThemeName;
+  color: { text: string; rule: string };
 }
 
 interface PlotProps {
   spec: PlotSpec;
-  data: PlotData;
-  /** Plots of one group show the same place under the cursor. */
-  group: string;
+  data: uPlot.AlignedData;
+  /** Names the chart family whose cursors move together. */
+  sync?: string;
   /** The point at an index, in words: read aloud as the cursor moves. */
   describe(index: number): string;
   /** Index of the point under the cursor, null when it leaves. */
   onCursor?(index: number | null): void;
-  /** Two places: a span was dragged. */
+  /** Two x values: a span was dragged. */
   onBrush?(from: number, to: number): void;
-  /** A place was clicked, or Enter was pressed on it. */
-  onPick?(place: number): void;
+  /** An x value was clicked, or Enter was pressed on it. */
+  onPick?(x: number): void;
 }
 
-const DRAG_AT_LEAST = 4;
-/** The place that the cursor is at; there is one for all plots. */
-const cursor = signal<{ group: string; place: number } | null>(null);
+type Events = Omit<PlotProps, "spec" | "data">;
 
-/** Areas and lines over rising places, as wide as the parent; read with the pointer or the keyboard. */
-export function Plot(props: PlotProps) {
-  const { spec, data, group, describe, onCursor } = props;
+const DRAG_AT_LEAST = 4;
+
+/** uPlot inside Preact: made anew when `spec` changes, refilled when `data` does, as wide as its parent. */
+export function Plot({ spec, data, ...events }: PlotProps) {
   const host = useRef<HTMLDivElement>(null);
-  const canvas = useRef<HTMLCanvasElement>(null);
-  const { width } = useSize(host);
-  const frame = useMemo(() => frameOf(data, width, spec.height, spec.yTop), [data, width, spec]);
-  const found = cursor.value?.group === group ? nearest(data[0], cursor.value.place) : -1;
-  const at = found < 0 ? null : found;
-  const { drag, ...pointer } = usePointer(props, frame, at);
-  useLayoutEffect(() => {
-    const ink = canvas.current && width > 0 ? takeInk(canvas.current, width, spec.height, spec.theme) : null;
-    if (ink) drawPlot(ink, frame, spec, data);
-  }, [frame]);
-  useEffect(() => onCursor?.(at), [at]);
+  const plot = useRef<uPlot | null>(null);
+  const latest = useRef(events);
+  latest.current = events;
+  useEffect(() => {
+    const parent = host.current;
+    if (!parent) return;
+    const made = new uPlot(options(spec, parent.clientWidth, latest), data, parent);
+    plot.current = made;
+    const watch = new ResizeObserver(() => made.setSize({ width: parent.clientWidth, height: spec.height }));
+    watch.observe(parent);
+    return () => {
+      watch.disconnect();
+      made.destroy();
+      plot.current = null;
+    };
+  }, [spec, events.sync]);
+  useEffect(() => plot.current?.setData(data), [data]);
   return (
     <div
       ref={host}
@@ -60,61 +67,79 @@ export function Plot(props: PlotProps) {
       aria-label={spec.label}
       aria-valuemin={0}
       aria-valuemax={Math.max(data[0].length - 1, 0)}
-      aria-valuenow={at ?? 0}
-      aria-valuetext={at === null ? "the arrow keys move along the chart, Enter opens the step" : describe(at)}
-      onKeyDown={(event) => keyboard(event, props, at ?? 0)}
-      {...pointer}
-    >
-      <canvas ref={canvas} style={{ height: `${spec.height}px` }} />
-      {at !== null && <i class="plot-cursor" style={across(xOf(frame, data[0][at]), 0, frame)} />}
-      {drag && <i class="plot-span" style={across(Math.min(...drag), Math.abs(drag[1] - drag[0]), frame)} />}
-    </div>
+      aria-valuenow={0}
+      aria-valuetext="the arrow keys move along the chart, Enter opens the step"
+      onKeyDown={(event) => plot.current && keyboard(plot.current, event, latest.current)}
+    />
   );
 }
 
-function across(left: number, width: number, { top, bottom }: Frame): Record<string, string> {
-  return { left: `${left}px`, width: `${width}px`, top: `${top}px`, height: `${bottom - top}px` };
-}
-
-/** Moving shows a point, dragging brushes a span, clicking picks. */
-function usePointer({ data, group, onBrush, onPick }: PlotProps, frame: Frame, at: number | null) {
-  const pressed = useRef<number | null>(null);
-  const [drag, setDrag] = useState<[number, number] | null>(null);
-  const xOfEvent = (event: PointerEvent) => {
-    const x = event.clientX - (event.currentTarget as HTMLElement).getBoundingClientRect().left;
-    return Math.min(Math.max(x, frame.left), frame.right);
-  };
-  const stop = () => {
-    pressed.current = null;
-    setDrag(null);
+function options(spec: PlotSpec, width: number, latest: { current: Events }): uPlot.Options {
+  const axis = {
+    stroke: spec.color.text,
+    font: "11px system-ui, sans-serif",
+    ticks: { stroke: spec.color.rule, width: 1 },
   };
   return {
-    drag,
-    onPointerDown: (event: PointerEvent) => {
-      if (event.button !== 0) return;
-      (event.currentTarget as HTMLElement).setPointerCapture(event.pointerId);
-      pressed.current = xOfEvent(event);
+    width,
+    height: spec.height,
+    legend: { show: false },
+    cursor: {
+      ...(latest.current.sync ? { sync: { key: latest.current.sync, setSeries: false } } : {}),
+      drag: { x: true, y: false, setScale: false, dist: DRAG_AT_LEAST },
+      points: { show: false },
+      y: false,
     },
-    onPointerMove: (event: PointerEvent) => {
-      const x = xOfEvent(event);
-      cursor.value = { group, place: placeAt(frame, x) };
-      const from = pressed.current;
-      if (onBrush && from !== null && (drag || Math.abs(x - from) >= DRAG_AT_LEAST)) setDrag([from, x]);
+    scales: {
+      x: { time: false, range: (_, low, high) => (low === high ? [low - 0.5, high + 0.5] : [low, high]) },
+      y: { range: (_, __, high) => [0, Math.max(high || 0, spec.yTop ?? 1)] },
     },
-    onPointerUp: () => {
-      if (drag) onBrush?.(placeAt(frame, Math.min(...drag)), placeAt(frame, Math.max(...drag)));
-      else if (pressed.current !== null && at !== null) onPick?.(data[0][at]);
-      stop();
-    },
-    onPointerCancel: stop,
-    onPointerLeave: () => {
-      cursor.value = null;
+    axes: [
+      { ...axis, grid: { show: false }, space: 80, values: (_, splits) => splits.map((x) => whole(x, spec.xText)) },
+      { ...axis, grid: { stroke: spec.color.rule, width: 1 }, size: 62, values: (_, splits) => splits.map(spec.yText) },
+    ],
+    series: spec.series,
+    ...(spec.bands ? { bands: spec.bands } : {}),
+    hooks: {
+      setCursor: [(self) => moved(self, latest.current)],
+      setSelect: [(self) => brushed(self, latest.current)],
+      ready: [(self) => self.over.addEventListener("click", () => clicked(self, latest.current))],
     },
   };
 }
 
-function keyboard(event: KeyboardEvent, { data: [places], group, onPick }: PlotProps, at: number): void {
-  const last = places.length - 1;
+/** The x axis counts rows: nothing stands between two of them. */
+function whole(x: number, text: (value: number) => string): string {
+  return Number.isInteger(x) ? text(x) : "";
+}
+
+function moved(self: uPlot, events: Events): void {
+  const index = self.cursor.idx ?? null;
+  const host = self.root.parentElement;
+  if (index !== null && host) {
+    host.setAttribute("aria-valuenow", String(index));
+    host.setAttribute("aria-valuetext", events.describe(index));
+  }
+  events.onCursor?.(index);
+}
+
+function brushed(self: uPlot, events: Events): void {
+  const { left, width } = self.select;
+  if (width < DRAG_AT_LEAST) return;
+  const from = self.posToVal(left, "x");
+  const to = self.posToVal(left + width, "x");
+  self.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+  events.onBrush?.(from, to);
+}
+
+function clicked(self: uPlot, events: Events): void {
+  const x = self.cursor.idx === null || self.cursor.idx === undefined ? undefined : self.data[0][self.cursor.idx];
+  if (x !== undefined && self.select.width < DRAG_AT_LEAST) events.onPick?.(x);
+}
+
+function keyboard(self: uPlot, event: KeyboardEvent, events: Events): void {
+  const last = self.data[0].length - 1;
+  const at = self.cursor.idx ?? 0;
   const page = Math.max(1, Math.round(last / 20));
   const moves: Record<string, number> = {
     ArrowRight: at + 1,
@@ -125,12 +150,14 @@ function keyboard(event: KeyboardEvent, { data: [places], group, onPick }: PlotP
     End: last,
   };
   if (event.key === "Enter") {
-    if (last >= 0) onPick?.(places[at]);
+    const x = self.data[0][at];
+    if (x !== undefined) events.onPick?.(x);
     return;
   }
   const next = moves[event.key];
-  if (next === undefined || last < 0) return;
+  if (next === undefined) return;
   event.preventDefault();
   event.stopPropagation();
-  cursor.value = { group, place: places[Math.min(Math.max(next, 0), last)] };
+  const x = self.data[0][Math.min(Math.max(next, 0), last)];
+  if (x !== undefined) self.setCursor({ left: self.valToPos(x, "x"), top: 10 });
 }

@@ -84,7 +84,7 @@ function Lines({ a, b, by, quantity, levelsA, levelsB, theme }: OneProps) {
         <h4>{QUANTITIES[quantity]}</h4>
         <output class="number">{at === null ? "" : describe(at)}</output>
       </figcaption>
-      <Plot spec={spec} data={data} group={`compare-${a.key}-${b.key}`} describe={describe} onCursor={setAt} />
+      <Plot spec={spec} data={data} sync={`compare-${a.key}-${b.key}`} describe={describe} onCursor={setAt} />
     </figure>
   );
 }
@@ -103,18 +103,18 @@ function nearest(places: readonly number[], x: number): number {
 
 function chart(quantity: Quantity, by: "step" | "time", theme: ThemeName): PlotSpec {
   const surface = SURFACES[theme];
-  const line = { width: 1.5, spansGaps: true };
+  const line = { width: 1.5, points: { show: false }, spanGaps: true };
   return {
     label: `${QUANTITIES[quantity]}, A and B over ${by === "step" ? "the steps" : "time"}`,
     height: HEIGHT,
-    areas: [],
-    lines: [
-      { ...line, column: 1, stroke: surface.text },
-      { ...line, column: 2, stroke: surface.accent, dash: [6, 4] },
+    series: [
+      {},
+      { ...line, label: "A", stroke: surface.text },
+      { ...line, label: "B", stroke: surface.accent, dash: [6, 4] },
     ],
     xText: (x) => (by === "step" ? count(x) : `${count(x)} s`),
     yText: shortCount,
     ...(quantity === "kv" ? { yTop: 100 } : {}),
-    theme,
+    color: { text: surface.quiet, rule: surface.rule },
   };
 }

@@ -1,7 +1,7 @@
 import { useMemo, useState } from "preact/hooks";
+import type uPlot from "uplot";
 import { Plot, type PlotSpec } from "../charts/Plot";
 import { hatched } from "../charts/patterns";
-import type { PlotData } from "../charts/plotFrame";
 import { FREE, lookStyle, PHASES, PINNED } from "../charts/tones";
 import type { LevelsOfDetail, Range, Row, TraceStore } from "../data/model";
 import { count, percent, shortCount } from "../format";
@@ -34,7 +34,7 @@ export function OccupancyChart({ store, levels, range, pool, theme, onRange, onS
     () => occupancy(store, levels, range, pool, POINTS),
     [store, store.version, levels, range.first, range.last, pool],
   );
-  const data = useMemo(() => (found ? ([found.rows, ...stacked(found)] as PlotData) : null), [found]);
+  const data = useMemo(() => (found ? ([found.rows, ...stacked(found)] as uPlot.AlignedData) : null), [found]);
   const spec = useMemo(
     () => (found ? chart(store, pool, found.total, theme) : null),
     [store, pool, found?.total, theme],
@@ -52,7 +52,7 @@ export function OccupancyChart({ store, levels, range, pool, theme, onRange, onS
       <Plot
         spec={spec}
         data={data}
-        group={`occupancy-${store.key}`}
+        sync={`occupancy-${store.key}`}
         describe={describe}
         onCursor={setAt}
         onBrush={(from, to) => onRange(between(from, to, range))}
@@ -63,19 +63,33 @@ export function OccupancyChart({ store, levels, range, pool, theme, onRange, onS
 }
 
 function chart(store: TraceStore, pool: Pool, total: number, theme: ThemeName): PlotSpec {
+  const active = PHASES.decode[theme];
+  const pinned = PINNED[theme];
+  const surface = SURFACES[theme];
+  const area = (label: string, fill: uPlot.Series.Fill): uPlot.Series => ({
+    label,
+    width: 0,
+    points: { show: false },
+    fill,
+  });
   return {
     label: `${NAMES[pool].title}, stacked over the steps`,
     height: HEIGHT,
-    areas: [
-      { column: 1, fill: PHASES.decode[theme].fill },
-      { column: 2, above: 1, fill: hatched(PINNED[theme], PINNED.hatch) },
-      { column: 3, above: 2, fill: FREE[theme].fill },
+    series: [
+      {},
+      area("active", active.fill),
+      { ...area("pinned", "transparent"), fill: "transparent" },
+      { ...area("free", "transparent"), fill: "transparent" },
+      { label: "peak", stroke: surface.text, width: 1, points: { show: false } },
     ],
-    lines: [{ column: 4, stroke: SURFACES[theme].text, width: 1 }],
+    bands: [
+      { series: [2, 1], fill: () => hatched(pinned, PINNED.hatch) },
+      { series: [3, 2], fill: FREE[theme].fill },
+    ],
     xText: (row) => count(store.steps.number[row]),
     yText: shortCount,
     yTop: total,
-    theme,
+    color: { text: surface.quiet, rule: surface.rule },
   };
 }
 
