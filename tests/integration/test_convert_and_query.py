@@ -210,3 +210,14 @@ def test_a_wrong_question_is_an_error(columns: Path) -> None:
     refused(columns, "select 1; select 2").refused("2 statements")
     refused(columns, "").refused("0 statements")
     refused(columns, "select nothing from steps").refused("nothing")
+
+
+def test_rows_wider_than_the_terminal_stand_below_each_other(columns: Path) -> None:
+    outcome = call(
+        "query", columns, "select * from snapshots order by step limit 2", cwd=columns, env={"COLUMNS": "80"}
+    )
+    assert outcome.code == 0, outcome.stderr
+    assert "…" not in outcome.stdout
+    lines = [line.split() for line in outcome.stdout.splitlines()]
+    assert ["row", "2"] in lines
+    assert ["step", "1"] in lines

@@ -24,6 +24,8 @@ def test_files_for_other_tools(trace: Path, tmp_path: Path) -> None:
     pytest.importorskip("perfetto", reason="perfetto is absent")
     outcome = call("export", trace, "--perfetto", "out/a.pftrace", "--chrome", "out/a.json", cwd=tmp_path)
     assert outcome.code == 0, outcome.stderr
+    assert "out/a.pftrace: " in outcome.stderr
+    assert "ui.perfetto.dev" in outcome.stderr
     events = json.loads((tmp_path / "out" / "a.json").read_text())["traceEvents"]
     assert {"M", "X", "C", "s", "f"} == {event["ph"] for event in events}
     assert (tmp_path / "out" / "a.pftrace").stat().st_size > 10_000

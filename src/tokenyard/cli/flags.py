@@ -190,7 +190,7 @@ class Why:
 
     trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
     """A trace directory, or a file of it."""
-    request: Annotated[tyro.conf.Positional[str | None], _optional("REQUEST", "list who waited longest")] = None
+    request: Annotated[tyro.conf.Positional[str | None], _optional("[REQUEST]", "list who waited longest")] = None
     """Id of the request."""
     json: Switch = False
     """Print the answer as one JSON object and nothing else."""
@@ -202,7 +202,7 @@ class Compare:
 
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD|TRACE")]
     """Built-in workload, or a file, as for `run`; or a trace, if another follows."""
-    other: Annotated[tyro.conf.Positional[Path | None], _optional("TRACE", "compare policies")] = None
+    other: Annotated[tyro.conf.Positional[Path | None], _optional("[TRACE]", "compare policies")] = None
     """The trace to compare the first one with; the flags about replays then have no say."""
     align: Literal["step", "time", "job"] = "step"
     """How two traces are laid beside each other: step by step, by time since the start, or job by job."""
@@ -261,7 +261,9 @@ class Split:
 class Parity:
     """Replay decisions recorded from real vLLM and compare every one of them."""
 
-    files: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FILE")]
+    files: Annotated[
+        tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FILE ...", help_behavior_hint="(required)")
+    ]
     """Golden vectors (*.jsonl or *.jsonl.gz), or directories with such files."""
     json: Switch = False
     """Print one JSON object and nothing else."""

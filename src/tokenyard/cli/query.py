@@ -21,6 +21,9 @@ __all__ = ["execute"]
 
 _SECONDS = 600.0
 _MEMORY_MB = 4_096
+_WIDEST = 10_000
+_FEW = 6
+"""Columns whose cells may be wrapped; of more, nothing readable would be left."""
 
 
 def execute(flags: Query) -> int:
@@ -33,7 +36,10 @@ def execute(flags: Query) -> int:
     if flags.json:
         print_json(json_ready(answer))
     else:
-        results().print(_table(answer))
+        console = results()
+        table = _table(answer)
+        fits = console.measure(table, options=console.options.update(max_width=_WIDEST)).maximum <= console.width
+        console.print(table if fits or len(answer.columns) <= _FEW else _records(answer))
     if answer.truncated:
         warn(f"there are more than {flags.limit:,} rows; --limit shows more")
     if any(twin is not None and not twin.exists() for twin in twins):  # made for the moment
@@ -52,6 +58,19 @@ def _table(answer: Answer) -> Table:
         table.add_column(escape(column.name), justify="left" if column.type in ("VARCHAR", "BOOLEAN") else "right")
     for row in answer.rows:
         table.add_row(*(escape(_shown(value)) for value in row))
+    return table
+
+
+def _records(answer: Answer) -> Table:
+    """For rows that are wider than the terminal: each one below the other, a line per value that there is."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for number, row in enumerate(answer.rows, 1):
+        table.add_row(f"row {number:,}", "")
+        for column, value in zip(answer.columns, row, strict=True):
+            if value is not None:
+                table.add_row("  " + escape(column.name), escape(_shown(value)))
     return table
 
 
