@@ -27,9 +27,9 @@ class KVMeans(msgspec.Struct, frozen=True):
     reserved: float
     watermark: float
     smallest_need: float | None
-    """By the smallest waiting request."""
+    """By the smallest waiting request, hits counted for the head only."""
     smaller_would_fit_steps: int
-    """Steps in which the smallest waiting request needed no more than was free."""
+    """Steps in which the smallest waiting request needed no more than was free and not spoken for."""
 
 
 class RecordedReason(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ class _KVSums:
         if smallest is not None:
             self.smallest_steps += 1
             self.smallest += smallest
-            self.fits += smallest <= free
+            self.fits += smallest <= free - (kv.reserved or 0) - (kv.watermark or 0)
 
     def means(self) -> KVMeans:
         n = self.steps

@@ -70,7 +70,7 @@ class MemoryLimit:
             kv=self._shortage(answer),
             wanted_tokens=candidate.num_new_tokens,
             budget_left=budget.tokens,
-            smallest_need=room.smallest_need(),
+            smallest_need=min(answer.needed, room.smallest_need() or answer.needed),
         )
 
     def _shortage(self, answer: KVShortage) -> KVShortage | None:

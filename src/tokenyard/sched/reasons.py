@@ -73,7 +73,8 @@ class Outcome(NamedTuple):
     budget_left: int = 0
     """Tokens left in the step's budget at that moment."""
     smallest_need: int | None = None
-    """For ``kv_*``: blocks that the smallest waiting request needs (its hits not counted), beside ``kv.needed``."""
+    """For ``kv_*``: blocks that the smallest waiting request needs (hits counted for the head only), beside
+    ``kv.needed``."""
 
 
 class Preemption(NamedTuple):

@@ -198,7 +198,7 @@ class AdmissionOutcome(
     """Requests held back by it."""
     kv: KVNumbers | None = None
     smallest_need: Whole | None = None
-    """Blocks that the smallest waiting request needs, beside ``kv.needed`` of the head."""
+    """Blocks that the smallest waiting request needs, hits counted for the head only: never above ``kv.needed``."""
     wanted_tokens: Whole | None = None
     budget_left: Whole | None = None
     skipped_counts: dict[str, Whole] | None = None

@@ -13,9 +13,10 @@ from tests.unit.trace.recorded import RecordedYard
 from tokenyard.errors import TraceError
 from tokenyard.explain.classify import Bucket, StepReason
 from tokenyard.explain.percentiles import Latency
-from tokenyard.explain.recorded import RecordedReason
+from tokenyard.explain.recorded import RecordedReason, RecordedReasons
 from tokenyard.explain.report import HitRate, Report
 from tokenyard.explain.summary import Summary, summarize
+from tokenyard.trace.schema import AdmissionOutcome, KVNumbers
 
 KEYS = [
     *["steps", "requests", "requests_finished", "buckets", "reasons", "recorded_reasons"],
@@ -227,3 +228,13 @@ def test_an_empty_summary_reports_nothing_at_all() -> None:
 def test_no_trace(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="holds no"):
         summarize(tmp_path)
+
+
+@pytest.mark.parametrize(("watermark", "reserved", "would_fit"), [(0, 0, 1), (4, 0, 1), (3, 2, 0)])
+def test_blocks_that_are_spoken_for_fit_nobody(watermark: int, reserved: int, would_fit: int) -> None:
+    reasons = RecordedReasons()
+    kv = KVNumbers(needed=20, free=12, watermark=watermark, reserved=reserved)
+    reasons.add(AdmissionOutcome(step=0, reason="kv_blocks", num_requests=2, kv=kv, smallest_need=8), micros=1)
+    means = reasons.result()["kv_blocks"].kv
+    assert means is not None
+    assert means.smaller_would_fit_steps == would_fit

@@ -182,6 +182,19 @@ def test_cached_hits_that_must_be_taken_out_of_the_free_queue_are_told() -> None
     assert yard.admission.smallest_need == 4, "of known tokens, hits not counted"
 
 
+def test_the_smallest_need_is_never_above_the_heads() -> None:
+    """The head waits as well, and its hits are known: without them the smallest would seem larger than the head."""
+    yard = Yard(num_gpu_blocks=9)
+    text = prompt_of("text", 16)
+    yard.add("holder", text, max_tokens=8)
+    yard.step()
+    yard.add("alike", [*text, *prompt_of("tail", 16)], max_tokens=1)
+    yard.step()
+    assert yard.waiting == ["alike"]
+    assert yard.admission.kv == KVShortage(KVLimit.FULL_SEQUENCE, needed=4, free=3, cached_hits=0)
+    assert yard.admission.smallest_need == 4
+
+
 def test_kv_watermark() -> None:
     yard = Yard(num_gpu_blocks=11, watermark=0.5)
     yard.add("a", 4)

@@ -170,7 +170,8 @@ class Gathering {
     if (smallest === MISSING) return;
     tally.kv.smallestSteps += 1;
     tally.kv.smallest += smallest;
-    if (smallest <= free) tally.kv.fits += 1;
+    const spoken = or0(outcomes.reserved[at]) + or0(outcomes.watermark[at]);
+    if (smallest <= free - spoken) tally.kv.fits += 1;
   }
 
   request(request: RequestIndex): void {

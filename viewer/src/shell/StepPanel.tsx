@@ -105,7 +105,12 @@ function Blocks({ kv, smallest }: { kv: KVNumbers; smallest: number | null }) {
   const bars: [name: string, value: number | null, title: string, kind: string][] = [
     ["head needs", kv.needed, "Blocks that the first request in the queue had to take", "need"],
     ["free", kv.free, "Blocks in the free queue, cached ones that may be evicted included", "free"],
-    ["smallest needs", smallest, "Blocks that the smallest waiting request needs, its hits not counted", "need"],
+    [
+      "smallest needs",
+      smallest,
+      "Blocks that the smallest waiting request needs, hits counted for the head only",
+      "need",
+    ],
     ["evictable hits", evictable, "Of what the head needs: free blocks that hold its own cached prefix", "hit"],
     ["spoken for", spoken > 0 ? spoken : null, "Free, but reserved or kept by the watermark", "hit"],
     ["pinned", kv.pinned || null, "Blocks that a policy keeps for finished turns", "hit"],
@@ -129,7 +134,7 @@ function Blocks({ kv, smallest }: { kv: KVNumbers; smallest: number | null }) {
         </tbody>
       </table>
       <p class="quiet">
-        In blocks{smallest !== null && "; prefix hits of the smallest are not counted"}.
+        In blocks{smallest !== null && "; prefix hits are counted for the head only"}.
         {kv.limit && ` The check that refused: ${cut(kv.limit, 60)}.`}
       </p>
       {headTooBig && <p>The smallest waiting request would have fitted: only the head of the queue was too big.</p>}
