@@ -11,7 +11,8 @@ from tests.integration.documents import Session, blocks_of
 
 REPO = Path(__file__).resolve().parents[2]
 DOCUMENTS = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]
-LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
+LINK = re.compile(r"\]\((?!https?://)([^)#]*)#?([^)]*)\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
 @pytest.fixture
@@ -54,5 +55,16 @@ def _trimmed(printed: str) -> str:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(path: Path) -> None:
-    broken = [link for link in LINK.findall(path.read_text(encoding="utf-8")) if not (path.parent / link).exists()]
+    broken = []
+    for file, anchor in LINK.findall(path.read_text(encoding="utf-8")):
+        target = path.parent / file if file else path
+        if not target.exists() or (anchor and anchor not in _anchors(target)):
+            broken.append(f"{file}#{anchor}")
     assert not broken
+
+
+def _anchors(path: Path) -> set[str]:
+    """Those that GitHub gives to the headings of a document."""
+    headings = HEADING.findall(re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL))
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.replace(" ", "-") for heading in plain}
