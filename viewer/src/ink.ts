@@ -1,7 +1,7 @@
 /** Drawing on canvases: sharp on every screen, with the page's colours, patterns and one fixed-width font. */
 
 import { hatched } from "./charts/patterns";
-import type { ReasonFamily } from "./data/model";
+import type { ReasonFamily } from "./data/model/reasons";
 import { FAMILIES, SURFACES, type Surface, type ThemeName, type Tone } from "./palette";
 
 export const FONT_SIZE = 11;

@@ -6,7 +6,8 @@
  * outline.
  */
 
-import type { PillKind, ReasonFamily } from "./data/model";
+import type { PillKind } from "./data/model/moment";
+import type { ReasonFamily } from "./data/model/reasons";
 
 export type ThemeName = "light" | "dark";
 export type Hatch = "solid" | "rising" | "falling" | "vertical" | "horizontal" | "dots" | "cross";

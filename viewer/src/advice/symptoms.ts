@@ -1,15 +1,10 @@
 /** The numbers that advice is judged by: those of src/tokenyard/explain/symptoms.py, from columns. */
 
 import { endOfRow } from "../data/lives";
-import {
-  MISSING,
-  NO_REASON,
-  type Range,
-  type Row,
-  STEP_REASONS,
-  type Statistics,
-  type TraceStore,
-} from "../data/model";
+import { MISSING, type Range, type Row } from "../data/model/columns";
+import { NO_REASON, STEP_REASONS } from "../data/model/reasons";
+import type { Statistics } from "../data/model/statistics";
+import type { TraceStore } from "../data/model/trace";
 import { inSlices } from "../data/slices";
 
 /** What one reason cost. */

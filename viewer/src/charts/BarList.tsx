@@ -1,4 +1,4 @@
-import type { ReasonFamily } from "../data/model";
+import type { ReasonFamily } from "../data/model/reasons";
 import { useRoving } from "./roving";
 import { Swatch } from "./Swatch";
 import "./charts.css";

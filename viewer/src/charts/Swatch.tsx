@@ -1,4 +1,4 @@
-import type { ReasonFamily } from "../data/model";
+import type { ReasonFamily } from "../data/model/reasons";
 import { FAMILIES } from "../palette";
 
 /** The colour of a family of reasons with its letter in it. The name stands beside it, so it is silent. */

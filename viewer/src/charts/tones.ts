@@ -1,6 +1,6 @@
 /** Colours of what a request does and of what blocks are used for: the same in lanes and in charts. */
 
-import type { PhaseKind } from "../data/model";
+import type { PhaseKind } from "../data/model/lives";
 import type { Hatch, ThemeName, Tone } from "../palette";
 
 export interface Look {

@@ -1,5 +1,6 @@
 import { compare } from "../data";
-import type { Alignment, Comparison, TraceStore } from "../data/model";
+import type { Alignment, Comparison } from "../data/model/comparison";
+import type { TraceStore } from "../data/model/trace";
 import { Openers } from "../shell/Openers";
 import { closeOther } from "../state/loader";
 import { extra, other, revision, selection, setExtra, trace } from "../state/store";

@@ -1,6 +1,7 @@
 import { Swatch } from "../charts/Swatch";
 import { shortId } from "../data/labels";
-import type { Comparison, TraceStore } from "../data/model";
+import type { Comparison } from "../data/model/comparison";
+import type { TraceStore } from "../data/model/trace";
 import { count, percent, signed } from "../format";
 import { figureRow } from "./figures";
 

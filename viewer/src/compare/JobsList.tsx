@@ -1,5 +1,6 @@
 import { shortId } from "../data/labels";
-import type { Comparison, TraceStore } from "../data/model";
+import type { Comparison } from "../data/model/comparison";
+import type { TraceStore } from "../data/model/trace";
 import { count, milliseconds, signed } from "../format";
 
 interface JobsListProps {

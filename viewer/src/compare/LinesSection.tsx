@@ -1,6 +1,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { Plot, type PlotSpec } from "../charts/Plot";
-import type { LevelsOfDetail, TraceStore } from "../data/model";
+import type { LevelsOfDetail } from "../data/model/levels";
+import type { TraceStore } from "../data/model/trace";
 import { count, duration, fixed, shortCount } from "../format";
 import { SURFACES, type ThemeName } from "../palette";
 import { revision, themeName } from "../state/store";

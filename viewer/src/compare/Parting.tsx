@@ -1,4 +1,5 @@
-import type { Comparison, TraceStore } from "../data/model";
+import type { Comparison } from "../data/model/comparison";
+import type { TraceStore } from "../data/model/trace";
 import { count } from "../format";
 import { focus, showTab } from "../state/moves";
 

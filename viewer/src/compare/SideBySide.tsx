@@ -1,7 +1,9 @@
 import { useMemo, useRef, useState } from "preact/hooks";
 import { Swatch } from "../charts/Swatch";
 import { clampTop, scrollFor, spacerHeight, topAt } from "../charts/scroll";
-import { type Comparison, MISSING, type TraceStore } from "../data/model";
+import { MISSING } from "../data/model/columns";
+import type { Comparison } from "../data/model/comparison";
+import type { TraceStore } from "../data/model/trace";
 import { count } from "../format";
 import { focus, showTab } from "../state/moves";
 import { announce, focusRow } from "../state/store";

@@ -1,6 +1,6 @@
 /** Figures of two runs, and what their difference means. */
 
-import type { Comparison } from "../data/model";
+import type { Comparison } from "../data/model/comparison";
 import { count, duration, fixed, mean, milliseconds, percent, signed } from "../format";
 
 type Figure = Comparison["figures"][number];

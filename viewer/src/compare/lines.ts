@@ -1,6 +1,8 @@
 /** The two runs as lines over a common axis. */
 
-import { type Level, type LevelsOfDetail, MISSING, type SeriesName, type TraceStore, type Whole } from "../data/model";
+import { MISSING, type Whole } from "../data/model/columns";
+import type { Level, LevelsOfDetail, SeriesName } from "../data/model/levels";
+import type { TraceStore } from "../data/model/trace";
 
 export interface Line {
   /** Step numbers, or seconds since the beginning of the run. */

@@ -1,5 +1,7 @@
 import { expect, test } from "vitest";
-import { type Comparison, MISSING, type TraceStore } from "../data/model";
+import { MISSING } from "../data/model/columns";
+import type { Comparison } from "../data/model/comparison";
+import type { TraceStore } from "../data/model/trace";
 import { difference, nextDifference, pairs, sideOf } from "./sides";
 
 function store(numbers: number[], running: number[]): TraceStore {

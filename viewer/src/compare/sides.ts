@@ -1,6 +1,8 @@
 /** Two traces step by step: what stands in a row of the side-by-side list, and whether the two differ. */
 
-import { type Comparison, MISSING, type Row, type TraceStore, type Whole } from "../data/model";
+import { MISSING, type Row, type Whole } from "../data/model/columns";
+import type { Comparison } from "../data/model/comparison";
+import type { TraceStore } from "../data/model/trace";
 
 /** What is shown of one step of one trace. */
 export interface Side {

@@ -1,7 +1,9 @@
 /** Request records, put beside the steps they belong to: then every row is judged again, now that more is known. */
 
 import { CLASSIFIER_BLOCK_SIZE, classifyRows, showRows } from "./classify";
-import { MISSING, RECORD_FLAGS, type RecordTable, type RequestTable, type Row, type TraceStore } from "./model";
+import { MISSING, type Row } from "./model/columns";
+import { RECORD_FLAGS, type RecordTable, type RequestTable } from "./model/requests";
+import type { TraceStore } from "./model/trace";
 import { addNotes } from "./notes";
 import { RECORD_NUMBER_NAMES, type RecordChunk } from "./recordBook";
 import { inSlices } from "./slices";

@@ -5,7 +5,10 @@ import { known } from "./columns";
 import { bytesPerBlock } from "./header";
 import { memory, shortId } from "./labels";
 import { forEach } from "./lists";
-import { type Badge, MISSING, RECORD_FLAGS, type Row, type TraceStore } from "./model";
+import { MISSING, type Row } from "./model/columns";
+import type { Badge } from "./model/moment";
+import { RECORD_FLAGS } from "./model/requests";
+import type { TraceStore } from "./model/trace";
 import { recorded, verdict } from "./verdict";
 
 const HOT = 0.9;

@@ -1,6 +1,6 @@
 /** Where the bytes of a trace come from: a file, a URL of our own server, or this page. Streamed, unpacked on the way. */
 
-import type { TraceSource } from "./model";
+import type { TraceSource } from "./model/sources";
 
 export interface ByteStream {
   stream: ReadableStream<Uint8Array>;

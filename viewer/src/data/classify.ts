@@ -4,16 +4,10 @@
  */
 
 import { known } from "./columns";
-import {
-  BUCKETS,
-  type Bucket,
-  MISSING,
-  NO_REASON,
-  type OutcomeTable,
-  STEP_REASONS,
-  type StepColumns,
-  type StepReason,
-} from "./model";
+import { MISSING } from "./model/columns";
+import type { OutcomeTable } from "./model/outcomes";
+import { BUCKETS, type Bucket, NO_REASON, STEP_REASONS, type StepReason } from "./model/reasons";
+import type { StepColumns } from "./model/steps";
 import { BUCKET_OF, type shownIndices } from "./wording";
 
 const BUDGET_SHARE = 0.95;

@@ -1,6 +1,6 @@
 /** Columns that grow: numbers, times and shared lists, in typed arrays that can be handed to another thread. */
 
-import { type Lists, MISSING, type Whole } from "./model";
+import { type Lists, MISSING, type Whole } from "./model/columns";
 
 const FIRST_CAPACITY = 256;
 const INT32_MAX = 0x7fffffff;

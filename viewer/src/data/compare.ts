@@ -2,16 +2,11 @@
 
 import { shortId } from "./labels";
 import { lanes } from "./lives";
-import {
-  type Alignment,
-  BUCKETS,
-  type Comparison,
-  type Lists,
-  type Row,
-  type Spread,
-  type Statistics,
-  type TraceStore,
-} from "./model";
+import type { Lists, Row } from "./model/columns";
+import type { Alignment, Comparison } from "./model/comparison";
+import { BUCKETS } from "./model/reasons";
+import type { Spread, Statistics } from "./model/statistics";
+import type { TraceStore } from "./model/trace";
 import { inSlices } from "./slices";
 import { statistics } from "./statistics";
 import { rowAtTime, rowOfStep } from "./store";

@@ -3,7 +3,9 @@
 import { known } from "./columns";
 import { plain } from "./labels";
 import { filesOf } from "./loading";
-import type { Detail, RequestIndex, Row, TraceStore } from "./model";
+import type { RequestIndex, Row } from "./model/columns";
+import type { Detail } from "./model/moment";
+import type { TraceStore } from "./model/trace";
 import { recordOf } from "./pills";
 import { linesAfter, linesAt } from "./readAgain";
 import { spanAt } from "./spans";

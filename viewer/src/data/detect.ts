@@ -1,7 +1,7 @@
 /** Which of the files somebody dropped belong together, and what each of them is. */
 
 import { bytesOf, isGzip, isParquet, isZstd, packedBlob, unpacked } from "./bytes";
-import type { TraceFiles, TraceListing, TraceSource } from "./model";
+import type { TraceFiles, TraceListing, TraceSource } from "./model/sources";
 import { parquetKind } from "./parquet";
 
 const NAMED = /^(?<name>.*?)\.?(?<kind>steps|requests)\.(?:jsonl(?:\.gz)?|parquet)$/i;

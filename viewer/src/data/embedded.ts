@@ -5,7 +5,7 @@
  */
 
 import { unpacked } from "./bytes";
-import type { EmbeddedNames, TraceFiles, TraceSource } from "./model";
+import type { EmbeddedNames, TraceFiles, TraceSource } from "./model/sources";
 
 export const EMBEDDED_ID = "tokenyard-trace";
 

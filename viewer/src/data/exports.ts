@@ -3,7 +3,8 @@
 import { known, knownTime } from "./columns";
 import { lineOffsets } from "./details";
 import { filesOf } from "./loading";
-import type { Range, Row, TraceStore } from "./model";
+import type { Range, Row } from "./model/columns";
+import type { TraceStore } from "./model/trace";
 import { copyLines, linesAfter } from "./readAgain";
 import { inSlices } from "./slices";
 import type { StoreInside } from "./store";

@@ -3,7 +3,8 @@
  * does. Numbers written as text ("533") are taken for what they say.
  */
 
-import type { KVNumbers, LoadNotes } from "./model";
+import type { KVNumbers } from "./model/outcomes";
+import type { LoadNotes } from "./model/trace";
 import { countMore, noteBadLine } from "./notes";
 
 export type Parsed = Record<string, unknown>;

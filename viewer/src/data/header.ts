@@ -3,7 +3,9 @@
 import { CLASSIFIER_BLOCK_SIZE } from "./classify";
 import { known } from "./columns";
 import { count, gigabytes, plain, shortCount } from "./labels";
-import { type HeaderToken, MISSING, type TraceStart, type TraceStore } from "./model";
+import { MISSING } from "./model/columns";
+import type { HeaderToken } from "./model/moment";
+import type { TraceStart, TraceStore } from "./model/trace";
 
 /** 16 tokens x 32 layers x 8 KV heads x 128 dimensions x key and value x 2 bytes (Llama-3.1-8B). */
 export const DEFAULT_BYTES_PER_BLOCK = 16 * 32 * 8 * 128 * 2 * 2;

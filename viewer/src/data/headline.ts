@@ -1,7 +1,8 @@
 /** The headline figures of a run. */
 
 import { count } from "./labels";
-import type { Spread, Statistics, TraceStore } from "./model";
+import type { Spread, Statistics } from "./model/statistics";
+import type { TraceStore } from "./model/trace";
 
 /** The figures that document 000 names, ready to be pasted. */
 export function headline(store: TraceStore, found: Statistics): { label: string; value: string }[] {

@@ -1,4 +1,4 @@
-/** The door to the data of traces: what `Data` in model.ts promises. */
+/** The door to the data of traces: what `Data` in model/contract.ts promises. */
 
 import { badges } from "./badges";
 import { compare } from "./compare";
@@ -10,7 +10,9 @@ import { header } from "./header";
 import { levelsOfDetail } from "./levels";
 import { lanes, life } from "./lives";
 import { failure, follower, load } from "./loading";
-import type { Data, Row, TraceStore } from "./model";
+import type { Row } from "./model/columns";
+import type { Data } from "./model/contract";
+import type { TraceStore } from "./model/trace";
 import { pills, recordOf } from "./pills";
 import { statistics } from "./statistics";
 import { rowAtTime, rowOfStep } from "./store";
@@ -19,7 +21,6 @@ import { waitingSplit } from "./waiting";
 
 export { served } from "./detect";
 export { EMBEDDED_ID } from "./embedded";
-export * from "./model";
 export { requestOf } from "./store";
 export { familyOf, meaningOf } from "./wording";
 

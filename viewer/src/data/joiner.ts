@@ -5,7 +5,7 @@
 
 import { FieldReader, type Parsed, parsedLine } from "./fields";
 import { isBlank } from "./lines";
-import type { LoadNotes, TraceStart } from "./model";
+import type { LoadNotes, TraceStart } from "./model/trace";
 import { countMore, noteBadLine } from "./notes";
 
 const STEPS_OPEN = 8;

@@ -1,6 +1,9 @@
 /** Levels of detail: per 2^k rows the least, the largest, the sum and the reason that most rows have. */
 
-import { type Level, type LevelsOfDetail, MISSING, NO_REASON, type SeriesName, type TraceStore } from "./model";
+import { MISSING } from "./model/columns";
+import type { Level, LevelsOfDetail, SeriesName } from "./model/levels";
+import { NO_REASON } from "./model/reasons";
+import type { TraceStore } from "./model/trace";
 import { breathe, inSlices } from "./slices";
 
 /** The finest level that is stored; finer ones are quickly read from the columns. */

@@ -1,6 +1,6 @@
 /** Lists that are held as columns. */
 
-import type { Lists } from "./model";
+import type { Lists } from "./model/columns";
 
 /** The list of this row is the very list of the row before. */
 export function sameAsBefore(lists: Lists, row: number): boolean {

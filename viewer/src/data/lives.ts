@@ -1,7 +1,9 @@
 /** Lives of requests, and the lanes of jobs in which they are drawn. */
 
-import type { JobIndex, JobLane, Lanes, Phase, PhaseKind, RequestIndex, RequestLife, Row, TraceStore } from "./model";
-import { SPAN_KINDS } from "./model";
+import type { JobIndex, RequestIndex, Row } from "./model/columns";
+import type { JobLane, Lanes, Phase, PhaseKind, RequestLife } from "./model/lives";
+import { SPAN_KINDS } from "./model/lives";
+import type { TraceStore } from "./model/trace";
 import { breathe, inSlices } from "./slices";
 import { waitingSeconds } from "./waiting";
 

@@ -7,12 +7,11 @@ import type {
   LoadCallbacks,
   LoadFailure,
   Loading,
-  LoadNotes,
   LoadOptions,
   TraceFiles,
   TraceSource,
-  TraceStore,
-} from "./model";
+} from "./model/sources";
+import type { LoadNotes, TraceStore } from "./model/trace";
 import type { RecordChunk } from "./recordBook";
 import { startWorker } from "./startWorker";
 import { StepsReader, type StepTables } from "./steps";

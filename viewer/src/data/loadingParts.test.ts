@@ -9,7 +9,7 @@ import { plain, shortId, shortJob } from "./labels";
 import { levelsOfDetail } from "./levels";
 import { LineSplitter } from "./lines";
 import { life } from "./lives";
-import { MISSING } from "./model";
+import { MISSING } from "./model/columns";
 import { newNotes } from "./notes";
 import { RecordBook } from "./recordBook";
 import { decision, snapshot, storeFrom } from "./sampleStore";

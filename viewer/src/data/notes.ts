@@ -1,6 +1,6 @@
 /** Counting what a reader could not use. */
 
-import type { LoadNotes } from "./model";
+import type { LoadNotes } from "./model/trace";
 
 const BAD_LINES_KEPT = 20;
 

@@ -2,7 +2,8 @@
 
 import { IndexColumn, ListColumn, WholeColumn } from "./columns";
 import { FieldReader, type Parsed } from "./fields";
-import type { LoadNotes, OutcomeTable, Preemption, Refusal } from "./model";
+import type { OutcomeTable, Preemption, Refusal } from "./model/outcomes";
+import type { LoadNotes } from "./model/trace";
 import { Names } from "./names";
 import type { RequestBook } from "./requestBook";
 

@@ -13,7 +13,8 @@ import { getTreePath } from "hyparquet/src/schema.js";
 import { flatten } from "hyparquet/src/utils.js";
 import { type Parsed, parsedLine } from "./fields";
 import { isBlank } from "./lines";
-import type { LoadNotes, TraceSource } from "./model";
+import type { TraceSource } from "./model/sources";
+import type { LoadNotes } from "./model/trace";
 
 const COMPRESSORS: Compressors = {
   ZSTD: (input) => unpackZstd(input),

@@ -4,17 +4,10 @@ import { CLASSIFIER_BLOCK_SIZE } from "./classify";
 import { known } from "./columns";
 import { jobAndTurn } from "./labels";
 import { forEach } from "./lists";
-import {
-  type Lists,
-  MISSING,
-  type Pill,
-  type PillKind,
-  type Pills,
-  type RequestIndex,
-  type Row,
-  SPAN_KINDS,
-  type TraceStore,
-} from "./model";
+import { type Lists, MISSING, type RequestIndex, type Row } from "./model/columns";
+import { SPAN_KINDS } from "./model/lives";
+import type { Pill, PillKind, Pills } from "./model/moment";
+import type { TraceStore } from "./model/trace";
 import { spanAt } from "./spans";
 import { blocksFor } from "./stepBook";
 import { outcome } from "./verdict";

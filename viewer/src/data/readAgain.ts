@@ -2,7 +2,7 @@
 
 import { bytesOf, isGzip, isParquet, openBytes, packedBlob } from "./bytes";
 import { LineSplitter } from "./lines";
-import type { TraceSource } from "./model";
+import type { TraceSource } from "./model/sources";
 import { newNotes } from "./notes";
 import { parquetRows } from "./parquet";
 

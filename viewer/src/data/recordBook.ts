@@ -3,7 +3,9 @@
 import { IndexColumn, TimeColumn, WholeColumn } from "./columns";
 import { FieldReader, type Parsed, parsedLine } from "./fields";
 import { isBlank } from "./lines";
-import { type LoadNotes, RECORD_FLAGS, type Whole } from "./model";
+import type { Whole } from "./model/columns";
+import { RECORD_FLAGS } from "./model/requests";
+import type { LoadNotes } from "./model/trace";
 import { Names } from "./names";
 import { noteBadLine } from "./notes";
 

@@ -2,7 +2,9 @@
 
 import { IndexColumn, TimeColumn, WholeColumn } from "./columns";
 import { FieldReader, type Parsed } from "./fields";
-import { type LoadNotes, MISSING, type RequestTable, type Whole } from "./model";
+import { MISSING, type Whole } from "./model/columns";
+import type { RequestTable } from "./model/requests";
+import type { LoadNotes } from "./model/trace";
 import { Names } from "./names";
 
 export class RequestBook {

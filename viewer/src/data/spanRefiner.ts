@@ -1,6 +1,8 @@
 /** What request records tell of spans beyond what the queues do. */
 
-import { MISSING, RECORD_FLAGS, type RecordTable, type Spans } from "./model";
+import { MISSING } from "./model/columns";
+import type { Spans } from "./model/lives";
+import { RECORD_FLAGS, type RecordTable } from "./model/requests";
 
 /** Makes `decodeFrom` exact: by document 000 a request prefills while num_computed_tokens < num_prompt_tokens. */
 export class SpanRefiner {

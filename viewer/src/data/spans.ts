@@ -5,7 +5,10 @@
 
 import { IndexColumn } from "./columns";
 import { forEach, grouped, sameAsBefore } from "./lists";
-import { MISSING, type RequestTable, SPAN_KINDS, type Spans, type StepColumns, type StepLists } from "./model";
+import { MISSING } from "./model/columns";
+import { SPAN_KINDS, type Spans } from "./model/lives";
+import type { RequestTable } from "./model/requests";
+import type { StepColumns, StepLists } from "./model/steps";
 import { pinnedSpans } from "./pinned";
 
 const NOWHERE = -1;

@@ -1,6 +1,6 @@
 /** Mean and percentiles, as src/tokenyard/explain/percentiles.py takes them: linear between neighbours. */
 
-import type { Spread } from "./model";
+import type { Spread } from "./model/statistics";
 
 export function spread(values: Float64Array): Spread | null {
   const { length } = values;

@@ -2,18 +2,10 @@
 
 import { headline } from "./headline";
 import { endOfRow } from "./lives";
-import {
-  BUCKETS,
-  MISSING,
-  NO_REASON,
-  type Range,
-  type ReasonTotals,
-  type RequestIndex,
-  type Row,
-  STEP_REASONS,
-  type Statistics,
-  type TraceStore,
-} from "./model";
+import { MISSING, type Range, type RequestIndex, type Row } from "./model/columns";
+import { BUCKETS, NO_REASON, STEP_REASONS } from "./model/reasons";
+import type { ReasonTotals, Statistics } from "./model/statistics";
+import type { TraceStore } from "./model/trace";
 import { inSlices } from "./slices";
 import { Counter, spread } from "./spread";
 import type { StoreInside } from "./store";

@@ -4,7 +4,9 @@ import { CLASSIFIER_BLOCK_SIZE } from "./classify";
 import { IndexColumn, ListColumn, TimeColumn, WholeColumn } from "./columns";
 import { FieldReader, type Parsed } from "./fields";
 import type { Step } from "./joiner";
-import type { LoadNotes, StepColumns, StepLists, Whole } from "./model";
+import type { Whole } from "./model/columns";
+import type { StepColumns, StepLists } from "./model/steps";
+import type { LoadNotes } from "./model/trace";
 import { OutcomeBook } from "./outcomeBook";
 import { RequestBook } from "./requestBook";
 

@@ -2,7 +2,9 @@
 
 import { IndexColumn } from "./columns";
 import { grouped } from "./lists";
-import type { RequestTable, Row, TraceStore, Whole } from "./model";
+import type { Row, Whole } from "./model/columns";
+import type { RequestTable } from "./model/requests";
+import type { TraceStore } from "./model/trace";
 import type { StepTables } from "./steps";
 import { shownReasons } from "./wording";
 

@@ -1,16 +1,11 @@
 /** What stopped admission at a row: the classifier's answer and the recorded one, in words and numbers. */
 
 import { known } from "./columns";
-import {
-  BUCKETS,
-  NO_REASON,
-  type Outcome,
-  type RecordedReason,
-  type Row,
-  STEP_REASONS,
-  type TraceStore,
-  type Verdict,
-} from "./model";
+import type { Row } from "./model/columns";
+import type { RecordedReason, Verdict } from "./model/moment";
+import type { Outcome } from "./model/outcomes";
+import { BUCKETS, NO_REASON, STEP_REASONS } from "./model/reasons";
+import type { TraceStore } from "./model/trace";
 import type { OutcomeRest } from "./outcomeBook";
 import { agrees, familyOf, meaningOf } from "./wording";
 

@@ -3,18 +3,12 @@
  * waiting time of one request"). The same as src/tokenyard/explain/waits.py; shared vectors keep the two together.
  */
 
-import {
-  MISSING,
-  NO_REASON,
-  type Outcome,
-  type RequestIndex,
-  type Row,
-  SPAN_KINDS,
-  STEP_REASONS,
-  type TraceStore,
-  type WaitingSplit,
-  type WaitState,
-} from "./model";
+import { MISSING, type RequestIndex, type Row } from "./model/columns";
+import { SPAN_KINDS } from "./model/lives";
+import type { Outcome } from "./model/outcomes";
+import { NO_REASON, STEP_REASONS } from "./model/reasons";
+import type { TraceStore } from "./model/trace";
+import type { WaitingSplit, WaitState } from "./model/waiting";
 import type { StoreInside } from "./store";
 import { outcome } from "./verdict";
 import {

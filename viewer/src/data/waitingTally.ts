@@ -1,6 +1,8 @@
 /** The microseconds of a trace, and an account of what they passed with. */
 
-import type { RequestIndex, Row, TraceStore, WaitingPart, WaitingPlace, WaitingSpan, WaitState } from "./model";
+import type { RequestIndex, Row } from "./model/columns";
+import type { TraceStore } from "./model/trace";
+import type { WaitingPart, WaitingPlace, WaitingSpan, WaitState } from "./model/waiting";
 import { familyOf, meaningOf } from "./wording";
 
 /** Seconds as whole microseconds, halves upward. */

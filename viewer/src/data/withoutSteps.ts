@@ -1,7 +1,7 @@
 /** A requests file alone: snapshots of the queues, made from the records of each step. */
 
 import type { Parsed } from "./fields";
-import { RECORD_FLAGS } from "./model";
+import { RECORD_FLAGS } from "./model/requests";
 import type { RecordChunk } from "./recordBook";
 
 /** One snapshot per step, in the order of the file. A step that the seam of two parts cuts is one step. */

@@ -1,6 +1,13 @@
 /** What buckets and reasons mean, and which family each belongs to: the words of src/tokenyard/explain/wording.py. */
 
-import { BUCKETS, type Bucket, type ReasonFamily, type ShownReason, STEP_REASONS, type StepReason } from "./model";
+import {
+  BUCKETS,
+  type Bucket,
+  type ReasonFamily,
+  type ShownReason,
+  STEP_REASONS,
+  type StepReason,
+} from "./model/reasons";
 
 export const BUCKET_MEANING: Record<Bucket, string> = {
   "tok-budget": "the step's token budget was spent",

@@ -6,7 +6,8 @@
 
 import { bytesOf, isParquet, openBytes } from "./bytes";
 import { LineSplitter } from "./lines";
-import type { LoadNotes, TraceSource } from "./model";
+import type { TraceSource } from "./model/sources";
+import type { LoadNotes } from "./model/trace";
 import { newNotes } from "./notes";
 import { parquetRecords } from "./parquet";
 import { RecordBook, type RecordChunk } from "./recordBook";

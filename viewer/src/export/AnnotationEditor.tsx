@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks";
-import type { Row, TraceStore } from "../data/model";
+import type { Row } from "../data/model/columns";
+import type { TraceStore } from "../data/model/trace";
 import { count } from "../format";
 import { addAnnotation, notebookOf, removeAnnotation, saveToFile } from "./notebook";
 import "./export.css";

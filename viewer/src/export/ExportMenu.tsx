@@ -1,6 +1,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { exportCsv, exportJsonl, rowOfStep } from "../data";
-import type { Range, TraceStore } from "../data/model";
+import type { Range } from "../data/model/columns";
+import type { TraceStore } from "../data/model/trace";
 import { count, plural } from "../format";
 import { focus, showTab } from "../state/moves";
 import { announce, matches, scope, tab } from "../state/store";

@@ -1,7 +1,7 @@
 /** The annotations of each loaded trace, and where they are kept: by the server, or in a file that the user saves. */
 
 import { type Signal, signal } from "@preact/signals";
-import type { TraceStore } from "../data/model";
+import type { TraceStore } from "../data/model/trace";
 import { announce } from "../state/store";
 import {
   type Annotation,

@@ -1,6 +1,6 @@
 /** Which rows an export covers: those that the filter lets through, within the selection. */
 
-import type { Range } from "../data/model";
+import type { Range } from "../data/model/columns";
 
 /** Runs of neighbouring rows. `rows`: what the filter lets through, rising; null for all. */
 export function exportRanges(rows: Int32Array | null, scope: Range | null): Range[] {

@@ -1,7 +1,8 @@
 import { useEffect } from "preact/hooks";
 import { spacerHeight } from "../charts/scroll";
 import type { Size } from "../charts/useSize";
-import type { Range, RequestIndex, Row, TraceStore } from "../data/model";
+import type { Range, RequestIndex, Row } from "../data/model/columns";
+import type { TraceStore } from "../data/model/trace";
 import type { ThemeName } from "../palette";
 import type { View } from "../state/store";
 import type { AxisKind } from "./axis";

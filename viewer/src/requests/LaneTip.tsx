@@ -1,6 +1,7 @@
 import { PHASES } from "../charts/tones";
 import { shortId } from "../data/labels";
-import type { JobLane, Phase, RequestLife, TraceStore } from "../data/model";
+import type { JobLane, Phase, RequestLife } from "../data/model/lives";
+import type { TraceStore } from "../data/model/trace";
 import { count, milliseconds, plural } from "../format";
 import type { Hit } from "./hit";
 import { LABEL_WIDTH } from "./paint";

@@ -1,7 +1,9 @@
 import { useMemo } from "preact/hooks";
 import { lookStyle, PHASES } from "../charts/tones";
 import { life as lifeOf } from "../data";
-import type { Phase, RequestIndex, RequestLife, TraceStore } from "../data/model";
+import type { RequestIndex } from "../data/model/columns";
+import type { Phase, RequestLife } from "../data/model/lives";
+import type { TraceStore } from "../data/model/trace";
 import { CopyButton } from "../export/CopyButton";
 import { count, milliseconds } from "../format";
 import { filterText, revision, themeName } from "../state/store";

@@ -1,7 +1,9 @@
 import { useEffect, useMemo } from "preact/hooks";
 import { lookStyle, PHASES, PINNED } from "../charts/tones";
 import { lanes as allLanes } from "../data";
-import type { Lanes, Row, TraceStore } from "../data/model";
+import type { Row } from "../data/model/columns";
+import type { Lanes } from "../data/model/lives";
+import type { TraceStore } from "../data/model/trace";
 import { count } from "../format";
 import type { ThemeName } from "../palette";
 import { focus } from "../state/moves";

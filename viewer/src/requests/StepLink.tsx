@@ -1,4 +1,5 @@
-import type { Row, TraceStore } from "../data/model";
+import type { Row } from "../data/model/columns";
+import type { TraceStore } from "../data/model/trace";
 import { count } from "../format";
 import { focus } from "../state/moves";
 

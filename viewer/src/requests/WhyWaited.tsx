@@ -2,15 +2,9 @@ import { useMemo, useState } from "preact/hooks";
 import { Swatch } from "../charts/Swatch";
 import { waitingSplit } from "../data";
 import { shortId } from "../data/labels";
-import type {
-  RequestIndex,
-  TraceStore,
-  WaitingPart,
-  WaitingPlace,
-  WaitingSpan,
-  WaitingSplit,
-  WaitState,
-} from "../data/model";
+import type { RequestIndex } from "../data/model/columns";
+import type { TraceStore } from "../data/model/trace";
+import type { WaitingPart, WaitingPlace, WaitingSpan, WaitingSplit, WaitState } from "../data/model/waiting";
 import { count, milliseconds, percent, plural } from "../format";
 import { focus } from "../state/moves";
 import { revision } from "../state/store";

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { TraceStore } from "../data/model";
+import type { TraceStore } from "../data/model/trace";
 import { hasTimes, makeAxis } from "./axis";
 
 function store(ts: number[], numbers = ts.map((_, index) => index)): TraceStore {

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import { MISSING, type TraceStore } from "../data/model";
+import { MISSING } from "../data/model/columns";
+import type { TraceStore } from "../data/model/trace";
 import { requestFacts } from "./facts";
 
 function store(change: Record<string, unknown> = {}): TraceStore {

@@ -1,6 +1,7 @@
 /** What is known of a request for good, put into words. */
 
-import { MISSING, type RequestIndex, type TraceStore } from "../data/model";
+import { MISSING, type RequestIndex } from "../data/model/columns";
+import type { TraceStore } from "../data/model/trace";
 import { count, milliseconds, percent } from "../format";
 
 export interface Fact {

@@ -1,6 +1,7 @@
 /** What lies under the pointer. */
 
-import type { Phase, RequestLife, Row } from "../data/model";
+import type { Row } from "../data/model/columns";
+import type { Phase, RequestLife } from "../data/model/lives";
 import type { Axis } from "./axis";
 import { barOf, type DrawnLane, HEAD_HEIGHT, LABEL_WIDTH, LANE_HEIGHT } from "./paint";
 

@@ -1,7 +1,9 @@
 /** Lanes made ready to draw, and kept while they are in sight. */
 
 import { shortId } from "../data/labels";
-import type { Lanes, RequestIndex, TraceStore } from "../data/model";
+import type { RequestIndex } from "../data/model/columns";
+import type { Lanes } from "../data/model/lives";
+import type { TraceStore } from "../data/model/trace";
 import { count, milliseconds } from "../format";
 import { type DrawnLane, drawn } from "./paint";
 

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import type { Lanes, TraceStore } from "../data/model";
+import type { Lanes } from "../data/model/lives";
+import type { TraceStore } from "../data/model/trace";
 import { type Order, orderLanes } from "./order";
 
 /** Lane 0: job "b10" with requests 0 and 2; lane 1: request 1 of no job; lane 2: job "b9" with request 3. */

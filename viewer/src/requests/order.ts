@@ -1,6 +1,7 @@
 /** Which lanes are shown, and in which order. */
 
-import type { Lanes, TraceStore } from "../data/model";
+import type { Lanes } from "../data/model/lives";
+import type { TraceStore } from "../data/model/trace";
 
 export const ORDERS = { arrival: "arrival", wait: "longest wait", length: "longest life", id: "name" } as const;
 export type Order = keyof typeof ORDERS;

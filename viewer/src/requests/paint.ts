@@ -2,7 +2,8 @@
 
 import { hatched } from "../charts/patterns";
 import { PHASES, PINNED } from "../charts/tones";
-import type { JobLane, PhaseKind, Range, RequestIndex, RequestLife } from "../data/model";
+import type { Range, RequestIndex } from "../data/model/columns";
+import type { JobLane, PhaseKind, RequestLife } from "../data/model/lives";
 import { SURFACES, type ThemeName } from "../palette";
 import type { Axis } from "./axis";
 import { type Tracks, tracks } from "./tracks";

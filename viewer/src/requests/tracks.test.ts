@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { RequestLife } from "../data/model";
+import type { RequestLife } from "../data/model/lives";
 import { MOST_TRACKS, tracks } from "./tracks";
 
 function turn(first: number, last: number): RequestLife {

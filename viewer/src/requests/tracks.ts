@@ -1,6 +1,6 @@
 /** Turns of one job that overlap in time share the height of its lane. */
 
-import type { RequestLife } from "../data/model";
+import type { RequestLife } from "../data/model/lives";
 
 /** Beyond these the last track is shared: a lane is only so high. */
 export const MOST_TRACKS = 4;

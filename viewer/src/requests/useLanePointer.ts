@@ -1,7 +1,7 @@
 /** Pointer and wheel over the lanes: look, click, drag over steps, scroll, zoom, pan. */
 
 import { useState } from "preact/hooks";
-import type { Range } from "../data/model";
+import type { Range } from "../data/model/columns";
 import { type Hit, hit } from "./hit";
 import type { LaneCanvasProps } from "./LaneCanvas";
 import { HEAD_HEIGHT, LABEL_WIDTH, LANE_HEIGHT } from "./paint";

@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { CompareView } from "../compare/CompareView";
-import type { TraceStore } from "../data/model";
+import type { TraceStore } from "../data/model/trace";
 import { RequestsView } from "../requests/RequestsView";
 import type { Tab } from "../state/hash";
 import { type Action, actionOf, type KeyTarget } from "../state/keyboard";
@@ -22,7 +22,12 @@ import { Minimap } from "./Minimap";
 import { Notes } from "./Notes";
 import { SidePanel } from "./SidePanel";
 import { Toolbar } from "./Toolbar";
-import "./shell.css";
+import "./frame.css";
+import "./minimap.css";
+import "./toolbar.css";
+import "./side.css";
+import "./landing.css";
+import "./help.css";
 
 const VIEWS: Record<Tab, () => preact.JSX.Element | null> = {
   timeline: () => <Timeline />,

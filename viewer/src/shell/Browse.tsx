@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import type { TraceListing } from "../data/model";
+import type { TraceListing } from "../data/model/sources";
 import { count, fixed } from "../format";
 import { listTraces, open, type Target } from "../state/loader";
 import { cut, middle } from "../text";

@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { detect } from "../data";
-import type { TraceFiles } from "../data/model";
+import type { TraceFiles } from "../data/model/sources";
 import { open, type Target } from "../state/loader";
 import { announce, failure, tab, trace } from "../state/store";
 import { cut, middle } from "../text";

@@ -1,7 +1,8 @@
 /** One line about the run: each token from the field that the trace format names for it. */
 
 import { header } from "../data";
-import type { HeaderToken, TraceStore } from "../data/model";
+import type { HeaderToken } from "../data/model/moment";
+import type { TraceStore } from "../data/model/trace";
 import { live, loading, revision } from "../state/store";
 import { middle, plain } from "../text";
 import { LoadLine } from "./Progress";

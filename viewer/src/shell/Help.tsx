@@ -2,7 +2,7 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import { Swatch } from "../charts/Swatch";
-import type { ReasonFamily } from "../data/model";
+import type { ReasonFamily } from "../data/model/reasons";
 import { FAMILIES, OVERLAYS, PILLS } from "../palette";
 import { KEY_HELP } from "../state/keyboard";
 

@@ -2,7 +2,7 @@
 
 import { useComputed } from "@preact/signals";
 import { Swatch } from "../charts/Swatch";
-import type { TraceStore } from "../data/model";
+import type { TraceStore } from "../data/model/trace";
 import { count, plural } from "../format";
 import { goToReason } from "../state/moves";
 import { revision, scope, selection } from "../state/store";

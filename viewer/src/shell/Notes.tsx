@@ -1,6 +1,6 @@
 /** What a reader left out, and why: never silently. */
 
-import type { TraceStore } from "../data/model";
+import type { TraceStore } from "../data/model/trace";
 import { count, plural } from "../format";
 import { revision } from "../state/store";
 import { cut, middle } from "../text";

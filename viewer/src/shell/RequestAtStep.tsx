@@ -2,7 +2,9 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { details } from "../data";
-import type { Detail, RequestIndex, Row, TraceStore } from "../data/model";
+import type { RequestIndex, Row } from "../data/model/columns";
+import type { Detail } from "../data/model/moment";
+import type { TraceStore } from "../data/model/trace";
 import { count } from "../format";
 import { revision } from "../state/store";
 import { cut } from "../text";

@@ -1,6 +1,6 @@
 /** What is selected: the step's decision with its numbers, and the request that was clicked. */
 
-import type { TraceStore } from "../data/model";
+import type { TraceStore } from "../data/model/trace";
 import { AnnotationEditor } from "../export/AnnotationEditor";
 import { RequestPanel } from "../requests/RequestPanel";
 import { focusRequest, focusRow, revision } from "../state/store";

@@ -3,7 +3,10 @@
 import { useEffect, useState } from "preact/hooks";
 import { Swatch } from "../charts/Swatch";
 import { outcome as outcomeOf, rawStep, recorded as recordedOf, verdict as verdictOf } from "../data";
-import type { KVNumbers, Outcome, RecordedReason, RequestIndex, Row, TraceStore, Verdict } from "../data/model";
+import type { RequestIndex, Row } from "../data/model/columns";
+import type { RecordedReason, Verdict } from "../data/model/moment";
+import type { KVNumbers, Outcome } from "../data/model/outcomes";
+import type { TraceStore } from "../data/model/trace";
 import { count, plural } from "../format";
 import { toggleTerm } from "../state/filter";
 import { sameReason } from "../state/moves";

@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import type { RefObject } from "preact";
 import { rowOfStep } from "../data";
-import type { TraceStore } from "../data/model";
+import type { TraceStore } from "../data/model/trace";
 import { ExportMenu } from "../export/ExportMenu";
 import { count } from "../format";
 import { TABS, type Tab } from "../state/hash";

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { TraceListing } from "../data/model";
+import type { TraceListing } from "../data/model/sources";
 import { sortListings } from "./listing";
 
 const listing = (name: string, date: string, gpu: string): TraceListing => ({

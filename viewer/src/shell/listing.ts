@@ -1,6 +1,6 @@
 /** Which traces the landing page lists, in which order. */
 
-import type { TraceListing } from "../data/model";
+import type { TraceListing } from "../data/model/sources";
 
 export type SortKey = "name" | "date" | "gpu";
 

@@ -1,15 +1,9 @@
 /** Draws the strip of the whole run. */
 
-import {
-  type Level,
-  type LevelsOfDetail,
-  MISSING,
-  NO_REASON,
-  type Range,
-  type ReasonFamily,
-  type Row,
-  type TraceStore,
-} from "../data/model";
+import { MISSING, type Range, type Row } from "../data/model/columns";
+import type { Level, LevelsOfDetail } from "../data/model/levels";
+import { NO_REASON, type ReasonFamily } from "../data/model/reasons";
+import type { TraceStore } from "../data/model/trace";
 import { familyFill, type Ink, rule, takeInk, write } from "../ink";
 import { FAMILIES, type ThemeName } from "../palette";
 

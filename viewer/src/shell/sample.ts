@@ -1,6 +1,6 @@
 /** The sample of the landing page: a real trace, small enough to be part of it. scripts/viewer_sample.py makes it. */
 
-import type { TraceFiles, TraceSource } from "../data/model";
+import type { TraceFiles, TraceSource } from "../data/model/sources";
 import requests from "./sample.requests.txt?raw";
 import steps from "./sample.steps.txt?raw";
 

@@ -2,7 +2,8 @@
 
 import { effect, signal } from "@preact/signals";
 import { levelsOfDetail } from "../data";
-import type { LevelsOfDetail, TraceStore } from "../data/model";
+import type { LevelsOfDetail } from "../data/model/levels";
+import type { TraceStore } from "../data/model/trace";
 import { revision, trace } from "./store";
 
 export const levels = signal<LevelsOfDetail | null>(null);

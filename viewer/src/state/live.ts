@@ -1,7 +1,7 @@
 /** Following a trace that is still being written: `/api/tail` of our own server hands over what was added. */
 
 import { follower } from "../data";
-import type { TraceStore } from "../data/model";
+import type { TraceStore } from "../data/model/trace";
 import { showRange, showsWhole } from "./moves";
 import { live, trace, view } from "./store";
 

@@ -1,7 +1,8 @@
 /** Opening traces: one load at a time for each place on the page, with progress, cancel and a failure that is shown. */
 
 import { failure as failureOf, listings, load, served } from "../data";
-import type { Loading, TraceFiles, TraceListing, TraceStore } from "../data/model";
+import type { Loading, TraceFiles, TraceListing } from "../data/model/sources";
+import type { TraceStore } from "../data/model/trace";
 import { EMPTY, type HashState } from "./hash";
 import { startLive, stopLive } from "./live";
 import { applyToTrace } from "./restore";

@@ -1,14 +1,8 @@
 /** From a filter to the rows and requests it lets through, in slices so that nothing stands still. */
 
-import {
-  BUCKETS,
-  type Lists,
-  MISSING,
-  NO_REASON,
-  type ShownReason,
-  STEP_REASONS,
-  type TraceStore,
-} from "../data/model";
+import { type Lists, MISSING } from "../data/model/columns";
+import { BUCKETS, NO_REASON, type ShownReason, STEP_REASONS } from "../data/model/reasons";
+import type { TraceStore } from "../data/model/trace";
 import type { Filter, Term } from "./filter";
 import { MEASURES, type Measure, measureTest } from "./measures";
 import type { Matches } from "./store";

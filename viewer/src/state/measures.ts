@@ -1,6 +1,7 @@
 /** Numbers that a filter asks of a step: `budget:40..45`, `running:12..`, `preempted:1..`. */
 
-import { MISSING, type TraceStore, type Whole } from "../data/model";
+import { MISSING, type Whole } from "../data/model/columns";
+import type { TraceStore } from "../data/model/trace";
 
 /** `budget`, `kv` and `hit` are percentages; the rest are counts. */
 export const MEASURES = ["budget", "kv", "hit", "running", "waiting", "preempted", "finished"] as const;

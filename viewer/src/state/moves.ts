@@ -1,6 +1,7 @@
 /** What the user does to the view: one function per move, used by keys, mouse and buttons alike. */
 
-import type { RequestIndex, Row, TraceStore } from "../data/model";
+import type { RequestIndex, Row } from "../data/model/columns";
+import type { TraceStore } from "../data/model/trace";
 import type { Tab } from "./hash";
 import { announce, focusRequest, focusRow, matches, selection, tab, trace, type View, view } from "./store";
 

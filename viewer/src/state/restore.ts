@@ -2,7 +2,7 @@
 
 import { effect } from "@preact/signals";
 import { rowOfStep } from "../data";
-import type { TraceStore } from "../data/model";
+import type { TraceStore } from "../data/model/trace";
 import { EMPTY, type HashState, readHash, writeHash } from "./hash";
 import {
   extra,

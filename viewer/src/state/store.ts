@@ -6,7 +6,9 @@
  */
 
 import { computed, signal } from "@preact/signals";
-import type { LoadFailure, LoadProgress, Range, RequestIndex, Row, TraceStore } from "../data/model";
+import type { Range, RequestIndex, Row } from "../data/model/columns";
+import type { LoadFailure, LoadProgress } from "../data/model/sources";
+import type { TraceStore } from "../data/model/trace";
 import type { ThemeName } from "../palette";
 import { parseFilter } from "./filter";
 import type { Tab, ThemeChoice } from "./hash";

@@ -1,5 +1,6 @@
 import type { Direction, Finding } from "../advice/rules";
-import type { Range, TraceStore } from "../data/model";
+import type { Range } from "../data/model/columns";
+import type { TraceStore } from "../data/model/trace";
 import { CopyButton } from "../export/CopyButton";
 import { duration, plural } from "../format";
 import { within } from "./filters";

@@ -1,4 +1,5 @@
-import type { Statistics, TraceStore } from "../data/model";
+import type { Statistics } from "../data/model/statistics";
+import type { TraceStore } from "../data/model/trace";
 import { CopyButton } from "../export/CopyButton";
 import { type Figure, figures, figureText, latencies, type Part, partText } from "./figures";
 

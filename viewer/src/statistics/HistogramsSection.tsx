@@ -1,6 +1,7 @@
 import { Histogram, type Tick } from "../charts/Histogram";
 import { HITS, lookStyle, PHASES } from "../charts/tones";
-import type { Statistics, TraceStore } from "../data/model";
+import type { Statistics } from "../data/model/statistics";
+import type { TraceStore } from "../data/model/trace";
 import { count, percent, plural, shortCount } from "../format";
 import type { ThemeName } from "../palette";
 import { shares, within } from "./filters";

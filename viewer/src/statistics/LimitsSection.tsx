@@ -1,7 +1,9 @@
 import { useState } from "preact/hooks";
 import { BarList, type BarRow } from "../charts/BarList";
 import { shortId } from "../data/labels";
-import { BUCKETS, type ReasonTotals, STEP_REASONS, type Statistics, type TraceStore } from "../data/model";
+import { BUCKETS, STEP_REASONS } from "../data/model/reasons";
+import type { ReasonTotals, Statistics } from "../data/model/statistics";
+import type { TraceStore } from "../data/model/trace";
 import { BUCKET_MEANING, familyOf, meaningOf } from "../data/wording";
 import { count, duration, percent, plural } from "../format";
 import { bucket, disagreement, reason, within } from "./filters";

@@ -1,4 +1,5 @@
-import type { Range, TraceStore } from "../data/model";
+import type { Range } from "../data/model/columns";
+import type { TraceStore } from "../data/model/trace";
 import { count, duration } from "../format";
 import { focus, showTab } from "../state/moves";
 import { filterText, revision, scope, selection, themeName, trace } from "../state/store";

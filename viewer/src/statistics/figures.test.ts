@@ -1,5 +1,7 @@
 import { expect, test } from "vitest";
-import { MISSING, type Spread, type Statistics, type TraceStore } from "../data/model";
+import { MISSING } from "../data/model/columns";
+import type { Spread, Statistics } from "../data/model/statistics";
+import type { TraceStore } from "../data/model/trace";
 import { parseFilter } from "../state/filter";
 import { figures, figureText, latencies } from "./figures";
 import { disagreement, reason, shares, within } from "./filters";

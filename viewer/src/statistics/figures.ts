@@ -1,6 +1,8 @@
 /** The headline figures: what `tokenyard report` prints under "Figures", each with the steps behind it. */
 
-import { MISSING, type Spread, type Statistics, type TraceStore } from "../data/model";
+import { MISSING } from "../data/model/columns";
+import type { Spread, Statistics } from "../data/model/statistics";
+import type { TraceStore } from "../data/model/trace";
 import { count, duration, fixed, mean, milliseconds, percent } from "../format";
 import { within } from "./filters";
 

@@ -1,6 +1,7 @@
 /** The filter text that leads from a figure to the steps behind it (the language is that of state/filter.ts). */
 
-import type { Range, Row, TraceStore } from "../data/model";
+import type { Range, Row } from "../data/model/columns";
+import type { TraceStore } from "../data/model/trace";
 
 /** `step:100..200`, or nothing for the whole trace: figures of a selection lead to steps of the selection. */
 export function within(store: TraceStore, range: Range): string {

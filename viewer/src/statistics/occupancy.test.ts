@@ -1,5 +1,7 @@
 import { expect, test } from "vitest";
-import { type Level, type LevelsOfDetail, MISSING, type TraceStore } from "../data/model";
+import { MISSING } from "../data/model/columns";
+import type { Level, LevelsOfDetail } from "../data/model/levels";
+import type { TraceStore } from "../data/model/trace";
 import { occupancy, stacked } from "./occupancy";
 
 const ALL = { first: 0, last: 3 };

@@ -1,6 +1,8 @@
 /** How full the block pools were, at most a point per pixel: what the occupancy charts draw. */
 
-import { type Level, type LevelsOfDetail, MISSING, type Range, type TraceStore, type Whole } from "../data/model";
+import { MISSING, type Range, type Whole } from "../data/model/columns";
+import type { Level, LevelsOfDetail } from "../data/model/levels";
+import type { TraceStore } from "../data/model/trace";
 
 /** Means over the rows of each point, in blocks; NaN where nothing is known. They stack to `total`. */
 export interface Occupancy {

@@ -2,7 +2,10 @@ import { useEffect, useState } from "preact/hooks";
 import { advise, type Finding } from "../advice/rules";
 import { symptomsOf } from "../advice/symptoms";
 import { levelsOfDetail, statistics } from "../data";
-import type { LevelsOfDetail, Range, Statistics, TraceStore } from "../data/model";
+import type { Range } from "../data/model/columns";
+import type { LevelsOfDetail } from "../data/model/levels";
+import type { Statistics } from "../data/model/statistics";
+import type { TraceStore } from "../data/model/trace";
 
 /** While a selection is dragged its statistics are not wanted yet. */
 const SETTLE_MS = 120;

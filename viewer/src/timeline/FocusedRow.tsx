@@ -1,7 +1,7 @@
 /** The opened row: everything of its step, as elements that can be read aloud, copied and clicked. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { Pill } from "../data/model";
+import type { Pill } from "../data/model/moment";
 import { FLAME_PATH, OVERLAYS, PILLS } from "../palette";
 import { focusRequest } from "../state/store";
 import type { Column } from "./geometry";

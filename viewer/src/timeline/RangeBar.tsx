@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { rowOfStep } from "../data";
-import type { TraceStore } from "../data/model";
+import type { TraceStore } from "../data/model/trace";
 import { count } from "../format";
 import { closeTrace } from "../state/loader";
 import { fit, showRange, zoom } from "../state/moves";

@@ -2,7 +2,8 @@
 
 import { useSignal, useSignalEffect } from "@preact/signals";
 import { useCallback, useEffect, useMemo, useRef } from "preact/hooks";
-import type { Pill, TraceStore } from "../data/model";
+import type { Pill } from "../data/model/moment";
+import type { TraceStore } from "../data/model/trace";
 import { count } from "../format";
 import { setRoom, setSlack } from "../state/moves";
 import { focusRequest, focusRow, matches, revision, trace, view } from "../state/store";

@@ -1,6 +1,6 @@
 /** Places of the timeline: one per row of the trace or, under a filter, one per row that it lets through. */
 
-import type { Row } from "../data/model";
+import type { Row } from "../data/model/columns";
 import { lowerBound } from "../state/moves";
 
 export interface Axis {

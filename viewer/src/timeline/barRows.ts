@@ -1,6 +1,8 @@
 /** Rows too low to be read: one bar per row, or one line of pixels for many rows, from the levels of detail. */
 
-import { type Level, type LevelsOfDetail, MISSING, type Row, type TraceStore, type Whole } from "../data/model";
+import { MISSING, type Row, type Whole } from "../data/model/columns";
+import type { Level, LevelsOfDetail } from "../data/model/levels";
+import type { TraceStore } from "../data/model/trace";
 import { FONT_SIZE, familyFill, type Ink, writeRight } from "../ink";
 import { PILLS } from "../palette";
 import type { Axis } from "./axis";

@@ -1,7 +1,9 @@
 /** What the rows in view show, made when first needed and kept for a while. */
 
 import { badges, pills } from "../data";
-import type { Badge, Row, TraceStore } from "../data/model";
+import type { Row } from "../data/model/columns";
+import type { Badge } from "../data/model/moment";
+import type { TraceStore } from "../data/model/trace";
 import { milliseconds } from "../format";
 import { plain } from "../text";
 import type { RowContent } from "./textRows";

@@ -1,7 +1,7 @@
 /** What the timeline draws, derived from the state of the page and the size of its canvas. */
 
 import { computed, signal } from "@preact/signals";
-import { MISSING, type Whole } from "../data/model";
+import { MISSING, type Whole } from "../data/model/columns";
 import { showRange } from "../state/moves";
 import { extra, focusRow, matches, revision, trace, view } from "../state/store";
 import { type Axis, axisOf } from "./axis";

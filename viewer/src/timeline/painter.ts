@@ -1,6 +1,9 @@
 /** Paints the timeline's canvas, and knows afterwards what lies where. */
 
-import type { LevelsOfDetail, Pill, Range, Row, TraceStore } from "../data/model";
+import type { Range, Row } from "../data/model/columns";
+import type { LevelsOfDetail } from "../data/model/levels";
+import type { Pill } from "../data/model/moment";
+import type { TraceStore } from "../data/model/trace";
 import { type Ink, rule, takeInk, writeRight } from "../ink";
 import type { ThemeName } from "../palette";
 import type { Axis } from "./axis";

@@ -1,6 +1,7 @@
 /** Rows high enough to be read: five columns, as the trace format's viewer has them. */
 
-import type { Badge, Pill } from "../data/model";
+import type { Badge, Pill } from "../data/model/moment";
+import type { ReasonFamily } from "../data/model/reasons";
 import { fitText, type Ink, rule, tone, write, writeRight } from "../ink";
 import { FLAME_PATH, OVERLAYS, PILLS } from "../palette";
 import type { Column } from "./geometry";
@@ -20,7 +21,7 @@ export interface RowContent {
   waiting: Pill[];
   runningOmitted: number;
   waitingOmitted: number;
-  family: import("../data/model").ReasonFamily;
+  family: ReasonFamily;
   blocked: boolean;
 }
 

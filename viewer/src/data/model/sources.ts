@@ -1,0 +1,85 @@
+/** Where traces come from, and how they are loaded. */
+
+import type { TraceStore } from "./trace";
+
+export type TraceSource =
+  | { kind: "file"; file: File; path: string }
+  /** `/api/file?path=...`: same origin only. */
+  | { kind: "url"; url: string; path: string; bytes: number | null }
+  /** Bytes inside this page (see data/embedded.ts). */
+  | { kind: "bytes"; bytes: Uint8Array; path: string };
+
+/** Files that belong together. Either may be missing, not both. */
+export interface TraceFiles {
+  name: string;
+  steps: TraceSource | null;
+  requests: TraceSource | null;
+}
+
+export interface LoadProgress {
+  file: "steps" | "requests";
+  bytesRead: number;
+  /** Null if not known (a compressed stream): then only bytesRead is shown. */
+  bytesTotal: number | null;
+  /** Steps or request records so far. */
+  records: number;
+}
+
+export interface LoadCallbacks {
+  /** At most some ten times a second. */
+  progress?(progress: LoadProgress): void;
+  /** The steps file is read: draw. Called once; while following, `changed` tells of further rows. */
+  steps?(store: TraceStore): void;
+  /** Request records are attached, or rows were added. */
+  changed?(store: TraceStore): void;
+}
+
+export interface LoadOptions {
+  /** Read the requests file too (default true). */
+  requests?: boolean;
+  /** Keep the steps file's parser, so that `follower` can go on where the file ended. */
+  follow?: boolean;
+}
+
+/** Adds to a trace that is still being written. */
+export interface Follower {
+  /** Bytes of the steps file taken so far: where to go on reading. */
+  readonly offset: number;
+  /** Hand over what follows, cut anywhere; resolves when the store has grown (`version` rises, `changed` is called). */
+  append(bytes: Uint8Array): Promise<void>;
+  /** Give the parser up. A file that was replaced is loaded anew instead. */
+  close(): void;
+}
+
+export interface Loading {
+  /** Resolves when everything is read; rejects with LoadError. After `cancel()` it resolves with what was read so far, if
+   * that is at least one step, else it rejects with a LoadError whose `cancelled` is true. */
+  readonly done: Promise<TraceStore>;
+  cancel(): void;
+}
+
+/** What the error page shows. */
+export interface LoadFailure {
+  title: string;
+  detail: string;
+  /** What to do next. */
+  advice: string;
+  cancelled: boolean;
+}
+
+/** `data-name`, `data-steps-name` and `data-requests-name` of the script tag that holds a trace. */
+export interface EmbeddedNames {
+  name: string;
+  steps: string;
+  requests?: string | null;
+}
+
+/** One row of GET /api/traces; document 000's fields and ours. */
+export interface TraceListing {
+  name: string;
+  date: string;
+  gpu: string;
+  stepsMb: number | null;
+  requestsMb: number | null;
+  files: TraceFiles;
+}

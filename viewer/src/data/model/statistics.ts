@@ -1,0 +1,90 @@
+/** What the Statistics tab shows. */
+
+import type { Range } from "./columns";
+import type { Bucket, ReasonFamily } from "./reasons";
+
+export interface Spread {
+  mean: number;
+  p50: number;
+  p90: number;
+  p95: number;
+  p99: number;
+  max: number;
+}
+
+export interface ReasonTotals {
+  reason: string;
+  family: ReasonFamily;
+  steps: number;
+  /** Requests held back, added over the steps. */
+  requests: number;
+  /** Request-seconds lost. */
+  seconds: number;
+  kv: {
+    needed: number;
+    free: number;
+    cachedHits: number;
+    reserved: number;
+    watermark: number;
+    smallestNeed: number | null;
+    smallerWouldFitSteps: number;
+  } | null;
+}
+
+export interface Histogram {
+  /** Counts per bin. */
+  counts: number[];
+  /** Mean of the shares, 0 .. 1; null if nothing was measured. */
+  mean: number | null;
+}
+
+/** Everything that the Statistics tab shows; `range` is what it covers. */
+export interface Statistics {
+  range: Range;
+  steps: number;
+  seconds: number | null;
+  /** Steps per bucket, in the order of BUCKETS, and per reason, in the order of STEP_REASONS. */
+  buckets: number[];
+  reasons: number[];
+  /** Most time lost first; empty if the trace records none. */
+  recorded: ReasonTotals[];
+  /** Request-seconds between arrivals in the range and the first step that could see them; null if not known. */
+  unseenSeconds: number | null;
+  agreement: {
+    compared: number;
+    disagreeing: number;
+    pairs: { bucket: Bucket; recorded: string; steps: number; agrees: boolean }[];
+  } | null;
+  /** Twenty bins of tokenSum / budget (a full budget is in the last), and a typical budget for the second scale. */
+  tokenBudget: Histogram & { budget: number | null };
+  /** Ten bins of hit / prompt over the lookups in the range, and the tokens behind them. */
+  prefixHits: Histogram & {
+    lookups: number;
+    lookupsWithHit: number;
+    promptTokens: number;
+    localTokens: number;
+    externalTokens: number;
+    /** Per bin: tokens found locally, tokens found by a connector. */
+    localByBin: number[];
+    externalByBin: number[];
+  };
+  running: Spread | null;
+  waiting: Spread | null;
+  /** 0 .. 1. */
+  peakKvUse: number | null;
+  preemptions: number | null;
+  recomputedTokens: number | null;
+  sampledTokens: number | null;
+  /** Requests that finished in the range, and how long they took, in seconds. */
+  finished: number;
+  /** Sampled in the range if the trace says it, else of the requests that finished in it. */
+  outputTokens: number | null;
+  requestsPerSecond: number | null;
+  tokensPerSecond: number | null;
+  queueSeconds: Spread | null;
+  ttftSeconds: Spread | null;
+  tpotSeconds: Spread | null;
+  e2eSeconds: Spread | null;
+  /** Ready to copy: label and value, the headline figures of document 000 first. */
+  headline: { label: string; value: string }[];
+}
