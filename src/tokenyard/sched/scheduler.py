@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from tokenyard.config import CacheConfig, PauseState, SchedulerConfig, SpeculativeConfig
-from tokenyard.errors import RequestError
+from tokenyard.errors import ConfigError, RequestError
 from tokenyard.kv.events import KVEventBatch
 from tokenyard.kv.hybrid import GroupLimits, hash_block_size
 from tokenyard.kv.manager import KVCacheManager
@@ -290,15 +290,20 @@ class Scheduler(SchedulerView):
         Returns those that were ended. An id without an unfinished request raises RequestError before anything changes,
         unless ``missing_ok`` (a host whose aborts race with finishes).
         """
-        if not status.is_finished:
-            raise ValueError(f"{status!r} is not a finished status")
+        if not isinstance(status, RequestStatus) or not status.is_finished:
+            raise ConfigError("status", status, "give one of RequestStatus.FINISHED_*")
         if request_ids is None:
             ids = list(self.requests)
         else:
             ids = [request_ids] if isinstance(request_ids, str) else list(dict.fromkeys(request_ids))
         unknown = [rid for rid in ids if rid not in self.requests]
         if unknown and not missing_ok:
-            raise RequestError(unknown[0], "request_id", unknown[0], "no unfinished request has this id")
+            raise RequestError(
+                unknown[0],
+                "request_id",
+                unknown[0],
+                "no unfinished request has this id: leave it out, or say missing_ok=True",
+            )
         ended = [self.requests[rid] for rid in ids if rid in self.requests]
         now = self.clock()
         self._endings.finish([(request, status) for request in ended], now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tokenyard.config import CacheConfig, PauseState, SchedulerConfig
+from tokenyard.errors import ConfigError
 from tokenyard.kv.encoder_cache import EncoderCache
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import Request
@@ -142,8 +143,10 @@ class SchedulerView:
         return self._features.transfers.connector if self._features.transfers is not None else None
 
     def set_pause_state(self, state: PauseState) -> None:
-        """Pause or resume; takes effect with the next step."""
-        self.pause_state = state
+        """Pause or resume; takes effect with the next step. Raises ConfigError for what is no ``PauseState``."""
+        if state not in tuple(PauseState):
+            raise ConfigError("pause_state", state, f"give one of: {', '.join(each.name for each in PauseState)}")
+        self.pause_state = PauseState(state)
 
     def has_finished_requests(self) -> bool:
         """Finished ids have not been reported to the workers, or a connector still reads a finished one's blocks."""

@@ -5,10 +5,13 @@ One test per recorded reason of the pass; blocks hold four tokens.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.support.yard import Yard, prompt_of
 
 from tokenyard.config import PauseState
+from tokenyard.errors import ConfigError
 from tokenyard.kv.shortage import KVLimit, KVShortage
 from tokenyard.sched.reasons import Outcome, OutcomeKind, Reason
 
@@ -249,6 +252,14 @@ def test_paused(state: PauseState) -> None:
     yard.scheduler.set_pause_state(PauseState.UNPAUSED)
     yard.step()
     assert yard.running == ["a", "b"]
+
+
+@pytest.mark.parametrize("state", [9, -1, "paused", None])
+def test_what_is_no_pause_is_refused(state: Any) -> None:
+    yard = Yard()
+    with pytest.raises(ConfigError, match="give one of: UNPAUSED, PAUSED_NEW, PAUSED_ALL"):
+        yard.scheduler.set_pause_state(state)
+    assert yard.scheduler.pause_state is PauseState.UNPAUSED
 
 
 def test_a_full_pause_says_so_for_running_requests_too() -> None:

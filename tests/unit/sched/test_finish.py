@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.support.yard import Yard, snapshot
 
-from tokenyard.errors import RequestError
+from tokenyard.errors import ConfigError, RequestError
 from tokenyard.request import FinishReason, RequestStatus
 
 
@@ -92,10 +94,12 @@ def test_any_finished_status_may_be_given(yard: Yard) -> None:
     assert FinishReason.of(yard.requests["a"].status) is FinishReason.ERROR
 
 
-@pytest.mark.parametrize("status", [each for each in RequestStatus if not each.is_finished])
-def test_a_status_that_ends_nothing_is_our_callers_mistake(yard: Yard, status: RequestStatus) -> None:
+@pytest.mark.parametrize(
+    "status", [*(each for each in RequestStatus if not each.is_finished), None, "FINISHED_ABORTED", 7]
+)
+def test_a_status_that_ends_nothing_is_our_callers_mistake(yard: Yard, status: Any) -> None:
     before = snapshot(yard.scheduler)
-    with pytest.raises(ValueError, match="is not a finished status"):
+    with pytest.raises(ConfigError, match=r"status = .*: give one of RequestStatus.FINISHED_"):
         yard.scheduler.finish_requests("a", status)
     assert snapshot(yard.scheduler) == before
 
@@ -103,7 +107,9 @@ def test_a_status_that_ends_nothing_is_our_callers_mistake(yard: Yard, status: R
 @pytest.mark.parametrize("ids", ["nobody", ["a", "nobody"], ["nobody", "a"]])
 def test_an_unknown_id_ends_nobody(yard: Yard, ids: str | list[str]) -> None:
     before = snapshot(yard.scheduler)
-    with pytest.raises(RequestError, match="no unfinished request has this id") as refusal:
+    with pytest.raises(
+        RequestError, match="no unfinished request has this id: leave it out, or say missing_ok=True"
+    ) as refusal:
         yard.scheduler.finish_requests(ids)
     assert (refusal.value.request_id, refusal.value.field, refusal.value.value) == ("nobody", "request_id", "nobody")
     assert snapshot(yard.scheduler) == before
