@@ -41,7 +41,8 @@ class Arrivals(msgspec.Struct, frozen=True):
     first_steps: list[ArrivalRow]
     """The first eight."""
     explanation: str | None
-    """A sentence, when the first step left budget over because the others came within the next few."""
+    """A sentence, when the first step left budget over because the others came later: within the first eight steps, or
+    so few that one step could have taken them all."""
 
 
 class ArrivalsCounter:
@@ -54,6 +55,9 @@ class ArrivalsCounter:
         self._unseen: dict[str, int] = {}
         """Arrived since the last step -> when."""
         self._since = 0
+        self._prompt_tokens: int | None = 0
+        """Of all that arrived; None if one does not say."""
+        self._most_running: int | None = None
         self._last_step: int | None = None
         self._rows: list[ArrivalRow] = []
 
@@ -61,6 +65,9 @@ class ArrivalsCounter:
         """One more request is there."""
         self.arrived += 1
         self._since += 1
+        if self._prompt_tokens is not None:
+            prompt = record.num_prompt_tokens
+            self._prompt_tokens = None if prompt is None else self._prompt_tokens + prompt
         moment = record.arrival_time if record.arrival_time is not None else record.ts
         if record.req_id is not None and moment is not None:
             self._unseen[record.req_id] = micros(moment)
@@ -81,6 +88,8 @@ class ArrivalsCounter:
                 now = micros(facts.ts)
                 self.unseen_micros += sum([max(now - arrived, 0) for arrived in self._unseen.values()])
                 self._unseen.clear()
+        if not self._rows:
+            self._most_running = facts.max_running
         if len(self._rows) < _STEPS_KEPT:
             admitted = (facts.num_new or 0) + (facts.num_resumed or 0)
             self._rows.append(
@@ -95,14 +104,21 @@ class ArrivalsCounter:
         missing = self.arrived - first.arrived if first is not None else 0
         return Arrivals(self.arrived, missing, self._last_step, list(self._rows), self._explanation(missing))
 
+    def _fits_one_step(self, token_budget: int) -> bool:
+        """Whether a single step could have taken every request there ever was."""
+        tokens, most = self._prompt_tokens, self._most_running
+        return tokens is not None and tokens <= token_budget and most is not None and self.arrived <= most
+
     def _explanation(self, missing: int) -> str | None:
         first = self._rows[0] if self._rows else None
         if first is None or missing <= 0 or first.left_waiting != 0:
             return None
-        if self._last_step is None or self._last_step > self._rows[-1].step:
-            return None  # requests went on arriving: nobody expects them all in the first step
         if first.tokens is None or first.token_budget is None or first.tokens >= first.token_budget:
             return None
+        if self._last_step is None:
+            return None
+        if self._last_step > self._rows[-1].step and not self._fits_one_step(first.token_budget):
+            return None  # requests went on arriving: nobody expects them all in the first step
         left = first.token_budget - first.tokens
         return (
             f"Step {first.step} scheduled every request there was ({first.arrived:,} of {self.arrived:,}) and left "

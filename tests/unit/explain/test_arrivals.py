@@ -63,6 +63,26 @@ def test_the_others_had_not_arrived(tmp_path: Path, first: int) -> None:
     assert live.recorded_reasons == {}  # nobody was held back
 
 
+@pytest.mark.parametrize("first", [2, 5, 7])
+def test_the_others_came_in_slowly(tmp_path: Path, first: int) -> None:
+    """Decode steps are short: arrivals a tenth of a second apart lie many steps apart."""
+    batches = [first, *([0] * 9 + [1]) * (16 - first), 0]
+    arrivals = run(tmp_path, *batches).report().arrivals
+    assert arrivals is not None
+    assert arrivals.explanation is not None
+    assert arrivals == summarize(tmp_path).arrivals
+    assert f"({first} of 16)" in arrivals.explanation
+    assert f"the other {16 - first} had not arrived. All had arrived when step {10 * (16 - first)} ran" in (
+        arrivals.explanation
+    )
+
+
+def test_nobody_expects_more_than_a_budget_in_the_first_step(tmp_path: Path) -> None:
+    arrivals = run(tmp_path, 5, *[0] * 9, 12, 0).report().arrivals
+    assert arrivals is not None
+    assert arrivals.explanation is None
+
+
 def test_a_full_first_step_needs_no_excuse(tmp_path: Path) -> None:
     arrivals = run(tmp_path, 16, 4).report().arrivals
     assert arrivals is not None
