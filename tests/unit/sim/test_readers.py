@@ -329,5 +329,5 @@ def test_header_alone_is_an_empty_workload(write_lines: Writer) -> None:
 def test_missing_file_and_folder(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match="is neither a file nor a built-in workload \\(agentic, chat"):
         load_workload("agentik")
-    with pytest.raises(WorkloadError, match="cannot be read: Is a directory"):
+    with pytest.raises(WorkloadError, match="is a directory: name a workload's file"):
         load_workload(tmp_path)

@@ -31,6 +31,7 @@ FORMATS: dict[str, Reader] = {
     "weka": read_weka,
 }
 """By name, as ``--format`` takes it."""
+_OWN = '; plain is {"request_id": "a", "arrival_time": 0.5, "prompt_len": 1200, "max_tokens": 64} a line'
 
 _JSON_FIELDS: tuple[tuple[str, set[str]], ...] = (
     ("weka", {"requests", "hash_id_scope"}),
@@ -63,7 +64,7 @@ def detect_format(path: Path) -> str:
     for name, needed in known:
         if needed <= fields:
             return name
-    raise WorkloadError(path, number, f"is of no known format: name one of {', '.join(FORMATS)} with --format")
+    raise WorkloadError(path, number, f"is of no known format: name one of {', '.join(FORMATS)} with --format{_OWN}")
 
 
 def _keys(path: Path, number: int, line: bytes) -> set[str]:

@@ -68,7 +68,12 @@ class ReadOptions:
 
 def _open(path: Path) -> IO[bytes]:
     try:
-        if not path.is_file() and not path.is_dir():
+        if path.is_dir():
+            problem = (
+                "is a directory: name a workload's file; of traces, `report A` tells and `compare A B` compares two"
+            )
+            raise WorkloadError(path, 0, problem)
+        if not path.is_file():
             raise WorkloadError(path, 0, "is no file on a disk, which can be read more than once: save it to one first")
         with path.open("rb") as raw:
             zipped = raw.read(2) == _GZIP_MAGIC
