@@ -74,7 +74,7 @@ def test_compare_takes_the_same_flags(tmp_path: Path) -> None:
 
 
 def test_what_cannot_work_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    call(*AGENTS, "--kv-offloading-size", "0", cwd=tmp_path).refused("cpu_bytes_to_use", "above 0")
+    call(*AGENTS, "--kv-offloading-size", "0", cwd=tmp_path).refused("kv_offloading_size", "above 0")
     call(*AGENTS, "--kv-offloading-backend", "lmcache", cwd=tmp_path).refused("kv_offloading_backend", "use native")
     call(*AGENTS, "--kv-transfer-config", "{", cwd=tmp_path).refused("kv_transfer_config", "JSON object")
     storage = '{"kv_connector": "SharedStorageConnector"}'
