@@ -190,7 +190,7 @@ def test_prompt_longer_than_the_model(tmp_path: Path) -> None:
 def test_request_that_can_never_fit(tmp_path: Path) -> None:
     path = workload(tmp_path, GOOD, {"request_id": "huge", "prompt_len": 1000, "max_tokens": 100})
     outcome = call("run", path, "--num-gpu-blocks-override", "64", cwd=tmp_path)
-    outcome.refused("request 'huge'", "69 blocks", "63", "num_gpu_blocks")
+    outcome.refused("request 'huge'", "69 blocks", "63", "num_gpu_blocks", "--skip-refused goes on without")
 
 
 def test_refused_requests_can_be_left_out(tmp_path: Path) -> None:

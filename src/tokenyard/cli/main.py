@@ -26,7 +26,7 @@ import tyro
 
 from tokenyard.cli.flags import COMMANDS, Command
 from tokenyard.cli.numbers import number_registry
-from tokenyard.errors import TokenyardError, shown
+from tokenyard.errors import RequestError, TokenyardError, shown
 
 __all__ = ["main", "parse"]
 
@@ -44,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         module = import_module(f"tokenyard.cli.{COMMANDS[type(command)]}")
         code = int(module.execute(command))
         sys.stdout.flush()
+    except RequestError as error:
+        return _fail(f"{error} (--skip-refused goes on without such requests)")
     except TokenyardError as error:
         return _fail(str(error))
     except MemoryError:

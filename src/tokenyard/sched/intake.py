@@ -10,7 +10,7 @@ from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import Request
 from tokenyard.sched.encoder import CrossEncoderInputs, EncoderInputs
 
-__all__ = ["check_encodable", "check_servable"]
+__all__ = ["check_encodable", "check_lengths", "check_servable"]
 
 
 def check_servable(
@@ -29,25 +29,48 @@ def check_servable(
         raise RequestError(rid, "request_id", rid, "an unfinished request has this id: choose another")
     if request.status.is_finished or request.slot >= 0:
         raise RequestError(rid, "status", request.status.name, "add a fresh request")
-    if request.num_prompt_tokens >= limit:
-        length = f"{request.num_prompt_tokens} tokens"
-        raise RequestError(rid, "prompt_token_ids", length, f"the prompt must be shorter than max_model_len ({limit})")
+    encoder_tokens = sum(item.num_embeds for item in request.mm_features if item.cross)
+    check_lengths(
+        rid,
+        request.num_prompt_tokens,
+        request.max_tokens,
+        config=config,
+        kv=kv,
+        num_lookahead_tokens=num_lookahead_tokens,
+        encoder_tokens=encoder_tokens,
+    )
     room, least = limit - request.num_prompt_tokens, request.sampling_params.min_tokens
     if least > room:
         # No stop condition is looked at before min_tokens, max_model_len included: it would never end.
         raise RequestError(rid, "min_tokens", least, f"max_model_len ({limit}) leaves room for {room} output tokens")
+
+
+def check_lengths(
+    rid: str,
+    num_prompt_tokens: int,
+    max_tokens: int,
+    *,
+    config: SchedulerConfig,
+    kv: KVCacheManager,
+    num_lookahead_tokens: int = 0,
+    encoder_tokens: int = 0,
+) -> None:
+    """Raise RequestError for a prompt that the model or the pool can never hold; the tokens themselves play no part."""
+    limit = config.max_model_len
+    if num_prompt_tokens >= limit:
+        length = f"{num_prompt_tokens} tokens"
+        raise RequestError(rid, "prompt_token_ids", length, f"the prompt must be shorter than max_model_len ({limit})")
     # The last sampled token is never computed, so it needs no place; lookahead slots come on top.
-    longest = min(request.num_prompt_tokens + request.max_tokens, limit) - 1
+    longest = min(num_prompt_tokens + max_tokens, limit) - 1
     longest = min(longest + num_lookahead_tokens, limit)
-    encoder_tokens = sum(item.num_embeds for item in request.mm_features if item.cross)
     needed = kv.most_blocks(longest, encoder_tokens, at_once=config.scheduler_reserve_full_isl)
     usable = kv.num_usable_blocks
     if needed > usable:
         raise RequestError(
             rid,
             "max_tokens",
-            request.max_tokens,
-            f"prompt ({request.num_prompt_tokens}) and output can need {needed} blocks and the pool has {usable}:"
+            max_tokens,
+            f"prompt ({num_prompt_tokens}) and output can need {needed} blocks and the pool has {usable}:"
             " lower max_tokens or raise num_gpu_blocks",
         )
 

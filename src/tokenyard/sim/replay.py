@@ -18,6 +18,7 @@ from tokenyard.connectors.plan import TransferPlan
 from tokenyard.errors import RequestError
 from tokenyard.explain.speculation import Speculation
 from tokenyard.sched.engine_outputs import EngineOutputs
+from tokenyard.sched.intake import check_lengths
 from tokenyard.sched.model_output import DraftTokens
 from tokenyard.sched.observer import StepObserver
 from tokenyard.sched.output import SchedulerOutput
@@ -96,8 +97,8 @@ def replay(
 
     ``speculation`` proposes drafts after every step and says how many are right; making them takes no time.
 
-    A request that can never be served (longer than ``max_model_len`` or than the pool) ends the replay with its
-    RequestError; with ``skip_refused`` it is counted, and the turns after it are left out with it.
+    A request that can never be served (longer than ``max_model_len`` or than the pool) raises its RequestError before
+    the first step; with ``skip_refused`` it is counted, and the turns after it are left out with it.
     """
     clock = VirtualClock()
     connector, transfers = kv_transfer.make(cache_config, clock, latency) if kv_transfer is not None else (None, None)
@@ -110,6 +111,9 @@ def replay(
         kv_connector=connector,
         speculative_config=speculation.config if speculation is not None else None,
     )
+    if not skip_refused:
+        for request in workload:
+            check_lengths(request.request_id, len(request.prompt), request.max_tokens, config=config, kv=scheduler.kv)
     scheduler.policy.prefill_seconds = prefill_seconds(latency)
     loop = _Loop(workload, scheduler, clock, latency, transfers, skip_refused=skip_refused, on_progress=on_progress)
     if speculation is not None:

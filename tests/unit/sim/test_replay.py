@@ -113,9 +113,20 @@ def test_the_next_turn_finds_the_last_answer_in_the_cache() -> None:
         assert recorder.hits[each.request_id] >= known // 16 * 16
 
 
-def test_a_request_that_can_never_run_ends_the_replay() -> None:
-    with pytest.raises(RequestError, match=r"'big'.*max_model_len"):
-        run(request("a"), request("big", 3000))
+@pytest.mark.parametrize(
+    ("late", "problem"),
+    [
+        (request("big", 3000, arrival_time=5.0), "'big': prompt_token_ids = '3000 tokens': .*max_model_len"),
+        (request("big", 500, 1000, arrival_time=5.0), "'big': max_tokens = 1000: .* blocks and the pool has"),
+        (request("big", 3000, after=("a",)), "'big'.*max_model_len"),
+    ],
+)
+def test_a_request_that_can_never_run_is_refused_before_the_first_step(late: WorkloadRequest, problem: str) -> None:
+    """However late it comes: nobody should wait a minute for an error that is known from the start."""
+    recorder = Recorder()
+    with pytest.raises(RequestError, match=problem):
+        replay(Workload("w", [request("a"), late]), CONFIG, CacheConfig(num_gpu_blocks=50), SECOND, observer=recorder)
+    assert recorder.log == []
 
 
 def test_refused_requests_are_counted_and_end_their_session() -> None:
