@@ -10,6 +10,7 @@ import pytest
 
 from tokenyard.explain.classify import Bucket, StepReason
 from tokenyard.explain.report import Report
+from tokenyard.sched.reasons import OutcomeKind, Reason
 from tokenyard.trace.schema import (
     STEP_EVENTS,
     KVNumbers,
@@ -44,6 +45,12 @@ def test_every_field_of_the_other_records_is_explained() -> None:
         assert {field.name for field in msgspec.structs.fields(record)} <= words
 
 
+def test_every_way_in_which_the_admission_pass_ends_is_named() -> None:
+    words = words_of(section((DOCS / "trace-format.md").read_text(encoding="utf-8"), "admission_outcome"))
+    of_requests = {OutcomeKind.SKIPPED, OutcomeKind.NOT_SCHEDULED}  # they stand in lists of their own
+    assert {kind.value for kind in OutcomeKind if kind not in of_requests} <= words
+
+
 def names_in(struct: type[msgspec.Struct]) -> set[str]:
     """Field names of a record and of the records in it."""
     names: set[str] = set()
@@ -64,3 +71,7 @@ def test_every_field_of_the_report_is_explained() -> None:
 def test_every_bucket_and_reason_is_explained() -> None:
     part = (DOCS / "report.md").read_text(encoding="utf-8").split("## Buckets and reasons", 1)[1]
     assert {*Bucket, *StepReason} <= words_of(part)
+
+
+def test_every_recorded_reason_is_explained() -> None:
+    assert {*Reason} <= words_of((DOCS / "reasons.md").read_text(encoding="utf-8"))
