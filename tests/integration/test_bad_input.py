@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -222,7 +223,8 @@ def test_trace_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_traces_that_cannot_be_read(tmp_path: Path) -> None:
-    call("report", "absent", cwd=tmp_path).refused("absent")
+    call("report", "absent", cwd=tmp_path).refused("absent: no such file or directory")
+    call("report", os.devnull, cwd=tmp_path).refused(f"{os.devnull}: is no file on a disk")
     call("report", tmp_path, cwd=tmp_path).refused("steps.jsonl")
     (tmp_path / "log.txt").write_text("not a trace\n")
     call("report", "log.txt", cwd=tmp_path).refused("log.txt", "not a trace")

@@ -63,7 +63,8 @@ def find_trace(path: Path | str) -> TraceFiles:
     if path.is_dir():
         return _in_directory(path)
     if not path.is_file():
-        raise TraceError(f"{path}: no such file or directory: name a trace file or the directory that holds it")
+        problem = "is no file on a disk" if path.exists() else "no such file or directory"
+        raise TraceError(f"{path}: {problem}: name a trace file or the directory that holds it")
     if path.name.endswith(_STEPS_ENDINGS):
         return TraceFiles(path, None)
     if path.name.endswith(_REQUESTS_ENDINGS):

@@ -157,6 +157,10 @@ def test_real_gaps_are_the_recorded_think_times(shared: Path) -> None:
         (session(call(8, 0, [1, 9])), "call 0 of s1: 9 ids of 4 tokens for 8 tokens"),
         (session(call(8, 0, [1, 0])), "requests[0].new[0][1] = 0: give a whole number from 1"),
         (session({**call(8, 0), "new": [[1, 2, 3]]}), "requests[0].new[0] = [1, 2, 3]: give a list of 2 elements"),
+        (
+            session({"t": 0, "type": "subagent", "duration_ms": 1e300}),
+            "requests[0].duration_ms = 1e+300: give a number",
+        ),
         (session({"t": 0}), "requests[0].type is missing: give n or s or subagent"),
         (session(call(-8, 0)), "requests[0].in = -8: give a whole number from 1"),
         (session({"t": 0, "type": "n"}), "call 0 of s1: has no 'in'"),

@@ -24,7 +24,15 @@ import msgspec
 
 from tokenyard.errors import WorkloadError, shown
 from tokenyard.sim.workload.readers.hashes import HashId, IdRanges, append_range, kept_prefix, num_ids
-from tokenyard.sim.workload.readers.lines import Count, Length, ReadOptions, Seconds, decode, numbered_lines
+from tokenyard.sim.workload.readers.lines import (
+    MAX_SECONDS,
+    Count,
+    Length,
+    ReadOptions,
+    Seconds,
+    decode,
+    numbered_lines,
+)
 from tokenyard.sim.workload.readers.sessions import session_starts
 from tokenyard.sim.workload.record import WorkloadRequest
 from tokenyard.sim.workload.tokens import HashedTokens, seed_of
@@ -46,7 +54,7 @@ class _Entry(msgspec.Struct, kw_only=True):
     keep: Count = 0
     new: list[tuple[HashId, Length]] = []
     stop: str | None = None
-    duration_ms: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    duration_ms: Annotated[float, msgspec.Meta(ge=0, le=MAX_SECONDS * 1000)] | None = None
     requests: list[_Entry] = []
 
 
