@@ -285,7 +285,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert ended.kv.free == scheduler.num_free_blocks
             assert ended.kv.cached_hits <= ended.kv.needed
             size = self.cache.tokens_per_block
-            assert ended.smallest_need == min(-(-request.num_tokens // size) for request in held_back)
+            whole = min(-(-request.num_tokens // size) for request in held_back)
+            assert ended.smallest_need == min(whole, ended.kv.needed), "of the head, what it was asked for"
         assert (ended.kind is OutcomeKind.NOT_ENTERED) == (ended.reason in (Reason.PREEMPTED_THIS_STEP, Reason.PAUSED))
 
     def update_one(self, seed: int) -> None:
