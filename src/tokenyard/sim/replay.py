@@ -36,10 +36,11 @@ from tokenyard.sim.prefill import prefill_seconds
 from tokenyard.sim.transfers import SimulatedTransfers
 from tokenyard.sim.workload.record import Workload, WorkloadRequest
 
-__all__ = ["Progress", "Refusal", "ReplayResult", "replay"]
+__all__ = ["EMPTY_STEPS", "STEPS_PER_REPORT", "Progress", "Refusal", "ReplayResult", "replay"]
 
-_STEPS_PER_REPORT = 256
-_EMPTY_STEPS = 3
+STEPS_PER_REPORT = 256
+"""Steps between two reports of progress."""
+EMPTY_STEPS = 3
 """Steps in a row that may schedule nothing: one reports the finished, one follows a request that preempted itself."""
 
 
@@ -164,7 +165,7 @@ class _Loop:
         while True:
             for moment, request in arrivals.due(clock.now()):
                 self._arrive(moment, request)
-            if scheduler.has_requests() and self._empty_steps < _EMPTY_STEPS:
+            if scheduler.has_requests() and self._empty_steps < EMPTY_STEPS:
                 self._step()
                 continue
             moment_next = self._next_moment()
@@ -215,7 +216,7 @@ class _Loop:
             self._propose(output, outputs, self._drafts)
         if outputs.finish_reasons:
             self._finish(outputs)
-        if output.step % _STEPS_PER_REPORT == 0:
+        if output.step % STEPS_PER_REPORT == 0:
             self._report()
 
     def _propose(self, output: SchedulerOutput, outputs: EngineOutputs, total: SpecDecodingStats) -> None:

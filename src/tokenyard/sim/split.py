@@ -29,15 +29,11 @@ from tokenyard.sim.executor import SimulatedExecutor
 from tokenyard.sim.handover import DecodeSide, PrefillSide
 from tokenyard.sim.latency.model import LatencyModel, StepShape
 from tokenyard.sim.prefill import prefill_seconds
-from tokenyard.sim.replay import Progress, Refusal
+from tokenyard.sim.replay import EMPTY_STEPS, STEPS_PER_REPORT, Progress, Refusal
 from tokenyard.sim.transfers import Link
 from tokenyard.sim.workload.record import Workload, WorkloadRequest
 
 __all__ = ["EngineUse", "KVLink", "SplitResult", "replay_split"]
-
-_STEPS_PER_REPORT = 256
-_EMPTY_STEPS = 3
-"""Steps in a row that may schedule nothing; then an engine waits for an event."""
 
 
 class KVLink(NamedTuple):
@@ -143,7 +139,7 @@ class _Engine:
             return self._ends_at
         if not self.scheduler.has_requests():
             return None
-        if self._empty_steps < _EMPTY_STEPS:
+        if self._empty_steps < EMPTY_STEPS:
             return self._clock.now()
         moments = (self._transfers.next_moment, self.scheduler.policy.next_moment(self._slept_at))
         return min((moment for moment in moments if moment is not None), default=None)
@@ -152,7 +148,7 @@ class _Engine:
         """End the step in flight, if it is over, or begin one; what a step brought."""
         if self._flight is not None:
             return self._end(*self._flight)
-        if self._empty_steps >= _EMPTY_STEPS:
+        if self._empty_steps >= EMPTY_STEPS:
             self._empty_steps = 0
         self._begin()
         return None
@@ -256,7 +252,7 @@ class _Loop:
             self._num_finished += 1
             self._output_tokens += request.num_output_tokens
             self._arrivals.ended(request.request_id, arrived=request.arrival_time, now=now)
-        if outputs.step % _STEPS_PER_REPORT == 0:
+        if outputs.step % STEPS_PER_REPORT == 0:
             self._report()
 
     def _report(self) -> None:

@@ -6,7 +6,7 @@ A line in good order is decoded straight into its record. Only a line that does 
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
@@ -96,15 +96,15 @@ class _Lenient:
         return record(**good), fields
 
 
-class StepDecoder:
-    """Lines of a steps file."""
+class _LineDecoder(Generic[_Record]):
+    """Lines of a file: at once where a line is as it should be, else field by field."""
 
-    def __init__(self, file: str, notes: ReadNotes, *, keep_unknown: bool) -> None:
+    def __init__(self, file: str, notes: ReadNotes, kind: object, *, keep_unknown: bool) -> None:
         self._lenient = _Lenient(file, notes)
         self._keep_unknown = keep_unknown
-        self._decoder = msgspec.json.Decoder(StepEvent)
+        self._decoder: msgspec.json.Decoder[_Record] = msgspec.json.Decoder(cast(type[_Record], kind))
 
-    def decode(self, number: int, line: bytes) -> tuple[StepEvent, Unknown] | None:
+    def decode(self, number: int, line: bytes) -> tuple[_Record, Unknown] | None:
         """The record and, if they are to be kept, its unknown fields; None for a line that is no record."""
         if not self._keep_unknown:
             try:
@@ -112,8 +112,19 @@ class StepDecoder:
             except (ValueError, RecursionError):
                 pass  # taken apart below
         fields = self._lenient.parsed(number, line)
-        if fields is None:
-            return None
+        return None if fields is None else self._fitted(number, fields)
+
+    def _fitted(self, number: int, fields: dict[str, Any]) -> tuple[_Record, Unknown] | None:
+        raise NotImplementedError
+
+
+class StepDecoder(_LineDecoder[StepEvent]):
+    """Lines of a steps file."""
+
+    def __init__(self, file: str, notes: ReadNotes, *, keep_unknown: bool) -> None:
+        super().__init__(file, notes, StepEvent, keep_unknown=keep_unknown)
+
+    def _fitted(self, number: int, fields: dict[str, Any]) -> tuple[StepEvent, Unknown] | None:
         notes, event = self._lenient.notes, fields.pop("event", None)
         if not isinstance(event, str):
             notes.bad(self._lenient.file, number, "no event")
@@ -124,20 +135,11 @@ class StepDecoder:
         return self._lenient.fitted(number, STEP_EVENTS[event], event, fields)
 
 
-class RequestDecoder:
+class RequestDecoder(_LineDecoder[RequestRecord]):
     """Lines of a requests file."""
 
     def __init__(self, file: str, notes: ReadNotes, *, keep_unknown: bool) -> None:
-        self._lenient = _Lenient(file, notes)
-        self._keep_unknown = keep_unknown
-        self._decoder = msgspec.json.Decoder(RequestRecord)
+        super().__init__(file, notes, RequestRecord, keep_unknown=keep_unknown)
 
-    def decode(self, number: int, line: bytes) -> tuple[RequestRecord, Unknown] | None:
-        """The record and, if they are to be kept, its unknown fields; None for a line that is no record."""
-        if not self._keep_unknown:
-            try:
-                return self._decoder.decode(line), {}
-            except (ValueError, RecursionError):
-                pass  # taken apart below
-        fields = self._lenient.parsed(number, line)
-        return None if fields is None else self._lenient.fitted(number, RequestRecord, "request", fields)
+    def _fitted(self, number: int, fields: dict[str, Any]) -> tuple[RequestRecord, Unknown] | None:
+        return self._lenient.fitted(number, RequestRecord, "request", fields)

@@ -5,38 +5,25 @@ A tokenizer that cannot be loaded, or fails, costs one warning; the records then
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
-__all__ = ["Decode", "Decoder", "load_decoder"]
+from tokenyard.tokenizer import Decode, load_tokenizer
 
-Decode = Callable[[Sequence[int]], str]
+__all__ = ["Decoder"]
 
 _log = logging.getLogger("tokenyard.trace")
 
 
-def load_decoder(name: str) -> Decode:
-    """The decode function of a tokenizer: a ``tokenizer.json``, a directory with one, or a name transformers knows.
-
-    Raises whatever the tokenizer library raises; ImportError if there is none.
-    """
-    path = Path(name)
-    file = path / "tokenizer.json" if path.is_dir() else path
-    tokenizer: Any
-    if file.is_file():
-        tokenizer = importlib.import_module("tokenizers").Tokenizer.from_file(str(file))
-    else:
-        tokenizer = importlib.import_module("transformers").AutoTokenizer.from_pretrained(name)
-    return lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=False))
+def _load(name: str) -> Decode:
+    """The records show a text as the model saw it, special tokens too."""
+    return load_tokenizer(name, skip_special_tokens=False)
 
 
 class Decoder:
     """Decodes with the named tokenizer, or answers None: when none is named, or after its first failure."""
 
-    def __init__(self, name: str | None, load: Callable[[str], Decode] = load_decoder) -> None:
+    def __init__(self, name: str | None, load: Callable[[str], Decode] = _load) -> None:
         self._name = name
         self._load = load
         self._decode: Decode | None = None

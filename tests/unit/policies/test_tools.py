@@ -9,8 +9,9 @@ import pytest
 from tests.support.yard import Yard
 
 from tokenyard.policies.continuum.policy import continuum_fixed
-from tokenyard.policies.continuum.tools import Decode, ToolReader
+from tokenyard.policies.continuum.tools import ToolReader
 from tokenyard.request import Request
+from tokenyard.tokenizer import Decode
 
 
 def _finished(output: list[int], **fields: str) -> Request:

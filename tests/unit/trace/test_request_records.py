@@ -12,9 +12,10 @@ from tests.support.yard import FIRST_SAMPLED, prompt_of
 from tests.unit.trace.recorded import RecordedYard, lines_of, records_of
 
 from tokenyard.sched.observer import Observers
+from tokenyard.tokenizer import Decode
 from tokenyard.trace.recorder import TraceRecorder
 from tokenyard.trace.schema import RequestRecord
-from tokenyard.trace.text import Decode, Decoder
+from tokenyard.trace.text import Decoder
 
 
 def test_every_field_of_a_running_request(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 /** Everything known of one request at one step, and the raw lines of a step. */
 
 import { known } from "./columns";
+import { objectOf } from "./fields";
 import { plain } from "./labels";
 import { filesOf } from "./loading";
 import type { RequestIndex, Row } from "./model/columns";
@@ -28,7 +29,7 @@ export async function rawStep(store: TraceStore, row: Row): Promise<{ event: str
   if (!source) return [];
   const offsets = lineOffsets(store as StoreInside, row).sort((a, b) => a - b);
   return (await linesAt(source, offsets)).map((line) => {
-    const record = parsed(line);
+    const record = objectOf(line);
     const event = typeof record?.["event"] === "string" ? record["event"] : "unreadable";
     return { event, json: cut(record ? JSON.stringify(record, null, 1) : line, LONGEST_RAW) };
   });
@@ -96,7 +97,7 @@ async function recordLine(
   if (!records || !recordOffset || !source || record < 0 || Number.isNaN(recordOffset[row])) return null;
   const lines = await linesAfter(source, recordOffset[row], records.num[row] + 2).catch(() => []);
   for (const line of lines) {
-    const fields = parsed(line);
+    const fields = objectOf(line);
     if (fields?.["req_id"] === store.requests.ids[request] && fields["step"] === store.steps.number[row]) {
       delete fields["req_id"];
       delete fields["step"];
@@ -151,13 +152,4 @@ function asText(value: unknown): string {
 
 function cut(text: string, longest: number): string {
   return text.length <= longest ? text : `${text.slice(0, longest)}… (${text.length} characters, cut)`;
-}
-
-function parsed(line: string): Record<string, unknown> | null {
-  try {
-    const value: unknown = JSON.parse(line);
-    return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : null;
-  } catch {
-    return null;
-  }
 }

@@ -1,6 +1,7 @@
 /** Which of the files somebody dropped belong together, and what each of them is. */
 
 import { bytesOf, isGzip, isParquet, isZstd, packedBlob, unpacked } from "./bytes";
+import { objectOf } from "./fields";
 import type { TraceFiles, TraceListing, TraceSource } from "./model/sources";
 import { parquetKind } from "./parquet";
 
@@ -79,7 +80,7 @@ export function kindOfText(text: string): Kind | null {
     if (line.trim() === "") continue;
     probed += 1;
     if (probed > LINES_PROBED) break;
-    const record = parsed(line) ?? opening(line);
+    const record = objectOf(line) ?? opening(line);
     if (!record) continue;
     if (typeof record["event"] === "string" && STEP_EVENT.test(record["event"])) return "steps";
     if (!("event" in record) && "req_id" in record && "step" in record) return "requests";
@@ -91,17 +92,8 @@ export function kindOfText(text: string): Kind | null {
 function opening(line: string): Record<string, unknown> | null {
   const found = /^\s*\{((?:\s*"\w+"\s*:\s*(?:"\w*"|[-+.\w]+)\s*,)+)\s*"(req_id)?/.exec(line.slice(0, 1_000));
   if (!found) return null;
-  const record = parsed(`{${found[1].replace(/,\s*$/, "")}}`);
+  const record = objectOf(`{${found[1].replace(/,\s*$/, "")}}`);
   return record && found[2] ? { ...record, req_id: "" } : record;
-}
-
-function parsed(line: string): Record<string, unknown> | null {
-  try {
-    const value: unknown = JSON.parse(line);
-    return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : null;
-  } catch {
-    return null;
-  }
 }
 
 async function head(stream: ReadableStream<Uint8Array>): Promise<string> {

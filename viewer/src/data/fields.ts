@@ -30,6 +30,16 @@ export function parsedLine(bytes: Uint8Array, file: string, number: number, note
   return value as Parsed;
 }
 
+/** The object that a line of JSON holds; null if it holds none. */
+export function objectOf(line: string): Parsed | null {
+  try {
+    const value: unknown = JSON.parse(line);
+    return typeof value === "object" && value !== null ? (value as Parsed) : null;
+  } catch {
+    return null;
+  }
+}
+
 function problemOf(error: unknown): string {
   if (error instanceof RangeError) return "nested too deeply";
   return error instanceof SyntaxError ? `not JSON: ${error.message.slice(0, 120)}` : "not UTF-8";

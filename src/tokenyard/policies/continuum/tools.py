@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 from tokenyard.policies.continuum.parsers import named_parser
 from tokenyard.request import Request
+from tokenyard.tokenizer import Decode, load_tokenizer
 
-__all__ = ["Decode", "ToolReader", "load_tokenizer"]
-
-Decode = Callable[[Sequence[int]], str]
+__all__ = ["ToolReader"]
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")
 
 _log = logging.getLogger("tokenyard.continuum")
-
-
-def load_tokenizer(name: str) -> Decode:
-    """Token ids to text, by a ``tokenizer.json``, a directory with one, or a name that transformers knows.
-
-    Raises whatever the tokenizer library raises; ImportError if there is none.
-    """
-    path = Path(name)
-    file = path / "tokenizer.json" if path.is_dir() else path
-    tokenizer: Any
-    if file.is_file():
-        tokenizer = importlib.import_module("tokenizers").Tokenizer.from_file(str(file))
-    else:
-        tokenizer = importlib.import_module("transformers").AutoTokenizer.from_pretrained(name)
-    return lambda ids: str(tokenizer.decode(list(ids)))
 
 
 class ToolReader:

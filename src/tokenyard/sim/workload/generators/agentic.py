@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from tokenyard.sim.workload.generators.conversation import Turn, conversation, within_context
+from tokenyard.sim.workload.generators.conversation import Turn, sessions
 from tokenyard.sim.workload.generators.draws import (
     Lognormal,
     draw,
     draw_count,
-    poisson_arrivals,
     require_counts,
     require_positive,
     require_shapes,
 )
-from tokenyard.sim.workload.record import Workload, WorkloadRequest
-from tokenyard.sim.workload.tokens import seed_of
+from tokenyard.sim.workload.record import Workload
 
 __all__ = ["AgenticOptions", "agentic"]
 
@@ -53,21 +50,7 @@ class AgenticOptions:
 def agentic(options: AgenticOptions | None = None) -> Workload:
     """A workload of chained turns, one job per session."""
     options = options or AgenticOptions()
-    return Workload("agentic", _requests(options))
-
-
-def _requests(options: AgenticOptions) -> Iterator[WorkloadRequest]:
-    rng = np.random.default_rng(options.seed)
-    system_seed = seed_of("agentic system", options.seed)
-    for i, start in enumerate(poisson_arrivals(rng, options.num_sessions, options.rate).tolist()):
-        yield from conversation(
-            f"agent_{i:04d}",
-            within_context(_turns(rng, options), system_tokens=options.system_tokens, max_context=options.max_context),
-            start=start,
-            seed=seed_of("agentic", options.seed, i),
-            system_seed=system_seed,
-            system_tokens=options.system_tokens,
-        )
+    return Workload("agentic", sessions("agentic", "agent", options, lambda rng: _turns(rng, options)))
 
 
 def _turns(rng: np.random.Generator, options: AgenticOptions) -> list[Turn]:

@@ -6,13 +6,17 @@ model continues when it answers. So the next prompt holds exactly what was gener
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
+import numpy as np
+
+from tokenyard.sim.workload.generators.draws import poisson_arrivals
 from tokenyard.sim.workload.record import WorkloadRequest
-from tokenyard.sim.workload.tokens import Segment, StreamTokens
+from tokenyard.sim.workload.tokens import Segment, StreamTokens, seed_of
 
-__all__ = ["Turn", "conversation", "within_context"]
+__all__ = ["Sessions", "Turn", "conversation", "sessions", "within_context"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,3 +74,38 @@ def conversation(
         )
         length += turn.output_tokens
         previous = request_id
+
+
+class Sessions(Protocol):
+    """Options of workloads that consist of conversations."""
+
+    @property
+    def num_sessions(self) -> int: ...
+    @property
+    def rate(self) -> float: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def system_tokens(self) -> int: ...
+    @property
+    def max_context(self) -> int: ...
+
+
+def sessions(
+    kind: str, prefix: str, options: Sessions, turns: Callable[[np.random.Generator], Iterable[Turn]]
+) -> Iterator[WorkloadRequest]:
+    """Conversations that begin by a Poisson process and share a system prompt, as jobs ``prefix_0000`` and so on.
+
+    ``turns`` draws those of one session; ``kind`` keeps its token ids apart from those of other workloads.
+    """
+    rng = np.random.default_rng(options.seed)
+    system_seed = seed_of(f"{kind} system", options.seed)
+    for i, start in enumerate(poisson_arrivals(rng, options.num_sessions, options.rate).tolist()):
+        yield from conversation(
+            f"{prefix}_{i:04d}",
+            within_context(turns(rng), system_tokens=options.system_tokens, max_context=options.max_context),
+            start=start,
+            seed=seed_of(kind, options.seed, i),
+            system_seed=system_seed,
+            system_tokens=options.system_tokens,
+        )
