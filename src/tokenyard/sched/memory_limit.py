@@ -62,15 +62,18 @@ class MemoryLimit:
             return self._after_alloc(candidate, answer, budget) if self._transfers is not None else None
         if self._encoder is not None:
             self._encoder.cache.free(candidate.request)
+        shortage, smallest = self._shortage(answer), room.smallest_need()
+        if shortage is not None and smallest is not None:
+            smallest = min(smallest, shortage.needed)  # the head waits as well, and its hits are known
         return Outcome(
             OutcomeKind.STOPPED,
             _KV_REASONS[answer.limit],
             candidate.request.request_id,
             len(room),
-            kv=self._shortage(answer),
+            kv=shortage,
             wanted_tokens=candidate.num_new_tokens,
             budget_left=budget.tokens,
-            smallest_need=min(answer.needed, room.smallest_need() or answer.needed),
+            smallest_need=smallest,
         )
 
     def _shortage(self, answer: KVShortage) -> KVShortage | None:

@@ -120,6 +120,7 @@ def test_a_state_written_in_this_step_is_read_in_the_next() -> None:
     there.step()
     assert there.running == ["a"]
     assert (there.admission.reason, there.admission.kind) == (Reason.MAMBA_STATE_NOT_READY, OutcomeKind.STOPPED)
+    assert there.admission.smallest_need == 4, "no blocks were short, but it needs some"
     assert (there.admission.request_id, there.admission.kv) == ("b", None), "no lack of blocks"
     output = there.step()
     assert there.running == ["a", "b"]
