@@ -26,9 +26,12 @@ class Lines:
 
     A form is one or more whole lines in which ``%b`` stands for a number and a zero byte for a piece. A step has to pay
     for keeping numbers only; the lines are put together when they are written.
+
+    Whoever extends the lists sets ``is_open`` while it does, and adds the form last: so an interrupt in between costs
+    this line, and not the others.
     """
 
-    __slots__ = ("forms", "num_bytes", "numbers", "pieces")
+    __slots__ = ("forms", "is_open", "num_bytes", "numbers", "pieces")
 
     def __init__(self) -> None:
         self.forms: list[bytes] = []
@@ -36,15 +39,29 @@ class Lines:
         self.pieces: list[bytes] = []
         self.num_bytes = 0
         """Length of the lines, about; whoever extends the lists adds to it."""
+        self.is_open = False
+        """A line is being added, or the adding was interrupted."""
 
     def append(self, line: bytes) -> None:
         """Add a line, without its end."""
-        self.forms.append(_LINE)
-        self.pieces.append(line)
+        if self.is_open:
+            self.mend()
+        self.is_open = True
         self.num_bytes += len(line) + 1
+        self.pieces.append(line)
+        self.forms.append(_LINE)
+        self.is_open = False
+
+    def mend(self) -> None:
+        """Drop the numbers and pieces of a line whose adding was interrupted."""
+        del self.numbers[sum(form.replace(b"%%", b"").count(b"%b") for form in self.forms) :]
+        del self.pieces[sum(form.count(_HOLE) for form in self.forms) :]
+        self.is_open = False
 
     def take(self) -> Lines:
         """All of them; none are left here."""
+        if self.is_open:
+            self.mend()
         taken = Lines()
         taken.forms, taken.numbers, taken.pieces = self.forms, self.numbers, self.pieces
         taken.num_bytes = self.num_bytes

@@ -85,12 +85,16 @@ class StepRecords:
         lines = self._lines
         if lines is None:
             lines = self._lines = self._writer.waiting()
-        lines.forms.append(self._snapshot)
+        if lines.is_open:
+            lines.mend()
+        lines.is_open = True
         lines.numbers += (step, ts, num_free, self._running.total, num_waiting, num_pinned)
         if cpu_blocks is not None:
             lines.numbers += cpu_blocks
         lines.numbers += (num_pinned_blocks, num_cached, num_skipped)
         lines.pieces += (self._queues, pinned_jobs)
+        lines.forms.append(self._snapshot)
+        lines.is_open = False
         lines.num_bytes += self._queue_bytes
         if self._requests is not None:
             self._requests.write(step, ts, state)
@@ -135,9 +139,13 @@ class StepRecords:
             form, lists = self._unsteady(output, recomputed, state.block_size)
         lines = self._lines
         assert lines is not None, "a decision follows its snapshot"
-        lines.forms.append(form)
+        if lines.is_open:
+            lines.mend()
+        lines.is_open = True
         lines.numbers += (output.step, ts, total)
         lines.pieces.append(lists)
+        lines.forms.append(form)
+        lines.is_open = False
         lines.num_bytes += len(lists) + _STEP_BYTES
         if refused is not None:
             self._writer.append(refused)
@@ -186,8 +194,12 @@ class StepRecords:
             num_sampled = len(outputs.requests)
             if outputs.tokens.shape[1] > 1:
                 num_sampled = num_sampled_tokens(outputs)
-            lines.forms.append(self._completion)
+            if lines.is_open:
+                lines.mend()
+            lines.is_open = True
             lines.numbers += (step, ts, ts - started, num_sampled)
+            lines.forms.append(self._completion)
+            lines.is_open = False
             if len(self._started) > STEPS_IN_FLIGHT:
                 del self._started[min(self._started)]
         stats = outputs.scheduler_stats

@@ -71,3 +71,27 @@ def test_nothing_is_left_where_lines_were_taken() -> None:
     assert (text(taken), taken.num_bytes) == ("{}\n", 3)
     lines.append(b"[]")
     assert text(taken) == "{}\n", "what was taken grows no more"
+
+
+def test_an_interrupt_while_a_line_is_added_costs_that_line_alone() -> None:
+    form = b'{"100%%b":%b,"list":' + b"\0}\n"
+    for stage in range(3):
+        lines = Lines()
+        for number in range(4):
+            interrupted = number == 2
+            if lines.is_open:
+                lines.mend()
+            lines.is_open = True
+            if not interrupted or stage >= 1:
+                lines.numbers += (number,)
+            if not interrupted or stage >= 2:
+                lines.pieces.append(b"[]")
+            if interrupted:
+                continue
+            lines.forms.append(form)
+            lines.is_open = False
+        lines.append(b'{"last":1}')
+        lines.is_open = True
+        lines.numbers += (9,)
+        found = [json.loads(line) for line in text(lines.take()).splitlines()]
+        assert found == [*({"100%b": number, "list": []} for number in (0, 1, 3)), {"last": 1}]
