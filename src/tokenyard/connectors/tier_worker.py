@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -83,12 +84,11 @@ class TierWorker:
             self._begin(store)
 
     def _begin(self, job: Load | Store) -> None:
-        # mypy joins the two functions and forgets which kind of job each takes: hence the two ignores.
-        move = self._get_all if isinstance(job, Load) else self._put_all
+        move = partial(self._get_all, job) if isinstance(job, Load) else partial(self._put_all, job)
         if self._threads is None:
-            self._done.append(move(job))  # type: ignore[arg-type]
+            self._done.append(move())
         else:
-            self._running.append(self._threads.submit(move, job))  # type: ignore[arg-type]
+            self._running.append(self._threads.submit(move))
 
     # ---- copies
 

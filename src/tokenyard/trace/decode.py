@@ -6,6 +6,7 @@ A line in good order is decoded straight into its record. Only a line that does 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
@@ -96,7 +97,7 @@ class _Lenient:
         return record(**good), fields
 
 
-class _LineDecoder(Generic[_Record]):
+class _LineDecoder(ABC, Generic[_Record]):
     """Lines of a file: at once where a line is as it should be, else field by field."""
 
     def __init__(self, file: str, notes: ReadNotes, kind: object, *, keep_unknown: bool) -> None:
@@ -114,8 +115,9 @@ class _LineDecoder(Generic[_Record]):
         fields = self._lenient.parsed(number, line)
         return None if fields is None else self._fitted(number, fields)
 
+    @abstractmethod
     def _fitted(self, number: int, fields: dict[str, Any]) -> tuple[_Record, Unknown] | None:
-        raise NotImplementedError
+        """The record that ``fields`` make, and its unknown fields; None if they make none."""
 
 
 class StepDecoder(_LineDecoder[StepEvent]):

@@ -27,8 +27,8 @@ class Lines:
     A form is one or more whole lines in which ``%b`` stands for a number and a zero byte for a piece. A step has to pay
     for keeping numbers only; the lines are put together when they are written.
 
-    Whoever extends the lists sets ``is_open`` while it does, and adds the form last: so an interrupt in between costs
-    this line, and not the others.
+    Whoever extends the lists sets ``is_open`` while it does, adds the form last, and calls ``mend`` first if it finds
+    it set: so an interrupt in between costs this line, and not the others.
     """
 
     __slots__ = ("forms", "is_open", "num_bytes", "numbers", "pieces")

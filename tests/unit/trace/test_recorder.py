@@ -502,3 +502,30 @@ def test_steps_that_never_complete_are_forgotten(tmp_path: Path) -> None:
     assert recorder._records is not None
     assert len(recorder._records._started) == 64
     assert min(recorder._records._started) > -100
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+_Interrupted: Any = type("_Interrupted", (list,), {"__iadd__": _interrupt})
+"""A list during whose extension Ctrl-C comes."""
+
+
+def test_a_host_that_goes_on_after_an_interrupt_has_the_same_trace(tmp_path: Path) -> None:
+    """The interrupt hits a snapshot whose numbers are there already and whose lists are not."""
+    for folder in ("calm", "interrupted"):
+        yard = RecordedYard(tmp_path / folder)
+        yard.add("a", 4, max_tokens=6)
+        yard.steps(3)
+        assert yard.recorder._records is not None
+        lines = yard.recorder._records._lines
+        assert lines is not None
+        if folder == "interrupted":
+            lines.pieces = _Interrupted(lines.pieces)
+            with pytest.raises(KeyboardInterrupt):
+                yard.scheduler.schedule()
+            lines.pieces = list(lines.pieces)
+        yard.drain()
+        yard.writer.close()
+    assert lines_of(tmp_path / "interrupted") == lines_of(tmp_path / "calm")
