@@ -95,6 +95,7 @@ def test_in_a_process_of_its_own(
         (["--rate-scale", "0"], ["rate_scale = 0"]),
         (["--rate-scale", "inf"], ["rate_scale = inf"]),
         (["--session-rate", "-2"], ["session_rate = -2"]),
+        (["--session-rate", "2"], ["session_rate = 2.0", "plain", "agentic, chat, lmcache and weka"]),
         (["--format", "parquet"], ["format = 'parquet'", "mooncake"]),
         (["--format", ""], ["format = ''", "mooncake"]),
         (["--max-ids-per-step", "-1"], ["max_ids_per_step = -1"]),

@@ -64,8 +64,8 @@ class WorkloadFlags:
     """Seed of what the workload does not record: token ids, arrivals of sessions, generators."""
     rate_scale: float = 1.0
     """Let requests and sessions arrive so many times as fast; gaps between an agent's turns stay."""
-    session_rate: Annotated[float | None, _optional("FLOAT", "0.05")] = None
-    """Sessions per second, for formats that record no absolute arrivals."""
+    session_rate: Annotated[float | None, _optional("FLOAT", "0.05; agentic 0.5, chat 4")] = None
+    """Sessions per second where sessions start at random: agentic, chat, and files in format lmcache or weka."""
     skip_refused: Switch = False
     """Go on without the requests that the engine refuses (too long for the model or the pool)."""
 

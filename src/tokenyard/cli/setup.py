@@ -179,9 +179,13 @@ def _trace(flags: TraceFlags, policy: str) -> TraceConfig:
 
 
 def _workload(spec: str, flags: WorkloadFlags) -> Workload:
-    rate = {} if flags.session_rate is None else {"session_rate": flags.session_rate}
     return load_workload(
-        spec, format=flags.format, limit=flags.limit, rate_scale=flags.rate_scale, seed=flags.seed, **rate
+        spec,
+        format=flags.format,
+        limit=flags.limit,
+        rate_scale=flags.rate_scale,
+        seed=flags.seed,
+        session_rate=flags.session_rate,
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from tokenyard.cli.flags import COMMANDS, Command, Demo, HardwareFlags, Parity, Report, Run
 from tokenyard.cli.main import parse
 from tokenyard.kv.gpus import GPUS
-from tokenyard.sim.workload import FORMATS, GENERATORS
+from tokenyard.sim.workload import FORMATS, GENERATORS, AgenticOptions, ChatOptions
 
 
 def help_of(name: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -33,6 +33,7 @@ def test_help_names_what_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> No
     text = help_of("run", capsys)
     for names in (GENERATORS, FORMATS, GPUS):
         assert all(name in text for name in names)
+    assert f"0.05; agentic {AgenticOptions().rate:g}, chat {ChatOptions().rate:g}" in text
 
 
 def test_parse() -> None:

@@ -46,6 +46,16 @@ def test_same_seed_same_workload(name: str) -> None:
     assert one.name == name
 
 
+@pytest.mark.parametrize(("name", "usual"), [("agentic", 0.5), ("chat", 4.0)])
+def test_sessions_start_at_the_session_rate(name: str, usual: float) -> None:
+    """A higher one moves the starts closer together, and nothing else."""
+    plain, faster = load_workload(name, limit=9), load_workload(name, limit=9, session_rate=5 * usual)
+    starts, closer = ([each.arrival_time for each in workload if not each.after] for workload in (plain, faster))
+    assert starts[-1] > 0
+    assert [5 * start for start in closer] == pytest.approx(starts)
+    assert [fact[:3] + fact[4:] for fact in facts(plain)] == [fact[:3] + fact[4:] for fact in facts(faster)]
+
+
 @pytest.mark.parametrize("name", ["agentic", "chat"])
 def test_the_next_prompt_holds_the_last_answer(name: str) -> None:
     workload = SMALL[name]

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tokenyard.errors import ConfigError, WorkloadError
-from tokenyard.sim.workload import FORMATS, Workload, load_workload
+from tokenyard.sim.workload import FORMATS, GENERATORS, Workload, load_workload
+from tokenyard.sim.workload.load import STARTS_ARE_DRAWN
 from tokenyard.sim.workload.readers.formats import detect_format
 
 Writer = Callable[..., Path]
@@ -155,6 +156,20 @@ def test_options_out_of_range_are_named(write_lines: Writer, option: str, value:
     with pytest.raises(ConfigError) as caught:
         load_workload(write_lines(MOONCAKE), **{option: value})  # type: ignore[arg-type]
     assert caught.value.field == option
+
+
+@pytest.mark.parametrize("name", sorted({*FORMATS, *GENERATORS} - set(STARTS_ARE_DRAWN)))
+def test_a_session_rate_without_effect_is_refused(write_lines: Writer, name: str) -> None:
+    built_in = name in GENERATORS
+    with pytest.raises(ConfigError, match=f"session_rate = 2.5: {name} says itself .* lmcache and weka") as caught:
+        load_workload(name if built_in else write_lines(PLAIN), format=None if built_in else name, session_rate=2.5)
+    assert caught.value.field == "session_rate"
+
+
+def test_sessions_start_at_the_session_rate(write_lines: Writer) -> None:
+    path = write_lines(LMCACHE, {**LMCACHE, "session": "y"})
+    usual, faster = (load_workload(path, session_rate=rate).requests[1].arrival_time for rate in (None, 0.5))
+    assert 0 < faster == pytest.approx(usual / 10)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from tokenyard.sim.workload.readers.complaints import misfit, no_json
 
 __all__ = [
     "MAX_SECONDS",
-    "SESSION_RATE",
     "Count",
     "CsvRows",
     "Length",
@@ -43,8 +42,6 @@ MAX_SECONDS = 1e9
 """Three decades; beyond it a double no longer resolves a step."""
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_SECONDS)]
 
-SESSION_RATE = 0.05
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
@@ -54,14 +51,14 @@ class ReadOptions:
     """Read only so many: sessions where the format has them, else requests."""
     seed: int = 0
     """Of everything the file does not say: arrivals of sessions, unique tokens."""
-    session_rate: float = SESSION_RATE
-    """Sessions per second, for formats that record no absolute arrivals (a Poisson process)."""
+    session_rate: float | None = None
+    """Sessions per second (a Poisson process), where nothing says when sessions start; None leaves the default."""
 
     def __post_init__(self) -> None:
         if self.limit is not None:
             require_int("limit", self.limit, 1)
         require_int("seed", self.seed, 0)
-        rate = self.session_rate
+        rate = 1.0 if self.session_rate is None else self.session_rate
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < float("inf"):
             raise ConfigError("session_rate", rate, "give a number of sessions per second above 0")
 
