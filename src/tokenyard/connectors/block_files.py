@@ -19,6 +19,7 @@ import xxhash
 
 from tokenyard.connectors.memory import Tensors
 from tokenyard.connectors.plan import Address
+from tokenyard.connectors.settings import check_namespace, check_storage_path
 from tokenyard.errors import ConfigError, MissingExtraError
 
 __all__ = ["BlockFiles"]
@@ -33,8 +34,8 @@ class BlockFiles:
 
     def __init__(self, root: Path | str, namespace: str = "default") -> None:
         """Makes the folder. ConfigError if it cannot be used, MissingExtraError without safetensors."""
-        if namespace in ("", "..") or namespace != Path(namespace).name:
-            raise ConfigError("namespace", namespace, "give a name that can be a folder's")
+        check_storage_path(root)
+        check_namespace(namespace)
         try:
             import safetensors.numpy  # noqa: PLC0415 - an extra
         except ModuleNotFoundError:

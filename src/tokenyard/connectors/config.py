@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from tokenyard.connectors.eviction import make_eviction_policy
+from tokenyard.connectors.settings import check_namespace, check_storage_path, require_amount, require_text
 from tokenyard.connectors.tiered import STORE_ON
 from tokenyard.errors import ConfigError
 
@@ -46,6 +48,8 @@ class KVTransferConfig:
     """Settings of the connector."""
 
     def __post_init__(self) -> None:
+        require_text("kv_connector", self.kv_connector)
+        require_text("engine_id", self.engine_id)
         name = _ALIASES.get(self.kv_connector, self.kv_connector)
         if name not in _SETTINGS:
             raise ConfigError("kv_connector", self.kv_connector, f"use one of: {', '.join(_SETTINGS)}")
@@ -65,6 +69,11 @@ class KVTransferConfig:
                 raise ConfigError(name, value, f"{self.kv_connector} knows: {', '.join(sorted(known)) or 'no setting'}")
         for name in ("cpu_bytes_to_use", "read_gb_per_s", "write_gb_per_s"):
             self.positive(name, 1.0)
+        if "shared_storage_path" in extra:
+            check_storage_path(extra["shared_storage_path"])
+        if "namespace" in extra:
+            check_namespace(extra["namespace"])
+        make_eviction_policy(self.get("eviction_policy", "lru"), 1)
         if self.get("store_on", "finish") not in STORE_ON:
             raise ConfigError("store_on", self.get("store_on", None), f"use one of: {', '.join(STORE_ON)}")
         if not isinstance(self.get("load_async", True), bool):
@@ -75,7 +84,7 @@ class KVTransferConfig:
         """As ``--kv-transfer-config`` takes it. ConfigError if it is not an object of known settings."""
         try:
             given = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError("kv_transfer_config", text, f"give a JSON object ({error})") from None
         if not isinstance(given, dict) or "kv_connector" not in given:
             raise ConfigError("kv_transfer_config", text, 'give a JSON object with "kv_connector"')
@@ -91,7 +100,4 @@ class KVTransferConfig:
 
     def positive(self, name: str, default: float) -> float:
         """A setting that has to be a number above 0."""
-        value = self.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-            raise ConfigError(name, value, "give a number above 0")
-        return float(value)
+        return require_amount(name, self.get(name, default))

@@ -16,6 +16,7 @@ from typing import Any
 
 from tokenyard.config import CacheConfig
 from tokenyard.connectors.plan import Load, Offer, Remote, TransferPlan
+from tokenyard.connectors.settings import require_amount, require_text
 from tokenyard.connectors.tiered import require_one_full_group
 from tokenyard.errors import RequestError
 from tokenyard.kv.coordinator import Blocks
@@ -40,6 +41,8 @@ class HandoverConnector(KVConnector):
     ) -> None:
         """``clock`` is the one its worker half reads. ConfigError if the model's KV cannot be handed over."""
         require_one_full_group(cache)
+        require_text("engine_id", engine_id)
+        require_amount("lease_seconds", lease_seconds)
         self._size = cache.groups[0].block_size or cache.block_size
         self._engine_id = engine_id
         self._clock = clock

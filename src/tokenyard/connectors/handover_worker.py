@@ -12,6 +12,7 @@ from threading import Lock
 
 from tokenyard.connectors.memory import BlockMemory, Tensors
 from tokenyard.connectors.plan import Address, Load, Offer, Remote, Store, TransferPlan
+from tokenyard.connectors.settings import require_amount, require_text
 from tokenyard.connectors.tier_worker import Done, TierWorker
 from tokenyard.sched.model_output import ConnectorOutput
 
@@ -129,6 +130,9 @@ class HandoverWorker(TierWorker):
         patience: float = 5.0,
         num_threads: int = 0,
     ) -> None:
+        """Raises ConfigError for a setting that cannot work."""
+        require_text("engine_id", engine_id)
+        require_amount("patience", patience, or_zero=True)
         super().__init__(memory, _Nowhere(), num_threads=num_threads)
         self._patience = patience
         self._waiting: list[tuple[Load, float]] = []

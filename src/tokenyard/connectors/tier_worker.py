@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from tokenyard.config import require_int
 from tokenyard.connectors.memory import ArrayMemory, BlockMemory, Tensors
 from tokenyard.connectors.plan import Address, Load, Store, TransferPlan
 from tokenyard.sched.model_output import ConnectorOutput
@@ -64,6 +65,8 @@ class TierWorker:
     """
 
     def __init__(self, memory: BlockMemory, store: BlockStore, *, num_threads: int = 0) -> None:
+        """Raises ConfigError for a number of threads that cannot be."""
+        require_int("num_threads", num_threads, 0)
         self._memory = memory
         self._store = store
         self._threads = ThreadPoolExecutor(num_threads, "kv-transfer") if num_threads else None

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.support.plant import Plant
 
 from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup
 from tokenyard.connectors.handover import HandoverConnector
 from tokenyard.connectors.handover_worker import Exchange, HandoverWorker
+from tokenyard.connectors.memory import ArrayMemory
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.request import FinishReason, RequestStatus
 from tokenyard.sched.reasons import Reason
@@ -247,3 +249,28 @@ def test_one_full_attention_group_is_required() -> None:
     window = KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=8)
     with pytest.raises(ConfigError, match="one full-attention"):
         HandoverConnector(CacheConfig(groups=(window,)), "0", lambda: 0.0)
+
+
+def connector(settings: dict[str, Any]) -> HandoverConnector:
+    return HandoverConnector(CacheConfig(), **{"engine_id": "0", "clock": lambda: 0.0, **settings})
+
+
+def worker(settings: dict[str, Any]) -> HandoverWorker:
+    memory = ArrayMemory({"layer.0": np.zeros((2, 16), np.float16)})
+    return HandoverWorker(memory, Exchange(), **{"engine_id": "0", "clock": lambda: 0.0, "patience": 0.0, **settings})
+
+
+@pytest.mark.parametrize(
+    ("make", "settings", "message"),
+    [
+        (connector, {"engine_id": 7}, "engine_id = 7: give a text"),
+        (connector, {"lease_seconds": "30"}, "lease_seconds = '30': give a number above 0"),
+        (worker, {"engine_id": ""}, "engine_id = '': give a text"),
+        (worker, {"patience": -1}, "patience = -1: give a number from 0"),
+        (worker, {"num_threads": -1}, "num_threads = -1: give a whole number from 0"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(make: Callable[..., object], settings: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make(settings)
+    make({})

@@ -88,10 +88,16 @@ def test_namespaces_do_not_meet(tmp_path: Path) -> None:
     assert HASH not in BlockFiles(tmp_path, "qwen")
 
 
-@pytest.mark.parametrize("namespace", ["", "a/b", ".."])
-def test_a_namespace_is_one_folder(tmp_path: Path, namespace: str) -> None:
+@pytest.mark.parametrize("namespace", ["", "a/b", "..", "a\0b", 7])
+def test_a_namespace_is_one_folder(tmp_path: Path, namespace: Any) -> None:
     with pytest.raises(ConfigError, match="namespace"):
         BlockFiles(tmp_path, namespace)
+
+
+@pytest.mark.parametrize("root", ["", "a\0b", 7, None])
+def test_a_path_is_a_text(root: Any) -> None:
+    with pytest.raises(ConfigError, match=r"shared_storage_path = .*: give the path of a folder"):
+        BlockFiles(root)
 
 
 def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:

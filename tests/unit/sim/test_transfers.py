@@ -27,7 +27,6 @@ from tokenyard.sim.workload import StreamTokens, Workload, WorkloadRequest
 from tokenyard.sim.workload.tokens import seed_of
 
 BLOCK_BYTES = 1000
-UNKNOWN_ORDER = {"cpu_bytes_to_use": 9e9, "eviction_policy": "fifo"}
 CONFIG = SchedulerConfig(max_num_seqs=8, max_num_batched_tokens=2048, max_model_len=2048)
 SHARED = StreamTokens.unique(seed_of("shared"), 320)
 """20 blocks, of which 19 can be hit."""
@@ -208,6 +207,8 @@ def test_the_end_of_a_pin_is_waited_for(transfer: KVTransfer | None) -> None:
         ({"kv_connector": OFFLOADING, "kv_connector_extra_config": {"load_async": 1}}, "true or false"),
         ({"kv_connector": OFFLOADING, "kv_connector_extra_config": {"cpu_bytes_to_use": -1}}, "a number above 0"),
         ({"kv_connector": OFFLOADING, "kv_connector_extra_config": 3}, "an object of settings"),
+        ({"kv_connector": ["x"]}, r"kv_connector = \['x'\]: give a text"),
+        ({"kv_connector": PREFILL_DECODE, "engine_id": 7}, "engine_id = 7: give a text"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(config: dict[str, Any], message: str) -> None:
@@ -216,17 +217,34 @@ def test_settings_that_cannot_work_are_refused(config: dict[str, Any], message: 
 
 
 @pytest.mark.parametrize(
+    ("connector", "name", "value", "fix"),
+    [
+        (STORAGE, "shared_storage_path", 7, "give the path of a folder"),
+        (STORAGE, "shared_storage_path", None, "give the path of a folder"),
+        (STORAGE, "shared_storage_path", "", "give the path of a folder"),
+        (STORAGE, "shared_storage_path", "a\0b", "give the path of a folder"),
+        (STORAGE, "namespace", 7, "give a name that can be a folder's"),
+        (STORAGE, "namespace", "a/b", "give a name that can be a folder's"),
+        (STORAGE, "read_gb_per_s", "6", "give a number above 0"),
+        (STORAGE, "write_gb_per_s", 10**400, "give a number above 0"),
+        (STORAGE, "load_async", "no", "give true or false"),
+        (OFFLOADING, "cpu_bytes_to_use", True, "give a number above 0"),
+        (OFFLOADING, "eviction_policy", "fifo", "use lru or arc"),
+        (OFFLOADING, "eviction_policy", ["lru"], "use lru or arc"),
+        (OFFLOADING, "store_on", {}, "use one of: finish, eviction"),
+    ],
+)
+def test_a_setting_of_a_wrong_kind_is_named(connector: str, name: str, value: object, fix: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        KVTransferConfig(kv_connector=connector, kv_connector_extra_config={name: value})
+    assert (caught.value.field, caught.value.value, caught.value.fix) == (name, value, fix)
+
+
+@pytest.mark.parametrize(
     ("config", "message"),
     [
         ({"kv_connector": OFFLOADING}, "--kv-offloading-size"),
         ({"kv_connector": OFFLOADING, "kv_connector_extra_config": {"cpu_bytes_to_use": 10}}, "a KV block alone"),
-        (
-            {
-                "kv_connector": OFFLOADING,
-                "kv_connector_extra_config": UNKNOWN_ORDER,
-            },
-            "lru or arc",
-        ),
         ({"kv_connector": PREFILL_DECODE}, "two engines"),
     ],
 )
