@@ -31,13 +31,17 @@ def workload(directory: Path, *lines: dict[str, Any] | str) -> Path:
     [
         ([GOOD], ["--max-num-sqs", "3"], ["--max-num-seqs"]),
         ([GOOD], ["--max-num-seqs", "-4"], ["max_num_seqs = -4"]),
-        ([GOOD], ["--num-gpu-blocks-override", "0"], ["num_gpu_blocks = 0", "from 1"]),
+        ([GOOD], ["--num-gpu-blocks-override", "0"], ["num_gpu_blocks_override = 0", "from 2", "null block"]),
         ([{**GOOD, "promt_len": 3}], [], ["workload.jsonl:1:", "promt_len"]),
         ([GOOD, GOOD], [], ["workload.jsonl:2:", "twice"]),
         ([GOOD, '{"request_id": "b", "prom'], [], ["workload.jsonl:2:", "not JSON"]),
         ([], [], ["workload.jsonl", "empty"]),
         ([GOOD], ["--max-model-len", "50"], ["request 'a'", "max_model_len (50)"]),
-        ([GOOD], ["--num-gpu-blocks-override", "5"], ["request 'a'", "7 blocks", "has 4"]),
+        (
+            [GOOD],
+            ["--num-gpu-blocks-override", "5"],
+            ["request 'a'", "7 blocks", "has 4", "--num-gpu-blocks-override (5) to 8", "--skip-refused"],
+        ),
     ],
     ids=["mistyped", "negative", "no blocks", "field", "duplicate", "truncated", "empty", "too long", "never fits"],
 )
@@ -64,9 +68,9 @@ def test_in_a_process_of_its_own(
         (["--max-num-seqs", "99999999999999"], ["max_num_seqs = 99999999999999"]),
         (["--max-num-batched-tokens", "0"], ["max_num_batched_tokens = 0"]),
         (["--max-model-len", "-1"], ["max_model_len", "-1"]),
-        (["--num-gpu-blocks-override", "0"], ["num_gpu_blocks = 0", "from 1"]),
-        (["--num-gpu-blocks-override", "-7"], ["num_gpu_blocks = -7"]),
-        (["--num-gpu-blocks-override", "2000000000"], ["num_gpu_blocks = 2000000000"]),
+        (["--num-gpu-blocks-override", "1"], ["num_gpu_blocks_override = 1", "from 2", "null block"]),
+        (["--num-gpu-blocks-override", "-7"], ["num_gpu_blocks_override = -7"]),
+        (["--num-gpu-blocks-override", "2000000000"], ["num_gpu_blocks_override = 2000000000"]),
         (["--max-num-seqs", "2000000000"], ["max_num_seqs = 2000000000"]),
         (["--block-size", "0"], ["block_size = 0"]),
         (["--watermark", "1.5"], ["watermark = 1.5", "from 0 to 1"]),
@@ -192,7 +196,8 @@ def test_prompt_longer_than_the_model(tmp_path: Path) -> None:
 def test_request_that_can_never_fit(tmp_path: Path) -> None:
     path = workload(tmp_path, GOOD, {"request_id": "huge", "prompt_len": 1000, "max_tokens": 100})
     outcome = call("run", path, "--num-gpu-blocks-override", "64", cwd=tmp_path)
-    outcome.refused("request 'huge'", "69 blocks", "63", "num_gpu_blocks", "--skip-refused goes on without")
+    outcome.refused("request 'huge'", "69 blocks and the pool has 63", "--num-gpu-blocks-override (64) to 70")
+    outcome.refused("--skip-refused goes on without")
 
 
 def test_refused_requests_can_be_left_out(tmp_path: Path) -> None:
@@ -208,6 +213,14 @@ def test_refused_requests_can_be_left_out(tmp_path: Path) -> None:
     assert "1 request was refused" in outcome.stderr
     assert "1 turn after" in outcome.stderr
     assert "'long'" in outcome.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "split", "compare"])
+def test_a_workload_of_which_nothing_is_left(command: str, tmp_path: Path) -> None:
+    """A report on no request at all would say that nothing was held back."""
+    path = workload(tmp_path, GOOD, {**GOOD, "request_id": "b", "after": "a"})
+    few = ["--num-gpu-blocks-override", "5", "--skip-refused"]
+    call(command, path, *few, cwd=tmp_path).refused("--skip-refused leaves none of its", "the first")
 
 
 # ---- traces

@@ -126,7 +126,7 @@ def test_refused_requests_are_mentioned(tmp_path: Path) -> None:
         "--limit",
         "2",
         "--max-model-len",
-        "3000",
+        "5000",
         "--skip-refused",
         "--policies",
         "fcfs",

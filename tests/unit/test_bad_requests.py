@@ -204,6 +204,8 @@ def test_a_request_that_can_never_fit_is_refused_at_once(prompt: int, max_tokens
     with pytest.raises(RequestError, match=f"can need {needed} blocks and the pool has 4") as refusal:
         yard.add("big", prompt, max_tokens=max_tokens)
     assert (refusal.value.field, refusal.value.value) == ("max_tokens", max_tokens)
+    less = "shorten the prompt" if prompt > 16 else "lower max_tokens"
+    assert refusal.value.fix.endswith(f"{less}, or raise num_gpu_blocks (5) to {needed + 1}")
     assert snapshot(yard.scheduler) == before
 
 
@@ -214,6 +216,14 @@ def test_the_largest_request_that_fits_is_served(prompt: int, max_tokens: int) -
     request = yard.add("big", prompt, max_tokens=max_tokens)
     yard.drain()
     assert request.num_output_tokens == max_tokens
+
+
+def test_what_the_refusal_advises_helps() -> None:
+    """A pool of just as many blocks as it says serves the request."""
+    yard = Yard(num_gpu_blocks=10, max_model_len=36)
+    request = yard.add("big", 4, max_tokens=2_000_000_000)
+    yard.drain()
+    assert request.num_output_tokens == 32
 
 
 def test_a_pool_of_the_null_block_alone_serves_nobody() -> None:

@@ -13,7 +13,7 @@ from tokenyard.cli.console import errors, print_json, results, warn
 from tokenyard.cli.flags import Compare, Run
 from tokenyard.cli.setup import Setup, prepare
 from tokenyard.config import require_int
-from tokenyard.errors import ConfigError
+from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.explain.compare.comparison import compare_traces
 from tokenyard.explain.render_compare import print_comparison
 from tokenyard.sim.compare.comparison import Cell, Comparison, Machine, compare
@@ -39,11 +39,15 @@ def execute(flags: Compare) -> int:
     if flags.other is not None:
         return _compare_traces(Path(flags.workload), flags.other, flags)
     comparison = _compare(flags)
+    if comparison.cells[0].metrics["output_tokens_per_s"].mean == 0:
+        fix = "--skip-refused leaves none of its requests; without it, the first one's problem is named"
+        raise WorkloadError(flags.workload, 0, fix)
     if flags.plot is not None:
         _write(flags.plot, draw(comparison))
     refused = comparison.cells[0].refused
     if refused:
-        warn(f"{refused:,} requests were refused or came after refused ones, under every policy the same")
+        were = "requests were refused or came after refused ones" if refused > 1 else "request was refused"
+        warn(f"{refused:,} {were}, under every policy the same")
     if flags.json:
         print_json(comparison)
     else:

@@ -26,6 +26,7 @@ import tyro
 
 from tokenyard.cli.flags import COMMANDS, Command
 from tokenyard.cli.numbers import number_registry
+from tokenyard.cli.wording import as_flags
 from tokenyard.errors import RequestError, TokenyardError, shown
 
 __all__ = ["main", "parse"]
@@ -45,11 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = int(module.execute(command))
         sys.stdout.flush()
     except RequestError as error:
-        return _fail(f"{error} (--skip-refused goes on without such requests)")
+        return _fail(f"{as_flags(str(error))} (--skip-refused goes on without such requests)")
     except TokenyardError as error:
         return _fail(str(error))
     except MemoryError:
-        return _fail("out of memory: lower num_gpu_blocks, max_num_seqs or the size of the workload")
+        return _fail("out of memory: lower --num-gpu-blocks-override, --max-num-seqs or --limit")
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except BrokenPipeError:

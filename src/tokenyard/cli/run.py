@@ -12,10 +12,13 @@ from tokenyard.cli.console import errors, print_json, results, warn
 from tokenyard.cli.flags import Run
 from tokenyard.cli.progress import replay_bar
 from tokenyard.cli.setup import open_trace, prepare
+from tokenyard.cli.wording import as_flags
+from tokenyard.errors import WorkloadError
 from tokenyard.explain.render import print_report
 from tokenyard.explain.report import Report
 from tokenyard.explain.summary import Summary
 from tokenyard.sim.replay import Refusal, replay
+from tokenyard.sim.workload import Workload
 from tokenyard.trace.recorder import TraceRecorder
 from tokenyard.trace.writer import TraceWriter
 
@@ -67,15 +70,17 @@ def run(flags: Run) -> Report:
                 warn(f"the trace so far is in {directory}")
             raise
     if result.refused:
-        warn_of_refused(result.refused, result.num_left_out)
+        warn_of_refused(setup.workload, result.refused, result.num_left_out)
     return summary.report(source=str(setup.trace.steps_path) if directory else None, speculation=result.speculation)
 
 
-def warn_of_refused(refusals: Sequence[Refusal], left_out: int) -> None:
-    """Say on standard error that a replay went on without some requests."""
-    refused = len(refusals)
+def warn_of_refused(workload: Workload, refusals: Sequence[Refusal], left_out: int) -> None:
+    """Say on standard error that a replay went on without some requests; WorkloadError if none was left."""
+    refused, first = len(refusals), as_flags(refusals[0].problem)
+    if refused + left_out == len(workload):
+        problem = f"--skip-refused leaves none of its {len(workload):,} requests; the first: {first}"
+        raise WorkloadError(workload.name, 0, problem)
     after = f" and {left_out:,} turn{'s' * (left_out != 1)} after {'them' if refused > 1 else 'it'} left out"
     warn(
-        f"{refused:,} request{'s were' if refused > 1 else ' was'} refused{after * (left_out > 0)}; "
-        f"the first: {refusals[0].problem}"
+        f"{refused:,} request{'s were' if refused > 1 else ' was'} refused{after * (left_out > 0)}; the first: {first}"
     )

@@ -15,7 +15,7 @@ from tokenyard.cli.flags import (
     TransferFlags,
     WorkloadFlags,
 )
-from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
+from tokenyard.config import MAX_BLOCKS, CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.connectors.config import OFFLOADING, KVTransferConfig
 from tokenyard.errors import ConfigError
 from tokenyard.kv.gpus import GPU, named_gpu
@@ -152,6 +152,9 @@ def _cache(flags: SchedulerFlags, hardware: HardwareFlags, model: ModelShape, gp
             max_num_seqs=flags.max_num_seqs,
             tensor_parallel_size=hardware.tensor_parallel_size,
         ).num_blocks
+    elif not 2 <= blocks <= MAX_BLOCKS:
+        fix = f"give a whole number from 2 to {MAX_BLOCKS}; one of them is the null block, which holds no KV"
+        raise ConfigError("num_gpu_blocks_override", blocks, fix)
     return CacheConfig(
         num_gpu_blocks=blocks,
         block_size=hardware.block_size,

@@ -97,7 +97,7 @@ def _run(flags: Split) -> SplitReport:
             on_progress=on_progress,
         )
     if result.refused:
-        warn_of_refused(result.refused, result.num_left_out)
+        warn_of_refused(setup.workload, result.refused, result.num_left_out)
     prefill, decode = (summary.report(source=path) for summary, path in zip(summaries, paths, strict=True))
     return SplitReport(prefill=prefill, decode=decode, use=_use(result))
 

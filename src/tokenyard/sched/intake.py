@@ -60,18 +60,22 @@ def check_lengths(
     if num_prompt_tokens >= limit:
         length = f"{num_prompt_tokens} tokens"
         raise RequestError(rid, "prompt_token_ids", length, f"the prompt must be shorter than max_model_len ({limit})")
-    # The last sampled token is never computed, so it needs no place; lookahead slots come on top.
-    longest = min(num_prompt_tokens + max_tokens, limit) - 1
-    longest = min(longest + num_lookahead_tokens, limit)
-    needed = kv.most_blocks(longest, encoder_tokens, at_once=config.scheduler_reserve_full_isl)
-    usable = kv.num_usable_blocks
+
+    def most_blocks(num_output_tokens: int) -> int:
+        # The last sampled token is never computed, so it needs no place; lookahead slots come on top.
+        longest = min(num_prompt_tokens + num_output_tokens, limit) - 1
+        longest = min(longest + num_lookahead_tokens, limit)
+        return kv.most_blocks(longest, encoder_tokens, at_once=config.scheduler_reserve_full_isl)
+
+    needed, usable = most_blocks(max_tokens), kv.num_usable_blocks
     if needed > usable:
+        less = "lower max_tokens" if most_blocks(1) <= usable else "shorten the prompt"
         raise RequestError(
             rid,
             "max_tokens",
             max_tokens,
-            f"prompt ({num_prompt_tokens}) and output can need {needed} blocks and the pool has {usable}:"
-            " lower max_tokens or raise num_gpu_blocks",
+            f"prompt ({num_prompt_tokens}) and output can need {needed} blocks and the pool has {usable} (one more is"
+            f" the null block): {less}, or raise num_gpu_blocks ({usable + 1}) to {needed + 1}",
         )
 
 
