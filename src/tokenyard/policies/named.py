@@ -34,6 +34,8 @@ def policy_maker(spec: str, field: str = "policy") -> PolicyMaker:
         raise ConfigError(field, spec, f"use one of: {known}; or FILE.py:CLASS for one of your own")
     try:
         made = make()
+    except ConfigError as error:
+        raise (ConfigError(field, spec, error.fix) if error.field == "policy" else error) from error.__cause__
     except TokenyardError:
         raise
     except Exception as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points
 
-from tokenyard.errors import ConfigError
+from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.kv.shortage import KVShortage
 from tokenyard.request import Request
 from tokenyard.sched.pins import PinBoard
@@ -128,12 +128,34 @@ def known_policies() -> list[str]:
 
 
 def make_policy(name: str) -> Policy:
-    """The policy registered under ``name``; ConfigError if there is none."""
+    """The policy registered under ``name``; ConfigError if there is none, or what was installed does not work."""
     if name in _BUILT_IN:
         return _BUILT_IN[name]()
-    shipped = [EntryPoint(name, SHIPPED[name], ENTRY_POINT_GROUP)] if name in SHIPPED else []
-    for point in shipped or entry_points(group=ENTRY_POINT_GROUP):
+    if name in SHIPPED:
+        ours: Policy = EntryPoint(name, SHIPPED[name], ENTRY_POINT_GROUP).load()()
+        return ours
+    for point in entry_points(group=ENTRY_POINT_GROUP):
         if point.name == name:
-            policy: Policy = point.load()()
-            return policy
+            return _installed(point)
     raise ConfigError("policy", name, f"use one of: {', '.join(known_policies())}")
+
+
+def _installed(point: EntryPoint) -> Policy:
+    """What another package registered: whatever is wrong with it is its author's to mend."""
+    where = f"its entry point {point.value}"
+    try:
+        make = point.load()
+    except Exception as error:
+        problem = f"{where} cannot be loaded: {type(error).__name__}: {error}"
+        raise ConfigError("policy", point.name, problem) from error
+    try:
+        policy = make()
+    except TokenyardError:
+        raise
+    except Exception as error:
+        problem = f"{where} cannot be called without arguments: {type(error).__name__}: {error}"
+        raise ConfigError("policy", point.name, problem) from error
+    if not isinstance(policy, Policy):
+        problem = f"{where} makes a {type(policy).__name__}: derive it from tokenyard.sched.policy.Policy"
+        raise ConfigError("policy", point.name, problem)
+    return policy

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.yard import Yard, make_request
 
 from tokenyard.errors import ConfigError
+from tokenyard.policies.named import policy_maker
 from tokenyard.request import Request
 from tokenyard.sched import policy as policies
 from tokenyard.sched.policy import ENTRY_POINT_GROUP, FCFS, Priority, known_policies, make_policy
@@ -58,6 +61,46 @@ def test_a_registered_policy_is_known() -> None:
     assert {"fcfs", "priority", "shortest"} <= set(known_policies())
     assert isinstance(make_policy("shortest"), ShortestFirst)
     assert isinstance(make_policy("fcfs"), FCFS), "built-in names stay ours"
+
+
+BROKEN = """
+raise_it = lambda: 1 / 0
+a_text = str
+def needs(tau): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("absent_package.policies:Mine", "cannot be loaded: ModuleNotFoundError: No module named 'absent_package'"),
+        ("broken_plug_in:Mine", "cannot be loaded: AttributeError: .* 'Mine'"),
+        ("broken_plug_in:raise_it", "cannot be called without arguments: ZeroDivisionError: division by zero"),
+        ("broken_plug_in:needs", "cannot be called without arguments: TypeError: .*'tau'"),
+        ("broken_plug_in:a_text", "makes a str: derive it from tokenyard.sched.policy.Policy"),
+        ("broken_plug_in", "cannot be called without arguments: TypeError: 'module' object is not callable"),
+        ("not an entry point", "cannot be loaded: "),
+    ],
+)
+def test_an_installed_policy_that_does_not_work_is_named(
+    value: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Installed for real, as far as the interpreter can tell."""
+    metadata = tmp_path / "broken_plug_in-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-plug-in\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[{ENTRY_POINT_GROUP}]\nnice = {value}\n")
+    (tmp_path / "broken_plug_in.py").write_text(BROKEN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "broken_plug_in", raising=False)
+    message = f"policy = 'nice': its entry point {value} {reason}"
+    with pytest.raises(ConfigError, match=message):
+        make_policy("nice")
+    with pytest.raises(ConfigError, match=message):
+        Yard(policy="nice")
+    with pytest.raises(ConfigError, match=f"scheduling_{message}"):
+        policy_maker("nice", "scheduling_policy")
+    assert isinstance(make_policy("fcfs"), FCFS)
 
 
 @pytest.mark.usefixtures("registered")
