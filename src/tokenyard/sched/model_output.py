@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tokenyard.config import MAX_COUNT
 from tokenyard.sched.extras import ModelExtras
 from tokenyard.table import IntArray
 
@@ -49,7 +50,7 @@ class ModelOutput:
     """What the model returned for one step: sampled tokens, aligned with ``SchedulerOutput.requests``.
 
     ``sampled`` has shape ``[n, width]``; row ``i`` holds ``num_sampled[i]`` tokens, then padding. A prefill chunk has
-    none.
+    none. That tokens are ids from 0 to 2**31 - 1 is up to whoever makes the arrays: nobody looks again.
     """
 
     __slots__ = ("connector", "extras", "num_sampled", "sampled")
@@ -77,8 +78,10 @@ class ModelOutput:
         connector: ConnectorOutput | None = None,
         extras: ModelExtras | None = None,
     ) -> ModelOutput:
-        """From one list of tokens per scheduled request."""
-        return cls(*_padded(tokens), connector, extras)
+        """From one list of tokens per scheduled request; ValueError for an id below 0 or above 2**31 - 1."""
+        sampled, num_sampled = _padded(tokens)
+        _check_ids(sampled, num_sampled)
+        return cls(sampled, num_sampled, connector, extras)
 
 
 def _padded(lists: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
@@ -89,3 +92,12 @@ def _padded(lists: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
     for row, values in zip(padded, lists, strict=True):
         row[: len(values)] = values
     return padded, lengths
+
+
+def _check_ids(tokens: IntArray, counts: IntArray) -> None:
+    """ValueError unless all tokens but the padding can be token ids."""
+    if not tokens.size or (tokens.max() <= MAX_COUNT and np.count_nonzero(tokens >= 0) == counts.sum()):
+        return
+    wrong = ((tokens < 0) | (tokens > MAX_COUNT)) & (np.arange(tokens.shape[1]) < counts[:, None])
+    row, column = np.argwhere(wrong)[0].tolist()
+    raise ValueError(f"row {row} holds token {tokens[row, column]}: give ids from 0 to {MAX_COUNT}, or no token")

@@ -74,6 +74,8 @@ class Scheduler(SchedulerView):
         self.pause_state = PauseState.UNPAUSED
         self.step = 0
         """Number of the next step."""
+        self._last_update = -1
+        """Number of the last step whose output was taken in."""
         num_drafts = speculative_config.num_speculative_tokens if speculative_config else 0
         table = RequestTable(config.max_num_seqs, hash_block_size(cache_config), num_drafts)
         limits = GroupLimits(config.max_num_batched_tokens, config.max_model_len, num_drafts)
@@ -215,12 +217,20 @@ class Scheduler(SchedulerView):
     def update_from_output(self, output: SchedulerOutput, model_output: ModelOutput) -> EngineOutputs:
         """Take in the sampled tokens of a step: append, stop, finish, free.
 
-        Requests that finished or were aborted since the step was made are passed over.
+        Requests that finished or were aborted since the step was made are passed over. A step's output is taken in
+        once, and after those of earlier steps: else ValueError, and nothing changes. Tokens are not looked at: ids
+        outside 0 to 2**31 - 1 end up wrong in the requests (``ModelOutput.from_lists`` refuses them).
         """
+        if output.step <= self._last_update:
+            raise ValueError(
+                f"output of step {output.step}: those up to step {self._last_update} were taken in already; "
+                "give each output once, in order"
+            )
         now, events = self.clock(), self._features.events
         lost = self._recovery.lost(output, model_output.connector, now)
         failed = failed_requests(output, model_output.extras)
         accepted = self._update.run(output, model_output, now, [*lost, *failed])
+        self._last_update = output.step
         if lost and self.config.kv_load_failure_policy == "fail":
             failed += [request for request in lost if request not in failed]
         if failed:

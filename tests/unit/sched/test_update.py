@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.yard import Yard, prompt_of
+from tests.support.yard import Yard, prompt_of, snapshot
 
 from tokenyard.request import FinishReason, RequestStatus
 from tokenyard.sched.engine_outputs import RequestOutput
@@ -179,6 +179,31 @@ def test_a_model_output_of_another_size_is_refused() -> None:
         yard.scheduler.update_from_output(output, ModelOutput.from_lists([[5]]))
     yard.update(output)
     assert [request.num_output_tokens for request in yard.requests.values()] == [1, 1]
+
+
+def test_an_output_is_taken_in_once_and_in_order() -> None:
+    """Two steps in flight: the second time, tokens would be appended to requests that are elsewhere by now."""
+    yard = Yard(async_scheduling=True)
+    for name in "ab":
+        yard.add(name, max_tokens=5)
+    first, second = yard.schedule(), yard.schedule()
+    yard.update(first)
+    before = snapshot(yard.scheduler)
+    with pytest.raises(ValueError, match="step 0: those up to step 0 were taken in already"):
+        yard.update(first)
+    assert snapshot(yard.scheduler) == before
+    yard.update(second)
+    with pytest.raises(ValueError, match="step 0: those up to step 1 were taken in already"):
+        yard.update(first)
+    yard.drain()
+    assert [request.num_output_tokens for request in yard.requests.values()] == [5, 5]
+
+
+@pytest.mark.parametrize("token", [-1, -5, 2**31, 2**40])
+def test_what_cannot_be_a_token_id_is_refused(token: int) -> None:
+    with pytest.raises(ValueError, match=f"row 1 holds token {token}: give ids from 0 to {2**31 - 1}"):
+        ModelOutput.from_lists([[5, 6, 7], [5, token]])
+    assert ModelOutput.from_lists([[0], [2**31 - 1, 1], []]).num_sampled.tolist() == [1, 2, 0]
 
 
 def test_an_empty_step_may_be_updated() -> None:
