@@ -18,7 +18,7 @@ from itertools import groupby
 from pathlib import Path
 
 from tokenyard.cli.flags import Run
-from tokenyard.cli.main import parse
+from tokenyard.cli.parsing import parse
 from tokenyard.cli.setup import open_trace, prepare
 from tokenyard.explain.summary import summarize
 from tokenyard.explain.told import ToldTrace

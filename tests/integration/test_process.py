@@ -8,11 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from tests.integration.command import environment, tokenyard
+
+from tokenyard.cli.main import main
 
 COMMAND = [sys.executable, "-m", "tokenyard.cli.main"]
 
@@ -43,25 +47,96 @@ except SystemExit as left:
         assert done.stdout.endswith("loaded: []\n")
 
 
-def test_interrupted_run_leaves_a_readable_trace(tmp_path: Path) -> None:
-    arguments = [*COMMAND, "run", "chat", "--limit", "4000", "--trace", "t"]
-    running = subprocess.Popen(
-        arguments, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    steps = tmp_path / "t" / "sched_trace.fcfs.steps.jsonl"
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Children that Ctrl-C reaches: one that is started by a job in the background inherits that it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def until_written(running: subprocess.Popen[str], steps: Path) -> None:
+    """Wait until a run is well under way."""
     deadline = time.monotonic() + 60
     while not (steps.exists() and steps.stat().st_size > 100_000):
         assert running.poll() is None, "it ended before it could be interrupted"
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+LONG_RUN = [*COMMAND, "run", "chat", "--limit", "4000", "--trace", "t"]
+STEPS = Path("t", "sched_trace.fcfs.steps.jsonl")
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_interrupted_run_leaves_a_readable_trace(tmp_path: Path) -> None:
+    running = subprocess.Popen(
+        LONG_RUN, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    until_written(running, tmp_path / STEPS)
     running.send_signal(signal.SIGINT)
     stdout, stderr = running.communicate(timeout=60)
     assert running.returncode == 130, stdout + stderr
     assert stdout == ""
     assert "Traceback" not in stderr
     assert "the trace so far is in t" in stderr
-    assert all(json.loads(line) for line in steps.read_text().splitlines())
+    assert all(json.loads(line) for line in (tmp_path / STEPS).read_text().splitlines())
     assert tokenyard("report", "t", cwd=tmp_path).code == 0
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_that_ends_the_reader_too_is_still_one(tmp_path: Path) -> None:
+    """As of ``tokenyard run ... 2>&1 | tee log``: the message that nobody reads does not make it a success."""
+    read, write = os.pipe()
+    running = subprocess.Popen(LONG_RUN, cwd=tmp_path, env=environment(), stdout=write, stderr=write, text=True)
+    os.close(write)
+    until_written(running, tmp_path / STEPS)
+    os.close(read)
+    running.send_signal(signal.SIGINT)
+    assert running.wait(60) == 130
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("module", ["tyro", "tokenyard.cli.flags", "tokenyard.cli.run", "numpy"])
+def test_an_interrupt_while_it_is_still_loading(module: str, tmp_path: Path) -> None:
+    """Whatever it is about to import, there is no traceback."""
+    script = f"""
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+from tokenyard.cli.main import main
+sys.exit(main(["run", "chat", "--limit", "2"]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "tokenyard: interrupted\n")
+
+
+@pytest.mark.parametrize("mine", [False, True])
+def test_a_second_interrupt_ends_it_without_a_word(
+    mine: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While the interpreter shuts down nobody would catch it; a host's own handler is its own."""
+
+    def interrupted(name: str) -> ModuleType:
+        raise KeyboardInterrupt
+
+    def own(number: int, frame: object) -> None: ...
+
+    monkeypatch.setattr("tokenyard.cli.main.import_module", interrupted)
+    before = signal.signal(signal.SIGINT, own if mine else signal.default_int_handler)
+    try:
+        assert main(["workloads"]) == 130
+        assert signal.getsignal(signal.SIGINT) is (own if mine else signal.SIG_DFL)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr() == ("", "tokenyard: interrupted\n")
 
 
 def test_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
+from tokenyard.cli.streams import say
+
 __all__ = ["errors", "print_json", "results", "warn"]
 
 
@@ -31,7 +33,7 @@ def errors() -> Console:
 
 def warn(message: str) -> None:
     """One line on standard error."""
-    print(f"tokenyard: warning: {message}", file=sys.stderr)
+    say(f"tokenyard: warning: {message}")
 
 
 def print_json(value: Any) -> None:

@@ -7,43 +7,29 @@ Exit codes:
     2    the user can mend it: a message on stderr, no traceback
     130  interrupted
 
-A traceback means a bug of ours.
+A traceback means a bug of ours. So that Ctrl-C shows none either, whenever it comes, this module itself imports next to
+nothing: what takes time to load is loaded where an interrupt is expected.
 """
 
 from __future__ import annotations
 
-import os
+import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
-from functools import reduce
 from importlib import import_module
-from importlib.metadata import version
-from operator import or_
-from typing import Annotated, Any, TextIO, cast
 
-import tyro
-
-from tokenyard.cli.flags import COMMANDS, Command
-from tokenyard.cli.numbers import number_registry
+from tokenyard.cli.streams import say, silence
 from tokenyard.cli.wording import as_flags
 from tokenyard.errors import RequestError, TokenyardError, shown
 
-__all__ = ["main", "parse"]
-
-_DESCRIPTION = "vLLM's scheduler as a library: replay traffic through it and see what held requests back."
+__all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code of the process."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments == ["--version"]:
-        print(f"tokenyard {version('tokenyard')}")
-        return 0
     try:
-        command = parse(arguments)
-        module = import_module(f"tokenyard.cli.{COMMANDS[type(command)]}")
-        code = int(module.execute(command))
+        code = _run(arguments)
         sys.stdout.flush()
     except RequestError as error:
         return _fail(f"{as_flags(str(error))} (--skip-refused goes on without such requests)")
@@ -52,24 +38,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MemoryError:
         return _fail("out of memory: lower --num-gpu-blocks-override, --max-num-seqs or --limit")
     except KeyboardInterrupt:
+        _leave_at_once_next_time()
         return _fail("interrupted", 130)
     except BrokenPipeError:
-        _silence(sys.stdout)
+        silence(sys.stdout)
         return 0
     except OSError as error:
         # What the system refuses is the user's to mend, whoever asked for it: a name that is too long, a full disk.
         if error.errno is None:
             raise
         if error.filename is None:
-            _silence(sys.stdout)
+            silence(sys.stdout)
         return _fail(_refused_by_the_system(error))
     return code
 
 
-def _silence(stream: TextIO) -> None:
-    """Whoever reads our output has gone, or takes no more; the interpreter must not complain at its exit."""
-    with suppress(OSError, ValueError):  # not a file of the system's, as under tests
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+def _run(arguments: list[str]) -> int:
+    if arguments == ["--version"]:
+        version = import_module("importlib.metadata").version("tokenyard")
+        print(f"tokenyard {version}")
+        return 0
+    commands = import_module("tokenyard.cli.flags").COMMANDS
+    command = import_module("tokenyard.cli.parsing").parse(arguments)
+    return int(import_module(f"tokenyard.cli.{commands[type(command)]}").execute(command))
+
+
+def _leave_at_once_next_time() -> None:
+    """Another Ctrl-C, while the interpreter says goodbye, ends the process as the system does it: without a word."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _refused_by_the_system(error: OSError) -> str:
@@ -78,22 +75,8 @@ def _refused_by_the_system(error: OSError) -> str:
 
 
 def _fail(message: str, code: int = 2) -> int:
-    print(f"tokenyard: {message}", file=sys.stderr)
+    say(f"tokenyard: {message}")
     return code
-
-
-def parse(arguments: list[str]) -> Command:
-    """The command with its flags; tyro prints help and mistakes itself and leaves with 0 or 2."""
-    known: list[Any] = [Annotated[command, tyro.conf.subcommand(name)] for command, name in COMMANDS.items()]
-    parsed = tyro.cli(
-        reduce(or_, known),
-        prog="tokenyard",
-        description=_DESCRIPTION,
-        args=arguments,
-        registry=number_registry(),
-        config=(tyro.conf.DisallowNone, tyro.conf.EnumChoicesFromValues, tyro.conf.OmitSubcommandPrefixes),
-    )
-    return cast(Command, parsed)
 
 
 if __name__ == "__main__":

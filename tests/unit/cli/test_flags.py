@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tokenyard.cli.flags import COMMANDS, Command, Demo, HardwareFlags, Parity, Report, Run
-from tokenyard.cli.main import parse
+from tokenyard.cli.parsing import parse
 from tokenyard.kv.gpus import GPUS
 from tokenyard.sim.workload import FORMATS, GENERATORS, AgenticOptions, ChatOptions
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tokenyard.cli.flags import Run
-from tokenyard.cli.main import parse
+from tokenyard.cli.parsing import parse
 from tokenyard.cli.setup import Setup, open_trace, prepare
 from tokenyard.config import HashAlgo
 from tokenyard.errors import ConfigError

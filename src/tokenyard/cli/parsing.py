@@ -1,0 +1,30 @@
+"""From the words of a command line to a command with its flags."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, cast
+
+import tyro
+
+from tokenyard.cli.flags import COMMANDS, Command
+from tokenyard.cli.numbers import number_registry
+
+__all__ = ["parse"]
+
+_DESCRIPTION = "vLLM's scheduler as a library: replay traffic through it and see what held requests back."
+
+
+def parse(arguments: list[str]) -> Command:
+    """The command with its flags; tyro prints help and mistakes itself and leaves with 0 or 2."""
+    known: list[Any] = [Annotated[command, tyro.conf.subcommand(name)] for command, name in COMMANDS.items()]
+    parsed = tyro.cli(
+        reduce(or_, known),
+        prog="tokenyard",
+        description=_DESCRIPTION,
+        args=arguments,
+        registry=number_registry(),
+        config=(tyro.conf.DisallowNone, tyro.conf.EnumChoicesFromValues, tyro.conf.OmitSubcommandPrefixes),
+    )
+    return cast(Command, parsed)
