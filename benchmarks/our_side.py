@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokenyard.cli.flags import MAX_IDS_PER_STEP
+from tokenyard.columns import IntArray
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sched.model_output import DraftTokens, ModelOutput
 from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.scheduler import Scheduler
-from tokenyard.table import IntArray
 from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.recorder import TraceRecorder
 from tokenyard.trace.writer import TraceWriter

@@ -20,11 +20,10 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
+from tokenyard.columns import ONE, IntArray, constant
 from tokenyard.request import Request, SamplingParams, TokenIds
 
-__all__ = ["NO_TOKEN", "IntArray", "RequestTable"]
-
-IntArray = npt.NDArray[np.int64]
+__all__ = ["NO_TOKEN", "RequestTable"]
 
 NO_TOKEN = -1
 """Stands in the ``eos`` column for a request without an end-of-sequence token; no token id is negative."""
@@ -68,7 +67,8 @@ class RequestTable:
 
     def __init__(self, capacity: int, block_size: int, max_drafts: int = 0) -> None:
         self.block_size = block_size
-        self._offset_mask = block_size - 1 if block_size & (block_size - 1) == 0 else 0
+        self._offset_mask = constant(block_size - 1) if block_size & (block_size - 1) == 0 else None
+        self._last_offset = constant(block_size - 1)
         self.max_drafts = max_drafts
         self.requests: list[Request | None] = []
         self._free: list[int] = []
@@ -98,6 +98,8 @@ class RequestTable:
     has_stop_ids: npt.NDArray[np.bool_]
     prefilling: npt.NDArray[np.bool_]
     tail: TokenIds
+    _flat_tail: TokenIds
+    _tail_start: IntArray
     drafts: IntArray
 
     def _grow(self, size: int) -> None:
@@ -118,6 +120,9 @@ class RequestTable:
         if old:
             tail[:old], drafts[:old] = self.tail, self.drafts
         self.tail, self.drafts = tail, drafts
+        # One index array into the flat tails costs half of two into the table.
+        self._flat_tail = tail.reshape(-1)
+        self._tail_start = np.arange(0, size * self.block_size, self.block_size)
         self.requests.extend([None] * (size - old))
         self._free.extend(range(size - 1, old - 1, -1))
         self._size = size
@@ -194,7 +199,19 @@ class RequestTable:
     def offsets(self, positions: IntArray) -> IntArray:
         """Positions within their blocks."""
         # A mask costs a fifth of a remainder, and block sizes are nearly always powers of two.
-        return positions & self._offset_mask if self._offset_mask else positions % self.block_size
+        return positions % self.block_size if self._offset_mask is None else positions & self._offset_mask
+
+    def append(self, slots: IntArray, tokens: IntArray) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+        """Append ``tokens[i]`` to the tenant of ``slots[i]``, which are distinct.
+
+        Returns the new numbers of tokens, and which tails are full now, both of shape ``[n]``.
+        """
+        num_tokens = self.num_tokens[slots]
+        offsets = self.offsets(num_tokens)
+        self._flat_tail[self._tail_start[slots] + offsets] = tokens
+        num_tokens += ONE
+        self.num_tokens[slots] = num_tokens
+        return num_tokens, offsets == self._last_offset
 
     def tenants(self, slots: IntArray) -> list[Request]:
         """The requests in ``slots``, all of which are taken."""

@@ -13,11 +13,12 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from tokenyard.columns import IntArray, anywhere
 from tokenyard.kv.full_attention import FullAttentionManager
 from tokenyard.kv.pool import BlockPool
 from tokenyard.kv.single_type import Need, SingleTypeManager
 from tokenyard.request import Request
-from tokenyard.table import IntArray, RequestTable
+from tokenyard.table import RequestTable
 
 __all__ = ["NEVER", "Blocks", "ComputedBlocks", "Coordinator", "NoPrefixCacheCoordinator", "UnitaryCoordinator"]
 
@@ -153,9 +154,10 @@ class NoPrefixCacheCoordinator:
     def grow_run(self, slots: IntArray, reach: IntArray, main: IntArray) -> tuple[int, dict[int, Blocks]]:
         capacity, size = self.table.capacity, self.group.block_size
         held = capacity[slots]
-        rows = (reach > held).nonzero()[0]
-        if not rows.size:
+        short = reach > held
+        if not anywhere(short):
             return len(slots), {}
+        rows = short.nonzero()[0]
         targets, served = slots[rows], len(slots)
         needs = (reach[rows] - held[rows] + (size - 1)) // size
         total = int(needs.sum())

@@ -11,6 +11,7 @@ from itertools import chain
 from math import gcd, lcm
 from typing import NamedTuple
 
+from tokenyard.columns import IntArray
 from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode
 from tokenyard.errors import ConfigError
 from tokenyard.kv.coordinator import NEVER, Blocks, ComputedBlocks
@@ -21,7 +22,7 @@ from tokenyard.kv.pool import BlockPool
 from tokenyard.kv.single_type import Need, SingleTypeManager
 from tokenyard.kv.windowed import ChunkedLocalManager, SlidingWindowManager
 from tokenyard.request import Request
-from tokenyard.table import IntArray, RequestTable
+from tokenyard.table import RequestTable
 
 __all__ = ["GroupLimits", "HybridCoordinator", "hash_block_size"]
 

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from tokenyard.columns import IntArray, anywhere
 from tokenyard.config import CacheConfig, GroupKind
 from tokenyard.kv.coordinator import (
     Blocks,
@@ -35,7 +36,7 @@ from tokenyard.kv.shortage import KVLimit, KVShortage
 from tokenyard.kv.single_type import Need
 from tokenyard.kv.stats import NO_LOOKUPS, PrefixCacheStats
 from tokenyard.request import Request
-from tokenyard.table import IntArray, RequestTable
+from tokenyard.table import RequestTable
 
 __all__ = ["KVCacheManager"]
 
@@ -244,8 +245,9 @@ class KVCacheManager:
     def _publish_run(self, slots: IntArray, ends: IntArray) -> None:
         """Publish blocks that become full; drafts beyond the verified tokens never are."""
         table = self.table
-        rows = (ends >= table.seal_at[slots]).nonzero()[0]
-        if rows.size:
+        reached = ends >= table.seal_at[slots]
+        if anywhere(reached):
+            rows = reached.nonzero()[0]
             targets = slots[rows]
             verified = np.minimum(ends[rows], table.num_tokens[targets])
             full = (verified >= table.seal_at[targets]).nonzero()[0]

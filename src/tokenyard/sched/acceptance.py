@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tokenyard.columns import IntArray, anywhere
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.repetition import repeats
-from tokenyard.table import IntArray, RequestTable
+from tokenyard.table import RequestTable
 
 __all__ = ["Acceptance", "stop_status"]
 
@@ -50,29 +51,23 @@ class Acceptance:
 
     def stroke(self, slots: IntArray, tokens: IntArray) -> list[tuple[int, RequestStatus]]:
         """Append ``tokens[i]`` to the request in ``slots[i]``; returns rows that stop, with their status."""
-        table, size = self._table, self._table.block_size
-        position = table.num_tokens[slots]
-        offset = table.offsets(position)
-        table.tail[slots, offset] = tokens
-        position += 1
-        table.num_tokens[slots] = position
-        full = (offset == size - 1).nonzero()[0]
-        if full.size:
+        table = self._table
+        num_tokens, full = table.append(slots, tokens)
+        if anywhere(full):
             self._on_seal(table.seal(slots[full]))
         # A superset of the rows that stop, by columns; stop_status has the rule.
-        may_stop = position >= table.stop_at[slots]
+        may_stop = num_tokens >= table.stop_at[slots]
         if table.num_with_eos:
             may_stop |= tokens == table.eos[slots]
         if table.num_with_stop_ids:
             may_stop |= table.has_stop_ids[slots]
-        rows = may_stop.nonzero()[0]
-        return self._stopped(rows.tolist(), slots, tokens, position) if rows.size else []
+        return self._stopped(may_stop.nonzero()[0], slots, tokens, num_tokens) if anywhere(may_stop) else []
 
     def _stopped(
-        self, rows: list[int], slots: IntArray, tokens: IntArray, num_tokens: IntArray
+        self, rows: IntArray, slots: IntArray, tokens: IntArray, num_tokens: IntArray
     ) -> list[tuple[int, RequestStatus]]:
         stopped = []
-        for row, request in zip(rows, self._table.tenants(slots[rows]), strict=True):
+        for row, request in zip(rows.tolist(), self._table.tenants(slots[rows]), strict=True):
             status = stop_status(request, int(tokens[row]), int(num_tokens[row]), self._max_model_len)
             if status is not None:
                 stopped.append((row, status))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokenyard.table import IntArray
+from tokenyard.columns import IntArray
 
 if TYPE_CHECKING:
     from tokenyard.sched.rows import Rows

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from tokenyard.columns import IntArray
 from tokenyard.request import FinishReason, Request
 from tokenyard.sched.extras import NO_EXTRAS, NOTHING_ELSE, OutputExtras
 from tokenyard.sched.stats import SchedulerStats
-from tokenyard.table import IntArray
 
 __all__ = ["EngineOutputs", "RequestOutput"]
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tokenyard.columns import IntArray
 from tokenyard.config import MAX_COUNT
 from tokenyard.sched.extras import ModelExtras
-from tokenyard.table import IntArray
 
 __all__ = ["ConnectorOutput", "DraftTokens", "ModelOutput"]
 

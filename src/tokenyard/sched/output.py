@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tokenyard.columns import IntArray
 from tokenyard.kv.coordinator import Blocks
 from tokenyard.request import Request, SamplingParams
-from tokenyard.table import IntArray
 
 __all__ = ["CachedRequestData", "NewRequestData", "ScheduledDrafts", "SchedulerOutput"]
 

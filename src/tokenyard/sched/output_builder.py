@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tokenyard.columns import anywhere
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import RequestStatus
 from tokenyard.sched.budget import StepBudget
@@ -65,7 +66,7 @@ class OutputBuilder:
         num_placeholders = table.placeholders[slots] if self._is_async else None
         drafts = self._speculation.schedule(slots, ends) if self._speculation is not None else None
         chunk = ends < (num_known if num_placeholders is None else num_known + num_placeholders)
-        has_chunks = bool(np.count_nonzero(chunk))
+        has_chunks = anywhere(chunk)
         table.num_computed[slots] = ends
         if has_chunks or self._marked_chunks or admitted:
             table.prefilling[slots] = chunk

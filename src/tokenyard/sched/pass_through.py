@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tokenyard.columns import IntArray
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.extras import NO_EXTRAS, ModelExtras, OutputExtras
 from tokenyard.sched.model_output import ModelOutput
 from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.routing import RoutedExperts
-from tokenyard.table import IntArray
 
 __all__ = ["PassThrough"]
 

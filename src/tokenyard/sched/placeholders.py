@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from tokenyard.columns import IntArray
 from tokenyard.request import Request
 from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.speculation import Speculation
-from tokenyard.table import IntArray, RequestTable
+from tokenyard.table import RequestTable
 
 __all__ = ["UNKNOWN_DRAFT", "Placeholders"]
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from tokenyard.columns import IntArray
 from tokenyard.config import CacheConfig, GroupKind
 from tokenyard.errors import ConfigError
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.sched.extras import ExpertIds
 from tokenyard.sched.output import SchedulerOutput
-from tokenyard.table import IntArray
 
 __all__ = ["RoutedExperts"]
 

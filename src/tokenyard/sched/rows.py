@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tokenyard.columns import IntArray, total
 from tokenyard.request import Request
-from tokenyard.table import IntArray
 
 __all__ = ["Rows"]
 
@@ -32,9 +32,9 @@ class Rows:
         """
         self.granted = self.want
         open_want = self.want[done:]
-        total = int(np.add.reduce(open_want))
-        if total <= tokens:
-            return len(self.want), total
+        asked = total(open_want)
+        if asked <= tokens:
+            return len(self.want), asked
         spent = open_want.cumsum()
         last = int(spent.searchsorted(tokens))
         self.granted = self.want.copy()

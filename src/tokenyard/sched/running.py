@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 import numpy as np
 
+from tokenyard.columns import IntArray
 from tokenyard.request import Request
-from tokenyard.table import IntArray
 
 __all__ = ["RunningList"]
 

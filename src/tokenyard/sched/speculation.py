@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from tokenyard.columns import IntArray
 from tokenyard.sched.model_output import DraftTokens, ModelOutput
 from tokenyard.sched.output import ScheduledDrafts, SchedulerOutput
 from tokenyard.sched.stats import SpecDecodingStats
-from tokenyard.table import NO_TOKEN, IntArray, RequestTable
+from tokenyard.table import NO_TOKEN, RequestTable
 
 __all__ = ["Speculation"]
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tokenyard.columns import IntArray
 from tokenyard.kv.stats import PrefixCacheStats
-from tokenyard.table import IntArray
 
 __all__ = ["SchedulerStats", "SpecDecodingStats"]
 

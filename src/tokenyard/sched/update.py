@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tokenyard.columns import IntArray
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import FinishReason, Request, RequestStatus
 from tokenyard.sched.acceptance import Acceptance
@@ -15,7 +16,7 @@ from tokenyard.sched.features import Features
 from tokenyard.sched.model_output import ModelOutput
 from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.pass_through import PassThrough
-from tokenyard.table import NO_TOKEN, IntArray
+from tokenyard.table import NO_TOKEN
 
 __all__ = ["Accepted", "OutputUpdate"]
 

@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tokenyard.columns import anywhere, constant
 from tokenyard.sched.model_output import ModelOutput
 from tokenyard.sched.output import ScheduledDrafts, SchedulerOutput
 from tokenyard.sim.drafts import Dice, SimulatedSpeculation
@@ -16,9 +17,9 @@ __all__ = ["Executor", "SimulatedExecutor"]
 
 Int64s = npt.NDArray[np.int64]
 
-_WINDOW_BITS = 6
-_WINDOW = 1 << _WINDOW_BITS
+_WINDOW = 64
 """Tokens of a stream that are drawn at a time."""
+_WINDOW_BITS = constant(_WINDOW.bit_length() - 1)
 
 
 class Executor(Protocol):
@@ -35,7 +36,7 @@ class SimulatedExecutor:
     operations however many requests it has. Drafts are accepted as ``speculation`` says.
     """
 
-    __slots__ = ("_dice", "_drawn", "_offsets", "_ones", "_strides", "_window")
+    __slots__ = ("_dice", "_drawn", "_flat", "_offsets", "_ones", "_shift", "_strides", "_window")
 
     def __init__(self, speculation: SimulatedSpeculation | None = None) -> None:
         self._dice = Dice(speculation) if speculation is not None else None
@@ -43,6 +44,9 @@ class SimulatedExecutor:
         self._strides = np.zeros(0, np.uint32)
         self._drawn = np.zeros((0, _WINDOW), np.int64)
         """Per slot: the tokens of one window of positions."""
+        self._flat = self._drawn.reshape(-1)
+        self._shift = np.zeros(0, np.int64)
+        """Per slot: what leads from a position of that window to its place in ``_flat``."""
         self._window = np.zeros(0, np.int64)
         """Per slot: the number of that window; -1 for none."""
         self._ones = np.ones(0, np.int64)
@@ -72,9 +76,9 @@ class SimulatedExecutor:
         """The streams' tokens, one per slot."""
         window = positions >> _WINDOW_BITS
         stale = self._window[slots] != window
-        if np.count_nonzero(stale):
+        if anywhere(stale):
             self._draw(slots[stale], window[stale])
-        tokens: Int64s = self._drawn[slots, positions & (_WINDOW - 1)]
+        tokens: Int64s = self._flat[positions + self._shift[slots]]
         return tokens
 
     def _draw(self, slots: Int64s, windows: Int64s) -> None:
@@ -82,6 +86,7 @@ class SimulatedExecutor:
         positions = (windows[:, None] * _WINDOW + np.arange(_WINDOW)).astype(np.uint32)
         self._drawn[slots] = tokens_at(self._offsets[slots, None], self._strides[slots, None], positions)
         self._window[slots] = windows
+        self._shift[slots] = (slots - windows) * _WINDOW
 
     def _one_each(self, n: int) -> npt.NDArray[np.int64]:
         """``n`` ones; the same array for the same length, read-only."""
@@ -100,6 +105,8 @@ class SimulatedExecutor:
             self._offsets = np.concatenate((self._offsets, more))
             self._strides = np.concatenate((self._strides, more))
             self._drawn = np.concatenate((self._drawn, np.zeros((missing, _WINDOW), np.int64)))
+            self._flat = self._drawn.reshape(-1)
+            self._shift = np.concatenate((self._shift, np.zeros(missing, np.int64)))
             self._window = np.concatenate((self._window, np.full(missing, -1)))
         seeds = np.array([request.output_seed for request in output.requests[output.num_running :]], np.int64)
         self._offsets[slots], self._strides[slots] = stream_words(seeds)

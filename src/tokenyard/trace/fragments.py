@@ -11,8 +11,8 @@ from itertools import islice
 
 import msgspec
 
+from tokenyard.columns import IntArray
 from tokenyard.request import Request
-from tokenyard.table import IntArray
 from tokenyard.trace.lines import valid_text
 
 __all__ = ["Names", "QueueFragment", "json_list", "json_map"]

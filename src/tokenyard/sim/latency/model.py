@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tokenyard.columns import total
 from tokenyard.errors import ConfigError
 from tokenyard.kv.gpus import GPU
 from tokenyard.sched.output import SchedulerOutput
@@ -28,8 +29,6 @@ __all__ = [
 ]
 
 Int64s = npt.NDArray[np.int64]
-
-_sum = np.add.reduce
 
 
 class StepShape:
@@ -76,7 +75,7 @@ class StepWork(NamedTuple):
         """The sums; a few array operations, none per request."""
         new, computed, tokens = shape.num_new_tokens, shape.num_computed, shape.num_tokens
         count = len(new)
-        context = int(_sum(computed))
+        context = total(computed)
         if tokens == count:
             return cls(tokens, shape.num_sampled, count, context + count, 0, 0, 0, 0.0)
         rows = np.flatnonzero(new > 1)
@@ -84,7 +83,7 @@ class StepWork(NamedTuple):
         prefills = len(rows)
         decodes = count - prefills
         prefill_tokens = tokens - decodes
-        prefill_context = int(_sum(before))
+        prefill_context = total(before)
         pairs = float(chunk @ before) + (float(chunk @ chunk) + prefill_tokens) / 2
         return cls(
             tokens,

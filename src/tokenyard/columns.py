@@ -1,0 +1,39 @@
+"""Questions to NumPy columns that are asked in every step, in the form that costs least.
+
+Most columns here have a few entries, where NumPy's own functions cost what they cost before the first entry: a sum
+0.7 us, ``any`` 0.7 us, ``x + 1`` twice as much as ``x + ONE`` because the number becomes an array first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["ONE", "IntArray", "anywhere", "constant", "total"]
+
+IntArray = npt.NDArray[np.int64]
+
+_FEW = 16
+"""Entries up to which Python adds faster than NumPy."""
+
+_sum = np.add.reduce
+
+
+def constant(value: int) -> IntArray:
+    """A number as an array without dimensions, made once and used in every step; read-only."""
+    array = np.array(value, np.int64)
+    array.flags.writeable = False
+    return array
+
+
+ONE = constant(1)
+
+
+def anywhere(mask: npt.NDArray[np.bool_]) -> bool:
+    """Whether any entry is true."""
+    return 1 in mask.tobytes()
+
+
+def total(column: IntArray) -> int:
+    """The sum of the entries."""
+    return sum(column.tolist()) if len(column) <= _FEW else int(_sum(column))
