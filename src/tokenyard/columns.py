@@ -1,7 +1,8 @@
 """Questions to NumPy columns that are asked in every step, in the form that costs least.
 
 Most columns here have a few entries, where NumPy's own functions cost what they cost before the first entry: a sum
-0.7 us, ``any`` 0.7 us, ``x + 1`` twice as much as ``x + ONE`` because the number becomes an array first.
+0.7 us, ``any`` 0.7 us, ``x + 1`` twice as much as ``x + ONE`` because the number becomes an array first, ``x += y``
+twice as much as ``x + y``, and an assignment twice as much if it has to convert.
 """
 
 from __future__ import annotations

@@ -208,9 +208,8 @@ class RequestTable:
         """
         num_tokens = self.num_tokens[slots]
         offsets = self.offsets(num_tokens)
-        self._flat_tail[self._tail_start[slots] + offsets] = tokens
-        num_tokens += ONE
-        self.num_tokens[slots] = num_tokens
+        self._flat_tail[self._tail_start[slots] + offsets] = tokens.astype(np.int32)
+        self.num_tokens[slots] = num_tokens = num_tokens + ONE
         return num_tokens, offsets == self._last_offset
 
     def tenants(self, slots: IntArray) -> list[Request]:

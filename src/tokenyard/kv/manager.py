@@ -206,7 +206,9 @@ class KVCacheManager:
         if dealt:
             self.new_blocks |= dealt
         if self.enable_caching:
-            self._publish_run(slots[:served], ends[:served])
+            if served < len(slots):
+                slots, ends = slots[:served], ends[:served]
+            self._publish_run(slots, ends)
         return served
 
     def publish(self, request: Request, num_tokens: int) -> None:

@@ -60,7 +60,7 @@ class BlockPool:
     def usage(self) -> float:
         """Fraction of the blocks (null block aside) that are held."""
         usable = self.num_blocks - 1
-        return 1.0 - self.num_free / usable if usable else 0.0
+        return 1.0 - self.free_queue.size / usable if usable else 0.0
 
     def take(self, n: int) -> list[int]:
         """``n`` blocks from the front of the free queue, each with one reference; their cached content is forgotten.

@@ -33,11 +33,13 @@ class AdmissionPass:
         self._running = running
         self._limits = limits
         self._max_num_seqs = max_num_seqs
+        self._empty = Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY)
+        """Nobody waits: how nearly every pass ends, and mostly with as many tokens left as the last time."""
 
     def run(self, budget: StepBudget, outcomes: StepOutcomes) -> list[Candidate]:
         """Admit what fits; returns the admitted, in order. ``outcomes.admission`` says why the pass ended."""
         admitted = self._pass(budget, outcomes)
-        while not (admitted or len(self._running)) and _memory_refused(outcomes) and self._stalemate.resolve():
+        while not (admitted or self._running.requests) and _memory_refused(outcomes) and self._stalemate.resolve():
             outcomes.skipped.clear()
             admitted = self._pass(budget, outcomes)
         return admitted
@@ -82,10 +84,12 @@ class AdmissionPass:
         """Why no further request is looked at, or None."""
         waiting = len(self._room)
         if not waiting:
-            return Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY, budget_left=budget.tokens)
+            if self._empty.budget_left != budget.tokens:
+                self._empty = self._empty._replace(budget_left=budget.tokens)
+            return self._empty
         if budget.tokens <= 0:
             return Outcome(OutcomeKind.LOOP_ENDED, Reason.TOKEN_BUDGET, None, waiting)
-        if len(self._running) >= self._max_num_seqs:
+        if len(self._running.requests) >= self._max_num_seqs:
             return Outcome(OutcomeKind.STOPPED, Reason.MAX_NUM_SEQS, None, waiting, budget_left=budget.tokens)
         return None
 

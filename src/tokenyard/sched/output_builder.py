@@ -70,7 +70,7 @@ class OutputBuilder:
         table.num_computed[slots] = ends
         if has_chunks or self._marked_chunks or admitted:
             table.prefilling[slots] = chunk
-        self._last_was_complete = len(requests) == len(self._running)
+        self._last_was_complete = len(requests) == len(self._running.requests)
         # Whom a step passes over keeps its mark.
         self._marked_chunks = has_chunks or (self._marked_chunks and not self._last_was_complete)
         if not self._last_was_complete:

@@ -7,18 +7,18 @@ from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.endings import Endings
 from tokenyard.sched.extras import ModelExtras
-from tokenyard.sched.features import Features
 from tokenyard.sched.model_output import ConnectorOutput
 from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.queues import WaitingRoom
 from tokenyard.sched.running import RunningList
+from tokenyard.sched.transfers import Transfers
 
 __all__ = ["Recovery", "failed_requests"]
 
 
-def failed_requests(output: SchedulerOutput, extras: ModelExtras | None) -> list[Request]:
+def failed_requests(output: SchedulerOutput, extras: ModelExtras) -> list[Request]:
     """Scheduled requests that the workers have lost and that have not ended meanwhile."""
-    if extras is None or not extras.failed:
+    if not extras.failed:
         return []
     return [each for each in output.requests if each.request_id in extras.failed and not each.status.is_finished]
 
@@ -33,21 +33,21 @@ class Recovery:
         running: RunningList,
         room: WaitingRoom,
         endings: Endings,
-        features: Features,
+        transfers: Transfers,
+        *,
+        is_async: bool,
     ) -> None:
         self._fails = config.kv_load_failure_policy == "fail"
         self._kv = kv
         self._running = running
         self._room = room
         self._endings = endings
-        self._is_async = features.placeholders is not None
-        self._transfers = features.transfers
+        self._transfers = transfers
+        self._is_async = is_async
 
     def lost(self, output: SchedulerOutput, report: ConnectorOutput | None, now: float) -> list[Request]:
         """Requests whose output in this step is void, because their KV was not there."""
         transfers = self._transfers
-        if transfers is None:
-            return []
         transfers.forget_doubtful(output, report)
         if report is None or not report.invalid_block_ids:
             return []

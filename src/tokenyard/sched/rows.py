@@ -41,6 +41,12 @@ class Rows:
         self.granted[done + last] -= int(spent[last]) - tokens
         return done + last + 1, tokens
 
+    def run(self, start: int, end: int) -> tuple[IntArray, IntArray, IntArray]:
+        """Slots, computed tokens and granted tokens of the rows ``start..end-1``."""
+        if start == 0 and end == len(self.requests):
+            return self.slots, self.computed, self.granted
+        return self.slots[start:end], self.computed[start:end], self.granted[start:end]
+
     def drop(self, row: int) -> None:
         """Forget a row whose request was preempted."""
         del self.requests[row]

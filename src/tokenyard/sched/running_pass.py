@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tokenyard.columns import constant
 from tokenyard.config import SchedulerConfig
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.kv.shortage import KVShortage
@@ -51,7 +52,7 @@ class RunningPass:
         self._placeholders = features.placeholders
         self._counts_beyond_known = features.placeholders is not None or features.speculation is not None
         self._encoder = features.encoder
-        self._last_position = np.array(config.max_model_len - 1)
+        self._last_position = constant(config.max_model_len - 1)
         """A position beyond it is never computed: nothing could be sampled after it."""
         self._alignment = features.alignment
         self._planned: dict[str, tuple[int, ...]] = {}
@@ -74,8 +75,8 @@ class RunningPass:
                 end, asked = self._aligned(self._alignment, rows, done, end, asked, budget, outcomes)
             if self._drift and end > done:
                 end, asked = done + 1, int(rows.granted[done])
-            ask = rows.granted[done:end]
-            served = self._kv.grow_run(rows.slots[done:end], rows.computed[done:end] + ask, self._num_lookahead_tokens)
+            slots, computed, ask = rows.run(done, end)
+            served = self._kv.grow_run(slots, computed + ask, self._num_lookahead_tokens)
             done += served
             if done == end:
                 budget.spend(asked)
@@ -104,8 +105,7 @@ class RunningPass:
         known = table.num_tokens[slots]
         if self._counts_beyond_known:
             known += table.num_drafts[slots] + table.placeholders[slots]
-        want = np.minimum(known, self._last_position)
-        want -= computed
+        want = np.minimum(known, self._last_position) - computed
         if limit:
             np.minimum(want, limit, out=want)
         covered = None

@@ -103,7 +103,12 @@ class Scheduler(SchedulerView):
         )
         self._output_builder = OutputBuilder(self.kv, self._running, self._features)
         acceptance = Acceptance(table, config.max_model_len, self.kv.on_seal)
-        self._recovery = Recovery(config, self.kv, self._running, self._room, self._endings, self._features)
+        transfers, is_async = self._features.transfers, self._features.placeholders is not None
+        self._recovery = (
+            Recovery(config, self.kv, self._running, self._room, self._endings, transfers, is_async=is_async)
+            if transfers is not None
+            else None
+        )
         self._update = OutputUpdate(self.kv, acceptance, self._features, self._endings.stop)
 
     # ---- arrivals
@@ -227,9 +232,10 @@ class Scheduler(SchedulerView):
                 "give each output once, in order"
             )
         now, events = self.clock(), self._features.events
-        lost = self._recovery.lost(output, model_output.connector, now)
-        failed = failed_requests(output, model_output.extras)
-        accepted = self._update.run(output, model_output, now, [*lost, *failed])
+        transfers, extras = self._features.transfers, model_output.extras
+        lost = self._recovery.lost(output, model_output.connector, now) if self._recovery is not None else []
+        failed = failed_requests(output, extras) if extras is not None else []
+        accepted = self._update.run(output, model_output, now, lost + failed)
         self._last_update = output.step
         if lost and self.config.kv_load_failure_policy == "fail":
             failed += [request for request in lost if request not in failed]
@@ -237,10 +243,10 @@ class Scheduler(SchedulerView):
             self._endings.finish([(request, RequestStatus.FINISHED_ERROR) for request in failed], now)
             accepted = accepted.with_failed(failed)
         params = None
-        if self._features.transfers is not None:
-            params = self._features.transfers.take_params()
+        if transfers is not None:
+            params = transfers.take_params()
             if model_output.connector is not None:
-                for request in self._features.transfers.report(model_output.connector, self.requests):
+                for request in transfers.report(model_output.connector, self.requests):
                     self._endings.release(request)
         outputs = EngineOutputs(
             step=output.step,
@@ -276,7 +282,7 @@ class Scheduler(SchedulerView):
         """Gauges now, and prefix-cache statistics since the last call."""
         transfers = self._features.transfers
         return SchedulerStats(
-            len(self._running),
+            len(self._running.requests),
             len(self._room.waiting),
             len(self._room.skipped),
             self.kv.pool.usage,

@@ -91,7 +91,10 @@ class OutputUpdate:
                 self._replace(output.requests, slots, rejected, may_lack_slots=not everyone_here)
         if self._encoder is not None:
             self._release_passed_items(output.requests)
-        counts = self._accept(output.requests, slots, model, counts, endings, may_lack_slots=not everyone_here)
+        producing = counts.nonzero()[0]
+        counts = self._accept(
+            output.requests, slots, model, counts, producing, endings, may_lack_slots=not everyone_here
+        )
         if self._placeholders is not None:
             self._replace(output.requests, slots, counts, may_lack_slots=not everyone_here)
             sampled = counts > 0 if everyone_here else (slots >= 0) & (counts > 0)
@@ -101,7 +104,7 @@ class OutputUpdate:
         if self._awaiting_first:
             self._stamp_first_tokens(now)
         extras = self._pass_through.run(output, model, counts, endings, lost)
-        return self._collect(output.requests, model, counts, endings, extras, now)
+        return self._collect(output.requests, model, counts, producing, endings, extras, now)
 
     @staticmethod
     def _survivors(requests: list[Request], counts: IntArray, lost: Sequence[Request]) -> tuple[IntArray, IntArray]:
@@ -131,13 +134,16 @@ class OutputUpdate:
         slots: IntArray,
         model: ModelOutput,
         counts: IntArray,
+        active: IntArray,
         endings: Endings,
         *,
         may_lack_slots: bool,
     ) -> IntArray:
-        """One stroke per token position over the rows that still go on; returns the tokens accepted per row."""
+        """One stroke per token position over the rows that still go on; returns the tokens accepted per row.
+
+        ``active`` are the rows with a token; each has at least one accepted.
+        """
         accepted = counts
-        active = counts.nonzero()[0]
         detached = [row for row in active.tolist() if slots[row] < 0] if may_lack_slots else []
         if detached:
             active = active[slots[active] >= 0]
@@ -197,11 +203,11 @@ class OutputUpdate:
         requests: list[Request],
         model: ModelOutput,
         counts: IntArray,
+        producing: IntArray,
         endings: Endings,
         extras: Mapping[int, OutputExtras],
         now: float,
     ) -> Accepted:
-        producing = counts.nonzero()[0]
         if not endings and not extras and producing.size == len(requests):
             return Accepted(requests, model.sampled, counts, {}, {}, extras)
         if extras:

@@ -136,6 +136,8 @@ class SchedulerView:
 
     def has_unfinished_requests(self) -> bool:
         """Whether the next steps may serve anybody."""
+        if self._running.requests and self.pause_state is not PauseState.PAUSED_ALL:
+            return True  # they are part of every other sum
         return self.get_num_unfinished_requests() > 0
 
     def get_kv_connector(self) -> KVConnector | None:
@@ -155,4 +157,4 @@ class SchedulerView:
 
     def has_requests(self) -> bool:
         """Whether another step has anything to do or to report."""
-        return self.get_num_unfinished_requests() > 0 or self.has_finished_requests()
+        return self.has_unfinished_requests() or self.has_finished_requests()
