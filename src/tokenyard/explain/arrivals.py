@@ -12,9 +12,10 @@ from tokenyard.trace.facts import StepFacts
 from tokenyard.trace.lives import micros
 from tokenyard.trace.schema import RequestArrived, RequestFinished
 
-__all__ = ["ArrivalRow", "Arrivals", "ArrivalsCounter"]
+__all__ = ["STEPS_KEPT", "ArrivalRow", "Arrivals", "ArrivalsCounter"]
 
-_STEPS_KEPT = 8
+STEPS_KEPT = 8
+"""Of the first steps, one row each."""
 
 
 class ArrivalRow(msgspec.Struct, frozen=True):
@@ -90,7 +91,7 @@ class ArrivalsCounter:
                 self._unseen.clear()
         if not self._rows:
             self._most_running = facts.max_running
-        if len(self._rows) < _STEPS_KEPT:
+        if len(self._rows) < STEPS_KEPT:
             admitted = (facts.num_new or 0) + (facts.num_resumed or 0)
             self._rows.append(
                 ArrivalRow(

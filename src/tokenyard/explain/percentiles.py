@@ -30,11 +30,17 @@ class Spread(msgspec.Struct, frozen=True):
 class Series:
     """Eight bytes per number. Percentiles interpolate linearly between neighbours."""
 
-    __slots__ = ("_values", "add")
+    __slots__ = ("_values",)
 
     def __init__(self) -> None:
         self._values = array("d")
-        self.add = self._values.append
+
+    def add(self, value: float, times: int = 1) -> None:
+        """One more number, or the same one several times."""
+        if times == 1:
+            self._values.append(value)
+        else:
+            self._values.extend([value] * times)
 
     def __len__(self) -> int:
         return len(self._values)

@@ -9,7 +9,7 @@ import msgspec
 
 from tokenyard.explain.advice.rules import advise
 from tokenyard.explain.agreement import Agreement
-from tokenyard.explain.arrivals import ArrivalsCounter
+from tokenyard.explain.arrivals import STEPS_KEPT, ArrivalsCounter
 from tokenyard.explain.classify import Bucket, StepReason, classify
 from tokenyard.explain.header import header_of
 from tokenyard.explain.latency import Latencies
@@ -27,29 +27,33 @@ from tokenyard.trace.schema import (
     PrefixCacheLookup,
     RequestArrived,
     RequestFinished,
-    StepCompleted,
     TraceStart,
 )
 
 __all__ = ["Summary", "summarize"]
 
 
-_STEPS_AT_ONCE = 128
-
-
 class Summary:
     """A ``FactSink`` that adds up. Costs a few microseconds a step, however long the queues are.
 
-    Steps are put aside and added some dozens at a time, in the order in which they came: that costs half of adding each
-    between two steps of the scheduler.
+    Steps that repeat the last one are counted, and added together when they end.
     """
 
     def __init__(self) -> None:
-        self._aside: list[StepFacts | StepCompleted] = []
         self.start: TraceStart | None = None
         self.jobs: set[str] = set()
         self._first: StepFacts | None = None
         self._last: StepFacts | None = None
+        self._repeats = 0
+        """Steps like ``_last`` that followed it and are not added yet."""
+        self._last_repeat: tuple[int, float] = (0, 0.0)
+        """Number and moment of the last of them."""
+        self._least_free = 0
+        """Fewest free blocks before any of them."""
+        self._apart = STEPS_KEPT
+        """Repeated steps that are taken one by one all the same, because somebody looks at them."""
+        self._bucket = Bucket.UNKNOWN
+        """Of ``_last``."""
         self._steps = 0
         self._buckets: Counter[Bucket] = Counter()
         self._reasons: Counter[StepReason] = Counter()
@@ -79,7 +83,7 @@ class Summary:
 
     def request_arrived(self, record: RequestArrived) -> None:
         """Count an arrival."""
-        self._add_steps()
+        self._apart = max(self._apart, 1)
         self._arrivals.arrive(record)
         if record.job_id:
             self.jobs.add(record.job_id)
@@ -94,24 +98,7 @@ class Summary:
 
     def step_decided(self, facts: StepFacts) -> None:
         """Add a step."""
-        self._aside.append(facts)
-        if len(self._aside) >= 2 * _STEPS_AT_ONCE:
-            self._add_steps()
-
-    def step_completed(self, record: StepCompleted) -> None:
-        """Add what a step produced."""
-        self._aside.append(record)
-
-    def _add_steps(self) -> None:
-        """Add what was put aside."""
-        aside, self._aside = self._aside, []
-        for each in aside:
-            if isinstance(each, StepFacts):
-                self._decided(each)
-            else:
-                self._completed(each)
-
-    def _decided(self, facts: StepFacts) -> None:
+        self._add_repeats()
         self._settle(facts.ts)
         if facts.outcome is not None:
             self._held = facts
@@ -120,6 +107,7 @@ class Summary:
         self._last = facts
         self._reach(facts.ts)
         verdict = classify(facts)
+        self._bucket = verdict.bucket
         self._buckets[verdict.bucket] += 1
         if verdict.reason is not None:
             self._reasons[verdict.reason] += 1
@@ -128,13 +116,38 @@ class Summary:
         self._symptoms.step(facts, verdict)
         self._measure(facts)
 
-    def _measure(self, facts: StepFacts) -> None:
+    def step_repeated(self, step: int, ts: float, free_blocks: int) -> None:
+        """Count a step like the last one."""
+        if self._apart:
+            self._apart -= 1
+            self._add_repeats()
+            assert self._last is not None
+            self.step_decided(msgspec.structs.replace(self._last, step=step, ts=ts, free_blocks=free_blocks))
+            return
+        if not self._repeats or free_blocks < self._least_free:
+            self._least_free = free_blocks
+        self._repeats += 1
+        self._last_repeat = step, ts
+        self._symptoms.repeated(step)
+
+    def _add_repeats(self) -> None:
+        """Add the steps that were counted."""
+        times, self._repeats = self._repeats, 0
+        if times and self._last is not None:
+            step, ts = self._last_repeat
+            self._steps += times
+            self._buckets[self._bucket] += times
+            self._last = msgspec.structs.replace(self._last, step=step, ts=ts, free_blocks=self._least_free)
+            self._reach(ts)
+            self._measure(self._last, times)
+
+    def _measure(self, facts: StepFacts, times: int = 1) -> None:
         if facts.token_sum is not None and facts.token_budget:
-            self._budget_use.add(facts.token_sum / facts.token_budget)
+            self._budget_use.add(facts.token_sum / facts.token_budget, times)
         if facts.num_running is not None:
-            self._running.add(facts.num_running)
+            self._running.add(facts.num_running, times)
         if facts.num_waiting is not None:
-            self._waiting.add(facts.num_waiting)
+            self._waiting.add(facts.num_waiting, times)
         if facts.free_blocks is not None and facts.total_blocks:
             self._peak_kv_use = max(self._peak_kv_use or 0.0, 1 - facts.free_blocks / facts.total_blocks)
         if facts.cpu_free_blocks is not None and facts.cpu_total_blocks:
@@ -145,15 +158,15 @@ class Summary:
             self._recomputed = (self._recomputed or 0) + facts.recomputed_tokens
         self._omitted_ids += facts.omitted_ids
 
-    def _completed(self, record: StepCompleted) -> None:
-        if record.num_sampled_tokens is not None:
-            self._sampled = (self._sampled or 0) + record.num_sampled_tokens
-        self._symptoms.completed(record)
-        self._reach(record.ts)
+    def step_completed(self, step: int, ts: float | None, seconds: float | None, sampled: int | None) -> None:
+        """Add what a step produced."""
+        if sampled is not None:
+            self._sampled = (self._sampled or 0) + sampled
+        self._symptoms.completed(step, seconds)
+        self._reach(ts)
 
     def request_finished(self, record: RequestFinished) -> None:
         """Add a finished request."""
-        self._add_steps()
         self._latencies.add(record)
         self._arrivals.finish(record)
         self._reach(record.ts)
@@ -181,7 +194,8 @@ class Summary:
         speculation: Speculation | None = None,
     ) -> Report:
         """The report so far. ``notes`` are the reader's, ``speculation`` is what a replay counted."""
-        self._add_steps()
+        self._add_repeats()
+        self._apart = max(self._apart, 1)
         self._settle(self._end)
         self._symptoms.settle(self._end)
         latencies = self._latencies
@@ -325,7 +339,8 @@ def _feed(summary: Summary, step: Step, lives: Reconstruction | None) -> None:
     if lives is not None:
         lives.after(step)
     if step.completed is not None:
-        summary.step_completed(step.completed)
+        done = step.completed
+        summary.step_completed(done.step, done.ts, done.step_seconds, done.num_sampled_tokens)
     for finished in step.finished:
         summary.request_finished(finished)
     for arrived in step.arrived_after:

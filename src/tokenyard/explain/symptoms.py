@@ -13,7 +13,7 @@ from tokenyard.explain.classify import StepReason, Verdict
 from tokenyard.explain.recorded import RecordedReason, RecordedReasons, free_share
 from tokenyard.trace.facts import StepFacts
 from tokenyard.trace.lives import micros
-from tokenyard.trace.schema import AdmissionOutcome, StepCompleted, TraceStart
+from tokenyard.trace.schema import AdmissionOutcome, TraceStart
 
 __all__ = ["SymptomCounter", "Symptoms"]
 
@@ -84,6 +84,10 @@ class SymptomCounter:
         self._guesses = RecordedReasons()
         self._request_micros = 0
         self._scheduled: int | None = None
+        self._tokens = 0
+        """Scheduled in the last step."""
+        self._kind: bool | None = None
+        """Of the last step; as in ``_kinds``, or None if it is neither."""
         self._kinds: dict[int, bool] = {}
         """Step in flight -> it mixes decode with large prefill (True), or is decode alone (False)."""
         self._counts = [0, 0]
@@ -98,19 +102,28 @@ class SymptomCounter:
             reason = _GUESSED[verdict.reason]
             self._guess = AdmissionOutcome(step=facts.step, reason=reason, num_requests=verdict.unadmitted)
         if facts.token_sum is not None:
-            self._scheduled = (self._scheduled or 0) + facts.token_sum
-            kind = _kind(facts, facts.token_sum)
-            if kind is not None:
-                self._kinds[facts.step] = kind
-                if len(self._kinds) > _STEPS_IN_FLIGHT:
-                    del self._kinds[next(iter(self._kinds))]
+            self._tokens = facts.token_sum
+            self._scheduled = (self._scheduled or 0) + self._tokens
+            self._kind = _kind(facts, facts.token_sum)
+            self._note_kind(facts.step)
 
-    def completed(self, record: StepCompleted) -> None:
+    def repeated(self, step: int) -> None:
+        """A step was decided like the last one; both schedule tokens, and hold nobody back."""
+        self._scheduled = (self._scheduled or 0) + self._tokens
+        self._note_kind(step)
+
+    def _note_kind(self, step: int) -> None:
+        if self._kind is not None:
+            self._kinds[step] = self._kind
+            if len(self._kinds) > _STEPS_IN_FLIGHT:
+                del self._kinds[next(iter(self._kinds))]
+
+    def completed(self, step: int, seconds: float | None) -> None:
         """A step's model ran."""
-        kind = self._kinds.pop(record.step, None)
-        if kind is not None and record.step_seconds is not None:
+        kind = self._kinds.pop(step, None)
+        if kind is not None and seconds is not None:
             self._counts[kind] += 1
-            self._seconds[kind] += record.step_seconds
+            self._seconds[kind] += seconds
 
     def settle(self, now: float | None) -> None:
         """The last step was over ``now``."""

@@ -15,7 +15,7 @@ from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, StepFacts
 from tokenyard.trace.join import Step
 from tokenyard.trace.lives import Life
 from tokenyard.trace.reader import TraceReader
-from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, RequestFinished, StepCompleted, TraceStart
+from tokenyard.trace.schema import PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
 
 __all__ = ["ToldTrace"]
 
@@ -130,5 +130,8 @@ class _Noticed:
     def step_decided(self, facts: StepFacts) -> None:
         """Not asked for."""
 
-    def step_completed(self, record: StepCompleted) -> None:
+    def step_repeated(self, step: int, ts: float, free_blocks: int) -> None:
+        """Not asked for."""
+
+    def step_completed(self, step: int, ts: float | None, seconds: float | None, sampled: int | None) -> None:
         """Not asked for."""

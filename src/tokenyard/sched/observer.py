@@ -16,8 +16,11 @@ from tokenyard.sched.pins import PinBoard
 from tokenyard.sched.queues import RequestQueue
 from tokenyard.sched.reasons import StepOutcomes
 
-__all__ = ["Gauges", "Observers", "SchedulerState", "StepObserver"]
+__all__ = ["Counts", "Gauges", "Observers", "SchedulerState", "StepObserver"]
 
+
+Counts = tuple[int, int, int, tuple[int, int] | None]
+"""In this order: ``num_free_blocks``, running requests, waiting requests, ``cpu_blocks``."""
 
 Gauges = tuple[int, int, int, int, int, int, tuple[int, int] | None]
 """In this order: ``running_version``, ``num_free_blocks``, ``num_cached_blocks``, waiting requests, those of them that
@@ -38,6 +41,9 @@ class SchedulerState(Protocol):
     @property
     def skipped_waiting(self) -> RequestQueue:
         """In queue order."""
+
+    def counts(self) -> Counts:
+        """What statistics take of every step, in one call."""
 
     def gauges(self) -> Gauges:
         """What may change with every step, in one call: an observer that asks one by one pays twice as much."""

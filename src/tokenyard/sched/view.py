@@ -11,7 +11,7 @@ from tokenyard.sched.connector import KVConnector
 from tokenyard.sched.endings import Endings
 from tokenyard.sched.features import Features
 from tokenyard.sched.grammars import GrammarOutput, grammar_bitmask
-from tokenyard.sched.observer import Gauges
+from tokenyard.sched.observer import Counts, Gauges
 from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.pins import PinBoard
 from tokenyard.sched.policy import Policy
@@ -56,6 +56,16 @@ class SchedulerView:
     @property
     def skipped_waiting(self) -> RequestQueue:
         return self._room.skipped
+
+    def counts(self) -> Counts:
+        """What statistics take of every step, in one call."""
+        room, transfers = self._room, self._features.transfers
+        return (
+            self.kv.pool.free_queue.size,
+            len(self._running.requests),
+            len(room.waiting) + len(room.skipped),
+            None if transfers is None else transfers.connector.cpu_blocks,
+        )
 
     def gauges(self) -> Gauges:
         """What may change with every step, in one call."""

@@ -18,7 +18,6 @@ from tokenyard.trace.schema import (
     PrefixCacheLookup,
     RequestArrived,
     RequestFinished,
-    StepCompleted,
     TraceStart,
 )
 
@@ -89,8 +88,17 @@ class FactSink(Protocol):
     def step_decided(self, facts: StepFacts) -> None:
         """A step was decided."""
 
-    def step_completed(self, record: StepCompleted) -> None:
-        """The model ran; with steps in flight, later ones may have been decided already."""
+    def step_repeated(self, step: int, ts: float, free_blocks: int) -> None:
+        """A step was decided like the last one told: nobody waited, came, left or was held back in either.
+
+        Its number, its moment and the free blocks are its own; all other facts are the same.
+        """
+
+    def step_completed(self, step: int, ts: float | None, seconds: float | None, sampled: int | None) -> None:
+        """The model ran for ``seconds`` until ``ts`` and ``sampled`` so many tokens.
+
+        With steps in flight, later ones may have been decided already.
+        """
 
     def request_finished(self, record: RequestFinished) -> None:
         """A request ended."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tokenyard.sched.engine_outputs import EngineOutputs
-from tokenyard.sched.observer import SchedulerState
+from tokenyard.sched.observer import Counts, SchedulerState
 from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.reasons import StepOutcomes
 from tokenyard.trace.facts import FactSink, StepFacts, running_consumed
 from tokenyard.trace.findings import Findings
-from tokenyard.trace.schema import StepCompleted
 
 __all__ = ["STEPS_IN_FLIGHT", "FactTeller", "num_sampled_tokens"]
 
@@ -32,9 +31,10 @@ class FactTeller:
         self._sinks = sinks
         self._policy = policy
         self._findings = findings
-        self._before: tuple[int, int, int, tuple[int, int] | None] = (0, 0, 0, None)
-        """Of the step that is being decided, before any decision: free blocks, running, waiting, and free and total
-        blocks of an offload tier."""
+        self._before: Counts = (0, 0, 0, None)
+        """Of the step that is being decided, before any decision."""
+        self._told: StepFacts | None = None
+        """The last step told in full, if the next one can be like it."""
         self._started: dict[int, float] = {}
         """Step in flight -> when it began."""
         self.step = -1
@@ -44,14 +44,20 @@ class FactTeller:
         """Take the numbers that decisions will change."""
         self.step = step
         self._started[step] = float(ts)  # a clock of numpy's would not add up as fast
-        _, num_free, _, num_waiting, _, _, cpu_blocks = state.gauges()
-        self._before = num_free, len(state.running), num_waiting, cpu_blocks
+        self._before = state.counts()
 
     def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
         """Hand the facts of the step on."""
         free_blocks, running, waiting, cpu_blocks = self._before
-        cpu_free, cpu_total = cpu_blocks or (None, None)
         num_scheduled, total = len(output.requests), output.total_num_scheduled_tokens
+        # Nearly every step: everybody decodes, nobody comes.
+        is_quiet = total == num_scheduled == output.num_running == running and not waiting and cpu_blocks is None
+        told = self._told
+        if is_quiet and told is not None and told.num_running == running:
+            for sink in self._sinks:
+                sink.step_repeated(output.step, float(ts), free_blocks)
+            return
+        cpu_free, cpu_total = cpu_blocks or (None, None)
         recomputed, refused = self._findings.of(ts, output, outcomes)
         resumed = len(output.admitted_resumed)
         consumed = 0
@@ -77,6 +83,7 @@ class FactTeller:
             recomputed_tokens=recomputed,
             outcome=refused,
         )
+        self._told = facts if is_quiet else None
         for sink in self._sinks:
             sink.step_decided(facts)
 
@@ -86,12 +93,6 @@ class FactTeller:
         seconds = ts - self._started.pop(output.step, ts)
         if len(self._started) > STEPS_IN_FLIGHT:
             self._started.pop(min(self._started))
-        record = StepCompleted(
-            step=output.step,
-            ts=ts,
-            policy=self._policy,
-            step_seconds=seconds,
-            num_sampled_tokens=num_sampled_tokens(outputs),
-        )
+        sampled = num_sampled_tokens(outputs)
         for sink in self._sinks:
-            sink.step_completed(record)
+            sink.step_completed(output.step, ts, seconds, sampled)

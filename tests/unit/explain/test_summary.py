@@ -44,12 +44,45 @@ def run(path: Path | None, *, seed: int = 1, **options: Any) -> tuple[RecordedYa
     return yard, summary
 
 
+def lonely(path: Path | None, *, looks: int | None) -> Report:
+    """Long stretches of decode in which every step repeats the last; ``looks``: a report after every so many steps."""
+    summary = Summary()
+    yard = RecordedYard(path, summary, num_gpu_blocks=200, max_model_len=400)
+    yard.add("first", 9, max_tokens=90, arrival_time=0.0)
+    for step in range(140):
+        if step == 40:
+            yard.add("second", 5, max_tokens=60, arrival_time=yard.now)
+        if step == 70:
+            yard.add("unseen", 5, arrival_time=yard.now - 0.25)
+            yard.now += 0.125
+            yard.abort("unseen")
+        if looks is not None and step % looks == 0:
+            summary.report()
+        if yard.scheduler.has_requests():
+            yard.step()
+    yard.writer.close()
+    return summary.report()
+
+
 def comparable(report: Report) -> dict[str, Any]:
     """A report without what tells where it came from."""
     fields = msgspec.to_builtins(report)
     fields["header"] |= {"source": None, "request_records": None}
     del fields["reading"]
     return dict(fields)
+
+
+def test_repeated_steps_count_like_others(tmp_path: Path) -> None:
+    live = comparable(lonely(tmp_path, looks=None))
+    assert live == comparable(summarize(tmp_path))
+    assert live["steps"] > 100
+    assert live["unseen_s"] > 0.0
+
+
+@pytest.mark.parametrize("looks", [1, 7])
+def test_a_report_in_between_changes_no_count(looks: int) -> None:
+    looked, alone = comparable(lonely(None, looks=looks)), comparable(lonely(None, looks=None))
+    assert looked == alone
 
 
 @pytest.mark.parametrize("seed", range(5))

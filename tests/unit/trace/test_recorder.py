@@ -158,8 +158,14 @@ class Gathered:
     def step_decided(self, facts: StepFacts) -> None:
         self.facts.append(facts)
 
-    def step_completed(self, record: StepCompleted) -> None:
-        self.completed.append(record)
+    def step_repeated(self, step: int, ts: float, free_blocks: int) -> None:
+        self.facts.append(msgspec.structs.replace(self.facts[-1], step=step, ts=ts, free_blocks=free_blocks))
+
+    def step_completed(self, step: int, ts: float | None, seconds: float | None, sampled: int | None) -> None:
+        policy = self.start.policy if self.start is not None else None
+        self.completed.append(
+            StepCompleted(step=step, ts=ts, policy=policy, step_seconds=seconds, num_sampled_tokens=sampled)
+        )
 
     def request_finished(self, record: RequestFinished) -> None:
         self.finished.append(record)
