@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, Self
 
 __all__ = ["HashState", "PrefixHash"]
 
@@ -16,6 +16,8 @@ class HashState(Protocol):
 
     def digest(self) -> bytes: ...
 
+    def copy(self) -> Self: ...
+
 
 class PrefixHash:
     """Everything hashed of one request so far, in the order of its blocks.
@@ -25,14 +27,20 @@ class PrefixHash:
     the hash object's own methods, because a block costs little more than the two calls.
     """
 
-    __slots__ = ("digest", "extra_keys", "update")
+    __slots__ = ("_state", "digest", "extra_keys", "update")
 
     def __init__(self, state: HashState) -> None:
         """``state`` has the root in it."""
+        self._state = state
         self.update = state.update
         self.digest = state.digest
         self.extra_keys: dict[int, bytes] = {}
         """Extra keys by block number, as they were when the block was hashed."""
+
+    def fork(self) -> PrefixHash:
+        """The same again, to go on in another request; it must have no extra keys so far."""
+        assert not self.extra_keys, "extra keys belong to one request"
+        return PrefixHash(self._state.copy())
 
     def add_keys(self, block: int, keys: bytes) -> None:
         """Continue behind the tokens of block number ``block`` with its extra keys, unless they are empty."""

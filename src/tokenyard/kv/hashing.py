@@ -18,6 +18,7 @@ import msgspec
 import xxhash
 
 from tokenyard.config import HashAlgo
+from tokenyard.kv.turns import REWRITTEN_TOKENS, Turn, Turns
 from tokenyard.prefix_hash import HashState, PrefixHash
 from tokenyard.request import Request
 
@@ -34,33 +35,55 @@ _STATE: dict[HashAlgo, Callable[[bytes], HashState]] = {
 class BlockHasher:
     """Grows ``request.block_hashes`` as tokens arrive."""
 
-    __slots__ = ("_blocks_of", "_state", "_stride", "block_size", "root")
+    __slots__ = ("_blocks_of", "_num_rewritten", "_state", "_stride", "_turns", "block_size", "root")
 
     def __init__(self, block_size: int, algo: HashAlgo = HashAlgo.SHA256, seed: str = "") -> None:
         self.block_size = block_size
         self._state = _STATE[algo]
         self._stride = block_size * _TOKEN_BYTES
         self._blocks_of = struct.Struct(f"{self._stride}s").iter_unpack
+        self._num_rewritten = -(-REWRITTEN_TOKENS // block_size)
+        self._turns = Turns()
         self.root = self._digest(f"tokenyard:{block_size}:{seed}".encode())
 
     def extend(self, request: Request) -> list[bytes]:
         """Hash every full block of the request that has no hash yet; returns all its hashes."""
         hashes = request.block_hashes
-        start = len(hashes)
         stop = request.num_sealed_tokens // self.block_size
-        if start < stop:
-            prefix = request.prefix_hash or self._begin(request)
-            update, digest = prefix.update, prefix.digest
-            blocks = self._blocks_of(request.token_bytes(start * self.block_size, stop * self.block_size))
-            if request.has_extra_keys:
-                for i, (block,) in enumerate(blocks, start):
-                    update(block)
-                    prefix.add_keys(i, self.extra_keys(request, i))
-                    hashes.append(digest())
-            else:
-                # Most of the cost of admitting a long prompt: no loop of our own (update returns None).
-                hashes += [update(block) or digest() for (block,) in blocks]
+        if len(hashes) < stop:
+            if not hashes and request.job_id is not None and not request.has_extra_keys:
+                self._hash_turn(request, request.job_id, stop - self._num_rewritten)
+            self._hash(request, stop)
         return hashes
+
+    def _hash(self, request: Request, stop: int) -> PrefixHash:
+        """Hash the request's blocks up to number ``stop - 1``."""
+        hashes = request.block_hashes
+        start = len(hashes)
+        prefix = request.prefix_hash or self._begin(request)
+        update, digest = prefix.update, prefix.digest
+        blocks = self._blocks_of(request.token_bytes(start * self.block_size, stop * self.block_size))
+        if request.has_extra_keys:
+            for i, (block,) in enumerate(blocks, start):
+                update(block)
+                prefix.add_keys(i, self.extra_keys(request, i))
+                hashes.append(digest())
+        else:
+            # Most of the cost of admitting a long prompt: no loop of our own (update returns None).
+            hashes += [update(block) or digest() for (block,) in blocks]
+        return prefix
+
+    def _hash_turn(self, request: Request, job_id: str, stop: int) -> None:
+        """Hash the first ``stop`` blocks, which the job's next prompt will repeat, from where its last one's end."""
+        hashes = request.block_hashes
+        turn = self._turns.begun_by(request, job_id)
+        if turn is not None:
+            hashes += turn.hashes
+            request.prefix_hash = turn.prefix.fork()
+        if len(hashes) < stop:
+            prefix = self._hash(request, stop)
+            tokens = request.token_bytes(0, stop * self.block_size)
+            self._turns.remember(job_id, Turn(tokens, hashes.copy(), prefix.fork()))
 
     def append(self, request: Request, tokens: bytes) -> None:
         """Hash the block that has just become full; the hashes of all blocks before it are there."""
