@@ -90,11 +90,15 @@ class FreeQueue:
     def remove_n(self, blocks: Iterable[int]) -> None:
         """Take several blocks out of the middle; KeyError at the first that is not free."""
         following, previous = self._next, self._previous
-        for block in blocks:
-            before, behind = previous[block], following[block]
-            if before == _OUT:
-                raise KeyError(block)
-            following[before] = behind
-            previous[behind] = before
-            previous[block] = _OUT
-            self.size -= 1
+        count = 0
+        try:
+            for block in blocks:
+                before, behind = previous[block], following[block]
+                if before == _OUT:
+                    raise KeyError(block)
+                following[before] = behind
+                previous[behind] = before
+                previous[block] = _OUT
+                count += 1
+        finally:
+            self.size -= count

@@ -193,7 +193,7 @@ class HybridCoordinator:
             manager.need(slot, manager.extent(num_tokens, main, encoder), group_hits, total_computed, whole=whole)
             for manager, group_hits in zip(self.managers, hits, strict=True)
         ]
-        return Need(sum(need.new for need in needs), sum(need.evictable_hits for need in needs))
+        return Need(sum(need.new for need in needs), [block for need in needs for block in need.hits])
 
     def most_held(self, num_tokens: int, encoder: int, *, at_once: bool) -> int:
         extents = (manager.extent(num_tokens, num_tokens, encoder) for manager in self.managers)

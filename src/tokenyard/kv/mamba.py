@@ -145,7 +145,7 @@ class AlignedMambaManager(MambaManager):
         self, slot: int, num_tokens: int, hits: Sequence[int], total_computed: int, *, whole: bool = False
     ) -> Need:
         num_held = len(self.held[slot]) if slot >= 0 else 0
-        return Need(self._num_new(slot, num_tokens, num_held + len(hits)), self.pool.num_evictable(hits))
+        return Need(self._num_new(slot, num_tokens, num_held + len(hits)), hits)
 
     def num_missing(self, slot: int, num_tokens: int) -> int:
         return self._num_new(slot, num_tokens, len(self.held[slot]))

@@ -186,11 +186,14 @@ class KVCacheManager:
         return self.new_blocks[request.slot]
 
     def _shortage(self, limit: KVLimit, need: Need, watermark: int = 0) -> KVShortage | None:
-        if need.total + watermark <= self.pool.num_free:
+        free = self.pool.num_free
+        if need.new + len(need.hits) + watermark <= free:
+            return None  # whoever holds the hits
+        evictable = self.pool.num_evictable(need.hits)
+        needed = need.new + evictable
+        if needed + watermark <= free:
             return None
-        return KVShortage(
-            limit, needed=need.total, free=self.pool.num_free, cached_hits=need.evictable_hits, watermark=watermark
-        )
+        return KVShortage(limit, needed=needed, free=free, cached_hits=evictable, watermark=watermark)
 
     # ---- growth of running requests
 
@@ -271,7 +274,7 @@ class KVCacheManager:
         reach = min(end + num_lookahead_tokens, self.max_model_len)
         computed = int(self.table.num_computed[slot])
         need = self.coordinator.need(slot, reach, self.no_hits.blocks, computed, main=end)
-        return KVShortage(KVLimit.BLOCKS, needed=need.total, free=self.pool.num_free, cached_hits=0)
+        return KVShortage(KVLimit.BLOCKS, needed=need.new, free=self.pool.num_free, cached_hits=0)
 
     def on_seal(self, sealed: Iterable[tuple[Request, bytes]]) -> None:
         """Blocks of running requests have become full of known tokens."""

@@ -100,10 +100,10 @@ class BlockPool:
         # The null block has no references either, but is not in the queue.
         return list(map(self.ref.__getitem__, blocks)).count(0) - blocks.count(NULL_BLOCK)
 
-    def touch(self, blocks: Iterable[int]) -> None:
+    def touch(self, blocks: Sequence[int]) -> None:
         """Take a reference on cached blocks; free ones leave the queue."""
         ref = self.ref
-        held = [block for block in blocks if block != NULL_BLOCK]
+        held = [block for block in blocks if block != NULL_BLOCK] if NULL_BLOCK in blocks else blocks
         self.free_queue.remove_n([block for block in held if not ref[block]])
         for block in held:
             ref[block] += 1

@@ -59,8 +59,11 @@ class PrefixIndex:
 
     def discard(self, block_hash: bytes, block: int) -> None:
         """Forget one block; KeyError if it was not published under this hash."""
-        if block_hash not in self._more and self.first[block_hash] == block:
-            del self.first[block_hash]
+        if block_hash not in self._more:
+            first = self.first.pop(block_hash)
+            if first != block:
+                self.first[block_hash] = first
+                raise KeyError(block)
             return
         others = self._more[block_hash]
         if self.first[block_hash] == block:

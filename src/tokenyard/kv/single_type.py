@@ -22,11 +22,8 @@ class Need(NamedTuple):
     """Blocks an allocation takes out of the free queue."""
 
     new: int
-    evictable_hits: int
-
-    @property
-    def total(self) -> int:
-        return self.new + self.evictable_hits
+    hits: Sequence[int] = ()
+    """Cached blocks it takes as well, those of them that are in the queue."""
 
 
 class SingleTypeManager(ABC):
@@ -134,7 +131,7 @@ class SingleTypeManager(ABC):
         num_held = len(self.held[slot]) if slot >= 0 else 0
         skipped = self.num_skipped_blocks(total_computed)
         new = max(required - max(skipped, num_held + len(hits)), 0)
-        return Need(new, self.pool.num_evictable(hits[max(skipped - num_held, 0) :]))
+        return Need(new, hits[skipped - num_held :] if skipped > num_held else hits)
 
     def open(self, slot: int, hits: Sequence[int], total_computed: int) -> None:
         """Begin a block list with cached blocks, which are touched; skipped positions get the null block."""

@@ -30,16 +30,13 @@ def _hit(group: FullAttentionManager, max_length: int, *, drop_last: bool = Fals
 )
 def test_new_blocks_cover_the_last_token(group: FullAttentionManager, held: int, tokens: int, new: int) -> None:
     _open(group, 0, [], held)
-    assert group.need(0, tokens, [], 0) == Need(new, 0)
+    assert group.need(0, tokens, [], 0) == Need(new, [])
     assert group.num_missing(0, tokens) == new
 
 
-def test_hits_stand_for_new_blocks_and_count_if_they_are_free(group: FullAttentionManager) -> None:
+def test_hits_stand_for_new_blocks(group: FullAttentionManager) -> None:
     held = _open(group, 0, [], 2)
-    assert group.need(-1, 13, held, 8) == Need(new=2, evictable_hits=0)
-    group.free(0)
-    assert group.need(-1, 13, held, 8) == Need(new=2, evictable_hits=2)
-    assert group.need(-1, 13, held, 8).total == 4
+    assert group.need(-1, 13, held, 8) == Need(new=2, hits=held)
 
 
 def test_a_list_begins_with_its_hits(group: FullAttentionManager) -> None:
