@@ -22,6 +22,7 @@ from tokenyard.sched.sessions import Sessions
 __all__ = ["Endings"]
 
 Ended = list[tuple[Request, RequestStatus]]
+_NOBODY: frozenset[str] = frozenset()
 
 
 class Endings:
@@ -51,6 +52,8 @@ class Endings:
 
     def take_finished(self) -> frozenset[str]:
         """Ids finished since the last call."""
+        if not self.finished_req_ids:
+            return _NOBODY
         finished, self.finished_req_ids = frozenset(self.finished_req_ids), set()
         return finished
 

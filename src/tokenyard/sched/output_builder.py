@@ -56,7 +56,7 @@ class OutputBuilder:
         if not self._last_was_complete:
             passed_over = (table.last_step[slots] != step - 1).nonzero()[0].tolist()
         if admitted:
-            requests += [c.request for c in admitted]
+            requests = requests + [c.request for c in admitted]
             resumed = [i for i, c in enumerate(admitted, num_running) if c.request.status is RequestStatus.PREEMPTED]
             slots = np.concatenate((slots, [c.request.slot for c in admitted]))
             granted = np.concatenate((granted, [c.num_new_tokens for c in admitted]))
@@ -89,7 +89,7 @@ class OutputBuilder:
             new_blocks=self._kv.new_blocks,
             admitted_resumed=resumed,
             not_scheduled_before=passed_over,
-            preempted_req_ids=[preemption.request_id for preemption in outcomes.preemptions],
+            preempted_req_ids=[each.request_id for each in outcomes.preemptions] if outcomes.preemptions else [],
             finished_req_ids=finished,
             is_prefill_chunk=chunk if has_chunks else None,
             table_version=table.version,

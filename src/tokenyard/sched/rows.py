@@ -11,7 +11,10 @@ __all__ = ["Rows"]
 
 
 class Rows:
-    """Running requests that want tokens in this step, as parallel columns of shape ``[n]``."""
+    """Running requests that want tokens in this step, as parallel columns of shape ``[n]``.
+
+    Other steps share ``requests`` and ``slots``: they are replaced, never changed.
+    """
 
     __slots__ = ("computed", "granted", "requests", "slots", "want")
 
@@ -49,7 +52,7 @@ class Rows:
 
     def drop(self, row: int) -> None:
         """Forget a row whose request was preempted."""
-        del self.requests[row]
+        self.requests = self.requests[:row] + self.requests[row + 1 :]
         self.slots, self.computed, self.want, self.granted = (
             np.delete(column, row) for column in (self.slots, self.computed, self.want, self.granted)
         )

@@ -15,12 +15,14 @@ __all__ = ["RunningList"]
 class RunningList:
     """``requests[i]`` has slot ``slots[i]``. ``version`` changes with every change of members or order."""
 
-    __slots__ = ("_slots", "requests", "version")
+    __slots__ = ("_rows", "_rows_version", "_slots", "requests", "version")
 
     def __init__(self, capacity: int) -> None:
         self.requests: list[Request] = []
         self._slots: IntArray = np.zeros(max(capacity, 1), np.int64)
         self.version = 0
+        self._rows: tuple[list[Request], IntArray] = ([], self._slots[:0])
+        self._rows_version = 0
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -29,6 +31,17 @@ class RunningList:
     def slots(self) -> IntArray:
         """Slots in running order (a view: copy it to keep it)."""
         return self._slots[: len(self.requests)]
+
+    def rows(self) -> tuple[list[Request], IntArray]:
+        """The requests and their slots now, for steps to keep: the same objects until somebody comes or goes.
+
+        Nobody may change them.
+        """
+        if self._rows_version != self.version:
+            slots = self.slots.copy()
+            slots.flags.writeable = False
+            self._rows, self._rows_version = (self.requests.copy(), slots), self.version
+        return self._rows
 
     def append(self, request: Request) -> None:
         """Admit a request, which has its slot already."""

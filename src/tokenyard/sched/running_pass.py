@@ -100,7 +100,7 @@ class RunningPass:
     def _wanting(self, outcomes: StepOutcomes) -> Rows:
         """Rows of all running requests whose computed tokens lag behind."""
         table, limit = self._table, self._config.long_prefill_token_threshold
-        slots = self._running.slots.copy()
+        requests, slots = self._running.rows()
         computed = table.num_computed[slots]
         known = table.num_tokens[slots]
         if self._counts_beyond_known:
@@ -112,7 +112,6 @@ class RunningPass:
         if self._placeholders is not None:
             covered = self._placeholders.cover_limit(slots, computed)
             want[covered] = 0
-        requests = self._running.requests.copy()
         if np.count_nonzero(want) < want.size:
             keep = want > 0
             for row in (~keep).nonzero()[0].tolist():
