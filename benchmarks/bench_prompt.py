@@ -32,6 +32,14 @@ def bench_hashing(benchmark: BenchmarkFixture, engine: OurEngine) -> None:
     benchmark(engine.hash, engine.make(SCENARIO.request(1)))
 
 
+def bench_hashing_of_the_next_turn(benchmark: BenchmarkFixture, engine: OurEngine) -> None:
+    """The prompt again, as the next turn of a job: compared with the last one, and hashed from its end on."""
+    request = engine.make(SCENARIO.request(1))
+    request.job_id = "job"
+    engine.hash(request)
+    benchmark(engine.hash, request)
+
+
 def bench_lookup(benchmark: BenchmarkFixture, engine: OurEngine) -> None:
     """All blocks but the last, hashes known."""
     hit = benchmark(engine.look_up, engine.make(SCENARIO.request(1)))

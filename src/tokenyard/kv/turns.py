@@ -24,7 +24,7 @@ REWRITTEN_TOKENS = 256
 answer, and recorded traces end in a block that is not full."""
 
 _TOKEN_BYTES = 4
-_MOST_BYTES = 64 << 20
+_MOST_BYTES = 32 << 20
 
 
 class Turn(NamedTuple):
@@ -40,7 +40,8 @@ class Turn(NamedTuple):
 class Turns:
     """The last prompt of each job, for requests whose hashes depend on nothing but tokens.
 
-    Keeps at most ``most_bytes`` of token ids, and forgets the jobs first that were quiet for longest.
+    Keeps at most ``most_bytes`` of token ids (the hashes take about as much again), and forgets the job first that was
+    quiet for longest.
     """
 
     __slots__ = ("_by_job", "_most_bytes", "_num_bytes")

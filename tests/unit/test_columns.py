@@ -1,0 +1,33 @@
+"""Questions to columns: as NumPy would answer them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenyard.columns import ONE, anywhere, constant, total
+
+
+@given(st.lists(st.booleans(), max_size=40))
+def test_anywhere(mask: list[bool]) -> None:
+    assert anywhere(np.array(mask, np.bool_)) is any(mask)
+
+
+def test_anywhere_in_part_of_a_column() -> None:
+    mask = np.zeros(40, np.bool_)
+    mask[31] = True
+    assert anywhere(mask[1::2])
+    assert not anywhere(mask[::2])
+
+
+@given(st.lists(st.integers(-(2**40), 2**40), max_size=40))
+def test_total(numbers: list[int]) -> None:
+    assert total(np.array(numbers, np.int64)) == sum(numbers)
+
+
+def test_constants_stay_what_they_are() -> None:
+    assert (np.arange(3) + constant(7)).tolist() == [7, 8, 9]
+    with pytest.raises(ValueError, match="read-only"):
+        np.add(ONE, 1, out=ONE)
