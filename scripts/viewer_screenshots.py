@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -28,7 +29,9 @@ REPO = Path(__file__).resolve().parent.parent
 PAGE = REPO / "src" / "tokenyard" / "server" / "static" / "viewer.html"
 IMAGES = REPO / "docs" / "images"
 MOST_BYTES = 200_000
-COLOURS = 64
+COLOURS = 96
+ALIKE = 8
+"""Colours of which red, green and blue differ by less in sum are one."""
 SIZES = {1280: 800, 1920: 1080}
 _BOTH = "agentic --limit=24 --gpu=rtx5090 --rate-scale=8 --max-num-seqs=14"
 RUNS = {
@@ -149,18 +152,27 @@ def _keep(path: Path, width: int, height: int, rgba: bytes) -> None:
     pixels = np.frombuffer(rgba, np.uint8).reshape(-1, 4)[:, :3]
     codes = pixels.astype(np.uint32) @ np.array((1 << 16, 1 << 8, 1), np.uint32)
     colours, places, uses = np.unique(codes, return_inverse=True, return_counts=True)
-    palette = colours[np.argsort(-uses)[:COLOURS]]
-    parts = [np.stack([table >> 16, table >> 8 & 255, table & 255], 1).astype(int) for table in (colours, palette)]
-    nearest = np.array([np.abs(parts[1] - colour).sum(1).argmin() for colour in parts[0]], np.uint8)
+    parts = np.stack([colours >> 16, colours >> 8 & 255, colours & 255], 1).astype(int)
+    palette = _palette(parts[np.argsort(-uses)])
+    nearest = np.array([np.abs(palette - colour).sum(1).argmin() for colour in parts], np.uint8)
     rows = nearest[places].reshape(height, width)
     lines = np.hstack([np.zeros((height, 1), np.uint8), rows]).tobytes()
     header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
-    chunks = [(b"IHDR", header), (b"PLTE", parts[1].astype(np.uint8).tobytes()), (b"IDAT", zlib.compress(lines, 9))]
+    chunks = [(b"IHDR", header), (b"PLTE", palette.astype(np.uint8).tobytes()), (b"IDAT", zlib.compress(lines, 9))]
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*chunk) for chunk in [*chunks, (b"IEND", b"")]))
     size = path.stat().st_size
     print(f"{path.relative_to(REPO)}: {size // 1000} kB")
     if size > MOST_BYTES:
         sys.exit(f"{path.name} is larger than {MOST_BYTES} bytes")
+
+
+def _palette(colours: npt.NDArray[np.int_]) -> npt.NDArray[np.int_]:
+    """The most used colours that can be told apart, so that a small patch of its own colour keeps it."""
+    kept = colours[:1]
+    for colour in colours[1:]:
+        if len(kept) < COLOURS and np.abs(kept - colour).sum(1).min() >= ALIKE:
+            kept = np.vstack([kept, colour])
+    return kept
 
 
 def _chunk(kind: bytes, body: bytes) -> bytes:
