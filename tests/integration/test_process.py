@@ -25,6 +25,7 @@ def test_version_and_help(tmp_path: Path) -> None:
     assert tokenyard("--version", cwd=tmp_path) == (0, f"tokenyard {version('tokenyard')}\n", "")
     outcome = tokenyard("--help", cwd=tmp_path)
     assert outcome.code == 0
+    assert tokenyard("help", cwd=tmp_path) == outcome
     assert all(name in outcome.stdout for name in ("run", "report", "parity", "demo", "workloads"))
 
 

@@ -83,7 +83,7 @@ class HardwareFlags:
     gpu_memory_utilization: float = 0.9
     """Fraction of the GPU's memory that the engine may use."""
     num_gpu_blocks_override: Annotated[int | None, _optional("N", "as many as fit the GPU")] = None
-    """KV blocks, null block included."""
+    """KV blocks on the GPU; one of them, the null block, holds no KV."""
     block_size: int = _CACHE.block_size
     """Tokens per KV block."""
     latency: str = "roofline"
@@ -111,13 +111,13 @@ class SchedulerFlags:
     long_prefill_token_threshold: int = _SCHEDULER.long_prefill_token_threshold
     """Most prompt tokens of one request in one step; 0 = no such limit."""
     scheduler_reserve_full_isl: bool = _SCHEDULER.scheduler_reserve_full_isl
-    """Admit a request only if its whole sequence fits the free blocks."""
+    """Admit a request only if its whole prompt fits the free blocks, not just its first chunk."""
     watermark: float = _CACHE.watermark
     """Fraction of the blocks that admission leaves free; vLLM 0.22 has none."""
     skip_oversized_prefill: Switch = _SCHEDULER.skip_oversized_prefill
     """With chunked prefill off: pass over a prompt that exceeds the rest of the budget and try the next."""
     running_index_drifts: bool = _SCHEDULER.running_index_drifts
-    """Pass over a running request where vLLM 0.22's index into the running list slips (its issue 49097)."""
+    """As vLLM 0.22, where a preemption makes it lose its place, pass over the next running request (issue 49097)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +186,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """Tell why a request waited: its waiting time divided among the reasons that held it, step by step."""
+    """Tell why a request waited: its time divided among the reasons that held it."""
 
     trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
     """A trace directory, or a file of it."""
@@ -198,7 +198,7 @@ class Why:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compare:
-    """Compare two traces (`compare A B`), or replay a workload under several policies, side by side."""
+    """Compare two traces (`compare A B`), or one workload under several policies."""
 
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD|TRACE")]
     """Built-in workload, or a file, as for `run`; or a trace, if another follows."""
@@ -225,7 +225,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """Export a trace to Perfetto, Chrome's trace viewer, OpenTelemetry, or into a page that can be mailed."""
+    """Export a trace to Perfetto, Chrome, OpenTelemetry or a page that can be mailed."""
 
     trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
     """A trace directory, or a file of it."""
@@ -243,7 +243,7 @@ class Export:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """Replay a workload with prefill on one engine and decode on another, and report what clients see."""
+    """Replay a workload with prefill on one engine and decode on another."""
 
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
     """Built-in workload, or a file, as for `run`."""
@@ -271,7 +271,7 @@ class Parity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demo:
-    """Replay a built-in agentic workload on an A100-40GB-like configuration."""
+    """Replay 100 coding agents, say what held them back and what to try next."""
 
     trace: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("traces/demo")
     """Where the trace is written."""
@@ -281,7 +281,7 @@ class Demo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convert:
-    """Convert a trace between JSON lines and Parquet, which is far smaller and can be asked in SQL."""
+    """Convert a trace to Parquet, which is far smaller and quick to query, or back."""
 
     trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
     """A trace directory, or a file of it; what it holds stays the same to the byte, both ways."""
@@ -297,7 +297,7 @@ class Convert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """Ask a trace in SQL: tables steps and requests; views snapshots, decisions, outcomes, finishes and so on."""
+    """Ask a trace in SQL; "show tables" lists what can be asked."""
 
     trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
     """A trace directory, or a file of it; Parquet is answered at once."""
@@ -325,7 +325,7 @@ class View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workloads:
-    """List what `run` knows by name: workloads, file formats, policies, GPUs and models."""
+    """List what is known by name: workloads, formats, policies, GPUs and models."""
 
     json: Switch = False
     """Print one JSON object and nothing else."""

@@ -59,7 +59,7 @@ def _run(arguments: list[str]) -> int:
         print(f"tokenyard {version}")
         return 0
     commands = import_module("tokenyard.cli.flags").COMMANDS
-    command = import_module("tokenyard.cli.parsing").parse(arguments)
+    command = import_module("tokenyard.cli.parsing").parse(["--help"] if arguments == ["help"] else arguments)
     return int(import_module(f"tokenyard.cli.{commands[type(command)]}").execute(command))
 
 

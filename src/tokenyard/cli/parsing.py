@@ -13,7 +13,12 @@ from tokenyard.cli.numbers import number_registry
 
 __all__ = ["parse"]
 
-_DESCRIPTION = "vLLM's scheduler as a library: replay traffic through it and see what held requests back."
+_DESCRIPTION = """vLLM's scheduler as a library: replay traffic, see what held requests back.
+
+To begin with: `tokenyard demo`. More of a command: `tokenyard COMMAND --help`.
+
+Which version this is: `tokenyard --version`.
+"""
 
 
 def parse(arguments: list[str]) -> Command:

@@ -24,7 +24,7 @@ def execute(flags: Workloads) -> int:
     formats = {name: _first_line(reader.__module__) for name, reader in FORMATS.items()}
     gpus = {gpu.name: f"{gpu.memory_bytes / 2**30:.0f} GiB" for gpu in GPUS.values()}
     models = {
-        model.name: f"{model.num_parameters / 1e9:.1f} B parameters, {model.max_model_len:,} tokens"
+        model.name: f"{model.num_parameters / 1e9:.1f} B parameters, context of {model.max_model_len:,} tokens"
         for model in MODELS.values()
     }
     policies = {name: _of_policy(name) for name in known_policies()}

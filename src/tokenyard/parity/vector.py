@@ -139,7 +139,8 @@ class GoldenVector:
                     if line.strip():
                         yield bytes(line)
         except (OSError, EOFError, zlib.error) as problem:
-            raise ParityError(f"{self.path}: cannot be read: {problem}") from None
+            reason = getattr(problem, "strerror", None) or problem
+            raise ParityError(f"{self.path}: cannot be read: {reason}") from None
 
     def ticks(self) -> Iterator[Json]:
         """The recorded ticks, once."""
