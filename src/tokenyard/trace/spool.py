@@ -1,14 +1,17 @@
 """Puts lines on the disk from a thread of its own, so that a slow disk does not hold up the scheduler.
 
-Batches are written in the order in which they are given. At most 32 MiB wait in memory; a disk that cannot keep up with
-that makes the caller wait.
+Batches are written in the order in which they are given. Where more than 32 MiB wait in memory, the disk cannot keep
+up, and the caller waits until it has.
+
+Ctrl-C reaches the caller between any two of its instructions. So it holds no lock that the thread needs: what passes
+between them is one queue whose operations are atomic, and a lock per wait that nobody else has.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
+from queue import SimpleQueue
 
 from tokenyard.trace.lines import LineFile, Lines
 
@@ -22,14 +25,14 @@ class Spool:
 
     def __init__(self, failed: Callable[[Exception], None]) -> None:
         self._failed = failed
-        self._batches: deque[tuple[LineFile, Lines]] = deque()
-        self._bytes = 0
-        """Of the batches that wait or are being written."""
-        self._changed = threading.Condition()
+        self._queue: SimpleQueue[tuple[LineFile, Lines] | Callable[[], None] | None] = SimpleQueue()
+        """Batches; what to call when all before it is written; None: stop."""
+        self._bytes_given = 0
+        """Kept by the caller."""
+        self._bytes_done = 0
+        """Kept by the thread."""
         self.thread: threading.Thread | None = None
         """Started with the first batch."""
-        self._writing = False
-        self._stopping = False
         self._broken = False
 
     def put(self, file: LineFile) -> None:
@@ -39,25 +42,25 @@ class Spool:
         if self.thread is None and not self._start():
             self._write((file, file.waiting.take()))
             return
-        with self._changed:
-            self._changed.wait_for(lambda: self._bytes < _BYTES_WAITING)
-            lines = file.waiting.take()  # not before: whoever interrupts the wait loses nothing
-            self._batches.append((file, lines))
-            self._bytes += lines.num_bytes
-            self._changed.notify_all()
+        if self._bytes_given - self._bytes_done > _BYTES_WAITING:
+            self.drain()
+        lines = file.waiting.take()  # not before: whoever interrupts the wait loses nothing
+        self._bytes_given += lines.num_bytes
+        self._queue.put((file, lines))
 
     def drain(self) -> None:
         """Wait until everything is written."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._batches and not self._writing)
+        if self.thread is not None:
+            written = threading.Lock()
+            written.acquire()
+            self._queue.put(written.release)
+            written.acquire()
 
     def stop(self) -> None:
         """Write everything and end the thread."""
         thread = self.thread
         if thread is not None:
-            with self._changed:
-                self._stopping = True
-                self._changed.notify_all()
+            self._queue.put(None)
             thread.join()
             self.thread = None
 
@@ -72,18 +75,12 @@ class Spool:
         return True
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._batches or self._stopping)
-                if not self._batches:
-                    return
-                batch = self._batches.popleft()
-                self._writing = True
-            self._write(batch)
-            with self._changed:
-                self._writing = False
-                self._bytes = 0 if self._broken else self._bytes - batch[1].num_bytes
-                self._changed.notify_all()
+        while (item := self._queue.get()) is not None:
+            if not isinstance(item, tuple):
+                item()
+                continue
+            self._write(item)
+            self._bytes_done += item[1].num_bytes
 
     def _write(self, batch: tuple[LineFile, Lines]) -> None:
         if self._broken:

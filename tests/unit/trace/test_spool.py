@@ -1,0 +1,80 @@
+"""The thread that writes: whoever is interrupted on the way to it, at whatever instruction, leaves it able to go on."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import msgspec
+
+from tokenyard.trace.lines import LineFile
+from tokenyard.trace.schema import RequestRecord
+from tokenyard.trace.spool import Spool
+
+BATCHES = 3
+
+
+class Interrupt:
+    """Ctrl-C at the n-th instruction of the interpreter within ``Spool`` and what it calls."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def __call__(self, frame: FrameType, event: str, arg: object) -> Any:
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            self.left -= 1
+            if not self.left:
+                raise KeyboardInterrupt
+        return self
+
+
+def failed(error: Exception) -> None:
+    raise error
+
+
+def hand_over(spool: Spool, file: LineFile) -> None:
+    for number in range(BATCHES):
+        file.append(RequestRecord(step=number, req_id="a"))
+        spool.put(file)
+        spool.drain()
+
+
+def interrupted(after: int, path: Path) -> tuple[bool, Spool, LineFile]:
+    """Whether it came to that many instructions; nothing is stopped yet."""
+    spool, file = Spool(failed), LineFile(path)
+    file.append(RequestRecord(step=-1, req_id="first"))
+    spool.put(file)  # starts the thread, which is another matter
+    traced = sys.gettrace()
+    sys.settrace(Interrupt(after))
+    try:
+        hand_over(spool, file)
+    except KeyboardInterrupt:
+        return True, spool, file
+    finally:
+        sys.settrace(traced)
+    return False, spool, file
+
+
+def test_an_interrupt_anywhere_leaves_no_lock_behind(tmp_path: Path) -> None:
+    """Else the thread would wait for ever, and the process that ends for the thread."""
+    after, went_on = 1, True
+    while went_on:
+        path = tmp_path / str(after)
+        went_on, spool, file = interrupted(after, path)
+        thread = spool.thread
+        assert thread is not None
+        spool.put(file)
+        stopping = threading.Thread(target=spool.stop, daemon=True)
+        stopping.start()
+        thread.join(10)
+        assert not thread.is_alive(), f"an interrupt at instruction {after} stops the thread for ever"
+        stopping.join(10)
+        steps = [msgspec.json.decode(line)["step"] for line in path.read_bytes().splitlines()]
+        assert steps == sorted(set(steps)), "whole lines, each once, in order"
+        file.discard()
+        after += 1
+    assert after > 100, "it was interrupted often"
