@@ -87,11 +87,14 @@ def test_same_seed_same_bytes(tmp_path: Path) -> None:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
-def test_report_on_the_trace_says_what_the_run_said(tmp_path: Path) -> None:
-    run = call("run", "chat", "--limit", "30", "--rate-scale", "20", *SMALL, "--trace", "t", "--json", cwd=tmp_path)
+@pytest.mark.parametrize("drafts", [(), ("--num-speculative-tokens", "2", "--acceptance-rates", "0.6")])
+def test_report_on_the_trace_says_what_the_run_said(tmp_path: Path, drafts: tuple[str, ...]) -> None:
+    pressed = ("--limit", "30", "--rate-scale", "60", *SMALL)
+    run = call("run", "chat", *pressed, *drafts, "--trace", "t", "--json", cwd=tmp_path)
     again = call("report", "t", "--json", cwd=tmp_path)
     ours, theirs = json.loads(run.stdout), json.loads(again.stdout)
     assert ours["recorded_reasons"], "the workload is meant to be held back"
+    assert (ours["speculation"] is not None) is bool(drafts)
     ours["header"].pop("source")
     theirs["header"].pop("source")
     assert ours == theirs

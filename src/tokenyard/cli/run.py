@@ -71,7 +71,7 @@ def run(flags: Run) -> Report:
             raise
     if result.refused:
         warn_of_refused(setup.workload, result.refused, result.num_left_out)
-    return summary.report(source=str(setup.trace.steps_path) if directory else None, speculation=result.speculation)
+    return summary.report(source=str(setup.trace.steps_path) if directory else None)
 
 
 def warn_of_refused(workload: Workload, refusals: Sequence[Refusal], left_out: int) -> None:

@@ -5,8 +5,47 @@ from __future__ import annotations
 import msgspec
 
 from tokenyard.explain.units import percent
+from tokenyard.trace.facts import Drafts
+from tokenyard.trace.schema import TraceStart
 
-__all__ = ["Speculation"]
+__all__ = ["Speculation", "SpeculationCounter"]
+
+
+class SpeculationCounter:
+    """Adds up what steps verified."""
+
+    def __init__(self) -> None:
+        self._drafts = self._tokens = 0
+        self._accepted: list[int] = []
+        """By position."""
+
+    def add(self, drafts: Drafts) -> None:
+        """A step verified these."""
+        self._drafts += drafts.num_drafts
+        self._tokens += drafts.num_draft_tokens
+        new, known = drafts.num_accepted_tokens_per_pos, self._accepted
+        known += [0] * (len(new) - len(known))
+        for position, count in enumerate(new):
+            known[position] += count
+
+    def result(self, start: TraceStart | None) -> Speculation | None:
+        """The counts so far; None if nothing was drafted, and nobody had said that something would be."""
+        told = ((start.config if start is not None else None) or {}).get("speculation")
+        if not self._drafts and not told:
+            return None
+        accepted = sum(self._accepted)
+        return Speculation(
+            num_drafts=self._drafts,
+            num_draft_tokens=self._tokens,
+            num_accepted_tokens=accepted,
+            num_accepted_tokens_per_pos=self._accepted.copy(),
+            acceptance_rate=_ratio(accepted, self._tokens),
+            acceptance_rate_per_pos=[_ratio(count, self._drafts) for count in self._accepted],
+        )
+
+
+def _ratio(count: int, total: int) -> float | None:
+    return count / total if total else None
 
 
 class Speculation(msgspec.Struct, frozen=True, kw_only=True):

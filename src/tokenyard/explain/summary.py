@@ -17,10 +17,10 @@ from tokenyard.explain.percentiles import Series
 from tokenyard.explain.reconstruct import Reconstruction
 from tokenyard.explain.recorded import RecordedReasons, free_share
 from tokenyard.explain.report import HitRate, Reading, Report, Throughput
-from tokenyard.explain.speculation import Speculation
+from tokenyard.explain.speculation import SpeculationCounter
 from tokenyard.explain.symptoms import SymptomCounter, Symptoms
 from tokenyard.trace.derive import facts_of
-from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, StepFacts
+from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts, StepFacts
 from tokenyard.trace.lives import micros
 from tokenyard.trace.reader import ReadNotes, Step, TraceReader
 from tokenyard.trace.schema import (
@@ -64,6 +64,7 @@ class Summary:
         self._symptoms = SymptomCounter()
         self._arrivals = ArrivalsCounter()
         self._latencies = Latencies()
+        self._speculation = SpeculationCounter()
         self._budget_use, self._running, self._waiting = Series(), Series(), Series()
         self._peak_kv_use: float | None = None
         self._peak_dram_use: float | None = None
@@ -165,6 +166,10 @@ class Summary:
         self._symptoms.completed(step, seconds)
         self._reach(ts)
 
+    def drafts_verified(self, drafts: Drafts) -> None:
+        """Add the draft tokens of the step that has just completed."""
+        self._speculation.add(drafts)
+
     def request_finished(self, record: RequestFinished) -> None:
         """Add a finished request."""
         self._latencies.add(record)
@@ -191,9 +196,8 @@ class Summary:
         source: str | None = None,
         notes: ReadNotes | None = None,
         reconstructed: bool = False,
-        speculation: Speculation | None = None,
     ) -> Report:
-        """The report so far. ``notes`` are the reader's, ``speculation`` is what a replay counted."""
+        """The report so far. ``notes`` are the reader's."""
         self._add_repeats()
         self._apart = max(self._apart, 1)
         self._settle(self._end)
@@ -242,7 +246,7 @@ class Summary:
             output_tokens=output_tokens,
             duration_s=duration,
             throughput=Throughput(_per(finished, duration), _per(output_tokens, duration)),
-            speculation=speculation,
+            speculation=self._speculation.result(self.start),
             reading=self._reading(notes),
         )
         return msgspec.structs.replace(report, advice=advise(self._symptoms_of(report)))
@@ -341,6 +345,8 @@ def _feed(summary: Summary, step: Step, lives: Reconstruction | None) -> None:
     if step.completed is not None:
         done = step.completed
         summary.step_completed(done.step, done.ts, done.step_seconds, done.num_sampled_tokens)
+        if done.num_drafts and done.num_draft_tokens is not None and done.num_accepted_tokens_per_pos is not None:
+            summary.drafts_verified(Drafts(done.num_drafts, done.num_draft_tokens, done.num_accepted_tokens_per_pos))
     for finished in step.finished:
         summary.request_finished(finished)
     for arrived in step.arrived_after:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tokenyard.explain.reconstruct import Reconstruction
 from tokenyard.explain.waits import Waits, WaitWatcher
-from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, StepFacts
+from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE, Drafts, StepFacts
 from tokenyard.trace.join import Step
 from tokenyard.trace.lives import Life
 from tokenyard.trace.reader import TraceReader
@@ -134,4 +134,7 @@ class _Noticed:
         """Not asked for."""
 
     def step_completed(self, step: int, ts: float | None, seconds: float | None, sampled: int | None) -> None:
+        """Not asked for."""
+
+    def drafts_verified(self, drafts: Drafts) -> None:
         """Not asked for."""

@@ -32,13 +32,6 @@ class SpecDecodingStats:
         self.num_accepted_tokens += int(at_least.sum())
         self.num_accepted_tokens_per_pos += at_least
 
-    def add(self, more: SpecDecodingStats) -> None:
-        """Count what another report has counted."""
-        self.num_drafts += more.num_drafts
-        self.num_draft_tokens += more.num_draft_tokens
-        self.num_accepted_tokens += more.num_accepted_tokens
-        self.num_accepted_tokens_per_pos += more.num_accepted_tokens_per_pos
-
 
 class SchedulerStats(NamedTuple):
     """Gauges after a step (vLLM's ``SchedulerStats``)."""

@@ -14,10 +14,8 @@ import numpy.typing as npt
 
 from tokenyard.config import SpeculativeConfig
 from tokenyard.errors import ConfigError
-from tokenyard.explain.speculation import Speculation
-from tokenyard.sched.stats import SpecDecodingStats
 
-__all__ = ["Dice", "SimulatedSpeculation", "acceptance_of"]
+__all__ = ["Dice", "SimulatedSpeculation"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -65,23 +63,6 @@ class Dice:
         right = _uniform(cells) < self._rates
         run: Int64s = np.logical_and.accumulate(right, axis=1).sum(axis=1)
         return np.minimum(run, offered)
-
-
-def acceptance_of(drafts: SpecDecodingStats) -> Speculation:
-    """What a report says of them."""
-    per_position = drafts.num_accepted_tokens_per_pos.tolist()
-    return Speculation(
-        num_drafts=drafts.num_drafts,
-        num_draft_tokens=drafts.num_draft_tokens,
-        num_accepted_tokens=drafts.num_accepted_tokens,
-        num_accepted_tokens_per_pos=per_position,
-        acceptance_rate=_ratio(drafts.num_accepted_tokens, drafts.num_draft_tokens),
-        acceptance_rate_per_pos=[_ratio(count, drafts.num_drafts) for count in per_position],
-    )
-
-
-def _ratio(count: int, total: int) -> float | None:
-    return count / total if total else None
 
 
 def _uniform(cells: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:

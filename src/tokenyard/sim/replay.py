@@ -16,7 +16,6 @@ import numpy as np
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.connectors.plan import TransferPlan
 from tokenyard.errors import RequestError
-from tokenyard.explain.speculation import Speculation
 from tokenyard.sched.engine_outputs import EngineOutputs
 from tokenyard.sched.intake import check_lengths
 from tokenyard.sched.model_output import DraftTokens
@@ -25,10 +24,9 @@ from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.placeholders import UNKNOWN_DRAFT
 from tokenyard.sched.policy import Policy
 from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.stats import SpecDecodingStats
 from tokenyard.sim.arrivals import Arrivals
 from tokenyard.sim.clock import VirtualClock
-from tokenyard.sim.drafts import SimulatedSpeculation, acceptance_of
+from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.executor import SimulatedExecutor
 from tokenyard.sim.kv_transfer import KVTransfer
 from tokenyard.sim.latency.model import LatencyModel, StepShape
@@ -77,8 +75,6 @@ class ReplayResult:
     num_left_out: int
     """Turns after a refused one: their session ended with it."""
     output_tokens: int
-    speculation: Speculation | None = None
-    """Drafts proposed and accepted; None without speculative decoding."""
 
 
 def replay(
@@ -146,8 +142,8 @@ class _Loop:
         self._on_progress = on_progress
         self._arrivals = Arrivals(workload)
         self._executor = SimulatedExecutor()
-        self._drafts: SpecDecodingStats | None = None
         self._num_drafts = 0
+        """Tokens that are drafted for each request after a step."""
         self._refused: list[Refusal] = []
         self._num_finished = 0
         self._output_tokens = 0
@@ -158,7 +154,6 @@ class _Loop:
         """Propose drafts from now on."""
         self._executor = SimulatedExecutor(speculation)
         self._num_drafts = speculation.config.num_speculative_tokens
-        self._drafts = SpecDecodingStats(self._num_drafts)
 
     def run(self) -> ReplayResult:
         scheduler, clock, arrivals = self._scheduler, self._clock, self._arrivals
@@ -212,20 +207,18 @@ class _Loop:
         if self._transfers is not None:
             sampled.connector = self._transfers.report()
         outputs = self._scheduler.update_from_output(output, sampled)
-        if self._drafts is not None:
-            self._propose(output, outputs, self._drafts)
+        if self._num_drafts:
+            self._propose(output)
         if outputs.finish_reasons:
             self._finish(outputs)
         if output.step % STEPS_PER_REPORT == 0:
             self._report()
 
-    def _propose(self, output: SchedulerOutput, outputs: EngineOutputs, total: SpecDecodingStats) -> None:
+    def _propose(self, output: SchedulerOutput) -> None:
         """Drafts for the next step; what they are is of no account."""
         count = len(output.requests)
         tokens = np.full((count, self._num_drafts), UNKNOWN_DRAFT, np.int64)
         self._scheduler.update_draft_token_ids(output, DraftTokens(tokens, np.full(count, self._num_drafts)))
-        if outputs.scheduler_stats.spec_decoding_stats is not None:
-            total.add(outputs.scheduler_stats.spec_decoding_stats)
 
     def _finish(self, outputs: EngineOutputs) -> None:
         now = self._clock.now()
@@ -255,5 +248,4 @@ class _Loop:
             refused=tuple(self._refused),
             num_left_out=left_out,
             output_tokens=self._output_tokens,
-            speculation=None if self._drafts is None else acceptance_of(self._drafts),
         )

@@ -7,7 +7,7 @@ a finished run and a report on its trace come from the same code.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -21,7 +21,7 @@ from tokenyard.trace.schema import (
     TraceStart,
 )
 
-__all__ = ["CLASSIFIER_BLOCK_SIZE", "FactSink", "StepFacts", "blocks_for", "running_consumed"]
+__all__ = ["CLASSIFIER_BLOCK_SIZE", "Drafts", "FactSink", "StepFacts", "blocks_for", "running_consumed"]
 
 IntArray = npt.NDArray[np.int64]
 CLASSIFIER_BLOCK_SIZE = 16
@@ -73,6 +73,15 @@ class StepFacts(msgspec.Struct, kw_only=True, gc=False):
     omitted_ids: int = 0
 
 
+class Drafts(NamedTuple):
+    """Draft tokens that a step verified, under vLLM's names."""
+
+    num_drafts: int
+    """Requests that had any."""
+    num_draft_tokens: int
+    num_accepted_tokens_per_pos: Sequence[int]
+
+
 class FactSink(Protocol):
     """Takes facts in the order in which they happened."""
 
@@ -99,6 +108,9 @@ class FactSink(Protocol):
 
         With steps in flight, later ones may have been decided already.
         """
+
+    def drafts_verified(self, drafts: Drafts) -> None:
+        """The step that has just completed verified draft tokens."""
 
     def request_finished(self, record: RequestFinished) -> None:
         """A request ended."""

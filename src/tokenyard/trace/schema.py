@@ -265,6 +265,11 @@ class StepCompleted(
     step_seconds: float | None = None
     """From the step's snapshot to here."""
     num_sampled_tokens: Whole | None = None
+    num_drafts: Whole | None = None
+    """Requests whose draft tokens were verified; this and the next two only where there are any."""
+    num_draft_tokens: Whole | None = None
+    num_accepted_tokens_per_pos: list[Whole] | None = None
+    """How often the draft token at each position was accepted."""
 
 
 class RequestRecord(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):

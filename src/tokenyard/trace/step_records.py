@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from typing import Any
+
+import msgspec
 
 from tokenyard.sched.engine_outputs import EngineOutputs
 from tokenyard.sched.observer import SchedulerState
@@ -16,7 +19,7 @@ from tokenyard.trace.fragments import Names, QueueFragment, json_list, json_map
 from tokenyard.trace.lines import Lines
 from tokenyard.trace.request_records import RequestRecords
 from tokenyard.trace.schema import StepCompleted, StepDecision, StepSnapshot
-from tokenyard.trace.teller import STEPS_IN_FLIGHT, num_sampled_tokens
+from tokenyard.trace.teller import STEPS_IN_FLIGHT, num_sampled_tokens, verified_drafts
 from tokenyard.trace.text import Decoder
 from tokenyard.trace.writer import TraceWriter
 
@@ -56,6 +59,9 @@ class StepRecords:
         """Form and lists of the decision that gives each running request one token; None until it is needed."""
         self._decision, self._between = merge_holes(_decision_form(writer.config.policy), 5)
         self._completion = _completion_form(writer.config.policy)
+        self._verification = _completion_form(
+            writer.config.policy, num_drafts=NUMBER, num_draft_tokens=NUMBER, num_accepted_tokens_per_pos=HOLE
+        )
 
     def queues_changed(self) -> None:
         """The waiting queues may hold other requests, or another order, though no more and no fewer than before."""
@@ -198,7 +204,13 @@ class StepRecords:
                 lines.mend()
             lines.is_open = True
             lines.numbers += (step, ts, ts - started, num_sampled)
-            lines.forms.append(self._completion)
+            drafts = verified_drafts(outputs)
+            if drafts is None:
+                lines.forms.append(self._completion)
+            else:
+                lines.numbers += (drafts.num_drafts, drafts.num_draft_tokens)
+                lines.pieces.append(msgspec.json.encode(drafts.num_accepted_tokens_per_pos))
+                lines.forms.append(self._verification)
             lines.is_open = False
             if len(self._started) > STEPS_IN_FLIGHT:
                 del self._started[min(self._started)]
@@ -265,6 +277,8 @@ def _decision_form(policy: str) -> bytes:
     )
 
 
-def _completion_form(policy: str) -> bytes:
-    record = StepCompleted(step=NUMBER, ts=NUMBER, policy=policy, step_seconds=NUMBER, num_sampled_tokens=NUMBER)
+def _completion_form(policy: str, **drafts: Any) -> bytes:
+    record = StepCompleted(
+        step=NUMBER, ts=NUMBER, policy=policy, step_seconds=NUMBER, num_sampled_tokens=NUMBER, **drafts
+    )
     return form_of(record) + b"}\n"

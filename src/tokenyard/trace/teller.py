@@ -8,10 +8,10 @@ from tokenyard.sched.engine_outputs import EngineOutputs
 from tokenyard.sched.observer import Counts, SchedulerState
 from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.reasons import StepOutcomes
-from tokenyard.trace.facts import FactSink, StepFacts, running_consumed
+from tokenyard.trace.facts import Drafts, FactSink, StepFacts, running_consumed
 from tokenyard.trace.findings import Findings
 
-__all__ = ["STEPS_IN_FLIGHT", "FactTeller", "num_sampled_tokens"]
+__all__ = ["STEPS_IN_FLIGHT", "FactTeller", "num_sampled_tokens", "verified_drafts"]
 
 STEPS_IN_FLIGHT = 64
 """Starts of steps remembered until they complete; hosts have one or two in flight."""
@@ -22,6 +22,14 @@ def num_sampled_tokens(outputs: EngineOutputs) -> int:
     if outputs.tokens.shape[1] > 1:
         return int(outputs.num_tokens.sum())
     return len(outputs.requests)  # a request is there because it has at least one token
+
+
+def verified_drafts(outputs: EngineOutputs) -> Drafts | None:
+    """Draft tokens that a step verified; None if there were none."""
+    stats = outputs.scheduler_stats.spec_decoding_stats
+    if stats is None or not stats.num_drafts:
+        return None
+    return Drafts(stats.num_drafts, stats.num_draft_tokens, stats.num_accepted_tokens_per_pos.tolist())
 
 
 class FactTeller:
@@ -94,5 +102,8 @@ class FactTeller:
         if len(self._started) > STEPS_IN_FLIGHT:
             self._started.pop(min(self._started))
         sampled = num_sampled_tokens(outputs)
+        drafts = verified_drafts(outputs)
         for sink in self._sinks:
             sink.step_completed(output.step, ts, seconds, sampled)
+            if drafts is not None:
+                sink.drafts_verified(drafts)

@@ -18,7 +18,7 @@ from tokenyard.sched.observer import Observers, SchedulerState
 from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.policy import FCFS
 from tokenyard.sched.reasons import Outcome, StepOutcomes
-from tokenyard.trace.facts import StepFacts, running_consumed
+from tokenyard.trace.facts import Drafts, StepFacts, running_consumed
 from tokenyard.trace.recorder import TraceRecorder
 from tokenyard.trace.schema import (
     AdmissionOutcome,
@@ -166,6 +166,10 @@ class Gathered:
         self.completed.append(
             StepCompleted(step=step, ts=ts, policy=policy, step_seconds=seconds, num_sampled_tokens=sampled)
         )
+
+    def drafts_verified(self, drafts: Drafts) -> None:
+        last = self.completed.pop()
+        self.completed.append(msgspec.structs.replace(last, **drafts._asdict()))
 
     def request_finished(self, record: RequestFinished) -> None:
         self.finished.append(record)

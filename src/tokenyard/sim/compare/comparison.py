@@ -156,4 +156,4 @@ def _run(
         skip_refused=machine.skip_refused,
         on_progress=on_progress,
     )
-    return measures_of(summary.report(speculation=result.speculation), jobs), len(result.refused) + result.num_left_out
+    return measures_of(summary.report(), jobs), len(result.refused) + result.num_left_out
