@@ -89,7 +89,7 @@ def test_same_seed_same_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("drafts", [(), ("--num-speculative-tokens", "2", "--acceptance-rates", "0.6")])
 def test_report_on_the_trace_says_what_the_run_said(tmp_path: Path, drafts: tuple[str, ...]) -> None:
-    pressed = ("--limit", "30", "--rate-scale", "60", *SMALL)
+    pressed = ("--limit", "30", "--rate-scale", "20", *SMALL, "--max-num-seqs", "4")
     run = call("run", "chat", *pressed, *drafts, "--trace", "t", "--json", cwd=tmp_path)
     again = call("report", "t", "--json", cwd=tmp_path)
     ours, theirs = json.loads(run.stdout), json.loads(again.stdout)
