@@ -11,6 +11,7 @@ from enum import IntEnum, StrEnum
 from tokenyard.errors import ConfigError
 
 __all__ = [
+    "MAX_BLOCKS",
     "MAX_COUNT",
     "CacheConfig",
     "GroupKind",
