@@ -192,19 +192,20 @@ class StepRecords:
 
     def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
         """Write that the model ran, if the step is wanted; hand what waits to the disk when it is time."""
-        step = output.step
+        step, stats = output.step, outputs.scheduler_stats
         started = self._started.pop(step, None)
         if started is not None:
             lines = self._lines
             assert lines is not None, "a completion follows its snapshot"
-            num_sampled = len(outputs.requests)
+            num_sampled, drafts = len(outputs.requests), None
             if outputs.tokens.shape[1] > 1:
                 num_sampled = num_sampled_tokens(outputs)
+            if stats.spec_decoding_stats is not None:
+                drafts = verified_drafts(stats.spec_decoding_stats)
             if lines.is_open:
                 lines.mend()
             lines.is_open = True
             lines.numbers += (step, ts, ts - started, num_sampled)
-            drafts = verified_drafts(outputs)
             if drafts is None:
                 lines.forms.append(self._completion)
             else:
@@ -214,7 +215,6 @@ class StepRecords:
             lines.is_open = False
             if len(self._started) > STEPS_IN_FLIGHT:
                 del self._started[min(self._started)]
-        stats = outputs.scheduler_stats
         idle = not (stats.num_running_reqs or stats.num_waiting_reqs or stats.num_skipped_waiting_reqs)
         self._steps_untold += 1
         if idle or self._steps_untold >= self._tell_after:

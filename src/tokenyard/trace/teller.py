@@ -8,6 +8,7 @@ from tokenyard.sched.engine_outputs import EngineOutputs
 from tokenyard.sched.observer import Counts, SchedulerState
 from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.reasons import StepOutcomes
+from tokenyard.sched.stats import SpecDecodingStats
 from tokenyard.trace.facts import Drafts, FactSink, StepFacts, running_consumed
 from tokenyard.trace.findings import Findings
 
@@ -24,10 +25,9 @@ def num_sampled_tokens(outputs: EngineOutputs) -> int:
     return len(outputs.requests)  # a request is there because it has at least one token
 
 
-def verified_drafts(outputs: EngineOutputs) -> Drafts | None:
+def verified_drafts(stats: SpecDecodingStats) -> Drafts | None:
     """Draft tokens that a step verified; None if there were none."""
-    stats = outputs.scheduler_stats.spec_decoding_stats
-    if stats is None or not stats.num_drafts:
+    if not stats.num_drafts:
         return None
     return Drafts(stats.num_drafts, stats.num_draft_tokens, stats.num_accepted_tokens_per_pos.tolist())
 
@@ -102,7 +102,8 @@ class FactTeller:
         if len(self._started) > STEPS_IN_FLIGHT:
             self._started.pop(min(self._started))
         sampled = num_sampled_tokens(outputs)
-        drafts = verified_drafts(outputs)
+        stats = outputs.scheduler_stats.spec_decoding_stats
+        drafts = verified_drafts(stats) if stats is not None else None
         for sink in self._sinks:
             sink.step_completed(output.step, ts, seconds, sampled)
             if drafts is not None:

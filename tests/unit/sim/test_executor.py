@@ -101,7 +101,9 @@ def serve(drafts: SimulatedSpeculation, requests: list[Request]) -> tuple[int, S
         result = scheduler.update_from_output(output, executor.execute(output))
         count = drafts.config.num_speculative_tokens
         scheduler.update_draft_token_ids(output, DraftTokens.from_lists([[-1] * count] * len(output.requests)))
-        if (verified := verified_drafts(result)) is not None:
+        drafted = result.scheduler_stats.spec_decoding_stats
+        assert drafted is not None
+        if (verified := verified_drafts(drafted)) is not None:
             total.add(verified)
         scheduler.check_invariants()
     found = total.result(None)
