@@ -24,7 +24,7 @@ class BlockPool:
     """Hands out, shares, caches and takes back blocks."""
 
     __slots__ = (
-        "_cached",
+        "cached",
         "free_queue",
         "hash_of",
         "index_of",
@@ -41,7 +41,8 @@ class BlockPool:
         self.free_queue = FreeQueue(num_blocks, range(1, num_blocks))
         self.indexes = [PrefixIndex(group_id) for group_id in range(num_groups)]
         """Per KV-cache group: the same tokens have other KV in another group."""
-        self._cached = [index.first for index in self.indexes]
+        self.cached = [index.first for index in self.indexes]
+        """What each of them knows; for counting."""
         self.ref = [0] * num_blocks
         self.hash_of: list[bytes | None] = [None] * num_blocks
         self.index_of = [self.indexes[0]] * num_blocks
@@ -137,7 +138,7 @@ class BlockPool:
     @property
     def num_cached(self) -> int:
         """Distinct hashes, over all groups."""
-        return sum(map(len, self._cached))
+        return sum(map(len, self.cached))
 
     def reset(self) -> bool:
         """Forget all cached content; False, and nothing changes, while a block is held."""

@@ -82,7 +82,8 @@ class AdmissionPass:
 
     def _over(self, budget: StepBudget) -> Outcome | None:
         """Why no further request is looked at, or None."""
-        waiting = len(self._room)
+        room = self._room
+        waiting = len(room) if room.occupied else 0
         if not waiting:
             if self._empty.budget_left != budget.tokens:
                 self._empty = self._empty._replace(budget_left=budget.tokens)

@@ -23,6 +23,7 @@ def check_queues(
 ) -> None:
     """Raise AssertionError if a request is lost, doubled or in the wrong place."""
     places = [r.request_id for queue in (running.requests, room.waiting, room.skipped) for r in queue]
+    assert room.occupied or not (len(room.waiting) or len(room.skipped)), "somebody waits in a room that looks empty"
     assert len(places) == len(set(places)), "a request is in two places"
     assert set(places) == set(requests), "a request is in no queue"
     assert [r.slot for r in running.requests] == running.slots.tolist(), "running slots are out of step"

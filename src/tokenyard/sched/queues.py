@@ -143,17 +143,23 @@ class PriorityQueue:
 class WaitingRoom:
     """Everything that waits: the queue, the requests passed over earlier, and the smallest of their needs."""
 
-    __slots__ = ("_block_size", "_needs", "new_queue", "skipped", "waiting")
+    __slots__ = ("_block_size", "_needs", "new_queue", "occupied", "skipped", "waiting")
 
     def __init__(self, new_queue: Callable[[], RequestQueue], block_size: int) -> None:
         self.new_queue = new_queue
         self.waiting = new_queue()
         self.skipped = new_queue()
+        self.occupied = False
+        """Somebody may wait; False: nobody does, which is asked several times a step and mostly so."""
         self._block_size = block_size
         self._needs: list[tuple[int, str]] = []
 
     def __len__(self) -> int:
-        return len(self.waiting) + len(self.skipped)
+        if not self.occupied:
+            return 0
+        count = len(self.waiting) + len(self.skipped)
+        self.occupied = count > 0
+        return count
 
     def __iter__(self) -> Iterator[Request]:
         yield from self.waiting
@@ -165,16 +171,19 @@ class WaitingRoom:
 
     def add(self, request: Request) -> None:
         """A new request: it joins ``skipped`` at once if it has to wait for something other than its turn."""
+        self.occupied = True
         (self.skipped if request.status.is_blocked else self.waiting).add(request)
         self._note_need(request)
 
     def put_back(self, request: Request) -> None:
         """A preempted request returns to the front."""
+        self.occupied = True
         self.waiting.prepend(request)
         self._note_need(request)
 
     def pass_over(self, requests: RequestQueue) -> None:
         """Requests that were taken out to try others come back; the next step tries them again."""
+        self.occupied = True
         self.skipped.prepend_all(requests)
         for request in requests:
             self._note_need(request)

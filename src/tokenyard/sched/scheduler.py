@@ -280,11 +280,11 @@ class Scheduler(SchedulerView):
 
     def make_stats(self) -> SchedulerStats:
         """Gauges now, and prefix-cache statistics since the last call."""
-        transfers = self._features.transfers
+        transfers, room = self._features.transfers, self._room
         return SchedulerStats(
             len(self._running.requests),
-            len(self._room.waiting),
-            len(self._room.skipped),
+            len(room.waiting) if room.occupied else 0,
+            len(room.skipped) if room.occupied else 0,
             self.kv.pool.usage,
             self.kv.take_stats(),
             self._features.speculation.take_stats() if self._features.speculation is not None else None,

@@ -63,19 +63,19 @@ class SchedulerView:
         return (
             self.kv.pool.free_queue.size,
             len(self._running.requests),
-            len(room.waiting) + len(room.skipped),
+            len(room) if room.occupied else 0,
             None if transfers is None else transfers.connector.cpu_blocks,
         )
 
     def gauges(self) -> Gauges:
         """What may change with every step, in one call."""
         pool, room, transfers = self.kv.pool, self._room, self._features.transfers
-        num_skipped = len(room.skipped)
+        num_waiting, num_skipped = (len(room), len(room.skipped)) if room.occupied else (0, 0)
         return (
             self._running.version,
             pool.free_queue.size,
-            pool.num_cached,
-            num_skipped + len(room.waiting),
+            sum(map(len, pool.cached)),
+            num_waiting,
             num_skipped,
             len(self._endings.pins.by_job),
             None if transfers is None else transfers.connector.cpu_blocks,

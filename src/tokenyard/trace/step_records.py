@@ -198,7 +198,7 @@ class StepRecords:
             lines = self._lines
             assert lines is not None, "a completion follows its snapshot"
             num_sampled, drafts = len(outputs.requests), None
-            if outputs.tokens.shape[1] > 1:
+            if outputs.tokens.size > num_sampled:
                 num_sampled = num_sampled_tokens(outputs)
             if stats.spec_decoding_stats is not None:
                 drafts = verified_drafts(stats.spec_decoding_stats)

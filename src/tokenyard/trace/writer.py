@@ -1,6 +1,6 @@
 """The emitter: the JSONL pair of a trace, with sampling, a step limit and the promise never to harm the scheduler.
 
-Whole lines are gathered in memory and go to the disk together, from a thread of their own: when 1 MiB has come
+Whole lines are gathered in memory and go to the disk together, from a thread of their own: when 256 KiB have come
 together, when 64 steps and a quarter of a second have passed since the last time, after 1,024 steps in any case, when
 the scheduler runs idle, on ``flush``, ``close`` and at the interpreter's exit. So a crash leaves every line readable
 and costs little more than the last 64 steps or quarter of a second, and a scheduler of short steps does not wake the
@@ -33,7 +33,8 @@ from tokenyard.trace.spool import Spool
 
 __all__ = ["TraceConfig", "TraceWriter"]
 
-_BYTES_HELD = 1024 * 1024
+_BYTES_HELD = 256 * 1024
+"""What the thread puts together at once should fit the cache that it shares with the scheduler."""
 _STEPS_HELD = 64
 _MOST_STEPS_HELD = 1024
 _SECONDS_HELD = 0.25
