@@ -18,7 +18,7 @@ from tokenyard.trace.forms import HOLE, NUMBER, form_of, merge_holes, more_field
 from tokenyard.trace.fragments import Names, QueueFragment, json_list, json_map
 from tokenyard.trace.lines import Lines
 from tokenyard.trace.request_records import RequestRecords
-from tokenyard.trace.schema import StepCompleted, StepDecision, StepSnapshot
+from tokenyard.trace.schema import AdmissionOutcome, StepCompleted, StepDecision, StepSnapshot
 from tokenyard.trace.teller import STEPS_IN_FLIGHT, num_sampled_tokens, verified_drafts
 from tokenyard.trace.text import Decoder
 from tokenyard.trace.writer import TraceWriter
@@ -101,7 +101,6 @@ class StepRecords:
         lines.pieces += (self._queues, pinned_jobs)
         lines.forms.append(self._snapshot)
         lines.is_open = False
-        lines.num_bytes += self._queue_bytes
         if self._requests is not None:
             self._requests.write(step, ts, state)
 
@@ -129,32 +128,43 @@ class StepRecords:
 
     def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
         """Write what was decided and what was refused, if the step is wanted."""
-        recomputed, refused, ended = 0, None, outcomes.admission
-        moved = outcomes.preemptions or outcomes.skipped or output.num_running < len(output.requests)
-        if moved or outcomes.not_scheduled or (ended is not None and ended.num_requests):
-            recomputed, refused = self._findings.of(ts, output, outcomes)
-            if moved:
-                self._waiting_changed = True
-        if output.step not in self._started:
-            return
-        total, running = output.total_num_scheduled_tokens, self._running
-        if total == output.num_running == running.total:
-            # Every running request got one token, and nobody else got any: as in the step before, mostly.
+        step, total, num_running = output.step, output.total_num_scheduled_tokens, output.num_running
+        is_wanted, refused = step in self._started, None
+        if is_wanted and total == num_running == self._running.total and not self._waiting.total:
+            # Every running request got one token, and nobody waited: as in the step before, mostly.
             form, lists = self._steady or self._make_steady()
         else:
-            form, lists = self._unsteady(output, recomputed, state.block_size)
+            recomputed, refused = self._look_closer(ts, output, outcomes)
+            if not is_wanted:
+                return
+            if total == num_running == self._running.total:
+                form, lists = self._steady or self._make_steady()
+            else:
+                form, lists = self._unsteady(output, recomputed, state.block_size)
         lines = self._lines
         assert lines is not None, "a decision follows its snapshot"
         if lines.is_open:
             lines.mend()
         lines.is_open = True
-        lines.numbers += (output.step, ts, total)
+        lines.numbers += (step, ts, total)
         lines.pieces.append(lists)
         lines.forms.append(form)
         lines.is_open = False
-        lines.num_bytes += len(lists) + _STEP_BYTES
+        lines.num_bytes += len(lists) + self._queue_bytes + _STEP_BYTES
         if refused is not None:
             self._writer.append(refused)
+
+    def _look_closer(
+        self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes
+    ) -> tuple[int, AdmissionOutcome | None]:
+        """Tokens that the step computes a second time, and its refusals, in a step in which somebody waits or comes."""
+        ended = outcomes.admission
+        moved = outcomes.preemptions or outcomes.skipped or output.num_running < len(output.requests)
+        if moved:
+            self._waiting_changed = True
+        if moved or outcomes.not_scheduled or (ended is not None and ended.num_requests):
+            return self._findings.of(ts, output, outcomes)
+        return 0, None
 
     def _make_steady(self) -> tuple[bytes, bytes]:
         running = self._running
