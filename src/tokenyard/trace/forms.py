@@ -10,19 +10,29 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["HOLE", "NUMBER", "form_of", "merge_holes", "more_fields"]
+__all__ = ["HOLE", "LATER", "NUMBER", "filled", "form_of", "merge_holes", "more_fields"]
 
 _HOLE = b"\0"
 _NUMBER = b"\1"
+_LATER = b"\2"
 NUMBER: Any = msgspec.Raw(_NUMBER)
 """In a record's field: a number goes here."""
 HOLE: Any = msgspec.Raw(_HOLE)
 """A piece of JSON goes here."""
+LATER: Any = msgspec.Raw(_LATER)
+"""Something that ``filled`` puts into the form itself, because it seldom changes."""
 
 
 def form_of(record: msgspec.Struct) -> bytes:
     """The encoding of ``record`` without its closing brace, as ``Lines`` wants it."""
     return msgspec.json.encode(record)[:-1].replace(b"%", b"%%").replace(_NUMBER, b"%b")
+
+
+def filled(form: bytes, *values: int) -> bytes:
+    """``form`` with these numbers where it said ``LATER``."""
+    for value in values:
+        form = form.replace(_LATER, b"%d" % value, 1)
+    return form
 
 
 def merge_holes(form: bytes, count: int) -> tuple[bytes, list[bytes]]:

@@ -14,7 +14,7 @@ from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.reasons import StepOutcomes
 from tokenyard.trace.facts import running_consumed
 from tokenyard.trace.findings import Findings
-from tokenyard.trace.forms import HOLE, NUMBER, form_of, merge_holes, more_fields
+from tokenyard.trace.forms import HOLE, LATER, NUMBER, filled, form_of, merge_holes, more_fields
 from tokenyard.trace.fragments import Names, QueueFragment, json_list, json_map
 from tokenyard.trace.lines import Lines
 from tokenyard.trace.request_records import RequestRecords
@@ -54,10 +54,15 @@ class StepRecords:
         """Step in flight that is written -> when it began."""
         self._steps_untold, self._tell_after = 0, 1
         """Steps done since the writer was told of any, and how many it may become."""
+        self._template, self._whole_template = b"", b""
+        """Forms of a snapshot: where nothing is pinned and there is no tier in CPU memory, and any."""
+        self._names_of_lists: list[bytes] = []
+        """What stands between the lists of a snapshot."""
         self._snapshot, self._queues, self._queue_bytes = b"", b"", 0
         self._steady: tuple[bytes, bytes] | None = None
         """Form and lists of the decision that gives each running request one token; None until it is needed."""
-        self._decision, self._between = merge_holes(_decision_form(writer.config.policy), 5)
+        self._decision, self._between = merge_holes(_decision_form(writer.config.policy, NUMBER), 5)
+        self._steady_decision, _ = merge_holes(_decision_form(writer.config.policy, LATER), 5)
         self._completion = _completion_form(writer.config.policy)
         self._verification = _completion_form(
             writer.config.policy, num_drafts=NUMBER, num_draft_tokens=NUMBER, num_accepted_tokens_per_pos=HOLE
@@ -87,19 +92,22 @@ class StepRecords:
         ):
             self._take_queues(num_waiting, state)
         self._started[step] = ts
-        num_pinned_blocks, pinned_jobs = self._pinned(state) if num_pinned else (0, b"[]")
         lines = self._lines
         if lines is None:
             lines = self._lines = self._writer.waiting()
         if lines.is_open:
             lines.mend()
         lines.is_open = True
-        lines.numbers += (step, ts, num_free, self._running.total, num_waiting, num_pinned)
-        if cpu_blocks is not None:
-            lines.numbers += cpu_blocks
-        lines.numbers += (num_pinned_blocks, num_cached, num_skipped)
-        lines.pieces += (self._queues, pinned_jobs)
-        lines.forms.append(self._snapshot)
+        if not num_pinned and cpu_blocks is None:
+            lines.numbers += (step, ts, num_free, num_cached, num_skipped)
+            lines.pieces.append(self._queues)
+            lines.forms.append(self._snapshot)
+        else:
+            num_pinned_blocks, pinned_jobs = self._pinned(state)
+            lines.numbers += (step, ts, num_free, num_pinned, *(cpu_blocks or ()))
+            lines.numbers += (num_pinned_blocks, num_cached, num_skipped)
+            lines.pieces += (self._queues, pinned_jobs)
+            lines.forms.append(self._fill(self._whole_template))
         lines.is_open = False
         if self._requests is not None:
             self._requests.write(step, ts, state)
@@ -118,13 +126,21 @@ class StepRecords:
             self._steady = None
         waiting.take(num_waiting, chain(state.skipped_waiting, state.waiting))
         self._waiting_changed = False
-        form, between = merge_holes(_snapshot_form(self._writer.config.policy, state), 4)
-        self._snapshot = form + more_fields(
-            running_req_ids_omitted=running.omitted or None, waiting_req_ids_omitted=waiting.omitted or None
-        )
-        self._queues = _interleave((running.ids, waiting.ids, running.jobs, waiting.jobs), between)
+        if not self._template:
+            policy = self._writer.config.policy
+            self._template, self._names_of_lists = merge_holes(_snapshot_form(policy, state, whole=False), 4)
+            self._whole_template, _ = merge_holes(_snapshot_form(policy, state, whole=True), 4)
+        self._snapshot = self._fill(self._template)
+        self._queues = _interleave((running.ids, waiting.ids, running.jobs, waiting.jobs), self._names_of_lists)
         self._queue_bytes = len(self._queues)
         self._tell_after = max(1, min(_MOST_STEPS_UNTOLD, _BYTES_UNTOLD // (2 * self._queue_bytes)))
+
+    def _fill(self, template: bytes) -> bytes:
+        """A snapshot's form, as long as the queues stay as they are."""
+        running, waiting = self._running, self._waiting
+        return filled(template, running.total, waiting.total) + more_fields(
+            running_req_ids_omitted=running.omitted or None, waiting_req_ids_omitted=waiting.omitted or None
+        )
 
     def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
         """Write what was decided and what was refused, if the step is wanted."""
@@ -133,20 +149,23 @@ class StepRecords:
         if is_wanted and total == num_running == self._running.total and not self._waiting.total:
             # Every running request got one token, and nobody waited: as in the step before, mostly.
             form, lists = self._steady or self._make_steady()
+            numbers: tuple[float, ...] = step, ts
         else:
             recomputed, refused = self._look_closer(ts, output, outcomes)
             if not is_wanted:
                 return
             if total == num_running == self._running.total:
                 form, lists = self._steady or self._make_steady()
+                numbers = step, ts
             else:
                 form, lists = self._unsteady(output, recomputed, state.block_size)
+                numbers = step, ts, total
         lines = self._lines
         assert lines is not None, "a decision follows its snapshot"
         if lines.is_open:
             lines.mend()
         lines.is_open = True
-        lines.numbers += (step, ts, total)
+        lines.numbers += numbers
         lines.pieces.append(lists)
         lines.forms.append(form)
         lines.is_open = False
@@ -169,7 +188,8 @@ class StepRecords:
     def _make_steady(self) -> tuple[bytes, bytes]:
         running = self._running
         lists = _interleave((b"[]", b"[]", running.ids, b"[]", running.one_each()), self._between)
-        self._steady = self._decision + more_fields(**_left_out(running.omitted, 0)), lists
+        form = filled(self._steady_decision, running.total)
+        self._steady = form + more_fields(**_left_out(running.omitted, 0)), lists
         return self._steady
 
     def _unsteady(self, output: SchedulerOutput, recomputed: int, block_size: int) -> tuple[bytes, bytes]:
@@ -242,8 +262,8 @@ def _left_out(omitted: int, consumed: int) -> dict[str, int]:
     return {"running_consumed_blocks": consumed, "scheduled_running_req_ids_omitted": omitted} if omitted else {}
 
 
-def _snapshot_form(policy: str, state: SchedulerState) -> bytes:
-    """With the limits of the scheduler, which do not change, filled in."""
+def _snapshot_form(policy: str, state: SchedulerState, *, whole: bool) -> bytes:
+    """With the limits of the scheduler, which do not change, filled in; not ``whole``: nothing is pinned."""
     cpu = None if state.cpu_blocks is None else NUMBER
     return form_of(
         StepSnapshot(
@@ -252,17 +272,17 @@ def _snapshot_form(policy: str, state: SchedulerState) -> bytes:
             policy=policy,
             free_blocks=NUMBER,
             total_blocks=state.num_total_blocks,
-            num_running=NUMBER,
-            num_waiting=NUMBER,
-            num_pinned=NUMBER,
+            num_running=LATER,
+            num_waiting=LATER,
+            num_pinned=NUMBER if whole else 0,
             running_req_ids=HOLE,
             waiting_req_ids=HOLE,
             running_job_ids=HOLE,
             waiting_job_ids=HOLE,
             cpu_free_blocks=cpu,
             cpu_total_blocks=cpu,
-            pinned_blocks=NUMBER,
-            pinned_job_ids=HOLE,
+            pinned_blocks=NUMBER if whole else 0,
+            pinned_job_ids=HOLE if whole else [],
             max_num_scheduled_tokens=state.max_num_scheduled_tokens,
             max_num_running_reqs=state.max_num_running_reqs,
             gpu_cached_blocks=NUMBER,
@@ -271,7 +291,7 @@ def _snapshot_form(policy: str, state: SchedulerState) -> bytes:
     )
 
 
-def _decision_form(policy: str) -> bytes:
+def _decision_form(policy: str, total: Any) -> bytes:
     return form_of(
         StepDecision(
             step=NUMBER,
@@ -282,7 +302,7 @@ def _decision_form(policy: str) -> bytes:
             scheduled_running_req_ids=HOLE,
             preempted_req_ids=HOLE,
             num_scheduled_tokens=HOLE,
-            total_scheduled_tokens=NUMBER,
+            total_scheduled_tokens=total,
         )
     )
 

@@ -518,7 +518,7 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-_Interrupted: Any = type("_Interrupted", (list,), {"__iadd__": _interrupt})
+_Interrupted: Any = type("_Interrupted", (list,), {"append": _interrupt, "__iadd__": _interrupt})
 """A list during whose extension Ctrl-C comes."""
 
 
