@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any
 
 import msgspec
 
@@ -14,11 +13,12 @@ from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.reasons import StepOutcomes
 from tokenyard.trace.facts import running_consumed
 from tokenyard.trace.findings import Findings
-from tokenyard.trace.forms import HOLE, LATER, NUMBER, filled, form_of, merge_holes, more_fields
+from tokenyard.trace.forms import HOLE, LATER, NUMBER, filled, merge_holes, more_fields
 from tokenyard.trace.fragments import Names, QueueFragment, json_list, json_map
 from tokenyard.trace.lines import Lines
 from tokenyard.trace.request_records import RequestRecords
-from tokenyard.trace.schema import AdmissionOutcome, StepCompleted, StepDecision, StepSnapshot
+from tokenyard.trace.schema import AdmissionOutcome
+from tokenyard.trace.step_forms import completion_form, decision_form, snapshot_form
 from tokenyard.trace.teller import STEPS_IN_FLIGHT, num_sampled_tokens, verified_drafts
 from tokenyard.trace.text import Decoder
 from tokenyard.trace.writer import TraceWriter
@@ -58,13 +58,15 @@ class StepRecords:
         """Forms of a snapshot: where nothing is pinned and there is no tier in CPU memory, and any."""
         self._names_of_lists: list[bytes] = []
         """What stands between the lists of a snapshot."""
-        self._snapshot, self._queues, self._queue_bytes = b"", b"", 0
+        self._snapshot, self._whole_snapshot = b"", b""
+        """Filled in as the queues are now; the second only when it is needed."""
+        self._queues, self._queue_bytes = b"", 0
         self._steady: tuple[bytes, bytes] | None = None
         """Form and lists of the decision that gives each running request one token; None until it is needed."""
-        self._decision, self._between = merge_holes(_decision_form(writer.config.policy, NUMBER), 5)
-        self._steady_decision, _ = merge_holes(_decision_form(writer.config.policy, LATER), 5)
-        self._completion = _completion_form(writer.config.policy)
-        self._verification = _completion_form(
+        self._decision, self._between = merge_holes(decision_form(writer.config.policy, NUMBER), 5)
+        self._steady_decision, _ = merge_holes(decision_form(writer.config.policy, LATER), 5)
+        self._completion = completion_form(writer.config.policy)
+        self._verification = completion_form(
             writer.config.policy, num_drafts=NUMBER, num_draft_tokens=NUMBER, num_accepted_tokens_per_pos=HOLE
         )
 
@@ -107,7 +109,8 @@ class StepRecords:
             lines.numbers += (step, ts, num_free, num_pinned, *(cpu_blocks or ()))
             lines.numbers += (num_pinned_blocks, num_cached, num_skipped)
             lines.pieces += (self._queues, pinned_jobs)
-            lines.forms.append(self._fill(self._whole_template))
+            self._whole_snapshot = self._whole_snapshot or self._fill(self._whole_template)
+            lines.forms.append(self._whole_snapshot)
         lines.is_open = False
         if self._requests is not None:
             self._requests.write(step, ts, state)
@@ -128,9 +131,9 @@ class StepRecords:
         self._waiting_changed = False
         if not self._template:
             policy = self._writer.config.policy
-            self._template, self._names_of_lists = merge_holes(_snapshot_form(policy, state, whole=False), 4)
-            self._whole_template, _ = merge_holes(_snapshot_form(policy, state, whole=True), 4)
-        self._snapshot = self._fill(self._template)
+            self._template, self._names_of_lists = merge_holes(snapshot_form(policy, state, whole=False), 4)
+            self._whole_template, _ = merge_holes(snapshot_form(policy, state, whole=True), 4)
+        self._snapshot, self._whole_snapshot = self._fill(self._template), b""
         self._queues = _interleave((running.ids, waiting.ids, running.jobs, waiting.jobs), self._names_of_lists)
         self._queue_bytes = len(self._queues)
         self._tell_after = max(1, min(_MOST_STEPS_UNTOLD, _BYTES_UNTOLD // (2 * self._queue_bytes)))
@@ -145,21 +148,19 @@ class StepRecords:
     def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
         """Write what was decided and what was refused, if the step is wanted."""
         step, total, num_running = output.step, output.total_num_scheduled_tokens, output.num_running
-        is_wanted, refused = step in self._started, None
-        if is_wanted and total == num_running == self._running.total and not self._waiting.total:
-            # Every running request got one token, and nobody waited: as in the step before, mostly.
-            form, lists = self._steady or self._make_steady()
-            numbers: tuple[float, ...] = step, ts
-        else:
+        is_wanted, recomputed, refused = step in self._started, 0, None
+        # Every running request got one token, and nobody else got any: as in the step before, mostly.
+        is_steady = total == num_running == self._running.total
+        if self._waiting.total or not (is_wanted and is_steady):
             recomputed, refused = self._look_closer(ts, output, outcomes)
-            if not is_wanted:
-                return
-            if total == num_running == self._running.total:
-                form, lists = self._steady or self._make_steady()
-                numbers = step, ts
-            else:
-                form, lists = self._unsteady(output, recomputed, state.block_size)
-                numbers = step, ts, total
+        if not is_wanted:
+            return
+        numbers: tuple[float, ...] = step, ts
+        if is_steady:
+            form, lists = self._steady or self._make_steady()
+        else:
+            form, lists = self._unsteady(output, recomputed, state.block_size)
+            numbers = step, ts, total
         lines = self._lines
         assert lines is not None, "a decision follows its snapshot"
         if lines.is_open:
@@ -260,55 +261,3 @@ def _interleave(lists: Sequence[bytes], between: Sequence[bytes]) -> bytes:
 def _left_out(omitted: int, consumed: int) -> dict[str, int]:
     """What a decision says when running requests are left out of its lists."""
     return {"running_consumed_blocks": consumed, "scheduled_running_req_ids_omitted": omitted} if omitted else {}
-
-
-def _snapshot_form(policy: str, state: SchedulerState, *, whole: bool) -> bytes:
-    """With the limits of the scheduler, which do not change, filled in; not ``whole``: nothing is pinned."""
-    cpu = None if state.cpu_blocks is None else NUMBER
-    return form_of(
-        StepSnapshot(
-            step=NUMBER,
-            ts=NUMBER,
-            policy=policy,
-            free_blocks=NUMBER,
-            total_blocks=state.num_total_blocks,
-            num_running=LATER,
-            num_waiting=LATER,
-            num_pinned=NUMBER if whole else 0,
-            running_req_ids=HOLE,
-            waiting_req_ids=HOLE,
-            running_job_ids=HOLE,
-            waiting_job_ids=HOLE,
-            cpu_free_blocks=cpu,
-            cpu_total_blocks=cpu,
-            pinned_blocks=NUMBER if whole else 0,
-            pinned_job_ids=HOLE if whole else [],
-            max_num_scheduled_tokens=state.max_num_scheduled_tokens,
-            max_num_running_reqs=state.max_num_running_reqs,
-            gpu_cached_blocks=NUMBER,
-            num_skipped_waiting=NUMBER,
-        )
-    )
-
-
-def _decision_form(policy: str, total: Any) -> bytes:
-    return form_of(
-        StepDecision(
-            step=NUMBER,
-            ts=NUMBER,
-            policy=policy,
-            scheduled_new_req_ids=HOLE,
-            scheduled_resumed_req_ids=HOLE,
-            scheduled_running_req_ids=HOLE,
-            preempted_req_ids=HOLE,
-            num_scheduled_tokens=HOLE,
-            total_scheduled_tokens=total,
-        )
-    )
-
-
-def _completion_form(policy: str, **drafts: Any) -> bytes:
-    record = StepCompleted(
-        step=NUMBER, ts=NUMBER, policy=policy, step_seconds=NUMBER, num_sampled_tokens=NUMBER, **drafts
-    )
-    return form_of(record) + b"}\n"
