@@ -82,9 +82,11 @@ class QueueFragment:
         if self._ones is None:
             self._ones = [name + b":1" for name in self.names]
         items = self._ones.copy()
-        few = tokens[: len(items)]
-        for i in (few != 1).nonzero()[0].tolist():
-            items[i] = b"%b:%d" % (self.names[i], few[i])
+        counts = tokens[: len(items)].tolist()
+        if counts.count(1) < len(counts):
+            for i, count in enumerate(counts):
+                if count != 1:
+                    items[i] = b"%b:%d" % (self.names[i], count)
         return items
 
     def one_each(self) -> bytes:

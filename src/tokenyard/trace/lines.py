@@ -19,6 +19,8 @@ __all__ = ["LineFile", "Lines", "encodable", "valid_text"]
 
 _HOLE = b"\0"
 _LINE = _HOLE + b"\n"
+_RECORD_BYTES = 300
+"""Length of a small record's line, about."""
 
 
 class Lines:
@@ -36,18 +38,19 @@ class Lines:
     def __init__(self) -> None:
         self.forms: list[bytes] = []
         self.numbers: list[float | None] = []
-        self.pieces: list[bytes] = []
+        self.pieces: list[bytes | msgspec.Struct] = []
+        """JSON, or a record that becomes JSON when it is written; nobody changes it before."""
         self.num_bytes = 0
         """Length of the lines, about; whoever extends the lists adds to it."""
         self.is_open = False
         """A line is being added, or the adding was interrupted."""
 
-    def append(self, line: bytes) -> None:
+    def append(self, line: bytes | msgspec.Struct) -> None:
         """Add a line, without its end."""
         if self.is_open:
             self.mend()
         self.is_open = True
-        self.num_bytes += len(line) + 1
+        self.num_bytes += len(line) + 1 if isinstance(line, bytes) else _RECORD_BYTES
         self.pieces.append(line)
         self.forms.append(_LINE)
         self.is_open = False
@@ -75,7 +78,7 @@ class Lines:
             text %= tuple(_ENCODER.encode(self.numbers)[1:-1].split(b","))
         parts = [b""] * (2 * len(self.pieces) + 1)
         parts[::2] = text.split(_HOLE)
-        parts[1::2] = self.pieces
+        parts[1::2] = [piece if isinstance(piece, bytes) else _encoded(piece) for piece in self.pieces]
         return parts
 
 
@@ -125,6 +128,10 @@ class LineFile:
         """Encode ``record``, with the fields of ``extra`` behind its own."""
         self.waiting.append(_encoded(record, extra))
 
+    def append_small(self, record: msgspec.Struct) -> None:
+        """Add a record that is encoded when it is written; it must not change any more."""
+        self.waiting.append(record)
+
     def put_down(self, lines: Lines) -> None:
         """Write lines. Raises OSError and leaves whole lines behind."""
         pieces = lines.render()
@@ -162,7 +169,7 @@ def _write(fd: int, pieces: Sequence[bytes]) -> Iterator[int]:
             rest = rest[done:]
 
 
-def _encoded(record: msgspec.Struct, extra: Mapping[str, object] | None) -> bytes:
+def _encoded(record: msgspec.Struct, extra: Mapping[str, object] | None = None) -> bytes:
     try:
         line = _ENCODER.encode(record)
         return line[:-1] + b"," + _ENCODER.encode(extra)[1:] if extra else line

@@ -131,7 +131,7 @@ class TraceRecorder:
         for sink in self._sinks:
             sink.request_arrived(record)
         if self._writer is not None and self._writer.wants_events(self._steps.step):
-            self._writer.append(record)
+            self._writer.append_event(record)
 
     def request_finished(self, ts: float, request: Request) -> None:
         """Record an end, and forget the request."""
@@ -161,7 +161,7 @@ class TraceRecorder:
         if self._records is not None:
             self._records.forget(request_id)
         if self._writer is not None and self._writer.wants_events(self._steps.step):
-            self._writer.append(record)
+            self._writer.append_event(record)
 
     def prefix_looked_up(self, ts: float, step: int, request: Request, local: int, external: int) -> None:
         """Record the hits of a request's first admission."""
@@ -182,4 +182,4 @@ class TraceRecorder:
         for sink in self._sinks:
             sink.prefix_looked_up(record)
         if self._writer is not None and self._writer.wants_events(step):
-            self._writer.append(record)
+            self._writer.append_event(record)

@@ -21,6 +21,7 @@ __all__ = [
     "PrefixCacheLookup",
     "Refusal",
     "RequestArrived",
+    "RequestEvent",
     "RequestFinished",
     "RequestRecord",
     "StepCompleted",
@@ -305,6 +306,9 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     num_blocks: Whole | None = None
     """Blocks it holds."""
 
+
+RequestEvent = RequestArrived | PrefixCacheLookup | RequestFinished
+"""A record of the steps file about one request."""
 
 StepEvent = (
     StepSnapshot

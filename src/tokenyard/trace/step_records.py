@@ -203,17 +203,21 @@ class StepRecords:
             running.take(output.num_running, requests[: output.num_running])
         items = running.items(tokens)
         admitted: list[bytes] = []
+        resumed, new = output.admitted_resumed, output.admitted
+        if resumed:
+            new = [i for i in new if i not in resumed]
         # All of the resumed, as of the preempted: without them nobody could tell when a wait ended.
-        for rows in (output.admitted_new[:limit], output.admitted_resumed):
+        for rows in (new[:limit], resumed):
             names = [ids[requests[i].request_id] for i in rows]
-            items += [b"%b:%d" % (name, tokens[i]) for name, i in zip(names, rows, strict=True)]
+            counts = tokens[rows].tolist() if rows else []
+            items += [b"%b:%d" % (name, count) for name, count in zip(names, counts, strict=True)]
             admitted.append(json_list(names))
         preempted = json_list([ids[request_id] for request_id in output.preempted_req_ids])
         consumed = running_consumed(tokens[: output.num_running], block_size) if running.omitted else 0
         form = self._decision + more_fields(
             recomputed_tokens=recomputed if output.admitted_resumed else None,
             **_left_out(running.omitted, consumed),
-            scheduled_new_req_ids_omitted=self._beyond(len(output.admitted_new)),
+            scheduled_new_req_ids_omitted=self._beyond(len(new)),
         )
         lists = (*admitted, running.ids, preempted, json_map(items))
         return form, _interleave(lists, self._between)
@@ -255,7 +259,9 @@ class StepRecords:
 
 def _interleave(lists: Sequence[bytes], between: Sequence[bytes]) -> bytes:
     """Lists with what stands between them: one more than that."""
-    return lists[0] + b"".join(chain.from_iterable(zip(between, lists[1:], strict=True)))
+    parts = [b""] * (2 * len(lists) - 1)
+    parts[::2], parts[1::2] = lists, between
+    return b"".join(parts)
 
 
 def _left_out(omitted: int, consumed: int) -> dict[str, int]:

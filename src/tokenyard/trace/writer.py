@@ -23,6 +23,7 @@ from tokenyard.trace.config import TraceConfig
 from tokenyard.trace.lines import LineFile, Lines
 from tokenyard.trace.schema import (
     PrefixCacheLookup,
+    RequestEvent,
     RequestRecord,
     StepDecision,
     StepEvent,
@@ -125,6 +126,17 @@ class TraceWriter:
         if steps is None:
             steps = self._open()
         steps.append(record, extra)
+        if steps.waiting.num_bytes >= _BYTES_HELD:
+            self._hand_over()
+
+    def append_event(self, record: RequestEvent) -> None:
+        """Write what happened to a request; the thread that writes encodes it, so it must not change any more."""
+        if self._closed:
+            return
+        steps = self._steps
+        if steps is None:
+            steps = self._open()
+        steps.append_small(record)
         if steps.waiting.num_bytes >= _BYTES_HELD:
             self._hand_over()
 
