@@ -136,9 +136,10 @@ class SingleTypeManager(ABC):
     def open(self, slot: int, hits: Sequence[int], total_computed: int) -> None:
         """Begin a block list with cached blocks, which are touched; skipped positions get the null block."""
         skipped = self.num_skipped_blocks(total_computed)
-        kept = list(hits[skipped:])
+        kept = hits[skipped:]
         self.pool.touch(kept)
-        self.held[slot] = [NULL_BLOCK] * skipped + kept
+        self.held[slot] = [NULL_BLOCK] * skipped
+        self.held[slot] += kept
         self.num_cached[slot] = len(self.held[slot])
 
     def num_missing(self, slot: int, num_tokens: int) -> int:
