@@ -132,7 +132,7 @@ class BlockPool:
             blocks, hashes = [block for block, _ in pairs], [block_hash for _, block_hash in pairs]
         for block, block_hash in zip(blocks, hashes, strict=True):
             hash_of[block] = block_hash
-        if len(self.indexes) > 1:
+        if len(self.indexes) > 1:  # a single one is every block's from the beginning
             for block in blocks:
                 index_of[block] = index
         index.add_n(hashes, blocks)

@@ -415,6 +415,25 @@ def test_sampled_steps_carry_all_their_records(tmp_path: Path) -> None:
     assert [facts.step for facts in sink.facts] == list(range(13))
 
 
+def test_a_step_like_the_last_one_is_told_as_such(tmp_path: Path) -> None:
+    """Whoever comes, waits or leaves ends the repetition: such a step is told in full."""
+    repeated: list[int] = []
+
+    class Noting(Gathered):
+        def step_repeated(self, step: int, ts: float, free_blocks: int) -> None:
+            repeated.append(step)
+            super().step_repeated(step, ts, free_blocks)
+
+    yard = RecordedYard(tmp_path, Noting(), max_num_seqs=2)
+    yard.add("a", 4, max_tokens=12)
+    yard.steps(4)
+    yard.add("b", 4, max_tokens=3)
+    yard.steps(2)
+    yard.add("waits", 4, max_tokens=1)
+    yard.drain()
+    assert repeated == [2, 3, 9, 10, 11]
+
+
 def test_facts_need_no_writer(tmp_path: Path) -> None:
     with_writer, without = Gathered(), Gathered()
     yard = RecordedYard(tmp_path, with_writer, num_gpu_blocks=31)
