@@ -19,12 +19,12 @@ from tokenyard.cli.flags import MAX_IDS_PER_STEP
 from tokenyard.columns import IntArray
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
 from tokenyard.request import Request, SamplingParams
-from tokenyard.sched.model_output import DraftTokens, ModelOutput
-from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.scheduler import Scheduler
-from tokenyard.trace.config import TraceConfig
-from tokenyard.trace.recorder import TraceRecorder
-from tokenyard.trace.writer import TraceWriter
+from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.trace.emit.recorder import TraceRecorder
+from tokenyard.trace.emit.writer import TraceWriter
+from tokenyard.trace.format.config import TraceConfig
 from worker import serve
 from workload import VOCAB, EngineShape, RequestSpec
 

@@ -20,17 +20,17 @@ from pathlib import Path
 from tokenyard.cli.flags import Run
 from tokenyard.cli.parsing import parse
 from tokenyard.cli.setup import open_trace, prepare
-from tokenyard.explain.summary import summarize
-from tokenyard.explain.told import ToldTrace
+from tokenyard.explain.report.builder import summarize
+from tokenyard.explain.why.timeline_reader import TimelineReader
 from tokenyard.request import Request
-from tokenyard.sched.engine_outputs import EngineOutputs
 from tokenyard.sched.observer import Observers, SchedulerState
-from tokenyard.sched.output import SchedulerOutput
-from tokenyard.sched.reasons import StepOutcomes
+from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sched.steps.outcomes import StepOutcomes
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.sim.replay import replay
-from tokenyard.trace.lives import Place, WaitState, micros
-from tokenyard.trace.recorder import TraceRecorder
-from tokenyard.trace.writer import TraceWriter
+from tokenyard.trace.emit.recorder import TraceRecorder
+from tokenyard.trace.emit.writer import TraceWriter
+from tokenyard.trace.format.request_timeline import Place, WaitState, micros
 
 __all__ = ["StopWatch", "check", "main"]
 
@@ -89,7 +89,7 @@ def _compare(arguments: list[str], folder: Path, watch: StopWatch) -> list[str]:
     wrong: list[str] = []
     lost: Counter[str] = Counter()
     causes: set[tuple[str, str]] = set()
-    for life in ToldTrace(folder).lives():
+    for life in TimelineReader(folder).lives():
         measured = watch.waited.pop(life.request_id, None)
         parts = 0
         for wait in life.waits:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tests.browser.conftest import ARRIVED_MS
 
 from tokenyard.trace.export.page import embed
-from tokenyard.trace.files import find_trace
+from tokenyard.trace.read.files import find_trace
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

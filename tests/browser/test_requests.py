@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from tests.browser.conftest import until
 
-from tokenyard.explain.units import milliseconds
-from tokenyard.explain.waiting import waiting
-from tokenyard.explain.why import why
+from tokenyard.explain.render.units import milliseconds
+from tokenyard.explain.why.longest_waits import waiting
+from tokenyard.explain.why.why import why
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tokenyard.trace.reader import TraceReader
+from tokenyard.trace.read.reader import TraceReader
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.browser.conftest import until
 
-from tokenyard.explain.report import Report
-from tokenyard.explain.summary import summarize
-from tokenyard.explain.units import duration
+from tokenyard.explain.render.units import duration
+from tokenyard.explain.report.builder import summarize
+from tokenyard.explain.report.report import Report
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

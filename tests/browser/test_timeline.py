@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tokenyard.explain.classify import classify
-from tokenyard.trace.derive import facts_of
-from tokenyard.trace.reader import TraceReader
+from tokenyard.explain.held_back.classifier import classify
+from tokenyard.trace.read.facts_of_step import facts_of
+from tokenyard.trace.read.reader import TraceReader
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 

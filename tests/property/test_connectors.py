@@ -19,15 +19,15 @@ from tests.support.worker import Worker
 
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.connectors.cpu_tier import CPUTier
-from tokenyard.connectors.handover import HandoverConnector
-from tokenyard.connectors.handover_worker import Exchange, HandoverWorker
 from tokenyard.connectors.memory import BlockMemory, Tensors
 from tokenyard.connectors.plan import Address, Load, Store
+from tokenyard.connectors.prefill_decode import HandoverConnector
+from tokenyard.connectors.prefill_decode_worker import Exchange, HandoverWorker
 from tokenyard.connectors.tier_worker import BlockStore, HostMemory, TierWorker
 from tokenyard.connectors.tiered import TieredConnector
 from tokenyard.request import FinishReason, Request, RequestStatus
-from tokenyard.sched.model_output import ConnectorOutput, ModelOutput
 from tokenyard.sched.scheduler import Scheduler
+from tokenyard.sched.steps.model_output import ConnectorOutput, ModelOutput
 
 WAITING = RequestStatus.WAITING_FOR_REMOTE_KVS
 

@@ -35,12 +35,12 @@ from tokenyard.config import (
 from tokenyard.errors import RequestError
 from tokenyard.params import MultiModalItem, PoolingParams, RepetitionDetectionParams
 from tokenyard.request import Request, RequestStatus, SamplingParams
-from tokenyard.sched.extras import ModelExtras
-from tokenyard.sched.model_output import DraftTokens, ModelOutput
-from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.policy import SHIPPED
-from tokenyard.sched.reasons import OutcomeKind, Reason
 from tokenyard.sched.scheduler import Scheduler
+from tokenyard.sched.steps.aux_output import ModelAuxOutput
+from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
+from tokenyard.sched.steps.outcomes import OutcomeKind, Reason
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 VOCABULARY = 8
 LONGEST_SILENCE = 300
@@ -327,7 +327,9 @@ class FeaturesMachine(RuleBasedStateMachine):
             for row, request in enumerate(output.requests)
         ]
         lost = self._lose_somebody(flight, random)
-        extras = ModelExtras(pooler_output=pooled if any(pooled) else (), failed=lost) if lost or any(pooled) else None
+        extras = (
+            ModelAuxOutput(pooler_output=pooled if any(pooled) else (), failed=lost) if lost or any(pooled) else None
+        )
         report = self.connector.report(self.worker, lambda: random.random() < chance) if self.connector else None
         result = self.scheduler.update_from_output(output, ModelOutput.from_lists(sampled, report, extras))
         gone = [*lost, *self._not_loaded(lost)]

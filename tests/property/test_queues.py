@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tokenyard.request import Request
-from tokenyard.sched.queues import FCFSQueue, PriorityQueue, RequestQueue, WaitingRoom
+from tokenyard.sched.queues.waiting import FCFSQueue, PriorityQueue, RequestQueue, WaitingQueues
 
 NAMES = st.sampled_from("abcdefgh")
 ORDER = st.tuples(st.integers(0, 2), st.sampled_from([0.0, 1.0]))
@@ -99,7 +99,7 @@ class NeedsMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.room = WaitingRoom(FCFSQueue, block_size=4)
+        self.room = WaitingQueues(FCFSQueue, block_size=4)
         self.inside: dict[str, Request] = {}
         self.aside: list[Request] = []
 

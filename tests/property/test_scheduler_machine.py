@@ -34,10 +34,10 @@ from tokenyard.config import (
 )
 from tokenyard.errors import RequestError
 from tokenyard.request import MultiModalItem, Request, RequestStatus, SamplingParams
-from tokenyard.sched.model_output import DraftTokens, ModelOutput
-from tokenyard.sched.output import SchedulerOutput
-from tokenyard.sched.reasons import OutcomeKind, Reason
 from tokenyard.sched.scheduler import Scheduler
+from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
+from tokenyard.sched.steps.outcomes import OutcomeKind, Reason
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 EOS, STOP, VOCABULARY = 0, 1, 12
 LONGEST_SILENCE = 300

@@ -16,14 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenyard.errors import TraceError
-from tokenyard.explain.summary import summarize
-from tokenyard.explain.told import ToldTrace
-from tokenyard.explain.waiting import waiting
-from tokenyard.explain.why import phases_of, why
+from tokenyard.explain.report.builder import summarize
+from tokenyard.explain.why.longest_waits import waiting
+from tokenyard.explain.why.timeline_reader import TimelineReader
+from tokenyard.explain.why.why import phases_of, why
 from tokenyard.trace.export.chrome import ChromeWriter
 from tokenyard.trace.export.segments import segments_of
-from tokenyard.trace.export.timeline import tell_timeline
-from tokenyard.trace.lives import Life
+from tokenyard.trace.export.timeline import emit_timeline
+from tokenyard.trace.format.request_timeline import RequestTimeline
 
 VECTORS = Path(__file__).parents[1] / "unit" / "explain" / "why_vectors.json"
 TRACES: list[list[dict[str, Any]]] = [
@@ -52,7 +52,7 @@ def damaged(rng: random.Random, lines: list[dict[str, Any]]) -> Iterator[str]:
         yield (text if rng.random() > 0.01 else text[: len(text) // 2]) + "\n"
 
 
-def check(life: Life) -> None:
+def check(life: RequestTimeline) -> None:
     for wait in life.waits:
         assert sum(part.us for part in wait.parts) == wait.us
         assert all(part.us > 0 for part in wait.parts)
@@ -70,7 +70,7 @@ def test_parts_of_a_damaged_trace_add_up(trace: list[dict[str, Any]], seed: int)
         file = Path(folder) / "a.steps.jsonl"
         file.write_text("".join(damaged(random.Random(seed), trace)), encoding="utf-8")
         try:
-            lives = list(ToldTrace(file).lives())
+            lives = list(TimelineReader(file).lives())
         except TraceError:
             return
         for life in lives:
@@ -81,12 +81,12 @@ def test_parts_of_a_damaged_trace_add_up(trace: list[dict[str, Any]], seed: int)
             assert sum(span.us for span in answer.spans) == answer.waited_us
         summarize(file)
         writer = ChromeWriter(BytesIO(), "damaged")
-        tell_timeline(ToldTrace(file).with_lives(), writer)
+        emit_timeline(TimelineReader(file).with_lives(), writer)
 
 
 @pytest.mark.parametrize("trace", TRACES)
 def test_parts_of_the_whole_trace_add_up(tmp_path: Path, trace: list[dict[str, Any]]) -> None:
     file = tmp_path / "a.steps.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in trace), encoding="utf-8")
-    for life in ToldTrace(file).lives():
+    for life in TimelineReader(file).lives():
         check(life)

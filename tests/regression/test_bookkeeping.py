@@ -10,10 +10,10 @@ from tests.support.yard import Yard
 from tokenyard.config import SpeculativeConfig
 from tokenyard.request import FinishReason
 from tokenyard.sched.connector import KVConnector
-from tokenyard.sched.extras import ModelExtras
-from tokenyard.sched.model_output import ModelOutput
-from tokenyard.sched.output import SchedulerOutput
-from tokenyard.sched.reasons import Reason
+from tokenyard.sched.steps.aux_output import ModelAuxOutput
+from tokenyard.sched.steps.model_output import ModelOutput
+from tokenyard.sched.steps.outcomes import Reason
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 
 def pressed(**settings: Any) -> Yard:
@@ -107,7 +107,7 @@ def lose(yard: Yard, name: str) -> dict[str, FinishReason | None]:
     """A step whose output lacks one of its requests."""
     output = yard.schedule()
     answer = yard.model(output, {name: []})
-    answer.extras = ModelExtras(failed=frozenset({name}))
+    answer.extras = ModelAuxOutput(failed=frozenset({name}))
     result = yard.scheduler.update_from_output(output, answer)
     yard.scheduler.check_invariants()
     return {news.request_id: news.finish_reason for news in result}

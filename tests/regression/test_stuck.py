@@ -11,8 +11,8 @@ from tokenyard.config import GroupKind, KVCacheGroup
 from tokenyard.errors import RequestError
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sched.connector import KVConnector, Match
-from tokenyard.sched.model_output import ConnectorOutput, ModelOutput
-from tokenyard.sched.reasons import Reason
+from tokenyard.sched.steps.model_output import ConnectorOutput, ModelOutput
+from tokenyard.sched.steps.outcomes import Reason
 
 
 class Grammar:

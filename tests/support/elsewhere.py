@@ -11,8 +11,8 @@ from tests.support.worker import Worker
 from tokenyard.kv.coordinator import Blocks
 from tokenyard.request import Request
 from tokenyard.sched.connector import KVConnector, Match
-from tokenyard.sched.model_output import ConnectorOutput
-from tokenyard.sched.output import SchedulerOutput
+from tokenyard.sched.steps.model_output import ConnectorOutput
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 __all__ = ["Elsewhere", "Load"]
 

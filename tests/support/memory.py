@@ -9,10 +9,10 @@ import numpy as np
 from tests.support.yard import make_request
 
 from tokenyard.config import CacheConfig
+from tokenyard.kv.blocks.prefix_index import PrefixIndex
 from tokenyard.kv.coordinator import Blocks
-from tokenyard.kv.hybrid import GroupLimits
+from tokenyard.kv.hybrid_coordinator import GroupLimits
 from tokenyard.kv.manager import KVCacheManager
-from tokenyard.kv.prefix_index import PrefixIndex
 from tokenyard.kv.shortage import KVShortage
 from tokenyard.request import Request
 from tokenyard.table import RequestTable

@@ -15,11 +15,11 @@ from tokenyard.connectors.memory import BlockMemory, Tensors
 from tokenyard.connectors.plan import ConnectorWorker
 from tokenyard.request import Request
 from tokenyard.sched.connector import KVConnector
-from tokenyard.sched.engine_outputs import EngineOutputs
-from tokenyard.sched.model_output import ConnectorOutput, ModelOutput
-from tokenyard.sched.output import SchedulerOutput
-from tokenyard.sched.reasons import Reason
 from tokenyard.sched.scheduler import Scheduler
+from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sched.steps.model_output import ConnectorOutput, ModelOutput
+from tokenyard.sched.steps.outcomes import Reason
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 __all__ = ["DigestMemory", "Plant"]
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tokenyard.params import RepetitionDetectionParams, SamplingParams
 from tokenyard.request import FinishReason, Request
-from tokenyard.sched.engine_outputs import RequestOutput
+from tokenyard.sched.steps.engine_outputs import RequestOutput
 
 __all__ = ["Ledger", "SessionPiece"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 from tokenyard.request import Request
-from tokenyard.sched.engine_outputs import EngineOutputs
 from tokenyard.sched.observer import SchedulerState
-from tokenyard.sched.output import SchedulerOutput
-from tokenyard.sched.reasons import StepOutcomes
-from tokenyard.trace.lives import micros
+from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sched.steps.outcomes import StepOutcomes
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.trace.format.request_timeline import micros
 
 __all__ = ["CountedWaits"]
 

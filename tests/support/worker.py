@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode
 from tokenyard.request import Request
-from tokenyard.sched.output import SchedulerOutput
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 __all__ = ["Sampler", "StatelessWorker", "Task", "Worker"]
 

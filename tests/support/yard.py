@@ -10,13 +10,13 @@ from zlib import crc32
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sched.connector import KVConnector
-from tokenyard.sched.engine_outputs import EngineOutputs
-from tokenyard.sched.model_output import ModelOutput
 from tokenyard.sched.observer import SchedulerState
-from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.policy import Policy
-from tokenyard.sched.reasons import Outcome, StepOutcomes
 from tokenyard.sched.scheduler import Scheduler
+from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sched.steps.model_output import ModelOutput
+from tokenyard.sched.steps.outcomes import Outcome, StepOutcomes
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 __all__ = ["Watcher", "Yard", "make_request", "prompt_of", "snapshot"]
 

@@ -15,7 +15,7 @@ from tokenyard.cli.setup import Setup, prepare
 from tokenyard.config import require_int
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.explain.compare.comparison import compare_traces
-from tokenyard.explain.render_compare import print_comparison
+from tokenyard.explain.render.comparison import print_comparison
 from tokenyard.sim.compare.comparison import Cell, Comparison, Machine, compare
 from tokenyard.sim.compare.intervals import Interval
 from tokenyard.sim.compare.measures import Metric

@@ -14,8 +14,8 @@ from tokenyard.cli.flags import Query
 from tokenyard.config import require_int
 from tokenyard.trace.columnar.query import Answer, Limits, ask
 from tokenyard.trace.columnar.twins import as_parquet, needed
-from tokenyard.trace.files import find_trace
-from tokenyard.trace.lines import encodable
+from tokenyard.trace.emit.line_file import encodable
+from tokenyard.trace.read.files import find_trace
 
 __all__ = ["execute"]
 

@@ -11,9 +11,9 @@ from rich.console import Console
 from tokenyard.cli.console import print_json, results
 from tokenyard.cli.flags import Report
 from tokenyard.errors import ConfigError
-from tokenyard.explain.render import print_report
-from tokenyard.explain.report import Report as Summary
-from tokenyard.explain.summary import summarize
+from tokenyard.explain.render.report import print_report
+from tokenyard.explain.report.builder import summarize
+from tokenyard.explain.report.report import Report as Summary
 
 __all__ = ["execute"]
 

@@ -14,13 +14,13 @@ from tokenyard.cli.progress import replay_bar
 from tokenyard.cli.setup import open_trace, prepare
 from tokenyard.cli.wording import as_flags
 from tokenyard.errors import WorkloadError
-from tokenyard.explain.render import print_report
-from tokenyard.explain.report import Report
-from tokenyard.explain.summary import Summary
+from tokenyard.explain.render.report import print_report
+from tokenyard.explain.report.builder import Summary
+from tokenyard.explain.report.report import Report
 from tokenyard.sim.replay import Refusal, replay
 from tokenyard.sim.workload import Workload
-from tokenyard.trace.recorder import TraceRecorder
-from tokenyard.trace.writer import TraceWriter
+from tokenyard.trace.emit.recorder import TraceRecorder
+from tokenyard.trace.emit.writer import TraceWriter
 
 __all__ = ["execute", "run", "show", "warn_of_refused"]
 

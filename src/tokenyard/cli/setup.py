@@ -18,19 +18,19 @@ from tokenyard.cli.flags import (
 from tokenyard.config import MAX_BLOCKS, CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.connectors.config import OFFLOADING, KVTransferConfig
 from tokenyard.errors import ConfigError
-from tokenyard.kv.gpus import GPU, named_gpu
-from tokenyard.kv.hf_config import model_shape
-from tokenyard.kv.models import ModelShape
-from tokenyard.kv.sizing import check_utilization, size_kv_cache
+from tokenyard.kv.sizing.gpus import GPU, named_gpu
+from tokenyard.kv.sizing.hf_config import model_shape
+from tokenyard.kv.sizing.models import ModelShape
+from tokenyard.kv.sizing.num_blocks import check_utilization, size_kv_cache
 from tokenyard.policies.named import PolicyMaker, policy_label, policy_maker
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
-from tokenyard.sim.kv_transfer import GIB, KVTransfer
 from tokenyard.sim.latency import LatencyModel, load_latency
+from tokenyard.sim.transfers.offload import GIB, KVTransfer
 from tokenyard.sim.workload import Workload, load_workload
-from tokenyard.trace.config import TraceConfig
-from tokenyard.trace.schema import TraceStart
-from tokenyard.trace.start import describe_run
+from tokenyard.trace.format.config import TraceConfig
+from tokenyard.trace.format.schema import TraceStart
+from tokenyard.trace.format.start import describe_run
 
 __all__ = ["Setup", "open_trace", "prepare"]
 

@@ -18,13 +18,13 @@ from tokenyard.cli.run import warn_of_refused
 from tokenyard.cli.setup import Setup, open_trace, prepare
 from tokenyard.connectors.config import PREFILL_DECODE, KVTransferConfig
 from tokenyard.errors import ConfigError
-from tokenyard.explain.render import print_report
-from tokenyard.explain.report import Report
-from tokenyard.explain.summary import Summary
-from tokenyard.explain.units import count, gigabytes, milliseconds, percent
+from tokenyard.explain.render.report import print_report
+from tokenyard.explain.render.units import count, gigabytes, milliseconds, percent
+from tokenyard.explain.report.builder import Summary
+from tokenyard.explain.report.report import Report
 from tokenyard.sim.split import KVLink, SplitResult, replay_split
-from tokenyard.trace.recorder import TraceRecorder
-from tokenyard.trace.writer import TraceWriter
+from tokenyard.trace.emit.recorder import TraceRecorder
+from tokenyard.trace.emit.writer import TraceWriter
 
 __all__ = ["SplitReport", "Use", "execute"]
 

@@ -11,7 +11,7 @@ from rich.markup import escape
 from tokenyard.cli.console import errors, results, warn
 from tokenyard.cli.flags import View
 from tokenyard.errors import ConfigError, MissingExtraError, TraceError
-from tokenyard.trace.files import find_trace
+from tokenyard.trace.read.files import find_trace
 
 __all__ = ["execute"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tokenyard.cli.console import print_json, results
 from tokenyard.cli.flags import Why
-from tokenyard.explain.render_why import print_waiting, print_why
-from tokenyard.explain.waiting import waiting
-from tokenyard.explain.why import why
+from tokenyard.explain.render.why import print_waiting, print_why
+from tokenyard.explain.why.longest_waits import waiting
+from tokenyard.explain.why.why import why
 
 __all__ = ["execute"]
 

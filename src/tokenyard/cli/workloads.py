@@ -9,8 +9,8 @@ from rich.table import Table
 from tokenyard.cli.console import print_json, results
 from tokenyard.cli.flags import Workloads
 from tokenyard.errors import ConfigError
-from tokenyard.kv.gpus import GPUS
-from tokenyard.kv.models import MODELS
+from tokenyard.kv.sizing.gpus import GPUS
+from tokenyard.kv.sizing.models import MODELS
 from tokenyard.policies.named import policy_maker
 from tokenyard.sched.policy import SHIPPED, known_policies
 from tokenyard.sim.workload import FORMATS, GENERATORS

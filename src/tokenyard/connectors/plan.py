@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from tokenyard.sched.model_output import ConnectorOutput
+from tokenyard.sched.steps.model_output import ConnectorOutput
 
 __all__ = ["Address", "ConnectorWorker", "Load", "Offer", "Remote", "Store", "TransferPlan"]
 

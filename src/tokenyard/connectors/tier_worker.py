@@ -16,7 +16,7 @@ import numpy as np
 from tokenyard.config import require_int
 from tokenyard.connectors.memory import ArrayMemory, BlockMemory, Tensors
 from tokenyard.connectors.plan import Address, Load, Store, TransferPlan
-from tokenyard.sched.model_output import ConnectorOutput
+from tokenyard.sched.steps.model_output import ConnectorOutput
 
 __all__ = ["BlockStore", "Done", "HostMemory", "TierWorker"]
 

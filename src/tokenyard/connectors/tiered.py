@@ -15,13 +15,13 @@ from tokenyard.config import CacheConfig, GroupKind
 from tokenyard.connectors.plan import Address, Load, Store, TransferPlan
 from tokenyard.connectors.tier import Tier
 from tokenyard.errors import ConfigError
+from tokenyard.kv.blocks.pool import BlockPool
 from tokenyard.kv.coordinator import Blocks
 from tokenyard.kv.events import KVEvent
-from tokenyard.kv.pool import BlockPool
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.connector import KVConnector, Match
-from tokenyard.sched.model_output import ConnectorOutput
-from tokenyard.sched.output import SchedulerOutput
+from tokenyard.sched.steps.model_output import ConnectorOutput
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 __all__ = ["STORE_ON", "TieredConnector", "require_one_full_group"]
 

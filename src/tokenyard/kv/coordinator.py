@@ -14,9 +14,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from tokenyard.columns import IntArray, anywhere
-from tokenyard.kv.full_attention import FullAttentionManager
-from tokenyard.kv.pool import BlockPool
-from tokenyard.kv.single_type import Need, SingleTypeManager
+from tokenyard.kv.blocks.pool import BlockPool
+from tokenyard.kv.groups.full_attention import FullAttentionManager
+from tokenyard.kv.groups.single_type import Need, SingleTypeManager
 from tokenyard.request import Request
 from tokenyard.table import RequestTable
 
@@ -71,7 +71,7 @@ class Coordinator(Protocol):
     def open(self, slot: int, hits: Blocks, total_computed: int) -> None:
         """A request takes ``slot`` with these cached blocks."""
 
-    def bring_in(self, slot: int, num_tokens: int) -> None:
+    def allocate_external(self, slot: int, num_tokens: int) -> None:
         """Take blocks for tokens that a connector brings, group by group, before any is taken for new tokens."""
 
     def drop_skipped(self, slot: int, num_computed: int) -> None:
@@ -140,8 +140,8 @@ class NoPrefixCacheCoordinator:
         self.group.open(slot, hits[0], total_computed)
         self.table.seal_at[slot] = NEVER
 
-    def bring_in(self, slot: int, num_tokens: int) -> None:
-        self.group.bring_in(slot, num_tokens)
+    def allocate_external(self, slot: int, num_tokens: int) -> None:
+        self.group.allocate_external(slot, num_tokens)
 
     def drop_skipped(self, slot: int, num_computed: int) -> None:
         """Full attention forgets nothing."""

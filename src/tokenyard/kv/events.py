@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tokenyard.kv.pool import NULL_BLOCK, BlockPool
-from tokenyard.kv.single_type import SingleTypeManager
+from tokenyard.kv.blocks.pool import NULL_BLOCK, BlockPool
+from tokenyard.kv.groups.single_type import SingleTypeManager
 from tokenyard.request import Request
 
 __all__ = ["AllBlocksCleared", "BlockRemoved", "BlockStored", "EventLog", "KVEvent", "KVEventBatch", "short_hash"]

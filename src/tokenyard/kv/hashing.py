@@ -18,7 +18,7 @@ import msgspec
 import xxhash
 
 from tokenyard.config import HashAlgo
-from tokenyard.kv.turns import REWRITTEN_TOKENS, Turn, Turns
+from tokenyard.kv.job_hashes import REWRITTEN_TOKENS, Turn, Turns
 from tokenyard.prefix_hash import HashState, PrefixHash
 from tokenyard.request import Request
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from tokenyard.columns import IntArray, anywhere
 from tokenyard.config import CacheConfig, GroupKind
+from tokenyard.kv.blocks.pool import BlockPool
 from tokenyard.kv.coordinator import (
     Blocks,
     ComputedBlocks,
@@ -27,13 +28,12 @@ from tokenyard.kv.coordinator import (
     UnitaryCoordinator,
 )
 from tokenyard.kv.events import EventLog
-from tokenyard.kv.full_attention import ZeroedFullAttentionManager
+from tokenyard.kv.groups.full_attention import ZeroedFullAttentionManager
+from tokenyard.kv.groups.mamba import MambaManager
+from tokenyard.kv.groups.single_type import Need
 from tokenyard.kv.hashing import BlockHasher
-from tokenyard.kv.hybrid import GroupLimits, HybridCoordinator, hash_block_size
-from tokenyard.kv.mamba import MambaManager
-from tokenyard.kv.pool import BlockPool
+from tokenyard.kv.hybrid_coordinator import GroupLimits, HybridCoordinator, hash_block_size
 from tokenyard.kv.shortage import KVLimit, KVShortage
-from tokenyard.kv.single_type import Need
 from tokenyard.kv.stats import NO_LOOKUPS, PrefixCacheStats
 from tokenyard.request import Request
 from tokenyard.table import RequestTable
@@ -178,7 +178,7 @@ class KVCacheManager:
             self.table.acquire(request, self.max_model_len)
             self.coordinator.open(request.slot, hits.blocks, known)
             if num_external_computed_tokens:
-                self.coordinator.bring_in(request.slot, known)
+                self.coordinator.allocate_external(request.slot, known)
         self.coordinator.grow(request.slot, reach, main=stop, encoder=num_encoder_tokens)
         self.new_blocks[request.slot] = self.coordinator.held(request.slot)
         if not delay_cache_blocks:

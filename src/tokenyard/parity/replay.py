@@ -15,11 +15,11 @@ from tokenyard.errors import ConfigError, ParityError, RequestError
 from tokenyard.parity.setup import RecordedGrammar, make_request, make_scheduler, unsupported_features
 from tokenyard.parity.vector import GoldenVector, Json
 from tokenyard.request import RequestStatus
-from tokenyard.sched.engine_outputs import EngineOutputs
-from tokenyard.sched.extras import ModelExtras
-from tokenyard.sched.model_output import DraftTokens, ModelOutput
-from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.scheduler import Scheduler
+from tokenyard.sched.steps.aux_output import ModelAuxOutput
+from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 __all__ = ["Difference", "VectorResult", "replay_vector"]
 
@@ -182,7 +182,7 @@ class _Replay:
         tokens = [sampled.get(request.request_id, []) for request in output.requests]
         pooled = set(theirs.get("pooled", ()))
         pooler = [request.request_id if request.request_id in pooled else None for request in output.requests]
-        extras = ModelExtras(pooler_output=pooler) if pooled else None
+        extras = ModelAuxOutput(pooler_output=pooler) if pooled else None
         result = self.scheduler.update_from_output(output, ModelOutput.from_lists(tokens, extras=extras))
         if "drafts" in theirs:
             drafts = dict(theirs["drafts"])

@@ -14,7 +14,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.policies.keyed import Key, Keyed
 from tokenyard.policies.service import ServiceMeter
 from tokenyard.request import Request
-from tokenyard.sched.queues import WaitingRoom
+from tokenyard.sched.queues.waiting import WaitingQueues
 
 __all__ = ["AttainedService"]
 
@@ -36,7 +36,7 @@ class AttainedService(Keyed):
         given = self._given.get(request.job_id, 0) if request.job_id is not None else 0
         return given + self._ageing * request.arrival_time, request.arrival_time
 
-    def step_begins(self, now: float, room: WaitingRoom) -> None:
+    def step_begins(self, now: float, room: WaitingQueues) -> None:
         self._meter.settle()
 
     def request_admitted(self, now: float, request: Request) -> None:

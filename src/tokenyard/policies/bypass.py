@@ -12,8 +12,8 @@ from tokenyard.config import require_int
 from tokenyard.errors import ConfigError
 from tokenyard.request import Request
 from tokenyard.sched.policy import Policy
-from tokenyard.sched.queues import WaitingRoom
-from tokenyard.sched.reasons import Outcome
+from tokenyard.sched.queues.waiting import WaitingQueues
+from tokenyard.sched.steps.outcomes import Outcome
 
 __all__ = ["Bypass"]
 
@@ -49,7 +49,7 @@ class Bypass(Policy):
         self._admitted = 0
         self._blocked: dict[str, _Blocked] = {}
 
-    def step_begins(self, now: float, room: WaitingRoom) -> None:
+    def step_begins(self, now: float, room: WaitingQueues) -> None:
         self._now, self._looked = now, 0
         if len(self._blocked) > 4 * self._looks:
             # Aborted while they were blocked: nobody says so.

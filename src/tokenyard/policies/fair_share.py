@@ -16,7 +16,7 @@ from tokenyard.policies.service import ServiceMeter
 from tokenyard.policies.user_queue import User, UserQueue, user_of
 from tokenyard.request import Request
 from tokenyard.sched.policy import Policy
-from tokenyard.sched.queues import RequestQueue, WaitingRoom
+from tokenyard.sched.queues.waiting import RequestQueue, WaitingQueues
 
 __all__ = ["FairShare"]
 
@@ -53,7 +53,7 @@ class FairShare(Policy):
             self._queues.append(queue)
         return queue
 
-    def next_queue(self, room: WaitingRoom) -> RequestQueue:
+    def next_queue(self, room: WaitingQueues) -> RequestQueue:
         if not len(room.skipped) or (len(room.waiting) and self._stand(room.waiting) < self._stand(room.skipped)):
             return room.waiting
         return room.skipped
@@ -71,7 +71,7 @@ class FairShare(Policy):
                 u: counter for u, counter in self.given.items() if counter > least or u in others or u == user
             }
 
-    def step_begins(self, now: float, room: WaitingRoom) -> None:
+    def step_begins(self, now: float, room: WaitingQueues) -> None:
         self._taken.clear()
         if len(room) or len(self._meter) > _MANY_USERS:
             self._meter.settle()

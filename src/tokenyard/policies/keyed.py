@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tokenyard.request import Request
 from tokenyard.sched.policy import Policy
-from tokenyard.sched.queues import PriorityQueue, RequestQueue, WaitingRoom
+from tokenyard.sched.queues.waiting import PriorityQueue, RequestQueue, WaitingQueues
 
 __all__ = ["Key", "Keyed"]
 
@@ -21,7 +21,7 @@ class Keyed(Policy):
     def new_queue(self) -> RequestQueue:
         return PriorityQueue(key=self.key)
 
-    def next_queue(self, room: WaitingRoom) -> RequestQueue:
+    def next_queue(self, room: WaitingQueues) -> RequestQueue:
         waiting, skipped = room.waiting, room.skipped
         if not len(skipped) or (len(waiting) and self.key(waiting.peek()) < self.key(skipped.peek())):
             return waiting

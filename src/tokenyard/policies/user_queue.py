@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from tokenyard.request import Request
-from tokenyard.sched.queues import FCFSQueue
+from tokenyard.sched.queues.waiting import FCFSQueue
 
 __all__ = ["User", "UserQueue", "user_of"]
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from tokenyard.kv.blocks.pool import BlockPool
 from tokenyard.kv.coordinator import Blocks
 from tokenyard.kv.events import KVEvent
-from tokenyard.kv.pool import BlockPool
 from tokenyard.request import Request
-from tokenyard.sched.model_output import ConnectorOutput
-from tokenyard.sched.output import SchedulerOutput
+from tokenyard.sched.steps.model_output import ConnectorOutput
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 __all__ = ["KVConnector", "Match"]
 

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tokenyard.request import Request, RequestStatus
-from tokenyard.sched.pins import PinBoard
-from tokenyard.sched.queues import WaitingRoom
-from tokenyard.sched.running import RunningList
+from tokenyard.sched.features.pins import PinBoard
+from tokenyard.sched.queues.running import RunningList
+from tokenyard.sched.queues.waiting import WaitingQueues
 
 __all__ = ["check_queues"]
 
 
 def check_queues(
-    requests: Mapping[str, Request], running: RunningList, room: WaitingRoom, pins: PinBoard, max_num_seqs: int
+    requests: Mapping[str, Request], running: RunningList, room: WaitingQueues, pins: PinBoard, max_num_seqs: int
 ) -> None:
     """Raise AssertionError if a request is lost, doubled or in the wrong place."""
     places = [r.request_id for queue in (running.requests, room.waiting, room.skipped) for r in queue]

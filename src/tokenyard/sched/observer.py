@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tokenyard.request import Request
-from tokenyard.sched.engine_outputs import EngineOutputs
-from tokenyard.sched.output import SchedulerOutput
-from tokenyard.sched.pins import PinBoard
-from tokenyard.sched.queues import RequestQueue
-from tokenyard.sched.reasons import StepOutcomes
+from tokenyard.sched.features.pins import PinBoard
+from tokenyard.sched.queues.waiting import RequestQueue
+from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sched.steps.outcomes import StepOutcomes
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 __all__ = ["Counts", "Gauges", "Observers", "SchedulerState", "StepObserver"]
 

@@ -12,9 +12,9 @@ from importlib.metadata import EntryPoint, entry_points
 from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.kv.shortage import KVShortage
 from tokenyard.request import Request
-from tokenyard.sched.pins import PinBoard
-from tokenyard.sched.queues import FCFSQueue, PriorityQueue, RequestQueue, WaitingRoom
-from tokenyard.sched.reasons import Outcome
+from tokenyard.sched.features.pins import PinBoard
+from tokenyard.sched.queues.waiting import FCFSQueue, PriorityQueue, RequestQueue, WaitingQueues
+from tokenyard.sched.steps.outcomes import Outcome
 
 __all__ = ["ENTRY_POINT_GROUP", "FCFS", "SHIPPED", "Policy", "Priority", "known_policies", "make_policy"]
 
@@ -40,7 +40,7 @@ class Policy:
         """An empty queue in this policy's order."""
         return FCFSQueue()
 
-    def next_queue(self, room: WaitingRoom) -> RequestQueue:
+    def next_queue(self, room: WaitingQueues) -> RequestQueue:
         """The queue whose head is tried next; at least one of the two holds a request."""
         return room.skipped if len(room.skipped) else room.waiting
 
@@ -51,7 +51,7 @@ class Policy:
     def request_arrived(self, now: float, request: Request) -> None:
         """A request was added."""
 
-    def step_begins(self, now: float, room: WaitingRoom) -> None:
+    def step_begins(self, now: float, room: WaitingQueues) -> None:
         """Before anything is decided: time to drop pins, or to order the queue anew."""
 
     def request_admitted(self, now: float, request: Request) -> None:
@@ -61,11 +61,11 @@ class Policy:
         """Whether the blocks of a request that has ended by itself stay pinned for the next turn of its job."""
         return False
 
-    def relieve(self, refusal: Outcome, num_running: int) -> bool:
+    def free_for_waiting(self, refusal: Outcome, num_running: int) -> bool:
         """Memory refused the head of the queue: True if a pin was dropped, so that it is worth asking again."""
         return False
 
-    def relieve_running(self, shortage: KVShortage, num_running: int) -> bool:
+    def free_for_running(self, shortage: KVShortage, num_running: int) -> bool:
         """A running request cannot grow: True if a pin was dropped, so that perhaps nobody need be preempted."""
         return False
 
@@ -94,7 +94,7 @@ class Priority(Policy):
     def new_queue(self) -> RequestQueue:
         return PriorityQueue()
 
-    def next_queue(self, room: WaitingRoom) -> RequestQueue:
+    def next_queue(self, room: WaitingQueues) -> RequestQueue:
         if not len(room.skipped):
             return room.waiting
         if not len(room.waiting):

@@ -9,36 +9,36 @@ from collections.abc import Callable, Iterable
 from tokenyard.config import CacheConfig, PauseState, SchedulerConfig, SpeculativeConfig
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.kv.events import KVEventBatch
-from tokenyard.kv.hybrid import GroupLimits, hash_block_size
+from tokenyard.kv.hybrid_coordinator import GroupLimits, hash_block_size
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import Request, RequestStatus
-from tokenyard.sched.acceptance import Acceptance
-from tokenyard.sched.admission import AdmissionPass
-from tokenyard.sched.budget import StepBudget
 from tokenyard.sched.connector import KVConnector
-from tokenyard.sched.endings import Endings
-from tokenyard.sched.engine_outputs import EngineOutputs
-from tokenyard.sched.extras import with_events
-from tokenyard.sched.features import Features
-from tokenyard.sched.intake import check_encodable, check_servable
+from tokenyard.sched.features.features import Features
+from tokenyard.sched.features.recovery import Recovery, failed_requests
+from tokenyard.sched.features.request_events import EventType
 from tokenyard.sched.invariants import check_queues
-from tokenyard.sched.limit_order import limits_in_order
-from tokenyard.sched.limits import Candidate
-from tokenyard.sched.model_output import DraftTokens, ModelOutput
+from tokenyard.sched.limits.limits import Candidate
+from tokenyard.sched.limits.order import limits_in_order
 from tokenyard.sched.observer import StepObserver
-from tokenyard.sched.output import SchedulerOutput
-from tokenyard.sched.output_builder import OutputBuilder
+from tokenyard.sched.passes.admission_pass import AdmissionPass
+from tokenyard.sched.passes.budget import StepBudget
+from tokenyard.sched.passes.output_builder import OutputBuilder
+from tokenyard.sched.passes.running_pass import RunningPass
+from tokenyard.sched.passes.stalemate import Stalemate
 from tokenyard.sched.policy import Policy, make_policy
-from tokenyard.sched.queues import WaitingRoom
-from tokenyard.sched.reasons import Outcome, OutcomeKind, Reason, StepOutcomes
-from tokenyard.sched.recovery import Recovery, failed_requests
-from tokenyard.sched.request_events import EventType
-from tokenyard.sched.running import RunningList
-from tokenyard.sched.running_pass import RunningPass
-from tokenyard.sched.stalemate import Stalemate
-from tokenyard.sched.stats import SchedulerStats
-from tokenyard.sched.update import OutputUpdate
-from tokenyard.sched.view import SchedulerView
+from tokenyard.sched.queues.running import RunningList
+from tokenyard.sched.queues.waiting import WaitingQueues
+from tokenyard.sched.request_checks import check_encodable, check_servable
+from tokenyard.sched.scheduler_view import SchedulerView
+from tokenyard.sched.steps.aux_output import with_events
+from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
+from tokenyard.sched.steps.outcomes import Outcome, OutcomeKind, Reason, StepOutcomes
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.sched.steps.stats import SchedulerStats
+from tokenyard.sched.update.acceptance import Acceptance
+from tokenyard.sched.update.lifecycle import Lifecycle
+from tokenyard.sched.update.output_update import OutputUpdate
 from tokenyard.table import RequestTable
 
 __all__ = ["Scheduler"]
@@ -82,34 +82,38 @@ class Scheduler(SchedulerView):
         use_eagle = speculative_config is not None and speculative_config.use_eagle
         self.kv = KVCacheManager(cache_config, table, limits, use_eagle=use_eagle)
         self._features = Features.of(config, speculative_config, self.kv, kv_connector, log_stats=log_stats)
-        self._room = WaitingRoom(self.policy.new_queue, cache_config.tokens_per_block)
+        self._waiting_queues = WaitingQueues(self.policy.new_queue, cache_config.tokens_per_block)
         self._running = RunningList(config.max_num_seqs)
-        self._endings = Endings(self.kv, self._running, self._room, self.policy, self._features, self._tell_finished)
-        self.policy.pins = self._endings.pins
+        self._lifecycle = Lifecycle(
+            self.kv, self._running, self._waiting_queues, self.policy, self._features, self._tell_finished
+        )
+        self.policy.pins = self._lifecycle.pins
         self.policy.kv_tokens = self.kv.num_usable_blocks * cache_config.tokens_per_block
-        self._sessions = self._endings.sessions
+        self._sessions = self._lifecycle.sessions
         if self._features.events is not None:
             self._sessions.on_continued = self._requeued
         self._running_pass = RunningPass(
-            config, self.kv, self._running, self.policy, self._features, self._endings.preempt
+            config, self.kv, self._running, self.policy, self._features, self._lifecycle.preempt
         )
         self._admission_pass = AdmissionPass(
             self.policy,
-            self._room,
+            self._waiting_queues,
             self._running,
             limits_in_order(config, self.kv, self._running, self._features, self.pins),
             config.max_num_seqs,
-            Stalemate(self.kv, self._room, self._running, self._features),
+            Stalemate(self.kv, self._waiting_queues, self._running, self._features),
         )
         self._output_builder = OutputBuilder(self.kv, self._running, self._features)
         acceptance = Acceptance(table, config.max_model_len, self.kv.on_seal)
         transfers, is_async = self._features.transfers, self._features.placeholders is not None
         self._recovery = (
-            Recovery(config, self.kv, self._running, self._room, self._endings, transfers, is_async=is_async)
+            Recovery(
+                config, self.kv, self._running, self._waiting_queues, self._lifecycle, transfers, is_async=is_async
+            )
             if transfers is not None
             else None
         )
-        self._update = OutputUpdate(self.kv, acceptance, self._features, self._endings.stop)
+        self._update = OutputUpdate(self.kv, acceptance, self._features, self._lifecycle.stop)
 
     # ---- arrivals
 
@@ -121,7 +125,7 @@ class Scheduler(SchedulerView):
         if request.request_id in self._sessions:
             session = self.requests[request.request_id]
             if not self._sessions.feed(session, request):
-                self._endings.finish([(session, RequestStatus.FINISHED_ABORTED)], self.clock())
+                self._lifecycle.finish([(session, RequestStatus.FINISHED_ABORTED)], self.clock())
             return
         check_servable(request, self.requests, self.config, self.kv, self._features.num_lookahead_tokens)
         check_encodable(request, self._features.encoder)
@@ -130,7 +134,7 @@ class Scheduler(SchedulerView):
         self.requests[request.request_id] = request
         if request.resumable:
             self._sessions.open(request)
-        self._room.add(request)
+        self._waiting_queues.add(request)
         if self._features.events is not None:
             self._features.events.record(request, EventType.QUEUED, self.clock())
         self.policy.request_arrived(self.clock(), request)
@@ -150,7 +154,7 @@ class Scheduler(SchedulerView):
         if observer is not None:
             observer.step_started(now, self.step, self)
         self.kv.new_step_starts()
-        self.policy.step_begins(now, self._room)
+        self.policy.step_begins(now, self._waiting_queues)
         paused = self.pause_state is PauseState.PAUSED_ALL
         budget = StepBudget(
             0 if paused else self.config.max_num_batched_tokens,
@@ -162,7 +166,7 @@ class Scheduler(SchedulerView):
         if self.config.max_loras:
             budget.loras = {r.lora_name for r in rows.requests if r.lora_name}
         admitted = self._admit(budget, outcomes, now)
-        finished = self._endings.take_finished()
+        finished = self._lifecycle.take_finished()
         output = self._output_builder.build(self.step, rows, admitted, budget, outcomes, finished)
         output.scheduled_encoder_inputs = budget.encoder_items
         if self._features.encoder is not None:
@@ -187,11 +191,15 @@ class Scheduler(SchedulerView):
                     self._features.events.record(self.requests[preemption.request_id], EventType.PREEMPTED, now)
             # Admitting into memory that was just taken from someone would thrash.
             outcomes.admission = Outcome(
-                OutcomeKind.NOT_ENTERED, Reason.PREEMPTED_THIS_STEP, None, len(self._room), budget_left=budget.tokens
+                OutcomeKind.NOT_ENTERED,
+                Reason.PREEMPTED_THIS_STEP,
+                None,
+                len(self._waiting_queues),
+                budget_left=budget.tokens,
             )
             return []
         if self.pause_state is not PauseState.UNPAUSED:
-            outcomes.admission = Outcome(OutcomeKind.NOT_ENTERED, Reason.PAUSED, None, len(self._room))
+            outcomes.admission = Outcome(OutcomeKind.NOT_ENTERED, Reason.PAUSED, None, len(self._waiting_queues))
             return []
         admitted = self._admission_pass.run(budget, outcomes)
         for candidate in admitted:
@@ -240,14 +248,14 @@ class Scheduler(SchedulerView):
         if lost and self.config.kv_load_failure_policy == "fail":
             failed += [request for request in lost if request not in failed]
         if failed:
-            self._endings.finish([(request, RequestStatus.FINISHED_ERROR) for request in failed], now)
+            self._lifecycle.finish([(request, RequestStatus.FINISHED_ERROR) for request in failed], now)
             accepted = accepted.with_failed(failed)
         params = None
         if transfers is not None:
             params = transfers.take_params()
             if model_output.connector is not None:
                 for request in transfers.report(model_output.connector, self.requests):
-                    self._endings.release(request)
+                    self._lifecycle.release(request)
         outputs = EngineOutputs(
             step=output.step,
             requests=accepted.requests,
@@ -280,7 +288,7 @@ class Scheduler(SchedulerView):
 
     def make_stats(self) -> SchedulerStats:
         """Gauges now, and prefix-cache statistics since the last call."""
-        transfers, room = self._features.transfers, self._room
+        transfers, room = self._features.transfers, self._waiting_queues
         return SchedulerStats(
             len(self._running.requests),
             len(room.waiting) if room.occupied else 0,
@@ -322,7 +330,7 @@ class Scheduler(SchedulerView):
             )
         ended = [self.requests[rid] for rid in ids if rid in self.requests]
         now = self.clock()
-        self._endings.finish([(request, status) for request in ended], now)
+        self._lifecycle.finish([(request, status) for request in ended], now)
         if self._features.events is not None:
             for request in ended:
                 self._features.events.forget(request)
@@ -348,7 +356,7 @@ class Scheduler(SchedulerView):
         preempted first and starts again.
         """
         if reset_running_requests:
-            self._endings.start_over(list(reversed(self.running)), self.clock())
+            self._lifecycle.start_over(list(reversed(self.running)), self.clock())
             self.pins.clear()
         done = self.kv.reset_prefix_cache()
         return (self.reset_connector_cache() and done) if reset_connector else done
@@ -376,4 +384,4 @@ class Scheduler(SchedulerView):
         self.kv.check_invariants()
         if self._features.encoder is not None:
             self._features.encoder.cache.check_invariants()
-        check_queues(self.requests, self._running, self._room, self.pins, self.config.max_num_seqs)
+        check_queues(self.requests, self._running, self._waiting_queues, self.pins, self.config.max_num_seqs)

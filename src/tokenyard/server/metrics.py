@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from tokenyard.errors import MissingExtraError
 from tokenyard.request import FinishReason, Request
-from tokenyard.sched.engine_outputs import EngineOutputs
 from tokenyard.sched.observer import SchedulerState
-from tokenyard.sched.output import SchedulerOutput
-from tokenyard.sched.reasons import StepOutcomes
+from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sched.steps.outcomes import StepOutcomes
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.columns import anywhere, constant
-from tokenyard.sched.model_output import ModelOutput
-from tokenyard.sched.output import ScheduledDrafts, SchedulerOutput
+from tokenyard.sched.steps.model_output import ModelOutput
+from tokenyard.sched.steps.scheduler_output import ScheduledDrafts, SchedulerOutput
 from tokenyard.sim.drafts import Dice, SimulatedSpeculation
 from tokenyard.sim.workload.tokens import stream_words, tokens_at
 

@@ -16,22 +16,22 @@ import numpy as np
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.connectors.plan import TransferPlan
 from tokenyard.errors import RequestError
-from tokenyard.sched.engine_outputs import EngineOutputs
-from tokenyard.sched.intake import check_lengths
-from tokenyard.sched.model_output import DraftTokens
+from tokenyard.sched.features.placeholders import UNKNOWN_DRAFT
 from tokenyard.sched.observer import StepObserver
-from tokenyard.sched.output import SchedulerOutput
-from tokenyard.sched.placeholders import UNKNOWN_DRAFT
 from tokenyard.sched.policy import Policy
+from tokenyard.sched.request_checks import check_lengths
 from tokenyard.sched.scheduler import Scheduler
+from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sched.steps.model_output import DraftTokens
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.sim.arrivals import Arrivals
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.executor import SimulatedExecutor
-from tokenyard.sim.kv_transfer import KVTransfer
 from tokenyard.sim.latency.model import LatencyModel, StepShape
 from tokenyard.sim.prefill import prefill_seconds
-from tokenyard.sim.transfers import SimulatedTransfers
+from tokenyard.sim.transfers.link import SimulatedTransfers
+from tokenyard.sim.transfers.offload import KVTransfer
 from tokenyard.sim.workload.record import Workload, WorkloadRequest
 
 __all__ = ["EMPTY_STEPS", "STEPS_PER_REPORT", "Progress", "Refusal", "ReplayResult", "replay"]

@@ -13,24 +13,24 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from tokenyard.config import CacheConfig, SchedulerConfig
-from tokenyard.connectors.handover import HandoverConnector
 from tokenyard.connectors.plan import TransferPlan
+from tokenyard.connectors.prefill_decode import HandoverConnector
 from tokenyard.errors import RequestError
 from tokenyard.request import Request
-from tokenyard.sched.engine_outputs import EngineOutputs
-from tokenyard.sched.model_output import ConnectorOutput, ModelOutput
 from tokenyard.sched.observer import StepObserver
-from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.policy import Policy
 from tokenyard.sched.scheduler import Scheduler
+from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sched.steps.model_output import ConnectorOutput, ModelOutput
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.sim.arrivals import Arrivals
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.executor import SimulatedExecutor
-from tokenyard.sim.handover import DecodeSide, PrefillSide
 from tokenyard.sim.latency.model import LatencyModel, StepShape
 from tokenyard.sim.prefill import prefill_seconds
 from tokenyard.sim.replay import EMPTY_STEPS, STEPS_PER_REPORT, Progress, Refusal
-from tokenyard.sim.transfers import Link
+from tokenyard.sim.transfers.link import Link
+from tokenyard.sim.transfers.prefill_decode import DecodeSide, PrefillSide
 from tokenyard.sim.workload.record import Workload, WorkloadRequest
 
 __all__ = ["EngineUse", "KVLink", "SplitResult", "replay_split"]

@@ -9,7 +9,7 @@ import pytest
 
 from tokenyard.cli.flags import COMMANDS, Command, Demo, HardwareFlags, Parity, Report, Run
 from tokenyard.cli.parsing import parse
-from tokenyard.kv.gpus import GPUS
+from tokenyard.kv.sizing.gpus import GPUS
 from tokenyard.sim.workload import FORMATS, GENERATORS, AgenticOptions, ChatOptions
 
 

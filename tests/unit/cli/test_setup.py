@@ -12,9 +12,9 @@ from tokenyard.cli.parsing import parse
 from tokenyard.cli.setup import Setup, open_trace, prepare
 from tokenyard.config import HashAlgo
 from tokenyard.errors import ConfigError
-from tokenyard.kv.gpus import named_gpu
-from tokenyard.kv.models import named_model
-from tokenyard.kv.sizing import size_kv_cache
+from tokenyard.kv.sizing.gpus import named_gpu
+from tokenyard.kv.sizing.models import named_model
+from tokenyard.kv.sizing.num_blocks import size_kv_cache
 from tokenyard.sim.latency import ConstantLatency, RooflineLatency
 
 

@@ -10,12 +10,12 @@ import pytest
 from tests.support.plant import Plant
 
 from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup
-from tokenyard.connectors.handover import HandoverConnector
-from tokenyard.connectors.handover_worker import Exchange, HandoverWorker
 from tokenyard.connectors.memory import ArrayMemory
+from tokenyard.connectors.prefill_decode import HandoverConnector
+from tokenyard.connectors.prefill_decode_worker import Exchange, HandoverWorker
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.request import FinishReason, RequestStatus
-from tokenyard.sched.reasons import Reason
+from tokenyard.sched.steps.outcomes import Reason
 
 
 class Pair:

@@ -15,8 +15,8 @@ from tokenyard.connectors.tiered import TieredConnector
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.kv.events import BlockRemoved, BlockStored
 from tokenyard.request import RequestStatus
-from tokenyard.sched.model_output import ModelOutput
-from tokenyard.sched.reasons import Reason
+from tokenyard.sched.steps.model_output import ModelOutput
+from tokenyard.sched.steps.outcomes import Reason
 
 
 def plant(num_cpu_blocks: int = 100, *, threads: int = 0, **options: Any) -> Plant:

@@ -16,8 +16,8 @@ import pytest
 from tests.unit.trace.recorded import RecordedYard
 
 from tokenyard.explain.advice.rules import RULES, advise
-from tokenyard.explain.summary import Summary
-from tokenyard.explain.symptoms import Symptoms
+from tokenyard.explain.advice.symptoms import Symptoms
+from tokenyard.explain.report.builder import Summary
 
 VECTORS = Path(__file__).parent / "advice_vectors.json"
 ABOUT = (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tokenyard.explain.agreement import FITTING_BUCKETS, Agreement, main_reason
-from tokenyard.explain.classify import Bucket, StepReason, Verdict
-from tokenyard.explain.wording import BUCKET_MEANING, REASON_MEANING
-from tokenyard.sched.reasons import Reason
-from tokenyard.trace.schema import AdmissionOutcome
+from tokenyard.explain.held_back.agreement import FITTING_BUCKETS, Agreement, main_reason
+from tokenyard.explain.held_back.classifier import Bucket, StepReason, Verdict
+from tokenyard.explain.render.wording import BUCKET_MEANING, REASON_MEANING
+from tokenyard.sched.steps.outcomes import Reason
+from tokenyard.trace.format.schema import AdmissionOutcome
 
 
 def verdict(bucket: Bucket, reason: StepReason | None = StepReason.UNKNOWN) -> Verdict:

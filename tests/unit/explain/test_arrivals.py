@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.unit.trace.recorded import RecordedYard
 
-from tokenyard.explain.arrivals import ArrivalRow
-from tokenyard.explain.summary import Summary, summarize
+from tokenyard.explain.report.arrivals import ArrivalRow
+from tokenyard.explain.report.builder import Summary, summarize
 
 BUDGET = 16_384
 

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from tokenyard.explain.classify import BUCKET_OF, Bucket, StepReason, classify
-from tokenyard.trace.derive import facts_of
-from tokenyard.trace.join import Step
-from tokenyard.trace.schema import RequestRecord, StepDecision, StepSnapshot
+from tokenyard.explain.held_back.classifier import BUCKET_OF, Bucket, StepReason, classify
+from tokenyard.trace.format.schema import RequestRecord, StepDecision, StepSnapshot
+from tokenyard.trace.read.facts_of_step import facts_of
+from tokenyard.trace.read.step_joiner import Step
 
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "classifier_vectors.json").read_text())["vectors"]
 

@@ -12,8 +12,8 @@ from tests.unit.trace.recorded import RecordedYard
 
 from tokenyard.errors import TraceError
 from tokenyard.explain.compare.comparison import TraceComparison, compare_traces
-from tokenyard.explain.compare.parting import first_parting
-from tokenyard.explain.render_compare import print_comparison
+from tokenyard.explain.compare.first_difference import first_difference
+from tokenyard.explain.render.comparison import print_comparison
 
 
 def record(path: Path, *, extra: bool = False, seconds: float = 0.5, **settings: Any) -> Path:
@@ -56,7 +56,7 @@ def test_a_trace_and_itself_differ_nowhere(plain: Path) -> None:
 
 def test_a_request_more_parts_them_where_it_arrives(plain: Path, tmp_path: Path) -> None:
     other = record(tmp_path, extra=True)
-    parting = first_parting(plain, other)
+    parting = first_difference(plain, other)
     assert parting is not None
     assert (parting.equal_steps, parting.what, parting.detail) == (5, "waiting requests", "only in B: late")
     assert parting.a is not None
@@ -79,7 +79,7 @@ def test_a_slower_clock_parts_nothing(plain: Path, tmp_path: Path) -> None:
 
 
 def test_fewer_tokens_in_a_step_part_them(plain: Path, tmp_path: Path) -> None:
-    parting = first_parting(plain, record(tmp_path, max_num_batched_tokens=12))
+    parting = first_difference(plain, record(tmp_path, max_num_batched_tokens=12))
     assert parting is not None
     assert (parting.equal_steps, parting.what, parting.detail) == (0, "tokens per request", "r1: 8 in A, 4 in B")
 
@@ -89,7 +89,7 @@ def test_the_shorter_one_ends(plain: Path, tmp_path: Path) -> None:
     lines = steps.read_bytes().splitlines(keepends=True)
     cut = next(i for i, line in enumerate(lines) if b'"step":6' in line)
     (tmp_path / "cut.steps.jsonl").write_bytes(b"".join(lines[:cut]))
-    parting = first_parting(plain, tmp_path)
+    parting = first_difference(plain, tmp_path)
     assert parting is not None
     assert (parting.what, parting.b) == ("one ends", None)
     assert "A goes on" in parting.detail

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from tests.unit.trace.recorded import RecordedYard, records_of
 
-from tokenyard.explain.summary import Summary, summarize
+from tokenyard.explain.report.builder import Summary, summarize
 
 STEP_EVENTS = ("step_snapshot", "step_decision", "prefix_cache_lookup")
 ADDED = ("gpu_cached_blocks", "num_skipped_waiting", "total_scheduled_tokens", "recomputed_tokens")

@@ -13,11 +13,11 @@ from tests.unit.explain.test_reconstruct import as_others_write_it
 from tests.unit.explain.test_summary import run
 from tests.unit.trace.recorded import RecordedYard
 
-from tokenyard.explain.percentiles import Latency
-from tokenyard.explain.recorded import RecordedReason
-from tokenyard.explain.render import print_report
-from tokenyard.explain.report import Report
-from tokenyard.explain.summary import Summary, summarize
+from tokenyard.explain.render.report import print_report
+from tokenyard.explain.report.builder import Summary, summarize
+from tokenyard.explain.report.percentiles import Latency
+from tokenyard.explain.report.recorded_reasons import RecordedReason
+from tokenyard.explain.report.report import Report
 
 
 def printed(report: Report, width: int = 80, **options: Any) -> str:

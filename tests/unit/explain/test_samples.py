@@ -17,11 +17,11 @@ import msgspec
 import pytest
 from tests.unit.trace.recorded import RecordedYard, lines_of
 
-from tokenyard.explain.classify import classify
-from tokenyard.explain.summary import summarize
-from tokenyard.trace.derive import facts_of
-from tokenyard.trace.facts import CLASSIFIER_BLOCK_SIZE
-from tokenyard.trace.reader import TraceReader
+from tokenyard.explain.held_back.classifier import classify
+from tokenyard.explain.report.builder import summarize
+from tokenyard.trace.format.step_facts import CLASSIFIER_BLOCK_SIZE
+from tokenyard.trace.read.facts_of_step import facts_of
+from tokenyard.trace.read.reader import TraceReader
 
 VECTORS = Path(__file__).parent / "sample_vectors.json"
 ABOUT = (

@@ -8,10 +8,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from tokenyard.explain.header import infer_gpu, kv_bytes
-from tokenyard.explain.percentiles import Latency, Series, Spread
-from tokenyard.explain.units import count, duration, gigabytes, milliseconds, percent, plain, short_count, shorten
-from tokenyard.trace.schema import TraceStart
+from tokenyard.explain.render.units import (
+    count,
+    duration,
+    gigabytes,
+    milliseconds,
+    percent,
+    plain,
+    short_count,
+    shorten,
+)
+from tokenyard.explain.report.header import infer_gpu, kv_bytes
+from tokenyard.explain.report.percentiles import Latency, Series, Spread
+from tokenyard.trace.format.schema import TraceStart
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tokenyard.explain.agreement import FITTING_BUCKETS
-from tokenyard.explain.classify import BUCKET_OF
-from tokenyard.explain.wording import BUCKET_MEANING, GAP_MEANING, REASON_MEANING
-from tokenyard.sched.reasons import Reason
+from tokenyard.explain.held_back.agreement import FITTING_BUCKETS
+from tokenyard.explain.held_back.classifier import BUCKET_OF
+from tokenyard.explain.render.wording import BUCKET_MEANING, GAP_MEANING, REASON_MEANING
+from tokenyard.sched.steps.outcomes import Reason
 
 SOURCE = (Path(__file__).parents[3] / "viewer" / "src" / "data" / "wording.ts").read_text(encoding="utf-8")
 TEXT = r'"(?:[^"\\]|\\.)*"'

@@ -11,10 +11,10 @@ import pytest
 from tests.support.waits import CountedWaits
 from tests.unit.trace.recorded import RecordedYard
 
-from tokenyard.explain.summary import summarize
-from tokenyard.explain.told import ToldTrace
+from tokenyard.explain.report.builder import summarize
+from tokenyard.explain.why.timeline_reader import TimelineReader
 from tokenyard.sched.observer import Observers
-from tokenyard.trace.lives import Life, Place, WaitState
+from tokenyard.trace.format.request_timeline import Place, RequestTimeline, WaitState
 
 SCENARIOS: dict[str, dict[str, Any]] = {
     "pressure": {"num_gpu_blocks": 19, "max_num_seqs": 6},
@@ -48,15 +48,17 @@ def live(yard: RecordedYard, seed: int, steps: int = 70) -> None:
     yard.writer.close()
 
 
-def recorded(path: Path, seed: int, bound: int | None, **settings: Any) -> tuple[CountedWaits, dict[str, Life]]:
+def recorded(
+    path: Path, seed: int, bound: int | None, **settings: Any
+) -> tuple[CountedWaits, dict[str, RequestTimeline]]:
     yard = RecordedYard(path, trace={"max_ids_per_step": bound, "request_records": False}, **settings)
     counted = CountedWaits()
     yard.scheduler.observer = Observers(counted, yard.recorder)
     live(yard, seed)
-    return counted, {life.request_id: life for life in ToldTrace(path).lives()}
+    return counted, {life.request_id: life for life in TimelineReader(path).lives()}
 
 
-def split(life: Life) -> Counter[tuple[str, str]]:
+def split(life: RequestTimeline) -> Counter[tuple[str, str]]:
     parts: Counter[tuple[str, str]] = Counter()
     for wait in life.waits:
         assert sum(part.us for part in wait.parts) == wait.us > 0
@@ -115,7 +117,7 @@ def test_a_reset_sends_everybody_back_to_the_queue(tmp_path: Path) -> None:
     assert yard.scheduler.reset_prefix_cache(reset_running_requests=True)
     yard.drain()
     yard.writer.close()
-    lives = {life.request_id: life for life in ToldTrace(tmp_path).lives()}
+    lives = {life.request_id: life for life in TimelineReader(tmp_path).lives()}
     for request_id, life in lives.items():
         assert split(life) == +counted.waited[request_id], request_id
     assert [wait.state for wait in lives["c"].waits] == [WaitState.QUEUED]
@@ -129,6 +131,6 @@ def test_a_session_waits_for_its_next_input(tmp_path: Path) -> None:
     yard.add("s", 5, max_tokens=2, arrival_time=yard.now)
     yard.drain()
     yard.writer.close()
-    (life,) = [life for life in ToldTrace(tmp_path).lives() if life.request_id == "s"]
+    (life,) = [life for life in TimelineReader(tmp_path).lives() if life.request_id == "s"]
     waited = [(wait.state, wait.parts[0].reason, wait.us) for wait in life.waits]
     assert waited == [(WaitState.PREEMPTED, "waiting_stream_input", 4 * 500_000)]

@@ -16,9 +16,9 @@ import pytest
 from tests.unit.trace.recorded import RecordedYard, records_of
 
 from tokenyard.errors import TraceError
-from tokenyard.explain.waiting import waiting
-from tokenyard.explain.why import Why, why
-from tokenyard.sched.output import SchedulerOutput
+from tokenyard.explain.why.longest_waits import waiting
+from tokenyard.explain.why.why import Why, why
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 VECTORS = Path(__file__).parent / "why_vectors.json"
 ABOUT = (

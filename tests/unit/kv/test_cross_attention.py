@@ -10,7 +10,7 @@ from tests.support.yard import Yard
 from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.request import MultiModalItem
-from tokenyard.sched.reasons import Reason
+from tokenyard.sched.steps.outcomes import Reason
 
 FULL, CROSS = KVCacheGroup(), KVCacheGroup(kind=GroupKind.CROSS_ATTENTION)
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode, SchedulerConfig
 from tokenyard.kv.events import AllBlocksCleared, BlockRemoved, BlockStored, KVEventBatch
 from tokenyard.request import Request, SamplingParams
-from tokenyard.sched.model_output import ModelOutput
 from tokenyard.sched.scheduler import Scheduler
+from tokenyard.sched.steps.model_output import ModelOutput
 
 WINDOWED = (KVCacheGroup(), KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=6))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tokenyard.kv.full_attention import FullAttentionManager
-from tokenyard.kv.pool import BlockPool
-from tokenyard.kv.single_type import Need
+from tokenyard.kv.blocks.pool import BlockPool
+from tokenyard.kv.groups.full_attention import FullAttentionManager
+from tokenyard.kv.groups.single_type import Need
 
 HASHES = [b"h0", b"h1", b"h2", b"h3", b"h4"]
 

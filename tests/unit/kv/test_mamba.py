@@ -9,9 +9,9 @@ from tests.support.yard import Yard, prompt_of
 
 from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode, SpeculativeConfig, SpeculativeMethod
 from tokenyard.errors import ConfigError
-from tokenyard.kv.mamba import AlignedMambaManager, MambaManager
-from tokenyard.kv.pool import NULL_BLOCK, BlockPool
-from tokenyard.sched.reasons import OutcomeKind, Reason
+from tokenyard.kv.blocks.pool import NULL_BLOCK, BlockPool
+from tokenyard.kv.groups.mamba import AlignedMambaManager, MambaManager
+from tokenyard.sched.steps.outcomes import OutcomeKind, Reason
 
 HASHES = [bytes([i]) for i in range(10)]
 FULL, STATE = KVCacheGroup(), KVCacheGroup(kind=GroupKind.MAMBA)

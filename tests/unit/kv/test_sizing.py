@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.errors import ConfigError
-from tokenyard.kv.gpus import GPUS, named_gpu
-from tokenyard.kv.models import MODELS, ModelShape, named_model
-from tokenyard.kv.sizing import activation_bytes, size_kv_cache
+from tokenyard.kv.sizing.gpus import GPUS, named_gpu
+from tokenyard.kv.sizing.models import MODELS, ModelShape, named_model
+from tokenyard.kv.sizing.num_blocks import activation_bytes, size_kv_cache
 
 LLAMA = named_model("llama-3.1-8b")
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tokenyard.errors import ConfigError
-from tokenyard.kv.hf_config import model_shape, shape_from_hf_config
-from tokenyard.kv.models import named_model
+from tokenyard.kv.sizing.hf_config import model_shape, shape_from_hf_config
+from tokenyard.kv.sizing.models import named_model
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],

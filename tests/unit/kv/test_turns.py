@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tokenyard.config import HashAlgo
 from tokenyard.kv.hashing import BlockHasher
-from tokenyard.kv.turns import REWRITTEN_TOKENS, Turn, Turns
+from tokenyard.kv.job_hashes import REWRITTEN_TOKENS, Turn, Turns
 from tokenyard.request import Request
 
 SIZE = 16

@@ -8,8 +8,8 @@ import pytest
 from tests.support.yard import Yard, prompt_of
 
 from tokenyard.config import GroupKind, KVCacheGroup
-from tokenyard.kv.pool import NULL_BLOCK, BlockPool
-from tokenyard.kv.windowed import ChunkedLocalManager, SlidingWindowManager
+from tokenyard.kv.blocks.pool import NULL_BLOCK, BlockPool
+from tokenyard.kv.groups.local_attention import ChunkedLocalManager, SlidingWindowManager
 
 HASHES = [bytes([i]) for i in range(10)]
 FULL = KVCacheGroup()

@@ -9,7 +9,7 @@ from tests.support.yard import Yard
 
 from tokenyard.errors import ConfigError
 from tokenyard.policies.bypass import Bypass
-from tokenyard.sched.reasons import OutcomeKind, Reason
+from tokenyard.sched.steps.outcomes import OutcomeKind, Reason
 
 
 def blocked(policy: Bypass, **settings: Any) -> Yard:

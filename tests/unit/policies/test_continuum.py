@@ -10,7 +10,7 @@ from tests.support.yard import Yard, make_request, prompt_of
 
 from tokenyard.policies.continuum.policy import Continuum, continuum_fixed, continuum_share, continuum_ttl
 from tokenyard.policies.continuum.ttl import Knowledge, PrefillReload, Turn
-from tokenyard.sched.pins import PinBoard
+from tokenyard.sched.features.pins import PinBoard
 
 
 class Always:

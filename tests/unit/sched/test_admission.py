@@ -13,7 +13,7 @@ from tests.support.yard import Yard, prompt_of
 from tokenyard.config import PauseState
 from tokenyard.errors import ConfigError
 from tokenyard.kv.shortage import KVLimit, KVShortage
-from tokenyard.sched.reasons import Outcome, OutcomeKind, Reason
+from tokenyard.sched.steps.outcomes import Outcome, OutcomeKind, Reason
 
 # ---- the loop ends
 

@@ -10,9 +10,9 @@ from tests.support.yard import Yard
 from tokenyard.config import GroupKind, KVCacheGroup, MambaCacheMode, SpeculativeConfig
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.request import MultiModalItem
-from tokenyard.sched.alignment import BlockAlignment
-from tokenyard.sched.model_output import DraftTokens
-from tokenyard.sched.reasons import OutcomeKind, Reason
+from tokenyard.sched.features.block_alignment import BlockAlignment
+from tokenyard.sched.steps.model_output import DraftTokens
+from tokenyard.sched.steps.outcomes import OutcomeKind, Reason
 
 GROUPS = (KVCacheGroup(), KVCacheGroup(kind=GroupKind.MAMBA))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from tests.support.yard import Yard
 
-from tokenyard.sched.reasons import OutcomeKind, Reason
+from tokenyard.sched.steps.outcomes import OutcomeKind, Reason
 
 
 @pytest.fixture

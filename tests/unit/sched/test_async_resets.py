@@ -6,9 +6,9 @@ import pytest
 
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.request import Request, SamplingParams
-from tokenyard.sched.model_output import ModelOutput
-from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.scheduler import Scheduler
+from tokenyard.sched.steps.model_output import ModelOutput
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 
 def _scheduler(num_drafts: int) -> Scheduler:

@@ -11,11 +11,11 @@ from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.kv.coordinator import Blocks
 from tokenyard.request import FinishReason, Request, RequestStatus, SamplingParams
 from tokenyard.sched.connector import KVConnector, Match
-from tokenyard.sched.engine_outputs import EngineOutputs
-from tokenyard.sched.model_output import ConnectorOutput, ModelOutput
-from tokenyard.sched.output import SchedulerOutput
-from tokenyard.sched.reasons import Reason
 from tokenyard.sched.scheduler import Scheduler
+from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sched.steps.model_output import ConnectorOutput, ModelOutput
+from tokenyard.sched.steps.outcomes import Reason
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 
 class Remote(KVConnector):

@@ -9,8 +9,8 @@ import pytest
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
 from tokenyard.errors import RequestError
 from tokenyard.request import MultiModalItem, Request, SamplingParams
-from tokenyard.sched.model_output import ModelOutput
 from tokenyard.sched.scheduler import Scheduler
+from tokenyard.sched.steps.model_output import ModelOutput
 
 
 def _scheduler(*, eagle: bool, **settings: Any) -> Scheduler:

@@ -12,17 +12,17 @@ from tokenyard.config import GroupKind, KVCacheGroup, SpeculativeConfig
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.params import PoolingParams, RepetitionDetectionParams, SamplingParams
 from tokenyard.request import FinishReason, Request, RequestStatus
-from tokenyard.sched.engine_outputs import EngineOutputs
-from tokenyard.sched.extras import ModelExtras
-from tokenyard.sched.model_output import DraftTokens, ModelOutput
-from tokenyard.sched.output import SchedulerOutput
-from tokenyard.sched.request_events import EventType
+from tokenyard.sched.features.request_events import EventType
+from tokenyard.sched.steps.aux_output import ModelAuxOutput
+from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 EMBED = PoolingParams(task="embed")
 
 
 def answer(yard: Yard, output: SchedulerOutput, tokens: list[list[int]], **extras: Any) -> EngineOutputs:
-    result = yard.scheduler.update_from_output(output, ModelOutput.from_lists(tokens, extras=ModelExtras(**extras)))
+    result = yard.scheduler.update_from_output(output, ModelOutput.from_lists(tokens, extras=ModelAuxOutput(**extras)))
     yard.scheduler.check_invariants()
     return result
 

@@ -10,8 +10,8 @@ import pytest
 from tests.support.yard import Yard
 
 from tokenyard.config import SpeculativeConfig
-from tokenyard.sched.grammars import has_structured_output_requests, pending_structured_output_tokens
-from tokenyard.sched.model_output import DraftTokens
+from tokenyard.sched.features.grammars import has_structured_output_requests, pending_structured_output_tokens
+from tokenyard.sched.steps.model_output import DraftTokens
 
 DRAFTS = SpeculativeConfig(num_speculative_tokens=3)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.support.yard import Yard, prompt_of
 
-from tokenyard.sched.model_output import ModelOutput
+from tokenyard.sched.steps.model_output import ModelOutput
 
 
 def test_a_new_request_is_sent_in_full() -> None:

@@ -16,7 +16,7 @@ from tokenyard.policies.named import policy_maker
 from tokenyard.request import Request
 from tokenyard.sched import policy as policies
 from tokenyard.sched.policy import ENTRY_POINT_GROUP, FCFS, Priority, known_policies, make_policy
-from tokenyard.sched.queues import PriorityQueue, WaitingRoom
+from tokenyard.sched.queues.waiting import PriorityQueue, WaitingQueues
 
 
 class ShortestFirst(FCFS):
@@ -144,8 +144,8 @@ def test_priority_preempts_the_worst(orders: list[tuple[int, float]], victim: in
     assert Priority().victim(_running(*orders)) == victim
 
 
-def _room(policy: Any, waiting: list[Request], skipped: list[Request]) -> WaitingRoom:
-    room = WaitingRoom(policy.new_queue, 4)
+def _waiting_queues(policy: Any, waiting: list[Request], skipped: list[Request]) -> WaitingQueues:
+    room = WaitingQueues(policy.new_queue, 4)
     for each in waiting:
         room.waiting.add(each)
     for each in skipped:
@@ -156,7 +156,7 @@ def _room(policy: Any, waiting: list[Request], skipped: list[Request]) -> Waitin
 def test_fcfs_tries_skipped_requests_first() -> None:
     a, b = make_request("a"), make_request("b")
     policy = FCFS()
-    room = _room(policy, [a], [b])
+    room = _waiting_queues(policy, [a], [b])
     assert policy.next_queue(room) is room.skipped
     room.skipped.pop()
     assert policy.next_queue(room) is room.waiting
@@ -167,7 +167,7 @@ def test_fcfs_tries_skipped_requests_first() -> None:
 )
 def test_priority_tries_the_better_head(waiting: int | None, skipped: int | None, first: str) -> None:
     policy = Priority()
-    room = _room(
+    room = _waiting_queues(
         policy,
         [] if waiting is None else [make_request("w", priority=waiting)],
         [] if skipped is None else [make_request("s", priority=skipped)],

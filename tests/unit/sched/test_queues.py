@@ -8,7 +8,7 @@ import pytest
 from tests.support.yard import make_request
 
 from tokenyard.request import Request, RequestStatus
-from tokenyard.sched.queues import FCFSQueue, PriorityQueue, RequestQueue, WaitingRoom
+from tokenyard.sched.queues.waiting import FCFSQueue, PriorityQueue, RequestQueue, WaitingQueues
 
 QUEUES: list[Callable[[], RequestQueue]] = [FCFSQueue, PriorityQueue]
 
@@ -157,11 +157,11 @@ def test_removed_entries_do_not_pile_up() -> None:
 
 
 @pytest.fixture
-def room() -> WaitingRoom:
-    return WaitingRoom(FCFSQueue, block_size=4)
+def room() -> WaitingQueues:
+    return WaitingQueues(FCFSQueue, block_size=4)
 
 
-def test_blocked_requests_wait_apart(room: WaitingRoom) -> None:
+def test_blocked_requests_wait_apart(room: WaitingQueues) -> None:
     blocked = request("blocked")
     blocked.status = RequestStatus.WAITING_FOR_REMOTE_KVS
     room.add(request("a"))
@@ -171,7 +171,7 @@ def test_blocked_requests_wait_apart(room: WaitingRoom) -> None:
     assert (len(room), room.get("blocked"), room.get("none")) == (2, blocked, None)
 
 
-def test_the_room_finds_whom_to_discard(room: WaitingRoom) -> None:
+def test_the_room_finds_whom_to_discard(room: WaitingQueues) -> None:
     a, b = request("a"), request("b")
     b.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
     room.add(a)
@@ -180,13 +180,13 @@ def test_the_room_finds_whom_to_discard(room: WaitingRoom) -> None:
     assert len(room) == 0
 
 
-def test_a_preempted_request_returns_to_the_front(room: WaitingRoom) -> None:
+def test_a_preempted_request_returns_to_the_front(room: WaitingQueues) -> None:
     room.add(request("a"))
     room.put_back(request("x"))
     assert ids(room.waiting) == ["x", "a"]
 
 
-def test_the_smallest_need_is_in_blocks_of_known_tokens(room: WaitingRoom) -> None:
+def test_the_smallest_need_is_in_blocks_of_known_tokens(room: WaitingQueues) -> None:
     assert room.smallest_need() is None
     room.add(request("a", prompt=17))
     assert room.smallest_need() == 5
@@ -196,7 +196,7 @@ def test_the_smallest_need_is_in_blocks_of_known_tokens(room: WaitingRoom) -> No
     assert room.smallest_need() == 2
 
 
-def test_the_smallest_need_follows_who_leaves(room: WaitingRoom) -> None:
+def test_the_smallest_need_follows_who_leaves(room: WaitingQueues) -> None:
     requests = [request(name, prompt=size) for name, size in (("a", 4), ("b", 12), ("c", 8))]
     for each in requests:
         room.add(each)
@@ -208,7 +208,7 @@ def test_the_smallest_need_follows_who_leaves(room: WaitingRoom) -> None:
     assert room.smallest_need() is None
 
 
-def test_the_smallest_need_counts_skipped_requests(room: WaitingRoom) -> None:
+def test_the_smallest_need_counts_skipped_requests(room: WaitingQueues) -> None:
     blocked = request("blocked", prompt=4)
     blocked.status = RequestStatus.WAITING_FOR_REMOTE_KVS
     room.add(blocked)
@@ -216,7 +216,7 @@ def test_the_smallest_need_counts_skipped_requests(room: WaitingRoom) -> None:
     assert room.smallest_need() == 1
 
 
-def test_a_returning_request_needs_what_it_has_grown_to(room: WaitingRoom) -> None:
+def test_a_returning_request_needs_what_it_has_grown_to(room: WaitingQueues) -> None:
     x = request("x", prompt=4)
     room.add(x)
     room.waiting.pop()
@@ -225,7 +225,7 @@ def test_a_returning_request_needs_what_it_has_grown_to(room: WaitingRoom) -> No
     assert room.smallest_need() == 2
 
 
-def test_the_smallest_need_survives_growth_while_waiting(room: WaitingRoom) -> None:
+def test_the_smallest_need_survives_growth_while_waiting(room: WaitingQueues) -> None:
     """A request preempted by a reset gets its sampled token while it waits."""
     x = request("x", prompt=4)
     room.add(x)
@@ -234,7 +234,7 @@ def test_the_smallest_need_survives_growth_while_waiting(room: WaitingRoom) -> N
     assert room.smallest_need() == 2
 
 
-def test_the_smallest_need_survives_a_look_while_someone_is_out(room: WaitingRoom) -> None:
+def test_the_smallest_need_survives_a_look_while_someone_is_out(room: WaitingQueues) -> None:
     """The admission pass holds passed-over requests in its hand until it ends."""
     x = request("x", prompt=4)
     room.add(x)

@@ -8,7 +8,7 @@ from tests.support.yard import Yard, prompt_of
 from tokenyard.kv.shortage import KVLimit, KVShortage
 from tokenyard.params import MultiModalItem
 from tokenyard.request import RequestStatus
-from tokenyard.sched.reasons import Outcome, OutcomeKind, Preemption, Reason
+from tokenyard.sched.steps.outcomes import Outcome, OutcomeKind, Preemption, Reason
 
 
 def test_every_decode_gets_one_token_in_running_order() -> None:

@@ -10,10 +10,10 @@ from tests.support.yard import Watcher, Yard
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.errors import RequestError
 from tokenyard.request import FinishReason, Request, RequestStatus, SamplingParams
-from tokenyard.sched.model_output import DraftTokens, ModelOutput
-from tokenyard.sched.output import SchedulerOutput
-from tokenyard.sched.reasons import Reason
 from tokenyard.sched.scheduler import Scheduler
+from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
+from tokenyard.sched.steps.outcomes import Reason
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 
 def make() -> Scheduler:

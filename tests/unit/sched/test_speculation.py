@@ -7,9 +7,9 @@ from tests.support.yard import Yard
 
 from tokenyard.config import SpeculativeConfig
 from tokenyard.request import FinishReason
-from tokenyard.sched.model_output import DraftTokens
-from tokenyard.sched.output import SchedulerOutput
-from tokenyard.sched.reasons import Reason
+from tokenyard.sched.steps.model_output import DraftTokens
+from tokenyard.sched.steps.outcomes import Reason
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 EOS = 2
 

@@ -6,8 +6,8 @@ from tests.support.yard import Yard
 
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sched.connector import KVConnector, Match
-from tokenyard.sched.model_output import ConnectorOutput
-from tokenyard.sched.reasons import OutcomeKind, Reason
+from tokenyard.sched.steps.model_output import ConnectorOutput
+from tokenyard.sched.steps.outcomes import OutcomeKind, Reason
 
 
 class Loads(KVConnector):

@@ -8,8 +8,8 @@ import pytest
 from tests.support.yard import Yard, prompt_of, snapshot
 
 from tokenyard.request import FinishReason, RequestStatus
-from tokenyard.sched.engine_outputs import RequestOutput
-from tokenyard.sched.model_output import ModelOutput
+from tokenyard.sched.steps.engine_outputs import RequestOutput
+from tokenyard.sched.steps.model_output import ModelOutput
 
 EOS, STOP, OTHER = 2, 7, 9
 

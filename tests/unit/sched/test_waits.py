@@ -9,7 +9,7 @@ from tests.support.yard import Yard
 
 from tokenyard.errors import RequestError
 from tokenyard.request import FinishReason, MultiModalItem, RequestStatus
-from tokenyard.sched.reasons import Outcome, OutcomeKind, Reason
+from tokenyard.sched.steps.outcomes import Outcome, OutcomeKind, Reason
 
 
 class Grammar:

@@ -6,8 +6,8 @@ import pytest
 
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.request import Request, SamplingParams
-from tokenyard.sched.model_output import ModelOutput
 from tokenyard.sched.scheduler import Scheduler
+from tokenyard.sched.steps.model_output import ModelOutput
 
 pytest.importorskip("prometheus_client", reason="prometheus_client is not installed (extra: server)")
 

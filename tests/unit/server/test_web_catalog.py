@@ -10,7 +10,7 @@ from typing import Any
 from tests.unit.server.conftest import STEPS, lines_of, steps_text
 from tests.unit.server.web_client import client_of
 
-from tokenyard.server.web import catalog, facts
+from tokenyard.server.web import catalog, trace_summary
 
 
 def listed(*paths: Path) -> list[dict[str, Any]]:
@@ -91,7 +91,7 @@ def test_a_name_that_is_no_text_is_left_out(folder: Path) -> None:
 
 
 def test_a_line_without_end_is_not_read_whole(folder: Path, steps: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(facts, "_LONGEST", 100)
+    monkeypatch.setattr(trace_summary, "_LONGEST", 100)
     steps.write_bytes(
         b'{"event":"trace_start","config":{"x":"' + b"y" * 5000 + b'"}}\n' + steps_text(2).split(b"\n", 1)[1]
     )

@@ -7,15 +7,15 @@ import pytest
 
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.errors import ConfigError
-from tokenyard.explain.speculation import Speculation, SpeculationCounter
+from tokenyard.explain.report.speculation import Speculation, SpeculationCounter
 from tokenyard.request import Request, SamplingParams
-from tokenyard.sched.model_output import DraftTokens
 from tokenyard.sched.scheduler import Scheduler
+from tokenyard.sched.steps.model_output import DraftTokens
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.executor import SimulatedExecutor
 from tokenyard.sim.workload import output_tokens
-from tokenyard.trace.teller import verified_drafts
+from tokenyard.trace.emit.fact_emitter import verified_drafts
 
 
 def request(name: str, prompt: int, output: int, seed: int) -> Request:

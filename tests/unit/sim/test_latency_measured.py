@@ -14,10 +14,10 @@ from tokenyard.sim.latency.measured import fit_trace
 from tokenyard.sim.replay import replay
 from tokenyard.sim.workload.record import Workload, WorkloadRequest
 from tokenyard.sim.workload.tokens import StreamTokens
-from tokenyard.trace.config import TraceConfig
-from tokenyard.trace.recorder import TraceRecorder
-from tokenyard.trace.start import describe_run
-from tokenyard.trace.writer import TraceWriter
+from tokenyard.trace.emit.recorder import TraceRecorder
+from tokenyard.trace.emit.writer import TraceWriter
+from tokenyard.trace.format.config import TraceConfig
+from tokenyard.trace.format.start import describe_run
 
 TRUTH = FittedLatency(constant=0.01, prefill_tokens=4e-5, decodes=1e-5, decode_context=2e-8, prefill_pairs=1e-9)
 

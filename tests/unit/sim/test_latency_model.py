@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.errors import ConfigError
-from tokenyard.kv.gpus import named_gpu
-from tokenyard.kv.models import named_model
+from tokenyard.kv.sizing.gpus import named_gpu
+from tokenyard.kv.sizing.models import named_model
 from tokenyard.sim.latency import (
     ConstantLatency,
     FittedLatency,

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.errors import ConfigError
-from tokenyard.kv.gpus import named_gpu
-from tokenyard.kv.models import ModelShape, named_model
+from tokenyard.kv.sizing.gpus import named_gpu
+from tokenyard.kv.sizing.models import ModelShape, named_model
 from tokenyard.sim.latency import StepShape, StepWork, load_latency, load_tables
 from tokenyard.sim.latency.grid import Curve, Grid, through
 from tokenyard.sim.latency.table import JointAttention, SeparateAttention, equivalent_prefill

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import RequestError
-from tokenyard.kv.gpus import named_gpu
-from tokenyard.kv.models import named_model
+from tokenyard.kv.sizing.gpus import named_gpu
+from tokenyard.kv.sizing.models import named_model
 from tokenyard.request import Request
-from tokenyard.sched.engine_outputs import EngineOutputs
-from tokenyard.sched.output import SchedulerOutput
-from tokenyard.sched.reasons import StepOutcomes
+from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sched.steps.outcomes import StepOutcomes
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.sim.latency import ConstantLatency, LatencyModel, RooflineLatency, load_tables
 from tokenyard.sim.replay import Progress, ReplayResult, replay
 from tokenyard.sim.workload import (

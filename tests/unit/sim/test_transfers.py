@@ -16,13 +16,13 @@ from tokenyard.connectors.plan import Load, Store, TransferPlan
 from tokenyard.errors import ConfigError
 from tokenyard.request import Request
 from tokenyard.sched.policy import FCFS
-from tokenyard.sched.queues import WaitingRoom
+from tokenyard.sched.queues.waiting import WaitingQueues
 from tokenyard.sim.clock import VirtualClock
-from tokenyard.sim.kv_transfer import KVTransfer
 from tokenyard.sim.latency import ConstantLatency
 from tokenyard.sim.latency.model import Transfer
 from tokenyard.sim.replay import ReplayResult, replay
-from tokenyard.sim.transfers import Link, SimulatedTransfers
+from tokenyard.sim.transfers.link import Link, SimulatedTransfers
+from tokenyard.sim.transfers.offload import KVTransfer
 from tokenyard.sim.workload import StreamTokens, Workload, WorkloadRequest
 from tokenyard.sim.workload.tokens import seed_of
 
@@ -176,7 +176,7 @@ class Stubborn(FCFS):
         self.until[request.job_id] = now + 50.0
         return not request.is_last_step
 
-    def step_begins(self, now: float, room: WaitingRoom) -> None:
+    def step_begins(self, now: float, room: WaitingQueues) -> None:
         for pinned in self.pins:
             if pinned.job_id is not None and now >= self.until[pinned.job_id]:
                 self.pins.unpin(pinned.job_id)

@@ -10,11 +10,11 @@ import msgspec
 from tests.support.yard import Yard
 
 from tokenyard.sched.observer import Observers
-from tokenyard.trace.config import TraceConfig
-from tokenyard.trace.facts import FactSink
-from tokenyard.trace.recorder import TraceRecorder
-from tokenyard.trace.start import describe_run
-from tokenyard.trace.writer import TraceWriter
+from tokenyard.trace.emit.recorder import TraceRecorder
+from tokenyard.trace.emit.writer import TraceWriter
+from tokenyard.trace.format.config import TraceConfig
+from tokenyard.trace.format.start import describe_run
+from tokenyard.trace.format.step_facts import FactSink
 
 __all__ = ["RecordedYard", "lines_of", "records_of"]
 

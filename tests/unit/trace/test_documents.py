@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tokenyard.explain.classify import Bucket, StepReason
-from tokenyard.explain.report import Report
-from tokenyard.sched.reasons import OutcomeKind, Reason
-from tokenyard.trace.schema import (
+from tokenyard.explain.held_back.classifier import Bucket, StepReason
+from tokenyard.explain.report.report import Report
+from tokenyard.sched.steps.outcomes import OutcomeKind, Reason
+from tokenyard.trace.format.schema import (
     STEP_EVENTS,
     KVNumbers,
     PreemptionNumbers,

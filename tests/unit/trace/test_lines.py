@@ -11,8 +11,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenyard.trace.forms import HOLE, NUMBER, form_of, merge_holes, more_fields
-from tokenyard.trace.lines import Lines
+from tokenyard.trace.emit.line_file import Lines
+from tokenyard.trace.emit.templates import HOLE, NUMBER, form_of, merge_holes, more_fields
 
 
 class Record(msgspec.Struct):
@@ -80,7 +80,7 @@ def test_an_interrupt_while_a_line_is_added_costs_that_line_alone() -> None:
         for number in range(4):
             interrupted = number == 2
             if lines.is_open:
-                lines.mend()
+                lines.drop_unfinished()
             lines.is_open = True
             if not interrupted or stage >= 1:
                 lines.numbers += (number,)

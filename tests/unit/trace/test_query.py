@@ -11,7 +11,7 @@ import pytest
 from tokenyard.errors import ConfigError
 from tokenyard.trace.columnar.convert import convert
 from tokenyard.trace.columnar.query import EVENT_VIEWS, Limits, ask
-from tokenyard.trace.schema import STEP_EVENTS
+from tokenyard.trace.format.schema import STEP_EVENTS
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra: analysis)")
 pytest.importorskip("duckdb", reason="duckdb is not installed (extra: analysis)")

@@ -12,9 +12,9 @@ from tests.unit.trace.recorded import RecordedYard
 from tests.unit.trace.test_recorder import Gathered, live
 
 from tokenyard.errors import TraceError
-from tokenyard.trace.derive import facts_of
-from tokenyard.trace.join import Step
-from tokenyard.trace.reader import TraceReader
+from tokenyard.trace.read.facts_of_step import facts_of
+from tokenyard.trace.read.reader import TraceReader
+from tokenyard.trace.read.step_joiner import Step
 
 
 def write(path: Path, *records: dict[str, Any] | str | bytes) -> Path:

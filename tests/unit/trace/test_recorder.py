@@ -13,14 +13,13 @@ from tests.support.yard import Yard
 from tests.unit.trace.recorded import RecordedYard, lines_of, records_of
 
 from tokenyard.request import Request
-from tokenyard.sched.engine_outputs import EngineOutputs
 from tokenyard.sched.observer import Observers, SchedulerState
-from tokenyard.sched.output import SchedulerOutput
 from tokenyard.sched.policy import FCFS
-from tokenyard.sched.reasons import Outcome, StepOutcomes
-from tokenyard.trace.facts import Drafts, StepFacts, running_consumed
-from tokenyard.trace.recorder import TraceRecorder
-from tokenyard.trace.schema import (
+from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sched.steps.outcomes import Outcome, StepOutcomes
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.trace.emit.recorder import TraceRecorder
+from tokenyard.trace.format.schema import (
     AdmissionOutcome,
     PrefixCacheLookup,
     RequestArrived,
@@ -31,6 +30,7 @@ from tokenyard.trace.schema import (
     StepSnapshot,
     TraceStart,
 )
+from tokenyard.trace.format.step_facts import Drafts, StepFacts, running_consumed
 
 Record = StepSnapshot | StepDecision | StepCompleted
 
@@ -207,7 +207,7 @@ class KeepsTurns(FCFS):
     def keeps_blocks(self, now: float, request: Request) -> bool:
         return request.job_id is not None
 
-    def relieve(self, refusal: Outcome, num_running: int) -> bool:
+    def free_for_waiting(self, refusal: Outcome, num_running: int) -> bool:
         kept = next(iter(self.pins), None)
         return kept is not None and kept.job_id is not None and self.pins.unpin(kept.job_id)
 

@@ -13,9 +13,9 @@ from tests.unit.trace.recorded import RecordedYard, lines_of, records_of
 
 from tokenyard.sched.observer import Observers
 from tokenyard.tokenizer import Decode
-from tokenyard.trace.recorder import TraceRecorder
-from tokenyard.trace.schema import RequestRecord
-from tokenyard.trace.text import Decoder
+from tokenyard.trace.emit.detokenizer import Decoder
+from tokenyard.trace.emit.recorder import TraceRecorder
+from tokenyard.trace.format.schema import RequestRecord
 
 
 def test_every_field_of_a_running_request(tmp_path: Path) -> None:

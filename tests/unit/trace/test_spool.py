@@ -10,15 +10,15 @@ from typing import Any
 
 import msgspec
 
-from tokenyard.trace.lines import LineFile
-from tokenyard.trace.schema import RequestRecord
-from tokenyard.trace.spool import Spool
+from tokenyard.trace.emit.line_file import LineFile
+from tokenyard.trace.emit.writer_thread import WriterThread
+from tokenyard.trace.format.schema import RequestRecord
 
 BATCHES = 3
 
 
 class Interrupt:
-    """Ctrl-C at the n-th instruction of the interpreter within ``Spool`` and what it calls."""
+    """Ctrl-C at the n-th instruction of the interpreter within ``WriterThread`` and what it calls."""
 
     def __init__(self, after: int) -> None:
         self.left = after
@@ -36,16 +36,16 @@ def failed(error: Exception) -> None:
     raise error
 
 
-def hand_over(spool: Spool, file: LineFile) -> None:
+def hand_over(spool: WriterThread, file: LineFile) -> None:
     for number in range(BATCHES):
         file.append(RequestRecord(step=number, req_id="a"))
         spool.put(file)
         spool.drain()
 
 
-def interrupted(after: int, path: Path) -> tuple[bool, Spool, LineFile]:
+def interrupted(after: int, path: Path) -> tuple[bool, WriterThread, LineFile]:
     """Whether it came to that many instructions; nothing is stopped yet."""
-    spool, file = Spool(failed), LineFile(path)
+    spool, file = WriterThread(failed), LineFile(path)
     file.append(RequestRecord(step=-1, req_id="first"))
     spool.put(file)  # starts the thread, which is another matter
     traced = sys.gettrace()

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from tests.unit.trace.recorded import lines_of, records_of
 
-from tokenyard.trace.config import TraceConfig
-from tokenyard.trace.schema import RequestRecord, TraceStart
-from tokenyard.trace.writer import TraceWriter
+from tokenyard.trace.emit.writer import TraceWriter
+from tokenyard.trace.format.config import TraceConfig
+from tokenyard.trace.format.schema import RequestRecord, TraceStart
 
 
 def writer_to(path: Path, **settings: Any) -> TraceWriter:
@@ -132,11 +132,11 @@ def test_lines_reach_the_disk_every_64_steps_and_when_idle(tmp_path: Path) -> No
         assert not list(tmp_path.iterdir())
         writer.step_snapshot(63)
         writer.steps_done(idle=False)
-        writer._spool.drain()
+        writer._thread.drain()
         assert len(lines_of(tmp_path)) == 64
         writer.step_snapshot(64)
         writer.steps_done(idle=True)
-        writer._spool.drain()
+        writer._thread.drain()
         assert len(lines_of(tmp_path)) == 65
 
 
@@ -145,7 +145,7 @@ def test_short_steps_reach_the_disk_when_time_has_passed(tmp_path: Path) -> None
         for step in range(2000):
             writer.step_snapshot(step)
             writer.steps_done(idle=False, ts=10 + step / 1000)
-            writer._spool.drain()
+            writer._thread.drain()
             if step in (63, 64, 313, 314):
                 # The first batch after 64 steps, the next one 250 ms later.
                 assert len(lines_of(tmp_path)) == (64 if step < 313 else 314)
@@ -156,7 +156,7 @@ def test_a_clock_that_stands_still_holds_up_1024_steps_at_most(tmp_path: Path) -
         for step in range(64 + 1024):
             writer.step_snapshot(step)
             writer.steps_done(idle=False, ts=0.0)
-        writer._spool.drain()
+        writer._thread.drain()
         assert len(lines_of(tmp_path)) == 64 + 1024
 
 
@@ -164,11 +164,11 @@ def test_much_data_reaches_the_disk_before_64_steps(tmp_path: Path) -> None:
     with writer_to(tmp_path) as writer:
         for step in range(3):
             writer.step_snapshot(step, note="x" * 500_000)
-        writer._spool.drain()
+        writer._thread.drain()
         assert len(lines_of(tmp_path)) == 3
         for number in range(3):
             writer.append_request(RequestRecord(step=3, req_id="r" * 500_000, priority=number))
-        writer._spool.drain()
+        writer._thread.drain()
         assert len(lines_of(tmp_path, "requests")) == 3
 
 
@@ -263,7 +263,7 @@ def run_python(code: str, path: Path) -> int:
 def test_an_exit_without_close_loses_nothing(tmp_path: Path) -> None:
     code = """
         import sys, pathlib
-        from tokenyard.trace.writer import TraceConfig, TraceWriter
+        from tokenyard.trace.emit.writer import TraceConfig, TraceWriter
         writer = TraceWriter(TraceConfig(path=pathlib.Path(sys.argv[1]), policy="fcfs"))
         for step in range(10):
             writer.step_snapshot(step)
@@ -276,12 +276,12 @@ def test_an_exit_without_close_loses_nothing(tmp_path: Path) -> None:
 def test_a_killed_process_leaves_whole_lines(tmp_path: Path) -> None:
     code = """
         import os, signal, sys, pathlib
-        from tokenyard.trace.writer import TraceConfig, TraceWriter
+        from tokenyard.trace.emit.writer import TraceConfig, TraceWriter
         writer = TraceWriter(TraceConfig(path=pathlib.Path(sys.argv[1]), policy="fcfs"))
         for step in range(100):
             writer.step_snapshot(step)
             writer.steps_done(idle=False)
-        writer._spool.drain()
+        writer._thread.drain()
         os.kill(os.getpid(), signal.SIGKILL)
     """
     assert run_python(code, tmp_path) == -9
@@ -292,7 +292,7 @@ def test_a_killed_process_leaves_whole_lines(tmp_path: Path) -> None:
 def test_a_forked_child_does_not_write_its_parents_lines(tmp_path: Path) -> None:
     code = """
         import os, sys, pathlib
-        from tokenyard.trace.writer import TraceConfig, TraceWriter
+        from tokenyard.trace.emit.writer import TraceConfig, TraceWriter
         writer = TraceWriter(TraceConfig(path=pathlib.Path(sys.argv[1]), policy="fcfs"))
         writer.step_snapshot(0)
         writer.flush()

@@ -1,6 +1,6 @@
 /**
  * The classifier of document 000, on columns: which check most likely blocked admission in a step, judged from counts
- * alone. The same rules as src/tokenyard/explain/classify.py; shared vectors keep the two together.
+ * alone. The same rules as src/tokenyard/explain/held_back/classifier.py; shared vectors keep the two together.
  */
 
 import { known } from "./columns";

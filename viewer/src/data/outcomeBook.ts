@@ -187,7 +187,7 @@ export class OutcomeBook {
   }
 }
 
-/** The reason that held back most of a step's waiting requests: as in src/tokenyard/explain/agreement.py. */
+/** The reason that held back most of a step's waiting requests: as in src/tokenyard/explain/held_back/agreement.py. */
 function mainReason(reason: string | null, numRequests: number | null, skipped: [string, number][] | null) {
   if (!skipped || skipped.length === 0 || numRequests) return reason;
   let [best, most] = skipped[0];

@@ -1,6 +1,6 @@
 /**
  * Why a request waited: its waiting time divided among the reasons that held it, by the rule of docs/reasons.md ("The
- * waiting time of one request"). The same as src/tokenyard/explain/waits.py; shared vectors keep the two together.
+ * waiting time of one request"). The same as src/tokenyard/explain/why/wait_tracker.py; shared vectors keep the two together.
  */
 
 import { MISSING, type RequestIndex, type Row } from "./model/columns";

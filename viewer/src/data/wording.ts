@@ -1,4 +1,4 @@
-/** What buckets and reasons mean, and which family each belongs to: the words of src/tokenyard/explain/wording.py. */
+/** What buckets and reasons mean, and which family each belongs to: the words of src/tokenyard/explain/render/wording.py. */
 
 import {
   BUCKETS,
@@ -138,7 +138,7 @@ const FAMILY: Record<string, ReasonFamily> = {
 
 const OUT_OF_BLOCKS: readonly Bucket[] = ["kv-exhausted", "kv-tight", "alloc-exhausted"];
 
-/** Recorded reason -> buckets that say the same, as in src/tokenyard/explain/agreement.py. */
+/** Recorded reason -> buckets that say the same, as in src/tokenyard/explain/held_back/agreement.py. */
 export const FITTING_BUCKETS: Record<string, readonly Bucket[]> = {
   token_budget: ["tok-budget"],
   prefill_exceeds_budget: ["tok-budget"],

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tokenyard.explain.advice.rule import Evidence
-from tokenyard.explain.recorded import RecordedReason
-from tokenyard.explain.symptoms import Symptoms
-from tokenyard.explain.units import duration
+from tokenyard.explain.advice.symptoms import Symptoms
+from tokenyard.explain.render.units import duration
+from tokenyard.explain.report.recorded_reasons import RecordedReason
 
 __all__ = [
     "compute",

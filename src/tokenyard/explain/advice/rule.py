@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tokenyard.explain.symptoms import Symptoms
+from tokenyard.explain.advice.symptoms import Symptoms
 
 __all__ = ["Evidence", "Finding", "Rule"]
 

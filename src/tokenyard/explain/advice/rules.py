@@ -20,7 +20,7 @@ from tokenyard.explain.advice.evidence import (
     whole_prompts,
 )
 from tokenyard.explain.advice.rule import Finding, Rule
-from tokenyard.explain.symptoms import Symptoms
+from tokenyard.explain.advice.symptoms import Symptoms
 
 __all__ = ["RULES", "advise"]
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import msgspec
 
-from tokenyard.explain.compare.beside import Alignment, Beside, JobPair, jobs_beside, moments_beside
+from tokenyard.explain.compare.alignment import Alignment, Beside, JobPair, jobs_beside, moments_beside
 from tokenyard.explain.compare.figures import Figure, figures
-from tokenyard.explain.compare.parting import Parting, first_parting
-from tokenyard.explain.header import Header
-from tokenyard.explain.summary import summarize
+from tokenyard.explain.compare.first_difference import FirstDifference, first_difference
+from tokenyard.explain.report.builder import summarize
+from tokenyard.explain.report.header import Header
 
 __all__ = ["COMPARISON_VERSION", "TraceComparison", "compare_traces"]
 
@@ -23,7 +23,7 @@ class TraceComparison(msgspec.Struct, frozen=True, kw_only=True):
     comparison_version: int = COMPARISON_VERSION
     a: Header
     b: Header
-    parting: Parting | None
+    parting: FirstDifference | None
     """The first step in which they decide differently; None if they never do."""
     figures: list[Figure]
     """Every number of the two reports."""
@@ -41,7 +41,7 @@ def compare_traces(a: Path | str, b: Path | str, align: Alignment = "step") -> T
     return TraceComparison(
         a=headers[0],
         b=headers[1],
-        parting=first_parting(a, b),
+        parting=first_difference(a, b),
         figures=figures(first, second),
         align=align,
         rows=[] if align == "job" else moments_beside(a, b, headers, align),

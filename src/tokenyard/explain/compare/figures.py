@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tokenyard.explain.report import Report
+from tokenyard.explain.report.report import Report
 
 __all__ = ["Figure", "figures"]
 

@@ -28,8 +28,8 @@ from tokenyard.policies.continuum.ttl import (
 )
 from tokenyard.policies.keyed import Key, Keyed
 from tokenyard.request import Request
-from tokenyard.sched.queues import WaitingRoom
-from tokenyard.sched.reasons import Outcome
+from tokenyard.sched.queues.waiting import WaitingQueues
+from tokenyard.sched.steps.outcomes import Outcome
 
 __all__ = ["Continuum", "continuum_fixed", "continuum_share", "continuum_ttl"]
 
@@ -60,7 +60,7 @@ class Continuum(Keyed):
         self._rule = rule
         self._tools = tools or ToolReader()
         self._programs = Programs()
-        self._room: WaitingRoom | None = None
+        self._waiting_queues: WaitingQueues | None = None
         self._repinned: set[str] = set()
         """Jobs pinned while a turn of theirs was waiting already."""
 
@@ -127,8 +127,8 @@ class Continuum(Keyed):
 
     # ---- pins
 
-    def step_begins(self, now: float, room: WaitingRoom) -> None:
-        self._room = room
+    def step_begins(self, now: float, room: WaitingQueues) -> None:
+        self._waiting_queues = room
         while self._repinned:
             self._renew(self._programs.get(self._repinned.pop()))
         for pinned in self.pins:
@@ -137,7 +137,7 @@ class Continuum(Keyed):
                 self._unpin(pinned)
 
     def _has_waiting_turn(self, program: Program) -> bool:
-        room = self._room
+        room = self._waiting_queues
         assert room is not None
         for request_id in [each for each in program.waiting if room.get(each) is None]:
             del program.waiting[request_id]  # aborted
@@ -148,19 +148,19 @@ class Continuum(Keyed):
         ends = [program.pin_until for program in programs if program is not None and program.pin_until > now]
         return min(ends, default=None)
 
-    def relieve(self, refusal: Outcome, num_running: int) -> bool:
+    def free_for_waiting(self, refusal: Outcome, num_running: int) -> bool:
         """With nothing running, no memory comes back by itself: drop the pin of the latest program.
 
         The head's own pin goes last, and none goes where all of them would not be enough.
         """
         if num_running or refusal.kv is None or refusal.kv.missing > refusal.kv.pinned:
             return False
-        assert self._room is not None
+        assert self._waiting_queues is not None
         assert refusal.request_id is not None
-        head = self._room.get(refusal.request_id)
+        head = self._waiting_queues.get(refusal.request_id)
         return self._drop_latest(None if head is None else head.job_id)
 
-    def relieve_running(self, shortage: KVShortage, num_running: int) -> bool:
+    def free_for_running(self, shortage: KVShortage, num_running: int) -> bool:
         """Drop the latest program's pin: a request that runs alone would be its own victim, again and again."""
         return (self._yielding or num_running == 1) and self._drop_latest(None)
 
@@ -178,8 +178,8 @@ class Continuum(Keyed):
 
     def _renew(self, program: Program | None) -> None:
         """Its waiting turns have another rank now."""
-        if program is not None and self._room is not None:
-            renew(self._room, program.waiting)
+        if program is not None and self._waiting_queues is not None:
+            renew(self._waiting_queues, program.waiting)
 
 
 def continuum_fixed(tools: ToolReader | None = None, threshold: float = 2.0) -> Continuum:

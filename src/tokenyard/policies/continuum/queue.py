@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 
 from tokenyard.request import Request, RequestStatus
-from tokenyard.sched.queues import WaitingRoom
+from tokenyard.sched.queues.waiting import WaitingQueues
 
 __all__ = ["Rank", "rank_of", "renew"]
 
@@ -26,7 +26,7 @@ def rank_of(request: Request, *, pinned: bool) -> Rank:
     return Rank.PINNED if pinned else Rank.OTHER
 
 
-def renew(room: WaitingRoom, request_ids: Iterable[str]) -> None:
+def renew(room: WaitingQueues, request_ids: Iterable[str]) -> None:
     """Their job's pin came or went: put waiting requests where they belong now."""
     for request_id in request_ids:
         for queue in (room.waiting, room.skipped):

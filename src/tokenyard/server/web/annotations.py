@@ -15,7 +15,7 @@ from starlette.responses import Response
 from tokenyard.server.web.body import json_body
 from tokenyard.server.web.problems import RefusedError, json_response
 from tokenyard.server.web.roots import ANNOTATIONS_ENDING, Roots
-from tokenyard.trace.files import PACKINGS
+from tokenyard.trace.read.files import PACKINGS
 
 __all__ = ["MARK", "AnnotationServer"]
 

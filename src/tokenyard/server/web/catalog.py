@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tokenyard.server.web.facts import TraceFacts, facts_of_file
 from tokenyard.server.web.roots import ANNOTATIONS_ENDING, Roots, siblings
-from tokenyard.trace.files import PACKINGS
+from tokenyard.server.web.trace_summary import TraceFacts, facts_of_file
+from tokenyard.trace.read.files import PACKINGS
 
 __all__ = ["Catalog", "Pair"]
 

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from tokenyard.server.web.problems import RefusedError
 from tokenyard.server.web.roots import Roots
 from tokenyard.trace.columnar.arrow import arrow
-from tokenyard.trace.files import raw_lines
+from tokenyard.trace.read.files import raw_lines
 
 __all__ = ["serve_file", "tag_of"]
 

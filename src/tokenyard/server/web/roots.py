@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tokenyard.server.web.problems import RefusedError
-from tokenyard.trace.files import PACKINGS
+from tokenyard.trace.read.files import PACKINGS
 
 __all__ = ["ANNOTATIONS_ENDING", "Roots", "siblings"]
 

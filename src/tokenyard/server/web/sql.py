@@ -25,7 +25,7 @@ from tokenyard.server.web.sql_worker import Question
 from tokenyard.server.web.twin_cache import Converting, TwinCache
 from tokenyard.trace.columnar.query import Limits
 from tokenyard.trace.columnar.twins import needed
-from tokenyard.trace.files import TraceFiles
+from tokenyard.trace.read.files import TraceFiles
 
 __all__ = ["QueryServer"]
 

@@ -14,17 +14,17 @@ import msgspec
 
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import ConfigError
-from tokenyard.explain.summary import Summary
+from tokenyard.explain.report.builder import Summary
 from tokenyard.policies.named import PolicyMaker, policy_maker
 from tokenyard.sched.observer import Observers
 from tokenyard.sim.compare.intervals import Interval, interval
 from tokenyard.sim.compare.measures import METRICS, JobTimes, Metric, Run, measures_of
 from tokenyard.sim.drafts import SimulatedSpeculation
-from tokenyard.sim.kv_transfer import KVTransfer
 from tokenyard.sim.latency.model import LatencyModel
 from tokenyard.sim.replay import Progress, replay
+from tokenyard.sim.transfers.offload import KVTransfer
 from tokenyard.sim.workload.record import Workload
-from tokenyard.trace.recorder import TraceRecorder
+from tokenyard.trace.emit.recorder import TraceRecorder
 
 __all__ = ["Cell", "Comparison", "Machine", "compare"]
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tokenyard.explain.report import Report
+from tokenyard.explain.report.report import Report
 from tokenyard.request import Request
-from tokenyard.sched.engine_outputs import EngineOutputs
 from tokenyard.sched.observer import SchedulerState
-from tokenyard.sched.output import SchedulerOutput
-from tokenyard.sched.reasons import StepOutcomes
+from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sched.steps.outcomes import StepOutcomes
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 __all__ = ["METRICS", "JobTimes", "Metric", "Run", "measures_of"]
 

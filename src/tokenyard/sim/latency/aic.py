@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from tokenyard.errors import ConfigError
-from tokenyard.kv.gpus import GPU
-from tokenyard.kv.models import ModelShape
+from tokenyard.kv.sizing.gpus import GPU
+from tokenyard.kv.sizing.models import ModelShape
 from tokenyard.sim.latency.csv_columns import numbers, read_columns
 from tokenyard.sim.latency.estimates import elementwise_bytes
 from tokenyard.sim.latency.grid import Curve, Floats, Grid, through

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tokenyard.kv.models import ModelShape
+from tokenyard.kv.sizing.models import ModelShape
 
 __all__ = ["all_reduce_seconds", "elementwise_bytes"]
 

@@ -7,8 +7,8 @@ from math import inf
 from pathlib import Path
 
 from tokenyard.errors import ConfigError
-from tokenyard.kv.gpus import GPU
-from tokenyard.kv.models import ModelShape
+from tokenyard.kv.sizing.gpus import GPU
+from tokenyard.kv.sizing.models import ModelShape
 from tokenyard.sim.latency.aic import is_aic_folder, load_aic
 from tokenyard.sim.latency.lss import is_lss_folder, load_lss
 from tokenyard.sim.latency.measured import fit_trace

@@ -17,8 +17,8 @@ import numpy as np
 from tokenyard.errors import TraceError
 from tokenyard.sim.latency.fitted import FEATURES, FittedLatency, fit, step_features
 from tokenyard.sim.latency.model import StepShape
-from tokenyard.trace.join import Step
-from tokenyard.trace.reader import TraceReader
+from tokenyard.trace.read.reader import TraceReader
+from tokenyard.trace.read.step_joiner import Step
 
 __all__ = ["fit_trace"]
 

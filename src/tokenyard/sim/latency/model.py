@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from tokenyard.columns import total
 from tokenyard.errors import ConfigError
-from tokenyard.kv.gpus import GPU
-from tokenyard.sched.output import SchedulerOutput
+from tokenyard.kv.sizing.gpus import GPU
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 __all__ = [
     "ConstantLatency",

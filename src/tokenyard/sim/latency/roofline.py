@@ -19,8 +19,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tokenyard.kv.gpus import GPU
-from tokenyard.kv.models import ModelShape
+from tokenyard.kv.sizing.gpus import GPU
+from tokenyard.kv.sizing.models import ModelShape
 from tokenyard.sim.latency.estimates import all_reduce_seconds, elementwise_bytes
 from tokenyard.sim.latency.model import StepShape, StepWork, Transfer, TransferDirection, require_seconds
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
-from tokenyard.kv.gpus import GPU
+from tokenyard.kv.sizing.gpus import GPU
 from tokenyard.sim.latency.grid import Curve, Grid
 from tokenyard.sim.latency.model import StepShape, StepWork, Transfer, TransferDirection, require_seconds
 

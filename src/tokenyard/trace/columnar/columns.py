@@ -13,7 +13,7 @@ import msgspec
 from msgspec import inspect
 
 from tokenyard.trace.columnar.shapes import Flag, Json, ListOf, MapOf, Number, Record, Shape, Text, Whole
-from tokenyard.trace.schema import STEP_EVENTS, RequestRecord
+from tokenyard.trace.format.schema import STEP_EVENTS, RequestRecord
 
 __all__ = ["EXTRA", "KINDS", "LAYOUT", "RAW", "arrow_schema", "columns_of"]
 

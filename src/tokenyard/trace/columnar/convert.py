@@ -18,7 +18,7 @@ import msgspec
 from tokenyard.errors import ConfigError, TraceError
 from tokenyard.trace.columnar.reading import columnar_reader
 from tokenyard.trace.columnar.writing import columnar_writer
-from tokenyard.trace.files import PACKINGS, DamagedFileError, is_columnar, raw_lines
+from tokenyard.trace.read.files import PACKINGS, DamagedFileError, is_columnar, raw_lines
 
 __all__ = ["Conversion", "OnProgress", "convert", "twin_of"]
 

@@ -17,7 +17,7 @@ import msgspec
 
 from tokenyard.errors import ConfigError, MissingExtraError
 from tokenyard.trace.columnar.columns import EXTRA, columns_of
-from tokenyard.trace.schema import STEP_EVENTS
+from tokenyard.trace.format.schema import STEP_EVENTS
 
 if TYPE_CHECKING:
     import duckdb

@@ -11,7 +11,7 @@ from pathlib import Path
 from tokenyard.errors import TraceError
 from tokenyard.trace.columnar.convert import OnProgress, convert, twin_of
 from tokenyard.trace.columnar.reading import columnar_reader
-from tokenyard.trace.files import TraceFiles, is_columnar
+from tokenyard.trace.read.files import TraceFiles, is_columnar
 
 __all__ = ["as_parquet", "needed", "ready_twin"]
 

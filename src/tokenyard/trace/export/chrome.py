@@ -12,7 +12,7 @@ import msgspec
 
 from tokenyard.trace.export.segments import Segment, numbers_of
 from tokenyard.trace.export.timeline import COUNTERS, PreviousTurn, StepSlice
-from tokenyard.trace.lives import Life
+from tokenyard.trace.format.request_timeline import RequestTimeline
 
 __all__ = ["ChromeWriter"]
 
@@ -50,7 +50,7 @@ class ChromeWriter:
     def counter(self, name: str, us: int, value: int) -> None:
         self._event({"ph": "C", "pid": _SCHEDULER, "name": name, "ts": us, "args": {COUNTERS[name]: value}})
 
-    def life(self, life: Life, segments: list[Segment], previous: PreviousTurn | None) -> None:
+    def life(self, life: RequestTimeline, segments: list[Segment], previous: PreviousTurn | None) -> None:
         pid = self._process(life.job_id)
         self._threads += 1
         tid = self._threads

@@ -18,7 +18,7 @@ from typing import IO, Any
 import msgspec
 
 from tokenyard.errors import TraceError
-from tokenyard.trace.files import DamagedFileError, TraceFiles, open_lines
+from tokenyard.trace.read.files import DamagedFileError, TraceFiles, open_lines
 
 __all__ = ["EMBEDDED_ID", "embed", "without_prompts"]
 

@@ -12,7 +12,7 @@ from typing import IO, Any
 from tokenyard.errors import MissingExtraError
 from tokenyard.trace.export.segments import Segment, numbers_of
 from tokenyard.trace.export.timeline import COUNTERS, PreviousTurn, StepSlice
-from tokenyard.trace.lives import Life
+from tokenyard.trace.format.request_timeline import RequestTimeline
 
 __all__ = ["PerfettoWriter", "messages"]
 
@@ -76,7 +76,7 @@ class PerfettoWriter:
         packet.track_event.counter_value = value
         self._write(packet)
 
-    def life(self, life: Life, segments: list[Segment], previous: PreviousTurn | None) -> None:
+    def life(self, life: RequestTimeline, segments: list[Segment], previous: PreviousTurn | None) -> None:
         track = self._request_track(life)
         flow = None if previous is None else self._leave_turn(life, previous)
         for number, segment in enumerate(segments):
@@ -96,7 +96,7 @@ class PerfettoWriter:
 
     # ---- tracks and flows
 
-    def _request_track(self, life: Life) -> int:
+    def _request_track(self, life: RequestTimeline) -> int:
         parent = _PROCESS
         if life.job_id is not None:
             parent = self._jobs.get(life.job_id, 0)
@@ -107,7 +107,7 @@ class PerfettoWriter:
         self._write(self._descriptor(track, parent, life.request_id))
         return track
 
-    def _leave_turn(self, life: Life, previous: PreviousTurn) -> int:
+    def _leave_turn(self, life: RequestTimeline, previous: PreviousTurn) -> int:
         """Mark the end of the turn before on its own track; returns the flow that leads from there."""
         assert life.job_id is not None
         flow = self._flow()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tokenyard.trace.lives import Life, Wait, WaitState
+from tokenyard.trace.format.request_timeline import RequestTimeline, Wait, WaitState
 
 __all__ = ["Segment", "numbers_of", "segments_of"]
 
@@ -21,7 +21,7 @@ class Segment(NamedTuple):
     """It runs again after a preemption."""
 
 
-def segments_of(life: Life) -> list[Segment]:
+def segments_of(life: RequestTimeline) -> list[Segment]:
     """In order of time; they touch, and cover the life from its arrival to its end."""
     segments: list[Segment] = []
     cursor = life.arrived_us if life.arrived_us is not None else life.until_us
@@ -34,7 +34,7 @@ def segments_of(life: Life) -> list[Segment]:
     return segments + _running(life, cursor, life.until_us, resumes=resumes)
 
 
-def _running(life: Life, start: int, end: int, *, resumes: bool) -> list[Segment]:
+def _running(life: RequestTimeline, start: int, end: int, *, resumes: bool) -> list[Segment]:
     """From ``start`` to ``end`` it ran: until its first token prefill, from there decode."""
     if end <= start or life.first_scheduled_us is None:
         return []
@@ -45,7 +45,7 @@ def _running(life: Life, start: int, end: int, *, resumes: bool) -> list[Segment
     return found
 
 
-def numbers_of(life: Life) -> dict[str, int | str]:
+def numbers_of(life: RequestTimeline) -> dict[str, int | str]:
     """What is known of a request, under the names that every export uses."""
     known: dict[str, int | str | None] = {
         "request": life.request_id,

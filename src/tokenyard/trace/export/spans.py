@@ -15,7 +15,7 @@ from xxhash import xxh3_64_intdigest, xxh3_128_intdigest
 
 from tokenyard.errors import ConfigError, MissingExtraError
 from tokenyard.trace.export.segments import Segment, numbers_of, segments_of
-from tokenyard.trace.lives import Life
+from tokenyard.trace.format.request_timeline import RequestTimeline
 
 __all__ = ["SpanSender", "send_spans"]
 
@@ -25,7 +25,7 @@ _PATH = "/v1/traces"
 _TIMEOUT_S = 10.0
 
 
-def send_spans(lives: Iterable[Life], url: str, name: str, *, offset_us: int = 0) -> int:
+def send_spans(lives: Iterable[RequestTimeline], url: str, name: str, *, offset_us: int = 0) -> int:
     """Send the lives of a trace to an OTLP/HTTP endpoint; returns the number of spans.
 
     ``url`` may leave out the path ``/v1/traces``; ``name`` names the run; ``offset_us`` is added to all moments.
@@ -62,7 +62,7 @@ class SpanSender:
         """Job -> context of its last turn."""
         self.sent = 0
 
-    def add(self, life: Life) -> None:
+    def add(self, life: RequestTimeline) -> None:
         """Make the spans of one life."""
         trace_id = _number(xxh3_128_intdigest, self._run, life.job_id or life.request_id, str(life.job_id is None))
         context = self._context(trace_id, life.request_id)

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from tokenyard.trace.derive import facts_of
 from tokenyard.trace.export.segments import Segment, segments_of
-from tokenyard.trace.join import Step
-from tokenyard.trace.lives import Life, micros
+from tokenyard.trace.format.request_timeline import RequestTimeline, micros
+from tokenyard.trace.read.facts_of_step import facts_of
+from tokenyard.trace.read.step_joiner import Step
 
-__all__ = ["COUNTERS", "PreviousTurn", "StepSlice", "TimelineSink", "tell_timeline"]
+__all__ = ["COUNTERS", "PreviousTurn", "StepSlice", "TimelineSink", "emit_timeline"]
 
 COUNTERS = {
     "running": "requests",
@@ -56,13 +56,13 @@ class TimelineSink(Protocol):
     def counter(self, name: str, us: int, value: int) -> None:
         """One of ``COUNTERS`` has changed."""
 
-    def life(self, life: Life, segments: list[Segment], previous: PreviousTurn | None) -> None:
+    def life(self, life: RequestTimeline, segments: list[Segment], previous: PreviousTurn | None) -> None:
         """A request has ended, or the trace has."""
 
 
-def tell_timeline(steps: Iterable[tuple[Step, list[Life]]], sink: TimelineSink) -> None:
+def emit_timeline(steps: Iterable[tuple[Step, list[RequestTimeline]]], sink: TimelineSink) -> None:
     """Tell ``sink`` a whole trace. Memory holds one entry per job."""
-    teller = _Teller(sink)
+    teller = _TimelineEmitter(sink)
     for step, lives in steps:
         teller.step(step)
         for life in lives:
@@ -70,7 +70,7 @@ def tell_timeline(steps: Iterable[tuple[Step, list[Life]]], sink: TimelineSink) 
     teller.end()
 
 
-class _Teller:
+class _TimelineEmitter:
     def __init__(self, sink: TimelineSink) -> None:
         self._sink = sink
         self._before: Step | None = None
@@ -105,7 +105,7 @@ class _Teller:
         self._lanes[lane : lane + 1] = [max(end, start)]
         self._sink.step(StepSlice(step.number, lane, start, max(end, start), _name(step), _numbers(step)))
 
-    def life(self, life: Life) -> None:
+    def life(self, life: RequestTimeline) -> None:
         previous = None
         if life.job_id is not None:
             turn = self._turns.get(life.job_id)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.unit.trace.recorded import RecordedYard
 
-from tokenyard.explain.told import ToldTrace
-from tokenyard.trace.lives import Life
+from tokenyard.explain.why.timeline_reader import TimelineReader
+from tokenyard.trace.format.request_timeline import RequestTimeline
 
 HOSTILE = '</script><script>alert("x")</script>\u202e'
 
@@ -46,5 +46,5 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def lives(trace: Path) -> list[Life]:
-    return list(ToldTrace(trace).lives())
+def lives(trace: Path) -> list[RequestTimeline]:
+    return list(TimelineReader(trace).lives())

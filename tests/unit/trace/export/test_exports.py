@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 
 from tokenyard.errors import ConfigError
-from tokenyard.explain.told import ToldTrace
+from tokenyard.explain.why.timeline_reader import TimelineReader
 from tokenyard.trace.export.chrome import ChromeWriter
 from tokenyard.trace.export.perfetto import PerfettoWriter
 from tokenyard.trace.export.segments import segments_of
 from tokenyard.trace.export.spans import send_spans
-from tokenyard.trace.export.timeline import COUNTERS, tell_timeline
-from tokenyard.trace.lives import Life
+from tokenyard.trace.export.timeline import COUNTERS, emit_timeline
+from tokenyard.trace.format.request_timeline import RequestTimeline
 
 
-def test_segments_cover_a_life_without_overlap(lives: list[Life]) -> None:
+def test_segments_cover_a_life_without_overlap(lives: list[RequestTimeline]) -> None:
     names = set()
     for life in lives:
         segments = segments_of(life)
@@ -91,11 +91,11 @@ class Perfetto:
 def perfetto(path: Path) -> Perfetto:
     pytest.importorskip("perfetto", reason="perfetto is absent")
     file = BytesIO()
-    tell_timeline(ToldTrace(path).with_lives(), PerfettoWriter(file, "test"))
+    emit_timeline(TimelineReader(path).with_lives(), PerfettoWriter(file, "test"))
     return Perfetto(file.getvalue())
 
 
-def test_perfetto_reads_back(trace: Path, lives: list[Life]) -> None:
+def test_perfetto_reads_back(trace: Path, lives: list[RequestTimeline]) -> None:
     read = perfetto(trace)
     for life in lives:
         track = read.named(life.request_id)
@@ -103,7 +103,7 @@ def test_perfetto_reads_back(trace: Path, lives: list[Life]) -> None:
         assert read.slices[track] == segments
         parent, _ = read.tracks[track]
         assert read.tracks[parent][1] == (life.job_id or "tokenyard test")
-    steps = sum(1 for _ in ToldTrace(trace).steps())
+    steps = sum(1 for _ in TimelineReader(trace).steps())
     lanes = [track for track, (_, name) in read.tracks.items() if name.startswith("steps")]
     assert len(lanes) == 2, "two steps are in flight"
     assert sum(len(read.slices[lane]) for lane in lanes) == steps
@@ -112,7 +112,7 @@ def test_perfetto_reads_back(trace: Path, lives: list[Life]) -> None:
         assert all(earlier != later for earlier, later in pairwise(values)), "only changes"
 
 
-def test_perfetto_flows_lead_forward(trace: Path, lives: list[Life]) -> None:
+def test_perfetto_flows_lead_forward(trace: Path, lives: list[RequestTimeline]) -> None:
     read = perfetto(trace)
     assert all(len(ends) == 2 and ends[0][1] <= ends[1][1] for ends in read.flows.values())
     between = [ends for ends in read.flows.values() if ends[0][0] != ends[1][0]]
@@ -123,7 +123,7 @@ def test_perfetto_flows_lead_forward(trace: Path, lives: list[Life]) -> None:
     assert len(read.flows) == waits + len(between)
 
 
-def test_perfetto_tells_what_was_waited_for(trace: Path, lives: list[Life]) -> None:
+def test_perfetto_tells_what_was_waited_for(trace: Path, lives: list[RequestTimeline]) -> None:
     read = perfetto(trace)
     told = sum(a.int_value for held in read.annotations for name, a in held.items() if name.startswith("us "))
     assert told == sum(life.waited_us for life in lives)
@@ -132,7 +132,7 @@ def test_perfetto_tells_what_was_waited_for(trace: Path, lives: list[Life]) -> N
 def test_trace_processor_reads_it(trace: Path) -> None:
     module = pytest.importorskip("perfetto.trace_processor", reason="perfetto is absent")
     file = BytesIO()
-    tell_timeline(ToldTrace(trace).with_lives(), PerfettoWriter(file, "test"))
+    emit_timeline(TimelineReader(trace).with_lives(), PerfettoWriter(file, "test"))
     shell = next((path for path in (Path("/usr/bin/trace_processor_shell"),) if path.exists()), None)
     if shell is None:
         pytest.skip("no trace_processor_shell: the perfetto package would download it")
@@ -146,10 +146,10 @@ def test_trace_processor_reads_it(trace: Path) -> None:
 # ---- Chrome
 
 
-def test_chrome_reads_back(trace: Path, lives: list[Life]) -> None:
+def test_chrome_reads_back(trace: Path, lives: list[RequestTimeline]) -> None:
     file = BytesIO()
     writer = ChromeWriter(file, "test")
-    tell_timeline(ToldTrace(trace).with_lives(), writer)
+    emit_timeline(TimelineReader(trace).with_lives(), writer)
     writer.finish()
     events = json.loads(file.getvalue())["traceEvents"]
     threads = {e["args"]["name"]: (e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
@@ -201,7 +201,7 @@ def collector() -> Iterator[tuple[str, list[Any]]]:
     thread.join()
 
 
-def test_spans_reach_a_collector(lives: list[Life], collector: tuple[str, list[Any]]) -> None:
+def test_spans_reach_a_collector(lives: list[RequestTimeline], collector: tuple[str, list[Any]]) -> None:
     url, taken = collector
     sent = send_spans(lives, url, "test", offset_us=5)
     assert sent == len(taken) == len(lives) + sum(len(segments_of(life)) for life in lives)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenyard.sim.workload.generators.conversation import Turn, sessions
-from tokenyard.sim.workload.generators.draws import (
+from tokenyard.sim.workload.generators.distributions import (
     Lognormal,
     draw,
     draw_count,

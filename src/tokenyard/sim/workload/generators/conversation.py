@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tokenyard.sim.workload.generators.draws import poisson_arrivals
+from tokenyard.sim.workload.generators.distributions import poisson_arrivals
 from tokenyard.sim.workload.record import WorkloadRequest
 from tokenyard.sim.workload.tokens import Segment, StreamTokens, seed_of
 

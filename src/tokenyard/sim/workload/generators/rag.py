@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokenyard.config import require_int
-from tokenyard.sim.workload.generators.draws import (
+from tokenyard.sim.workload.generators.distributions import (
     Lognormal,
     draw_count,
     poisson_arrivals,

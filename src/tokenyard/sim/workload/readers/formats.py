@@ -9,9 +9,9 @@ import msgspec
 
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.sim.workload.readers.azure import read_azure
-from tokenyard.sim.workload.readers.complaints import no_json
 from tokenyard.sim.workload.readers.lines import ReadOptions, first_line
 from tokenyard.sim.workload.readers.lmcache import read_lmcache
+from tokenyard.sim.workload.readers.messages import no_json
 from tokenyard.sim.workload.readers.mooncake import read_mooncake
 from tokenyard.sim.workload.readers.plain import read_plain
 from tokenyard.sim.workload.readers.servegen import read_servegen

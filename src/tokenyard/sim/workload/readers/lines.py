@@ -15,7 +15,7 @@ import msgspec
 
 from tokenyard.config import MAX_COUNT, require_int
 from tokenyard.errors import ConfigError, WorkloadError, shown
-from tokenyard.sim.workload.readers.complaints import misfit, no_json
+from tokenyard.sim.workload.readers.messages import misfit, no_json
 
 __all__ = [
     "MAX_SECONDS",

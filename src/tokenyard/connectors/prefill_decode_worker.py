@@ -1,0 +1,195 @@
+"""From a prefill engine to a decode engine: the worker half of both, and the place where they meet.
+
+:class:`Exchange` connects engines of one process. One that spans machines has the same four calls; its claims have to
+be renewed, so that the blocks of a decode engine that has died are freed in the end.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from threading import Lock
+
+from tokenyard.connectors.memory import BlockMemory, Tensors
+from tokenyard.connectors.plan import Address, Load, Offer, Remote, Store, TransferPlan
+from tokenyard.connectors.settings import require_amount, require_text
+from tokenyard.connectors.tier_worker import Done, TierWorker
+from tokenyard.sched.steps.model_output import ConnectorOutput
+
+__all__ = ["Exchange", "HandoverWorker"]
+
+
+_MOST_EARLY = 10_000
+
+
+class _Open:
+    """An offer that stands."""
+
+    __slots__ = ("claimed", "memory", "offer")
+
+    def __init__(self, offer: Offer, memory: BlockMemory) -> None:
+        self.offer = offer
+        self.memory = memory
+        self.claimed = False
+
+
+class Exchange:
+    """Open offers, by engine and request.
+
+    The client of a prefill can be faster than the step that opens its offer: claims and releases of an offer that does
+    not stand yet wait for it.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[Remote, _Open] = {}
+        self._early: OrderedDict[Remote, bool] = OrderedDict()
+        """Offers that did not stand when they were claimed (False) or released (True)."""
+        self._closed: dict[str, set[str]] = {}
+        """Engine -> requests of its own whose blocks are not needed any more."""
+        self._lock = Lock()
+
+    def offer(self, engine_id: str, offer: Offer, memory: BlockMemory) -> None:
+        """Blocks of ``memory`` can be fetched."""
+        remote = Remote(engine_id, offer.request_id)
+        with self._lock:
+            opened = self._open[remote] = _Open(offer, memory)
+            opened.claimed = remote in self._early
+            if self._early.pop(remote, False):
+                self._close(remote)
+
+    def claim(self, remote: Remote) -> None:
+        """Somebody will fetch or release it."""
+        with self._lock:
+            if remote in self._open:
+                self._open[remote].claimed = True
+            else:
+                self._remember(remote, released=False)
+
+    def _remember(self, remote: Remote, *, released: bool) -> None:
+        self._early[remote] = released
+        if len(self._early) > _MOST_EARLY:  # offers that had ended: they will not come
+            self._early.popitem(last=False)
+
+    def stands(self, remote: Remote) -> bool:
+        """Whether it can be fetched."""
+        with self._lock:
+            return remote in self._open
+
+    def fetch(self, remote: Remote, block: int) -> Tensors:
+        """A block's content. OSError if the offer does not stand, or not for this block."""
+        with self._lock:
+            found = self._open.get(remote)
+        if found is None or block not in found.offer.blocks:
+            raise OSError(f"engine {remote.engine_id} does not offer block {block} of {remote.request_id!r}")
+        return found.memory.read(block)
+
+    def release(self, remote: Remote) -> None:
+        """It has been fetched, or will not be."""
+        with self._lock:
+            if remote in self._open:
+                self._close(remote)
+            else:
+                self._remember(remote, released=True)
+
+    def _close(self, remote: Remote) -> None:
+        del self._open[remote]
+        self._closed.setdefault(remote.engine_id, set()).add(remote.request_id)
+
+    def take_closed(self, engine_id: str, now: float) -> set[str]:
+        """Requests of an engine whose offers have ended since the last call, by themselves if nobody claimed them."""
+        with self._lock:
+            for remote, each in list(self._open.items()):
+                if remote.engine_id == engine_id and not each.claimed and now >= each.offer.deadline:
+                    self._close(remote)
+            return self._closed.pop(engine_id, set())
+
+
+class _Nowhere:
+    """Nothing is stored by a handover."""
+
+    def get(self, address: Address) -> Tensors:
+        raise OSError("a handover's blocks are another engine's")
+
+    def put(self, address: Address, tensors: Tensors) -> None:
+        raise OSError("a handover stores nothing")
+
+
+class HandoverWorker(TierWorker):
+    """Opens offers, fetches those of others; with ``num_threads`` beside the model.
+
+    A load whose offer does not stand yet waits for it, ``patience`` seconds at most; then it has failed.
+    """
+
+    def __init__(
+        self,
+        memory: BlockMemory,
+        exchange: Exchange,
+        engine_id: str,
+        clock: Callable[[], float],
+        *,
+        patience: float = 5.0,
+        num_threads: int = 0,
+    ) -> None:
+        """Raises ConfigError for a setting that cannot work."""
+        require_text("engine_id", engine_id)
+        require_amount("patience", patience, or_zero=True)
+        super().__init__(memory, _Nowhere(), num_threads=num_threads)
+        self._patience = patience
+        self._waiting: list[tuple[Load, float]] = []
+        """Loads without an offer, and how long they wait for it."""
+        self._exchange = exchange
+        self._engine_id = engine_id
+        self._clock = clock
+
+    def before_step(self, plan: TransferPlan | None) -> None:
+        if plan is not None:
+            for remote in plan.claims:
+                self._exchange.claim(remote)
+            for remote in plan.releases:
+                self._exchange.release(remote)
+        super().before_step(plan)
+
+    def after_step(self, plan: TransferPlan | None) -> None:
+        for offer in plan.offers if plan is not None else ():
+            self._exchange.offer(self._engine_id, offer, self._memory)
+
+    def _begin(self, job: Load | Store) -> None:
+        assert isinstance(job, Load), "a handover stores nothing"
+        assert job.remote is not None
+        if self._exchange.stands(job.remote):
+            super()._begin(job)
+        else:
+            self._waiting.append((job, self._clock() + self._patience))
+
+    def _look_again(self) -> None:
+        """Begin loads whose offers stand by now, and those that waited long enough: they fail."""
+        now, waiting, self._waiting = self._clock(), self._waiting, []
+        for load, until in waiting:
+            if load.remote is not None and not self._exchange.stands(load.remote) and now < until:
+                self._waiting.append((load, until))
+            else:
+                super()._begin(load)
+
+    def _fetch(self, load: Load, source: Address) -> Tensors:
+        assert load.remote is not None
+        return self._exchange.fetch(load.remote, int(source))
+
+    def _get_all(self, load: Load) -> Done:
+        done = super()._get_all(load)
+        assert load.remote is not None
+        self._exchange.release(load.remote)
+        return done
+
+    def report(self) -> ConnectorOutput | None:
+        self._look_again()
+        own, sent = super().report(), frozenset(self._exchange.take_closed(self._engine_id, self._clock()))
+        if not sent:
+            return own
+        if own is None:
+            return ConnectorOutput(finished_sending=sent)
+        return ConnectorOutput(
+            finished_sending=sent,
+            finished_receiving=own.finished_receiving,
+            invalid_block_ids=own.invalid_block_ids,
+            completed_jobs=own.completed_jobs,
+        )

@@ -1,0 +1,110 @@
+"""Whom one step held back and why: the single reading of an ``admission_outcome`` on which every figure rests.
+
+The report counts requests per reason (``held_by_reason``); the split of one request's waiting time asks for the reason
+of that request (``HeldBack``). Both mean the same, so the waits of all requests add up to the report's time lost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tokenyard.trace.format.request_timeline import Place
+from tokenyard.trace.format.schema import AdmissionOutcome, Refusal
+
+__all__ = ["BETWEEN_STEPS", "NOT_RECORDED", "STEP_IN_PROGRESS", "Cause", "HeldBack", "held_by_reason"]
+
+_PREEMPTED = "preempted_this_step"
+_SELF_PREEMPTED = "self_preempted"
+
+
+class Cause(NamedTuple):
+    """Why a waiting request did not run in a step."""
+
+    reason: str
+    place: Place
+
+
+NOT_RECORDED = Cause("not_recorded", Place.OUTSIDE)
+"""The trace has no word on it: a step was sampled away, or its outcome is missing."""
+NOT_LISTED = Cause("not_listed", Place.OUTSIDE)
+"""The bound on ids leaves out which of several reasons it was."""
+STEP_IN_PROGRESS = Cause("step_in_progress", Place.OUTSIDE)
+"""It arrived while a step ran; the scheduler decides when the next one begins."""
+BETWEEN_STEPS = Cause("between_steps", Place.OUTSIDE)
+"""No step ran: the host had not begun the next one."""
+
+
+def held_by_reason(outcome: AdmissionOutcome) -> Counter[str]:
+    """Requests that a step held back, per reason: waiting ones, and running ones that got no tokens."""
+    held: Counter[str] = Counter()
+    if outcome.reason is not None and outcome.num_requests:
+        held[outcome.reason] = outcome.num_requests
+    held.update(outcome.skipped_counts or {})
+    stalled = outcome.not_scheduled_counts
+    if stalled:
+        held.update(stalled)
+        if outcome.reason == _PREEMPTED and _SELF_PREEMPTED in stalled:  # they are among those who wait already
+            held[_PREEMPTED] -= stalled[_SELF_PREEMPTED]
+    return +held
+
+
+class HeldBack:
+    """The causes of one step: that of everybody who waits, and of those whom the outcome names."""
+
+    __slots__ = ("named", "shared", "stalled")
+
+    def __init__(self, shared: Cause = NOT_RECORDED) -> None:
+        self.shared = shared
+        """Of every waiting request that is not in ``named``."""
+        self.named: dict[str, Cause] = {}
+        self.stalled: dict[str, Cause] = {}
+        """Running requests that got no tokens."""
+
+    @classmethod
+    def of(cls, outcome: AdmissionOutcome) -> HeldBack:
+        """What the outcome of a step says."""
+        held = cls(_shared(outcome))
+        for refusal in outcome.skipped or ():
+            if refusal.req_id is not None:
+                held.named[refusal.req_id] = Cause(refusal.reason, Place.OWN)
+        if outcome.num_requests and outcome.reason is not None and outcome.req_id is not None:
+            held.named[outcome.req_id] = Cause(outcome.reason, Place.OWN)
+        for refusal in outcome.not_scheduled or ():
+            if refusal.req_id is not None:
+                held.stalled[refusal.req_id] = Cause(refusal.reason, Place.OWN)
+        return held
+
+    def preempt(self, request_ids: Iterable[str], outcome: AdmissionOutcome | None) -> None:
+        """Requests lost their blocks in this step: they wait, whatever else is said of them."""
+        own = {
+            each.req_id for each in (outcome.preemptions if outcome else None) or () if each.req_id == each.for_req_id
+        }
+        for request_id in request_ids:
+            self.stalled.pop(request_id, None)
+            self.named[request_id] = Cause(_SELF_PREEMPTED if request_id in own else _PREEMPTED, Place.OWN)
+
+    def cause_of(self, request_id: str) -> Cause:
+        """Of a request that waits."""
+        return self.named.get(request_id, self.shared)
+
+
+def _shared(outcome: AdmissionOutcome) -> Cause:
+    """The cause of a waiting request that the outcome does not name."""
+    causes = [Cause(reason, Place.OWN) for reason in _skips_not_listed(outcome)]
+    if outcome.num_requests and outcome.reason is not None:
+        causes.append(Cause(outcome.reason, Place.ALL if outcome.req_id is None else Place.BEHIND))
+    if not causes:
+        return NOT_RECORDED
+    return causes[-1] if len({cause.reason for cause in causes}) == 1 else NOT_LISTED
+
+
+def _skips_not_listed(outcome: AdmissionOutcome) -> list[str]:
+    """Reasons of skipped requests that a bound on ids leaves out of the list."""
+    if not outcome.skipped_omitted:
+        return []
+    listed: list[Refusal] = outcome.skipped or []
+    left = Counter(outcome.skipped_counts or {})
+    left.subtract(Counter(refusal.reason for refusal in listed))
+    return [reason for reason, count in left.items() if count > 0]

@@ -1,0 +1,1 @@
+"""The answers in a terminal."""

@@ -1,0 +1,100 @@
+"""The heart of the printed report: what held requests back, and what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.table import Column, Table
+from rich.text import Text
+
+from tokenyard.explain.render.tables import table_of
+from tokenyard.explain.render.units import count, duration, plain
+from tokenyard.explain.render.wording import REASON_MEANING
+from tokenyard.explain.report.recorded_reasons import RecordedReason
+from tokenyard.explain.report.report import Report
+
+__all__ = ["advice_of", "reasons_of"]
+
+_REASONS_EXPLAINED = 5
+
+
+def reasons_of(report: Report) -> Iterable[Table | Text]:
+    """What held requests back: a table, then each reason in words, with its numbers."""
+    if not report.recorded_reasons:
+        blocked = sum(report.reasons.values())
+        if blocked:
+            yield Text(f"{blocked:,} steps left requests waiting; this trace records no reasons.")
+        else:
+            yield Text("Nothing: no request was held back in any step.")
+        yield from _unseen(report)
+        return
+    table = table_of(
+        Column("recorded reason", no_wrap=True),
+        Column("steps", justify="right"),
+        Column("requests held, by step", justify="right"),
+        Column("time lost, added up", justify="right"),
+    )
+    for name, reason in report.recorded_reasons.items():
+        table.add_row(Text(plain(name)), count(reason.steps), count(reason.requests), duration(reason.seconds))
+    yield table
+    yield Text()
+    words = table_of(Column(no_wrap=True), Column(), header=False)
+    for name, reason in list(report.recorded_reasons.items())[:_REASONS_EXPLAINED]:
+        text = Text(REASON_MEANING.get(name, "A reason that this version does not know."))
+        text.append(_kv_numbers(reason), "bright_black")
+        words.add_row(Text(plain(name), "bold"), text)
+    yield words
+    yield from _unseen(report)
+
+
+def _unseen(report: Report) -> Iterable[Text]:
+    """The rest of the waiting time, where there is enough of it to wonder about."""
+    if report.unseen_s is not None and report.unseen_s >= 0.0005:
+        yield Text(
+            f"Before a step could see them, requests waited {duration(report.unseen_s)} in all for the step that ran "
+            "when they arrived.",
+            "bright_black",
+        )
+
+
+def _kv_numbers(reason: RecordedReason) -> str:
+    kv = reason.kv
+    if kv is None:
+        return ""
+    text = f" On average it needed {kv.needed:,.0f} blocks"
+    if kv.cached_hits >= 0.5:
+        text += f" ({kv.cached_hits:,.0f} of them its own cached prefix)"
+    text += f" and {kv.free:,.0f} were free"
+    for name, value in (("reserved", kv.reserved), ("kept by the watermark", kv.watermark)):
+        if value >= 0.5:
+            text += f", {value:,.0f} of them {name}"
+    text += "."
+    if kv.smallest_need is not None:
+        text += f" The smallest waiting request needed {kv.smallest_need:,.0f}"
+        if kv.smaller_would_fit_steps:
+            text += f" and would have fitted in {kv.smaller_would_fit_steps:,} of these steps"
+        text += "."
+    return text
+
+
+_DIRECTION = {
+    "up": "raise",
+    "down": "lower",
+    "on": "turn on",
+    "off": "turn off",
+    "set": "set",
+    "choose": "choose another",
+}
+
+
+def advice_of(report: Report) -> Table:
+    """Each finding: the setting, then why, what shows it and what it costs."""
+    table = table_of(Column(no_wrap=True), Column(), header=False)
+    for finding in report.advice:
+        now = "" if finding.now is None else f" (now {plain(str(finding.now))})"
+        text = Text(f"{_DIRECTION.get(finding.direction, finding.direction)} {finding.setting}{now}: ", "bold")
+        text.append(f"{finding.diagnosis}. ", "not bold")
+        text.append(f"{plain(finding.evidence)} ", "not bold")
+        text.append(f"The price: {finding.price}.", "not bold bright_black")
+        table.add_row(Text("\N{BULLET}"), text)
+    return table

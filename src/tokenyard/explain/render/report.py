@@ -1,0 +1,241 @@
+"""The report in a terminal: from 80 columns up, in colour where the terminal has it.
+
+Nothing that comes from a trace is ever read as markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.segment import Segment
+from rich.style import Style
+from rich.table import Column, Table
+from rich.text import Text
+
+from tokenyard.explain.held_back.classifier import Bucket
+from tokenyard.explain.render.reasons import advice_of, reasons_of
+from tokenyard.explain.render.tables import print_section, table_of
+from tokenyard.explain.render.units import (
+    count,
+    duration,
+    gigabytes,
+    milliseconds,
+    percent,
+    plain,
+    short_count,
+    shorten,
+)
+from tokenyard.explain.render.wording import BUCKET_MEANING
+from tokenyard.explain.report.header import Header
+from tokenyard.explain.report.report import Report
+
+__all__ = ["print_report"]
+
+_STYLE = {
+    Bucket.TOK_BUDGET: "yellow",
+    Bucket.KV_EXHAUSTED: "red",
+    Bucket.MAX_SEQS: "magenta",
+    Bucket.ALLOC_FRAG: "bright_red",
+    Bucket.ALLOC_EXHAUSTED: "bright_red",
+    Bucket.KV_TIGHT: "bright_yellow",
+    Bucket.ADMITTED_ALL: "green",
+    Bucket.UNDER_CAPACITY: "cyan",
+    Bucket.IDLE: "bright_black",
+    Bucket.UNKNOWN: "bright_black",
+}
+_BAR_WIDTH = 10
+_WIDE_BAR_WIDTH = 24
+_WIDE = 100
+"""Columns from which bars are wide."""
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Print ``report``: header, buckets, reasons, latencies, figures, and what could not be read."""
+    console.print(_header(report.header, console.width))
+    if report.header.source:
+        source = shorten(plain(report.header.source), max(console.width - 4, 16))
+        console.print(Text(f"src {source}", "bright_black", no_wrap=True))
+    print_section(console, "Steps, by what limited admission", _buckets(report, console.width), _agreement(report))
+    print_section(console, "What held requests back", *reasons_of(report))
+    print_section(
+        console, "Latency" + (" (exact to a step)" if report.times == "reconstructed" else ""), _latency(report)
+    )
+    print_section(console, "Figures", _figures(report))
+    if report.advice:
+        print_section(console, "What to change", advice_of(report))
+    notes = [Text(note) for note in _notes(report)]
+    if notes:
+        print_section(console, "Note", *notes)
+
+
+def _header(header: Header, width: int) -> Text:
+    """The one-line summary; it wraps between tokens."""
+    tokens = [
+        (plain(header.policy).upper(), "bold cyan"),
+        (plain(header.gpu) + ("?" if header.gpu_inferred and header.gpu != "unknown" else ""), "green"),
+    ]
+    if header.model:
+        tokens.append((plain(header.model), "green"))
+    for name, blocks, size in (
+        ("KV", header.kv_blocks, header.kv_bytes),
+        ("DRAM", header.dram_blocks, header.dram_bytes),
+    ):
+        if blocks is not None and size is not None:
+            tokens.append((f"{name}:{blocks}blk({gigabytes(size)})", "yellow"))
+    tokens.append((f"{header.jobs:,} jobs", "magenta"))
+    tokens.append((f"steps {header.first_step}\N{EN DASH}{header.last_step} ({header.steps})", ""))
+    if header.seconds is not None:
+        tokens.append((f"{header.seconds:.1f}s", ""))
+    if header.max_running is not None:
+        tokens.append((f"maxRun:{header.max_running}", ""))
+    if header.request_records is not None:
+        tokens.append((f"{short_count(header.request_records)} reqs", ""))
+    line, used = Text(), 0
+    for text, style in tokens:
+        if used and used + 2 + len(text) > width:
+            line.append("\n")
+            used = 0
+        elif used:
+            line.append("  ")
+            used += 2
+        line.append(text, style)
+        used += len(text)
+    return line
+
+
+class _Bar:
+    """A horizontal bar of eighths, or of # where the terminal knows no blocks."""
+
+    def __init__(self, share: float, style: str) -> None:
+        self._share = share
+        self._style = Style.parse(style)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = options.max_width
+        eighths = max(round(self._share * width * 8), 1 if self._share > 0 else 0)
+        full, part = divmod(eighths, 8)
+        if options.ascii_only:
+            text = "#" * max(full, part > 0)
+        else:
+            text = "\N{FULL BLOCK}" * full + ("" if not part else chr(ord("\N{LEFT ONE EIGHTH BLOCK}") + 1 - part))
+        yield Segment(text, self._style)
+
+
+def _buckets(report: Report, width: int) -> Table:
+    table = table_of(
+        Column(no_wrap=True),
+        Column(width=_BAR_WIDTH if width < _WIDE else _WIDE_BAR_WIDTH),
+        Column(justify="right", no_wrap=True),
+        Column(justify="right", no_wrap=True),
+        Column(style="bright_black"),
+        header=False,
+    )
+    for bucket in Bucket:
+        steps = report.buckets[bucket.value]
+        if steps:
+            share = steps / report.steps
+            table.add_row(
+                Text(bucket.value),
+                _Bar(share, _STYLE[bucket]),
+                count(steps),
+                percent(share),
+                BUCKET_MEANING[bucket],
+            )
+    return table
+
+
+def _agreement(report: Report) -> Text | None:
+    truth = report.disagreements
+    if not truth.steps_compared:
+        return None
+    wrong = [pair for pair in truth.pairs if not pair.agrees]
+    text = Text(
+        f"These are guesses from counts. Of {truth.steps_compared:,} steps whose reason is recorded, "
+        f"{truth.steps_disagreeing:,} contradict it",
+        "bright_black",
+    )
+    if wrong:
+        text.append(f"; most often {wrong[0].bucket} where it was {plain(wrong[0].recorded)}")
+    return text.append(".")
+
+
+def _latency(report: Report) -> Table | Text:
+    if report.times is None:
+        return Text("This trace does not tell when requests came and went.")
+    table = table_of(
+        Column("", no_wrap=True),
+        *(Column(name, justify="right", no_wrap=True, min_width=9) for name in ("mean", "p50", "p90", "p99")),
+        Column("", style="bright_black"),
+    )
+    for name, latency, meaning in (
+        ("queue", report.queue_ms, "arrival to first scheduled"),
+        ("TTFT", report.ttft_ms, "arrival to first token"),
+        ("TPOT", report.tpot_ms, "per token after the first"),
+        ("E2E", report.e2e_ms, "arrival to end"),
+    ):
+        values = (latency.mean, latency.p50, latency.p90, latency.p99)
+        table.add_row(name, *map(milliseconds, values), meaning)
+    return table
+
+
+def _figures(report: Report) -> Table:
+    table = table_of(Column(style="bright_black", no_wrap=True), Column(), header=False)
+
+    def row(name: str, text: str) -> None:
+        table.add_row(name, Text(text))
+
+    finished = "not recorded" if report.requests_finished is None else f"{report.requests_finished:,} finished"
+    reasons = ", ".join(f"{number:,} {plain(name)}" for name, number in report.finish_reasons.items())
+    row("requests", f"{count(report.requests)}, {finished}" + (f" ({reasons})" if reasons else ""))
+    rates = report.throughput
+    if rates.requests_per_s is not None or rates.output_tokens_per_s is not None:
+        parts = []
+        if rates.requests_per_s is not None:
+            parts.append(f"{rates.requests_per_s:,.2f} requests/s")
+        if rates.output_tokens_per_s is not None:
+            parts.append(f"{rates.output_tokens_per_s:,.1f} output tokens/s")
+        row("throughput", f"{', '.join(parts)} over {duration(report.duration_s)}")
+    hits = report.prefix_hit_rate
+    row("prefix hits", f"{percent(hits.local)} local, {percent(hits.external)} external, of prompt tokens")
+    lost = "" if report.recomputed_tokens is None else f", {count(report.recomputed_tokens)} tokens computed again"
+    row("preemptions", count(report.preemptions) + lost)
+    use = report.token_budget_use
+    table.add_row(
+        "token budget", f"{percent(use.mean)} used on average, p50 {percent(use.p50)}, p95 {percent(use.p95)}"
+    )
+    for name, spread in (("running", report.running), ("waiting", report.waiting)):
+        mean = "-" if spread.mean is None else f"{spread.mean:,.1f}"
+        row(name, f"{mean} on average, p50 {count(spread.p50)}, p95 {count(spread.p95)}")
+    if report.speculation is not None:
+        row("speculation", str(report.speculation))
+    row("KV blocks", f"{percent(report.peak_kv_use)} in use at the peak")
+    if report.peak_dram_use is not None:
+        row("DRAM blocks", f"{percent(report.peak_dram_use)} in use at the peak")
+    return table
+
+
+def _notes(report: Report) -> Iterable[str]:
+    """What a reader has to know to judge the report."""
+    if report.arrivals is not None and report.arrivals.explanation is not None:
+        yield report.arrivals.explanation
+    reading = report.reading
+    if reading.bad_lines:
+        first = reading.first_bad_lines[0]
+        where = f"the first is line {first.line} of {plain(first.file)}: {plain(first.problem)}"
+        yield f"{reading.bad_lines:,} bad lines were left out; {where}."
+    if reading.unknown_events:
+        events = ", ".join(f"{plain(name)} ({number:,})" for name, number in reading.unknown_events.items())
+        yield f"Records of unknown kinds were left out: {events}."
+    if reading.dropped_fields:
+        fields = ", ".join(f"{plain(name)} ({number:,})" for name, number in reading.dropped_fields.items())
+        yield f"Values of a wrong type were taken as missing: {fields}."
+    strays = reading.duplicate_records + reading.late_records + reading.unmatched_request_records
+    if strays:
+        yield f"{strays:,} records were doubled, out of order or of no known step."
+    if reading.omitted_ids:
+        yield f"The trace leaves out {reading.omitted_ids:,} ids of long queues by its bound; all counts are exact."
+    if reading.sampled_every > 1:
+        yield f"The trace holds every {reading.sampled_every}. step; step counts are of those."
+    if reading.step_limit_reached:
+        yield "The trace ends at its step limit, not at the end of the run."

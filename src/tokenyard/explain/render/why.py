@@ -1,0 +1,199 @@
+"""The answer to "why did this request wait?" in a terminal. Nothing that comes from a trace is read as markup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from tokenyard.explain.render.tables import print_section, table_of
+from tokenyard.explain.render.units import count, duration, percent, plain, shorten
+from tokenyard.explain.render.wording import PLACE_MEANING, meaning_of
+from tokenyard.explain.why.longest_waits import Waiting
+from tokenyard.explain.why.why import ReasonShare, Span, Why
+from tokenyard.trace.format.request_timeline import Place
+
+__all__ = ["print_waiting", "print_why"]
+
+_SPANS_SHOWN = 30
+_REASONS_EXPLAINED = 6
+_ID_WIDTH = 28
+
+
+def print_why(why: Why, console: Console) -> None:
+    """Print the life of a request, what it waited for in all, and the same step by step."""
+    console.print(_title(why))
+    for line in _facts(why):
+        console.print(Text(line))
+    print_section(console, "Where its time went", _phases(why))
+    if not why.waited_us:
+        console.print()
+        console.print(Text("It never waited.", "bold"))
+        return
+    print_section(
+        console, f"What it waited for: {_time(why.waited_us)}", _reasons(why.reasons), Text(), _meanings(why.reasons)
+    )
+    print_section(console, "Step by step", _spans(why), _more(why))
+    if why.reconstructed:
+        console.print()
+        console.print(Text("This trace records no arrivals and ends: moments are exact to a step.", "bright_black"))
+
+
+def print_waiting(waiting: Waiting, console: Console) -> None:
+    """Print what everybody waited for, and who waited longest."""
+    waited, total = waiting.requests_that_waited, _time(waiting.waited_us)
+    console.print(Text(f"{waited:,} of {waiting.requests:,} requests waited, {total} in all"))
+    if not waiting.waited_us:
+        return
+    print_section(console, "What they waited for", _reasons(waiting.reasons), Text(), _meanings(waiting.reasons))
+    table = table_of(
+        Column("request", no_wrap=True),
+        Column("job", no_wrap=True),
+        Column("waited", justify="right", no_wrap=True),
+        Column("preempted", justify="right"),
+        Column("mostly for", no_wrap=True),
+        Column(""),
+        Column("", justify="right", no_wrap=True),
+    )
+    for each in waiting.longest:
+        table.add_row(
+            _id(each.request_id),
+            _id(each.job_id or ""),
+            _time(each.waited_us),
+            count(each.num_preemptions),
+            Text(plain(each.reason)),
+            PLACE_MEANING[each.place],
+            percent(each.share),
+        )
+    print_section(console, "Who waited longest", table)
+
+
+def _id(text: str) -> Text:
+    return Text(shorten(plain(text), _ID_WIDTH))
+
+
+def _time(us: int) -> str:
+    """Microseconds, to the digit that matters."""
+    if us < 10_000_000:
+        return f"{us / 1e3:,.3f} ms" if us < 1_000_000 else f"{us / 1e6:.6f} s"
+    return duration(us / 1e6)
+
+
+def _title(why: Why) -> Text:
+    text = Text(plain(why.request_id), "bold cyan")
+    if why.job_id:
+        text.append(f"  job {plain(why.job_id)}", "not bold magenta")
+    ended = (
+        "had not ended when the trace did" if why.finished_us is None else f"ended ({plain(why.finish_reason or '?')})"
+    )
+    return text.append(f"  {ended}", "not bold default")
+
+
+def _facts(why: Why) -> Iterable[str]:
+    start = why.arrived_us or 0
+    moments = [f"arrived at {start / 1e6:,.6f} s"]
+    if why.first_scheduled_us is not None:
+        step = "" if why.first_scheduled_step is None else f" (step {why.first_scheduled_step:,})"
+        moments.append(f"first scheduled{step} after {_time(why.first_scheduled_us - start)}")
+    if why.first_token_us is not None:
+        moments.append(f"first token after {_time(why.first_token_us - start)}")
+    moments.append(f"{'last seen' if why.finished_us is None else 'end'} after {_time(why.until_us - start)}")
+    yield "; ".join(moments) + "."
+    sizes = []
+    if why.num_prompt_tokens is not None:
+        hits = (why.local_hit_tokens or 0) + (why.external_hit_tokens or 0)
+        sizes.append(f"{why.num_prompt_tokens:,} prompt tokens, {hits:,} of them cached")
+    if why.num_output_tokens is not None:
+        sizes.append(f"{why.num_output_tokens:,} output tokens")
+    if sizes:
+        yield "; ".join(sizes) + "."
+    for each in why.preemptions:
+        own = each.for_request_id == why.request_id
+        whom = "" if each.for_request_id is None else " for itself" if own else f" for {plain(each.for_request_id)}"
+        lost = "" if each.lost_tokens is None else f" and lost {each.lost_tokens:,} computed tokens"
+        yield f"Preempted in step {each.step:,}{whom}{lost}."
+
+
+def _phases(why: Why) -> Table:
+    table = table_of(Column(no_wrap=True), Column(justify="right"), Column(justify="right"), header=False)
+    phases, life = why.phases, max(why.until_us - (why.arrived_us or 0), 1)
+    for name, us in (
+        ("queued", phases.queued_us),
+        ("prefill", phases.prefill_us),
+        ("decode", phases.decode_us),
+        ("preempted", phases.preempted_us),
+        ("stalled", phases.stalled_us),
+    ):
+        if us:
+            table.add_row(name, _time(us), percent(us / life))
+    return table
+
+
+def _reasons(reasons: Sequence[ReasonShare]) -> Table:
+    table = table_of(
+        Column("reason", no_wrap=True),
+        Column("", no_wrap=True),
+        Column("time", justify="right", no_wrap=True),
+        Column("share", justify="right", no_wrap=True),
+    )
+    for each in reasons:
+        table.add_row(
+            Text(plain(each.reason)),
+            PLACE_MEANING[each.place],
+            _time(each.us),
+            percent(each.share),
+        )
+    return table
+
+
+def _meanings(reasons: Sequence[ReasonShare]) -> Table:
+    """Each reason once, in a sentence."""
+    table = table_of(Column(no_wrap=True), Column(style="bright_black"), header=False)
+    for reason, place in {each.reason: each.place for each in reasons[:_REASONS_EXPLAINED]}.items():
+        table.add_row(Text(plain(reason), "bold"), meaning_of(reason, place))
+    return table
+
+
+def _spans(why: Why) -> Table:
+    table = table_of(
+        Column("steps", no_wrap=True),
+        Column("", no_wrap=True),
+        Column("waited for"),
+        Column("time", justify="right", no_wrap=True),
+        Column("numbers", style="bright_black"),
+    )
+    for span in _shown(why.spans):
+        steps = f"{span.first_step:,}"
+        if span.last_step != span.first_step:
+            steps += f"\N{EN DASH}{span.last_step:,}"
+        head = f" {plain(span.head)}" if span.head is not None else ""
+        place = "behind" + head if span.place is Place.BEHIND else PLACE_MEANING[span.place]
+        table.add_row(
+            steps,
+            span.state.value,
+            Text(f"{plain(span.reason)} {place}".rstrip()),
+            _time(span.us),
+            Text(_numbers(span)),
+        )
+    return table
+
+
+def _shown(spans: Sequence[Span]) -> Sequence[Span]:
+    """The longest, in order of time."""
+    longest = sorted(spans, key=lambda span: -span.us)[:_SPANS_SHOWN]
+    return sorted(longest, key=lambda span: span.start_us)
+
+
+def _more(why: Why) -> Text | None:
+    rest = len(why.spans) - _SPANS_SHOWN
+    return Text(f"{rest:,} shorter spans are not shown; --json has them.", "bright_black") if rest > 0 else None
+
+
+def _numbers(span: Span) -> str:
+    kv = span.kv
+    if kv is None:
+        return ""
+    text = f"needed {count(kv.needed)}, {count(kv.free)} free"
+    return text if span.smallest_need is None else f"{text}, smallest {count(span.smallest_need)}"

@@ -1,0 +1,1 @@
+"""How did a run go? The report and the figures in it."""

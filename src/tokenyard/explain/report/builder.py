@@ -1,0 +1,353 @@
+"""The summary: takes facts as they come, live or from a trace, and makes the report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+
+from tokenyard.explain.advice.rules import advise
+from tokenyard.explain.advice.symptoms import SymptomCounter, Symptoms
+from tokenyard.explain.held_back.agreement import Agreement
+from tokenyard.explain.held_back.classifier import Bucket, StepReason, classify
+from tokenyard.explain.report.arrivals import STEPS_KEPT, ArrivalsCounter
+from tokenyard.explain.report.header import header_of
+from tokenyard.explain.report.latency import Latencies
+from tokenyard.explain.report.percentiles import Series
+from tokenyard.explain.report.recorded_reasons import RecordedReasons, free_share
+from tokenyard.explain.report.report import HitRate, Reading, Report, Throughput
+from tokenyard.explain.report.speculation import SpeculationCounter
+from tokenyard.explain.why.reconstruction import Reconstruction
+from tokenyard.trace.format.request_timeline import micros
+from tokenyard.trace.format.schema import (
+    PrefixCacheLookup,
+    RequestArrived,
+    RequestFinished,
+    TraceStart,
+)
+from tokenyard.trace.format.step_facts import CLASSIFIER_BLOCK_SIZE, Drafts, StepFacts
+from tokenyard.trace.read.facts_of_step import facts_of
+from tokenyard.trace.read.reader import ReadNotes, Step, TraceReader
+
+__all__ = ["Summary", "summarize"]
+
+
+class Summary:
+    """A ``FactSink`` that adds up. Costs a few microseconds a step, however long the queues are.
+
+    Steps that repeat the last one are counted, and added together when they end.
+    """
+
+    def __init__(self) -> None:
+        self.start: TraceStart | None = None
+        self.jobs: set[str] = set()
+        self._first: StepFacts | None = None
+        self._last: StepFacts | None = None
+        self._repeats = 0
+        """Steps like ``_last`` that followed it and are not added yet."""
+        self._last_repeat: tuple[int, float] = (0, 0.0)
+        """Number and moment of the last of them."""
+        self._least_free = 0
+        """Fewest free blocks before any of them."""
+        self._apart = STEPS_KEPT
+        """Repeated steps that are taken one by one all the same, because somebody looks at them."""
+        self._bucket = Bucket.UNKNOWN
+        """Of ``_last``."""
+        self._steps = 0
+        self._buckets: Counter[Bucket] = Counter()
+        self._reasons: Counter[StepReason] = Counter()
+        self._agreement = Agreement()
+        self._recorded = RecordedReasons()
+        self._held: StepFacts | None = None
+        """The last step, if it held somebody back, until the next one tells how long it took."""
+        self._symptoms = SymptomCounter()
+        self._arrivals = ArrivalsCounter()
+        self._latencies = Latencies()
+        self._speculation = SpeculationCounter()
+        self._budget_use, self._running, self._waiting = Series(), Series(), Series()
+        self._peak_kv_use: float | None = None
+        self._peak_dram_use: float | None = None
+        self._preemptions: int | None = None
+        self._recomputed: int | None = None
+        self._lookups = self._prompt_tokens = self._local_hits = self._external_hits = 0
+        self._sampled: int | None = None
+        self._omitted_ids = 0
+        self._end: float | None = None
+        """Latest moment seen."""
+
+    # ---- facts
+
+    def trace_started(self, start: TraceStart) -> None:
+        """Note what runs."""
+        self.start = start
+
+    def request_arrived(self, record: RequestArrived) -> None:
+        """Count an arrival."""
+        self._apart = max(self._apart, 1)
+        self._arrivals.arrive(record)
+        if record.job_id:
+            self.jobs.add(record.job_id)
+
+    def prefix_looked_up(self, record: PrefixCacheLookup) -> None:
+        """Add a request's hits."""
+        if record.total_prompt_tokens is not None:
+            self._lookups += 1
+            self._prompt_tokens += record.total_prompt_tokens
+            self._local_hits += record.local_hit_tokens or 0
+            self._external_hits += record.external_hit_tokens or 0
+
+    def step_decided(self, facts: StepFacts) -> None:
+        """Add a step."""
+        self._add_repeats()
+        self._settle(facts.ts)
+        if facts.outcome is not None:
+            self._held = facts
+        self._steps += 1
+        self._first = self._first or facts
+        self._last = facts
+        self._reach(facts.ts)
+        verdict = classify(facts)
+        self._bucket = verdict.bucket
+        self._buckets[verdict.bucket] += 1
+        if verdict.reason is not None:
+            self._reasons[verdict.reason] += 1
+            self._agreement.add(verdict, facts.outcome)
+        self._arrivals.step(facts, verdict.unadmitted)
+        self._symptoms.step(facts, verdict)
+        self._measure(facts)
+
+    def step_repeated(self, step: int, ts: float, free_blocks: int) -> None:
+        """Count a step like the last one."""
+        if self._apart:
+            self._apart -= 1
+            self._add_repeats()
+            assert self._last is not None
+            self.step_decided(msgspec.structs.replace(self._last, step=step, ts=ts, free_blocks=free_blocks))
+            return
+        if not self._repeats or free_blocks < self._least_free:
+            self._least_free = free_blocks
+        self._repeats += 1
+        self._last_repeat = step, ts
+        self._symptoms.repeated(step)
+
+    def _add_repeats(self) -> None:
+        """Add the steps that were counted."""
+        times, self._repeats = self._repeats, 0
+        if times and self._last is not None:
+            step, ts = self._last_repeat
+            self._steps += times
+            self._buckets[self._bucket] += times
+            self._last = msgspec.structs.replace(self._last, step=step, ts=ts, free_blocks=self._least_free)
+            self._reach(ts)
+            self._measure(self._last, times)
+
+    def _measure(self, facts: StepFacts, times: int = 1) -> None:
+        if facts.token_sum is not None and facts.token_budget:
+            self._budget_use.add(facts.token_sum / facts.token_budget, times)
+        if facts.num_running is not None:
+            self._running.add(facts.num_running, times)
+        if facts.num_waiting is not None:
+            self._waiting.add(facts.num_waiting, times)
+        if facts.free_blocks is not None and facts.total_blocks:
+            self._peak_kv_use = max(self._peak_kv_use or 0.0, 1 - facts.free_blocks / facts.total_blocks)
+        if facts.cpu_free_blocks is not None and facts.cpu_total_blocks:
+            self._peak_dram_use = max(self._peak_dram_use or 0.0, 1 - facts.cpu_free_blocks / facts.cpu_total_blocks)
+        if facts.num_preempted is not None:
+            self._preemptions = (self._preemptions or 0) + facts.num_preempted
+        if facts.recomputed_tokens is not None:
+            self._recomputed = (self._recomputed or 0) + facts.recomputed_tokens
+        self._omitted_ids += facts.omitted_ids
+
+    def step_completed(self, step: int, ts: float | None, seconds: float | None, sampled: int | None) -> None:
+        """Add what a step produced."""
+        if sampled is not None:
+            self._sampled = (self._sampled or 0) + sampled
+        self._symptoms.completed(step, seconds)
+        self._reach(ts)
+
+    def drafts_verified(self, drafts: Drafts) -> None:
+        """Add the draft tokens of the step that has just completed."""
+        self._speculation.add(drafts)
+
+    def request_finished(self, record: RequestFinished) -> None:
+        """Add a finished request."""
+        self._latencies.add(record)
+        self._arrivals.finish(record)
+        self._reach(record.ts)
+
+    def _reach(self, ts: float | None) -> None:
+        if ts is not None and (self._end is None or ts > self._end):
+            self._end = ts
+
+    def _settle(self, now: float | None) -> None:
+        """The last step is over: whom it held back lost the time until now."""
+        facts, self._held = self._held, None
+        if facts is not None and facts.outcome is not None:
+            began = facts.ts
+            lost = max(micros(now) - micros(began), 0) if now is not None and began is not None else 0
+            self._recorded.add(facts.outcome, lost, free_share(facts))
+
+    # ---- the report
+
+    def report(
+        self,
+        *,
+        source: str | None = None,
+        notes: ReadNotes | None = None,
+        reconstructed: bool = False,
+    ) -> Report:
+        """The report so far. ``notes`` are the reader's."""
+        self._add_repeats()
+        self._apart = max(self._apart, 1)
+        self._settle(self._end)
+        self._symptoms.settle(self._end)
+        latencies = self._latencies
+        duration = self._duration()
+        output_tokens = self._output_tokens(reconstructed)
+        known = not reconstructed or self._arrivals.arrived > 0
+        finished = latencies.finished if known else None
+        timed = latencies.queue_ms.mean is not None or latencies.ttft_ms.mean is not None
+        report = Report(
+            header=header_of(
+                self.start,
+                self._first,
+                self._last,
+                steps=self._steps,
+                jobs=len(self.jobs),
+                max_running=self._running.max,
+                request_records=notes.request_records if notes is not None else 0,
+                source=source,
+            ),
+            steps=self._steps,
+            requests=self._arrivals.arrived if known else None,
+            requests_finished=finished,
+            finish_reasons=dict(sorted(latencies.finish_reasons.items())),
+            buckets={bucket.value: self._buckets[bucket] for bucket in Bucket},
+            reasons={reason.value: self._reasons[reason] for reason in StepReason},
+            recorded_reasons=self._recorded.result(),
+            unseen_s=self._arrivals.unseen_micros / 1e6 if known and self._every_n == 1 else None,
+            disagreements=self._agreement.result(),
+            arrivals=self._arrivals.result() if known else None,
+            times=None if not timed else "reconstructed" if reconstructed else "recorded",
+            queue_ms=latencies.queue_ms,
+            ttft_ms=latencies.ttft_ms,
+            tpot_ms=latencies.tpot_ms,
+            e2e_ms=latencies.e2e_ms,
+            prefix_hit_rate=HitRate(self._hit_rate(self._local_hits), self._hit_rate(self._external_hits)),
+            prefix_lookups=self._lookups,
+            preemptions=self._preemptions,
+            recomputed_tokens=self._recomputed if reconstructed else self._recomputed or 0,
+            token_budget_use=self._budget_use.spread(),
+            running=self._running.spread(),
+            waiting=self._waiting.spread(),
+            peak_kv_use=self._peak_kv_use,
+            peak_dram_use=self._peak_dram_use,
+            output_tokens=output_tokens,
+            duration_s=duration,
+            throughput=Throughput(_per(finished, duration), _per(output_tokens, duration)),
+            speculation=self._speculation.result(self.start),
+            reading=self._reading(notes),
+        )
+        return msgspec.structs.replace(report, advice=advise(self._symptoms_of(report)))
+
+    def _symptoms_of(self, report: Report) -> Symptoms:
+        last = self._last
+        return self._symptoms.result(
+            self.start,
+            report.recorded_reasons,
+            steps=report.steps,
+            requests=report.requests,
+            jobs=report.header.jobs,
+            token_budget=last.token_budget if last is not None else None,
+            max_running=last.max_running if last is not None else None,
+            preemptions=report.preemptions,
+            recomputed_tokens=report.recomputed_tokens,
+            local_hit_rate=report.prefix_hit_rate.local,
+            peak_kv_use=report.peak_kv_use,
+            tpot_p50_ms=report.tpot_ms.p50,
+            tpot_p99_ms=report.tpot_ms.p99,
+        )
+
+    def _duration(self) -> float | None:
+        if self._first is None or self._first.ts is None or self._end is None:
+            return None
+        return self._end - self._first.ts
+
+    def _output_tokens(self, reconstructed: bool) -> int | None:
+        if self._sampled is not None and self._every_n == 1:
+            return self._sampled
+        return None if reconstructed or not self._latencies.finished else self._latencies.output_tokens
+
+    @property
+    def _every_n(self) -> int:
+        return (self.start.every_n if self.start is not None else None) or 1
+
+    def _hit_rate(self, hits: int) -> float | None:
+        return hits / self._prompt_tokens if self._prompt_tokens else None
+
+    def _reading(self, notes: ReadNotes | None) -> Reading:
+        start, first, last = self.start, self._first, self._last
+        limited = False
+        if notes is not None and start is not None and start.max_steps and first is not None and last is not None:
+            limited = last.step - first.step + self._every_n >= start.max_steps
+        notes = notes or ReadNotes()
+        return Reading(
+            bad_lines=notes.bad_lines,
+            first_bad_lines=notes.first_bad_lines,
+            unknown_events=notes.unknown_events,
+            dropped_fields=notes.dropped_fields,
+            duplicate_records=notes.duplicate_records,
+            late_records=notes.late_records,
+            unmatched_request_records=notes.unmatched_request_records,
+            omitted_ids=self._omitted_ids,
+            sampled_every=self._every_n,
+            step_limit_reached=limited,
+        )
+
+
+def _per(count: int | None, seconds: float | None) -> float | None:
+    return count / seconds if count is not None and seconds else None
+
+
+def summarize(path: Path | str, *, requests: bool = True) -> Report:
+    """The report on a trace: a file of the pair, or the directory that holds it.
+
+    ``requests=False`` leaves a requests file unread, which is faster; the classifier then knows no ``minNeed``. Raises
+    TraceError if there is no trace or no step in it.
+    """
+    reader = TraceReader(path, requests=requests)
+    summary = Summary()
+    lives: Reconstruction | None = None
+    for number, step in enumerate(reader.steps()):
+        if summary.start is None and reader.start is not None:
+            summary.trace_started(reader.start)
+        if number == 0 and reader.start is None and not step.arrived and not step.finished:
+            lives = Reconstruction(summary)
+        _feed(summary, step, lives)
+    if lives is not None:
+        summary.jobs |= lives.jobs
+    return summary.report(source=str(reader.files.source), notes=reader.notes, reconstructed=lives is not None)
+
+
+def _feed(summary: Summary, step: Step, lives: Reconstruction | None) -> None:
+    """Tell a summary about one step, in the order in which things happened."""
+    if lives is not None:
+        lives.before(step)
+    for arrived in step.arrived:
+        summary.request_arrived(arrived)
+    for lookup in step.lookups:
+        summary.prefix_looked_up(lookup)
+    block_size = summary.start.block_size if summary.start is not None else None
+    summary.step_decided(facts_of(step, block_size or CLASSIFIER_BLOCK_SIZE))
+    if lives is not None:
+        lives.after(step)
+    if step.completed is not None:
+        done = step.completed
+        summary.step_completed(done.step, done.ts, done.step_seconds, done.num_sampled_tokens)
+        if done.num_drafts and done.num_draft_tokens is not None and done.num_accepted_tokens_per_pos is not None:
+            summary.drafts_verified(Drafts(done.num_drafts, done.num_draft_tokens, done.num_accepted_tokens_per_pos))
+    for finished in step.finished:
+        summary.request_finished(finished)
+    for arrived in step.arrived_after:
+        summary.request_arrived(arrived)

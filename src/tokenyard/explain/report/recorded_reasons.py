@@ -1,0 +1,135 @@
+"""The recorded reasons, added up: how many steps each held requests back, how many requests, for how long."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tokenyard.explain.held_back.held_back import held_by_reason
+from tokenyard.trace.format.schema import AdmissionOutcome, KVNumbers
+from tokenyard.trace.format.step_facts import StepFacts
+
+__all__ = ["KVMeans", "RecordedReason", "RecordedReasons", "free_share"]
+
+
+def free_share(facts: StepFacts) -> float | None:
+    """Share of the pool that was free before a step."""
+    return facts.free_blocks / facts.total_blocks if facts.free_blocks is not None and facts.total_blocks else None
+
+
+class KVMeans(msgspec.Struct, frozen=True):
+    """Mean numbers, in blocks, over the steps in which this KV check stopped admission."""
+
+    needed: float
+    """By the head of the queue."""
+    free: float
+    cached_hits: float
+    """Of ``needed``: free blocks that hold the head's own cached prefix."""
+    reserved: float
+    watermark: float
+    smallest_need: float | None
+    """By the smallest waiting request, hits counted for the head only."""
+    smaller_would_fit_steps: int
+    """Steps in which the smallest waiting request needed no more than was free and not spoken for."""
+
+
+class RecordedReason(msgspec.Struct, frozen=True):
+    """What one reason cost."""
+
+    steps: int
+    """Steps in which it held back at least one request."""
+    requests: int
+    """Requests it held back, added over the steps."""
+    seconds: float
+    """Request-seconds lost: each step's duration times the requests it held back."""
+    kv: KVMeans | None = None
+    """For ``kv_*`` reasons."""
+    kv_free: float | None = None
+    """Mean share of the pool that was free before these steps."""
+
+
+class _KVSums:
+    """Sums of the numbers of one KV check."""
+
+    def __init__(self) -> None:
+        self.steps = self.needed = self.free = self.cached_hits = self.reserved = self.watermark = 0
+        self.smallest_steps = self.smallest = self.fits = 0
+
+    def add(self, kv: KVNumbers, smallest: int | None) -> None:
+        free = kv.free or 0
+        self.steps += 1
+        self.needed += kv.needed or 0
+        self.free += free
+        self.cached_hits += kv.cached_hits or 0
+        self.reserved += kv.reserved or 0
+        self.watermark += kv.watermark or 0
+        if smallest is not None:
+            self.smallest_steps += 1
+            self.smallest += smallest
+            self.fits += smallest <= free - (kv.reserved or 0) - (kv.watermark or 0)
+
+    def means(self) -> KVMeans:
+        n = self.steps
+        return KVMeans(
+            needed=self.needed / n,
+            free=self.free / n,
+            cached_hits=self.cached_hits / n,
+            reserved=self.reserved / n,
+            watermark=self.watermark / n,
+            smallest_need=self.smallest / self.smallest_steps if self.smallest_steps else None,
+            smaller_would_fit_steps=self.fits,
+        )
+
+
+class _Tally:
+    """What one reason cost so far."""
+
+    __slots__ = ("free", "free_steps", "kv", "micros", "requests", "steps")
+
+    def __init__(self) -> None:
+        self.steps = self.requests = self.micros = self.free_steps = 0
+        self.free = 0.0
+        self.kv: _KVSums | None = None
+
+    def add(self, requests: int, micros: int, free: float | None) -> None:
+        self.steps += 1
+        self.requests += requests
+        self.micros += micros * requests
+        if free is not None:
+            self.free_steps += 1
+            self.free += free
+
+    def result(self) -> RecordedReason:
+        kv = None if self.kv is None else self.kv.means()
+        free = self.free / self.free_steps if self.free_steps else None
+        return RecordedReason(self.steps, self.requests, self.micros / 1e6, kv, free)
+
+
+class RecordedReasons:
+    """Adds up outcomes."""
+
+    def __init__(self) -> None:
+        self._tallies: dict[str, _Tally] = {}
+
+    def add(self, outcome: AdmissionOutcome, micros: int, free: float | None = None) -> None:
+        """Take one step's outcome; ``micros`` is the step's duration, ``free`` the share of the pool free before it."""
+        reason, held = outcome.reason, outcome.num_requests
+        if outcome.skipped_counts or outcome.not_scheduled_counts:
+            for name, count in held_by_reason(outcome).items():
+                self._tally(name).add(count, micros, free)
+        elif reason is not None and held:
+            self._tally(reason).add(held, micros, free)
+        if reason is not None and held and outcome.kv is not None:
+            tally = self._tally(reason)
+            tally.kv = tally.kv or _KVSums()
+            tally.kv.add(outcome.kv, outcome.smallest_need)
+
+    def _tally(self, name: str) -> _Tally:
+        tally = self._tallies.get(name)
+        if tally is None:
+            tally = self._tallies[name] = _Tally()
+        return tally
+
+    def result(self) -> dict[str, RecordedReason]:
+        """Most time lost first."""
+        reasons = {name: tally.result() for name, tally in self._tallies.items()}
+        return dict(sorted(reasons.items(), key=lambda item: (-item[1].seconds, -item[1].requests, item[0])))

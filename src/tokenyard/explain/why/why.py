@@ -1,0 +1,249 @@
+"""Why did this request wait? Its life, and its waiting time divided among the reasons that held it, step by step.
+
+Everything adds up, in whole microseconds: the phases to the life, the reasons to the waiting time, the spans to the
+reasons. ``docs/why.md`` says it in words; the rule stands in ``docs/reasons.md``.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+
+import msgspec
+
+from tokenyard.errors import TraceError
+from tokenyard.explain.held_back.held_back import Cause
+from tokenyard.explain.why.open_wait import OpenWait
+from tokenyard.explain.why.timeline_reader import TimelineReader
+from tokenyard.trace.format.request_timeline import Place, PreemptionMoment, RequestTimeline, Wait, WaitState
+from tokenyard.trace.format.schema import KVNumbers
+from tokenyard.trace.read.step_joiner import Step
+
+__all__ = ["WHY_VERSION", "Phases", "ReasonShare", "Span", "Why", "phases_of", "why"]
+
+WHY_VERSION = 1
+_IDS_REMEMBERED = 10_000
+"""Ids among which a mistyped one is looked for."""
+
+
+class Phases(msgspec.Struct, frozen=True, kw_only=True):
+    """A life in pieces that do not overlap, in microseconds; they add up to the life."""
+
+    queued_us: int
+    prefill_us: int
+    decode_us: int
+    preempted_us: int
+    stalled_us: int
+
+
+class ReasonShare(msgspec.Struct, frozen=True, kw_only=True):
+    """What one cause had of the waiting time."""
+
+    reason: str
+    place: Place
+    us: int
+    share: float
+    """Of all its waiting time."""
+
+
+class Span(msgspec.Struct, kw_only=True):
+    """Steps in a row that kept it waiting for the same cause."""
+
+    state: WaitState
+    reason: str
+    place: Place
+    head: str | None
+    """The request at the head of the queue that was refused, if it stood behind one."""
+    first_step: int
+    last_step: int
+    steps: int
+    """Recorded ones."""
+    start_us: int
+    end_us: int
+    kv: KVNumbers | None = None
+    """Numbers of the last refusal, for ``kv_*`` reasons."""
+    smallest_need: int | None = None
+
+    @property
+    def us(self) -> int:
+        return self.end_us - self.start_us
+
+
+class Why(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer. Moments are microseconds on the trace's clock, None where the request did not come so far."""
+
+    why_version: int = WHY_VERSION
+    request_id: str
+    job_id: str | None
+    arrived_us: int | None
+    first_scheduled_us: int | None
+    first_scheduled_step: int | None
+    first_token_us: int | None
+    finished_us: int | None
+    until_us: int
+    """Its end, or the last moment of the trace."""
+    finish_reason: str | None
+    num_prompt_tokens: int | None
+    num_output_tokens: int | None
+    local_hit_tokens: int | None
+    external_hit_tokens: int | None
+    phases: Phases
+    waited_us: int
+    """Queued, preempted and stalled together."""
+    reasons: list[ReasonShare]
+    """Most time first; they add up to ``waited_us``."""
+    spans: list[Span]
+    """In order of time."""
+    preemptions: list[PreemptionMoment]
+    reconstructed: bool
+    """The trace records no arrivals and ends: moments are exact to a step."""
+
+
+def why(path: Path | str, request_id: str) -> Why:
+    """Explain one request of a trace. Reading stops at its end.
+
+    Raises TraceError if there is no trace at ``path`` or no such request in it.
+    """
+    watcher = _Spans(request_id)
+    trace = TimelineReader(path, watcher=watcher)
+    known: list[str] = []
+    for life in trace.lives():
+        if life.request_id == request_id:
+            return _answer(life, _matching(life, watcher.spans), reconstructed=trace.reconstructed)
+        if len(known) < _IDS_REMEMBERED:
+            known.append(life.request_id)
+    raise TraceError(f"{trace.reader.files.source}: no request {_quoted(request_id)}{_hint(request_id, known)}")
+
+
+def _quoted(request_id: str) -> str:
+    return repr(request_id if len(request_id) <= 80 else request_id[:77] + "...")
+
+
+def _hint(request_id: str, known: list[str]) -> str:
+    near = get_close_matches(request_id, known, n=3, cutoff=0.5) or known[:3]
+    return f"; it has {', '.join(map(_quoted, near))} ..." if near else ""
+
+
+class _Spans:
+    """Watches one request and keeps what its waiting time is made of."""
+
+    def __init__(self, request_id: str) -> None:
+        self.request_id = request_id
+        self.spans: list[Span] = []
+        self._step: Step | None = None
+
+    def decided(self, step: Step, living: OpenWait) -> None:
+        self._step = step
+
+    def passed(self, state: WaitState, cause: Cause, step: int, start_us: int, end_us: int) -> None:
+        outcome = self._step.outcome if self._step is not None and cause.place is not Place.OUTSIDE else None
+        head = outcome.req_id if outcome is not None and cause.place is Place.BEHIND else None
+        last = self.spans[-1] if self.spans else None
+        if (
+            last is None
+            or (last.state, last.reason, last.place, last.head) != (state, cause.reason, cause.place, head)
+            or last.end_us != start_us
+        ):
+            last = Span(
+                state=state,
+                reason=cause.reason,
+                place=cause.place,
+                head=head,
+                first_step=step,
+                last_step=step,
+                steps=1,
+                start_us=start_us,
+                end_us=end_us,
+            )
+            self.spans.append(last)
+        last.steps += step != last.last_step
+        last.last_step, last.end_us = step, end_us
+        if outcome is not None and outcome.reason == cause.reason:
+            last.kv, last.smallest_need = outcome.kv, outcome.smallest_need
+
+
+def _matching(life: RequestTimeline, spans: list[Span]) -> list[Span]:
+    """The spans of each wait; where a damaged trace told its end too late or its beginning never, one per part."""
+    found: list[Span] = []
+    for wait in life.waits:
+        inside = [each for each in spans if each.start_us >= wait.start_us and each.end_us <= wait.end_us]
+        inside = [each for each in inside if each.state is wait.state and each.us]
+        found += inside if sum(each.us for each in inside) == wait.us else _one_per_part(wait)
+    return found
+
+
+def _one_per_part(wait: Wait) -> list[Span]:
+    step, start = wait.first_step or 0, wait.start_us
+    spans: list[Span] = []
+    for part in wait.parts:
+        spans.append(
+            Span(
+                state=wait.state,
+                reason=part.reason,
+                place=part.place,
+                head=None,
+                first_step=step,
+                last_step=step,
+                steps=0,
+                start_us=start,
+                end_us=start + part.us,
+            )
+        )
+        start += part.us
+    return spans
+
+
+def _answer(life: RequestTimeline, spans: list[Span], *, reconstructed: bool) -> Why:
+    waited = life.waited_us
+    spent: dict[Cause, int] = {}
+    for wait in life.waits:
+        for part in wait.parts:
+            cause = Cause(part.reason, part.place)
+            spent[cause] = spent.get(cause, 0) + part.us
+    reasons = [
+        ReasonShare(reason=cause.reason, place=cause.place, us=us, share=us / waited)
+        for cause, us in sorted(spent.items(), key=lambda item: (-item[1], item[0]))
+    ]
+    return Why(
+        request_id=life.request_id,
+        job_id=life.job_id,
+        arrived_us=life.arrived_us,
+        first_scheduled_us=life.first_scheduled_us,
+        first_scheduled_step=life.first_scheduled_step,
+        first_token_us=life.first_token_us,
+        finished_us=life.finished_us,
+        until_us=life.until_us,
+        finish_reason=life.finish_reason,
+        num_prompt_tokens=life.num_prompt_tokens,
+        num_output_tokens=life.num_output_tokens,
+        local_hit_tokens=life.local_hit_tokens,
+        external_hit_tokens=life.external_hit_tokens,
+        phases=phases_of(life),
+        waited_us=waited,
+        reasons=reasons,
+        spans=spans,
+        preemptions=life.preemptions,
+        reconstructed=reconstructed,
+    )
+
+
+def phases_of(life: RequestTimeline) -> Phases:
+    """A life in phases. What it waited for in the middle of its prefill or decode is taken out of them."""
+    until = life.until_us
+    scheduled = until if life.first_scheduled_us is None else life.first_scheduled_us
+    token = until if life.first_token_us is None else life.first_token_us
+    waited = dict.fromkeys(WaitState, 0)
+    lost_prefill = lost_decode = 0
+    for wait in life.waits:
+        waited[wait.state] += wait.us
+        if wait.state is not WaitState.QUEUED:
+            before = max(min(wait.end_us, token) - wait.start_us, 0)
+            lost_prefill += before
+            lost_decode += wait.us - before
+    return Phases(
+        queued_us=waited[WaitState.QUEUED],
+        prefill_us=max(token - scheduled, 0) - lost_prefill,
+        decode_us=until - token - lost_decode,
+        preempted_us=waited[WaitState.PREEMPTED],
+        stalled_us=waited[WaitState.STALLED],
+    )

@@ -1,0 +1,178 @@
+"""The block pool: reference counts, the free queue and the prefix index over one set of blocks.
+
+    free + held = total - 1        block 0 is the null block: never handed out, never freed
+    ref[b] == 0  <=>  b is in the free queue
+    hash_of[b] is not None  <=>  b is in one prefix index, index_of[b], under that hash
+
+The null block may stand in any list of blocks; it is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from tokenyard.kv.blocks.free_queue import FreeQueue
+from tokenyard.kv.blocks.prefix_index import PrefixIndex
+
+__all__ = ["NULL_BLOCK", "BlockPool"]
+
+NULL_BLOCK = 0
+"""Stands for a position without KV; exists in every pool."""
+
+
+class BlockPool:
+    """Hands out, shares, caches and takes back blocks."""
+
+    __slots__ = (
+        "cached",
+        "free_queue",
+        "hash_of",
+        "index_of",
+        "indexes",
+        "num_blocks",
+        "on_cleared",
+        "on_evicted",
+        "on_forgotten",
+        "ref",
+    )
+
+    def __init__(self, num_blocks: int, num_groups: int = 1) -> None:
+        self.num_blocks = num_blocks
+        self.free_queue = FreeQueue(num_blocks, range(1, num_blocks))
+        self.indexes = [PrefixIndex(group_id) for group_id in range(num_groups)]
+        """Per KV-cache group: the same tokens have other KV in another group."""
+        self.cached = [index.first for index in self.indexes]
+        """What each of them knows; for counting."""
+        self.ref = [0] * num_blocks
+        self.hash_of: list[bytes | None] = [None] * num_blocks
+        self.index_of = [self.indexes[0]] * num_blocks
+        self.on_evicted: Callable[[bytes, int, int], None] | None = None
+        """Told hash, group and id of every cached block that is handed out for other content: until its new owner
+        writes, it still holds the old one."""
+        self.on_forgotten: Callable[[bytes, int], None] | None = None
+        """Told the hash and group of every block whose content turned out to be worthless."""
+        self.on_cleared: Callable[[], None] | None = None
+        """Told when everything is."""
+
+    @property
+    def num_free(self) -> int:
+        """Blocks in the free queue, cached evictable ones included."""
+        return self.free_queue.size
+
+    @property
+    def usage(self) -> float:
+        """Fraction of the blocks (null block aside) that are held."""
+        usable = self.num_blocks - 1
+        return 1.0 - self.free_queue.size / usable if usable else 0.0
+
+    def take(self, n: int) -> list[int]:
+        """``n`` blocks from the front of the free queue, each with one reference; their cached content is forgotten.
+
+        The caller has checked ``n <= num_free``.
+        """
+        blocks = self.free_queue.popleft_n(n)
+        ref, hash_of, index_of = self.ref, self.hash_of, self.index_of
+        for block in blocks:
+            ref[block] = 1
+            old = hash_of[block]
+            if old is not None:
+                hash_of[block] = None
+                index_of[block].discard(old, block)
+                if self.on_evicted is not None:
+                    self.on_evicted(old, index_of[block].group_id, block)
+        return blocks
+
+    def forget(self, block: int) -> None:
+        """Drop a block's cached content, if it has any."""
+        old = self.hash_of[block]
+        if old is not None:
+            self.hash_of[block] = None
+            self.index_of[block].discard(old, block)
+            if self.on_forgotten is not None:
+                self.on_forgotten(old, self.index_of[block].group_id)
+
+    def forget_content(self, hashes: Iterable[bytes]) -> None:
+        """Drop this cached content wherever it is."""
+        for block_hash in hashes:
+            for index in self.indexes:
+                for block in index.all_blocks(block_hash):
+                    self.forget(block)
+
+    def num_evictable(self, blocks: Sequence[int]) -> int:
+        """How many of ``blocks`` lie in the free queue."""
+        # The null block has no references either, but is not in the queue.
+        return list(map(self.ref.__getitem__, blocks)).count(0) - blocks.count(NULL_BLOCK)
+
+    def touch(self, blocks: Sequence[int]) -> None:
+        """Take a reference on cached blocks; free ones leave the queue."""
+        ref = self.ref
+        held = [block for block in blocks if block != NULL_BLOCK] if NULL_BLOCK in blocks else blocks
+        self.free_queue.remove_n([block for block in held if not ref[block]])
+        for block in held:
+            ref[block] += 1
+
+    def release(self, ordered: Iterable[int]) -> None:
+        """Drop one reference each; those without any left join the queue in the given order."""
+        ref = self.ref
+        freed = []
+        for block in ordered:
+            if block == NULL_BLOCK:
+                continue
+            left = ref[block] - 1
+            ref[block] = left
+            if not left:
+                freed.append(block)
+        self.free_queue.append_n(freed)
+
+    def publish(self, blocks: Sequence[int], hashes: Sequence[bytes], group_id: int = 0) -> None:
+        """Make full blocks of a group findable by their hashes."""
+        hash_of, index_of, index = self.hash_of, self.index_of, self.indexes[group_id]
+        if NULL_BLOCK in blocks:
+            pairs = [pair for pair in zip(blocks, hashes, strict=True) if pair[0] != NULL_BLOCK]
+            blocks, hashes = [block for block, _ in pairs], [block_hash for _, block_hash in pairs]
+        for block, block_hash in zip(blocks, hashes, strict=True):
+            hash_of[block] = block_hash
+        if len(self.indexes) > 1:  # a single one is every block's from the beginning
+            for block in blocks:
+                index_of[block] = index
+        index.add_n(hashes, blocks)
+
+    @property
+    def num_cached(self) -> int:
+        """Distinct hashes, over all groups."""
+        return sum(map(len, self.cached))
+
+    def reset(self) -> bool:
+        """Forget all cached content; False, and nothing changes, while a block is held."""
+        if self.num_free != self.num_blocks - 1:
+            return False
+        for index in self.indexes:
+            index.clear()
+        self.hash_of = [None] * self.num_blocks
+        if self.on_cleared is not None:
+            self.on_cleared()
+        return True
+
+    def check_invariants(self, holders: Iterable[Sequence[int]]) -> None:
+        """Raise AssertionError unless counts, queue and index agree with the block lists of all holders."""
+        expected = [0] * self.num_blocks
+        for blocks in holders:
+            for block in blocks:
+                expected[block] += block != NULL_BLOCK
+        assert expected == self.ref, "reference counts differ from the holders"
+        free = list(self.free_queue)
+        assert NULL_BLOCK not in free, "the null block is free"
+        assert all(not self.ref[block] for block in free), "a held block is in the free queue"
+        held = sum(count > 0 for count in self.ref)
+        assert len(free) + held == self.num_blocks - 1, "free + held is not the total"
+        cached = [block for block, block_hash in enumerate(self.hash_of) if block_hash is not None]
+        for block in cached:
+            block_hash = self.hash_of[block]
+            assert block_hash is not None
+            assert block in self.index_of[block].all_blocks(block_hash), f"block {block} is cached but not indexed"
+        known = {(id(self.index_of[block]), self.hash_of[block]) for block in cached}
+        found = sum(
+            len(index.all_blocks(key)) for index in self.indexes for at, key in known if at == id(index) and key
+        )
+        assert found == len(cached), "an index knows blocks that carry no hash"
+        assert self.num_cached == len(known), "an index knows hashes that no block carries"

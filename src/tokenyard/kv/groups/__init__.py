@@ -1,0 +1,1 @@
+"""The block lists of one KV-cache group, one module per attention type."""

@@ -1,0 +1,63 @@
+"""Full attention: every position keeps its KV until the request ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+from tokenyard.kv.blocks.pool import BlockPool
+from tokenyard.kv.groups.single_type import SingleTypeManager, align_down
+
+__all__ = ["FullAttentionManager", "ZeroedFullAttentionManager"]
+
+
+class FullAttentionManager(SingleTypeManager):
+    """A prefix hit is any leading run of cached blocks."""
+
+    __slots__ = ()
+    spec_kind = "full_attention"
+
+    def find_longest_cache_hit(
+        self,
+        peers: Sequence[SingleTypeManager],
+        hashes: Sequence[bytes],
+        max_length: int,
+        *,
+        drop_last: bool,
+        alignment: int,
+    ) -> list[list[int]]:
+        limit = max_length // self.block_size
+        known = hashes if len(hashes) <= limit else hashes[:limit]
+        hits = [self.pool.indexes[peer.group_id].longest_prefix(known) for peer in peers]
+        length = min(map(len, hits))
+        if drop_last and length:
+            length -= 1
+        for blocks in hits:
+            del blocks[length:]
+        if self.block_size != alignment:
+            align_down(hits, self.block_size, alignment)
+        return hits
+
+    def num_common_prefix_blocks(self, slot: int) -> int:
+        everyone = len(self.held)
+        references = map(self.pool.ref.__getitem__, self.held[slot])
+        return sum(1 for _ in takewhile(everyone.__eq__, references))
+
+
+class ZeroedFullAttentionManager(FullAttentionManager):
+    """Beside Mamba layers: workers must zero new blocks, whose old content may be no numbers at all."""
+
+    __slots__ = ("_new",)
+
+    def __init__(self, pool: BlockPool, block_size: int, group_id: int, hash_stride: int) -> None:
+        super().__init__(pool, block_size, group_id, hash_stride)
+        self._new: list[int] = []
+
+    def grow_run(self, slots: Sequence[int], counts: Sequence[int], taken: Sequence[int]) -> dict[int, list[int]]:
+        self._new += taken
+        return super().grow_run(slots, counts, taken)
+
+    def take_new_block_ids(self) -> list[int]:
+        """Blocks taken since the last call, in order."""
+        taken, self._new = self._new, []
+        return taken

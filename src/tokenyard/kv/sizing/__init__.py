@@ -1,0 +1,1 @@
+"""How many KV blocks a model leaves room for on a GPU."""

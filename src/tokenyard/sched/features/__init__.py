@@ -1,0 +1,1 @@
+"""The optional parts of a scheduler, one module each; off unless configured."""

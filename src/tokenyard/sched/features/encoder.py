@@ -1,0 +1,171 @@
+"""Encoder inputs: an image's placeholder tokens can be computed only in or after the step that runs its encoder.
+
+    | ... text ... [ image placeholders ] ... text ... |
+      computed ->  ^ offset              ^ end
+                   the encoder runs at the latest in the step that reaches this position
+
+If the encoder budget or cache cannot take the next item, the request is granted the tokens before it, or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tokenyard.config import SchedulerConfig
+from tokenyard.kv.coordinator import NEVER
+from tokenyard.kv.encoder_cache import EncoderCache, EncoderDecoderCache
+from tokenyard.request import MultiModalItem, Request
+from tokenyard.sched.passes.budget import StepBudget
+
+__all__ = ["CrossEncoderInputs", "EncoderGrant", "EncoderInputs"]
+
+
+class EncoderGrant(NamedTuple):
+    """How far a request may go in a step."""
+
+    num_new_tokens: int
+    items: tuple[int, ...]
+    """Indices of the items whose encoder runs in this step."""
+
+
+class EncoderInputs:
+    """Plans encoder runs within the step's encoder budget."""
+
+    def __init__(self, config: SchedulerConfig, *, shift: int, unit: int = 1) -> None:
+        self.budget = config.max_num_encoder_input_tokens
+        """Embeddings that one step may compute."""
+        self.cache = EncoderCache(config.encoder_cache_size or config.max_num_encoder_input_tokens)
+        self.whole_items = config.disable_chunked_mm_input
+        """Items are computed in one step or not at all."""
+        self._max_tokens = config.max_num_batched_tokens
+        self._max_slice = min(self._max_tokens, config.long_prefill_token_threshold or self._max_tokens)
+        """Most prompt tokens of one request in one step."""
+        self._shift = shift
+        """An EAGLE head looks one position ahead."""
+        self._unit = unit
+        """Steps of a prompt end at multiples of this many tokens."""
+
+    def next_position(self, request: Request, num_computed: int) -> int:
+        """Positions up to this one can be computed without looking at encoder inputs."""
+        starts = [item.offset - self._shift for item in request.mm_features if item.end > num_computed]
+        return min(starts, default=NEVER)
+
+    def never_whole(self, item: MultiModalItem) -> bool:
+        """Whether the item has to be computed in one step and never can be.
+
+        A request that has come to the item itself may compute part of it after all; with an EAGLE head it stops one
+        position before, and needs that position as well.
+        """
+        if not self.whole_items:
+            return False
+        stops_before = self._shift > 0 and item.offset > 0
+        return item.length > self._max_tokens or (stops_before and item.length + self._shift > self._max_slice)
+
+    @property
+    def most_together(self) -> int:
+        """Embeddings that can be kept for one position; within a block they are computed in one step as well."""
+        return self.cache.size if self._unit == 1 else min(self.cache.size, self.budget)
+
+    def embeds_needed_with(self, request: Request, item: MultiModalItem) -> int:
+        """Embeddings that must be kept at the position that first needs ``item``: its own and those not passed yet.
+
+        Where steps end at blocks, that is the beginning of a block, and all items that begin within it are needed.
+        """
+        first = (item.offset - self._shift) // self._unit * self._unit
+        last = first + self._shift + self._unit - 1
+        alive = {
+            other.mm_hash: other.num_embeds
+            for other in request.mm_features
+            if other.offset <= last and other.end > first
+        }
+        return sum(alive.values())
+
+    def num_cross_tokens(self, request: Request, items: tuple[int, ...]) -> int:
+        """Embeddings of ``items`` that cross-attention layers keep: none, they stand in the prompt."""
+        return 0
+
+    def plan(self, request: Request, num_computed: int, num_new_tokens: int, budget: int) -> EncoderGrant:
+        """How many of ``num_new_tokens`` can be computed after ``num_computed``, and which items that takes."""
+        chosen: list[int] = []
+        hashes: set[str] = set()
+        planned = 0
+        for i, item in enumerate(request.mm_features):
+            if item.offset >= num_computed + num_new_tokens + self._shift:
+                break
+            if item.end <= num_computed or item.mm_hash in hashes or self.cache.refer(request, item):
+                continue
+            if self._would_cut(item, num_computed, num_new_tokens):
+                num_new_tokens = max(0, item.offset - num_computed - self._shift)
+                break
+            if item.num_embeds > budget or not self.cache.make_room(planned + item.num_embeds):
+                num_new_tokens = max(0, item.offset - num_computed - self._shift)
+                break
+            if not item.has_embeds(num_computed - item.offset, num_computed + num_new_tokens - item.offset):
+                continue
+            planned += item.num_embeds
+            budget -= item.num_embeds
+            hashes.add(item.mm_hash)
+            chosen.append(i)
+        return EncoderGrant(num_new_tokens, tuple(chosen))
+
+    def _would_cut(self, item: MultiModalItem, num_computed: int, num_new_tokens: int) -> bool:
+        return self.whole_items and num_computed < item.offset and num_computed + num_new_tokens < item.end
+
+    def commit(self, request: Request, items: tuple[int, ...], budget: StepBudget) -> None:
+        """The request is granted: its items take room and budget."""
+        for i in items:
+            self.cache.allocate(request, request.mm_features[i])
+            budget.encoder -= request.mm_features[i].num_embeds
+        if items:
+            budget.encoder_items[request.request_id] = list(items)
+
+    def roll_back(self, request: Request, budget: StepBudget, granted: Sequence[Request] | None = None) -> None:
+        """The request was granted earlier in this step and is preempted now.
+
+        Its items are taken out of the step. With ``granted``, the others of this step, one of them takes over an item
+        that it needs as well, and the rest is forgotten; vLLM 0.22 believes that all of it is cached.
+        """
+        for i in budget.encoder_items.pop(request.request_id, ()):
+            item = request.mm_features[i]
+            heir = self._heir(item, request, granted) if granted is not None else None
+            if heir is not None:
+                budget.encoder_items.setdefault(heir[0], []).append(heir[1])
+                continue
+            budget.encoder += item.num_embeds
+            if granted is not None:
+                self.cache.forget(request, item)
+
+    def _heir(self, item: MultiModalItem, request: Request, granted: Sequence[Request]) -> tuple[str, int] | None:
+        """Another request that waits for the item's output in this step, and its number there."""
+        for other in granted:
+            if other is not request and self.cache.is_used_by(other, item):
+                for i, own in enumerate(other.mm_features):
+                    if own.mm_hash == item.mm_hash:
+                        return other.request_id, i
+        return None
+
+
+class CrossEncoderInputs(EncoderInputs):
+    """An encoder-decoder model: the items are read by cross attention, all of them before the first decoder token."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        super().__init__(config, shift=0)
+        self.cache: EncoderDecoderCache = EncoderDecoderCache(self.cache.size)
+
+    def next_position(self, request: Request, num_computed: int) -> int:
+        return NEVER
+
+    def num_cross_tokens(self, request: Request, items: tuple[int, ...]) -> int:
+        return sum(request.mm_features[i].num_embeds for i in items)
+
+    def plan(self, request: Request, num_computed: int, num_new_tokens: int, budget: int) -> EncoderGrant:
+        chosen: list[int] = []
+        planned = 0
+        for i, item in enumerate(request.mm_features) if num_computed == 0 else ():
+            if planned + item.num_embeds > budget or not self.cache.make_room(planned + item.num_embeds):
+                return EncoderGrant(0, tuple(chosen))
+            if item.has_embeds(0, num_new_tokens):
+                planned += item.num_embeds
+                chosen.append(i)
+        return EncoderGrant(num_new_tokens, tuple(chosen))

@@ -1,0 +1,83 @@
+"""Async scheduling: steps are decided while the outputs of earlier ones are still on their way.
+
+A scheduled decode leaves *output placeholders* for the tokens it will bring; they count like tokens when the next step
+is decided, and are replaced when the outputs arrive. Drafts are placeholders too: only the worker knows them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tokenyard.columns import IntArray
+from tokenyard.request import Request
+from tokenyard.sched.features.speculation import Speculation
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.table import RequestTable
+
+__all__ = ["UNKNOWN_DRAFT", "Placeholders"]
+
+UNKNOWN_DRAFT = -1
+
+
+class Placeholders:
+    """Counts outputs in flight."""
+
+    def __init__(self, table: RequestTable, speculation: Speculation | None, num_speculative_tokens: int) -> None:
+        self._table = table
+        self._speculation = speculation
+        self._num_drafts = num_speculative_tokens
+        self._in_flight: list[SchedulerOutput] = []
+        """Steps whose outputs have not arrived, oldest first."""
+
+    def cover_limit(self, slots: IntArray, computed: IntArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Rows whose steps in flight reach max_tokens even if every draft is rejected: no further step is needed."""
+        held = self._table.placeholders[slots]
+        return np.asarray((held > 0) & (computed + 2 - held >= self._table.max_total[slots]))
+
+    def after_schedule(self, output: SchedulerOutput) -> None:
+        """Leave a placeholder for every token that the step may bring, and for the drafts that will follow."""
+        self._in_flight.append(output)
+        table, slots = self._table, output.slots
+        drafts = output.drafts.counts if output.drafts is not None else None
+        if output.is_prefill_chunk is not None:
+            decoding = ~output.is_prefill_chunk
+            slots = slots[decoding]
+            drafts = drafts[decoding] if drafts is not None else None
+        new = 1 if drafts is None else 1 + drafts
+        table.placeholders[slots] += new
+        if self._speculation is not None:
+            unknown = np.full((slots.size, self._num_drafts), UNKNOWN_DRAFT, np.int64)
+            self._speculation.propose(slots, unknown, np.full(slots.size, self._num_drafts, np.int64))
+
+    def replace(self, slots: IntArray, num_arrived: IntArray) -> None:
+        """Outputs arrived (or drafts were rejected) for tenants."""
+        self._table.placeholders[slots] -= num_arrived
+
+    @staticmethod
+    def replace_detached(request: Request, num_arrived: int) -> None:
+        """The same for a request without a slot."""
+        request.num_output_placeholders -= num_arrived
+
+    def arrived(self, output: SchedulerOutput) -> None:
+        """The outputs of a step are here; a step that was never announced is none of ours."""
+        self._in_flight = [step for step in self._in_flight if step is not output]
+
+    def discard(self, request: Request) -> None:
+        """Its steps in flight are stale: their outputs will be dropped when they arrive.
+
+        Steps are counted, however many placeholders they hold. vLLM 0.22 takes the placeholders for steps and forgets
+        those of an earlier reset: with drafts in flight, or two resets in a row, it hangs or fails.
+        """
+        request.async_steps_to_discard = sum(_samples(step, request) for step in self._in_flight)
+        if request.slot < 0:
+            request.num_output_placeholders = 0
+        else:
+            self._table.placeholders[request.slot] = self._table.num_drafts[request.slot] = 0
+            self._table.version += 1
+
+
+def _samples(step: SchedulerOutput, request: Request) -> bool:
+    """Whether the step brings tokens of the request: it takes part and its prompt is computed by then."""
+    if request not in step.requests:
+        return False
+    return step.is_prefill_chunk is None or not step.is_prefill_chunk[step.requests.index(request)]

@@ -1,0 +1,135 @@
+"""Streaming-input sessions: a request that goes on when more input arrives.
+
+At the end of each answer a session waits for its next piece of input with its blocks in hand. The last sampled token
+was never computed; it is dropped, and what was computed becomes prompt:
+
+    | prompt | output, computed | (last) |          before
+    | prompt                    | new input |       after: a WAITING request whose first part is computed already
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tokenyard.errors import RequestError
+from tokenyard.kv.manager import KVCacheManager
+from tokenyard.params import MultiModalItem, SamplingParams, TokenIds
+from tokenyard.request import Request, RequestStatus
+from tokenyard.sched.queues.waiting import WaitingQueues
+
+__all__ = ["SessionInput", "Sessions"]
+
+
+class SessionInput(NamedTuple):
+    """One further piece of input."""
+
+    tokens: TokenIds
+    sampling_params: SamplingParams
+    arrival_time: float
+    mm_features: tuple[MultiModalItem, ...]
+
+    @classmethod
+    def of(cls, request: Request) -> SessionInput | None:
+        """The input that a request with a session's id brings; None if it ends the session (it is not resumable)."""
+        if not request.resumable:
+            return None
+        tokens = request.token_slice(0, request.num_prompt_tokens)
+        return cls(tokens, request.sampling_params, request.arrival_time, request.mm_features)
+
+
+class Sessions:
+    """Inputs that wait for their session, and sessions that wait for input."""
+
+    def __init__(self, kv: KVCacheManager, room: WaitingQueues) -> None:
+        self._kv = kv
+        self._waiting_queues = room
+        self._queues: dict[str, deque[SessionInput | None]] = {}
+        """Session id -> inputs that came before its current answer was complete; None ends it."""
+        self.on_continued: Callable[[Request], None] | None = None
+        """Told when a session has got its next input."""
+        self.num_waiting = 0
+        """Sessions in WAITING_FOR_STREAMING_REQ: no step can do anything for them."""
+
+    def __contains__(self, request_id: object) -> bool:
+        return request_id in self._queues
+
+    def open(self, request: Request) -> None:
+        """A resumable request was added."""
+        self._queues[request.request_id] = deque()
+
+    def close(self, request: Request) -> None:
+        """A request has ended."""
+        if self._queues.pop(request.request_id, None) is not None:
+            self.num_waiting -= request.status is RequestStatus.WAITING_FOR_STREAMING_REQ
+
+    def feed(self, session: Request, request: Request) -> bool:
+        """``request`` continues ``session``; False if it ends a session that has nothing left to do."""
+        update = SessionInput.of(request)
+        if update is not None:
+            self._check_length(session, update)
+        if session.status is not RequestStatus.WAITING_FOR_STREAMING_REQ:
+            self._queues[session.request_id].append(update)
+            return True
+        if update is None:
+            return False
+        self.num_waiting -= 1
+        self._continue(session, update)
+        return True
+
+    def goes_on(self, session: Request) -> bool:
+        """A session's answer is complete and it has left the running list: True if it is waiting again."""
+        queue = self._queues.get(session.request_id)
+        if queue is None:
+            return False
+        if queue:
+            update = queue.popleft()
+            if update is None:
+                return False
+            self._continue(session, update)
+        else:
+            session.status = RequestStatus.WAITING_FOR_STREAMING_REQ
+            self.num_waiting += 1
+        self._waiting_queues.add(session)
+        return True
+
+    def _check_length(self, session: Request, update: SessionInput) -> None:
+        pieces = [each for each in self._queues[session.request_id] if each is not None] + [update]
+        answering = session.status is not RequestStatus.WAITING_FOR_STREAMING_REQ
+        length = session.num_tokens + session.max_tokens * answering
+        length += sum(len(each.tokens) + each.sampling_params.max_tokens for each in pieces)
+        limit = self._kv.max_model_len
+        if length >= limit or self._kv.most_blocks(length) > self._kv.num_usable_blocks:
+            raise RequestError(
+                session.request_id,
+                "prompt_token_ids",
+                f"{len(update.tokens)} tokens",
+                f"with it the session can reach {length} tokens, more than max_model_len ({limit}) or the pool allow",
+            )
+
+    def _continue(self, session: Request, update: SessionInput) -> None:
+        """Give a session that has no step in flight its next input."""
+        if session.slot >= 0:
+            with self._kv.table.reloading(session, self._kv.max_model_len):
+                self._extend(session, update)
+        else:
+            self._extend(session, update)
+        if self.on_continued is not None:
+            self.on_continued(session)
+
+    def _extend(self, session: Request, update: SessionInput) -> None:
+        known = session.num_tokens - 1
+        # Steps in flight may have counted further, and a preemption takes what was computed but not what was said.
+        session.num_computed_tokens = min(session.num_computed_tokens, known)
+        # A hash over the dropped token would promise KV that was never computed.
+        self._kv.hasher.truncate(session, known // self._kv.hasher.block_size)
+        session.replace_tail(known, update.tokens.tobytes())
+        moved = tuple(item.moved(known) for item in update.mm_features)
+        session.mm_features += moved
+        session.has_extra_keys = session.has_extra_keys or bool(moved)
+        session.num_prompt_tokens = known + len(update.tokens)
+        session.sampling_params = update.sampling_params
+        session.arrival_time = update.arrival_time
+        session.stop_reason = None
+        session.status = RequestStatus.WAITING

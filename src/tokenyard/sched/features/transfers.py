@@ -1,0 +1,185 @@
+"""Transfers in flight: loads that requests wait for, and blocks that outlive their request until they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from tokenyard.errors import RequestError
+from tokenyard.kv.manager import KVCacheManager
+from tokenyard.kv.stats import PrefixCacheStats
+from tokenyard.request import Request, RequestStatus
+from tokenyard.sched.connector import KVConnector
+from tokenyard.sched.steps.model_output import ConnectorOutput
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+
+__all__ = ["Lost", "Transfers"]
+
+
+class Lost(NamedTuple):
+    """Who relied on blocks whose load failed."""
+
+    loading: list[Request]
+    """Requests that wait for the very load."""
+    rewound: list[Request]
+    """Running requests that had loaded them."""
+    sharing: list[Request]
+    """Running requests that had found them in the prefix cache since."""
+    blocks: list[int]
+    """Blocks of running requests that hold nothing valid."""
+
+
+class Transfers:
+    """Book-keeping of one connector."""
+
+    def __init__(self, connector: KVConnector, kv: KVCacheManager) -> None:
+        self.connector = connector
+        self._kv = kv
+        self._received: set[str] = set()
+        """Loads complete, whose requests have not been looked at since."""
+        self._failed: set[str] = set()
+        """Loads of which a part failed."""
+        self._failed_before = False
+        """A load failed in the step before."""
+        self.delayed: dict[str, Request] = {}
+        """Ended requests whose blocks are still being read or written."""
+        self.local_hits: dict[str, int] = {}
+        """Local prefix hit, in tokens, of requests that wait for a load or have just got it."""
+        self._params: dict[str, Mapping[str, object]] = {}
+        """What clients are to be told of requests that have ended since the last call of :meth:`take_params`."""
+        self.stats = PrefixCacheStats()
+        """Hits of the connector, in tokens beyond the local hit."""
+        connector.bind_gpu_block_pool(kv.pool)
+
+    def take_stats(self) -> PrefixCacheStats:
+        """Hits since the last call."""
+        stats, self.stats = self.stats, PrefixCacheStats()
+        return stats
+
+    def take_params(self) -> Mapping[str, Mapping[str, object]]:
+        """Request id -> parameters for its client, since the last call."""
+        params, self._params = self._params, {}
+        return params
+
+    def take_hits(self, request: Request) -> tuple[int, int]:
+        """Local and external hit, in tokens, of a request that has been loaded and is admitted now."""
+        computed = request.num_computed_tokens
+        local = min(self.local_hits.pop(request.request_id, computed), computed)
+        return local, computed - local
+
+    # ---- loads
+
+    def arrives(self, request: Request) -> None:
+        """A request is added; RequestError if blocks of an earlier one with its id are still in use."""
+        if request.request_id in self.delayed:
+            fix = "its blocks are still being transferred: use another id, or wait until they are freed"
+            raise RequestError(request.request_id, "request_id", request.request_id, fix)
+        self.connector.on_new_request(request)
+
+    def has_received(self, request: Request) -> bool:
+        """The request's load is complete, and nobody has looked at it since."""
+        return request.request_id in self._received
+
+    def promote(self, request: Request) -> bool:
+        """If the request's load is complete, make it ready to be scheduled."""
+        if request.request_id not in self._received:
+            return False
+        self._received.remove(request.request_id)
+        computed = request.num_computed_tokens
+        if request.request_id in self._failed:
+            self._failed.remove(request.request_id)
+            if not computed:
+                # Nothing valid was loaded: there may be a local hit when it is tried again.
+                self._kv.free(request)
+        if request.slot >= 0:
+            self._kv.publish(request, computed)
+            if computed == request.num_tokens:
+                # The last token has to be computed again: its logits are needed.
+                request.num_computed_tokens = computed - 1
+        request.status = RequestStatus.PREEMPTED if request.num_preemptions else RequestStatus.WAITING
+        return True
+
+    def report(self, output: ConnectorOutput, requests: Mapping[str, Request]) -> list[Request]:
+        """Take in what the workers report; returns ended requests whose blocks they do not need any more."""
+        self.connector.update_connector_output(output)
+        over = []
+        for request_id in sorted(output.finished_receiving):
+            if request_id in requests:
+                self._received.add(request_id)
+            else:
+                over.append(self.delayed.pop(request_id, None))
+        over += [self.delayed.pop(request_id, None) for request_id in sorted(output.finished_sending)]
+        return [request for request in over if request is not None]
+
+    # ---- ends
+
+    def keeps_blocks(self, request: Request, status: RequestStatus) -> bool:
+        """A request ends with ``status``, its own is still that of its last moment: True if its blocks must stay."""
+        request_id = request.request_id
+        loading = request.status is RequestStatus.WAITING_FOR_REMOTE_KVS and request_id not in self._received
+        self._received.discard(request_id)
+        self._failed.discard(request_id)
+        self.local_hits.pop(request_id, None)
+        request.status = status
+        needed, params = self.connector.request_finished(request, self._kv.get_block_ids(request))
+        if params is not None:
+            self._params[request_id] = params
+        if loading or needed:
+            self.delayed[request_id] = request
+        return loading or needed
+
+    # ---- failures
+
+    def forget_doubtful(self, output: SchedulerOutput, report: ConnectorOutput | None) -> None:
+        """If a load failed, forget what requests computed that have left since the step was made (a step before, under
+        async scheduling): their blocks are not theirs any more, so nobody else would look after them.
+        """
+        failed = report is not None and bool(report.invalid_block_ids)
+        if failed or self._failed_before:
+            for request, slot in zip(output.requests, output.slots.tolist(), strict=True):
+                if request.slot != slot or request.status.is_finished:
+                    self._kv.pool.forget_content(request.block_hashes)
+        self._failed_before = failed
+        if report is not None:
+            self._kv.evict_blocks(report.invalid_block_ids)
+
+    def invalidate(
+        self,
+        invalid: frozenset[int],
+        loading: Iterable[Request],
+        running: Iterable[Request],
+        granted: Mapping[str, int],
+    ) -> Lost:
+        """Rewind every request that relied on a block whose load failed to its longest valid prefix.
+
+        ``granted`` has the tokens of the step just run. Of running requests that share an invalid block the first, who
+        loaded it, is rewound; the others are only named.
+        """
+        lost = Lost([], [], [], [])
+        for request in loading:
+            if self._rewind(request, invalid, 0):
+                lost.loading.append(request)
+                self._failed.add(request.request_id)
+        rewound: set[int] = set()
+        for request in running:
+            before = request.num_computed_tokens
+            bad = self._rewind(request, invalid, granted.get(request.request_id, 0))
+            if bad and bad[0] in rewound:
+                request.num_computed_tokens = before
+                lost.sharing.append(request)
+            elif bad:
+                rewound.update(bad)
+                lost.rewound.append(request)
+            lost.blocks.extend(bad)
+        return lost
+
+    def _rewind(self, request: Request, invalid: frozenset[int], granted: int) -> list[int]:
+        """Set computed tokens back to before the first invalid block; returns that block and those after it."""
+        size = self._kv.config.tokens_per_block
+        blocks = self._kv.get_block_ids(request)[0]
+        computed = request.num_computed_tokens - granted
+        first = next((i for i in range(-(-computed // size)) if blocks[i] in invalid), None)
+        if first is None:
+            return []
+        request.num_computed_tokens = first * size
+        return blocks[first:]

@@ -1,0 +1,1 @@
+"""The limits of the admission pass, each with one question."""

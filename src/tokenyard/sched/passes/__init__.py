@@ -1,0 +1,1 @@
+"""The two passes of a step: running requests first, then admission; and what they share."""

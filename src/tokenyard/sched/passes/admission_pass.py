@@ -1,0 +1,107 @@
+"""The admission pass: waiting requests join the running list until a limit stops the pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tokenyard.sched.limits.limits import Candidate, Limit
+from tokenyard.sched.passes.budget import StepBudget
+from tokenyard.sched.passes.stalemate import Stalemate
+from tokenyard.sched.policy import Policy
+from tokenyard.sched.queues.running import RunningList
+from tokenyard.sched.queues.waiting import RequestQueue, WaitingQueues
+from tokenyard.sched.steps.outcomes import Outcome, OutcomeKind, Reason, StepOutcomes
+
+__all__ = ["AdmissionPass"]
+
+
+class AdmissionPass:
+    """Takes candidates from the waiting room in the policy's order and asks every limit about each."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        room: WaitingQueues,
+        running: RunningList,
+        limits: Sequence[Limit],
+        max_num_seqs: int,
+        stalemate: Stalemate,
+    ) -> None:
+        self._policy = policy
+        self._stalemate = stalemate
+        self._waiting_queues = room
+        self._running = running
+        self._limits = limits
+        self._max_num_seqs = max_num_seqs
+        self._empty = Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY)
+        """Nobody waits: how nearly every pass ends, and mostly with as many tokens left as the last time."""
+
+    def run(self, budget: StepBudget, outcomes: StepOutcomes) -> list[Candidate]:
+        """Admit what fits; returns the admitted, in order. ``outcomes.admission`` says why the pass ended."""
+        admitted = self._pass(budget, outcomes)
+        while not (admitted or self._running.requests) and _memory_refused(outcomes) and self._stalemate.resolve():
+            outcomes.skipped.clear()
+            admitted = self._pass(budget, outcomes)
+        return admitted
+
+    def _pass(self, budget: StepBudget, outcomes: StepOutcomes) -> list[Candidate]:
+        room = self._waiting_queues
+        admitted: list[Candidate] = []
+        passed_over: RequestQueue | None = None
+        while (ended := self._why_ended(budget)) is None:
+            queue = self._policy.next_queue(room)
+            candidate = Candidate(queue.peek())
+            refusal = self._ask(candidate, budget)
+            if refusal is None:
+                queue.pop()
+                self._running.append(candidate.request)
+                budget.spend(candidate.num_new_tokens)
+                if candidate.request.lora_name:
+                    budget.loras.add(candidate.request.lora_name)
+                admitted.append(candidate)
+            elif refusal.kv is not None and self._policy.free_for_waiting(refusal, len(self._running)):
+                continue
+            elif refusal.kind is OutcomeKind.SKIPPED or self._tries_others(refusal, candidate):
+                if passed_over is None:
+                    passed_over = room.new_queue()
+                passed_over.prepend(queue.pop())
+                outcomes.skipped.append(refusal._replace(kind=OutcomeKind.SKIPPED, num_requests=1))
+            else:
+                ended = refusal
+                break
+        outcomes.admission = ended
+        if passed_over is not None:
+            room.pass_over(passed_over)
+        return admitted
+
+    def _tries_others(self, refusal: Outcome, candidate: Candidate) -> bool:
+        """Memory refused one request, and those behind it are looked at all the same."""
+        if refusal.kv is None:
+            return False
+        return self._policy.passes_over(refusal) or self._stalemate.threatens(candidate.request)
+
+    def _why_ended(self, budget: StepBudget) -> Outcome | None:
+        """Why no further request is looked at, or None."""
+        room = self._waiting_queues
+        waiting = len(room) if room.occupied else 0
+        if not waiting:
+            if self._empty.budget_left != budget.tokens:
+                self._empty = self._empty._replace(budget_left=budget.tokens)
+            return self._empty
+        if budget.tokens <= 0:
+            return Outcome(OutcomeKind.LOOP_ENDED, Reason.TOKEN_BUDGET, None, waiting)
+        if len(self._running.requests) >= self._max_num_seqs:
+            return Outcome(OutcomeKind.STOPPED, Reason.MAX_NUM_SEQS, None, waiting, budget_left=budget.tokens)
+        return None
+
+    def _ask(self, candidate: Candidate, budget: StepBudget) -> Outcome | None:
+        for limit in self._limits:
+            refusal = limit.ask(candidate, budget, self._waiting_queues)
+            if refusal is not None:
+                return refusal
+        return None
+
+
+def _memory_refused(outcomes: StepOutcomes) -> bool:
+    ended = outcomes.admission
+    return (ended is not None and ended.kv is not None) or any(each.kv is not None for each in outcomes.skipped)

@@ -1,0 +1,269 @@
+"""The running pass: how many tokens each running request gets, and who loses memory when there is too little.
+
+It works on *runs*: the longest stretch of requests, in order, that fits the token budget and the memory is granted in
+one stroke. Where memory ends it preempts one victim and looks for the next run; the rules are the same for a run of a
+thousand requests and for a run of one.
+
+    rows    [ 0 ...... done ) [ done ............ n )
+              granted           to be looked at
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tokenyard.columns import constant
+from tokenyard.config import SchedulerConfig
+from tokenyard.kv.manager import KVCacheManager
+from tokenyard.kv.shortage import KVShortage
+from tokenyard.request import Request
+from tokenyard.sched.features.block_alignment import BlockAlignment
+from tokenyard.sched.features.encoder import EncoderInputs
+from tokenyard.sched.features.features import Features
+from tokenyard.sched.passes.budget import StepBudget
+from tokenyard.sched.passes.rows import Rows
+from tokenyard.sched.policy import Policy
+from tokenyard.sched.queues.running import RunningList
+from tokenyard.sched.steps.outcomes import Outcome, OutcomeKind, Preemption, Reason, StepOutcomes
+
+__all__ = ["RunningPass"]
+
+
+class RunningPass:
+    """Grants tokens to running requests, in running order."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        kv: KVCacheManager,
+        running: RunningList,
+        policy: Policy,
+        features: Features,
+        preempt: Callable[[Request], None],
+    ) -> None:
+        self._config = config
+        self._table = kv.table
+        self._kv = kv
+        self._running = running
+        self._policy = policy
+        self._preempt = preempt
+        self._placeholders = features.placeholders
+        self._counts_beyond_known = features.placeholders is not None or features.speculation is not None
+        self._encoder = features.encoder
+        self._last_position = constant(config.max_model_len - 1)
+        """A position beyond it is never computed: nothing could be sampled after it."""
+        self._alignment = features.alignment
+        self._planned: dict[str, tuple[int, ...]] = {}
+        """Encoder items of the request whose turn it is: planned once, however many victims it takes."""
+        self._planned_with = 0
+        """Encoder budget left when they were planned."""
+        self._num_lookahead_tokens = features.num_lookahead_tokens
+        self._drift = 0
+        """Running requests to pass over behind the one whose turn it is."""
+
+    def run(self, budget: StepBudget, outcomes: StepOutcomes) -> Rows:
+        """Spend ``budget`` on the running requests; returns the granted rows."""
+        rows = self._wanting(outcomes)
+        done = self._drift = 0
+        while done < len(rows.requests) and budget.tokens > 0:
+            end, asked = rows.fit(done, budget.tokens)
+            if self._encoder is not None:
+                end, asked = self._up_to_encoder_input(self._encoder, rows, done, end, asked, budget, outcomes)
+            if self._alignment is not None and end > done:
+                end, asked = self._aligned(self._alignment, rows, done, end, asked, budget, outcomes)
+            if self._drift and end > done:
+                end, asked = done + 1, int(rows.granted[done])
+            slots, computed, ask = rows.run(done, end)
+            served = self._kv.grow_run(slots, computed + ask, self._num_lookahead_tokens)
+            done += served
+            if done == end:
+                budget.spend(asked)
+                if self._planned and self._encoder is not None:
+                    self._commit_encoder_input(self._encoder, rows.requests[done - 1], budget)
+                if self._drift:
+                    self._pass_over(rows, done, outcomes)
+                continue
+            budget.spend(int(ask[:served].sum()))
+            # Whatever the victims give back, this request asks for no more than it has asked for.
+            rows.want[done] = ask[served]
+            done, itself = self._make_room(rows, done, budget, outcomes)
+            if itself:
+                break
+        self._planned.clear()
+        if done < len(rows.requests):
+            self._note_left_out(rows, done, budget, outcomes)
+            rows.cut(done)
+        return rows
+
+    def _wanting(self, outcomes: StepOutcomes) -> Rows:
+        """Rows of all running requests whose computed tokens lag behind."""
+        table, limit = self._table, self._config.long_prefill_token_threshold
+        requests, slots = self._running.rows()
+        computed = table.num_computed[slots]
+        known = table.num_tokens[slots]
+        if self._counts_beyond_known:
+            known += table.num_drafts[slots] + table.placeholders[slots]
+        want = np.minimum(known, self._last_position) - computed
+        if limit:
+            np.minimum(want, limit, out=want)
+        covered = None
+        if self._placeholders is not None:
+            covered = self._placeholders.cover_limit(slots, computed)
+            want[covered] = 0
+        if np.count_nonzero(want) < want.size:
+            keep = want > 0
+            for row in (~keep).nonzero()[0].tolist():
+                reason = Reason.NO_NEW_TOKENS
+                if covered is not None and covered[row]:
+                    reason = Reason.PLACEHOLDERS_COVER_LIMIT
+                outcomes.not_scheduled.append(Outcome(OutcomeKind.NOT_SCHEDULED, reason, requests[row].request_id, 1))
+            requests = [requests[i] for i in keep.nonzero()[0].tolist()]
+            slots, computed, want = slots[keep], computed[keep], want[keep]
+        return Rows(requests, slots, computed, want)
+
+    def _up_to_encoder_input(
+        self,
+        encoder: EncoderInputs,
+        rows: Rows,
+        done: int,
+        end: int,
+        asked: int,
+        budget: StepBudget,
+        outcomes: StepOutcomes,
+    ) -> tuple[int, int]:
+        """Cut the run ``done..end-1`` before the first request that reaches an encoder input, or plan that one alone.
+
+        Returns the new end and tokens; ``(done, 0)`` if the request at ``done`` can have none and was dropped.
+        """
+        reach = rows.computed[done:end] + rows.granted[done:end]
+        stops = (reach > self._kv.table.encoder_at[rows.slots[done:end]]).nonzero()[0]
+        if not stops.size:
+            return end, asked
+        if stops[0] > 0:
+            end = done + int(stops[0])
+            return end, int(rows.granted[done:end].sum())
+        request, computed = rows.requests[done], int(rows.computed[done])
+        wanted = int(rows.granted[done])
+        if request.request_id not in self._planned:
+            self._planned_with = budget.encoder
+            wanted, self._planned[request.request_id] = encoder.plan(request, computed, wanted, budget.encoder)
+            self._kv.table.encoder_at[rows.slots[done]] = encoder.next_position(request, computed)
+        if wanted == 0:
+            del self._planned[request.request_id]
+            rows.drop(done)
+            outcomes.not_scheduled.append(
+                Outcome(
+                    OutcomeKind.NOT_SCHEDULED,
+                    Reason.ENCODER_BUDGET,
+                    request.request_id,
+                    1,
+                    budget_left=budget.encoder,
+                )
+            )
+            return done, 0
+        rows.want[done] = rows.granted[done] = wanted
+        return done + 1, wanted
+
+    def _commit_encoder_input(self, encoder: EncoderInputs, request: Request, budget: StepBudget) -> None:
+        items = self._planned.pop(request.request_id, ())
+        if items:
+            # As in vLLM, which computes the rest when it plans: what victims gave back meanwhile is lost.
+            budget.encoder = self._planned_with
+        encoder.commit(request, items, budget)
+
+    def _aligned(
+        self,
+        alignment: BlockAlignment,
+        rows: Rows,
+        done: int,
+        end: int,
+        asked: int,
+        budget: StepBudget,
+        outcomes: StepOutcomes,
+    ) -> tuple[int, int]:
+        """Cut the run so that prefill ends where blocks do; ``(done, 0)`` if the row at ``done`` was dropped for it."""
+        request_id, wanted = rows.requests[done].request_id, int(rows.granted[done])
+        end, asked = alignment.cut(rows, done, end, asked, self._table.num_tokens)
+        if end == done:
+            self._planned.pop(request_id, None)
+            rows.drop(done)
+            kind, reason, left = OutcomeKind.NOT_SCHEDULED, Reason.MAMBA_ALIGNMENT, budget.tokens
+            outcomes.not_scheduled.append(Outcome(kind, reason, request_id, 1, wanted_tokens=wanted, budget_left=left))
+        return end, asked
+
+    def _make_room(self, rows: Rows, row: int, budget: StepBudget, outcomes: StepOutcomes) -> tuple[int, bool]:
+        """Drop a pin, or preempt one victim, for the request at ``row``.
+
+        Returns its row now and whether it was itself the victim.
+        """
+        request = rows.requests[row]
+        shortage = self._kv.shortage_of(
+            int(rows.slots[row]), int(rows.computed[row] + rows.want[row]), self._num_lookahead_tokens
+        )
+        if self._policy.free_for_running(shortage, len(self._running)):
+            return row, False
+        position = self._policy.victim(self._running.requests)
+        stands_before = position < self._running.requests.index(request)
+        victim = self._running.pop(position)
+        rolled_back = 0
+        at = rows.requests.index(victim) if victim in rows.requests else -1
+        forgets = not self._config.rolled_back_work_stays_cached
+        if 0 <= at < row:
+            # It was granted tokens earlier in this very step: take them back.
+            rolled_back = int(rows.granted[at])
+            budget.refund(rolled_back)
+            if forgets:
+                self._kv.forget_beyond(victim, int(rows.computed[at]))
+        elif stands_before and self._config.running_index_drifts:
+            self._drift += 1
+        if self._encoder is not None and (0 <= at < row or (forgets and victim is request)):
+            self._encoder.roll_back(victim, budget, rows.requests[: row + 1] if forgets else None)
+        self._record_victim(victim, request, rolled_back, shortage, outcomes)
+        self._preempt(victim)
+        if at >= 0:
+            rows.drop(at)
+        return row - (0 <= at < row), victim is request
+
+    def _pass_over(self, rows: Rows, done: int, outcomes: StepOutcomes) -> None:
+        """The index slipped while the request before ``done`` was served: those right behind it lose their turn."""
+        requests = self._running.requests
+        behind = requests.index(rows.requests[done - 1]) + 1
+        for request in requests[behind : behind + self._drift]:
+            if request in rows.requests:
+                rows.drop(rows.requests.index(request))
+                reason = Reason.RUNNING_INDEX_DRIFT
+                outcomes.not_scheduled.append(Outcome(OutcomeKind.NOT_SCHEDULED, reason, request.request_id, 1))
+        self._drift = 0
+
+    @staticmethod
+    def _record_victim(
+        victim: Request, request: Request, rolled_back: int, shortage: KVShortage, outcomes: StepOutcomes
+    ) -> None:
+        outcomes.preemptions.append(
+            Preemption(victim.request_id, request.request_id, victim.num_computed_tokens, rolled_back, shortage)
+        )
+        if victim is request:
+            outcomes.not_scheduled.append(
+                Outcome(OutcomeKind.NOT_SCHEDULED, Reason.SELF_PREEMPTED, request.request_id, 1, shortage)
+            )
+
+    @staticmethod
+    def _note_left_out(rows: Rows, done: int, budget: StepBudget, outcomes: StepOutcomes) -> None:
+        """Say why rows were not reached."""
+        if budget.max_tokens == 0:
+            reason = Reason.PAUSED
+        else:
+            reason = Reason.PREEMPTED_THIS_STEP if budget.tokens else Reason.TOKEN_BUDGET
+        for request, wanted in zip(rows.requests[done:], rows.want[done:].tolist(), strict=True):
+            outcomes.not_scheduled.append(
+                Outcome(
+                    OutcomeKind.NOT_SCHEDULED,
+                    reason,
+                    request.request_id,
+                    1,
+                    wanted_tokens=wanted,
+                    budget_left=budget.tokens,
+                )
+            )

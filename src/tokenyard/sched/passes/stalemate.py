@@ -1,0 +1,67 @@
+"""The way out when nothing runs, the head of the queue does not fit, and the missing blocks are held behind it.
+
+Requests can hold blocks while they wait: what a connector has loaded for them, or the history of a session that has got
+its next input. vLLM 0.22 stops at the head and never looks at them, and no step changes that (its issues 45388, 57841).
+Here they are tried; and if none of them fits beside the others, the last one gives its blocks back and starts anew.
+"""
+
+from __future__ import annotations
+
+from tokenyard.kv.manager import KVCacheManager
+from tokenyard.request import Request, RequestStatus
+from tokenyard.sched.features.features import Features
+from tokenyard.sched.queues.running import RunningList
+from tokenyard.sched.queues.waiting import WaitingQueues
+
+__all__ = ["Stalemate"]
+
+
+class Stalemate:
+    """Looks at waiting requests that hold blocks; asked only where memory has refused somebody and nothing runs."""
+
+    def __init__(self, kv: KVCacheManager, room: WaitingQueues, running: RunningList, features: Features) -> None:
+        self._kv = kv
+        self._waiting_queues = room
+        self._running = running
+        self._encoder = features.encoder
+        self._transfers = features.transfers
+
+    def threatens(self, refused: Request) -> bool:
+        """Nothing runs, and another request that could go on holds blocks: try it before stopping at ``refused``."""
+        return not len(self._running) and any(request is not refused for request in self._holders())
+
+    def resolve(self) -> bool:
+        """Nobody could be admitted: the last request that holds blocks gives them back. False if time will help."""
+        if len(self._running) or self._blocks_will_come():
+            return False
+        holders = self._holders()
+        if not holders:
+            return False
+        request = holders[-1]
+        if request.status is RequestStatus.WAITING_FOR_REMOTE_KVS and self._transfers is not None:
+            self._transfers.promote(request)
+        if request.slot >= 0:
+            self._kv.free(request)
+        if self._encoder is not None:
+            self._encoder.cache.free(request)
+        request.num_computed_tokens = 0
+        return True
+
+    def _holders(self) -> list[Request]:
+        """Waiting requests that hold blocks and wait for nothing but their turn."""
+        return [request for request in self._waiting_queues if request.slot >= 0 and self._can_go_on(request)]
+
+    def _can_go_on(self, request: Request) -> bool:
+        if request.status is RequestStatus.WAITING_FOR_REMOTE_KVS:
+            return self._transfers is not None and self._transfers.has_received(request)
+        return not request.status.is_blocked
+
+    def _blocks_will_come(self) -> bool:
+        """Blocks of an ended request are still being read, or a load is under way: an event will change things."""
+        transfers = self._transfers
+        if transfers is None:
+            return False
+        return bool(transfers.delayed) or any(
+            request.status is RequestStatus.WAITING_FOR_REMOTE_KVS and not transfers.has_received(request)
+            for request in self._waiting_queues
+        )

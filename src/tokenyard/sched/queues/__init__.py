@@ -1,0 +1,1 @@
+"""The waiting queues and the running list."""

@@ -1,0 +1,130 @@
+"""Whether a request can be served at all: asked once, when it is added, so that nothing waits for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from tokenyard.config import SchedulerConfig
+from tokenyard.errors import RequestError
+from tokenyard.kv.manager import KVCacheManager
+from tokenyard.request import Request
+from tokenyard.sched.features.encoder import CrossEncoderInputs, EncoderInputs
+
+__all__ = ["check_encodable", "check_lengths", "check_servable"]
+
+
+def check_servable(
+    request: Request,
+    unfinished: Container[str],
+    config: SchedulerConfig,
+    kv: KVCacheManager,
+    num_lookahead_tokens: int = 0,
+) -> None:
+    """Raise RequestError for a duplicate id, a used request, a prompt too long, or a request that could never end.
+
+    vLLM accepts a request that the pool can never hold, and waits for ever (its issue 39734).
+    """
+    rid, limit = request.request_id, config.max_model_len
+    if rid in unfinished:
+        raise RequestError(rid, "request_id", rid, "an unfinished request has this id: choose another")
+    if request.status.is_finished or request.slot >= 0:
+        raise RequestError(rid, "status", request.status.name, "add a fresh request")
+    encoder_tokens = sum(item.num_embeds for item in request.mm_features if item.cross)
+    check_lengths(
+        rid,
+        request.num_prompt_tokens,
+        request.max_tokens,
+        config=config,
+        kv=kv,
+        num_lookahead_tokens=num_lookahead_tokens,
+        encoder_tokens=encoder_tokens,
+    )
+    room, least = limit - request.num_prompt_tokens, request.sampling_params.min_tokens
+    if least > room:
+        # No stop condition is looked at before min_tokens, max_model_len included: it would never end.
+        raise RequestError(rid, "min_tokens", least, f"max_model_len ({limit}) leaves room for {room} output tokens")
+
+
+def check_lengths(
+    rid: str,
+    num_prompt_tokens: int,
+    max_tokens: int,
+    *,
+    config: SchedulerConfig,
+    kv: KVCacheManager,
+    num_lookahead_tokens: int = 0,
+    encoder_tokens: int = 0,
+) -> None:
+    """Raise RequestError for a prompt that the model or the pool can never hold; the tokens themselves play no part."""
+    limit = config.max_model_len
+    if num_prompt_tokens >= limit:
+        length = f"{num_prompt_tokens} tokens"
+        raise RequestError(rid, "prompt_token_ids", length, f"the prompt must be shorter than max_model_len ({limit})")
+
+    def most_blocks(num_output_tokens: int) -> int:
+        # The last sampled token is never computed, so it needs no place; lookahead slots come on top.
+        longest = min(num_prompt_tokens + num_output_tokens, limit) - 1
+        longest = min(longest + num_lookahead_tokens, limit)
+        return kv.most_blocks(longest, encoder_tokens, at_once=config.scheduler_reserve_full_isl)
+
+    needed, usable = most_blocks(max_tokens), kv.num_usable_blocks
+    if needed > usable:
+        less = "lower max_tokens" if most_blocks(1) <= usable else "shorten the prompt"
+        raise RequestError(
+            rid,
+            "max_tokens",
+            max_tokens,
+            f"prompt ({num_prompt_tokens}) and output can need {needed} blocks and the pool has {usable} (one more is"
+            f" the null block): {less}, or raise num_gpu_blocks ({usable + 1}) to {needed + 1}",
+        )
+
+
+def check_encodable(request: Request, encoder: EncoderInputs | None) -> None:
+    """Raise RequestError for a multi-modal item that no step could ever compute."""
+    is_cross = isinstance(encoder, CrossEncoderInputs)
+    for item in request.mm_features:
+        if item.cross is not is_cross:
+            fix = "an encoder-decoder model reads all items by cross attention, and no other does"
+            raise RequestError(request.request_id, "mm_features.cross", item.cross, fix)
+    if encoder is None:
+        return
+    if is_cross:
+        _check_cross(request, encoder)
+        return
+    most = min(encoder.budget, encoder.cache.size)
+    for item in request.mm_features:
+        if item.num_embeds > most:
+            raise RequestError(
+                request.request_id,
+                "mm_features",
+                item.mm_hash,
+                f"the item has {item.num_embeds} embeddings and a step can compute and keep {most}: raise"
+                " max_num_encoder_input_tokens and encoder_cache_size",
+            )
+        if encoder.never_whole(item):
+            raise RequestError(
+                request.request_id,
+                "mm_features",
+                item.mm_hash,
+                f"the item has {item.length} placeholders, which never fit the tokens of one step:"
+                " raise max_num_batched_tokens and long_prefill_token_threshold, or allow chunked items",
+            )
+        together = encoder.embeds_needed_with(request, item)
+        if together > encoder.most_together:
+            raise RequestError(
+                request.request_id,
+                "mm_features",
+                item.mm_hash,
+                f"the item is needed together with others, {together} embeddings in all, and {encoder.most_together}"
+                " can be had at once: raise encoder_cache_size (and max_num_encoder_input_tokens)",
+            )
+
+
+def _check_cross(request: Request, encoder: EncoderInputs) -> None:
+    """All inputs of an encoder-decoder model are computed before the first decoder token."""
+    if request.resumable:
+        raise RequestError(request.request_id, "resumable", value=True, fix="an encoder-decoder model has no sessions")
+    total, most = sum(item.num_embeds for item in request.mm_features), min(encoder.budget, encoder.cache.size)
+    if total > most:
+        fix = f"a step computes and keeps at most {most}: raise max_num_encoder_input_tokens and encoder_cache_size"
+        raise RequestError(request.request_id, "mm_features", f"{total} embeddings", fix)

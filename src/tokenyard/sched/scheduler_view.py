@@ -1,0 +1,170 @@
+"""What hosts and observers may read of a scheduler; see ``SchedulerState`` for the part that observers get."""
+
+from __future__ import annotations
+
+from tokenyard.config import CacheConfig, PauseState, SchedulerConfig
+from tokenyard.errors import ConfigError
+from tokenyard.kv.encoder_cache import EncoderCache
+from tokenyard.kv.manager import KVCacheManager
+from tokenyard.request import Request
+from tokenyard.sched.connector import KVConnector
+from tokenyard.sched.features.features import Features
+from tokenyard.sched.features.grammars import GrammarOutput, grammar_bitmask
+from tokenyard.sched.features.pins import PinBoard
+from tokenyard.sched.observer import Counts, Gauges
+from tokenyard.sched.policy import Policy
+from tokenyard.sched.queues.running import RunningList
+from tokenyard.sched.queues.waiting import RequestQueue, WaitingQueues
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.sched.update.lifecycle import Lifecycle
+
+__all__ = ["SchedulerView"]
+
+
+class SchedulerView:
+    """Read-only properties over the parts that the scheduler owns."""
+
+    config: SchedulerConfig
+    cache_config: CacheConfig
+    kv: KVCacheManager
+    pause_state: PauseState
+    policy: Policy
+    _running: RunningList
+    _waiting_queues: WaitingQueues
+    _lifecycle: Lifecycle
+    _features: Features
+
+    @property
+    def running(self) -> list[Request]:
+        """Requests in the running list, in running order."""
+        return self._running.requests
+
+    @property
+    def requests(self) -> dict[str, Request]:
+        """Every unfinished request, by id."""
+        return self._lifecycle.requests
+
+    @property
+    def pins(self) -> PinBoard:
+        """Finished turns whose blocks the policy keeps."""
+        return self._lifecycle.pins
+
+    @property
+    def waiting(self) -> RequestQueue:
+        return self._waiting_queues.waiting
+
+    @property
+    def skipped_waiting(self) -> RequestQueue:
+        return self._waiting_queues.skipped
+
+    def counts(self) -> Counts:
+        """What statistics take of every step, in one call."""
+        room, transfers = self._waiting_queues, self._features.transfers
+        return (
+            self.kv.pool.free_queue.size,
+            len(self._running.requests),
+            len(room) if room.occupied else 0,
+            None if transfers is None else transfers.connector.cpu_blocks,
+        )
+
+    def gauges(self) -> Gauges:
+        """What may change with every step, in one call."""
+        pool, room, transfers = self.kv.pool, self._waiting_queues, self._features.transfers
+        num_waiting, num_skipped = (len(room), len(room.skipped)) if room.occupied else (0, 0)
+        return (
+            self._running.version,
+            pool.free_queue.size,
+            sum(map(len, pool.cached)),
+            num_waiting,
+            num_skipped,
+            len(self._lifecycle.pins.by_job),
+            None if transfers is None else transfers.connector.cpu_blocks,
+        )
+
+    @property
+    def num_free_blocks(self) -> int:
+        return self.kv.num_free_blocks
+
+    @property
+    def num_total_blocks(self) -> int:
+        return self.kv.pool.num_blocks
+
+    @property
+    def num_cached_blocks(self) -> int:
+        return self.kv.pool.num_cached
+
+    @property
+    def cpu_blocks(self) -> tuple[int, int] | None:
+        """Free and total blocks of a connector's tier in CPU memory; None without one."""
+        return self._features.transfers.connector.cpu_blocks if self._features.transfers is not None else None
+
+    @property
+    def encoder_cache(self) -> EncoderCache | None:
+        """Outputs of multi-modal encoders; None for a text model."""
+        return self._features.encoder.cache if self._features.encoder is not None else None
+
+    @property
+    def max_num_scheduled_tokens(self) -> int:
+        return self.config.max_num_batched_tokens
+
+    @property
+    def max_num_running_reqs(self) -> int:
+        return self.config.max_num_seqs
+
+    @property
+    def block_size(self) -> int:
+        return self.cache_config.tokens_per_block
+
+    @property
+    def running_version(self) -> int:
+        return self._running.version
+
+    @property
+    def waiting_reorders(self) -> bool:
+        return self.policy.reorders
+
+    def num_blocks_of(self, request: Request) -> int:
+        """Blocks the request holds."""
+        return self.kv.num_blocks_of(request)
+
+    @staticmethod
+    def get_grammar_bitmask(output: SchedulerOutput) -> GrammarOutput | None:
+        """Tokens that grammars allow in a step; None if nobody samples by one. Ask before its output arrives."""
+        return grammar_bitmask(output)
+
+    def get_request_counts(self) -> tuple[int, int]:
+        """(running, waiting)."""
+        return len(self._running), len(self._waiting_queues)
+
+    def get_num_unfinished_requests(self) -> int:
+        """Requests that the next steps may serve: a pause leaves some or all of them out."""
+        if self.pause_state is PauseState.PAUSED_ALL:
+            return 0
+        if self.pause_state is PauseState.PAUSED_NEW:
+            return len(self._running)
+        return len(self._running) + len(self._waiting_queues) - self._lifecycle.sessions.num_waiting
+
+    def has_unfinished_requests(self) -> bool:
+        """Whether the next steps may serve anybody."""
+        if self._running.requests and self.pause_state is not PauseState.PAUSED_ALL:
+            return True  # they are part of every other sum
+        return self.get_num_unfinished_requests() > 0
+
+    def get_kv_connector(self) -> KVConnector | None:
+        """The scheduler's half of the KV connector."""
+        return self._features.transfers.connector if self._features.transfers is not None else None
+
+    def set_pause_state(self, state: PauseState) -> None:
+        """Pause or resume; takes effect with the next step. Raises ConfigError for what is no ``PauseState``."""
+        if state not in tuple(PauseState):
+            raise ConfigError("pause_state", state, f"give one of: {', '.join(each.name for each in PauseState)}")
+        self.pause_state = PauseState(state)
+
+    def has_finished_requests(self) -> bool:
+        """Finished ids have not been reported to the workers, or a connector still reads a finished one's blocks."""
+        transfers = self._features.transfers
+        return bool(self._lifecycle.finished_req_ids) or (transfers is not None and bool(transfers.delayed))
+
+    def has_requests(self) -> bool:
+        """Whether another step has anything to do or to report."""
+        return self.has_unfinished_requests() or self.has_finished_requests()

@@ -1,0 +1,94 @@
+"""What goes on to the clients after a step: columns over the requests that have news, records on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from tokenyard.columns import IntArray
+from tokenyard.request import FinishReason, Request
+from tokenyard.sched.steps.aux_output import NO_AUX, NO_AUX_OUTPUT, RequestAuxOutput
+from tokenyard.sched.steps.stats import SchedulerStats
+
+__all__ = ["EngineOutputs", "RequestOutput"]
+
+
+class RequestOutput(NamedTuple):
+    """News about one request after a step."""
+
+    request_id: str
+    new_token_ids: list[int]
+    finish_reason: FinishReason | None
+    stop_reason: int | str | None
+    extras: RequestAuxOutput = NO_AUX_OUTPUT
+    """What there is beside tokens."""
+    kv_transfer_params: Mapping[str, object] | None = None
+    """What the client has to hand to the engine that goes on with the request."""
+
+
+class EngineOutputs:
+    """Result of ``update_from_output``: columns over the requests that produced something."""
+
+    __slots__ = (
+        "extras",
+        "finish_reasons",
+        "kv_transfer_params",
+        "num_tokens",
+        "requests",
+        "scheduler_stats",
+        "step",
+        "stop_reasons",
+        "tokens",
+    )
+
+    def __init__(
+        self,
+        *,
+        step: int,
+        requests: list[Request],
+        tokens: IntArray,
+        num_tokens: IntArray,
+        finish_reasons: dict[int, FinishReason],
+        stop_reasons: dict[int, int | str],
+        scheduler_stats: SchedulerStats,
+        extras: Mapping[int, RequestAuxOutput] = NO_AUX,
+        kv_transfer_params: Mapping[str, Mapping[str, object]] | None = None,
+    ) -> None:
+        self.step = step
+        self.requests = requests
+        self.tokens = tokens
+        """Shape ``[m, width]``."""
+        self.num_tokens = num_tokens
+        """Accepted tokens per request, shape ``[m]``."""
+        self.finish_reasons = finish_reasons
+        """Row -> reason, for requests that ended."""
+        self.stop_reasons = stop_reasons
+        self.scheduler_stats = scheduler_stats
+        self.extras = extras
+        """Row -> what there is beside tokens, for the few requests that have any."""
+        self.kv_transfer_params = kv_transfer_params or {}
+        """Request id -> a connector's parameters for the client, for requests that have ended."""
+
+    def by_client(self) -> dict[int, list[RequestOutput]]:
+        """The records per ``client_index``, for hosts with several front ends."""
+        clients: dict[int, list[RequestOutput]] = {}
+        for request, news in zip(self.requests, self, strict=True):
+            clients.setdefault(request.client_index, []).append(news)
+        return clients
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def __iter__(self) -> Iterator[RequestOutput]:
+        """One record per request, in scheduling order."""
+        rows = self.tokens.tolist()
+        counts = self.num_tokens.tolist()
+        for i, request in enumerate(self.requests):
+            yield RequestOutput(
+                request.request_id,
+                rows[i][: counts[i]],
+                self.finish_reasons.get(i),
+                self.stop_reasons.get(i),
+                self.extras.get(i, NO_AUX_OUTPUT),
+                self.kv_transfer_params.get(request.request_id),
+            )

@@ -1,0 +1,103 @@
+"""What comes back from the workers: sampled tokens, drafts for the next step, and what a KV connector has done.
+
+Columns over the step's scheduled requests, in scheduling order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from tokenyard.columns import IntArray
+from tokenyard.config import MAX_COUNT
+from tokenyard.sched.steps.aux_output import ModelAuxOutput
+
+__all__ = ["ConnectorOutput", "DraftTokens", "ModelOutput"]
+
+
+class DraftTokens(NamedTuple):
+    """Drafts that a model runner proposes after a step, aligned with the step's requests."""
+
+    tokens: IntArray
+    """Shape ``[n, width]``, width at most num_speculative_tokens."""
+    counts: IntArray
+    """Drafts per request, shape ``[n]``."""
+
+    @classmethod
+    def from_lists(cls, drafts: Sequence[Sequence[int]]) -> DraftTokens:
+        """From one list of drafts per scheduled request."""
+        return cls(*_padded(drafts))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectorOutput:
+    """What the workers report after a step."""
+
+    finished_sending: frozenset[str] = frozenset()
+    """Requests whose blocks were kept after their end until they had been read: they can be freed."""
+    finished_receiving: frozenset[str] = frozenset()
+    """Requests whose load is complete, successfully or not."""
+    invalid_block_ids: frozenset[int] = frozenset()
+    """Blocks whose load failed."""
+    completed_jobs: frozenset[int] = frozenset()
+    """Jobs of the connector's own metadata that are over, successfully or not."""
+
+
+class ModelOutput:
+    """What the model returned for one step: sampled tokens, aligned with ``SchedulerOutput.requests``.
+
+    ``sampled`` has shape ``[n, width]``; row ``i`` holds ``num_sampled[i]`` tokens, then padding. A prefill chunk has
+    none. That tokens are ids from 0 to 2**31 - 1 is up to whoever makes the arrays: nobody looks again.
+    """
+
+    __slots__ = ("connector", "extras", "num_sampled", "sampled")
+
+    def __init__(
+        self,
+        sampled: IntArray,
+        num_sampled: IntArray,
+        connector: ConnectorOutput | None = None,
+        extras: ModelAuxOutput | None = None,
+    ) -> None:
+        if sampled.ndim != 2 or num_sampled.shape != sampled.shape[:1]:
+            raise ValueError(f"sampled {sampled.shape} and num_sampled {num_sampled.shape} do not belong together")
+        self.sampled = sampled
+        self.num_sampled = num_sampled
+        self.connector = connector
+        """What the workers' half of a KV connector reports."""
+        self.extras = extras
+        """What there is beside tokens; None: nothing."""
+
+    @classmethod
+    def from_lists(
+        cls,
+        tokens: Sequence[Sequence[int]],
+        connector: ConnectorOutput | None = None,
+        extras: ModelAuxOutput | None = None,
+    ) -> ModelOutput:
+        """From one list of tokens per scheduled request; ValueError for an id below 0 or above 2**31 - 1."""
+        sampled, num_sampled = _padded(tokens)
+        _check_ids(sampled, num_sampled)
+        return cls(sampled, num_sampled, connector, extras)
+
+
+def _padded(lists: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
+    """Ragged token lists as a padded array of shape ``[n, width]`` and their lengths."""
+    lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+    width = int(lengths.max()) if len(lists) else 1
+    padded = np.full((len(lists), max(width, 1)), -1, np.int64)
+    for row, values in zip(padded, lists, strict=True):
+        row[: len(values)] = values
+    return padded, lengths
+
+
+def _check_ids(tokens: IntArray, counts: IntArray) -> None:
+    """ValueError unless all tokens but the padding can be token ids."""
+    if not tokens.size or (tokens.max() <= MAX_COUNT and np.count_nonzero(tokens >= 0) == counts.sum()):
+        return
+    wrong = ((tokens < 0) | (tokens > MAX_COUNT)) & (np.arange(tokens.shape[1]) < counts[:, None])
+    row, column = np.argwhere(wrong)[0].tolist()
+    raise ValueError(f"row {row} holds token {tokens[row, column]}: give ids from 0 to {MAX_COUNT}, or no token")

@@ -1,0 +1,129 @@
+"""How requests leave: preempted, stopped, finished; and what happens to the blocks they held.
+
+preempted   blocks freed, back to the front of the queue
+stopped     a session may go on; the others are finished
+finished    blocks freed, pinned by the policy, or kept until a connector has read them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from tokenyard.kv.manager import KVCacheManager
+from tokenyard.request import Request, RequestStatus
+from tokenyard.sched.features.features import Features
+from tokenyard.sched.features.pins import PinBoard
+from tokenyard.sched.features.request_events import EventType
+from tokenyard.sched.features.sessions import Sessions
+from tokenyard.sched.policy import Policy
+from tokenyard.sched.queues.running import RunningList
+from tokenyard.sched.queues.waiting import WaitingQueues
+
+__all__ = ["Lifecycle"]
+
+Ended = list[tuple[Request, RequestStatus]]
+_NOBODY: frozenset[str] = frozenset()
+
+
+class Lifecycle:
+    """Takes requests out of the queues."""
+
+    def __init__(
+        self,
+        kv: KVCacheManager,
+        running: RunningList,
+        room: WaitingQueues,
+        policy: Policy,
+        features: Features,
+        on_finished: Callable[[float, Request], None],
+    ) -> None:
+        self._kv = kv
+        self._running = running
+        self._waiting_queues = room
+        self._policy = policy
+        self._features = features
+        self._on_finished = on_finished
+        self.requests: dict[str, Request] = {}
+        """Every unfinished request."""
+        self.sessions = Sessions(kv, room)
+        self.pins = PinBoard(self.release)
+        self.finished_req_ids: set[str] = set()
+        """Finished since the last step."""
+
+    def take_finished(self) -> frozenset[str]:
+        """Ids finished since the last call."""
+        if not self.finished_req_ids:
+            return _NOBODY
+        finished, self.finished_req_ids = frozenset(self.finished_req_ids), set()
+        return finished
+
+    def preempt(self, request: Request) -> None:
+        """Take everything from a request that has just left the running list; it will be computed again."""
+        self._kv.free(request)
+        self._free_encoder_outputs(request)
+        request.status = RequestStatus.PREEMPTED
+        request.num_computed_tokens = 0
+        request.num_preemptions += 1
+        self._waiting_queues.put_back(request)
+
+    def start_over(self, requests: Iterable[Request], now: float) -> None:
+        """Preempt running requests outside of a step; outputs of their steps in flight will be dropped."""
+        for request in requests:
+            self._running.remove_all([request])
+            self.preempt(request)
+            if self._features.events is not None:
+                self._features.events.record(request, EventType.PREEMPTED, now)
+            if self._features.placeholders is not None:
+                self._features.placeholders.discard(request)
+
+    def stop(self, stopped: Ended, now: float) -> None:
+        """Requests have sampled their last token; those that are sessions may go on."""
+        waiting_again: dict[Request, bool] = {}
+        for request, status in stopped:
+            if request.request_id in self.sessions and status is not RequestStatus.FINISHED_ERROR:
+                ran = request.status is RequestStatus.RUNNING
+                self._waiting_queues.discard(request)
+                if self.sessions.goes_on(request):
+                    waiting_again[request] = ran
+                    if self._features.placeholders is not None:
+                        self._features.placeholders.discard(request)
+        self._running.remove_all([session for session, ran in waiting_again.items() if ran])
+        self.finish([(request, status) for request, status in stopped if request not in waiting_again], now)
+
+    def finish(self, ended: Ended, now: float) -> None:
+        """End requests in whatever state they are."""
+        self._running.remove_all([request for request, _ in ended if request.status is RequestStatus.RUNNING])
+        for request, status in ended:
+            if request.status is not RequestStatus.RUNNING:
+                self._waiting_queues.discard(request)
+            self.sessions.close(request)
+            self._give_back(request, status, now)
+            del self.requests[request.request_id]
+            self.finished_req_ids.add(request.request_id)
+            self._on_finished(now, request)
+
+    def _give_back(self, request: Request, status: RequestStatus, now: float) -> None:
+        """Its blocks are freed, unless somebody still wants them."""
+        loading = request.status is RequestStatus.WAITING_FOR_REMOTE_KVS
+        wanted = self._features.transfers is not None and self._features.transfers.keeps_blocks(request, status)
+        request.status = status
+        request.times.finished = now
+        # Where its blocks stay it keeps its slot, and steps in flight still hold output for it: make them look.
+        self._kv.table.version += 1
+        self._free_encoder_outputs(request)
+        ended_by_itself = not loading and status is not RequestStatus.FINISHED_ABORTED
+        if ended_by_itself and request.slot >= 0 and request.job_id and self._policy.keeps_blocks(now, request):
+            self.pins.pin(request)
+        elif not wanted:
+            self._kv.free(request)
+
+    def release(self, request: Request) -> None:
+        """Free the blocks of an ended request, unless a pin or a connector still holds them."""
+        transfers = self._features.transfers
+        read = transfers is not None and request.request_id in transfers.delayed
+        if not read and self.pins.get(request.job_id) is not request:
+            self._kv.free(request)
+
+    def _free_encoder_outputs(self, request: Request) -> None:
+        if self._features.encoder is not None:
+            self._features.encoder.cache.free(request)

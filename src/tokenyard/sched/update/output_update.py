@@ -1,0 +1,235 @@
+"""The other half of a step: what the model sampled becomes tokens, stops and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tokenyard.columns import IntArray
+from tokenyard.kv.manager import KVCacheManager
+from tokenyard.request import FinishReason, Request, RequestStatus
+from tokenyard.sched.features.features import Features
+from tokenyard.sched.steps.aux_output import NO_AUX, RequestAuxOutput
+from tokenyard.sched.steps.model_output import ModelOutput
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.sched.update.acceptance import Acceptance
+from tokenyard.sched.update.aux_update import AuxUpdate
+from tokenyard.table import NO_TOKEN
+
+__all__ = ["Accepted", "OutputUpdate"]
+
+RowEndings = dict[int, RequestStatus]
+"""Row of the step -> finished status."""
+
+
+class Accepted(NamedTuple):
+    """Requests that produced something in a step, in scheduling order; see ``EngineOutputs``."""
+
+    requests: list[Request]
+    tokens: IntArray
+    num_tokens: IntArray
+    finish_reasons: dict[int, FinishReason]
+    stop_reasons: dict[int, int | str]
+    extras: Mapping[int, RequestAuxOutput] = NO_AUX
+
+    def with_failed(self, failed: Sequence[Request]) -> Accepted:
+        """The same with requests that ended as errors, without a token."""
+        n, more = len(self.requests), len(failed)
+        return Accepted(
+            [*self.requests, *failed],
+            np.concatenate((self.tokens, np.full((more, self.tokens.shape[1]), NO_TOKEN, np.int64))),
+            np.concatenate((self.num_tokens, np.zeros(more, np.int64))),
+            self.finish_reasons | dict.fromkeys(range(n, n + more), FinishReason.ERROR),
+            self.stop_reasons,
+            self.extras,
+        )
+
+
+class OutputUpdate:
+    """Takes in model outputs."""
+
+    def __init__(
+        self,
+        kv: KVCacheManager,
+        acceptance: Acceptance,
+        features: Features,
+        finish: Callable[[list[tuple[Request, RequestStatus]], float], None],
+    ) -> None:
+        self._kv = kv
+        self._table = kv.table
+        self._acceptance = acceptance
+        self._finish = finish
+        self._speculation = features.speculation
+        self._placeholders = features.placeholders
+        self._encoder = features.encoder
+        self._aux_update = AuxUpdate(features.routing)
+        self._awaiting_first: set[Request] = set()
+
+    def expect_first_token(self, request: Request) -> None:
+        """The request was admitted; its first output token will be stamped."""
+        if request.times.first_token is None:
+            self._awaiting_first.add(request)
+
+    def run(self, output: SchedulerOutput, model: ModelOutput, now: float, lost: Sequence[Request] = ()) -> Accepted:
+        """Append tokens, end requests; see :class:`Accepted`. What was sampled for ``lost`` requests is void."""
+        if len(model.num_sampled) != len(output.requests):
+            raise ValueError(
+                f"the model returned {len(model.num_sampled)} rows for {len(output.requests)} scheduled requests"
+            )
+        if self._placeholders is not None:
+            self._placeholders.arrived(output)
+        endings: RowEndings = {}
+        everyone_here = self._table.version == output.table_version
+        slots, counts = output.slots, model.num_sampled
+        if not everyone_here or lost:
+            slots, counts = self._survivors(output.requests, counts, lost)
+        if self._speculation is not None and output.drafts is not None:
+            rejected = self._speculation.claw_back(slots, output.drafts, model, counts, output.num_invalid_spec_tokens)
+            if self._placeholders is not None:
+                self._replace(output.requests, slots, rejected, may_lack_slots=not everyone_here)
+        if self._encoder is not None:
+            self._release_passed_items(output.requests)
+        producing = counts.nonzero()[0]
+        counts = self._accept(
+            output.requests, slots, model, counts, producing, endings, may_lack_slots=not everyone_here
+        )
+        if self._placeholders is not None:
+            self._replace(output.requests, slots, counts, may_lack_slots=not everyone_here)
+            sampled = counts > 0 if everyone_here else (slots >= 0) & (counts > 0)
+            self._kv.publish_computed(slots[sampled])
+        if self._table.num_with_grammar or not everyone_here:
+            self._advance_grammars(output.requests, model, counts, endings)
+        if self._awaiting_first:
+            self._stamp_first_tokens(now)
+        extras = self._aux_update.run(output, model, counts, endings, lost)
+        return self._collect(output.requests, model, counts, producing, endings, extras, now)
+
+    @staticmethod
+    def _survivors(requests: list[Request], counts: IntArray, lost: Sequence[Request]) -> tuple[IntArray, IntArray]:
+        """Some requests ended, were reset, or lost or changed their slot, while the step was in flight."""
+        slots = np.fromiter((r.slot for r in requests), np.int64, len(requests))
+        counts = np.where([r.status.is_finished or r in lost for r in requests], 0, counts)
+        for row in counts.nonzero()[0].tolist():
+            if requests[row].async_steps_to_discard > 0:
+                requests[row].async_steps_to_discard -= 1
+                counts[row] = 0
+        return slots, counts
+
+    def _replace(self, requests: list[Request], slots: IntArray, arrived: IntArray, *, may_lack_slots: bool) -> None:
+        """Placeholders give way to ``arrived`` tokens per row."""
+        assert self._placeholders is not None
+        if not may_lack_slots:
+            self._placeholders.replace(slots, arrived)
+            return
+        here = slots >= 0
+        self._placeholders.replace(slots[here], arrived[here])
+        for row in (~here & (arrived > 0)).nonzero()[0].tolist():
+            self._placeholders.replace_detached(requests[row], int(arrived[row]))
+
+    def _accept(
+        self,
+        requests: list[Request],
+        slots: IntArray,
+        model: ModelOutput,
+        counts: IntArray,
+        active: IntArray,
+        endings: RowEndings,
+        *,
+        may_lack_slots: bool,
+    ) -> IntArray:
+        """One stroke per token position over the rows that still go on; returns the tokens accepted per row.
+
+        ``active`` are the rows with a token; each has at least one accepted.
+        """
+        accepted = counts
+        detached = [row for row in active.tolist() if slots[row] < 0] if may_lack_slots else []
+        if detached:
+            active = active[slots[active] >= 0]
+        width = model.sampled.shape[1]
+        for column in range(width):
+            if not active.size:
+                break
+            whole = active.size == slots.size
+            stopped = self._acceptance.stroke(
+                slots if whole else slots[active],
+                model.sampled[:, column] if whole else model.sampled[active, column],
+            )
+            if stopped:
+                accepted = accepted.copy() if accepted is counts else accepted
+                for at, status in stopped:
+                    row = int(active[at])
+                    endings[row] = status
+                    accepted[row] = column + 1
+            if column + 1 < width:
+                active = active[accepted[active] > column + 1]
+        for row in detached:
+            accepted = accepted.copy() if accepted is counts else accepted
+            accepted[row] = self._accept_detached(requests[row], row, model, int(counts[row]), endings)
+        return accepted
+
+    def _accept_detached(self, request: Request, row: int, model: ModelOutput, count: int, endings: RowEndings) -> int:
+        for column in range(count):
+            status = self._acceptance.append_detached(request, int(model.sampled[row, column]))
+            if status is not None:
+                endings[row] = status
+                return column + 1
+        return count
+
+    def _release_passed_items(self, requests: list[Request]) -> None:
+        assert self._encoder is not None
+        for request in requests:
+            if request.mm_features and not request.status.is_finished:
+                self._encoder.cache.release_passed(request)
+
+    @staticmethod
+    def _advance_grammars(requests: list[Request], model: ModelOutput, counts: IntArray, endings: RowEndings) -> None:
+        """Sampled tokens advance their grammars; one that the grammar does not allow ends the request as an error."""
+        for row in counts.nonzero()[0].tolist():
+            grammar = requests[row].structured_output
+            if grammar is not None and not grammar.accept_tokens(model.sampled[row, : counts[row]].tolist()):
+                endings[row] = RequestStatus.FINISHED_ERROR
+
+    def _stamp_first_tokens(self, now: float) -> None:
+        for request in list(self._awaiting_first):
+            if request.num_output_tokens > 0 or request.status.is_finished:
+                if request.times.first_token is None and request.num_output_tokens > 0:
+                    request.times.first_token = now
+                self._awaiting_first.discard(request)
+
+    def _collect(
+        self,
+        requests: list[Request],
+        model: ModelOutput,
+        counts: IntArray,
+        producing: IntArray,
+        endings: RowEndings,
+        extras: Mapping[int, RequestAuxOutput],
+        now: float,
+    ) -> Accepted:
+        if not endings and not extras and producing.size == len(requests):
+            return Accepted(requests, model.sampled, counts, {}, {}, extras)
+        if extras:
+            # A pooling request has news without a token.
+            producing = np.union1d(producing, list(extras))
+        tokens, position = model.sampled, {row: row for row in endings}
+        if producing.size < len(requests):
+            rows = producing.tolist()
+            position = {row: i for i, row in enumerate(rows) if row in endings or row in extras}
+            extras = {position[row]: extra for row, extra in extras.items()}
+            requests, tokens, counts = [requests[i] for i in rows], tokens[producing], counts[producing]
+        finish_reasons: dict[int, FinishReason] = {}
+        stop_reasons: dict[int, int | str] = {}
+        ended: list[tuple[Request, RequestStatus]] = []
+        for row in sorted(endings):
+            at, status = position[row], endings[row]
+            request, reason = requests[at], FinishReason.of(status)
+            assert reason is not None
+            finish_reasons[at] = reason
+            if request.stop_reason is not None:
+                stop_reasons[at] = request.stop_reason
+            ended.append((request, status))
+        if ended:
+            self._finish(ended, now)
+        return Accepted(requests, tokens, counts, finish_reasons, stop_reasons, extras)

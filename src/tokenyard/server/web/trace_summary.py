@@ -1,0 +1,107 @@
+"""What a trace says about itself in its first and last lines, without reading what lies between."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from tokenyard.errors import TokenyardError
+from tokenyard.trace.columnar.reading import columnar_reader
+from tokenyard.trace.format.schema import StepSnapshot, TraceStart
+from tokenyard.trace.read.files import is_columnar, open_packed, raw_lines
+from tokenyard.trace.read.line_decoder import ReadNotes, StepDecoder
+
+__all__ = ["TraceFacts", "facts_of_file"]
+
+_LINES = 200
+"""A snapshot comes within so many lines, arrivals before the first step aside."""
+_LONGEST = 1 << 20
+"""Of a longer line only the beginning is read, which is no record then."""
+_TAIL = 1 << 20
+
+
+class TraceFacts(msgspec.Struct, kw_only=True):
+    """None where the trace does not tell."""
+
+    policy: str | None = None
+    host: str | None = None
+    model: str | None = None
+    gpu: str | None = None
+    total_blocks: int | None = None
+    cpu_total_blocks: int | None = None
+    block_size: int | None = None
+    bytes_per_block: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    first_step: int | None = None
+    last_step: int | None = None
+
+
+def facts_of_file(path: Path) -> TraceFacts:
+    """The facts of a steps file; none at all if it cannot be read."""
+    facts = TraceFacts()
+    with suppress(TokenyardError, OSError, EOFError, zlib.error):
+        decoder = StepDecoder(path.name, ReadNotes(), keep_unknown=False)
+        for number, line in enumerate(islice(_first_lines(path), _LINES), start=1):
+            record, _ = decoder.decode(number, line) or (None, None)
+            if isinstance(record, TraceStart):
+                _take_start(facts, record)
+            elif isinstance(record, StepSnapshot):
+                _take_snapshot(facts, record)
+                break
+        facts.last_step = _last_step(path)
+    return facts
+
+
+def _first_lines(path: Path) -> Iterator[bytes]:
+    if is_columnar(path):
+        yield from raw_lines(path)
+    else:
+        with open_packed(path) as file:
+            yield from iter(lambda: file.readline(_LONGEST), b"")
+
+
+def _take_start(facts: TraceFacts, start: TraceStart) -> None:
+    facts.policy, facts.host, facts.model, facts.gpu = start.policy, start.host, start.model, start.gpu
+    facts.block_size, facts.bytes_per_block = start.block_size, start.bytes_per_block
+
+
+def _take_snapshot(facts: TraceFacts, snapshot: StepSnapshot) -> None:
+    facts.policy = snapshot.policy or facts.policy
+    facts.total_blocks, facts.cpu_total_blocks = snapshot.total_blocks, snapshot.cpu_total_blocks
+    facts.max_num_seqs = snapshot.max_num_running_reqs
+    facts.max_num_batched_tokens = snapshot.max_num_scheduled_tokens
+    facts.first_step = snapshot.step
+
+
+def _last_step(path: Path) -> int | None:
+    """The last step, where it can be had without reading the whole file."""
+    if is_columnar(path):
+        with columnar_reader(path) as reader:
+            bounds = reader.step_bounds()
+            return bounds[1] if bounds else None
+    if path.suffix != ".jsonl":
+        return None
+    for line in _last_lines(path):
+        with suppress(ValueError, RecursionError):
+            return msgspec.json.decode(line, type=_WithStep).step
+    return None
+
+
+class _WithStep(msgspec.Struct):
+    step: int
+
+
+def _last_lines(path: Path) -> Iterator[bytes]:
+    """Whole lines from the end of a file backwards, as far as a bound."""
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - _TAIL))
+        lines = file.read(_TAIL).split(b"\n")
+    whole = lines[:-1] if size <= _TAIL else lines[1:-1]
+    return reversed(whole)

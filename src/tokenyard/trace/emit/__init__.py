@@ -1,0 +1,1 @@
+"""Writing a trace: the observer, its records, and the thread that puts them on the disk."""

@@ -1,0 +1,110 @@
+"""Tells statistics what a live scheduler does, in numbers: no list of ids is ever made for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tokenyard.sched.observer import Counts, SchedulerState
+from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sched.steps.outcomes import StepOutcomes
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.sched.steps.stats import SpecDecodingStats
+from tokenyard.trace.emit.step_effects import StepEffects
+from tokenyard.trace.format.step_facts import Drafts, FactSink, StepFacts, running_consumed
+
+__all__ = ["STEPS_IN_FLIGHT", "FactEmitter", "num_sampled_tokens", "verified_drafts"]
+
+STEPS_IN_FLIGHT = 64
+"""Starts of steps remembered until they complete; hosts have one or two in flight."""
+
+
+def num_sampled_tokens(outputs: EngineOutputs) -> int:
+    """Tokens that a step brought."""
+    if outputs.tokens.shape[1] > 1:
+        return int(outputs.num_tokens.sum())
+    return len(outputs.requests)  # a request is there because it has at least one token
+
+
+def verified_drafts(stats: SpecDecodingStats) -> Drafts | None:
+    """Draft tokens that a step verified; None if there were none."""
+    if not stats.num_drafts:
+        return None
+    return Drafts(stats.num_drafts, stats.num_draft_tokens, stats.num_accepted_tokens_per_pos.tolist())
+
+
+class FactEmitter:
+    """Turns the events of steps into facts."""
+
+    def __init__(self, sinks: Sequence[FactSink], policy: str | None, findings: StepEffects) -> None:
+        self._sinks = sinks
+        self._policy = policy
+        self._effects = findings
+        self._before: Counts = (0, 0, 0, None)
+        """Of the step that is being decided, before any decision."""
+        self._told: StepFacts | None = None
+        """The last step told in full, if the next one can be like it."""
+        self._started: dict[int, float] = {}
+        """Step in flight -> when it began."""
+        self.step = -1
+        """Number of the last step that was begun."""
+
+    def step_started(self, ts: float, step: int, state: SchedulerState) -> None:
+        """Take the numbers that decisions will change."""
+        self.step = step
+        self._started[step] = float(ts)  # a clock of numpy's would not add up as fast
+        self._before = state.counts()
+
+    def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
+        """Hand the facts of the step on."""
+        free_blocks, running, waiting, cpu_blocks = self._before
+        num_scheduled, total = len(output.requests), output.total_num_scheduled_tokens
+        # Nearly every step: everybody decodes, nobody comes.
+        is_quiet = total == num_scheduled == output.num_running == running and not waiting and cpu_blocks is None
+        told = self._told
+        if is_quiet and told is not None and told.num_running == running:
+            for sink in self._sinks:
+                sink.step_repeated(output.step, float(ts), free_blocks)
+            return
+        cpu_free, cpu_total = cpu_blocks or (None, None)
+        recomputed, refused = self._effects.of(ts, output, outcomes)
+        resumed = len(output.admitted_resumed)
+        consumed = 0
+        if total > num_scheduled:  # not one token each
+            consumed = running_consumed(output.num_new_tokens[: output.num_running], state.block_size)
+        facts = StepFacts(
+            step=output.step,
+            ts=float(ts),
+            policy=self._policy,
+            free_blocks=free_blocks,
+            total_blocks=state.num_total_blocks,
+            cpu_free_blocks=cpu_free,
+            cpu_total_blocks=cpu_total,
+            token_budget=state.max_num_scheduled_tokens,
+            max_running=state.max_num_running_reqs,
+            num_running=running,
+            num_waiting=waiting,
+            num_new=num_scheduled - output.num_running - resumed,
+            num_resumed=resumed,
+            num_preempted=len(output.preempted_req_ids),
+            token_sum=total,
+            running_consumed=consumed,
+            recomputed_tokens=recomputed,
+            outcome=refused,
+        )
+        self._told = facts if is_quiet else None
+        for sink in self._sinks:
+            sink.step_decided(facts)
+
+    def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
+        """Tell that the model ran."""
+        ts = float(ts)
+        seconds = ts - self._started.pop(output.step, ts)
+        if len(self._started) > STEPS_IN_FLIGHT:
+            self._started.pop(min(self._started))
+        sampled = num_sampled_tokens(outputs)
+        stats = outputs.scheduler_stats.spec_decoding_stats
+        drafts = verified_drafts(stats) if stats is not None else None
+        for sink in self._sinks:
+            sink.step_completed(output.step, ts, seconds, sampled)
+            if drafts is not None:
+                sink.drafts_verified(drafts)

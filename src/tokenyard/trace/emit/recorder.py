@@ -1,0 +1,185 @@
+"""The recorder: watches a scheduler and turns what it sees into records for the trace and numbers for statistics.
+
+Both are optional. Statistics need counts only and never cause an id list to be made; the trace embeds lists that are
+made anew only when a queue has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from tokenyard.request import FinishReason, Request
+from tokenyard.sched.observer import SchedulerState
+from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sched.steps.outcomes import StepOutcomes
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.trace.emit.detokenizer import Decoder
+from tokenyard.trace.emit.fact_emitter import FactEmitter
+from tokenyard.trace.emit.request_records import STATUS_TEXT
+from tokenyard.trace.emit.step_effects import StepEffects
+from tokenyard.trace.emit.step_records import StepRecords
+from tokenyard.trace.emit.writer import TraceWriter
+from tokenyard.trace.format.schema import PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
+from tokenyard.trace.format.step_facts import FactSink
+
+__all__ = ["TraceRecorder"]
+
+
+class _StepWatcher(Protocol):
+    """The part of a ``StepObserver`` that is called on every step."""
+
+    step: int
+    """Number of the last step that was begun; -1 before the first."""
+
+    def step_started(self, ts: float, step: int, state: SchedulerState) -> None: ...
+
+    def step_decided(
+        self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState
+    ) -> None: ...
+
+    def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None: ...
+
+
+class _Both:
+    """The trace and statistics, in this order."""
+
+    def __init__(self, trace: _StepWatcher, statistics: _StepWatcher) -> None:
+        self._trace = trace
+        self._statistics = statistics
+        self.step = -1
+
+    def step_started(self, ts: float, step: int, state: SchedulerState) -> None:
+        self.step = step
+        self._trace.step_started(ts, step, state)
+        self._statistics.step_started(ts, step, state)
+
+    def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
+        self._trace.step_decided(ts, output, outcomes, state)
+        self._statistics.step_decided(ts, output, outcomes, state)
+
+    def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
+        self._trace.step_completed(ts, output, outputs)
+        self._statistics.step_completed(ts, output, outputs)
+
+
+class TraceRecorder:
+    """A ``StepObserver`` that feeds a trace writer, statistics, or both.
+
+    ``start`` describes the run (see ``describe_run``); ``decoder`` turns token ids into text and is made from the
+    writer's settings unless given. The writer stays the caller's to close.
+    """
+
+    step_started: Callable[[float, int, SchedulerState], None]
+    """``ts, step, state``: top of ``schedule()``."""
+    step_decided: Callable[[float, SchedulerOutput, StepOutcomes, SchedulerState], None]
+    """``ts, output, outcomes, state``: end of ``schedule()``."""
+    step_completed: Callable[[float, SchedulerOutput, EngineOutputs], None]
+    """``ts, output, outputs``: end of ``update_from_output()``."""
+
+    def __init__(
+        self,
+        writer: TraceWriter | None = None,
+        *sinks: FactSink,
+        start: TraceStart | None = None,
+        decoder: Decoder | None = None,
+    ) -> None:
+        self._writer = writer
+        self._sinks = sinks
+        self._policy = start.policy if start is not None else None
+        self._connector = ((start.config or {}) if start is not None else {}).get("kv_transfer", {}).get("kv_connector")
+        self._records: StepRecords | None = None
+        if writer is None:
+            self._effects = StepEffects(self._policy, limit=0)  # statistics need counts, and no names
+        else:
+            self._policy = writer.config.policy
+            self._effects = StepEffects(self._policy, writer.config.max_ids_per_step)
+            self._records = StepRecords(writer, decoder or Decoder(writer.config.tokenizer), self._effects)
+            if start is not None:
+                writer.begin(start)
+        if start is not None:
+            for sink in sinks:
+                sink.trace_started(start)
+        # Called on every step: bound to who does the work, because each call in between costs as much as the work.
+        steps = self._steps = self._watcher(sinks)
+        self.step_started, self.step_decided = steps.step_started, steps.step_decided
+        self.step_completed = steps.step_completed
+
+    def _watcher(self, sinks: Sequence[FactSink]) -> _StepWatcher:
+        statistics = FactEmitter(sinks, self._policy, self._effects)
+        if self._records is None:
+            return statistics
+        return _Both(self._records, statistics) if sinks else self._records
+
+    # ---- requests
+
+    def request_arrived(self, ts: float, request: Request) -> None:
+        """Record an arrival."""
+        if self._records is not None:
+            self._records.queues_changed()
+        record = RequestArrived(
+            step=self._steps.step + 1,
+            ts=float(ts),
+            policy=self._policy,
+            req_id=request.request_id,
+            job_id=request.job_id,
+            arrival_time=request.arrival_time,
+            priority=request.priority,
+            num_prompt_tokens=request.num_prompt_tokens,
+            max_tokens=request.max_tokens,
+        )
+        for sink in self._sinks:
+            sink.request_arrived(record)
+        if self._writer is not None and self._writer.wants_events(self._steps.step):
+            self._writer.append_event(record)
+
+    def request_finished(self, ts: float, request: Request) -> None:
+        """Record an end, and forget the request."""
+        request_id = request.request_id
+        reason = FinishReason.of(request.status)
+        record = RequestFinished(
+            step=max(self._steps.step, 0),
+            ts=float(ts),
+            policy=self._policy,
+            req_id=request_id,
+            job_id=request.job_id,
+            status=STATUS_TEXT[request.status],
+            finish_reason=reason.value if reason is not None else None,
+            arrival_time=request.arrival_time,
+            first_scheduled_time=request.times.first_scheduled,
+            first_token_time=request.times.first_token,
+            finished_time=request.times.finished,
+            num_prompt_tokens=request.num_prompt_tokens,
+            num_output_tokens=request.num_output_tokens,
+            num_cached_tokens=max(request.num_cached_tokens, 0),
+            num_external_computed_tokens=request.num_external_computed_tokens,
+            num_preemptions=request.num_preemptions,
+            recomputed_tokens=self._effects.forget(request_id),
+        )
+        for sink in self._sinks:
+            sink.request_finished(record)
+        if self._records is not None:
+            self._records.forget(request_id)
+        if self._writer is not None and self._writer.wants_events(self._steps.step):
+            self._writer.append_event(record)
+
+    def prefix_looked_up(self, ts: float, step: int, request: Request, local: int, external: int) -> None:
+        """Record the hits of a request's first admission."""
+        record = PrefixCacheLookup(
+            step=step,
+            ts=float(ts),
+            policy=self._policy,
+            req_id=request.request_id,
+            job_id=request.job_id,
+            local_hit_tokens=local,
+            external_hit_tokens=external,
+            total_hit_tokens=local + external,
+            total_prompt_tokens=request.num_prompt_tokens,
+            num_tokens=request.num_tokens,
+            connector=self._connector,
+            load_kv_async=self._effects.is_loaded(request.request_id),
+        )
+        for sink in self._sinks:
+            sink.prefix_looked_up(record)
+        if self._writer is not None and self._writer.wants_events(step):
+            self._writer.append_event(record)

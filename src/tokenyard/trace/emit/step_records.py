@@ -1,0 +1,269 @@
+"""Snapshot, decision and completion records from a live scheduler, with the id lists kept from step to step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+import msgspec
+
+from tokenyard.sched.observer import SchedulerState
+from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sched.steps.outcomes import StepOutcomes
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.trace.emit.detokenizer import Decoder
+from tokenyard.trace.emit.fact_emitter import STEPS_IN_FLIGHT, num_sampled_tokens, verified_drafts
+from tokenyard.trace.emit.id_lists import Names, QueueFragment, json_list, json_map
+from tokenyard.trace.emit.line_file import Lines
+from tokenyard.trace.emit.request_records import RequestRecords
+from tokenyard.trace.emit.step_effects import StepEffects
+from tokenyard.trace.emit.step_templates import completion_form, decision_form, snapshot_form
+from tokenyard.trace.emit.templates import HOLE, LATER, NUMBER, filled, merge_holes, more_fields
+from tokenyard.trace.emit.writer import TraceWriter
+from tokenyard.trace.format.schema import AdmissionOutcome
+from tokenyard.trace.format.step_facts import running_consumed
+
+__all__ = ["StepRecords"]
+
+_MOST_STEPS_UNTOLD = 16
+_BYTES_UNTOLD = 128 * 1024
+"""Steps and bytes, about, after which the writer is told of them: a call is a tenth of what a step's records cost."""
+_STEP_BYTES = 900
+"""Length of a step's records without their lists, about."""
+
+
+class StepRecords:
+    """Writes the step records of one scheduler and, if wanted, its per-request records."""
+
+    def __init__(self, writer: TraceWriter, decoder: Decoder, findings: StepEffects) -> None:
+        self._writer = writer
+        self._effects = findings
+        self.step = -1
+        """Number of the last step that was begun."""
+        limit = writer.config.max_ids_per_step
+        self._limit = limit
+        self._names = Names()
+        self._running = QueueFragment(self._names, limit)
+        self._running_version: int | None = None
+        self._waiting = QueueFragment(self._names, limit)
+        self._waiting_changed = True
+        self._requests = RequestRecords(writer, decoder) if writer.config.request_records else None
+        self._lines: Lines | None = None
+        """The writer's; None until something is to be written."""
+        self._started: dict[int, float] = {}
+        """Step in flight that is written -> when it began."""
+        self._steps_untold, self._tell_after = 0, 1
+        """Steps done since the writer was told of any, and how many it may become."""
+        self._template, self._whole_template = b"", b""
+        """Forms of a snapshot: where nothing is pinned and there is no tier in CPU memory, and any."""
+        self._names_of_lists: list[bytes] = []
+        """What stands between the lists of a snapshot."""
+        self._snapshot, self._whole_snapshot = b"", b""
+        """Filled in as the queues are now; the second only when it is needed."""
+        self._queues, self._queue_bytes = b"", 0
+        self._steady: tuple[bytes, bytes] | None = None
+        """Form and lists of the decision that gives each running request one token; None until it is needed."""
+        self._decision, self._between = merge_holes(decision_form(writer.config.policy, NUMBER), 5)
+        self._steady_decision, _ = merge_holes(decision_form(writer.config.policy, LATER), 5)
+        self._completion = completion_form(writer.config.policy)
+        self._verification = completion_form(
+            writer.config.policy, num_drafts=NUMBER, num_draft_tokens=NUMBER, num_accepted_tokens_per_pos=HOLE
+        )
+
+    def queues_changed(self) -> None:
+        """The waiting queues may hold other requests, or another order, though no more and no fewer than before."""
+        self._waiting_changed = True
+
+    def forget(self, request_id: str) -> None:
+        """The request is gone."""
+        self._names.forget(request_id)
+        if self._requests is not None:
+            self._requests.forget(request_id)
+
+    def step_started(self, ts: float, step: int, state: SchedulerState) -> None:
+        """Write the queues and the pool as they are before any decision, if the step is wanted."""
+        self.step = step
+        if step >= self._writer.all_before and not self._writer.wants_step(step):
+            return
+        version, num_free, num_cached, num_waiting, num_skipped, num_pinned, cpu_blocks = state.gauges()
+        if (
+            version != self._running_version
+            or num_waiting != self._waiting.total
+            or self._waiting_changed
+            or (num_waiting and state.waiting_reorders)
+        ):
+            self._take_queues(num_waiting, state)
+        self._started[step] = ts
+        lines = self._lines
+        if lines is None:
+            lines = self._lines = self._writer.waiting()
+        if lines.is_open:
+            lines.drop_unfinished()
+        lines.is_open = True
+        if not num_pinned and cpu_blocks is None:
+            lines.numbers += (step, ts, num_free, num_cached, num_skipped)
+            lines.pieces.append(self._queues)
+            lines.forms.append(self._snapshot)
+        else:
+            num_pinned_blocks, pinned_jobs = self._pinned(state)
+            lines.numbers += (step, ts, num_free, num_pinned, *(cpu_blocks or ()))
+            lines.numbers += (num_pinned_blocks, num_cached, num_skipped)
+            lines.pieces += (self._queues, pinned_jobs)
+            self._whole_snapshot = self._whole_snapshot or self._fill(self._whole_template)
+            lines.forms.append(self._whole_snapshot)
+        lines.is_open = False
+        if self._requests is not None:
+            self._requests.write(step, ts, state)
+
+    def _pinned(self, state: SchedulerState) -> tuple[int, bytes]:
+        """Blocks and jobs of the pinned requests."""
+        jobs = self._names.jobs
+        return sum(map(state.num_blocks_of, state.pins)), json_list([jobs[request.job_id] for request in state.pins])
+
+    def _take_queues(self, num_waiting: int, state: SchedulerState) -> None:
+        """Name the queues anew, and put the middle of the snapshot together: four lists that change with them."""
+        running, waiting = self._running, self._waiting
+        if state.running_version != self._running_version:
+            running.take(len(state.running), state.running)
+            self._running_version = state.running_version
+            self._steady = None
+        waiting.take(num_waiting, chain(state.skipped_waiting, state.waiting))
+        self._waiting_changed = False
+        if not self._template:
+            policy = self._writer.config.policy
+            self._template, self._names_of_lists = merge_holes(snapshot_form(policy, state, whole=False), 4)
+            self._whole_template, _ = merge_holes(snapshot_form(policy, state, whole=True), 4)
+        self._snapshot, self._whole_snapshot = self._fill(self._template), b""
+        self._queues = _interleave((running.ids, waiting.ids, running.jobs, waiting.jobs), self._names_of_lists)
+        self._queue_bytes = len(self._queues)
+        self._tell_after = max(1, min(_MOST_STEPS_UNTOLD, _BYTES_UNTOLD // (2 * self._queue_bytes)))
+
+    def _fill(self, template: bytes) -> bytes:
+        """A snapshot's form, as long as the queues stay as they are."""
+        running, waiting = self._running, self._waiting
+        return filled(template, running.total, waiting.total) + more_fields(
+            running_req_ids_omitted=running.omitted or None, waiting_req_ids_omitted=waiting.omitted or None
+        )
+
+    def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
+        """Write what was decided and what was refused, if the step is wanted."""
+        step, total, num_running = output.step, output.total_num_scheduled_tokens, output.num_running
+        is_wanted, recomputed, refused = step in self._started, 0, None
+        # Every running request got one token, and nobody else got any: as in the step before, mostly.
+        is_steady = total == num_running == self._running.total
+        if self._waiting.total or not (is_wanted and is_steady):
+            recomputed, refused = self._look_closer(ts, output, outcomes)
+        if not is_wanted:
+            return
+        numbers: tuple[float, ...] = step, ts
+        if is_steady:
+            form, lists = self._steady or self._make_steady()
+        else:
+            form, lists = self._unsteady(output, recomputed, state.block_size)
+            numbers = step, ts, total
+        lines = self._lines
+        assert lines is not None, "a decision follows its snapshot"
+        if lines.is_open:
+            lines.drop_unfinished()
+        lines.is_open = True
+        lines.numbers += numbers
+        lines.pieces.append(lists)
+        lines.forms.append(form)
+        lines.is_open = False
+        lines.num_bytes += len(lists) + self._queue_bytes + _STEP_BYTES
+        if refused is not None:
+            self._writer.append(refused)
+
+    def _look_closer(
+        self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes
+    ) -> tuple[int, AdmissionOutcome | None]:
+        """Tokens that the step computes a second time, and its refusals, in a step in which somebody waits or comes."""
+        ended = outcomes.admission
+        moved = outcomes.preemptions or outcomes.skipped or output.num_running < len(output.requests)
+        if moved:
+            self._waiting_changed = True
+        if moved or outcomes.not_scheduled or (ended is not None and ended.num_requests):
+            return self._effects.of(ts, output, outcomes)
+        return 0, None
+
+    def _make_steady(self) -> tuple[bytes, bytes]:
+        running = self._running
+        lists = _interleave((b"[]", b"[]", running.ids, b"[]", running.one_each()), self._between)
+        form = filled(self._steady_decision, running.total)
+        self._steady = form + more_fields(**_left_out(running.omitted, 0)), lists
+        return self._steady
+
+    def _unsteady(self, output: SchedulerOutput, recomputed: int, block_size: int) -> tuple[bytes, bytes]:
+        """Form and lists of the decision of any step."""
+        limit, tokens, requests, ids = self._limit, output.num_new_tokens, output.requests, self._names.ids
+        running = self._running
+        if output.num_running != running.total:
+            # Some running request got nothing; who is scheduled is a part of the running list, in its order.
+            running = QueueFragment(self._names, limit)
+            running.take(output.num_running, requests[: output.num_running])
+        items = running.items(tokens)
+        admitted: list[bytes] = []
+        resumed, new = output.admitted_resumed, output.admitted
+        if resumed:
+            new = [i for i in new if i not in resumed]
+        # All of the resumed, as of the preempted: without them nobody could tell when a wait ended.
+        for rows in (new[:limit], resumed):
+            names = [ids[requests[i].request_id] for i in rows]
+            counts = tokens[rows].tolist() if rows else []
+            items += [b"%b:%d" % (name, count) for name, count in zip(names, counts, strict=True)]
+            admitted.append(json_list(names))
+        preempted = json_list([ids[request_id] for request_id in output.preempted_req_ids])
+        consumed = running_consumed(tokens[: output.num_running], block_size) if running.omitted else 0
+        form = self._decision + more_fields(
+            recomputed_tokens=recomputed if output.admitted_resumed else None,
+            **_left_out(running.omitted, consumed),
+            scheduled_new_req_ids_omitted=self._beyond(len(new)),
+        )
+        lists = (*admitted, running.ids, preempted, json_map(items))
+        return form, _interleave(lists, self._between)
+
+    def _beyond(self, count: int) -> int | None:
+        return count - self._limit if self._limit is not None and count > self._limit else None
+
+    def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
+        """Write that the model ran, if the step is wanted; hand what waits to the disk when it is time."""
+        step, stats = output.step, outputs.scheduler_stats
+        started = self._started.pop(step, None)
+        if started is not None:
+            lines = self._lines
+            assert lines is not None, "a completion follows its snapshot"
+            num_sampled, drafts = len(outputs.requests), None
+            if outputs.tokens.size > num_sampled:
+                num_sampled = num_sampled_tokens(outputs)
+            if stats.spec_decoding_stats is not None:
+                drafts = verified_drafts(stats.spec_decoding_stats)
+            if lines.is_open:
+                lines.drop_unfinished()
+            lines.is_open = True
+            lines.numbers += (step, ts, ts - started, num_sampled)
+            if drafts is None:
+                lines.forms.append(self._completion)
+            else:
+                lines.numbers += (drafts.num_drafts, drafts.num_draft_tokens)
+                lines.pieces.append(msgspec.json.encode(drafts.num_accepted_tokens_per_pos))
+                lines.forms.append(self._verification)
+            lines.is_open = False
+            if len(self._started) > STEPS_IN_FLIGHT:
+                del self._started[min(self._started)]
+        idle = not (stats.num_running_reqs or stats.num_waiting_reqs or stats.num_skipped_waiting_reqs)
+        self._steps_untold += 1
+        if idle or self._steps_untold >= self._tell_after:
+            self._writer.steps_done(self._steps_untold, idle=idle, ts=ts)
+            self._steps_untold = 0
+
+
+def _interleave(lists: Sequence[bytes], between: Sequence[bytes]) -> bytes:
+    """Lists with what stands between them: one more than that."""
+    parts = [b""] * (2 * len(lists) - 1)
+    parts[::2], parts[1::2] = lists, between
+    return b"".join(parts)
+
+
+def _left_out(omitted: int, consumed: int) -> dict[str, int]:
+    """What a decision says when running requests are left out of its lists."""
+    return {"running_consumed_blocks": consumed, "scheduled_running_req_ids_omitted": omitted} if omitted else {}

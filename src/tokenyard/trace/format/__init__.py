@@ -1,0 +1,1 @@
+"""The trace format: its records and settings, and the values that readers and writers share."""

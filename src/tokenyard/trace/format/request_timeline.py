@@ -1,0 +1,110 @@
+"""What a request went through: its moments, and the stretches of time in which it got no tokens, with their reasons.
+
+Moments are whole microseconds, so that the parts of a wait add up to the wait exactly. These are the words in which the
+explanation (``explain/why/wait_tracker.py``) speaks to whoever shows or exports a life.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from math import floor
+from typing import NamedTuple
+
+import msgspec
+
+__all__ = ["Place", "PreemptionMoment", "RequestTimeline", "Wait", "WaitPart", "WaitState", "micros"]
+
+
+def micros(seconds: float) -> int:
+    """Seconds on any clock as whole microseconds, halves upward (as ``Math.round`` does)."""
+    return floor(seconds * 1e6 + 0.5)
+
+
+class WaitState(StrEnum):
+    """What a request was while it got no tokens."""
+
+    QUEUED = "queued"
+    """Waiting to be scheduled for the first time."""
+    PREEMPTED = "preempted"
+    """Waiting again after it had run."""
+    STALLED = "stalled"
+    """Running, with no tokens in this step."""
+
+
+class Place(StrEnum):
+    """How a reason met a request."""
+
+    OWN = "own"
+    """It was refused, passed over or preempted itself."""
+    BEHIND = "behind"
+    """The head of the queue was refused; it stood behind."""
+    ALL = "all"
+    """Everybody who waited was held back, by nobody's fault."""
+    GUESS = "guess"
+    """The trace records no reason; this is the classifier's for the step."""
+    OUTSIDE = "outside"
+    """No decision held it back, or the trace does not tell which."""
+
+
+class WaitPart(NamedTuple):
+    """Time in a wait that has one reason."""
+
+    reason: str
+    place: Place
+    us: int
+
+
+class Wait(msgspec.Struct, kw_only=True, gc=False):
+    """A stretch of time without tokens. ``parts`` add up to ``end_us - start_us``."""
+
+    state: WaitState
+    start_us: int
+    end_us: int
+    first_step: int | None = None
+    """Step that it begins with; of a queued request the first one that could see it."""
+    last_step: int | None = None
+    """Step that ended it by scheduling it; None if it ended otherwise."""
+    parts: list[WaitPart] = []
+    """Most time first."""
+
+    @property
+    def us(self) -> int:
+        return self.end_us - self.start_us
+
+
+class PreemptionMoment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A request lost its blocks."""
+
+    step: int
+    us: int
+    for_request_id: str | None = None
+    """Who needed them."""
+    lost_tokens: int | None = None
+    """Tokens it had computed."""
+
+
+class RequestTimeline(msgspec.Struct, kw_only=True, gc=False):
+    """One request from its arrival to its end; moments in microseconds, None where it did not come so far."""
+
+    request_id: str
+    job_id: str | None = None
+    arrived_us: int | None = None
+    first_scheduled_us: int | None = None
+    first_scheduled_step: int | None = None
+    first_token_us: int | None = None
+    finished_us: int | None = None
+    until_us: int = 0
+    """Its end, or the last moment of a trace that does not show it."""
+    finish_reason: str | None = None
+    num_prompt_tokens: int | None = None
+    num_output_tokens: int | None = None
+    local_hit_tokens: int | None = None
+    external_hit_tokens: int | None = None
+    waits: list[Wait] = []
+    """In order of time."""
+    preemptions: list[PreemptionMoment] = []
+
+    @property
+    def waited_us(self) -> int:
+        """All of its waits together."""
+        return sum(wait.us for wait in self.waits)

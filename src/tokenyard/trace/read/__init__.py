@@ -1,0 +1,1 @@
+"""Reading a trace: its files, its lines, and the steps that they add up to."""

@@ -1,0 +1,160 @@
+"""Finding the files of a trace, and their lines, whatever the files are packed in."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from codecs import BOM_UTF8
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import IO, NamedTuple, cast
+
+import msgspec
+
+from tokenyard.errors import TraceError
+from tokenyard.trace.columnar.arrow import arrow
+from tokenyard.trace.columnar.reading import columnar_reader
+from tokenyard.trace.format.schema import STEP_EVENTS
+
+__all__ = [
+    "PACKINGS",
+    "DamagedFileError",
+    "TraceFiles",
+    "find_trace",
+    "is_columnar",
+    "open_lines",
+    "open_packed",
+    "raw_lines",
+]
+
+PACKINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
+"""How a trace file may end; where two of them hold the same trace, the first is read."""
+_STEPS_ENDINGS = tuple(f".steps{packing}" for packing in PACKINGS)
+_REQUESTS_ENDINGS = tuple(f".requests{packing}" for packing in PACKINGS)
+_LINES_PROBED = 20
+
+
+class DamagedFileError(Exception):
+    """A compressed file ends early or holds nonsense from here on; the lines before were read."""
+
+
+class TraceFiles(NamedTuple):
+    """The pair, or one of the two."""
+
+    steps: Path | None
+    requests: Path | None
+
+    @property
+    def source(self) -> Path:
+        """The file by which the trace is called."""
+        path = self.steps or self.requests
+        assert path is not None, "a trace has at least one file"
+        return path
+
+
+def find_trace(path: Path | str) -> TraceFiles:
+    """The trace in a directory, or in the one file named.
+
+    A file's kind is told by its name, else by its first lines. Raises TraceError if there is no trace, or several.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _in_directory(path)
+    if not path.is_file():
+        problem = "is no file on a disk" if path.exists() else "no such file or directory"
+        raise TraceError(f"{path}: {problem}: name a trace file or the directory that holds it")
+    if path.name.endswith(_STEPS_ENDINGS):
+        return TraceFiles(path, None)
+    if path.name.endswith(_REQUESTS_ENDINGS):
+        return TraceFiles(None, path)
+    return _by_content(path)
+
+
+def _in_directory(path: Path) -> TraceFiles:
+    pairs: dict[str, dict[str, Path]] = {}
+    for file in sorted(path.iterdir()):
+        for kind, endings in (("steps", _STEPS_ENDINGS), ("requests", _REQUESTS_ENDINGS)):
+            for ending in endings:
+                if file.name.endswith(ending):
+                    # Sorted by name, the packings come in the order in which they are preferred.
+                    pairs.setdefault(file.name.removesuffix(ending), {}).setdefault(kind, file)
+    if not pairs:
+        raise TraceError(f"{path}: holds no *.steps.jsonl or *.requests.jsonl (plain, .gz, .zst or as .parquet)")
+    if len(pairs) > 1:
+        raise TraceError(f"{path}: holds {len(pairs)} traces ({', '.join(pairs)}): name one of the files")
+    (pair,) = pairs.values()
+    return TraceFiles(pair.get("steps"), pair.get("requests"))
+
+
+def is_columnar(path: Path) -> bool:
+    """The file is a Parquet trace, by its name."""
+    return path.suffix == ".parquet"
+
+
+def _by_content(path: Path) -> TraceFiles:
+    if is_columnar(path):
+        with columnar_reader(path) as reader:
+            return TraceFiles(path, None) if reader.kind == "steps" else TraceFiles(None, path)
+    try:
+        for _, line in islice(open_lines(path), _LINES_PROBED):
+            try:
+                record = msgspec.json.decode(line)
+            except (ValueError, RecursionError):
+                continue
+            if not isinstance(record, dict):
+                continue
+            if record.get("event") in STEP_EVENTS:
+                return TraceFiles(path, None)
+            if "event" not in record and {"req_id", "step"} <= record.keys():
+                return TraceFiles(None, path)
+    except DamagedFileError as error:
+        raise TraceError(f"{path}: {error}") from None
+    raise TraceError(f"{path}: not a trace: none of its first {_LINES_PROBED} lines is a step or request record")
+
+
+def open_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """(number from 1, line) for every line that is not blank, without a byte-order mark; see :func:`raw_lines`."""
+    for number, line in enumerate(raw_lines(path), start=1):
+        text = line.removeprefix(BOM_UTF8) if number == 1 else line
+        if text and not text.isspace():
+            yield number, text
+
+
+def raw_lines(path: Path) -> Iterator[bytes]:
+    """Every line, blank and bad ones included; with its line feed, if the file is text.
+
+    Raises TraceError if the file cannot be opened or read, DamagedFileError where compressed data ends early,
+    MissingExtraError for a packing that needs pyarrow where that is absent.
+    """
+    if is_columnar(path):
+        with columnar_reader(path) as reader:
+            yield from reader.raw_lines()
+        return
+    number = 0
+    try:
+        # Read line by line from the unpacking file itself: a larger buffer in front would lose what precedes a cut.
+        with open_packed(path) as file:
+            for line in file:
+                number += 1
+                yield line
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise _damaged(number, error) from None
+    except OSError as error:
+        if error.errno is None:  # not from the system: the data, as zstd sees it
+            raise _damaged(number, error) from None
+        raise TraceError(f"{path}: {error.strerror or error}") from None
+
+
+def _damaged(number: int, error: Exception) -> DamagedFileError:
+    return DamagedFileError(f"compressed data is cut off or damaged after line {number}: {error}")
+
+
+def open_packed(path: Path) -> IO[bytes]:
+    """A file for reading, unpacked if it ends in ``.gz`` or ``.zst``."""
+    if path.suffix == ".gz":
+        return cast(IO[bytes], gzip.open(path))
+    if path.suffix == ".zst":
+        return io.BufferedReader(arrow().input_stream(str(path), compression="zstd"))
+    return path.open("rb")
