@@ -73,7 +73,7 @@ class OurEngine:
 
     def answer(self, output: SchedulerOutput) -> ModelOutput:
         self._step += 1
-        count = len(output.requests)
+        count = len(output.req_ids)
         if output.drafts is not None:
             return self._verify(output.drafts.counts)
         tokens = (self._step * 31 + np.arange(count)) % VOCAB
@@ -96,7 +96,7 @@ class OurEngine:
     def propose(self, output: SchedulerOutput) -> None:
         """Drafts for the next step, where the scheduler has to be told."""
         if self._proposes:
-            count = len(output.requests)
+            count = len(output.req_ids)
             drafts = DraftTokens(np.ones((count, self._drafts), np.int64), np.full(count, self._drafts))
             self.scheduler.update_draft_token_ids(output, drafts)
 

@@ -55,9 +55,9 @@ class StopWatch:
 
     def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
         now = micros(ts)
-        for request in output.requests[output.num_running :]:
-            since = self._since.pop(request.request_id)
-            self._so_far[request.request_id] += now - since
+        for request_id in output.req_ids[output.num_running :]:
+            since = self._since.pop(request_id)
+            self._so_far[request_id] += now - since
         for victim in outcomes.preemptions:
             self._since[victim.request_id] = now
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ONE", "IntArray", "anywhere", "constant", "total"]
+__all__ = ["ONE", "Int32Array", "IntArray", "anywhere", "constant", "total"]
 
 IntArray = npt.NDArray[np.int64]
+Int32Array = npt.NDArray[np.int32]
 
 _FEW = 16
 """Entries up to which Python adds faster than NumPy."""

@@ -250,6 +250,8 @@ class SchedulerConfig:
     """Never compute part of a multi-modal item's placeholders in a step."""
     enable_return_routed_experts: bool = False
     """Tell clients which experts their tokens were routed to (mixture-of-experts models)."""
+    count_common_prefix_blocks: bool = False
+    """Have every step say how many leading blocks all its block holders share (for cascade attention)."""
     kv_load_failure_policy: str = "fail"
     """What happens to a request whose external KV failed to load: ``recompute`` or ``fail``."""
     skip_oversized_prefill: bool = False
@@ -276,6 +278,7 @@ class SchedulerConfig:
         require_int("encoder_cache_size", self.encoder_cache_size, 0)
         require_bool("disable_chunked_mm_input", self.disable_chunked_mm_input)
         require_bool("enable_return_routed_experts", self.enable_return_routed_experts)
+        require_bool("count_common_prefix_blocks", self.count_common_prefix_blocks)
         require_bool("skip_oversized_prefill", self.skip_oversized_prefill)
         require_bool("running_index_drifts", self.running_index_drifts)
         require_bool("rolled_back_work_stays_cached", self.rolled_back_work_stays_cached)

@@ -14,13 +14,14 @@ A full tail stays until the next token would overwrite it: :meth:`RequestTable.s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import add
 
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.columns import ONE, IntArray, constant
+from tokenyard.columns import ONE, Int32Array, IntArray, constant
 from tokenyard.request import Request, SamplingParams, TokenIds
 
 __all__ = ["NO_TOKEN", "RequestTable"]
@@ -29,6 +30,7 @@ NO_TOKEN = -1
 """Stands in the ``eos`` column for a request without an end-of-sequence token; no token id is negative."""
 
 _INT_COLUMNS = (
+    "num_prompt",
     "num_tokens",
     "num_computed",
     "capacity",
@@ -44,6 +46,17 @@ _INT_COLUMNS = (
 )
 
 
+_BLOCKS_AT_FIRST = 64
+"""Width of a block table before anybody needs more."""
+
+
+def _enlarged(table: Int32Array, rows: int, columns: int) -> Int32Array:
+    """A copy with more rows or columns, zeros in the new ones."""
+    larger = np.zeros((rows, columns), np.int32)
+    larger[: table.shape[0], : table.shape[1]] = table
+    return larger
+
+
 def _any_token_may_stop(params: SamplingParams) -> bool:
     return bool(params.stop_token_ids) or params.repetition_detection is not None
 
@@ -51,6 +64,7 @@ def _any_token_may_stop(params: SamplingParams) -> bool:
 class RequestTable:
     """Columns of all requests that hold KV blocks. Unit of every counter: tokens.
 
+    ``num_prompt``    prompt
     ``num_tokens``    prompt + verified output
     ``num_computed``  positions computed, or about to be by the steps in flight
     ``capacity``      positions that the blocks held can store
@@ -63,10 +77,14 @@ class RequestTable:
     ``stop_at``       num_tokens at which a length limit stops it
     ``max_total``     prompt + max_tokens
     ``eos``           end-of-sequence token or NO_TOKEN
+
+    ``block_tables[group][slot]`` begins with the ids of the blocks that the tenant holds in that KV-cache group, in
+    position order, as a model runner wants them: int32, of shape ``[slots, width]``; what follows them is arbitrary.
     """
 
-    def __init__(self, capacity: int, block_size: int, max_drafts: int = 0) -> None:
+    def __init__(self, capacity: int, block_size: int, max_drafts: int = 0, num_groups: int = 1) -> None:
         self.block_size = block_size
+        self.block_tables: list[Int32Array] = [np.zeros((0, _BLOCKS_AT_FIRST), np.int32) for _ in range(num_groups)]
         self._offset_mask = constant(block_size - 1) if block_size & (block_size - 1) == 0 else None
         self._last_offset = constant(block_size - 1)
         self.max_drafts = max_drafts
@@ -83,8 +101,11 @@ class RequestTable:
         self._size = 0
         self._grow(max(capacity, 1))
 
+    num_prompt: IntArray
     num_tokens: IntArray
     num_computed: IntArray
+    row_in_step: IntArray
+    """Scratch space: the row of a step that a slot's request has, while that is asked for."""
     capacity: IntArray
     seal_at: IntArray
     skip_at: IntArray
@@ -120,6 +141,9 @@ class RequestTable:
         if old:
             tail[:old], drafts[:old] = self.tail, self.drafts
         self.tail, self.drafts = tail, drafts
+        self.row_in_step = np.zeros(size, np.int64)
+        for group, table in enumerate(self.block_tables):
+            self.block_tables[group] = _enlarged(table, size, table.shape[1])
         # One index array into the flat tails costs half of two into the table.
         self._flat_tail = tail.reshape(-1)
         self._tail_start = np.arange(0, size * self.block_size, self.block_size)
@@ -155,6 +179,7 @@ class RequestTable:
     def _load(self, slot: int, request: Request, max_model_len: int) -> None:
         params = request.sampling_params
         num_tokens = request.num_tokens
+        self.num_prompt[slot] = request.num_prompt_tokens
         self.num_tokens[slot] = num_tokens
         self.num_drafts[slot] = 0
         self.placeholders[slot] = request.num_output_placeholders
@@ -211,6 +236,27 @@ class RequestTable:
         self._flat_tail[self._tail_start[slots] + offsets] = tokens.astype(np.int32)
         self.num_tokens[slots] = num_tokens = num_tokens + ONE
         return num_tokens, offsets == self._last_offset
+
+    def set_blocks(self, slot: int, blocks: Sequence[list[int]]) -> None:
+        """The tenant of ``slot`` holds these blocks, per KV-cache group."""
+        for group, ids in enumerate(blocks):
+            table = self._wide_enough(group, len(ids))
+            table[slot, : len(ids)] = ids
+
+    def append_blocks(self, slots: IntArray, starts: IntArray, counts: IntArray, blocks: list[int]) -> None:
+        """Of ``blocks``, ``counts[i]`` go to ``slots[i]``, from place ``starts[i]`` on; there is one KV-cache group."""
+        table = self._wide_enough(0, max(map(add, starts.tolist(), counts.tolist())))
+        if len(blocks) == len(slots):
+            table[slots, starts] = blocks
+            return
+        within = np.arange(len(blocks)) - np.repeat(counts.cumsum() - counts, counts)
+        table[np.repeat(slots, counts), np.repeat(starts, counts) + within] = blocks
+
+    def _wide_enough(self, group: int, width: int) -> Int32Array:
+        table = self.block_tables[group]
+        if width > table.shape[1]:
+            table = self.block_tables[group] = _enlarged(table, self._size, max(width, 2 * table.shape[1]))
+        return table
 
     def tenants(self, slots: IntArray) -> list[Request]:
         """The requests in ``slots``, all of which are taken."""

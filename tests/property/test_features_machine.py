@@ -301,14 +301,11 @@ class FeaturesMachine(RuleBasedStateMachine):
         self.now += 0.02
         idle = not self.scheduler.running
         output = self.scheduler.schedule()
-        # Workers are sent a step when it is made: derive what they get now, not when they read it.
-        assert output.scheduled_new_reqs is output.scheduled_new_reqs
-        assert output.scheduled_cached_reqs is output.scheduled_cached_reqs
         if self.speculative is not None and self.depth == 2 and random.random() < 0.5:
             most = self.speculative.num_speculative_tokens
-            known = DraftTokens.from_lists([random.choices(range(VOCABULARY), k=most) for _ in output.requests])
-            self.scheduler.update_draft_token_ids_in_output(output, known)
-        ledgers = [self.ledgers[request.request_id] for request in output.requests]
+            known = DraftTokens.from_lists([random.choices(range(VOCABULARY), k=most) for _ in output.req_ids])
+            output = self.scheduler.update_draft_token_ids_in_output(output, known)
+        ledgers = [self.ledgers[request_id] for request_id in output.req_ids]
         self.flights.append(Flight(output, ledgers, [ledger.num_resets for ledger in ledgers]))
         if idle and not self.scheduler.running:
             self._somebody_will_get_on()
@@ -323,8 +320,8 @@ class FeaturesMachine(RuleBasedStateMachine):
         sampled = self.worker.execute(output, lambda name, drafts: self._sample(random, drafts))
         chunks = output.is_prefill_chunk
         pooled = [
-            request.request_id if request.pooling_params is not None and (chunks is None or not chunks[row]) else None
-            for row, request in enumerate(output.requests)
+            request_id if ledger.request.pooling_params is not None and (chunks is None or not chunks[row]) else None
+            for row, (request_id, ledger) in enumerate(zip(output.req_ids, flight.ledgers, strict=True))
         ]
         lost = self._lose_somebody(flight, random)
         extras = (
@@ -335,7 +332,7 @@ class FeaturesMachine(RuleBasedStateMachine):
         gone = [*lost, *self._not_loaded(lost)]
         if self.speculative is not None and self.depth == 1:
             most = self.speculative.num_speculative_tokens
-            drafts = [random.choices(range(VOCABULARY), k=random.randint(0, most)) for _ in output.requests]
+            drafts = [random.choices(range(VOCABULARY), k=random.randint(0, most)) for _ in output.req_ids]
             self.scheduler.update_draft_token_ids(output, DraftTokens.from_lists(drafts))
         assert [tuple(news)[:4] for news in result] == self._expected(flight, sampled, pooled, gone)
         for ledger in flight.ledgers:

@@ -96,7 +96,7 @@ class Policies(RuleBasedStateMachine):
         running, waiting = self.yard.scheduler.get_request_counts()
         self.yard.now += 0.02
         output = self.yard.step()
-        assert running or not waiting or output.requests, "requests wait, nothing runs, and nothing is admitted"
+        assert running or not waiting or output.req_ids, "requests wait, nothing runs, and nothing is admitted"
 
     @precondition(lambda self: self.yard.scheduler.requests)
     @rule(which=st.integers(0, 100))

@@ -209,10 +209,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def schedule_one(self) -> None:
         running = [request.request_id for request in self.scheduler.running]
         output = self.scheduler.schedule()
-        # Workers are sent a step when it is made: derive what they get now, not when they read it.
-        assert output.scheduled_new_reqs is output.scheduled_new_reqs
-        assert output.scheduled_cached_reqs is output.scheduled_cached_reqs
-        ledgers = [self.ledgers[request.request_id] for request in output.requests]
+        ledgers = [self.ledgers[request_id] for request_id in output.req_ids]
         self.flights.append(Flight(output, [ledger.num_resets for ledger in ledgers], ledgers))
         self._check_grants(output)
         self._check_reasons(output, running)
@@ -227,9 +224,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert not threshold or all(count <= threshold for count in granted)
         ends = (output.num_computed + output.num_new_tokens).tolist()
         assert all(end <= self.config.max_model_len - 1 for end in ends), "the last position is never computed"
-        assert len({request.request_id for request in output.requests}) == len(output.requests)
+        assert len(set(output.req_ids)) == len(output.req_ids)
         assert len(self.scheduler.running) <= self.config.max_num_seqs
-        assert not {request.request_id for request in output.requests} & set(output.preempted_req_ids)
+        assert not set(output.req_ids) & set(output.preempted_req_ids)
 
     def _somebody_will_get_on(self, ran: list[str]) -> None:
         """The livelock detector: unless a connector still holds blocks, the next step must be the way out."""
@@ -247,7 +244,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def _check_reasons(self, output: SchedulerOutput, running: list[str]) -> None:
         """Nobody is left out without a reason, and its numbers are those of the moment."""
         outcomes, scheduler = self.watcher.outcomes, self.scheduler
-        scheduled = [request.request_id for request in output.requests[: output.num_running]]
+        scheduled = list(output.req_ids[: output.num_running])
         passed_over = {each.request_id for each in outcomes.not_scheduled}
         preempted = {each.request_id for each in outcomes.preemptions}
         assert preempted == set(output.preempted_req_ids)
@@ -315,7 +312,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def _propose(self, output: SchedulerOutput, random: Random) -> None:
         assert self.speculative is not None
         most = self.speculative.num_speculative_tokens
-        drafts = [[random.randrange(VOCABULARY) for _ in range(random.randint(0, most))] for _ in output.requests]
+        drafts = [[random.randrange(VOCABULARY) for _ in range(random.randint(0, most))] for _ in output.req_ids]
         self.scheduler.update_draft_token_ids(output, DraftTokens.from_lists(drafts))
 
     # ---- endings, resets, pauses

@@ -57,7 +57,7 @@ def test_45414_five_waiting_requests_and_an_empty_pool() -> None:
             break
     assert waiting > 5
     while yard.scheduler.requests:
-        assert yard.scheduler.running or yard.step().requests, "nothing runs, and nobody is admitted"
+        assert yard.scheduler.running or yard.step().req_ids, "nothing runs, and nobody is admitted"
         yard.step()
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tests.support.worker import Worker
 
-from tokenyard.kv.coordinator import Blocks
+from tokenyard.kv.new_blocks import Blocks
 from tokenyard.request import Request
 from tokenyard.sched.connector import KVConnector, Match
 from tokenyard.sched.steps.model_output import ConnectorOutput

@@ -10,9 +10,9 @@ from tests.support.yard import make_request
 
 from tokenyard.config import CacheConfig
 from tokenyard.kv.blocks.prefix_index import PrefixIndex
-from tokenyard.kv.coordinator import Blocks
 from tokenyard.kv.hybrid_coordinator import GroupLimits
 from tokenyard.kv.manager import KVCacheManager
+from tokenyard.kv.new_blocks import Blocks
 from tokenyard.kv.shortage import KVShortage
 from tokenyard.request import Request
 from tokenyard.table import RequestTable
@@ -24,8 +24,8 @@ class Memory:
     """A manager, its table, and the steps a scheduler takes around an allocation."""
 
     def __init__(self, num_gpu_blocks: int = 10, block_size: int = 4, max_model_len: int = 64, **settings: Any) -> None:
-        self.table = RequestTable(4, block_size)
         config = CacheConfig(num_gpu_blocks=num_gpu_blocks, block_size=block_size, **settings)
+        self.table = RequestTable(4, block_size, num_groups=len(config.groups))
         self.kv = KVCacheManager(config, self.table, GroupLimits(64, max_model_len))
 
     @property
@@ -100,5 +100,5 @@ class Memory:
             self.kv.coordinator.holders(),
             columns,
             [request and request.request_id for request in table.requests],
-            dict(self.kv.new_blocks),
+            dict(self.kv.new_blocks.by_slot()),
         )

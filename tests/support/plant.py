@@ -103,7 +103,7 @@ class Plant:
         for _ in range(limit):
             if not self.scheduler.has_requests():
                 return
-            if not self.step()[0].requests:
+            if not self.step()[0].req_ids:
                 sleep(0.001)  # a worker may have threads
         raise AssertionError(f"{self.scheduler.get_num_unfinished_requests()} requests are left after {limit} steps")
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode
 from tokenyard.request import Request
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.sched.steps.scheduler_output import NewRequestData, SchedulerOutput
 
 __all__ = ["Sampler", "StatelessWorker", "Task", "Worker"]
 
@@ -32,7 +32,9 @@ _STATE = -1
 class Task(NamedTuple):
     """One request's part of a step, as a worker receives it."""
 
-    request: Request
+    name: str
+    request: NewRequestData
+    """As it was when it was scheduled first."""
     blocks: list[list[int]]
     """All its blocks, per KV-cache group, in position order."""
     start: int
@@ -40,10 +42,6 @@ class Task(NamedTuple):
     drafts: list[int]
     samples: bool
     """All known tokens are computed after this step."""
-
-    @property
-    def name(self) -> str:
-        return self.request.request_id
 
     @property
     def stop(self) -> int:
@@ -58,6 +56,8 @@ class Worker:
         self.groups = list(zip(config.groups, config.group_block_sizes, strict=True))
         self.memory: dict[tuple[int, int], int] = {}
         """(block, place within it) -> digest."""
+        self.requests: dict[str, NewRequestData] = {}
+        """Requests that were sent to it and have not been called finished."""
         self.tokens: dict[str, list[int]] = {}
         """The worker's own copy of every request's tokens."""
         self.blocks: dict[str, list[list[int]]] = {}
@@ -77,11 +77,15 @@ class Worker:
     def _receive(self, output: SchedulerOutput) -> list[Task]:
         """Forget finished requests, keep new ones in full, change the others by their deltas."""
         for request_id in output.finished_req_ids:
+            self.requests.pop(request_id, None)
             self.tokens.pop(request_id, None)
             self.blocks.pop(request_id, None)
             self.void.discard(request_id)
         for new in output.scheduled_new_reqs:
-            assert new.request.resumable or new.req_id not in self.tokens, f"{new.req_id} is new twice"
+            # Only a session is sent again: what was computed, and then its next input.
+            known = self.tokens.get(new.req_id, [])[:-1]
+            assert new.prompt_token_ids[: len(known)] == known, f"{new.req_id} is new twice"
+            self.requests[new.req_id] = new
             self.tokens[new.req_id] = list(new.prompt_token_ids)
             self.blocks[new.req_id] = [list(blocks) for blocks in new.block_ids]
         cached = output.scheduled_cached_reqs
@@ -95,23 +99,23 @@ class Worker:
                 for held, more in zip(self.blocks[request_id], blocks, strict=True):
                     held.extend(more)
         self.encoded -= set(output.free_encoder_mm_hashes)
-        items = {request.request_id: request.mm_features for request in output.requests}
         for request_id, numbers in output.scheduled_encoder_inputs.items():
-            self.encoded |= {items[request_id][number].mm_hash for number in numbers}
+            self.encoded |= {self.requests[request_id].mm_features[number].mm_hash for number in numbers}
         drafts, chunks = output.scheduled_spec_decode_tokens, output.is_prefill_chunk
         if output.num_invalid_spec_tokens is None:
             drafts = {name: [self.guess() if draft < 0 else draft for draft in each] for name, each in drafts.items()}
         return [
             Task(
-                request,
-                self.blocks[request.request_id],
+                request_id,
+                self.requests[request_id],
+                self.blocks[request_id],
                 # Drafts may have been rejected that the scheduler, a step ahead, still counted as computed.
-                min(int(output.num_computed[i]), len(self.tokens[request.request_id]) - 1),
+                min(int(output.num_computed[i]), len(self.tokens[request_id]) - 1),
                 int(output.num_new_tokens[i]),
-                drafts.get(request.request_id, []),
+                drafts.get(request_id, []),
                 chunks is None or not chunks[i],
             )
-            for i, request in enumerate(output.requests)
+            for i, request_id in enumerate(output.req_ids)
         ]
 
     # ---- what a step does
@@ -213,7 +217,7 @@ class Worker:
             self.memory[blocks[position // size], position % size] = digests[position]
 
     @staticmethod
-    def _digests(request: Request, group: int, tokens: Sequence[int]) -> list[int]:
+    def _digests(request: Request | NewRequestData, group: int, tokens: Sequence[int]) -> list[int]:
         digest, digests = hash((group, request.lora_name, request.cache_salt)), []
         items = {item.offset: item.mm_hash for item in request.mm_features}
         for position, token in enumerate(tokens):

@@ -160,10 +160,10 @@ class Yard:
 
     def model(self, output: SchedulerOutput, sampled: Mapping[str, Sequence[int]]) -> ModelOutput:
         """What the toy model returns for a step."""
-        chunks = [False] * len(output.requests) if output.is_prefill_chunk is None else output.is_prefill_chunk.tolist()
+        chunks = [False] * len(output.req_ids) if output.is_prefill_chunk is None else output.is_prefill_chunk.tolist()
         rows = [
-            sampled.get(request.request_id, [] if chunk else [self._fresh_token()])
-            for request, chunk in zip(output.requests, chunks, strict=True)
+            sampled.get(request_id, [] if chunk else [self._fresh_token()])
+            for request_id, chunk in zip(output.req_ids, chunks, strict=True)
         ]
         return ModelOutput.from_lists(rows)
 

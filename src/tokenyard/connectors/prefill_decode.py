@@ -19,7 +19,7 @@ from tokenyard.connectors.plan import Load, Offer, Remote, TransferPlan
 from tokenyard.connectors.settings import require_amount, require_text
 from tokenyard.connectors.tiered import require_one_full_group
 from tokenyard.errors import RequestError
-from tokenyard.kv.coordinator import Blocks
+from tokenyard.kv.new_blocks import Blocks
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.connector import KVConnector, Match
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput

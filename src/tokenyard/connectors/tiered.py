@@ -16,8 +16,8 @@ from tokenyard.connectors.plan import Address, Load, Store, TransferPlan
 from tokenyard.connectors.tier import Tier
 from tokenyard.errors import ConfigError
 from tokenyard.kv.blocks.pool import BlockPool
-from tokenyard.kv.coordinator import Blocks
 from tokenyard.kv.events import KVEvent
+from tokenyard.kv.new_blocks import Blocks
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.connector import KVConnector, Match
 from tokenyard.sched.steps.model_output import ConnectorOutput

@@ -17,16 +17,14 @@ from tokenyard.columns import IntArray, anywhere
 from tokenyard.kv.blocks.pool import BlockPool
 from tokenyard.kv.groups.full_attention import FullAttentionManager
 from tokenyard.kv.groups.single_type import Need, SingleTypeManager
+from tokenyard.kv.new_blocks import Blocks, NewBlocks
 from tokenyard.request import Request
 from tokenyard.table import RequestTable
 
-__all__ = ["NEVER", "Blocks", "ComputedBlocks", "Coordinator", "NoPrefixCacheCoordinator", "UnitaryCoordinator"]
+__all__ = ["NEVER", "ComputedBlocks", "Coordinator", "NoPrefixCacheCoordinator", "UnitaryCoordinator"]
 
 NEVER: int = np.iinfo(np.int64).max
 """A position no request reaches."""
-
-Blocks = tuple[list[int], ...]
-"""Block ids per KV-cache group."""
 
 
 class ComputedBlocks(NamedTuple):
@@ -80,11 +78,11 @@ class Coordinator(Protocol):
     def grow(self, slot: int, num_tokens: int, *, main: int, encoder: int = 0) -> Blocks:
         """Take blocks so that ``num_tokens`` positions have a place, as in :meth:`need`; returns the new ones."""
 
-    def grow_run(self, slots: IntArray, reach: IntArray, main: IntArray) -> tuple[int, dict[int, Blocks]]:
+    def grow_run(self, slots: IntArray, reach: IntArray, main: IntArray, new: NewBlocks) -> int:
         """:meth:`grow` for running requests in order, as many leading rows as memory allows.
 
-        ``slots``, ``reach`` and ``main`` have shape ``[n]``. Returns how many rows were served and, by slot, what they
-        got.
+        ``slots``, ``reach`` and ``main`` have shape ``[n]``. Returns how many rows were served; what they got is noted
+        in ``new`` and in the table's block tables.
         """
 
     def publish_run(self, requests: Sequence[Request], num_tokens: Sequence[int]) -> None:
@@ -151,12 +149,12 @@ class NoPrefixCacheCoordinator:
         self.table.capacity[slot] = self.capacity(slot)
         return (new,)
 
-    def grow_run(self, slots: IntArray, reach: IntArray, main: IntArray) -> tuple[int, dict[int, Blocks]]:
+    def grow_run(self, slots: IntArray, reach: IntArray, main: IntArray, new: NewBlocks) -> int:
         capacity, size = self.table.capacity, self.group.block_size
         held = capacity[slots]
         short = reach > held
         if not anywhere(short):
-            return len(slots), {}
+            return len(slots)
         rows = short.nonzero()[0]
         targets, served = slots[rows], len(slots)
         needs = (reach[rows] - held[rows] + (size - 1)) // size
@@ -166,9 +164,13 @@ class NoPrefixCacheCoordinator:
             served = int(rows[fitting])
             targets, needs = targets[:fitting], needs[:fitting]
             total = int(needs.sum())
-        dealt = self.group.grow_run(targets.tolist(), needs.tolist(), self.pool.take(total))
-        capacity[targets] += needs * size
-        return served, {slot: (blocks,) for slot, blocks in dealt.items()}
+        if total:
+            taken = self.pool.take(total)
+            self.group.grow_run(targets.tolist(), needs.tolist(), taken)
+            new.add_run(targets, needs, taken)
+            self.table.append_blocks(targets, held[rows[: len(targets)]] // size, needs, taken)
+            capacity[targets] += needs * size
+        return served
 
     def publish_run(self, requests: Sequence[Request], num_tokens: Sequence[int]) -> None:
         raise AssertionError("nothing is published without prefix caching")

@@ -100,9 +100,9 @@ class EncoderCache:
             if item.end <= computed:
                 self.release(request, item)
 
-    def take_evicted(self) -> list[str]:
+    def take_evicted(self) -> tuple[str, ...]:
         """Hashes evicted since the last call: workers drop the tensors."""
-        evicted, self._evicted = self._evicted, []
+        evicted, self._evicted = tuple(self._evicted), []
         return evicted
 
     def reset(self) -> None:
@@ -155,8 +155,8 @@ class EncoderDecoderCache(EncoderCache):
         if request.num_computed_tokens:
             self.free(request)
 
-    def take_evicted(self) -> list[str]:
-        evicted, self._evicted, self._computed = self._evicted, self._computed, []
+    def take_evicted(self) -> tuple[str, ...]:
+        evicted, self._evicted, self._computed = tuple(self._evicted), self._computed, []
         return evicted
 
     def reset(self) -> None:

@@ -15,12 +15,13 @@ from tokenyard.columns import IntArray
 from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode
 from tokenyard.errors import ConfigError
 from tokenyard.kv.blocks.pool import BlockPool
-from tokenyard.kv.coordinator import NEVER, Blocks, ComputedBlocks
+from tokenyard.kv.coordinator import NEVER, ComputedBlocks
 from tokenyard.kv.groups.cross_attention import CrossAttentionManager
 from tokenyard.kv.groups.full_attention import FullAttentionManager, ZeroedFullAttentionManager
 from tokenyard.kv.groups.local_attention import ChunkedLocalManager, SlidingWindowManager
 from tokenyard.kv.groups.mamba import AlignedMambaManager, MambaManager
 from tokenyard.kv.groups.single_type import Need, SingleTypeManager
+from tokenyard.kv.new_blocks import Blocks, NewBlocks
 from tokenyard.request import Request
 from tokenyard.table import RequestTable
 
@@ -227,21 +228,21 @@ class HybridCoordinator:
         self.table.capacity[slot] = self.capacity(slot)
         return new
 
-    def grow_run(self, slots: IntArray, reach: IntArray, main: IntArray) -> tuple[int, dict[int, Blocks]]:
+    def grow_run(self, slots: IntArray, reach: IntArray, main: IntArray, new: NewBlocks) -> int:
         table, managers = self.table, self.managers
         computed = table.num_computed[slots]
         busy = (reach > table.capacity[slots]) | (computed >= table.skip_at[slots])
-        dealt: dict[int, Blocks] = {}
         for row in busy.nonzero()[0].tolist():
             slot, end, own, done = int(slots[row]), int(reach[row]), int(main[row]), int(computed[row])
             # What the window has left behind is freed first: it may be what saves this request.
             self.drop_skipped(slot, done)
             missing = sum(manager.num_missing(slot, manager.extent(end, own, 0)) for manager in managers)
             if missing > self.pool.num_free:
-                return row, dealt
+                return row
             if missing:
-                dealt[slot] = self.grow(slot, end, main=own)
-        return len(slots), dealt
+                new.add(slot, self.grow(slot, end, main=own))
+                self.table.set_blocks(slot, self.held(slot))
+        return len(slots)
 
     # ---- publication and the end
 

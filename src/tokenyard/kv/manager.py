@@ -19,9 +19,8 @@ import numpy as np
 
 from tokenyard.columns import IntArray, anywhere
 from tokenyard.config import CacheConfig, GroupKind
-from tokenyard.kv.blocks.pool import BlockPool
+from tokenyard.kv.blocks.pool import NULL_BLOCK, BlockPool
 from tokenyard.kv.coordinator import (
-    Blocks,
     ComputedBlocks,
     Coordinator,
     NoPrefixCacheCoordinator,
@@ -33,6 +32,7 @@ from tokenyard.kv.groups.mamba import MambaManager
 from tokenyard.kv.groups.single_type import Need
 from tokenyard.kv.hashing import BlockHasher
 from tokenyard.kv.hybrid_coordinator import GroupLimits, HybridCoordinator, hash_block_size
+from tokenyard.kv.new_blocks import BlockDeltas, Blocks, NewBlocks
 from tokenyard.kv.shortage import KVLimit, KVShortage
 from tokenyard.kv.stats import NO_LOOKUPS, PrefixCacheStats
 from tokenyard.request import Request
@@ -65,8 +65,8 @@ class KVCacheManager:
         if self.events is not None:
             self.pool.on_evicted, self.pool.on_forgotten = self.events.removed, self.events.removed
             self.pool.on_cleared = self.events.cleared
-        self.new_blocks: dict[int, Blocks] = {}
-        """Slot -> blocks it got in this step."""
+        self.new_blocks = NewBlocks(len(config.groups))
+        """What requests got in this step."""
 
     def _make_coordinator(self, limits: GroupLimits, *, use_eagle: bool) -> Coordinator:
         config = self.config
@@ -76,6 +76,11 @@ class KVCacheManager:
         if config.enable_prefix_caching:
             return UnitaryCoordinator(self.pool, self.table, block_size, drop_last_hit=use_eagle)
         return NoPrefixCacheCoordinator(self.pool, self.table, block_size)
+
+    @property
+    def num_groups(self) -> int:
+        """KV-cache groups of the model."""
+        return self.coordinator.num_groups
 
     @property
     def num_free_blocks(self) -> int:
@@ -92,7 +97,7 @@ class KVCacheManager:
 
     def new_step_starts(self) -> None:
         """Forget which blocks the previous step handed out."""
-        self.new_blocks = {}
+        self.new_blocks.clear()
         for manager in self._mamba:
             manager.new_step_starts()
 
@@ -101,13 +106,19 @@ class KVCacheManager:
         """Whether :meth:`take_new_block_ids` has to be asked after every step."""
         return bool(self._zeroed)
 
-    def take_new_block_ids(self) -> list[int] | None:
+    def take_new_block_ids(self) -> tuple[int, ...] | None:
         """Blocks of attention layers taken since the last call, which workers zero; None where that is not needed.
 
         Only models with Mamba layers need it: their pool's memory may hold bits that are no numbers.
         """
-        taken = [block for manager in self._zeroed for block in manager.take_new_block_ids()]
+        taken = tuple([block for manager in self._zeroed for block in manager.take_new_block_ids()])
         return taken or None
+
+    def block_deltas(self, slots: IntArray) -> BlockDeltas:
+        """Blocks that the requests in ``slots``, the rows of the step that ends, got in it."""
+        deltas = self.new_blocks.deltas(slots, self.table.row_in_step)
+        self.new_blocks.clear()
+        return deltas
 
     def take_stats(self) -> PrefixCacheStats:
         """Hit statistics since the last call."""
@@ -180,10 +191,12 @@ class KVCacheManager:
             if num_external_computed_tokens:
                 self.coordinator.allocate_external(request.slot, known)
         self.coordinator.grow(request.slot, reach, main=stop, encoder=num_encoder_tokens)
-        self.new_blocks[request.slot] = self.coordinator.held(request.slot)
+        held = self.coordinator.held(request.slot)
+        self.new_blocks.add(request.slot, held)
+        self.table.set_blocks(request.slot, held)
         if not delay_cache_blocks:
             self.publish(request, min(stop, request.num_tokens))
-        return self.new_blocks[request.slot]
+        return held
 
     def _shortage(self, limit: KVLimit, need: Need, watermark: int = 0) -> KVShortage | None:
         free = self.pool.num_free
@@ -205,9 +218,7 @@ class KVCacheManager:
         is unchanged, see :meth:`shortage_of`.
         """
         reach = np.minimum(ends + num_lookahead_tokens, self.max_model_len) if num_lookahead_tokens else ends
-        served, dealt = self.coordinator.grow_run(slots, reach, ends)
-        if dealt:
-            self.new_blocks |= dealt
+        served = self.coordinator.grow_run(slots, reach, ends, self.new_blocks)
         if self.enable_caching:
             if served < len(slots):
                 slots, ends = slots[:served], ends[:served]
@@ -288,7 +299,7 @@ class KVCacheManager:
         slot = request.slot
         if slot >= 0:
             self.coordinator.free(slot)
-            self.new_blocks.pop(slot, None)
+            self.new_blocks.drop(slot)
             self.table.release(request)
 
     def reset_prefix_cache(self) -> bool:
@@ -317,4 +328,9 @@ class KVCacheManager:
         num_lists = self.table.num_tenants * self.coordinator.num_groups
         assert len(self.coordinator.holders()) == num_lists, "block lists and tenants differ"
         for request in filter(None, self.table.requests):
-            assert self.table.capacity[request.slot] == self.coordinator.capacity(request.slot)
+            slot = request.slot
+            assert self.table.capacity[slot] == self.coordinator.capacity(slot)
+            for table, blocks in zip(self.table.block_tables, self.coordinator.held(slot), strict=True):
+                # What a window has left behind stays in the table, as in a worker's: nobody reads it.
+                row = table[slot, : len(blocks)].tolist()
+                assert all(ours in (theirs, NULL_BLOCK) for ours, theirs in zip(blocks, row, strict=True))

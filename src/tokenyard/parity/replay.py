@@ -158,35 +158,35 @@ class _Replay:
         self._compare_all("schedule", {**decided, **_queues(self.scheduler)}, theirs)
 
     def _make_drafts_known(self, output: SchedulerOutput, known: dict[str, list[int]]) -> Json:
-        lists = [known.get(request.request_id, []) for request in output.requests]
-        self.scheduler.update_draft_token_ids_in_output(output, DraftTokens.from_lists(lists))
+        lists = [known.get(request_id, []) for request_id in output.req_ids]
+        output = self.scheduler.update_draft_token_ids_in_output(output, DraftTokens.from_lists(lists))
         invalid = output.num_invalid_spec_tokens
         counts = [] if invalid is None else invalid.tolist()
-        pairs = zip(output.requests, counts, strict=True)
+        pairs = zip(output.req_ids, counts, strict=True)
         return {
             "valid": [[rid, drafts] for rid, drafts in output.scheduled_spec_decode_tokens.items()],
-            "invalid": [[request.request_id, count] for request, count in pairs if count],
+            "invalid": [[request_id, count] for request_id, count in pairs if count],
         }
 
     def _encoder(self, output: SchedulerOutput) -> Json:
         """Encoder inputs of a step; nothing for a text model."""
         if self.scheduler.encoder_cache is None:
             return {}
-        return {"enc": output.scheduled_encoder_inputs, "enc_free": output.free_encoder_mm_hashes}
+        return {"enc": output.scheduled_encoder_inputs, "enc_free": list(output.free_encoder_mm_hashes)}
 
     def _update(self, theirs: Json) -> None:
         if theirs["of"] not in self.pending:
             raise self._damaged(f"updates schedule() number {theirs['of']}, which is not in flight")
         output = self.pending.pop(theirs["of"])
         sampled = dict(theirs["sampled"])
-        tokens = [sampled.get(request.request_id, []) for request in output.requests]
+        tokens = [sampled.get(request_id, []) for request_id in output.req_ids]
         pooled = set(theirs.get("pooled", ()))
-        pooler = [request.request_id if request.request_id in pooled else None for request in output.requests]
+        pooler = [request_id if request_id in pooled else None for request_id in output.req_ids]
         extras = ModelAuxOutput(pooler_output=pooler) if pooled else None
         result = self.scheduler.update_from_output(output, ModelOutput.from_lists(tokens, extras=extras))
         if "drafts" in theirs:
             drafts = dict(theirs["drafts"])
-            lists = [drafts.get(request.request_id, []) for request in output.requests]
+            lists = [drafts.get(request_id, []) for request_id in output.req_ids]
             self.scheduler.update_draft_token_ids(output, DraftTokens.from_lists(lists))
         news = _news(result, self.scheduler)
         if "events" in theirs:
@@ -205,7 +205,7 @@ def _lists(blocks: tuple[list[int], ...] | None) -> list[list[int]] | None:
 
 def _decision(output: SchedulerOutput) -> Json:
     cached = output.scheduled_cached_reqs
-    zeroed = {} if output.new_block_ids_to_zero is None else {"zero": output.new_block_ids_to_zero}
+    zeroed = {} if output.new_block_ids_to_zero is None else {"zero": list(output.new_block_ids_to_zero)}
     return zeroed | {
         "new": [[new.req_id, new.num_computed_tokens, _lists(new.block_ids)] for new in output.scheduled_new_reqs],
         "cached": [
@@ -229,7 +229,7 @@ def _decision(output: SchedulerOutput) -> Json:
         "spec": [[rid, drafts] for rid, drafts in output.scheduled_spec_decode_tokens.items()],
         "preempted": sorted(output.preempted_req_ids),
         "finished": sorted(output.finished_req_ids),
-        "ncpb": output.num_common_prefix_blocks,
+        "ncpb": list(output.num_common_prefix_blocks),
     }
 
 

@@ -115,7 +115,11 @@ def make_scheduler(header: Header) -> Scheduler:
     cache_args: dict[str, Any] = {key: config[key] for key in _CACHE_KEYS if key in config}
     drafts = config.get("num_speculative_tokens")
     return Scheduler(
-        SchedulerConfig(max_model_len=config.get("max_model_len", config["max_num_batched_tokens"]), **scheduler_args),
+        SchedulerConfig(
+            max_model_len=config.get("max_model_len", config["max_num_batched_tokens"]),
+            count_common_prefix_blocks=True,
+            **scheduler_args,
+        ),
         CacheConfig(
             num_gpu_blocks=config["num_blocks"],
             prefix_caching_hash_algo=_HASH_ALGOS.get(str(config.get("hash_algo")), HashAlgo.SHA256),

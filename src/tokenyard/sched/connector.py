@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tokenyard.kv.blocks.pool import BlockPool
-from tokenyard.kv.coordinator import Blocks
 from tokenyard.kv.events import KVEvent
+from tokenyard.kv.new_blocks import Blocks
 from tokenyard.request import Request
 from tokenyard.sched.steps.model_output import ConnectorOutput
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput

@@ -32,6 +32,7 @@ from tokenyard.sched.request_checks import check_encodable, check_servable
 from tokenyard.sched.scheduler_view import SchedulerView
 from tokenyard.sched.steps.aux_output import with_events
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sched.steps.in_flight import StepsInFlight
 from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
 from tokenyard.sched.steps.outcomes import Outcome, OutcomeKind, Reason, StepOutcomes
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
@@ -74,10 +75,9 @@ class Scheduler(SchedulerView):
         self.pause_state = PauseState.UNPAUSED
         self.step = 0
         """Number of the next step."""
-        self._last_update = -1
-        """Number of the last step whose output was taken in."""
+        self._in_flight = StepsInFlight()
         num_drafts = speculative_config.num_speculative_tokens if speculative_config else 0
-        table = RequestTable(config.max_num_seqs, hash_block_size(cache_config), num_drafts)
+        table = RequestTable(config.max_num_seqs, hash_block_size(cache_config), num_drafts, len(cache_config.groups))
         limits = GroupLimits(config.max_num_batched_tokens, config.max_model_len, num_drafts)
         use_eagle = speculative_config is not None and speculative_config.use_eagle
         self.kv = KVCacheManager(cache_config, table, limits, use_eagle=use_eagle)
@@ -85,7 +85,13 @@ class Scheduler(SchedulerView):
         self._waiting_queues = WaitingQueues(self.policy.new_queue, cache_config.tokens_per_block)
         self._running = RunningList(config.max_num_seqs)
         self._lifecycle = Lifecycle(
-            self.kv, self._running, self._waiting_queues, self.policy, self._features, self._tell_finished
+            self.kv,
+            self._running,
+            self._waiting_queues,
+            self.policy,
+            self._features,
+            self._in_flight,
+            self._tell_finished,
         )
         self.policy.pins = self._lifecycle.pins
         self.policy.kv_tokens = self.kv.num_usable_blocks * cache_config.tokens_per_block
@@ -103,7 +109,7 @@ class Scheduler(SchedulerView):
             config.max_num_seqs,
             Stalemate(self.kv, self._waiting_queues, self._running, self._features),
         )
-        self._output_builder = OutputBuilder(self.kv, self._running, self._features)
+        self._output_builder = OutputBuilder(config, self.kv, self._running, self._features)
         acceptance = Acceptance(table, config.max_model_len, self.kv.on_seal)
         transfers, is_async = self._features.transfers, self._features.placeholders is not None
         self._recovery = (
@@ -167,22 +173,21 @@ class Scheduler(SchedulerView):
             budget.loras = {r.lora_name for r in rows.requests if r.lora_name}
         admitted = self._admit(budget, outcomes, now)
         finished = self._lifecycle.take_finished()
-        output = self._output_builder.build(self.step, rows, admitted, budget, outcomes, finished)
-        output.scheduled_encoder_inputs = budget.encoder_items
-        if self._features.encoder is not None:
-            output.free_encoder_mm_hashes = self._features.encoder.cache.take_evicted()
+        step = self._output_builder.build(self.step, rows, admitted, budget, outcomes, finished)
         for candidate in admitted:
             candidate.request.status = RequestStatus.RUNNING
         if self._features.transfers is not None:
-            output.kv_connector_metadata = self._features.transfers.connector.build_connector_meta(output)
+            meta = self._features.transfers.connector.build_connector_meta(step.plan)
+            step.plan = step.plan.replace(kv_connector_metadata=meta)
         if self._features.placeholders is not None:
-            self._features.placeholders.after_schedule(output)
+            self._features.placeholders.after_schedule(step.plan)
         if self._features.routing is not None:
-            self._features.routing.scheduled(output)
+            self._features.routing.scheduled(step)
+        self._in_flight.add(step)
         self.step += 1
         if observer is not None:
-            observer.step_decided(now, output, outcomes, self)
-        return output
+            observer.step_decided(now, step.plan, outcomes, self)
+        return step.plan
 
     def _admit(self, budget: StepBudget, outcomes: StepOutcomes, now: float) -> list[Candidate]:
         if outcomes.preemptions:
@@ -234,17 +239,14 @@ class Scheduler(SchedulerView):
         once, and after those of earlier steps: else ValueError, and nothing changes. Tokens are not looked at: ids
         outside 0 to 2**31 - 1 end up wrong in the requests (``ModelOutput.from_lists`` refuses them).
         """
-        if output.step <= self._last_update:
-            raise ValueError(
-                f"output of step {output.step}: those up to step {self._last_update} were taken in already; "
-                "give each output once, in order"
-            )
+        step = self._in_flight.oldest(output)
+        output = step.plan
         now, events = self.clock(), self._features.events
         transfers, extras = self._features.transfers, model_output.extras
-        lost = self._recovery.lost(output, model_output.connector, now) if self._recovery is not None else []
-        failed = failed_requests(output, extras) if extras is not None else []
-        accepted = self._update.run(output, model_output, now, lost + failed)
-        self._last_update = output.step
+        lost = self._recovery.lost(step, model_output.connector, now) if self._recovery is not None else []
+        failed = failed_requests(step, extras) if extras is not None else []
+        accepted = self._update.run(step, model_output, now, lost + failed)
+        self._in_flight.remove(step)
         if lost and self.config.kv_load_failure_policy == "fail":
             failed += [request for request in lost if request not in failed]
         if failed:
@@ -275,16 +277,19 @@ class Scheduler(SchedulerView):
         """Drafts proposed after a step, to be verified in the next one (speculative decoding without async)."""
         if self._features.speculation is None:
             raise ValueError("drafts were given to a scheduler without a SpeculativeConfig")
-        self._features.speculation.update(output, drafts)
+        self._features.speculation.update(output, drafts, self.requests)
 
-    def update_draft_token_ids_in_output(self, output: SchedulerOutput, drafts: DraftTokens) -> None:
-        """The drafts that stand behind a step's -1, before the step is executed (async scheduling with grammars).
+    def update_draft_token_ids_in_output(self, output: SchedulerOutput, drafts: DraftTokens) -> SchedulerOutput:
+        """The step with the drafts that stand behind its -1, before it is executed (async scheduling with grammars).
 
         Workers need them to know which tokens their grammars allow. Drafts that a grammar forbids are replaced by -1.
+        ``output`` itself stays as it is; ValueError if it is not in flight.
         """
         if self._features.speculation is None:
             raise ValueError("drafts were given to a scheduler without a SpeculativeConfig")
-        self._features.speculation.update_in_output(output, drafts)
+        step = self._in_flight.of(output)
+        step.plan = self._features.speculation.drafts_known(step, drafts)
+        return step.plan
 
     def make_stats(self) -> SchedulerStats:
         """Gauges now, and prefix-cache statistics since the last call."""

@@ -15,6 +15,7 @@ from tokenyard.sched.observer import Counts, Gauges
 from tokenyard.sched.policy import Policy
 from tokenyard.sched.queues.running import RunningList
 from tokenyard.sched.queues.waiting import RequestQueue, WaitingQueues
+from tokenyard.sched.steps.in_flight import StepsInFlight
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.sched.update.lifecycle import Lifecycle
 
@@ -32,6 +33,7 @@ class SchedulerView:
     _running: RunningList
     _waiting_queues: WaitingQueues
     _lifecycle: Lifecycle
+    _in_flight: StepsInFlight
     _features: Features
 
     @property
@@ -127,10 +129,12 @@ class SchedulerView:
         """Blocks the request holds."""
         return self.kv.num_blocks_of(request)
 
-    @staticmethod
-    def get_grammar_bitmask(output: SchedulerOutput) -> GrammarOutput | None:
-        """Tokens that grammars allow in a step; None if nobody samples by one. Ask before its output arrives."""
-        return grammar_bitmask(output)
+    def get_grammar_bitmask(self, output: SchedulerOutput) -> GrammarOutput | None:
+        """Tokens that grammars allow in a step; None if nobody samples by one.
+
+        Ask while the step is in flight (else ValueError), when no earlier one is whose tokens advance its grammars.
+        """
+        return grammar_bitmask(self._in_flight.of(output)) if output.has_structured_output_requests else None
 
     def get_request_counts(self) -> tuple[int, int]:
         """(running, waiting)."""

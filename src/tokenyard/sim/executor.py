@@ -26,7 +26,7 @@ class Executor(Protocol):
     """Runs the model for one step."""
 
     def execute(self, output: SchedulerOutput) -> ModelOutput:
-        """Sampled tokens, aligned with ``output.requests``; none for a prefill chunk."""
+        """Sampled tokens, aligned with ``output.req_ids``; none for a prefill chunk."""
 
 
 class SimulatedExecutor:
@@ -36,7 +36,7 @@ class SimulatedExecutor:
     operations however many requests it has. Drafts are accepted as ``speculation`` says.
     """
 
-    __slots__ = ("_dice", "_drawn", "_flat", "_offsets", "_ones", "_shift", "_strides", "_window")
+    __slots__ = ("_dice", "_drawn", "_flat", "_offsets", "_ones", "_seeds", "_shift", "_strides", "_window")
 
     def __init__(self, speculation: SimulatedSpeculation | None = None) -> None:
         self._dice = Dice(speculation) if speculation is not None else None
@@ -50,9 +50,14 @@ class SimulatedExecutor:
         self._window = np.zeros(0, np.int64)
         """Per slot: the number of that window; -1 for none."""
         self._ones = np.ones(0, np.int64)
+        self._seeds: dict[str, int] = {}
+        """Request id -> the seed of its stream, until it ends."""
 
     def execute(self, output: SchedulerOutput) -> ModelOutput:
-        if output.num_running < len(output.requests):
+        if output.finished_req_ids and self._seeds:
+            for request_id in output.finished_req_ids:
+                self._seeds.pop(request_id, None)
+        if output.num_running < len(output.req_ids):
             self._remember(output)
         if output.drafts is not None:
             return self._verify(output, output.drafts)
@@ -65,7 +70,7 @@ class SimulatedExecutor:
         """Accepted drafts and one more token each; drafts are right where the dice say so."""
         assert self._dice is not None, "drafts were scheduled, and nobody said how many are right"
         first = output.num_computed + output.num_new_tokens - drafts.counts
-        seeds = [request.output_seed for request in output.requests]
+        seeds = [self._seeds[request_id] for request_id in output.req_ids]
         num_sampled = 1 + self._dice.accepted(seeds, first, drafts.counts)
         columns = [self._tokens(output.slots, first + ahead) for ahead in range(int(num_sampled.max()))]
         if output.is_prefill_chunk is not None:
@@ -108,6 +113,8 @@ class SimulatedExecutor:
             self._flat = self._drawn.reshape(-1)
             self._shift = np.concatenate((self._shift, np.zeros(missing, np.int64)))
             self._window = np.concatenate((self._window, np.full(missing, -1)))
-        seeds = np.array([request.output_seed for request in output.requests[output.num_running :]], np.int64)
+        new = output.new_requests
+        self._seeds.update({output.req_ids[row]: request.output_seed for row, request in new.items()})
+        seeds = np.array([self._seeds[request_id] for request_id in output.req_ids[output.num_running :]], np.int64)
         self._offsets[slots], self._strides[slots] = stream_words(seeds)
         self._window[slots] = -1

@@ -216,7 +216,7 @@ class _Loop:
 
     def _propose(self, output: SchedulerOutput) -> None:
         """Drafts for the next step; what they are is of no account."""
-        count = len(output.requests)
+        count = len(output.req_ids)
         tokens = np.full((count, self._num_drafts), UNKNOWN_DRAFT, np.int64)
         self._scheduler.update_draft_token_ids(output, DraftTokens(tokens, np.full(count, self._num_drafts)))
 

@@ -66,8 +66,8 @@ def test_the_oldest_is_evicted_first_and_told_once(cache: EncoderCache) -> None:
         _compute(cache, request, request.mm_features[0])
         cache.free(request)
     assert cache.make_room(6)
-    assert cache.take_evicted() == ["cat"]
-    assert cache.take_evicted() == []
+    assert cache.take_evicted() == ("cat",)
+    assert cache.take_evicted() == ()
     assert not cache.refer(_request("x", image("cat")), image("cat"))
     assert cache.refer(_request("y", image("dog")), image("dog"))
 
@@ -78,7 +78,7 @@ def test_nothing_changes_when_there_is_no_room(cache: EncoderCache) -> None:
         _compute(cache, request, request.mm_features[0])
     cache.free(unused)
     assert cache.make_room(5) is False
-    assert cache.take_evicted() == []
+    assert cache.take_evicted() == ()
     assert (cache.num_free, cache.num_reclaimable) == (1, 4)
     assert cache.make_room(4) is True
 

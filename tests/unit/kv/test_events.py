@@ -42,7 +42,7 @@ def drain(scheduler: Scheduler) -> list[KVEventBatch]:
     while scheduler.has_requests():
         output = scheduler.schedule()
         chunks = output.is_prefill_chunk
-        tokens = [[] if chunks is not None and chunks[i] else [9] for i in range(len(output.requests))]
+        tokens = [[] if chunks is not None and chunks[i] else [9] for i in range(len(output.req_ids))]
         scheduler.update_from_output(output, ModelOutput.from_lists(tokens))
         if (batch := scheduler.take_kv_events()) is not None:
             batches.append(batch)

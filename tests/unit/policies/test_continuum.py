@@ -217,9 +217,9 @@ def test_the_share_policy_without_pins_is_first_come_first_served() -> None:
         for i in range(12):
             yard.now = float(i)
             yard.add(f"r{i}", 5 + 7 * i % 17, max_tokens=6, job_id=f"j{i % 3}", arrival_time=yard.now)
-            steps.append([request.request_id for request in yard.step().requests])
+            steps.append(list(yard.step().req_ids))
         while yard.scheduler.has_requests():
-            steps.append([request.request_id for request in yard.step().requests])
+            steps.append(list(yard.step().req_ids))
         orders.append(steps)
     assert orders[0] == orders[1]
     assert sum(len(step) for step in orders[0]) >= 72

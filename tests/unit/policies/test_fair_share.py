@@ -25,7 +25,7 @@ def served(policy: FairShare, rounds: int) -> list[str]:
         yard.add(f"b{i}", 8, max_tokens=1, job_id=f"bob/{i}")
     order = []
     for _ in range(rounds):
-        order += [request.request_id[0] for request in yard.step().requests]
+        order += [request_id[0] for request_id in yard.step().req_ids]
     return order
 
 

@@ -31,7 +31,7 @@ def test_nothing_at_all_is_also_queues_empty() -> None:
     yard = Yard()
     output = yard.step()
     assert yard.admission == Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY, budget_left=64)
-    assert (output.requests, output.total_num_scheduled_tokens) == ([], 0)
+    assert (output.req_ids, output.total_num_scheduled_tokens) == ((), 0)
 
 
 def test_token_budget() -> None:
@@ -342,5 +342,5 @@ def test_a_preempted_request_is_the_next_to_be_admitted() -> None:
     yard.step()
     assert yard.waiting == ["b", "c"]
     output = yard.until(lambda: "b" in yard.running)
-    admitted = [output.requests[i].request_id for i in output.admitted]
+    admitted = [output.req_ids[i] for i in output.admitted]
     assert admitted[0] == "b", "the head of the queue is not overtaken, though c would have fitted all the while"

@@ -36,7 +36,7 @@ def test_prompts_that_are_all_there_are_all_scheduled(yard: Yard) -> None:
 def test_prompts_that_trickle_in_are_not_there_to_be_scheduled(yard: Yard, early: int) -> None:
     _arrive(yard, 0, early)
     output = yard.step()
-    assert len(output.requests) == early
+    assert len(output.req_ids) == early
     assert yard.admission.reason is Reason.QUEUES_EMPTY, "nothing held anybody back"
     assert yard.admission.num_requests == 0
     assert yard.admission.budget_left == 16_384 - early * 1024

@@ -25,10 +25,8 @@ def _sample(output: SchedulerOutput, accepted: int) -> ModelOutput:
     chunk = output.is_prefill_chunk
     return ModelOutput.from_lists(
         [
-            []
-            if chunk is not None and chunk[row]
-            else [7] * (1 + min(accepted, len(drafts.get(request.request_id, []))))
-            for row, request in enumerate(output.requests)
+            [] if chunk is not None and chunk[row] else [7] * (1 + min(accepted, len(drafts.get(request_id, []))))
+            for row, request_id in enumerate(output.req_ids)
         ]
     )
 
@@ -52,7 +50,7 @@ def test_every_token_arrives_once_after_resets_in_flight(
         in_flight.append(scheduler.schedule())
         if tick in resets:
             assert scheduler.reset_prefix_cache(reset_running_requests=True)
-        if len(in_flight) == 2 or not in_flight[-1].requests:
+        if len(in_flight) == 2 or not in_flight[-1].req_ids:
             oldest = in_flight.pop(0)
             for news in scheduler.update_from_output(oldest, _sample(oldest, accepted)):
                 received[news.request_id] += len(news.new_token_ids)

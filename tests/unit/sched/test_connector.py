@@ -8,7 +8,7 @@ import pytest
 from tests.support.yard import Watcher, Yard
 
 from tokenyard.config import CacheConfig, SchedulerConfig
-from tokenyard.kv.coordinator import Blocks
+from tokenyard.kv.new_blocks import Blocks
 from tokenyard.request import FinishReason, Request, RequestStatus, SamplingParams
 from tokenyard.sched.connector import KVConnector, Match
 from tokenyard.sched.scheduler import Scheduler
@@ -61,7 +61,7 @@ class Site:
 
     def step(self, report: ConnectorOutput | None = None) -> tuple[SchedulerOutput, EngineOutputs]:
         output = self.scheduler.schedule()
-        result = self.scheduler.update_from_output(output, ModelOutput.from_lists([[7]] * len(output.requests), report))
+        result = self.scheduler.update_from_output(output, ModelOutput.from_lists([[7]] * len(output.req_ids), report))
         self.scheduler.check_invariants()
         return output, result
 

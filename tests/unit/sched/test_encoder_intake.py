@@ -44,7 +44,7 @@ def _run(scheduler: Scheduler, request: Request) -> int:
             return step
         output = scheduler.schedule()
         chunk = output.is_prefill_chunk
-        tokens = [[] if chunk is not None and chunk[row] else [3] for row in range(len(output.requests))]
+        tokens = [[] if chunk is not None and chunk[row] else [3] for row in range(len(output.req_ids))]
         scheduler.update_from_output(output, ModelOutput.from_lists(tokens))
         scheduler.check_invariants()
     raise AssertionError("it hangs")

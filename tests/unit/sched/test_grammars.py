@@ -10,7 +10,6 @@ import pytest
 from tests.support.yard import Yard
 
 from tokenyard.config import SpeculativeConfig
-from tokenyard.sched.features.grammars import has_structured_output_requests, pending_structured_output_tokens
 from tokenyard.sched.steps.model_output import DraftTokens
 
 DRAFTS = SpeculativeConfig(num_speculative_tokens=3)
@@ -44,7 +43,7 @@ def test_drafts_are_made_known_before_the_step_runs() -> None:
     yard.update(yard.schedule(), {"free": [1], "bound": [1]})
     output = yard.schedule()
     assert output.scheduled_spec_decode_tokens == {"free": [-1] * 3, "bound": [-1] * 3}
-    yard.scheduler.update_draft_token_ids_in_output(output, DraftTokens.from_lists([[5, 50, 5], [5, 50, 5]]))
+    output = yard.scheduler.update_draft_token_ids_in_output(output, DraftTokens.from_lists([[5, 50, 5], [5, 50, 5]]))
     assert output.scheduled_spec_decode_tokens == {"free": [5, 50, 5], "bound": [5, -1, -1]}
     result = yard.update(output, {"free": [5, 50, 5, 6], "bound": [5, 6]})
     stats = result.scheduler_stats.spec_decoding_stats
@@ -59,7 +58,7 @@ def test_drafts_that_become_known_are_cut_to_what_was_scheduled() -> None:
     yard.update(yard.schedule(), {"a": [1], "b": [1]})
     output = yard.schedule()
     assert {name: len(drafts) for name, drafts in output.scheduled_spec_decode_tokens.items()} == {"a": 3, "b": 1}
-    yard.scheduler.update_draft_token_ids_in_output(output, DraftTokens.from_lists([[1], [2, 3, 4]]))
+    output = yard.scheduler.update_draft_token_ids_in_output(output, DraftTokens.from_lists([[1], [2, 3, 4]]))
     assert output.scheduled_spec_decode_tokens == {"a": [1, -1, -1], "b": [2]}
 
 
@@ -69,7 +68,7 @@ def test_drafts_of_a_request_that_ended_meanwhile_stay_unknown() -> None:
     yard.update(yard.schedule())
     output = yard.schedule()
     yard.abort("a")
-    yard.scheduler.update_draft_token_ids_in_output(output, DraftTokens.from_lists([[1, 2, 3]]))
+    output = yard.scheduler.update_draft_token_ids_in_output(output, DraftTokens.from_lists([[1, 2, 3]]))
     assert output.scheduled_spec_decode_tokens == {"a": [-1] * 3}
 
 
@@ -77,7 +76,7 @@ def test_a_step_without_drafts_takes_none() -> None:
     yard = Yard(async_scheduling=True, speculative=DRAFTS)
     yard.add("a")
     output = yard.schedule()
-    yard.scheduler.update_draft_token_ids_in_output(output, DraftTokens.from_lists([[1, 2, 3]]))
+    output = yard.scheduler.update_draft_token_ids_in_output(output, DraftTokens.from_lists([[1, 2, 3]]))
     assert output.scheduled_spec_decode_tokens == {}
     plain = Yard()
     with pytest.raises(ValueError, match="SpeculativeConfig"):
@@ -104,7 +103,7 @@ def test_nobody_samples_by_a_grammar() -> None:
     yard.add("a")
     output = yard.schedule()
     assert yard.scheduler.get_grammar_bitmask(output) is None
-    assert not has_structured_output_requests(output)
+    assert not output.has_structured_output_requests
 
 
 def test_a_grammar_without_a_bitmask_says_so() -> None:
@@ -118,6 +117,6 @@ def test_a_bitmask_may_have_to_wait_for_the_step_before() -> None:
     yard = Yard(async_scheduling=True)
     yard.add("a", structured_output=Masked(4))
     first, second = yard.schedule(), yard.schedule()
-    assert has_structured_output_requests(first)
-    assert not pending_structured_output_tokens(first)
-    assert pending_structured_output_tokens(second)
+    assert first.has_structured_output_requests
+    assert not first.pending_structured_output_tokens
+    assert second.pending_structured_output_tokens

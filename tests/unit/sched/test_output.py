@@ -15,7 +15,6 @@ def test_a_new_request_is_sent_in_full() -> None:
     output = yard.step()
     (new,) = output.scheduled_new_reqs
     assert new.req_id == "a"
-    assert new.request is request
     assert new.prompt_token_ids == prompt_of("a", 6)
     assert new.sampling_params is request.sampling_params
     assert new.block_ids == ([1, 2],)
@@ -85,8 +84,8 @@ def test_resumed_and_new_requests_stand_in_admission_order() -> None:
     assert yard.waiting == ["old"]
     yard.add("new", 4, priority=9, max_tokens=2)
     output = yard.step()
-    assert [request.request_id for request in output.requests] == ["old", "new"]
-    assert (output.admitted, output.admitted_resumed, output.admitted_new) == ([0, 1], [0], [1])
+    assert list(output.req_ids) == ["old", "new"]
+    assert (output.admitted, output.admitted_resumed, output.admitted_new) == ([0, 1], (0,), [1])
     assert output.scheduled_cached_reqs.req_ids == ["old"]
     assert [new.req_id for new in output.scheduled_new_reqs] == ["new"]
 
@@ -100,7 +99,7 @@ def test_a_request_the_workers_forgot_is_sent_with_its_tokens() -> None:
     yard.update(first)
     yard.update(second)
     output = yard.step()
-    assert output.not_scheduled_before == [0]
+    assert output.not_scheduled_before == (0,)
     assert output.scheduled_cached_reqs.all_token_ids == {"a": yard.requests["a"].all_token_ids[:5]}
     assert yard.step().scheduled_cached_reqs.all_token_ids == {}
 
@@ -111,9 +110,9 @@ def test_finished_and_preempted_ids_are_told_once() -> None:
         yard.add(name, 8, max_tokens=2)
     yard.step()
     output = yard.step()
-    assert (output.finished_req_ids, output.preempted_req_ids) == (frozenset(), ["b"])
+    assert (output.finished_req_ids, output.preempted_req_ids) == (frozenset(), ("b",))
     output = yard.step()
-    assert (set(output.finished_req_ids), output.preempted_req_ids) == ({"a"}, [])
+    assert (set(output.finished_req_ids), output.preempted_req_ids) == ({"a"}, ())
     yard.add("c", 4)
     yard.abort("c")
     assert yard.scheduler.has_finished_requests()
@@ -139,7 +138,7 @@ def test_columns_tell_the_same_as_records() -> None:
     assert output.num_new_tokens.tolist() == list(output.num_scheduled_tokens.values()) == [1, 8]
     assert output.num_computed.tolist() == [4, 0]
     assert output.num_known.tolist() == [5, 20]
-    assert output.slots.tolist() == [request.slot for request in output.requests]
+    assert output.slots.tolist() == [yard.requests[request_id].slot for request_id in output.req_ids]
     assert (output.num_running, output.admitted, output.total_num_scheduled_tokens) == (1, [1], 9)
     assert output.is_prefill_chunk is not None
     assert output.is_prefill_chunk.tolist() == [False, True]
@@ -147,13 +146,14 @@ def test_columns_tell_the_same_as_records() -> None:
 
 
 def test_common_prefix_blocks_are_counted_over_all_holders() -> None:
-    yard = Yard()
+    yard = Yard(count_common_prefix_blocks=True)
     text = prompt_of("text", 16)
     yard.add("a", text)
-    assert yard.step().num_common_prefix_blocks == [4]
+    assert yard.step().num_common_prefix_blocks == (4,)
     yard.add("b", [*text[:8], *prompt_of("b", 4)])
-    assert yard.schedule().num_common_prefix_blocks == [2]
-    assert Yard().schedule().num_common_prefix_blocks == [0]
+    assert yard.schedule().num_common_prefix_blocks == (2,)
+    assert Yard(count_common_prefix_blocks=True).schedule().num_common_prefix_blocks == (0,)
+    assert Yard().schedule().num_common_prefix_blocks == (), "nobody asked"
 
 
 def test_model_output_pads_ragged_rows() -> None:

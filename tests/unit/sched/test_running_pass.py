@@ -63,7 +63,7 @@ def test_no_new_tokens() -> None:
     yard.add("a", 4)
     first = yard.schedule()
     second = yard.schedule()
-    assert second.requests == []
+    assert second.req_ids == ()
     assert yard.outcomes.not_scheduled == [Outcome(OutcomeKind.NOT_SCHEDULED, Reason.NO_NEW_TOKENS, "a", 1)]
     yard.update(first)
     yard.update(second)
@@ -83,7 +83,7 @@ def test_the_tail_is_preempted_and_starts_again() -> None:
     output = yard.schedule()
     b = yard.requests["b"]
     assert output.num_scheduled_tokens == {"a": 1}
-    assert output.preempted_req_ids == ["b"]
+    assert output.preempted_req_ids == ("b",)
     assert (b.status, b.slot, b.num_computed_tokens, b.num_preemptions) == (RequestStatus.PREEMPTED, -1, 0, 1)
     assert b.num_output_tokens == 1, "what it has said stays said"
     assert yard.waiting == ["b"]
@@ -140,8 +140,8 @@ def test_nobody_behind_a_self_preempted_request_is_served() -> None:
     yard.steps(4)
     assert (yard.running, yard.free) == (["worst", "best"], 0)
     output = yard.step()
-    assert output.preempted_req_ids == ["worst"]
-    assert output.requests == []
+    assert output.preempted_req_ids == ("worst",)
+    assert output.req_ids == ()
     assert [(each.reason, each.request_id) for each in yard.outcomes.not_scheduled] == [
         (Reason.SELF_PREEMPTED, "worst"),
         (Reason.PREEMPTED_THIS_STEP, "best"),

@@ -30,7 +30,7 @@ def piece(tokens: list[int], *, resumable: bool = True, max_tokens: int = 3) -> 
 def step(scheduler: Scheduler, token: int = 9) -> SchedulerOutput:
     output = scheduler.schedule()
     chunks = output.is_prefill_chunk
-    lists = [[] if chunks is not None and chunks[i] else [token] for i in range(len(output.requests))]
+    lists = [[] if chunks is not None and chunks[i] else [token] for i in range(len(output.req_ids))]
     scheduler.update_from_output(output, ModelOutput.from_lists(lists))
     scheduler.check_invariants()
     return output

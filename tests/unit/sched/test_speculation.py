@@ -98,7 +98,7 @@ def test_a_preempted_request_loses_its_drafts() -> None:
     for name in "ab":
         yard.add(name, 8)
     _propose(yard, yard.step(), [11], [21])
-    assert yard.schedule().preempted_req_ids == ["b"]
+    assert yard.schedule().preempted_req_ids == ("b",)
     assert yard.requests["b"].spec_token_ids == []
     assert yard.requests["b"].num_tokens == 9
 

@@ -188,12 +188,22 @@ def test_an_output_is_taken_in_once_and_in_order() -> None:
         yard.add(name, max_tokens=5)
     first, second = yard.schedule(), yard.schedule()
     yard.update(first)
+    third = yard.schedule()
     before = snapshot(yard.scheduler)
-    with pytest.raises(ValueError, match="step 0: those up to step 0 were taken in already"):
+    with pytest.raises(ValueError, match="step 2: take in that of step 1 first"):
+        yard.update(third)
+    with pytest.raises(ValueError, match=r"step 0: it was taken in already.*; the next is step 1"):
         yard.update(first)
     assert snapshot(yard.scheduler) == before
+    other = Yard(async_scheduling=True)
+    other.add("c", max_tokens=5)
+    other.schedule()
+    other.schedule()
+    with pytest.raises(ValueError, match="step 1: it is another scheduler's, which scheduled other requests"):
+        other.update(second)
     yard.update(second)
-    with pytest.raises(ValueError, match="step 0: those up to step 1 were taken in already"):
+    yard.update(third)
+    with pytest.raises(ValueError, match=r"step 0: it was taken in already.*; no step is in flight"):
         yard.update(first)
     yard.drain()
     assert [request.num_output_tokens for request in yard.requests.values()] == [5, 5]

@@ -87,7 +87,7 @@ def test_placeholders_cover_the_limit() -> None:
     first, second = yard.schedule(), yard.schedule()
     assert yard.requests["a"].num_output_placeholders == 2
     yard.update(first)
-    assert yard.schedule().requests == []
+    assert yard.schedule().req_ids == ()
     assert yard.outcomes.not_scheduled == [Outcome(OutcomeKind.NOT_SCHEDULED, Reason.PLACEHOLDERS_COVER_LIMIT, "a", 1)]
     yard.update(second)
     assert yard.requests["a"].status is RequestStatus.FINISHED_LENGTH_CAPPED
@@ -107,7 +107,7 @@ def test_the_index_into_the_running_list_drifts(drifts: bool, scheduled: list[st
     assert (yard.running, yard.free) == (["worst", "best", "other"], 0)
     output = yard.schedule()
     assert [victim.request_id for victim in yard.outcomes.preemptions] == ["worst"]
-    assert [request.request_id for request in output.requests] == scheduled
+    assert list(output.req_ids) == scheduled
     drifted = [each.request_id for each in yard.outcomes.not_scheduled if each.reason is Reason.RUNNING_INDEX_DRIFT]
     assert drifted == (["other"] if drifts else [])
 

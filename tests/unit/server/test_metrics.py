@@ -33,7 +33,7 @@ def metrics() -> MetricsObserver:
     while scheduler.has_requests():
         output = scheduler.schedule()
         now[0] += 1.0
-        scheduler.update_from_output(output, ModelOutput.from_lists([[5]] * len(output.requests)))
+        scheduler.update_from_output(output, ModelOutput.from_lists([[5]] * len(output.req_ids)))
     return observer
 
 

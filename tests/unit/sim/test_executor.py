@@ -33,7 +33,7 @@ def run(requests: list[Request], config: SchedulerConfig, cache_config: CacheCon
         output = scheduler.schedule()
         preempted += len(output.preempted_req_ids)
         sampled = executor.execute(output)
-        assert sampled.sampled.shape == (len(output.requests), 1)
+        assert sampled.sampled.shape == (len(output.req_ids), 1)
         if output.is_prefill_chunk is not None:
             assert sampled.num_sampled.tolist() == (~output.is_prefill_chunk).tolist()
         scheduler.update_from_output(output, sampled)
@@ -100,7 +100,7 @@ def serve(drafts: SimulatedSpeculation, requests: list[Request]) -> tuple[int, S
         output = scheduler.schedule()
         result = scheduler.update_from_output(output, executor.execute(output))
         count = drafts.config.num_speculative_tokens
-        scheduler.update_draft_token_ids(output, DraftTokens.from_lists([[-1] * count] * len(output.requests)))
+        scheduler.update_draft_token_ids(output, DraftTokens.from_lists([[-1] * count] * len(output.req_ids)))
         drafted = result.scheduler_stats.spec_decoding_stats
         assert drafted is not None
         if (verified := verified_drafts(drafted)) is not None:

@@ -93,27 +93,26 @@ class PlainRecorder:
         )
 
     def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
-        running = output.requests[: output.num_running]
-        new = [output.requests[i] for i in output.admitted_new]
-        resumed = [output.requests[i] for i in output.admitted_resumed]
+        running = output.req_ids[: output.num_running]
+        new = [output.req_ids[i] for i in output.admitted_new]
+        resumed = [output.req_ids[i] for i in output.admitted_resumed]
         tokens = output.num_scheduled_tokens
-        named = [*self.ids(running), *self.ids(new), *(request.request_id for request in resumed)]
+        named = [*running[: self.limit], *new[: self.limit], *resumed]
         for victim in outcomes.preemptions:
             self.lost[victim.request_id] = victim.num_computed_tokens
         again = sum(
-            max(self.lost.pop(output.requests[i].request_id, 0) - int(output.num_computed[i]), 0)
-            for i in output.admitted_resumed
+            max(self.lost.pop(output.req_ids[i], 0) - int(output.num_computed[i]), 0) for i in output.admitted_resumed
         )
-        consumed = running_consumed([tokens[request.request_id] for request in running], state.block_size)
+        consumed = running_consumed([tokens[request_id] for request_id in running], state.block_size)
         self.records.append(
             StepDecision(
                 step=output.step,
                 ts=ts,
                 policy=self.policy,
-                scheduled_new_req_ids=self.ids(new),
-                scheduled_resumed_req_ids=[request.request_id for request in resumed],
-                scheduled_running_req_ids=self.ids(running),
-                preempted_req_ids=output.preempted_req_ids,
+                scheduled_new_req_ids=new[: self.limit],
+                scheduled_resumed_req_ids=resumed,
+                scheduled_running_req_ids=list(running[: self.limit]),
+                preempted_req_ids=list(output.preempted_req_ids),
                 num_scheduled_tokens={request_id: tokens[request_id] for request_id in named},
                 total_scheduled_tokens=sum(tokens.values()),
                 recomputed_tokens=again if resumed else None,

@@ -6,11 +6,14 @@ is decided, and are replaced when the outputs arrive. Drafts are placeholders to
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from tokenyard.columns import IntArray
 from tokenyard.request import Request
 from tokenyard.sched.features.speculation import Speculation
+from tokenyard.sched.steps.in_flight import StepInFlight
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.table import RequestTable
 
@@ -26,8 +29,6 @@ class Placeholders:
         self._table = table
         self._speculation = speculation
         self._num_drafts = num_speculative_tokens
-        self._in_flight: list[SchedulerOutput] = []
-        """Steps whose outputs have not arrived, oldest first."""
 
     def cover_limit(self, slots: IntArray, computed: IntArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Rows whose steps in flight reach max_tokens even if every draft is rejected: no further step is needed."""
@@ -36,7 +37,6 @@ class Placeholders:
 
     def after_schedule(self, output: SchedulerOutput) -> None:
         """Leave a placeholder for every token that the step may bring, and for the drafts that will follow."""
-        self._in_flight.append(output)
         table, slots = self._table, output.slots
         drafts = output.drafts.counts if output.drafts is not None else None
         if output.is_prefill_chunk is not None:
@@ -58,17 +58,13 @@ class Placeholders:
         """The same for a request without a slot."""
         request.num_output_placeholders -= num_arrived
 
-    def arrived(self, output: SchedulerOutput) -> None:
-        """The outputs of a step are here; a step that was never announced is none of ours."""
-        self._in_flight = [step for step in self._in_flight if step is not output]
-
-    def discard(self, request: Request) -> None:
+    def discard(self, request: Request, in_flight: Iterable[StepInFlight]) -> None:
         """Its steps in flight are stale: their outputs will be dropped when they arrive.
 
         Steps are counted, however many placeholders they hold. vLLM 0.22 takes the placeholders for steps and forgets
         those of an earlier reset: with drafts in flight, or two resets in a row, it hangs or fails.
         """
-        request.async_steps_to_discard = sum(_samples(step, request) for step in self._in_flight)
+        request.async_steps_to_discard = sum(_samples(step, request) for step in in_flight)
         if request.slot < 0:
             request.num_output_placeholders = 0
         else:
@@ -76,8 +72,9 @@ class Placeholders:
             self._table.version += 1
 
 
-def _samples(step: SchedulerOutput, request: Request) -> bool:
+def _samples(step: StepInFlight, request: Request) -> bool:
     """Whether the step brings tokens of the request: it takes part and its prompt is computed by then."""
     if request not in step.requests:
         return False
-    return step.is_prefill_chunk is None or not step.is_prefill_chunk[step.requests.index(request)]
+    chunks = step.plan.is_prefill_chunk
+    return chunks is None or not chunks[step.requests.index(request)]

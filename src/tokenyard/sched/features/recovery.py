@@ -9,18 +9,18 @@ from tokenyard.sched.features.transfers import Transfers
 from tokenyard.sched.queues.running import RunningList
 from tokenyard.sched.queues.waiting import WaitingQueues
 from tokenyard.sched.steps.aux_output import ModelAuxOutput
+from tokenyard.sched.steps.in_flight import StepInFlight
 from tokenyard.sched.steps.model_output import ConnectorOutput
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.sched.update.lifecycle import Lifecycle
 
 __all__ = ["Recovery", "failed_requests"]
 
 
-def failed_requests(output: SchedulerOutput, extras: ModelAuxOutput) -> list[Request]:
+def failed_requests(step: StepInFlight, extras: ModelAuxOutput) -> list[Request]:
     """Scheduled requests that the workers have lost and that have not ended meanwhile."""
     if not extras.failed:
         return []
-    return [each for each in output.requests if each.request_id in extras.failed and not each.status.is_finished]
+    return [each for each in step.requests if each.request_id in extras.failed and not each.status.is_finished]
 
 
 class Recovery:
@@ -45,15 +45,15 @@ class Recovery:
         self._transfers = transfers
         self._is_async = is_async
 
-    def lost(self, output: SchedulerOutput, report: ConnectorOutput | None, now: float) -> list[Request]:
+    def lost(self, step: StepInFlight, report: ConnectorOutput | None, now: float) -> list[Request]:
         """Requests whose output in this step is void, because their KV was not there."""
         transfers = self._transfers
-        transfers.forget_doubtful(output, report)
+        transfers.forget_doubtful(step, report)
         if report is None or not report.invalid_block_ids:
             return []
         running = self._running.requests
         loading = [each for each in self._waiting_queues.skipped if each.status is RequestStatus.WAITING_FOR_REMOTE_KVS]
-        lost = transfers.invalidate(report.invalid_block_ids, loading, running, output.num_scheduled_tokens)
+        lost = transfers.invalidate(report.invalid_block_ids, loading, running, step.plan.num_scheduled_tokens)
         self._kv.evict_blocks(lost.blocks)
         if self._fails:
             return sorted({*lost.loading, *lost.rewound, *lost.sharing}, key=lambda request: request.request_id)

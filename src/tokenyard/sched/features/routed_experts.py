@@ -16,7 +16,7 @@ from tokenyard.config import CacheConfig, GroupKind
 from tokenyard.errors import ConfigError
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.sched.steps.aux_output import ExpertIds
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.sched.steps.in_flight import StepInFlight
 
 __all__ = ["RoutedExperts"]
 
@@ -37,17 +37,18 @@ class RoutedExperts:
         self._blocks: dict[int, list[IntArray]] = {}
         """Step -> block tables of its requests: a preemption may take them before its output arrives."""
 
-    def scheduled(self, output: SchedulerOutput) -> None:
+    def scheduled(self, step: StepInFlight) -> None:
         """A step was made: note where its tokens go."""
-        tables = [self._kv.get_block_ids(request)[self._group] for request in output.requests]
-        self._blocks[output.step] = [np.array(table, np.int64) for table in tables]
+        tables = [self._kv.get_block_ids(request)[self._group] for request in step.requests]
+        self._blocks[step.plan.step] = [np.array(table, np.int64) for table in tables]
 
-    def arrived(self, output: SchedulerOutput, experts: ExpertIds | None, counts: IntArray) -> dict[int, ExpertIds]:
+    def arrived(self, step: StepInFlight, experts: ExpertIds | None, counts: IntArray) -> dict[int, ExpertIds]:
         """The experts of a step's tokens: keep them; returns those to be told now, by row.
 
         ``counts`` has the output tokens per row, which are appended already. A row's first output comes with the whole
         prompt's experts; later ones with as many experts as tokens.
         """
+        output = step.plan
         tables = self._blocks.pop(output.step, [])
         if experts is None:
             return {}
@@ -55,7 +56,7 @@ class RoutedExperts:
             self._by_slot = np.zeros((self._num_slots, *experts.shape[1:]), experts.dtype)
         ends = output.num_new_tokens.cumsum()
         told = {}
-        for row, (request, table) in enumerate(zip(output.requests, tables, strict=True)):
+        for row, (request, table) in enumerate(zip(step.requests, tables, strict=True)):
             own = experts[ends[row] - output.num_new_tokens[row] : ends[row]]
             first = int(output.num_computed[row])
             self._by_slot[self._slots(table, first, first + len(own))] = own

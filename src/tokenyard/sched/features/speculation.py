@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from tokenyard.columns import IntArray
+from tokenyard.request import Request
+from tokenyard.sched.steps.in_flight import StepInFlight
 from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
 from tokenyard.sched.steps.scheduler_output import ScheduledDrafts, SchedulerOutput
 from tokenyard.sched.steps.stats import SpecDecodingStats
@@ -42,34 +46,42 @@ class Speculation:
         table.num_drafts[slots] = counts
         table.drafts[slots, : drafts.shape[1]] = drafts
 
-    def update(self, output: SchedulerOutput, drafts: DraftTokens) -> None:
-        """New drafts from the model runner, aligned with the step's requests; ended requests are passed over."""
-        slots = np.fromiter((r.slot for r in output.requests), np.int64, len(output.requests))
+    def update(self, output: SchedulerOutput, drafts: DraftTokens, requests: Mapping[str, Request]) -> None:
+        """New drafts from the model runner, aligned with the step's requests; ended requests are passed over.
+
+        ``requests`` are the unfinished ones, by id.
+        """
+        rows = [requests.get(request_id) for request_id in output.req_ids]
+        slots = np.array([-1 if request is None else request.slot for request in rows], np.int64)
         here = slots >= 0
-        counts = self._allowed(output, drafts) if self._table.num_with_grammar else drafts.counts
+        counts = self._allowed(rows, drafts) if self._table.num_with_grammar else drafts.counts
         self.propose(slots[here], drafts.tokens[here], counts[here])
 
-    def update_in_output(self, output: SchedulerOutput, drafts: DraftTokens) -> None:
-        """The drafts behind a step's placeholders, aligned with its requests; -1 stays where a grammar forbids one."""
-        scheduled = output.drafts
+    def drafts_known(self, step: StepInFlight, drafts: DraftTokens) -> SchedulerOutput:
+        """The step with the drafts behind its placeholders, aligned with its requests; -1 stays where a grammar
+        forbids one.
+        """
+        scheduled = step.plan.drafts
         if scheduled is None:
-            return
+            return step.plan
         known = DraftTokens(drafts.tokens, np.minimum(drafts.counts, scheduled.counts))
-        valid = self._allowed(output, known) if self._table.num_with_grammar else known.counts
+        valid = self._allowed(step.requests, known) if self._table.num_with_grammar else known.counts
         tokens = np.full_like(scheduled.tokens, NO_TOKEN)
         width = min(tokens.shape[1], drafts.tokens.shape[1])
         tokens[:, :width] = drafts.tokens[:, :width]
         tokens[np.arange(tokens.shape[1]) >= valid[:, None]] = NO_TOKEN
-        ended = np.fromiter((request.status.is_finished for request in output.requests), np.bool_, len(valid))
+        ended = np.fromiter((request.status.is_finished for request in step.requests), np.bool_, len(valid))
         tokens[ended], valid[ended] = scheduled.tokens[ended], scheduled.counts[ended]
-        output.replace_drafts(ScheduledDrafts(tokens, scheduled.counts), scheduled.counts - valid)
+        return step.plan.replace(
+            drafts=ScheduledDrafts(tokens, scheduled.counts), num_invalid_spec_tokens=scheduled.counts - valid
+        )
 
     @staticmethod
-    def _allowed(output: SchedulerOutput, drafts: DraftTokens) -> IntArray:
+    def _allowed(requests: Sequence[Request | None], drafts: DraftTokens) -> IntArray:
         """Drafts per request that its grammar allows."""
         counts = drafts.counts.copy()
-        for row, request in enumerate(output.requests):
-            if request.structured_output is not None and counts[row]:
+        for row, request in enumerate(requests):
+            if request is not None and request.structured_output is not None and counts[row]:
                 tokens = drafts.tokens[row, : counts[row]].tolist()
                 counts[row] = len(request.structured_output.validate_tokens(tokens))
         return counts

@@ -10,8 +10,8 @@ from tokenyard.kv.manager import KVCacheManager
 from tokenyard.kv.stats import PrefixCacheStats
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.connector import KVConnector
+from tokenyard.sched.steps.in_flight import StepInFlight
 from tokenyard.sched.steps.model_output import ConnectorOutput
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 __all__ = ["Lost", "Transfers"]
 
@@ -130,13 +130,13 @@ class Transfers:
 
     # ---- failures
 
-    def forget_doubtful(self, output: SchedulerOutput, report: ConnectorOutput | None) -> None:
+    def forget_doubtful(self, step: StepInFlight, report: ConnectorOutput | None) -> None:
         """If a load failed, forget what requests computed that have left since the step was made (a step before, under
         async scheduling): their blocks are not theirs any more, so nobody else would look after them.
         """
         failed = report is not None and bool(report.invalid_block_ids)
         if failed or self._failed_before:
-            for request, slot in zip(output.requests, output.slots.tolist(), strict=True):
+            for request, slot in zip(step.requests, step.plan.slots.tolist(), strict=True):
                 if request.slot != slot or request.status.is_finished:
                     self._kv.pool.forget_content(request.block_hashes)
         self._failed_before = failed

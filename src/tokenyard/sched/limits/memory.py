@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tokenyard.config import SchedulerConfig
-from tokenyard.kv.coordinator import NEVER, Blocks
+from tokenyard.kv.coordinator import NEVER
 from tokenyard.kv.manager import KVCacheManager
+from tokenyard.kv.new_blocks import Blocks
 from tokenyard.kv.shortage import KVLimit, KVShortage
 from tokenyard.request import RequestStatus
 from tokenyard.sched.features.features import Features

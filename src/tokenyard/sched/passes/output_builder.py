@@ -6,38 +6,51 @@ taken back when its output arrives.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from tokenyard.columns import anywhere
+from tokenyard.columns import IntArray, anywhere
+from tokenyard.config import SchedulerConfig
 from tokenyard.kv.manager import KVCacheManager
-from tokenyard.request import RequestStatus
+from tokenyard.params import TokenIds
+from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.features.features import Features
+from tokenyard.sched.features.grammars import grammar_rows
 from tokenyard.sched.limits.limits import Candidate
 from tokenyard.sched.passes.budget import StepBudget
 from tokenyard.sched.passes.rows import Rows
 from tokenyard.sched.queues.running import RunningList
+from tokenyard.sched.steps.in_flight import StepInFlight
 from tokenyard.sched.steps.outcomes import StepOutcomes
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.sched.steps.scheduler_output import NewRequest, SchedulerOutput
 
 __all__ = ["OutputBuilder"]
+
+_NOTHING: Mapping[Any, Any] = {}
 
 
 class OutputBuilder:
     """Puts the two passes together."""
 
-    def __init__(self, kv: KVCacheManager, running: RunningList, features: Features) -> None:
+    def __init__(self, config: SchedulerConfig, kv: KVCacheManager, running: RunningList, features: Features) -> None:
         self._kv = kv
         self._table = kv.table
         self._running = running
         self._speculation = features.speculation
+        self._encoder = features.encoder
         self._zeroes_blocks = kv.zeroes_blocks
+        self._counts_common_prefix = config.count_common_prefix_blocks
         self._is_async = features.placeholders is not None
         self._last_was_complete = True
         """The last step scheduled every running request: nobody was passed over."""
         self._marked_chunks = False
         """Some tenant may be marked as being in the middle of its prompt."""
+        self._named: list[Request] = []
+        """The running rows of the last step; as long as they are the same list, so is what follows."""
+        self._req_ids: tuple[str, ...] = ()
+        self._num_prompt: IntArray = np.zeros(0, np.int64)
 
     def build(
         self,
@@ -47,20 +60,26 @@ class OutputBuilder:
         budget: StepBudget,
         outcomes: StepOutcomes,
         finished: frozenset[str],
-    ) -> SchedulerOutput:
+    ) -> StepInFlight:
         """The decision of step number ``step``; the columns of its requests are brought up to date."""
         table, num_running = self._table, len(rows.requests)
         requests, slots, granted, computed = rows.requests, rows.slots, rows.granted, rows.computed
-        passed_over: list[int] = []
-        resumed: list[int] = []
+        if requests is not self._named:
+            self._named = requests
+            self._req_ids, self._num_prompt = tuple([r.request_id for r in requests]), table.num_prompt[slots]
+        req_ids, num_prompt = self._req_ids, self._num_prompt
+        passed_over: Sequence[int] = ()
+        resumed: Sequence[int] = ()
         if not self._last_was_complete:
             passed_over = (table.last_step[slots] != step - 1).nonzero()[0].tolist()
         if admitted:
             requests = requests + [c.request for c in admitted]
+            req_ids += tuple([c.request.request_id for c in admitted])
             resumed = [i for i, c in enumerate(admitted, num_running) if c.request.status is RequestStatus.PREEMPTED]
             slots = np.concatenate((slots, [c.request.slot for c in admitted]))
             granted = np.concatenate((granted, [c.num_new_tokens for c in admitted]))
             computed = np.concatenate((computed, [c.num_computed_tokens for c in admitted]))
+            num_prompt = table.num_prompt[slots]
         ends = computed + granted
         num_known = table.num_tokens[slots]
         num_placeholders = table.placeholders[slots] if self._is_async else None
@@ -75,31 +94,60 @@ class OutputBuilder:
         self._marked_chunks = has_chunks or (self._marked_chunks and not self._last_was_complete)
         if not self._last_was_complete:
             table.last_step[slots] = step
-        output = SchedulerOutput(
+        by_grammar = grammar_rows(requests, chunk) if table.num_with_grammar else ()
+        plan = SchedulerOutput(
             step=step,
-            requests=requests,
+            req_ids=req_ids,
             slots=slots,
             num_new_tokens=granted,
             num_computed=computed,
             num_known=num_known,
+            num_prompt=num_prompt,
             num_placeholders=num_placeholders,
             drafts=drafts,
             num_running=num_running,
             total_num_scheduled_tokens=budget.tokens_used,
-            new_blocks=self._kv.new_blocks,
-            admitted_resumed=resumed,
-            not_scheduled_before=passed_over,
-            preempted_req_ids=[each.request_id for each in outcomes.preemptions] if outcomes.preemptions else [],
+            new_blocks=self._kv.block_deltas(slots),
+            new_requests=_new_requests(requests, num_running, resumed) if admitted else _NOTHING,
+            admitted_resumed=tuple(resumed),
+            not_scheduled_before=tuple(passed_over),
+            known_tokens=_known_tokens(requests, (*passed_over, *resumed)) if passed_over or resumed else _NOTHING,
+            preempted_req_ids=tuple([each.request_id for each in outcomes.preemptions]),
             finished_req_ids=finished,
             is_prefill_chunk=chunk if has_chunks else None,
-            table_version=table.version,
-            common_prefix=self._num_common_prefix_blocks,
+            scheduled_encoder_inputs=budget.encoder_items or _NOTHING,
+            free_encoder_mm_hashes=self._encoder.cache.take_evicted() if self._encoder is not None else (),
+            new_block_ids_to_zero=self._kv.take_new_block_ids() if self._zeroes_blocks else None,
+            has_structured_output_requests=bool(by_grammar),
+            pending_structured_output_tokens=num_placeholders is not None
+            and any(num_placeholders[row] > 0 for row, _ in by_grammar),
+            num_common_prefix_blocks=self._num_common_prefix_blocks() if self._counts_common_prefix else (),
         )
-        if self._zeroes_blocks:
-            output.new_block_ids_to_zero = self._kv.take_new_block_ids()
-        return output
+        return StepInFlight(plan, requests, table.version)
 
-    def _num_common_prefix_blocks(self) -> list[int]:
+    def _num_common_prefix_blocks(self) -> tuple[int, ...]:
         if not len(self._running):
-            return [0] * self._kv.coordinator.num_groups
-        return self._kv.num_common_prefix_blocks(self._running.requests[0])
+            return (0,) * self._kv.num_groups
+        return tuple(self._kv.num_common_prefix_blocks(self._running.requests[0]))
+
+
+def _new_requests(requests: Sequence[Request], first: int, resumed: Sequence[int]) -> dict[int, NewRequest]:
+    """The admitted requests, from row ``first`` on, that are not resumed."""
+    return {row: _new_request(requests[row]) for row in range(first, len(requests)) if row not in resumed}
+
+
+def _new_request(request: Request) -> NewRequest:
+    return NewRequest(
+        request.token_slice(0, request.num_prompt_tokens),
+        request.sampling_params,
+        request.pooling_params,
+        request.lora_name,
+        request.cache_salt,
+        request.mm_features,
+        request.prompt_embeds,
+        request.output_seed,
+    )
+
+
+def _known_tokens(requests: Sequence[Request], rows: Sequence[int]) -> dict[int, TokenIds]:
+    return {row: requests[row].token_slice(0, requests[row].num_tokens) for row in rows}

@@ -47,7 +47,7 @@ class ConnectorOutput:
 
 
 class ModelOutput:
-    """What the model returned for one step: sampled tokens, aligned with ``SchedulerOutput.requests``.
+    """What the model returned for one step: sampled tokens, aligned with ``SchedulerOutput.req_ids``.
 
     ``sampled`` has shape ``[n, width]``; row ``i`` holds ``num_sampled[i]`` tokens, then padding. A prefill chunk has
     none. That tokens are ids from 0 to 2**31 - 1 is up to whoever makes the arrays: nobody looks again.

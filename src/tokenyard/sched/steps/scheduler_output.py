@@ -1,40 +1,60 @@
-"""A step's decision: what goes to the workers.
+"""A step's decision, as a value: what goes to the workers.
 
-Columns over the step's scheduled requests, in scheduling order; the dictionaries and records that hosts like vLLM
-expect are derived on demand.
+Columns over the step's scheduled requests, in scheduling order. Nothing that happens later changes it: it can be kept,
+compared, pickled and sent to another process. The dictionaries and records that hosts like vLLM expect are derived
+from the columns on demand, whenever that is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from functools import cached_property
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from tokenyard.columns import IntArray
-from tokenyard.kv.coordinator import Blocks
-from tokenyard.request import Request, SamplingParams
+from tokenyard.kv.new_blocks import BlockDeltas, Blocks
+from tokenyard.params import MultiModalItem, PoolingParams, SamplingParams, TokenIds
 
-__all__ = ["CachedRequestData", "NewRequestData", "ScheduledDrafts", "SchedulerOutput"]
+__all__ = ["CachedRequestData", "NewRequest", "NewRequestData", "ScheduledDrafts", "SchedulerOutput", "encode_arrays"]
+
+
+class NewRequest(NamedTuple):
+    """What a worker has to know of a request that is scheduled for the first time, beside the columns."""
+
+    prompt_token_ids: TokenIds
+    """Shape ``[num_prompt_tokens]``, int32."""
+    sampling_params: SamplingParams
+    pooling_params: PoolingParams | None
+    lora_name: str | None
+    cache_salt: str | None
+    mm_features: tuple[MultiModalItem, ...]
+    prompt_embeds: npt.NDArray[np.generic] | None
+    output_seed: int
+    """For a simulated model."""
 
 
 class NewRequestData(NamedTuple):
-    """A request scheduled for the first time: everything a worker needs."""
+    """A request scheduled for the first time: everything a worker needs (vLLM's record)."""
 
-    request: Request
     req_id: str
     prompt_token_ids: list[int]
+    mm_features: tuple[MultiModalItem, ...]
     sampling_params: SamplingParams
+    pooling_params: PoolingParams | None
     block_ids: tuple[list[int], ...]
     """All its blocks, per KV-cache group."""
     num_computed_tokens: int
     lora_name: str | None
+    prompt_embeds: npt.NDArray[np.generic] | None = None
+    cache_salt: str | None = None
 
 
 class CachedRequestData(NamedTuple):
-    """Requests a worker knows: only what changed. Running ones first, then resumed ones."""
+    """Requests a worker knows: only what changed. Running ones first, then resumed ones (vLLM's record)."""
 
     req_ids: list[str]
     resumed_req_ids: frozenset[str]
@@ -57,98 +77,87 @@ class ScheduledDrafts(NamedTuple):
     """Drafts per request, shape ``[n]``."""
 
 
-class SchedulerOutput:
+class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """One step's decision, as columns.
 
-    ``requests[i]`` computes ``num_new_tokens[i]`` tokens from position ``num_computed[i]`` on. Order: running ones in
-    running order, then admitted ones (new and resumed mixed) in admission order.
+    Request ``req_ids[i]`` computes ``num_new_tokens[i]`` tokens from position ``num_computed[i]`` on. Order: running
+    ones in running order, then admitted ones (new and resumed mixed) in admission order.
     """
 
-    new_block_ids_to_zero: list[int] | None = None
+    step: int
+    """Number of the step."""
+    req_ids: tuple[str, ...]
+    slots: IntArray
+    """Request-table slots, shape ``[n]``: the rows of a runner's persistent batch."""
+    num_new_tokens: IntArray
+    """Tokens to compute, shape ``[n]``, all > 0."""
+    num_computed: IntArray
+    """Computed tokens before the step, shape ``[n]``."""
+    num_known: IntArray
+    """Tokens known before the step (prompt and output), shape ``[n]``."""
+    num_prompt: IntArray
+    """Prompt tokens, shape ``[n]``."""
+    num_placeholders: IntArray | None = None
+    """Output tokens in flight before the step, shape ``[n]``; None without async scheduling."""
+    drafts: ScheduledDrafts | None = None
+    """Drafts to verify; None: nowhere."""
+    num_invalid_spec_tokens: IntArray | None = None
+    """Of them, drafts per request that its grammar forbids, shape ``[n]``; None: not known, or none."""
+    num_running: int
+    """The first ``num_running`` requests were running before the step, the others are admitted in it."""
+    total_num_scheduled_tokens: int
+    new_blocks: BlockDeltas
+    """Blocks got in this step (all blocks, if admitted), by row and KV-cache group."""
+    new_requests: Mapping[int, NewRequest] = {}
+    """Row -> a request scheduled for the first time."""
+    admitted_resumed: tuple[int, ...] = ()
+    """Rows of requests admitted again after a preemption."""
+    not_scheduled_before: tuple[int, ...] = ()
+    """Rows of running requests that the previous step passed over: workers dropped their tokens."""
+    known_tokens: Mapping[int, TokenIds] = {}
+    """Row -> all known tokens, of the rows that are resumed or were passed over, int32."""
+    preempted_req_ids: tuple[str, ...] = ()
+    finished_req_ids: frozenset[str] = frozenset()
+    """Finished since the previous step: workers drop their state."""
+    is_prefill_chunk: npt.NDArray[np.bool_] | None = None
+    """Where known tokens are left after this step, so that nothing is sampled, shape ``[n]``; None: nowhere."""
+    scheduled_encoder_inputs: Mapping[str, list[int]] = {}
+    """Request id -> indices of its multi-modal items whose encoder runs in this step."""
+    free_encoder_mm_hashes: tuple[str, ...] = ()
+    """Encoder outputs that workers may drop."""
+    new_block_ids_to_zero: tuple[int, ...] | None = None
     """Attention blocks taken since the previous step, for workers of models with Mamba layers to zero."""
+    has_structured_output_requests: bool = False
+    """Some request samples by a grammar in this step."""
+    pending_structured_output_tokens: bool = False
+    """The bitmask has to wait for the output of a step in flight, whose tokens advance a grammar."""
+    num_common_prefix_blocks: tuple[int, ...] = ()
+    """Leading blocks shared by all block holders, per KV-cache group; empty unless ``count_common_prefix_blocks``."""
+    kv_connector_metadata: object = None
+    """What the workers' half of a KV connector has to know."""
 
-    def __init__(
-        self,
-        *,
-        step: int,
-        requests: list[Request],
-        slots: IntArray,
-        num_new_tokens: IntArray,
-        num_computed: IntArray,
-        num_known: IntArray,
-        num_placeholders: IntArray | None,
-        drafts: ScheduledDrafts | None,
-        num_running: int,
-        total_num_scheduled_tokens: int,
-        new_blocks: dict[int, Blocks],
-        admitted_resumed: list[int],
-        not_scheduled_before: list[int],
-        preempted_req_ids: list[str],
-        finished_req_ids: frozenset[str],
-        is_prefill_chunk: npt.NDArray[np.bool_] | None,
-        table_version: int,
-        common_prefix: Callable[[], list[int]],
-    ) -> None:
-        self.step = step
-        self.requests = requests
-        self.slots = slots
-        """Request-table slots, shape ``[n]``."""
-        self.num_new_tokens = num_new_tokens
-        """Tokens to compute, shape ``[n]``, all > 0."""
-        self.num_computed = num_computed
-        """Computed tokens before the step, shape ``[n]``."""
-        self.num_known = num_known
-        """Tokens known before the step (prompt and output), shape ``[n]``."""
-        self.num_placeholders = num_placeholders
-        """Output tokens in flight before the step, shape ``[n]``; None without async scheduling."""
-        self.drafts = drafts
-        """Drafts to verify; None: nowhere."""
-        self.num_invalid_spec_tokens: IntArray | None = None
-        """Of them, drafts per request that its grammar forbids, shape ``[n]``; None: not known, or none."""
-        self.num_running = num_running
-        """The first ``num_running`` requests were running before the step, the others are admitted in it."""
-        self.total_num_scheduled_tokens = total_num_scheduled_tokens
-        self.new_blocks = new_blocks
-        """Slot -> blocks got in this step (all blocks, if admitted), per KV-cache group; absent: none."""
-        self.admitted_resumed = admitted_resumed
-        """Indices of requests admitted again after a preemption."""
-        self.not_scheduled_before = not_scheduled_before
-        """Indices of running requests that the previous step passed over: workers dropped their tokens."""
-        self.preempted_req_ids = preempted_req_ids
-        self.finished_req_ids = finished_req_ids
-        """Finished since the previous step: workers drop their state."""
-        self.is_prefill_chunk = is_prefill_chunk
-        """Where known tokens are left after this step, so that nothing is sampled, shape ``[n]``; None: nowhere."""
-        self.table_version = table_version
-        """The request table's version when the step was made: ``slots`` holds while it has not changed."""
-        self.scheduled_encoder_inputs: dict[str, list[int]] = {}
-        """Request id -> indices of its multi-modal items whose encoder runs in this step."""
-        self.free_encoder_mm_hashes: list[str] = []
-        """Encoder outputs that workers may drop."""
-        self.kv_connector_metadata: object = None
-        """What the workers' half of a KV connector has to know."""
-        self._common_prefix = common_prefix
+    def replace(self, **fields: object) -> SchedulerOutput:
+        """A copy with other values in these fields."""
+        return msgspec.structs.replace(self, **fields)
 
-    def replace_drafts(self, drafts: ScheduledDrafts, num_invalid: IntArray) -> None:
-        """Drafts that only the worker knew have become known, ``num_invalid`` per request forbidden by its grammar."""
-        self.drafts, self.num_invalid_spec_tokens = drafts, num_invalid
-        self.__dict__.pop("scheduled_spec_decode_tokens", None)
+    def encode(self) -> bytes:
+        """The fields as MessagePack; an array is a map of ``dtype``, ``shape`` and ``data`` (little endian)."""
+        return msgspec.msgpack.encode(self, enc_hook=encode_arrays)
 
     @property
     def admitted(self) -> list[int]:
-        """Indices of all admitted requests."""
-        return list(range(self.num_running, len(self.requests)))
+        """Rows of all admitted requests."""
+        return list(range(self.num_running, len(self.req_ids)))
 
-    @cached_property
+    @property
     def admitted_new(self) -> list[int]:
-        """Indices of requests scheduled for the first time."""
-        resumed = set(self.admitted_resumed)
-        return [i for i in self.admitted if i not in resumed]
+        """Rows of requests scheduled for the first time."""
+        return list(self.new_requests)
 
     @cached_property
     def num_scheduled_tokens(self) -> dict[str, int]:
         """Request id -> tokens, in scheduling order."""
-        return dict(zip([r.request_id for r in self.requests], self.num_new_tokens.tolist(), strict=True))
+        return dict(zip(self.req_ids, self.num_new_tokens.tolist(), strict=True))
 
     @cached_property
     def scheduled_spec_decode_tokens(self) -> dict[str, list[int]]:
@@ -156,55 +165,68 @@ class SchedulerOutput:
         if self.drafts is None:
             return {}
         return {
-            request.request_id: tokens[:count]
-            for request, tokens, count in zip(
-                self.requests, self.drafts.tokens.tolist(), self.drafts.counts.tolist(), strict=True
+            request_id: tokens[:count]
+            for request_id, tokens, count in zip(
+                self.req_ids, self.drafts.tokens.tolist(), self.drafts.counts.tolist(), strict=True
             )
             if count
         }
 
     @cached_property
-    def num_common_prefix_blocks(self) -> list[int]:
-        """Leading blocks shared by all block holders, per KV-cache group (cascade attention).
-
-        Counted when first asked for: ask before the next call that changes the scheduler.
-        """
-        return self._common_prefix()
+    def _blocks_by_row(self) -> dict[int, Blocks]:
+        return self.new_blocks.by_row()
 
     @cached_property
     def scheduled_new_reqs(self) -> list[NewRequestData]:
         """Requests scheduled for the first time, in full."""
-        return [self._new(i) for i in self.admitted_new]
+        return [self._new(row, new) for row, new in self.new_requests.items()]
 
-    def _new(self, i: int) -> NewRequestData:
-        r = self.requests[i]
+    def _new(self, row: int, new: NewRequest) -> NewRequestData:
         return NewRequestData(
-            r,
-            r.request_id,
-            r.prompt_token_ids,
-            r.sampling_params,
-            self.new_blocks[int(self.slots[i])],
-            int(self.num_computed[i]),
-            r.lora_name,
+            self.req_ids[row],
+            new.prompt_token_ids.tolist(),
+            new.mm_features,
+            new.sampling_params,
+            new.pooling_params,
+            self._blocks_by_row[row],
+            int(self.num_computed[row]),
+            new.lora_name,
+            new.prompt_embeds,
+            new.cache_salt,
         )
 
     @cached_property
     def scheduled_cached_reqs(self) -> CachedRequestData:
         """All others, as deltas."""
-        rows = [*range(self.num_running), *self.admitted_resumed]
-        requests = [self.requests[i] for i in rows]
-        beyond = self.num_known if self.num_placeholders is None else self.num_known + self.num_placeholders
-        whole = [*self.not_scheduled_before, *self.admitted_resumed]
+        running, resumed = self.num_running, self.admitted_resumed
+        outputs = self.num_known - self.num_prompt
+        if self.num_placeholders is not None:
+            outputs = outputs + self.num_placeholders
+        req_ids, computed = list(self.req_ids[:running]), self.num_computed.tolist()
+        num_outputs = outputs.tolist()
+        blocks: list[Blocks | None] = [None] * len(self.req_ids)
+        for row, new in self._blocks_by_row.items():
+            blocks[row] = new
+        if running < len(self.req_ids):
+            rows = [*range(running), *resumed]
+            req_ids += [self.req_ids[row] for row in resumed]
+            computed, num_outputs, blocks = (
+                [column[row] for row in rows] for column in (computed, num_outputs, blocks)
+            )
         return CachedRequestData(
-            req_ids=[r.request_id for r in requests],
-            resumed_req_ids=frozenset(self.requests[i].request_id for i in self.admitted_resumed),
-            all_token_ids={
-                self.requests[i].request_id: self.requests[i].token_slice(0, int(self.num_known[i])).tolist()
-                for i in whole
-            },
-            new_block_ids=[self.new_blocks.get(slot) for slot in self.slots[rows].tolist()],
-            num_computed_tokens=self.num_computed[rows].tolist(),
-            num_output_tokens=[
-                known - r.num_prompt_tokens for known, r in zip(beyond[rows].tolist(), requests, strict=True)
-            ],
+            req_ids,
+            frozenset(req_ids[running:]),
+            {self.req_ids[row]: tokens.tolist() for row, tokens in self.known_tokens.items()},
+            blocks,
+            computed,
+            num_outputs,
         )
+
+
+def encode_arrays(value: object) -> object:
+    """What MessagePack has no form for: arrays as maps, numbers of numpy as numbers."""
+    if isinstance(value, np.ndarray):
+        return {"dtype": value.dtype.str, "shape": value.shape, "data": np.ascontiguousarray(value).tobytes()}
+    if isinstance(value, np.generic):
+        return value.item()
+    raise NotImplementedError(f"no form for {type(value).__name__}")

@@ -8,8 +8,8 @@ from tokenyard.columns import IntArray
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.features.routed_experts import RoutedExperts
 from tokenyard.sched.steps.aux_output import NO_AUX, ModelAuxOutput, RequestAuxOutput
+from tokenyard.sched.steps.in_flight import StepInFlight
 from tokenyard.sched.steps.model_output import ModelOutput
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 __all__ = ["AuxUpdate"]
 
@@ -22,7 +22,7 @@ class AuxUpdate:
 
     def run(
         self,
-        output: SchedulerOutput,
+        step: StepInFlight,
         model: ModelOutput,
         counts: IntArray,
         endings: dict[int, RequestStatus],
@@ -32,14 +32,12 @@ class AuxUpdate:
         if model.extras is None and self._routing is None:
             return NO_AUX
         given = model.extras if model.extras is not None else ModelAuxOutput()
-        pooled = self._end_pooled(output.requests, given, endings, lost) if given.pooler_output else {}
-        experts = self._routing.arrived(output, given.routed_experts, counts) if self._routing is not None else {}
+        pooled = self._end_pooled(step.requests, given, endings, lost) if given.pooler_output else {}
+        experts = self._routing.arrived(step, given.routed_experts, counts) if self._routing is not None else {}
         nans = given.num_nans_in_logits
-        corrupt = (
-            {row for row in counts.nonzero()[0].tolist() if output.requests[row].request_id in nans} if nans else ()
-        )
+        corrupt = {row for row in counts.nonzero()[0].tolist() if step.requests[row].request_id in nans} if nans else ()
         return {
-            row: RequestAuxOutput(pooled.get(row), experts.get(row), nans.get(output.requests[row].request_id, 0))
+            row: RequestAuxOutput(pooled.get(row), experts.get(row), nans.get(step.requests[row].request_id, 0))
             for row in sorted({*pooled, *experts, *corrupt})
         }
 

@@ -18,6 +18,7 @@ from tokenyard.sched.features.sessions import Sessions
 from tokenyard.sched.policy import Policy
 from tokenyard.sched.queues.running import RunningList
 from tokenyard.sched.queues.waiting import WaitingQueues
+from tokenyard.sched.steps.in_flight import StepsInFlight
 
 __all__ = ["Lifecycle"]
 
@@ -35,6 +36,7 @@ class Lifecycle:
         room: WaitingQueues,
         policy: Policy,
         features: Features,
+        in_flight: StepsInFlight,
         on_finished: Callable[[float, Request], None],
     ) -> None:
         self._kv = kv
@@ -42,6 +44,7 @@ class Lifecycle:
         self._waiting_queues = room
         self._policy = policy
         self._features = features
+        self._in_flight = in_flight
         self._on_finished = on_finished
         self.requests: dict[str, Request] = {}
         """Every unfinished request."""
@@ -74,7 +77,7 @@ class Lifecycle:
             if self._features.events is not None:
                 self._features.events.record(request, EventType.PREEMPTED, now)
             if self._features.placeholders is not None:
-                self._features.placeholders.discard(request)
+                self._features.placeholders.discard(request, self._in_flight)
 
     def stop(self, stopped: Ended, now: float) -> None:
         """Requests have sampled their last token; those that are sessions may go on."""
@@ -86,7 +89,7 @@ class Lifecycle:
                 if self.sessions.goes_on(request):
                     waiting_again[request] = ran
                     if self._features.placeholders is not None:
-                        self._features.placeholders.discard(request)
+                        self._features.placeholders.discard(request, self._in_flight)
         self._running.remove_all([session for session, ran in waiting_again.items() if ran])
         self.finish([(request, status) for request, status in stopped if request not in waiting_again], now)
 

@@ -12,8 +12,8 @@ from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import FinishReason, Request, RequestStatus
 from tokenyard.sched.features.features import Features
 from tokenyard.sched.steps.aux_output import NO_AUX, RequestAuxOutput
+from tokenyard.sched.steps.in_flight import StepInFlight
 from tokenyard.sched.steps.model_output import ModelOutput
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.sched.update.acceptance import Acceptance
 from tokenyard.sched.update.aux_update import AuxUpdate
 from tokenyard.table import NO_TOKEN
@@ -72,39 +72,34 @@ class OutputUpdate:
         if request.times.first_token is None:
             self._awaiting_first.add(request)
 
-    def run(self, output: SchedulerOutput, model: ModelOutput, now: float, lost: Sequence[Request] = ()) -> Accepted:
+    def run(self, step: StepInFlight, model: ModelOutput, now: float, lost: Sequence[Request] = ()) -> Accepted:
         """Append tokens, end requests; see :class:`Accepted`. What was sampled for ``lost`` requests is void."""
-        if len(model.num_sampled) != len(output.requests):
-            raise ValueError(
-                f"the model returned {len(model.num_sampled)} rows for {len(output.requests)} scheduled requests"
-            )
-        if self._placeholders is not None:
-            self._placeholders.arrived(output)
+        output, requests = step.plan, step.requests
+        if len(model.num_sampled) != len(requests):
+            raise ValueError(f"the model returned {len(model.num_sampled)} rows for {len(requests)} scheduled requests")
         endings: RowEndings = {}
-        everyone_here = self._table.version == output.table_version
+        everyone_here = self._table.version == step.table_version
         slots, counts = output.slots, model.num_sampled
         if not everyone_here or lost:
-            slots, counts = self._survivors(output.requests, counts, lost)
+            slots, counts = self._survivors(requests, counts, lost)
         if self._speculation is not None and output.drafts is not None:
             rejected = self._speculation.claw_back(slots, output.drafts, model, counts, output.num_invalid_spec_tokens)
             if self._placeholders is not None:
-                self._replace(output.requests, slots, rejected, may_lack_slots=not everyone_here)
+                self._replace(requests, slots, rejected, may_lack_slots=not everyone_here)
         if self._encoder is not None:
-            self._release_passed_items(output.requests)
+            self._release_passed_items(requests)
         producing = counts.nonzero()[0]
-        counts = self._accept(
-            output.requests, slots, model, counts, producing, endings, may_lack_slots=not everyone_here
-        )
+        counts = self._accept(requests, slots, model, counts, producing, endings, may_lack_slots=not everyone_here)
         if self._placeholders is not None:
-            self._replace(output.requests, slots, counts, may_lack_slots=not everyone_here)
+            self._replace(requests, slots, counts, may_lack_slots=not everyone_here)
             sampled = counts > 0 if everyone_here else (slots >= 0) & (counts > 0)
             self._kv.publish_computed(slots[sampled])
         if self._table.num_with_grammar or not everyone_here:
-            self._advance_grammars(output.requests, model, counts, endings)
+            self._advance_grammars(requests, model, counts, endings)
         if self._awaiting_first:
             self._stamp_first_tokens(now)
-        extras = self._aux_update.run(output, model, counts, endings, lost)
-        return self._collect(output.requests, model, counts, producing, endings, extras, now)
+        extras = self._aux_update.run(step, model, counts, endings, lost)
+        return self._collect(requests, model, counts, producing, endings, extras, now)
 
     @staticmethod
     def _survivors(requests: list[Request], counts: IntArray, lost: Sequence[Request]) -> tuple[IntArray, IntArray]:

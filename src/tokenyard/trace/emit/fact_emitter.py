@@ -57,7 +57,7 @@ class FactEmitter:
     def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
         """Hand the facts of the step on."""
         free_blocks, running, waiting, cpu_blocks = self._before
-        num_scheduled, total = len(output.requests), output.total_num_scheduled_tokens
+        num_scheduled, total = len(output.req_ids), output.total_num_scheduled_tokens
         # Nearly every step: everybody decodes, nobody comes.
         is_quiet = total == num_scheduled == output.num_running == running and not waiting and cpu_blocks is None
         told = self._told

@@ -6,7 +6,7 @@ they are. That the filled records decode to the records of the schema is tested.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 import msgspec
@@ -66,14 +66,21 @@ class QueueFragment:
 
     def take(self, total: int, requests: Iterable[Request]) -> None:
         """Name the queue, which has ``total`` requests, anew."""
-        self.total = total
         kept = list(islice(requests, self._limit))
-        ids, jobs = self._names.ids, self._names.jobs
-        self.names = [ids[request.request_id] for request in kept]
-        self.ids = json_list(self.names)
-        job_ids = [request.job_id for request in kept]
+        self._name(total, [request.request_id for request in kept])
+        jobs, job_ids = self._names.jobs, [request.job_id for request in kept]
         self.jobs = json_list([jobs[job_id] for job_id in job_ids]) if any(job_ids) else b"[]"
-        self.omitted = total - len(kept)
+
+    def take_ids(self, req_ids: Sequence[str]) -> None:
+        """Name a queue of these requests, without their jobs."""
+        self._name(len(req_ids), req_ids[: self._limit])
+
+    def _name(self, total: int, req_ids: Sequence[str]) -> None:
+        ids = self._names.ids
+        self.total = total
+        self.names = [ids[request_id] for request_id in req_ids]
+        self.ids = json_list(self.names)
+        self.omitted = total - len(req_ids)
         self._ones: list[bytes] | None = None
         self._one_each: bytes | None = None
 

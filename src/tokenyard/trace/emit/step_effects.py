@@ -43,7 +43,7 @@ class StepEffects:
             self._lost[victim.request_id] = self._lost.get(victim.request_id, 0) + victim.num_computed_tokens
         total = 0
         for i in output.admitted_resumed:
-            request_id = output.requests[i].request_id
+            request_id = output.req_ids[i]
             again = max(self._lost.pop(request_id, 0) - int(output.num_computed[i]), 0)
             self._recomputed[request_id] = self._recomputed.get(request_id, 0) + again
             total += again

@@ -179,7 +179,7 @@ class StepRecords:
     ) -> tuple[int, AdmissionOutcome | None]:
         """Tokens that the step computes a second time, and its refusals, in a step in which somebody waits or comes."""
         ended = outcomes.admission
-        moved = outcomes.preemptions or outcomes.skipped or output.num_running < len(output.requests)
+        moved = outcomes.preemptions or outcomes.skipped or output.num_running < len(output.req_ids)
         if moved:
             self._waiting_changed = True
         if moved or outcomes.not_scheduled or (ended is not None and ended.num_requests):
@@ -195,20 +195,18 @@ class StepRecords:
 
     def _unsteady(self, output: SchedulerOutput, recomputed: int, block_size: int) -> tuple[bytes, bytes]:
         """Form and lists of the decision of any step."""
-        limit, tokens, requests, ids = self._limit, output.num_new_tokens, output.requests, self._names.ids
+        limit, tokens, req_ids, ids = self._limit, output.num_new_tokens, output.req_ids, self._names.ids
         running = self._running
         if output.num_running != running.total:
             # Some running request got nothing; who is scheduled is a part of the running list, in its order.
             running = QueueFragment(self._names, limit)
-            running.take(output.num_running, requests[: output.num_running])
+            running.take_ids(req_ids[: output.num_running])
         items = running.items(tokens)
         admitted: list[bytes] = []
-        resumed, new = output.admitted_resumed, output.admitted
-        if resumed:
-            new = [i for i in new if i not in resumed]
+        resumed, new = list(output.admitted_resumed), output.admitted_new
         # All of the resumed, as of the preempted: without them nobody could tell when a wait ended.
         for rows in (new[:limit], resumed):
-            names = [ids[requests[i].request_id] for i in rows]
+            names = [ids[req_ids[i]] for i in rows]
             counts = tokens[rows].tolist() if rows else []
             items += [b"%b:%d" % (name, count) for name, count in zip(names, counts, strict=True)]
             admitted.append(json_list(names))

@@ -1,0 +1,147 @@
+"""Blocks that requests get in one step: gathered while it is decided, handed over as a value when it ends.
+
+rows       [ 0      3         7 ]          rows of the step that got any
+offsets    [ 0 1      3         4 ]        row rows[i] got block_ids[offsets[i]:offsets[i + 1]]
+block_ids  [ b9 | b4 b5 | b12 ]            one offsets and one block_ids per KV-cache group
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from tokenyard.columns import Int32Array, IntArray
+
+__all__ = ["BlockDeltas", "Blocks", "NewBlocks"]
+
+Blocks = tuple[list[int], ...]
+"""Block ids per KV-cache group."""
+
+
+class BlockDeltas(NamedTuple):
+    """Blocks that rows of a step got in it, per KV-cache group; of an admitted request all its blocks."""
+
+    rows: IntArray
+    """Rows that got any, shape ``[k]``."""
+    offsets: tuple[IntArray, ...]
+    """Per group, shape ``[k + 1]``."""
+    block_ids: tuple[Int32Array, ...]
+    """Per group, shape ``[offsets[-1]]``; the null block stands for positions without KV."""
+
+    def by_row(self) -> dict[int, Blocks]:
+        """Row -> its blocks per group, as lists."""
+        if not len(self.rows):
+            return {}
+        bounds = [each.tolist() for each in self.offsets]
+        values = [each.tolist() for each in self.block_ids]
+        return {
+            row: tuple(ids[at[i] : at[i + 1]] for at, ids in zip(bounds, values, strict=True))
+            for i, row in enumerate(self.rows.tolist())
+        }
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks, over all rows and groups."""
+        return sum(map(len, self.block_ids))
+
+
+_NO_ROWS = np.zeros(0, np.int64)
+_NO_OFFSETS = np.zeros(1, np.int64)
+_NO_BLOCKS = np.zeros(0, np.int32)
+for _each in (_NO_ROWS, _NO_OFFSETS, _NO_BLOCKS):
+    _each.flags.writeable = False
+
+
+class _Run(NamedTuple):
+    """Blocks dealt in one stroke to running requests of a model with one KV-cache group."""
+
+    slots: IntArray
+    counts: IntArray
+    blocks: list[int]
+
+
+class NewBlocks:
+    """Gathers by slot: rows are known only when the step is complete."""
+
+    __slots__ = ("_by_slot", "_nothing", "_num_groups", "_runs")
+
+    def __init__(self, num_groups: int) -> None:
+        self._num_groups = num_groups
+        self._runs: list[_Run] = []
+        self._by_slot: dict[int, Blocks] = {}
+        self._nothing = BlockDeltas(_NO_ROWS, (_NO_OFFSETS,) * num_groups, (_NO_BLOCKS,) * num_groups)
+
+    def clear(self) -> None:
+        """A new step begins."""
+        if self._runs or self._by_slot:
+            self._runs, self._by_slot = [], {}
+
+    def add_run(self, slots: IntArray, counts: IntArray, blocks: list[int]) -> None:
+        """``counts[i]`` of ``blocks`` go to ``slots[i]``, in order; the model has one group."""
+        self._runs.append(_Run(slots, counts, blocks))
+
+    def add(self, slot: int, blocks: Blocks) -> None:
+        """The request in ``slot`` got these blocks, or, if it was admitted, holds them; the lists stay as they are."""
+        self._by_slot[slot] = blocks
+
+    def drop(self, slot: int) -> None:
+        """The request in ``slot`` gave its blocks back within the step."""
+        self._by_slot.pop(slot, None)
+        if self._runs:
+            self._split_runs()
+            self._by_slot.pop(slot, None)
+
+    def _split_runs(self) -> None:
+        """Keep everything by slot: seldom needed, so that strokes need not look."""
+        for run in self._runs:
+            at = 0
+            for slot, count in zip(run.slots.tolist(), run.counts.tolist(), strict=True):
+                self._by_slot[slot] = (run.blocks[at : at + count],)
+                at += count
+        self._runs = []
+
+    def by_slot(self) -> Mapping[int, Blocks]:
+        """Slot -> what its request got, per group."""
+        self._split_runs()
+        return self._by_slot
+
+    def deltas(self, slots: IntArray, row_of_slot: IntArray) -> BlockDeltas:
+        """The blocks of the requests in ``slots``, the rows of a step.
+
+        ``row_of_slot`` is scratch space, one entry per slot. A request that got blocks but no tokens (its KV is being
+        loaded) is left out: its admission brings all its blocks.
+        """
+        if not (self._runs or self._by_slot):
+            return self._nothing
+        row_of_slot[slots] = np.arange(len(slots))
+        if len(self._runs) == 1 and not self._by_slot:
+            run = self._runs[0]
+            blocks = np.array(run.blocks, np.int32)
+            return BlockDeltas(row_of_slot[run.slots], (_bounds(run.counts),), (blocks,))
+        self._split_runs()
+        return self._gathered(slots, row_of_slot)
+
+    def _gathered(self, slots: IntArray, row_of_slot: IntArray) -> BlockDeltas:
+        taking_part = set(slots.tolist())
+        given = {slot: blocks for slot, blocks in self._by_slot.items() if slot in taking_part}
+        if not given:
+            return self._nothing
+        rows = row_of_slot[list(given)]
+        order = rows.argsort()
+        per_row = list(given.values())
+        ordered = [per_row[i] for i in order.tolist()]
+        offsets, block_ids = [], []
+        for group in range(self._num_groups):
+            lists = [blocks[group] for blocks in ordered]
+            offsets.append(_bounds(np.fromiter(map(len, lists), np.int64, len(lists))))
+            block_ids.append(np.array([block for each in lists for block in each], np.int32))
+        return BlockDeltas(rows[order], tuple(offsets), tuple(block_ids))
+
+
+def _bounds(counts: IntArray) -> IntArray:
+    """Where the pieces of these lengths begin, and where the last one ends."""
+    bounds = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=bounds[1:])
+    return bounds
