@@ -37,12 +37,15 @@ __all__ = ["FullyTracedEngine", "OurEngine", "RecordsEngine", "TracedEngine"]
 class OurEngine:
     """The calls of ``measure.Engine``; a prompt is hashed when it is first looked up."""
 
+    count_common_prefix_blocks = False
+
     def __init__(self, shape: EngineShape, observer: StepObserver | None = None) -> None:
         config = SchedulerConfig(
             max_num_seqs=shape.max_num_seqs,
             max_num_batched_tokens=shape.max_num_batched_tokens,
             max_model_len=shape.max_model_len,
             async_scheduling=bool(shape.async_scheduling),
+            count_common_prefix_blocks=self.count_common_prefix_blocks,
         )
         cache = CacheConfig(num_gpu_blocks=shape.num_blocks, block_size=shape.block_size)
         self._drafts = shape.num_speculative_tokens or 0
@@ -127,6 +130,8 @@ class OurEngine:
 
 class RecordsEngine(OurEngine):
     """A host that wants what vLLM hands out gets it derived on demand: that costs, and this counts it."""
+
+    count_common_prefix_blocks = True
 
     def schedule(self) -> SchedulerOutput:
         output = super().schedule()

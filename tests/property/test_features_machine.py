@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, NamedTuple
 
+import msgspec
 from hypothesis import note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -334,7 +335,7 @@ class FeaturesMachine(RuleBasedStateMachine):
             most = self.speculative.num_speculative_tokens
             drafts = [random.choices(range(VOCABULARY), k=random.randint(0, most)) for _ in output.req_ids]
             self.scheduler.update_draft_token_ids(output, DraftTokens.from_lists(drafts))
-        assert [tuple(news)[:4] for news in result] == self._expected(flight, sampled, pooled, gone)
+        assert [msgspec.structs.astuple(news)[:4] for news in result] == self._expected(flight, sampled, pooled, gone)
         for ledger in flight.ledgers:
             assert ledger.request.all_token_ids == ledger.stream
 
@@ -364,7 +365,7 @@ class FeaturesMachine(RuleBasedStateMachine):
                 ledger.ended = True
                 news.append((result, [], "stop", None))
             elif tokens:
-                news.append(tuple(ledger.accept(tokens))[:4])
+                news.append(msgspec.structs.astuple(ledger.accept(tokens))[:4])
             self.told += bool(result or tokens)
         return news + [(name, [], "error", None) for name in gone]
 

@@ -261,6 +261,7 @@ class Scheduler(SchedulerView):
         outputs = EngineOutputs(
             step=output.step,
             requests=accepted.requests,
+            req_ids=accepted.req_ids,
             tokens=accepted.tokens,
             num_tokens=accepted.num_tokens,
             finish_reasons=accepted.finish_reasons,

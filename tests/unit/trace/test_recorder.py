@@ -508,6 +508,7 @@ def test_accepted_drafts_are_sampled_tokens(tmp_path: Path) -> None:
     several = EngineOutputs(
         step=output.step,
         requests=result.requests,
+        req_ids=result.req_ids,
         tokens=np.array([[7, 8, -1], [7, -1, -1], [7, 8, 9]]),
         num_tokens=np.array([2, 1, 3]),
         finish_reasons={},

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
 
 from tokenyard.columns import IntArray
 from tokenyard.request import FinishReason, Request
@@ -13,13 +14,13 @@ from tokenyard.sched.steps.stats import SchedulerStats
 __all__ = ["EngineOutputs", "RequestOutput"]
 
 
-class RequestOutput(NamedTuple):
+class RequestOutput(msgspec.Struct, frozen=True):
     """News about one request after a step."""
 
     request_id: str
     new_token_ids: list[int]
-    finish_reason: FinishReason | None
-    stop_reason: int | str | None
+    finish_reason: FinishReason | None = None
+    stop_reason: int | str | None = None
     extras: RequestAuxOutput = NO_AUX_OUTPUT
     """What there is beside tokens."""
     kv_transfer_params: Mapping[str, object] | None = None
@@ -34,6 +35,7 @@ class EngineOutputs:
         "finish_reasons",
         "kv_transfer_params",
         "num_tokens",
+        "req_ids",
         "requests",
         "scheduler_stats",
         "step",
@@ -45,7 +47,8 @@ class EngineOutputs:
         self,
         *,
         step: int,
-        requests: list[Request],
+        requests: Sequence[Request],
+        req_ids: Sequence[str],
         tokens: IntArray,
         num_tokens: IntArray,
         finish_reasons: dict[int, FinishReason],
@@ -56,6 +59,8 @@ class EngineOutputs:
     ) -> None:
         self.step = step
         self.requests = requests
+        self.req_ids = req_ids
+        """Their ids."""
         self.tokens = tokens
         """Shape ``[m, width]``."""
         self.num_tokens = num_tokens
@@ -82,10 +87,16 @@ class EngineOutputs:
     def __iter__(self) -> Iterator[RequestOutput]:
         """One record per request, in scheduling order."""
         rows = self.tokens.tolist()
+        if not (self.finish_reasons or self.extras or self.kv_transfer_params) and self.tokens.shape[1] == 1:
+            # Nearly every step: a token each, and nothing else to tell.
+            return map(RequestOutput, self.req_ids, rows)
+        return self._records(rows)
+
+    def _records(self, rows: list[list[int]]) -> Iterator[RequestOutput]:
         counts = self.num_tokens.tolist()
         for i, request in enumerate(self.requests):
             yield RequestOutput(
-                request.request_id,
+                self.req_ids[i],
                 rows[i][: counts[i]],
                 self.finish_reasons.get(i),
                 self.stop_reasons.get(i),

@@ -27,7 +27,8 @@ RowEndings = dict[int, RequestStatus]
 class Accepted(NamedTuple):
     """Requests that produced something in a step, in scheduling order; see ``EngineOutputs``."""
 
-    requests: list[Request]
+    requests: Sequence[Request]
+    req_ids: Sequence[str]
     tokens: IntArray
     num_tokens: IntArray
     finish_reasons: dict[int, FinishReason]
@@ -39,6 +40,7 @@ class Accepted(NamedTuple):
         n, more = len(self.requests), len(failed)
         return Accepted(
             [*self.requests, *failed],
+            [*self.req_ids, *[request.request_id for request in failed]],
             np.concatenate((self.tokens, np.full((more, self.tokens.shape[1]), NO_TOKEN, np.int64))),
             np.concatenate((self.num_tokens, np.zeros(more, np.int64))),
             self.finish_reasons | dict.fromkeys(range(n, n + more), FinishReason.ERROR),
@@ -99,7 +101,7 @@ class OutputUpdate:
         if self._awaiting_first:
             self._stamp_first_tokens(now)
         extras = self._aux_update.run(step, model, counts, endings, lost)
-        return self._collect(requests, model, counts, producing, endings, extras, now)
+        return self._collect(step, model, counts, producing, endings, extras, now)
 
     @staticmethod
     def _survivors(requests: list[Request], counts: IntArray, lost: Sequence[Request]) -> tuple[IntArray, IntArray]:
@@ -195,7 +197,7 @@ class OutputUpdate:
 
     def _collect(
         self,
-        requests: list[Request],
+        step: StepInFlight,
         model: ModelOutput,
         counts: IntArray,
         producing: IntArray,
@@ -203,8 +205,10 @@ class OutputUpdate:
         extras: Mapping[int, RequestAuxOutput],
         now: float,
     ) -> Accepted:
+        requests: Sequence[Request] = step.requests
+        req_ids: Sequence[str] = step.plan.req_ids
         if not endings and not extras and producing.size == len(requests):
-            return Accepted(requests, model.sampled, counts, {}, {}, extras)
+            return Accepted(step.requests, req_ids, model.sampled, counts, {}, {}, extras)
         if extras:
             # A pooling request has news without a token.
             producing = np.union1d(producing, list(extras))
@@ -213,7 +217,8 @@ class OutputUpdate:
             rows = producing.tolist()
             position = {row: i for i, row in enumerate(rows) if row in endings or row in extras}
             extras = {position[row]: extra for row, extra in extras.items()}
-            requests, tokens, counts = [requests[i] for i in rows], tokens[producing], counts[producing]
+            requests, req_ids = [requests[i] for i in rows], [req_ids[i] for i in rows]
+            tokens, counts = tokens[producing], counts[producing]
         finish_reasons: dict[int, FinishReason] = {}
         stop_reasons: dict[int, int | str] = {}
         ended: list[tuple[Request, RequestStatus]] = []
@@ -227,4 +232,4 @@ class OutputUpdate:
             ended.append((request, status))
         if ended:
             self._finish(ended, now)
-        return Accepted(requests, tokens, counts, finish_reasons, stop_reasons, extras)
+        return Accepted(requests, req_ids, tokens, counts, finish_reasons, stop_reasons, extras)
