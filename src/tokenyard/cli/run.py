@@ -17,7 +17,7 @@ from tokenyard.errors import WorkloadError
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.report.builder import Summary
 from tokenyard.explain.report.report import Report
-from tokenyard.sim.replay import Refusal, replay
+from tokenyard.sim.replay import RefusedRequest, replay
 from tokenyard.sim.workload import Workload
 from tokenyard.trace.emit.recorder import TraceRecorder
 from tokenyard.trace.emit.writer import TraceWriter
@@ -74,7 +74,7 @@ def run(flags: Run) -> Report:
     return summary.report(source=str(setup.trace.steps_path) if directory else None)
 
 
-def warn_of_refused(workload: Workload, refusals: Sequence[Refusal], left_out: int) -> None:
+def warn_of_refused(workload: Workload, refusals: Sequence[RefusedRequest], left_out: int) -> None:
     """Say on standard error that a replay went on without some requests; WorkloadError if none was left."""
     refused, first = len(refusals), as_flags(refusals[0].problem)
     if refused + left_out == len(workload):

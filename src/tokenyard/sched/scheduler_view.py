@@ -106,6 +106,11 @@ class SchedulerView:
         return self._features.encoder.cache if self._features.encoder is not None else None
 
     @property
+    def num_speculative_tokens(self) -> int:
+        """Most draft tokens per request and step; 0 without speculative decoding."""
+        return self._features.speculation.max_drafts if self._features.speculation is not None else 0
+
+    @property
     def max_num_scheduled_tokens(self) -> int:
         return self.config.max_num_batched_tokens
 

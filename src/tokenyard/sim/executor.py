@@ -1,120 +1,138 @@
-"""The model's place in a replay: tokens come out, nothing is computed."""
+"""The executor of a replay: steps take the time that a latency model says, on a virtual clock.
+
+    one step in flight       | host | device .... | host | device .... |
+    several                  | host | device .... | device .... | device ...
+                                    | host |      | host |               the host works ahead, the device never waits
+
+The host prepares steps one after the other, and so does the device compute them; a step's device time begins when its
+own preparation and the step before are over.
+"""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from tokenyard.columns import anywhere, constant
-from tokenyard.sched.steps.model_output import ModelOutput
-from tokenyard.sched.steps.scheduler_output import ScheduledDrafts, SchedulerOutput
-from tokenyard.sim.drafts import Dice, SimulatedSpeculation
-from tokenyard.sim.workload.tokens import stream_words, tokens_at
+from tokenyard.connectors.plan import TransferPlan
+from tokenyard.sched.features.grammars import GrammarOutput
+from tokenyard.sched.steps.model_output import ConnectorOutput, DraftTokens, ModelOutput
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.sim.clock import VirtualClock
+from tokenyard.sim.drafts import SimulatedSpeculation
+from tokenyard.sim.latency.model import LatencyModel, StepShape
+from tokenyard.sim.model import SimulatedModel
 
-__all__ = ["Executor", "SimulatedExecutor"]
+__all__ = ["SimulatedExecutor", "SimulatedStep", "WorkerTransfers"]
 
-Int64s = npt.NDArray[np.int64]
-
-_WINDOW = 64
-"""Tokens of a stream that are drawn at a time."""
-_WINDOW_BITS = constant(_WINDOW.bit_length() - 1)
+UNKNOWN_DRAFT = -1
+"""A draft of which only the count is told: what it is decides nothing in a replay."""
 
 
-class Executor(Protocol):
-    """Runs the model for one step."""
+class WorkerTransfers(Protocol):
+    """The worker half of a KV connector, on a virtual clock."""
 
-    def execute(self, output: SchedulerOutput) -> ModelOutput:
-        """Sampled tokens, aligned with ``output.req_ids``; none for a prefill chunk."""
+    def begin(self, plan: TransferPlan | None) -> float:
+        """Begin a step's transfers; returns the seconds that its computation has to wait for them."""
+
+    def report(self) -> ConnectorOutput | None:
+        """What has ended by now, since the last call."""
+
+    @property
+    def next_moment(self) -> float | None:
+        """When the next transfer ends; None if none does by itself."""
+
+
+class SimulatedStep:
+    """A step that runs until ``ends_at``."""
+
+    __slots__ = ("_clock", "_output", "_transfers", "ends_at")
+
+    def __init__(
+        self, clock: VirtualClock, output: ModelOutput, transfers: WorkerTransfers | None, ends_at: float
+    ) -> None:
+        self._clock = clock
+        self._output = output
+        self._transfers = transfers
+        self.ends_at = ends_at
+        """Virtual seconds."""
+
+    def done(self) -> bool:
+        """Whether its end has come."""
+        return self._clock.now() >= self.ends_at
+
+    def result(self) -> ModelOutput:
+        """Its tokens, once the clock has reached its end, and what the workers report at that moment."""
+        self._clock.advance_to(self.ends_at)
+        if self._transfers is not None:
+            self._output.connector = self._transfers.report()
+        return self._output
 
 
 class SimulatedExecutor:
-    """Samples position ``p`` of a request from the stream of its ``output_seed``: the same run, the same tokens.
+    """An ``Executor`` on ``clock``; with ``transfers`` its workers move KV, too."""
 
-    Streams are drawn a window of positions at a time, kept per request-table slot, so that a step costs a few array
-    operations however many requests it has. Drafts are accepted as ``speculation`` says.
-    """
+    def __init__(
+        self,
+        clock: VirtualClock,
+        latency: LatencyModel,
+        *,
+        transfers: WorkerTransfers | None = None,
+        speculation: SimulatedSpeculation | None = None,
+    ) -> None:
+        self._clock = clock
+        self._latency = latency
+        self._transfers = transfers
+        self._model = SimulatedModel(speculation)
+        self._num_drafts = speculation.config.num_speculative_tokens if speculation is not None else 0
+        self._host_free_at = self._device_free_at = 0.0
+        self._ends_at = 0.0
+        """Of the step that was begun last."""
+        self._num_rows = 0
+        """Its requests."""
+        self.busy_seconds = 0.0
+        """Time in which a step was being prepared or computed."""
+        self.num_empty_steps = 0
+        """Steps without tokens since the last one with some."""
 
-    __slots__ = ("_dice", "_drawn", "_flat", "_offsets", "_ones", "_seeds", "_shift", "_strides", "_window")
+    def execute_model(self, plan: SchedulerOutput) -> None:
+        """Begin a step: its moments are known from now on."""
+        now = self._clock.now()
+        waits = 0.0
+        if self._transfers is not None:
+            transfer_plan = plan.kv_connector_metadata
+            assert transfer_plan is None or isinstance(transfer_plan, TransferPlan)
+            waits = self._transfers.begin(transfer_plan)
+        self._num_rows = len(plan.req_ids)
+        if not plan.total_num_scheduled_tokens:
+            self.num_empty_steps += 1
+            self._ends_at = max(now, self._ends_at) + waits
+            self.busy_seconds += waits
+            return
+        self.num_empty_steps = 0
+        seconds = self._latency.step_seconds(StepShape.of(plan))
+        if self._device_free_at <= now:  # and so is the host, which works ahead of it
+            self._host_free_at = now + self._latency.host_seconds
+            self._ends_at = now + (seconds + waits)
+            self.busy_seconds += seconds + waits
+        else:
+            host = min(self._latency.host_seconds, seconds)
+            self._host_free_at = max(now, self._host_free_at) + host
+            began = max(self._host_free_at, self._device_free_at)
+            self._ends_at = began + (seconds - host + waits)
+            self.busy_seconds += self._ends_at - self._device_free_at
+        self._device_free_at = self._ends_at
 
-    def __init__(self, speculation: SimulatedSpeculation | None = None) -> None:
-        self._dice = Dice(speculation) if speculation is not None else None
-        self._offsets = np.zeros(0, np.uint32)
-        self._strides = np.zeros(0, np.uint32)
-        self._drawn = np.zeros((0, _WINDOW), np.int64)
-        """Per slot: the tokens of one window of positions."""
-        self._flat = self._drawn.reshape(-1)
-        self._shift = np.zeros(0, np.int64)
-        """Per slot: what leads from a position of that window to its place in ``_flat``."""
-        self._window = np.zeros(0, np.int64)
-        """Per slot: the number of that window; -1 for none."""
-        self._ones = np.ones(0, np.int64)
-        self._seeds: dict[str, int] = {}
-        """Request id -> the seed of its stream, until it ends."""
+    def sample_tokens(self, plan: SchedulerOutput, grammar: GrammarOutput | None) -> SimulatedStep:
+        """The step that was begun last, with its tokens."""
+        return SimulatedStep(self._clock, self._model.execute(plan), self._transfers, self._ends_at)
 
-    def execute(self, output: SchedulerOutput) -> ModelOutput:
-        if output.finished_req_ids and self._seeds:
-            for request_id in output.finished_req_ids:
-                self._seeds.pop(request_id, None)
-        if output.num_running < len(output.req_ids):
-            self._remember(output)
-        if output.drafts is not None:
-            return self._verify(output, output.drafts)
-        tokens = self._tokens(output.slots, output.num_computed + output.num_new_tokens)
-        chunks = output.is_prefill_chunk
-        num_sampled = self._one_each(len(tokens)) if chunks is None else (~chunks).astype(np.int64)
-        return ModelOutput(tokens[:, None], num_sampled)
+    def take_draft_token_ids(self) -> DraftTokens | None:
+        """As many drafts for every request as speculation proposes."""
+        if not self._num_drafts:
+            return None
+        tokens = np.full((self._num_rows, self._num_drafts), UNKNOWN_DRAFT, np.int64)
+        return DraftTokens(tokens, np.full(self._num_rows, self._num_drafts))
 
-    def _verify(self, output: SchedulerOutput, drafts: ScheduledDrafts) -> ModelOutput:
-        """Accepted drafts and one more token each; drafts are right where the dice say so."""
-        assert self._dice is not None, "drafts were scheduled, and nobody said how many are right"
-        first = output.num_computed + output.num_new_tokens - drafts.counts
-        seeds = [self._seeds[request_id] for request_id in output.req_ids]
-        num_sampled = 1 + self._dice.accepted(seeds, first, drafts.counts)
-        columns = [self._tokens(output.slots, first + ahead) for ahead in range(int(num_sampled.max()))]
-        if output.is_prefill_chunk is not None:
-            num_sampled[output.is_prefill_chunk] = 0
-        return ModelOutput(np.stack(columns, axis=1), num_sampled)
-
-    def _tokens(self, slots: Int64s, positions: Int64s) -> Int64s:
-        """The streams' tokens, one per slot."""
-        window = positions >> _WINDOW_BITS
-        stale = self._window[slots] != window
-        if anywhere(stale):
-            self._draw(slots[stale], window[stale])
-        tokens: Int64s = self._flat[positions + self._shift[slots]]
-        return tokens
-
-    def _draw(self, slots: Int64s, windows: Int64s) -> None:
-        """Draw the given windows of the streams in ``slots``."""
-        positions = (windows[:, None] * _WINDOW + np.arange(_WINDOW)).astype(np.uint32)
-        self._drawn[slots] = tokens_at(self._offsets[slots, None], self._strides[slots, None], positions)
-        self._window[slots] = windows
-        self._shift[slots] = (slots - windows) * _WINDOW
-
-    def _one_each(self, n: int) -> npt.NDArray[np.int64]:
-        """``n`` ones; the same array for the same length, read-only."""
-        if len(self._ones) != n:
-            self._ones = np.ones(n, np.int64)
-            self._ones.flags.writeable = False
-        return self._ones
-
-    def _remember(self, output: SchedulerOutput) -> None:
-        """Note the streams of requests that got a slot in this step."""
-        slots = output.slots[output.num_running :]
-        missing = int(slots.max()) + 1 - len(self._offsets)
-        if missing > 0:
-            missing += len(self._offsets)
-            more = np.zeros(missing, np.uint32)
-            self._offsets = np.concatenate((self._offsets, more))
-            self._strides = np.concatenate((self._strides, more))
-            self._drawn = np.concatenate((self._drawn, np.zeros((missing, _WINDOW), np.int64)))
-            self._flat = self._drawn.reshape(-1)
-            self._shift = np.concatenate((self._shift, np.zeros(missing, np.int64)))
-            self._window = np.concatenate((self._window, np.full(missing, -1)))
-        new = output.new_requests
-        self._seeds.update({output.req_ids[row]: request.output_seed for row, request in new.items()})
-        seeds = np.array([self._seeds[request_id] for request_id in output.req_ids[output.num_running :]], np.int64)
-        self._offsets[slots], self._strides[slots] = stream_words(seeds)
-        self._window[slots] = -1
+    def shutdown(self) -> None:
+        """Nothing is held."""

@@ -1,8 +1,8 @@
 """A workload through the scheduler on a virtual clock.
 
-    while there is work:   arrivals that are due  ->  schedule  ->  model  ->  the step's time passes  ->  update
+    while there is work:   arrivals that are due  ->  one step of the engine core, which lets its time pass
 
-A step decides on what has arrived when it begins; what arrives while it runs is seen by the next one.
+A step decides on what has arrived when it is scheduled; what arrives while it runs is seen by the next one.
 """
 
 from __future__ import annotations
@@ -11,30 +11,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
 from tokenyard.config import CacheConfig, SchedulerConfig
-from tokenyard.connectors.plan import TransferPlan
+from tokenyard.engine.core import EngineCore
 from tokenyard.errors import RequestError
-from tokenyard.sched.features.placeholders import UNKNOWN_DRAFT
 from tokenyard.sched.observer import StepObserver
 from tokenyard.sched.policy import Policy
 from tokenyard.sched.request_checks import check_lengths
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
-from tokenyard.sched.steps.model_output import DraftTokens
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.sim.arrivals import Arrivals
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
-from tokenyard.sim.executor import SimulatedExecutor
-from tokenyard.sim.latency.model import LatencyModel, StepShape
+from tokenyard.sim.executor import SimulatedExecutor, WorkerTransfers
+from tokenyard.sim.latency.model import LatencyModel
 from tokenyard.sim.prefill import prefill_seconds
-from tokenyard.sim.transfers.link import SimulatedTransfers
 from tokenyard.sim.transfers.offload import KVTransfer
 from tokenyard.sim.workload.record import Workload, WorkloadRequest
 
-__all__ = ["EMPTY_STEPS", "STEPS_PER_REPORT", "Progress", "Refusal", "ReplayResult", "replay"]
+__all__ = ["EMPTY_STEPS", "STEPS_PER_REPORT", "Progress", "RefusedRequest", "ReplayResult", "replay"]
 
 STEPS_PER_REPORT = 256
 """Steps between two reports of progress."""
@@ -54,7 +48,7 @@ class Progress(NamedTuple):
     num_waiting: int
 
 
-class Refusal(NamedTuple):
+class RefusedRequest(NamedTuple):
     """A request that the scheduler would not take."""
 
     request_id: str
@@ -71,7 +65,7 @@ class ReplayResult:
     busy_seconds: float
     """Of it, time in steps."""
     num_finished: int
-    refused: tuple[Refusal, ...]
+    refused: tuple[RefusedRequest, ...]
     num_left_out: int
     """Turns after a refused one: their session ended with it."""
     output_tokens: int
@@ -92,7 +86,8 @@ def replay(
 ) -> ReplayResult:
     """Run the whole workload; with ``kv_transfer`` on an engine that keeps KV elsewhere, too.
 
-    ``speculation`` proposes drafts after every step and says how many are right; making them takes no time.
+    ``speculation`` proposes drafts after every step and says how many are right; making them takes no time. With
+    ``config.async_scheduling`` two steps are in flight: the host's part of a step passes while the GPU computes.
 
     A request that can never be served (longer than ``max_model_len`` or than the pool) raises its RequestError before
     the first step; with ``skip_refused`` it is counted, and the turns after it are left out with it.
@@ -112,10 +107,9 @@ def replay(
         for request in workload:
             check_lengths(request.request_id, len(request.prompt), request.max_tokens, config=config, kv=scheduler.kv)
     scheduler.policy.prefill_seconds = prefill_seconds(latency)
-    loop = _Loop(workload, scheduler, clock, latency, transfers, skip_refused=skip_refused, on_progress=on_progress)
-    if speculation is not None:
-        loop.speculate(speculation)
-    return loop.run()
+    executor = SimulatedExecutor(clock, latency, transfers=transfers, speculation=speculation)
+    core = EngineCore(scheduler, executor)
+    return _Loop(workload, core, executor, clock, transfers, skip_refused, on_progress).run()
 
 
 class _Loop:
@@ -124,50 +118,44 @@ class _Loop:
     def __init__(
         self,
         workload: Workload,
-        scheduler: Scheduler,
+        core: EngineCore,
+        executor: SimulatedExecutor,
         clock: VirtualClock,
-        latency: LatencyModel,
-        transfers: SimulatedTransfers | None = None,
-        *,
+        transfers: WorkerTransfers | None,
         skip_refused: bool,
         on_progress: Callable[[Progress], None] | None,
     ) -> None:
         self._num_requests = len(workload)
-        self._scheduler = scheduler
-        self._max_model_len = scheduler.config.max_model_len
+        self._core = core
+        self._scheduler = core.scheduler
+        self._executor = executor
+        self._max_model_len = core.scheduler.config.max_model_len
         self._clock = clock
-        self._latency = latency
         self._transfers = transfers
         self._skip_refused = skip_refused
         self._on_progress = on_progress
         self._arrivals = Arrivals(workload)
-        self._executor = SimulatedExecutor()
-        self._num_drafts = 0
-        """Tokens that are drafted for each request after a step."""
-        self._refused: list[Refusal] = []
+        self._refused: list[RefusedRequest] = []
         self._num_finished = 0
         self._output_tokens = 0
-        self._busy_seconds = 0.0
-        self._empty_steps = 0
-
-    def speculate(self, speculation: SimulatedSpeculation) -> None:
-        """Propose drafts from now on."""
-        self._executor = SimulatedExecutor(speculation)
-        self._num_drafts = speculation.config.num_speculative_tokens
 
     def run(self) -> ReplayResult:
-        scheduler, clock, arrivals = self._scheduler, self._clock, self._arrivals
+        core, executor, clock, arrivals = self._core, self._executor, self._clock, self._arrivals
         while True:
             for moment, request in arrivals.due(clock.now()):
                 self._arrive(moment, request)
-            if scheduler.has_requests() and self._empty_steps < EMPTY_STEPS:
-                self._step()
-                continue
+            if executor.num_empty_steps < EMPTY_STEPS or core.num_in_flight:
+                outputs = core.step()
+                if outputs is not None:
+                    self._took_in(outputs)
+                    continue
+                if core.num_in_flight:
+                    continue  # a further step can be scheduled before this one ends
             moment_next = self._next_moment()
             if moment_next is None:
                 break
             clock.advance_to(moment_next)
-            self._empty_steps = 0
+            executor.num_empty_steps = 0
         self._report()
         return self._result()
 
@@ -182,43 +170,18 @@ class _Loop:
 
     def _arrive(self, moment: float, request: WorkloadRequest) -> None:
         try:
-            self._scheduler.add_request(request.arrive(moment, self._max_model_len))
+            self._core.add_request(request.arrive(moment, self._max_model_len))
         except RequestError as error:
             if not self._skip_refused:
                 raise
-            self._refused.append(Refusal(request.request_id, str(error)))
+            self._refused.append(RefusedRequest(request.request_id, str(error)))
             self._arrivals.refused(request.request_id)
 
-    def _step(self) -> None:
-        output = self._scheduler.schedule()
-        if output.total_num_scheduled_tokens:
-            seconds = self._latency.step_seconds(StepShape.of(output))
-            self._empty_steps = 0
-        else:
-            seconds = 0.0
-            self._empty_steps += 1
-        sampled = self._executor.execute(output)
-        if self._transfers is not None:
-            plan = output.kv_connector_metadata
-            assert plan is None or isinstance(plan, TransferPlan)
-            seconds += self._transfers.begin(plan)
-        self._clock.advance(seconds)
-        self._busy_seconds += seconds
-        if self._transfers is not None:
-            sampled.connector = self._transfers.report()
-        outputs = self._scheduler.update_from_output(output, sampled)
-        if self._num_drafts:
-            self._propose(output)
+    def _took_in(self, outputs: EngineOutputs) -> None:
         if outputs.finish_reasons:
             self._finish(outputs)
-        if output.step % STEPS_PER_REPORT == 0:
+        if outputs.step % STEPS_PER_REPORT == 0:
             self._report()
-
-    def _propose(self, output: SchedulerOutput) -> None:
-        """Drafts for the next step; what they are is of no account."""
-        count = len(output.req_ids)
-        tokens = np.full((count, self._num_drafts), UNKNOWN_DRAFT, np.int64)
-        self._scheduler.update_draft_token_ids(output, DraftTokens(tokens, np.full(count, self._num_drafts)))
 
     def _finish(self, outputs: EngineOutputs) -> None:
         now = self._clock.now()
@@ -243,7 +206,7 @@ class _Loop:
         return ReplayResult(
             steps=scheduler.step,
             seconds=self._clock.now(),
-            busy_seconds=self._busy_seconds,
+            busy_seconds=self._executor.busy_seconds,
             num_finished=self._num_finished,
             refused=tuple(self._refused),
             num_left_out=left_out,

@@ -10,25 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from tokenyard.config import CacheConfig, SchedulerConfig
-from tokenyard.connectors.plan import TransferPlan
 from tokenyard.connectors.prefill_decode import HandoverConnector
+from tokenyard.engine.core import EngineCore
 from tokenyard.errors import RequestError
 from tokenyard.request import Request
 from tokenyard.sched.observer import StepObserver
 from tokenyard.sched.policy import Policy
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
-from tokenyard.sched.steps.model_output import ConnectorOutput, ModelOutput
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.sim.arrivals import Arrivals
 from tokenyard.sim.clock import VirtualClock
-from tokenyard.sim.executor import SimulatedExecutor
-from tokenyard.sim.latency.model import LatencyModel, StepShape
+from tokenyard.sim.executor import SimulatedExecutor, SimulatedStep, WorkerTransfers
+from tokenyard.sim.latency.model import LatencyModel
 from tokenyard.sim.prefill import prefill_seconds
-from tokenyard.sim.replay import EMPTY_STEPS, STEPS_PER_REPORT, Progress, Refusal
+from tokenyard.sim.replay import EMPTY_STEPS, STEPS_PER_REPORT, Progress, RefusedRequest
 from tokenyard.sim.transfers.link import Link
 from tokenyard.sim.transfers.prefill_decode import DecodeSide, PrefillSide
 from tokenyard.sim.workload.record import Workload, WorkloadRequest
@@ -60,7 +58,7 @@ class SplitResult:
     prefill: EngineUse
     decode: EngineUse
     num_finished: int
-    refused: tuple[Refusal, ...]
+    refused: tuple[RefusedRequest, ...]
     num_left_out: int
     output_tokens: int
     kv_bytes: int
@@ -90,7 +88,7 @@ def replay_split(
     wire = Link(lambda num_bytes: num_bytes / (link.gb_per_s * 1e9))
     source = PrefillSide(clock.now)
     target = DecodeSide(clock.now, wire, link.bytes_per_block, source)
-    names: tuple[tuple[str, _Transfers], tuple[str, _Transfers]] = (("prefill", source), ("decode", target))
+    names: tuple[tuple[str, WorkerTransfers], tuple[str, WorkerTransfers]] = (("prefill", source), ("decode", target))
     engines = []
     for (name, transfers), observer, policy in zip(names, observers, policies, strict=True):
         connector = HandoverConnector(cache_config, name, clock.now)
@@ -104,73 +102,54 @@ def replay_split(
     return loop.result(wire)
 
 
-class _Transfers(Protocol):
-    """The worker half of an engine's connector."""
-
-    def begin(self, plan: TransferPlan | None) -> float: ...
-    def report(self) -> ConnectorOutput | None: ...
-    @property
-    def next_moment(self) -> float | None: ...
-
-
 class _Engine:
-    """A scheduler with at most one step in flight."""
+    """An engine core on a clock that it shares: it never waits, and says when it wants to be called."""
 
-    def __init__(self, scheduler: Scheduler, clock: VirtualClock, latency: LatencyModel, transfers: _Transfers) -> None:
+    def __init__(
+        self, scheduler: Scheduler, clock: VirtualClock, latency: LatencyModel, transfers: WorkerTransfers
+    ) -> None:
         self.scheduler = scheduler
         self._clock = clock
-        self._latency = latency
         self._transfers = transfers
-        self._executor = SimulatedExecutor()
-        self._flight: tuple[SchedulerOutput, ModelOutput] | None = None
-        self._ends_at = 0.0
-        self._empty_steps = 0
+        self._executor = SimulatedExecutor(clock, latency, transfers=transfers)
+        self._core = EngineCore(scheduler, self._executor)
+        self._is_due = False
+        """The oldest step in flight has to be taken in before anything else."""
         self._slept_at = 0.0
-        self.busy_seconds = 0.0
 
     def add(self, request: Request) -> None:
-        self.scheduler.add_request(request)
-        self._empty_steps = 0
+        self._core.add_request(request)
+        self._executor.num_empty_steps = 0
+
+    @property
+    def busy_seconds(self) -> float:
+        """Time in steps."""
+        return self._executor.busy_seconds
 
     @property
     def next_moment(self) -> float | None:
         """When it does something by itself; None: only when somebody adds a request."""
-        if self._flight is not None:
-            return self._ends_at
+        if self._is_due:
+            oldest = self._core.oldest
+            assert isinstance(oldest, SimulatedStep)
+            return oldest.ends_at
         if not self.scheduler.has_requests():
-            return None
-        if self._empty_steps < EMPTY_STEPS:
+            return self._clock.now() if self._core.num_in_flight else None
+        if self._executor.num_empty_steps < EMPTY_STEPS:
             return self._clock.now()
         moments = (self._transfers.next_moment, self.scheduler.policy.next_moment(self._slept_at))
         return min((moment for moment in moments if moment is not None), default=None)
 
     def act(self) -> EngineOutputs | None:
-        """End the step in flight, if it is over, or begin one; what a step brought."""
-        if self._flight is not None:
-            return self._end(*self._flight)
-        if self._empty_steps >= EMPTY_STEPS:
-            self._empty_steps = 0
-        self._begin()
-        return None
-
-    def _begin(self) -> None:
-        output = self.scheduler.schedule()
-        plan = output.kv_connector_metadata
-        assert plan is None or isinstance(plan, TransferPlan)
-        seconds = self._transfers.begin(plan)
-        self._empty_steps += 1
-        if output.total_num_scheduled_tokens:
-            seconds += self._latency.step_seconds(StepShape.of(output))
-            self._empty_steps = 0
+        """Take in the step that is due, if it is over, or begin one; what a step brought."""
+        if self._is_due:
+            self._is_due = False
+            return self._core.take_in()
+        if self._executor.num_empty_steps >= EMPTY_STEPS:
+            self._executor.num_empty_steps = 0
         self._slept_at = self._clock.now()
-        self._ends_at = self._slept_at + seconds
-        self.busy_seconds += seconds
-        self._flight = output, self._executor.execute(output)
-
-    def _end(self, output: SchedulerOutput, sampled: ModelOutput) -> EngineOutputs:
-        self._flight = None
-        sampled.connector = self._transfers.report()
-        return self.scheduler.update_from_output(output, sampled)
+        self._is_due = self._core.fill()
+        return None
 
 
 class _Loop:
@@ -194,7 +173,7 @@ class _Loop:
         self._num_requests = len(workload)
         self._here: dict[str, tuple[float, WorkloadRequest]] = {}
         """Requests being prefilled, with their arrivals."""
-        self._refused: list[Refusal] = []
+        self._refused: list[RefusedRequest] = []
         self._num_finished = self._output_tokens = 0
 
     def run(self) -> None:
@@ -227,7 +206,7 @@ class _Loop:
     def _refuse(self, request: WorkloadRequest, error: RequestError) -> None:
         if not self._skip_refused:
             raise error
-        self._refused.append(Refusal(request.request_id, str(error)))
+        self._refused.append(RefusedRequest(request.request_id, str(error)))
         self._arrivals.refused(request.request_id)
 
     def _prefilled(self, outputs: EngineOutputs | None) -> None:

@@ -1,149 +1,57 @@
-"""The simulated model: each request's stream, whatever slot it sits in."""
+"""What a replay's executor makes of time: the host's part of a step is hidden only while another step runs."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
+from tests.support.yard import make_request
 
-from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
+from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.engine.core import EngineCore
 from tokenyard.errors import ConfigError
-from tokenyard.explain.report.speculation import Speculation, SpeculationCounter
-from tokenyard.request import Request, SamplingParams
 from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.model_output import DraftTokens
 from tokenyard.sim.clock import VirtualClock
-from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.executor import SimulatedExecutor
-from tokenyard.sim.workload import output_tokens
-from tokenyard.trace.emit.fact_emitter import verified_drafts
+from tokenyard.sim.latency.model import ConstantLatency
 
 
-def request(name: str, prompt: int, output: int, seed: int) -> Request:
-    params = SamplingParams(max_tokens=output, ignore_eos=True)
-    return Request(name, list(range(1, prompt + 1)), params, output_seed=seed)
-
-
-def run(requests: list[Request], config: SchedulerConfig, cache_config: CacheConfig) -> int:
-    """Serve all; the number of preemptions."""
-    scheduler, executor = Scheduler(config, cache_config), SimulatedExecutor()
-    for each in requests:
-        scheduler.add_request(each)
-    preempted = 0
-    while scheduler.has_requests():
-        output = scheduler.schedule()
-        preempted += len(output.preempted_req_ids)
-        sampled = executor.execute(output)
-        assert sampled.sampled.shape == (len(output.req_ids), 1)
-        if output.is_prefill_chunk is not None:
-            assert sampled.num_sampled.tolist() == (~output.is_prefill_chunk).tolist()
-        scheduler.update_from_output(output, sampled)
-        scheduler.check_invariants()
-    return preempted
-
-
-def assert_streams(requests: list[Request]) -> None:
-    for each in requests:
-        said = each.output_token_ids
-        assert len(said) == each.max_tokens
-        positions = np.arange(each.num_prompt_tokens, each.num_prompt_tokens + len(said))
-        assert said == output_tokens(np.full(len(said), each.output_seed), positions).tolist()
-
-
-def test_outputs_are_the_streams_of_the_seeds() -> None:
-    requests = [request(f"r{i}", 5 + 7 * i, 3 + i, seed=100 + i) for i in range(20)]
-    run(requests, SchedulerConfig(max_num_batched_tokens=32, max_num_seqs=4), CacheConfig(num_gpu_blocks=200))
-    assert_streams(requests)
-
-
-def test_a_request_that_is_preempted_keeps_its_stream() -> None:
-    requests = [request(f"r{i}", 30, 60, seed=i) for i in range(8)]
-    config = SchedulerConfig(max_num_batched_tokens=64, max_num_seqs=8, scheduler_reserve_full_isl=False)
-    assert run(requests, config, CacheConfig(num_gpu_blocks=24)) > 0
-    assert_streams(requests)
-
-
-def test_an_empty_step_samples_nothing() -> None:
-    scheduler = Scheduler(SchedulerConfig(), CacheConfig(num_gpu_blocks=10))
-    sampled = SimulatedExecutor().execute(scheduler.schedule())
-    assert sampled.sampled.shape == (0, 1)
-
-
-def test_the_clock_only_goes_forward() -> None:
+def ends(*, is_async: bool, host_seconds: float = 0.25, max_tokens: int = 5) -> tuple[list[float], SimulatedExecutor]:
+    """When the steps of one request end, a second each."""
     clock = VirtualClock()
-    clock.advance(1.5)
-    clock.advance_to(1.0)
-    assert clock.now() == 1.5
-    clock.advance_to(2.0)
-    clock.advance(0.0)
-    assert clock.now() == 2.0
+    config = SchedulerConfig(max_model_len=64, async_scheduling=is_async)
+    scheduler = Scheduler(config, CacheConfig(num_gpu_blocks=20), clock=clock.now)
+    executor = SimulatedExecutor(clock, ConstantLatency(seconds=1.0, host_seconds=host_seconds))
+    core = EngineCore(scheduler, executor)
+    core.add_request(make_request("a", 4, max_tokens=max_tokens, ignore_eos=True))
+    moments = []
+    while core.has_work:
+        outputs = core.step()
+        if outputs is not None and len(outputs):
+            moments.append(clock.now())
+    return moments, executor
 
 
-# ---- speculative decoding
+def test_one_step_in_flight_waits_for_the_host() -> None:
+    moments, executor = ends(is_async=False)
+    assert moments == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert executor.busy_seconds == 5.0
 
 
-def speculation(count: int, *acceptance: float, seed: int = 0) -> SimulatedSpeculation:
-    return SimulatedSpeculation(
-        config=SpeculativeConfig(num_speculative_tokens=count), acceptance=acceptance or (0.7,), seed=seed
-    )
+def test_two_steps_in_flight_hide_the_host() -> None:
+    moments, executor = ends(is_async=True)
+    assert moments == [1.0, 1.75, 2.5, 3.25, 4.0]
+    assert executor.busy_seconds == 4.0
 
 
-def serve(drafts: SimulatedSpeculation, requests: list[Request]) -> tuple[int, Speculation]:
-    """All of them; steps, and what became of the drafts."""
-    total = SpeculationCounter()
-    scheduler = Scheduler(
-        SchedulerConfig(max_num_batched_tokens=64), CacheConfig(block_size=4), speculative_config=drafts.config
-    )
-    executor = SimulatedExecutor(drafts)
-    for each in requests:
-        scheduler.add_request(each)
-    while scheduler.has_requests():
-        output = scheduler.schedule()
-        result = scheduler.update_from_output(output, executor.execute(output))
-        count = drafts.config.num_speculative_tokens
-        scheduler.update_draft_token_ids(output, DraftTokens.from_lists([[-1] * count] * len(output.req_ids)))
-        drafted = result.scheduler_stats.spec_decoding_stats
-        assert drafted is not None
-        if (verified := verified_drafts(drafted)) is not None:
-            total.add(verified)
-        scheduler.check_invariants()
-    found = total.result(None)
-    assert found is not None
-    return scheduler.step, found
+def test_a_host_slower_than_the_device_sets_the_pace() -> None:
+    moments, _ = ends(is_async=True, host_seconds=0.875)
+    assert moments == [1.0, 1.875, 2.75, 3.625, 4.5], "the device waits for each step to be prepared"
 
 
-def requests() -> list[Request]:
-    return [request(f"r{i}", 5 + i, 120, seed=i) for i in range(8)]
+def test_a_host_that_takes_no_time_is_not_missed() -> None:
+    assert ends(is_async=True, host_seconds=0.0)[0] == ends(is_async=False)[0]
 
 
-def test_drafts_change_how_soon_and_not_what_is_said() -> None:
-    without, drafted = requests(), requests()
-    run(without, SchedulerConfig(max_num_batched_tokens=64), CacheConfig(block_size=4))
-    serve(speculation(3, 0.6), drafted)
-    assert [each.output_token_ids for each in drafted] == [each.output_token_ids for each in without]
-    assert_streams(drafted)
-
-
-def test_rates_hold_per_position() -> None:
-    _, stats = serve(speculation(3, 0.9, 0.5), requests())
-    shares = [count / stats.num_drafts for count in stats.num_accepted_tokens_per_pos]
-    assert shares == pytest.approx([0.9, 0.45, 0.225], abs=0.06)
-    assert stats.num_draft_tokens > 500
-
-
-@pytest.mark.parametrize(("rate", "accepted"), [(0.0, 0), (1.0, 1)])
-def test_none_or_all_may_be_right(rate: float, accepted: int) -> None:
-    _, stats = serve(speculation(3, rate), requests())
-    assert stats.num_accepted_tokens == accepted * stats.num_draft_tokens
-    assert stats.num_drafts > 0
-
-
-def test_the_seed_alone_decides() -> None:
-    first, again, other = (serve(speculation(3, 0.5, seed=seed), requests()) for seed in (1, 1, 2))
-    assert first == again
-    assert first[1].num_accepted_tokens_per_pos != other[1].num_accepted_tokens_per_pos
-
-
-@pytest.mark.parametrize("acceptance", [(), (1.5,), (-0.1,)])
-def test_rates_that_are_none_are_refused(acceptance: tuple[float, ...]) -> None:
-    with pytest.raises(ConfigError, match="acceptance"):
-        SimulatedSpeculation(config=SpeculativeConfig(num_speculative_tokens=1), acceptance=acceptance)
+@pytest.mark.parametrize("seconds", [-0.1, 1.1, float("nan")])
+def test_the_host_s_part_is_part_of_a_step(seconds: float) -> None:
+    with pytest.raises(ConfigError, match="host_seconds"):
+        ConstantLatency(seconds=1.0, host_seconds=seconds)

@@ -24,6 +24,8 @@ BLOCK_BYTES = 1_000_000_000
 class PerToken:
     """A millisecond per token, and a tenth per step."""
 
+    host_seconds = 0.0
+
     def step_seconds(self, shape: StepShape) -> float:
         return 0.1 + shape.num_tokens / 1000
 

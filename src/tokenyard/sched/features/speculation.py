@@ -25,7 +25,7 @@ class Speculation:
 
     def __init__(self, table: RequestTable, max_drafts: int) -> None:
         self._table = table
-        self._max_drafts = max_drafts
+        self.max_drafts = max_drafts
         self._stats = SpecDecodingStats(max_drafts)
 
     def schedule(self, slots: IntArray, ends: IntArray) -> ScheduledDrafts | None:
@@ -111,5 +111,5 @@ class Speculation:
 
     def take_stats(self) -> SpecDecodingStats:
         """Acceptance since the last call."""
-        stats, self._stats = self._stats, SpecDecodingStats(self._max_drafts)
+        stats, self._stats = self._stats, SpecDecodingStats(self.max_drafts)
         return stats

@@ -42,6 +42,8 @@ class FittedLatency:
     decode_context: float = 0.0
     prefill_pairs: float = 0.0
     transfer: Transfer = field(default_factory=Transfer)
+    host_seconds: float = 0.0
+    """Part of ``constant`` that is the host's; step times alone do not tell it."""
 
     def __post_init__(self) -> None:
         for name in FEATURES:

@@ -132,6 +132,13 @@ class Transfer:
 class LatencyModel(Protocol):
     """How long things take on the machine that is simulated."""
 
+    @property
+    def host_seconds(self) -> float:
+        """Of every step's duration, seconds of work on the host before the GPU begins: input preparation, launch.
+
+        With a further step in flight they pass while the GPU computes (async scheduling). 0 where it is not known.
+        """
+
     def step_seconds(self, shape: StepShape) -> float:
         """Duration of one step in seconds. Called once per step."""
 
@@ -151,9 +158,14 @@ class ConstantLatency:
 
     seconds: float = 0.02
     transfer: Transfer = field(default_factory=Transfer)
+    host_seconds: float = 0.0
+    """Part of ``seconds``."""
 
     def __post_init__(self) -> None:
         require_seconds("seconds", self.seconds)
+        require_seconds("host_seconds", self.host_seconds)
+        if self.host_seconds > self.seconds:
+            raise ConfigError("host_seconds", self.host_seconds, f"it is part of a step: give at most {self.seconds}")
 
     def step_seconds(self, shape: StepShape) -> float:
         return self.seconds

@@ -77,6 +77,7 @@ class RooflineLatency:
         "_transfer",
         "_weight_seconds",
         "_world",
+        "host_seconds",
     )
 
     def __init__(
@@ -114,6 +115,7 @@ class RooflineLatency:
         self._pair_seconds = flops_per_pair / (gpu.bf16_flops * share.attention)
         self._mixed_slowdown = 1.0 / share.mixed
         self._context_seconds = model.kv_bytes_per_token(world, kv_dtype_bytes) / memory
+        self.host_seconds = step_overhead
         self._step_seconds = step_overhead + model.num_layers * layer_overhead
         self._sequence_seconds = sequence_overhead
         self._reduces = 2 * model.num_layers if world > 1 else 0

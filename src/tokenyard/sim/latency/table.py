@@ -100,6 +100,10 @@ class TableLatency:
         self._step_overhead = step_overhead
         self._transfer = Transfer.of(gpu) if gpu else Transfer()
 
+    @property
+    def host_seconds(self) -> float:
+        return self._step_overhead
+
     def step_seconds(self, shape: StepShape) -> float:
         work = StepWork.of(shape)
         chunk, before = equivalent_prefill(work) if work.num_prefills else (0.0, 0.0)

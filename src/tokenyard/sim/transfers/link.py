@@ -51,7 +51,7 @@ class SimulatedTransfers:
         self._now = now
         self.inwards, self.outwards = inwards, outwards
         self._bytes_per_block = bytes_per_block
-        self._lifecycle: list[_Ending] = []
+        self._ending_jobs: list[_Ending] = []
         self._count = 0
 
     def begin(self, plan: TransferPlan | None) -> float:
@@ -72,17 +72,17 @@ class SimulatedTransfers:
     def _send(self, link: Link, job: Load | Store, now: float) -> float:
         moment = link.send(now, len(job.blocks) * self._bytes_per_block)
         self._count += 1
-        heappush(self._lifecycle, _Ending(moment, self._count, job))
+        heappush(self._ending_jobs, _Ending(moment, self._count, job))
         return moment
 
     @property
     def next_moment(self) -> float | None:
         """When the next transfer is over; None if there is none."""
-        return self._lifecycle[0].moment if self._lifecycle else None
+        return self._ending_jobs[0].moment if self._ending_jobs else None
 
     def report(self) -> ConnectorOutput | None:
         """What has ended by now, since the last call."""
-        now, endings = self._now(), self._lifecycle
+        now, endings = self._now(), self._ending_jobs
         if not endings or endings[0].moment > now:
             return None
         ended = []

@@ -1,0 +1,236 @@
+"""The engine core: the step loop over a scheduler and an executor, for every host but vLLM.
+
+depth 1    schedule -> execute -> sample -> take in
+depth n    schedule ahead: n steps in flight, the oldest is taken in while the others run (async scheduling)
+
+A host calls :meth:`EngineCore.step` until :attr:`EngineCore.has_work` is false. A host with a clock of its own, where
+waiting for the model must not block, calls the two halves of a step itself: :meth:`EngineCore.fill` until it says that
+a step is due, then :meth:`EngineCore.take_in` when that step's future is done.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from enum import StrEnum
+from queue import SimpleQueue
+from typing import NamedTuple
+
+from tokenyard.config import PauseState
+from tokenyard.engine.executor import Executor, StepFuture
+from tokenyard.errors import ConfigError, RequestError
+from tokenyard.request import Request, RequestStatus
+from tokenyard.sched.scheduler import Scheduler
+from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+
+__all__ = ["EngineCore", "Filling", "PauseMode"]
+
+
+class Filling(StrEnum):
+    """When a core with several steps in flight stops scheduling ahead and takes in the oldest output."""
+
+    RETURN_EARLY = "return_early"
+    """As soon as that output is there, even if fewer steps than ``depth`` are in flight (vLLM 0.22)."""
+    FILL_FIRST = "fill_first"
+    """Only when ``depth`` steps are in flight, or nobody is left to schedule (vLLM since 0.23)."""
+
+
+class PauseMode(StrEnum):
+    """What :meth:`EngineCore.pause` does to requests that have not ended (vLLM's names)."""
+
+    ABORT = "abort"
+    """They are aborted."""
+    WAIT = "wait"
+    """Running ones go on to their end, waiting ones wait."""
+    KEEP = "keep"
+    """All of them stay as they are and go on when the engine resumes."""
+
+
+class _Submitted(NamedTuple):
+    """What another thread asks for: a request to add, or ids to abort."""
+
+    request: Request | None
+    abort_ids: tuple[str, ...] = ()
+
+
+class _Running(NamedTuple):
+    """A step whose output is expected."""
+
+    plan: SchedulerOutput
+    future: StepFuture
+
+
+class EngineCore:
+    """Steps ``scheduler`` and ``executor`` with at most ``depth`` steps in flight.
+
+    All methods but :meth:`submit` and :meth:`submit_abort` belong to one thread. If the executor raises, the error
+    leaves :meth:`step`; the steps in flight are lost then, and the core is only good for :meth:`shutdown`.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        executor: Executor,
+        *,
+        depth: int | None = None,
+        filling: Filling = Filling.RETURN_EARLY,
+    ) -> None:
+        """``depth`` is 2 with ``async_scheduling`` and 1 without, unless given. Raises ConfigError."""
+        is_async = scheduler.config.async_scheduling
+        self.scheduler = scheduler
+        self.executor = executor
+        self.depth = (2 if is_async else 1) if depth is None else depth
+        if self.depth < 1 or (self.depth > 1 and not is_async):
+            fix = "give 1, or turn async_scheduling on: only then are steps decided before outputs are known"
+            raise ConfigError("depth", depth, fix)
+        self._filling = filling
+        self._asks_for_drafts = scheduler.num_speculative_tokens > 0 and not is_async
+        """Without async scheduling the scheduler is told the drafts of a step after it."""
+        self._running: deque[_Running] = deque()
+        """Oldest first."""
+        self._deferred: SchedulerOutput | None = None
+        """A step that was begun and not sampled from: its bitmask needs the tokens of the step before."""
+        self._inbox: SimpleQueue[_Submitted] = SimpleQueue()
+        self._refused: list[RequestError] = []
+
+    # ---- requests
+
+    def add_request(self, request: Request) -> None:
+        """Queue a request. Raises RequestError if it can never be served."""
+        self.scheduler.add_request(request)
+
+    def abort_requests(self, request_ids: Iterable[str]) -> list[Request]:
+        """End requests at their clients' wish; ids without an unfinished request are passed over."""
+        return self.scheduler.finish_requests(list(request_ids), RequestStatus.FINISHED_ABORTED, missing_ok=True)
+
+    def submit(self, request: Request) -> None:
+        """:meth:`add_request` from any thread: it is added before the next step is scheduled or taken in."""
+        self._inbox.put(_Submitted(request))
+
+    def submit_abort(self, request_ids: Iterable[str]) -> None:
+        """:meth:`abort_requests` from any thread: done before the next step is scheduled or taken in."""
+        self._inbox.put(_Submitted(None, tuple(request_ids)))
+
+    def take_refused(self) -> list[RequestError]:
+        """Why submitted requests were refused, since the last call."""
+        refused, self._refused = self._refused, []
+        return refused
+
+    def _do_submitted(self) -> None:
+        """Do what other threads have asked for, in the order in which they did."""
+        while not self._inbox.empty():
+            asked = self._inbox.get()
+            if asked.request is None:
+                self.abort_requests(asked.abort_ids)
+                continue
+            try:
+                self.add_request(asked.request)
+            except RequestError as error:
+                self._refused.append(error)
+
+    # ---- steps
+
+    @property
+    def num_in_flight(self) -> int:
+        """Steps that were begun and not taken in."""
+        return len(self._running) + (self._deferred is not None)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether :meth:`step` has anything to do or to wait for."""
+        return bool(self._running) or self.scheduler.has_requests() or not self._inbox.empty()
+
+    @property
+    def oldest(self) -> StepFuture | None:
+        """The future of the step that is taken in next; None if none is in flight."""
+        return self._running[0].future if self._running else None
+
+    def step(self) -> EngineOutputs | None:
+        """Schedule a step if there is anybody to schedule, then take in the oldest output if it is due.
+
+        None: nothing was taken in, because there is nothing to do or because a further step is to be scheduled first.
+        """
+        return self.take_in() if self.fill() else None
+
+    def fill(self) -> bool:
+        """Schedule and begin a step if there is anybody to schedule. True: the oldest output is due, take it in."""
+        scheduler = self.scheduler
+        self._do_submitted()
+        if not scheduler.has_requests():
+            return bool(self._running)
+        plan = scheduler.schedule()
+        self.executor.execute_model(plan)
+        if self.depth > 1 and plan.pending_structured_output_tokens:
+            self._deferred = plan
+            return True
+        self._sample(plan)
+        return self.depth == 1 or self._is_due(executed=plan.total_num_scheduled_tokens > 0)
+
+    def _is_due(self, *, executed: bool) -> bool:
+        """Whether the oldest output has to be taken in before a further step is scheduled."""
+        if len(self._running) >= self.depth:
+            return True
+        if self._filling is Filling.FILL_FIRST:
+            return not (executed or self.scheduler.has_requests())
+        return not executed or self._running[0].future.done()
+
+    def _sample(self, plan: SchedulerOutput) -> None:
+        grammar = self.scheduler.get_grammar_bitmask(plan) if plan.has_structured_output_requests else None
+        self._running.append(_Running(plan, self.executor.sample_tokens(plan, grammar)))
+
+    def take_in(self) -> EngineOutputs:
+        """Wait for the oldest output in flight and take it in; a step must be in flight."""
+        plan, future = self._running.popleft()
+        model_output = future.result()
+        self._do_submitted()
+        outputs = self.scheduler.update_from_output(plan, model_output)
+        if self._asks_for_drafts and plan.total_num_scheduled_tokens:
+            drafts = self.executor.take_draft_token_ids()
+            if drafts is not None:
+                self.scheduler.update_draft_token_ids(plan, drafts)
+        if self._deferred is not None:
+            self._sample_deferred(self._deferred)
+        return outputs
+
+    def _sample_deferred(self, plan: SchedulerOutput) -> None:
+        self._deferred = None
+        if self.scheduler.num_speculative_tokens:
+            drafts = self.executor.take_draft_token_ids()
+            if drafts is not None:
+                plan = self.scheduler.update_draft_token_ids_in_output(plan, drafts)
+        self._sample(plan)
+
+    def drain(self) -> list[EngineOutputs]:
+        """Take in every output in flight, and schedule nothing."""
+        taken = []
+        while self._running:
+            taken.append(self.take_in())
+        return taken
+
+    # ---- control
+
+    def pause(self, mode: PauseMode = PauseMode.ABORT) -> list[Request]:
+        """Stop admitting requests; returns those that were aborted. Raises ConfigError for an unknown mode."""
+        if mode not in tuple(PauseMode):
+            raise ConfigError("mode", mode, f"use one of: {', '.join(PauseMode)}")
+        aborted = self.scheduler.finish_requests(None) if mode is PauseMode.ABORT else []
+        self.scheduler.set_pause_state(PauseState.PAUSED_ALL if mode is PauseMode.KEEP else PauseState.PAUSED_NEW)
+        return aborted
+
+    def resume(self) -> None:
+        """Go on after a pause."""
+        self.scheduler.set_pause_state(PauseState.UNPAUSED)
+
+    def reset_prefix_cache(self, *, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
+        """Forget all cached content; see :meth:`Scheduler.reset_prefix_cache`."""
+        return self.scheduler.reset_prefix_cache(
+            reset_running_requests=reset_running_requests, reset_connector=reset_connector
+        )
+
+    def shutdown(self) -> None:
+        """Let go of executor and connector; steps in flight are forgotten."""
+        self._running.clear()
+        self._deferred = None
+        self.executor.shutdown()
+        self.scheduler.shutdown()

@@ -1,0 +1,65 @@
+"""The executor: whatever runs the model for an engine core.
+
+    execute_model(plan)            begin the step
+    sample_tokens(plan, grammar)   its tokens, as a future: sampling may have to wait for the grammars' bitmask
+    take_draft_token_ids()         what it drafted after the step whose tokens were asked for last
+
+A replay's executor answers from a latency model, a PyTorch engine's from its model; both are called as vLLM calls its
+workers.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tokenyard.sched.features.grammars import GrammarOutput
+from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+
+__all__ = ["DoneStep", "Executor", "StepFuture"]
+
+
+class StepFuture(Protocol):
+    """The output of a step that may still run; ``concurrent.futures.Future[ModelOutput]`` is one."""
+
+    def done(self) -> bool:
+        """Whether ``result`` returns at once."""
+
+    def result(self) -> ModelOutput:
+        """Sampled tokens, aligned with the step's requests; waits for them. Raises what the model raised."""
+
+
+class Executor(Protocol):
+    """Runs the model. Steps are begun, and sampled from, in the order in which they were scheduled."""
+
+    def execute_model(self, plan: SchedulerOutput) -> None:
+        """Begin a step. It may be empty: it then only reports finished requests, or moves KV."""
+
+    def sample_tokens(self, plan: SchedulerOutput, grammar: GrammarOutput | None) -> StepFuture:
+        """The output of a step that was begun; ``grammar`` has the bitmask of those that sample by one.
+
+        ``plan`` may know drafts that it did not know when the step was begun.
+        """
+
+    def take_draft_token_ids(self) -> DraftTokens | None:
+        """Drafts made after the newest step, aligned with its requests; None if none are made."""
+
+    def shutdown(self) -> None:
+        """Let go of all resources; nothing is called afterwards."""
+
+
+class DoneStep:
+    """A future whose result is there."""
+
+    __slots__ = ("_output",)
+
+    def __init__(self, output: ModelOutput) -> None:
+        self._output = output
+
+    def done(self) -> bool:
+        """Always."""
+        return True
+
+    def result(self) -> ModelOutput:
+        """The output."""
+        return self._output

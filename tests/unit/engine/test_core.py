@@ -1,0 +1,266 @@
+"""The step loop: what is in flight when, and what the executor is asked, in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Thread
+from typing import Any
+
+import pytest
+from tests.support.yard import make_request
+
+from tokenyard.config import CacheConfig, PauseState, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
+from tokenyard.engine.core import EngineCore, Filling, PauseMode
+from tokenyard.errors import ConfigError
+from tokenyard.request import Request, RequestStatus
+from tokenyard.sched.features.grammars import GrammarOutput
+from tokenyard.sched.scheduler import Scheduler
+from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+
+
+class Late:
+    """A step whose end the test decides on."""
+
+    def __init__(self, output: ModelOutput) -> None:
+        self.output = output
+        self.is_done = False
+
+    def done(self) -> bool:
+        return self.is_done
+
+    def result(self) -> ModelOutput:
+        return self.output
+
+
+class Workers:
+    """Answers 7 for everybody, and writes down what it was asked."""
+
+    def __init__(self, drafts: int = 0) -> None:
+        self.calls: list[str] = []
+        self.futures: list[Late] = []
+        self.drafts = drafts
+        self.rows = 0
+        self.fails = False
+        self.done_at_once = False
+
+    def execute_model(self, plan: SchedulerOutput) -> None:
+        self.calls.append(f"execute {plan.step}")
+        self.rows = len(plan.req_ids)
+
+    def sample_tokens(self, plan: SchedulerOutput, grammar: GrammarOutput | None) -> Late:
+        names = "" if grammar is None else " " + ",".join(grammar.structured_output_request_ids)
+        self.calls.append(f"sample {plan.step}{names}")
+        chunks = plan.is_prefill_chunk
+        rows = [[] if chunks is not None and chunks[row] else [7] for row in range(len(plan.req_ids))]
+        self.futures.append(Late(ModelOutput.from_lists(rows)))
+        self.futures[-1].is_done = self.done_at_once
+        if self.fails:
+            raise RuntimeError("the device is gone")
+        return self.futures[-1]
+
+    def take_draft_token_ids(self) -> DraftTokens | None:
+        self.calls.append("drafts")
+        return DraftTokens.from_lists([[8] * self.drafts] * self.rows) if self.drafts else None
+
+    def shutdown(self) -> None:
+        self.calls.append("shutdown")
+
+
+class Anything:
+    """A grammar that allows everything."""
+
+    is_ready = True
+
+    def accept_tokens(self, tokens: Sequence[int]) -> bool:
+        return True
+
+    def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
+        return list(tokens)
+
+    def bitmask(self, drafts: Sequence[int]) -> object:
+        import numpy as np  # noqa: PLC0415
+
+        return np.full((1 + len(drafts), 1), -1, np.int32)
+
+
+def engine(
+    *, is_async: bool = False, drafts: int = 0, filling: Filling = Filling.RETURN_EARLY, **settings: Any
+) -> tuple[EngineCore, Workers]:
+    config = SchedulerConfig(**{"max_model_len": 64, "async_scheduling": is_async, **settings})
+    method = SpeculativeMethod.NGRAM_GPU if is_async else SpeculativeMethod.NGRAM
+    spec = SpeculativeConfig(num_speculative_tokens=drafts, method=method) if drafts else None
+    workers = Workers(drafts)
+    scheduler = Scheduler(config, CacheConfig(num_gpu_blocks=50, block_size=4), speculative_config=spec)
+    return EngineCore(scheduler, workers, filling=filling), workers
+
+
+def test_one_step_at_a_time() -> None:
+    core, workers = engine()
+    assert core.step() is None
+    assert not core.has_work
+    core.add_request(make_request("a", 4, max_tokens=2))
+    first, second, last = core.step(), core.step(), core.step()
+    assert [[news.new_token_ids for news in outputs or ()] for outputs in (first, second, last)] == [[[7]], [[7]], []]
+    assert workers.calls == ["execute 0", "sample 0", "execute 1", "sample 1", "execute 2", "sample 2"]
+    assert not core.has_work
+    assert core.step() is None
+
+
+def test_the_pipeline_is_filled_before_an_output_is_taken_in() -> None:
+    core, workers = engine(is_async=True)
+    core.add_request(make_request("a", 4, max_tokens=9))
+    assert core.step() is None
+    assert core.num_in_flight == 1
+    outputs = core.step()
+    assert outputs is not None
+    assert outputs.step == 0
+    assert core.num_in_flight == 1
+    assert workers.calls == ["execute 0", "sample 0", "execute 1", "sample 1"]
+
+
+@pytest.mark.parametrize(("filling", "taken"), [(Filling.RETURN_EARLY, True), (Filling.FILL_FIRST, False)])
+def test_an_output_that_is_there_is_taken_in_early_as_in_0_22(filling: Filling, taken: bool) -> None:
+    core, workers = engine(is_async=True, filling=filling)
+    workers.done_at_once = True
+    core.add_request(make_request("a", 4, max_tokens=9))
+    assert (core.step() is not None) is taken
+    assert core.num_in_flight == (0 if taken else 1)
+
+
+def test_an_empty_step_is_not_waited_behind_while_others_may_be_scheduled() -> None:
+    """Both rules take the oldest output in when nothing was scheduled and nobody is left."""
+    for filling in Filling:
+        core, _ = engine(is_async=True, filling=filling)
+        core.add_request(make_request("a", 4, max_tokens=1))
+        core.step()
+        assert core.step() is not None, "the second step is empty: its one token is on its way"
+
+
+def test_a_step_by_grammar_waits_for_the_tokens_before_it() -> None:
+    core, workers = engine(is_async=True)
+    core.add_request(make_request("a", 4, max_tokens=3, structured_output=Anything()))
+    core.step()
+    core.step()
+    assert workers.calls == ["execute 0", "sample 0 a", "execute 1", "sample 1 a"]
+    assert core.num_in_flight == 1
+    core.fill()
+    assert workers.calls[-1] == "execute 2", "its bitmask needs what step 1 samples"
+    assert core.num_in_flight == 2
+    core.take_in()
+    assert workers.calls[-1] == "sample 2 a"
+
+
+def test_drafts_are_asked_for_after_the_step_or_before_the_bitmask() -> None:
+    core, workers = engine(drafts=2)
+    core.add_request(make_request("a", 4, max_tokens=9))
+    core.step()
+    assert workers.calls == ["execute 0", "sample 0", "drafts"]
+    assert core.scheduler.requests["a"].spec_token_ids == [8, 8]
+    core, workers = engine(drafts=2, is_async=True)
+    core.add_request(make_request("a", 4, max_tokens=9))
+    core.step()
+    core.step()
+    assert "drafts" not in workers.calls, "with several steps in flight drafts never leave the workers"
+    core.add_request(make_request("b", 4, max_tokens=9, structured_output=Anything()))
+    for _ in range(3):
+        core.step()
+    assert workers.calls[-3:] == ["execute 4", "drafts", "sample 4 b"]
+
+
+def test_drain_takes_in_and_schedules_nothing() -> None:
+    core, workers = engine(is_async=True)
+    core.add_request(make_request("a", 4, max_tokens=9))
+    core.step()
+    (outputs,) = core.drain()
+    assert outputs.step == 0
+    assert workers.calls == ["execute 0", "sample 0"]
+    assert core.scheduler.requests["a"].num_output_tokens == 1
+
+
+@pytest.mark.parametrize("mode", PauseMode)
+def test_pauses(mode: PauseMode) -> None:
+    core, _ = engine(max_num_seqs=1)
+    for name in "ab":
+        core.add_request(make_request(name, 4, max_tokens=3))
+    core.step()
+    aborted = core.pause(mode)
+    expected = {
+        PauseMode.ABORT: (["a", "b"], PauseState.PAUSED_NEW),
+        PauseMode.WAIT: ([], PauseState.PAUSED_NEW),
+        PauseMode.KEEP: ([], PauseState.PAUSED_ALL),
+    }[mode]
+    assert ([request.request_id for request in aborted], core.scheduler.pause_state) == expected
+    while core.has_work:
+        core.step()
+    left = {PauseMode.ABORT: set(), PauseMode.WAIT: {"b"}, PauseMode.KEEP: {"a", "b"}}[mode]
+    assert set(core.scheduler.requests) == left
+    core.resume()
+    while core.has_work:
+        core.step()
+    assert not core.scheduler.requests
+
+
+def test_a_pause_of_no_known_kind() -> None:
+    with pytest.raises(ConfigError, match="mode = 'later'"):
+        engine()[0].pause("later")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("is_async", "depth"), [(False, 2), (True, 0), (False, -1)])
+def test_depths_that_cannot_be(is_async: bool, depth: int) -> None:
+    config = SchedulerConfig(max_model_len=64, async_scheduling=is_async)
+    with pytest.raises(ConfigError, match="depth"):
+        EngineCore(Scheduler(config, CacheConfig(num_gpu_blocks=9)), Workers(), depth=depth)
+
+
+def test_other_threads_submit_and_abort() -> None:
+    core, _ = engine()
+    requests = [make_request(f"r{i}", 4, max_tokens=50) for i in range(40)]
+
+    def client(mine: Sequence[Request]) -> None:
+        for request in mine:
+            core.submit(request)
+            core.submit_abort([request.request_id, "never there"])
+
+    threads = [Thread(target=client, args=(requests[i::4],)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    core.submit(make_request("twice", 4))
+    core.submit(make_request("twice", 4))
+    assert core.has_work
+    core.step()
+    assert {request.status for request in requests} == {RequestStatus.FINISHED_ABORTED}
+    (refused,) = core.take_refused()
+    assert (refused.request_id, refused.field) == ("twice", "request_id")
+    assert core.take_refused() == []
+    assert set(core.scheduler.requests) == {"twice"}
+
+
+def test_aborts_are_seen_before_an_output_is_taken_in() -> None:
+    core, _ = engine(is_async=True)
+    core.add_request(make_request("a", 4, max_tokens=9))
+    core.fill()
+    core.submit_abort(["a"])
+    assert list(core.take_in()) == []
+
+
+def test_what_the_model_raises_leaves_the_step() -> None:
+    core, workers = engine()
+    core.add_request(make_request("a", 4))
+    workers.fails = True
+    with pytest.raises(RuntimeError, match="the device is gone"):
+        core.step()
+    core.shutdown()
+    assert workers.calls[-1] == "shutdown"
+    assert core.num_in_flight == 0
+
+
+def test_a_reset_reaches_the_scheduler() -> None:
+    core, _ = engine()
+    core.add_request(make_request("a", 8, max_tokens=2))
+    assert core.reset_prefix_cache()
+    core.step()
+    assert not core.reset_prefix_cache()
+    assert core.reset_prefix_cache(reset_running_requests=True)
