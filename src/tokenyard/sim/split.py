@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.connectors.plan import TransferPlan
-from tokenyard.connectors.prefill_decode import HandoverConnector
+from tokenyard.connectors.prefill_decode import PrefillDecodeConnector
 from tokenyard.errors import RequestError
 from tokenyard.request import Request
 from tokenyard.sched.observer import StepObserver
@@ -93,7 +93,7 @@ def replay_split(
     names: tuple[tuple[str, _Transfers], tuple[str, _Transfers]] = (("prefill", source), ("decode", target))
     engines = []
     for (name, transfers), observer, policy in zip(names, observers, policies, strict=True):
-        connector = HandoverConnector(cache_config, name, clock.now)
+        connector = PrefillDecodeConnector(cache_config, name, clock.now)
         scheduler = Scheduler(
             config, cache_config, clock=clock.now, observer=observer, policy=policy, kv_connector=connector
         )
