@@ -79,7 +79,7 @@ __all__ = [
     "why",
 ]
 
-OFFERED = {
+OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
     "Scheduling": {
         "tokenyard.sched.scheduler": ("Scheduler",),
         "tokenyard.config": ("SchedulerConfig", "CacheConfig", "KVCacheGroup", "SpeculativeConfig"),
