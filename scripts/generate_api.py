@@ -12,6 +12,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from types import FunctionType
 from typing import Any, ForwardRef
@@ -126,9 +127,10 @@ def _members(kind: type) -> Iterator[str]:
             inherited = {name: value for name, value in vars(each).items() if not name.startswith("_")}
             found |= {name: value for name, value in inherited.items() if name not in found}
     for name, value in found.items():
-        if isinstance(value, property):
-            assert value.fget is not None
-            yield _bullet(f"{name}: {_text(inspect.signature(value.fget).return_annotation)}", value.fget)
+        if isinstance(value, property | cached_property):
+            compute = value.func if isinstance(value, cached_property) else value.fget
+            assert compute is not None
+            yield _bullet(f"{name}: {_text(inspect.signature(compute).return_annotation)}", compute)
         elif isinstance(value, FunctionType | classmethod | staticmethod):
             signature = _plain_signature(getattr(kind, name), bound=isinstance(value, FunctionType))
             yield _bullet(f"{name}{signature}", value)
@@ -136,7 +138,7 @@ def _members(kind: type) -> Iterator[str]:
 
 def _bullet(declared: str, value: object) -> str:
     """A member in a line: how it is declared, and the first paragraph about it."""
-    prose = _markdown(" ".join((inspect.getdoc(value) or "").split("\n\n", maxsplit=1)[0].split()))
+    prose = _markdown((inspect.getdoc(value) or "").split("\n\n", maxsplit=1)[0])
     return f"* `{declared}`" + (f": {prose}" if prose else "")
 
 
@@ -201,14 +203,14 @@ def _prose(value: object) -> str:
     """The docstring; drawings and tables, which have runs of blanks, as they are."""
     paragraphs = (inspect.getdoc(value) or "").split("\n\n")
     return "\n\n".join(
-        f"```\n{textwrap.dedent(each)}\n```" if _DRAWN.search(each) else _markdown(" ".join(each.split()))
-        for each in paragraphs
+        f"```\n{textwrap.dedent(each)}\n```" if _DRAWN.search(each) else _markdown(each) for each in paragraphs
     )
 
 
 def _markdown(text: str) -> str:
+    """A paragraph on one line, its code marked as Markdown does."""
     text = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", text)
-    return text.replace("``", "`")
+    return " ".join(text.split()).replace("``", "`")
 
 
 def _cell(text: str) -> str:
