@@ -189,6 +189,7 @@ def _text(annotation: object) -> str:
     if isinstance(annotation, ForwardRef):
         annotation = annotation.__forward_arg__
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    text = re.sub(r"numpy\.ndarray\[[^|]*?numpy\.dtype\[(?:numpy\.)?(\w+)\]\]", r"NDArray[\1]", text)
     return re.sub(r"\b[a-z_]\w*(?:\.[a-z_]\w*)*\.(?=[A-Z])", "", text)
 
 
