@@ -89,6 +89,13 @@ def require_bool(field: str, value: object) -> None:
         raise ConfigError(field, value, "give true or false")
 
 
+def _require_bools(config: KVCacheGroup | CacheConfig | SchedulerConfig) -> None:
+    """Raise ConfigError for a field declared as a bool that holds something else."""
+    for field in fields(config):
+        if field.type == "bool":
+            require_bool(field.name, getattr(config, field.name))
+
+
 def settings_for(config: type, given: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the given values that ``config`` has a field for: what else is given belongs to somebody else."""
     return {field.name: given[field.name] for field in fields(config) if field.name in given}
@@ -135,7 +142,7 @@ class KVCacheGroup:
         require_int("block_size", self.block_size, 0, 1 << 20)
         has_window = self.kind in (GroupKind.SLIDING_WINDOW, GroupKind.CHUNKED_LOCAL)
         require_int("window", self.window, 1 if has_window else 0)
-        require_bool("is_eagle", self.is_eagle)
+        _require_bools(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,15 +174,14 @@ class CacheConfig:
     # Only while something runs: an idle engine admits whatever fits.
 
     def __post_init__(self) -> None:
+        _require_bools(self)
         require_int("num_gpu_blocks", self.num_gpu_blocks, 1, MAX_BLOCKS)
         require_int("block_size", self.block_size, 1, 1 << 20)
-        require_bool("enable_prefix_caching", self.enable_prefix_caching)
         if self.prefix_caching_hash_algo not in tuple(HashAlgo):
             known = ", ".join(HashAlgo)
             raise ConfigError("prefix_caching_hash_algo", self.prefix_caching_hash_algo, f"use one of: {known}")
         if not isinstance(self.hash_seed, str):
             raise ConfigError("hash_seed", self.hash_seed, "give a text")
-        require_bool("enable_kv_cache_events", self.enable_kv_cache_events)
         require_fraction("watermark", self.watermark)
         if not self.groups or not all(isinstance(group, KVCacheGroup) for group in self.groups):
             raise ConfigError("groups", self.groups, "give at least one KVCacheGroup")
@@ -276,22 +282,14 @@ class SchedulerConfig:
     caches (vLLM 0.22: later hits read what nobody has written); False forgets them."""
 
     def __post_init__(self) -> None:
+        _require_bools(self)
         require_int("max_num_seqs", self.max_num_seqs, 1, MAX_SEQS)
         require_int("max_num_batched_tokens", self.max_num_batched_tokens, 1)
         require_int("max_model_len", self.max_model_len, 1)
         require_int("long_prefill_token_threshold", self.long_prefill_token_threshold, 0)
-        require_bool("enable_chunked_prefill", self.enable_chunked_prefill)
-        require_bool("scheduler_reserve_full_isl", self.scheduler_reserve_full_isl)
-        require_bool("async_scheduling", self.async_scheduling)
         require_int("max_loras", self.max_loras, 0)
         require_int("max_num_encoder_input_tokens", self.max_num_encoder_input_tokens, 0)
         require_int("encoder_cache_size", self.encoder_cache_size, 0)
-        require_bool("disable_chunked_mm_input", self.disable_chunked_mm_input)
-        require_bool("enable_return_routed_experts", self.enable_return_routed_experts)
-        require_bool("count_common_prefix_blocks", self.count_common_prefix_blocks)
-        require_bool("skip_oversized_prefill", self.skip_oversized_prefill)
-        require_bool("running_index_drifts", self.running_index_drifts)
-        require_bool("rolled_back_work_stays_cached", self.rolled_back_work_stays_cached)
         if self.kv_load_failure_policy not in ("recompute", "fail"):
             raise ConfigError("kv_load_failure_policy", self.kv_load_failure_policy, "use recompute or fail")
         if not isinstance(self.policy, str) or not self.policy:

@@ -37,7 +37,7 @@ def setting(config: type, *, default: Any = _SAME) -> Any:
 
 
 def _default(config: type, name: str) -> object:
-    return next(field.default for field in fields(config) if field.name == name)
+    return {field.name: field.default for field in fields(config)}[name]
 
 
 def with_settings(flags: type[_Flags]) -> type[_Flags]:
