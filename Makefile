@@ -31,11 +31,12 @@ test: lint types viewer-check $(INSTALLED_DEV)  ## Lint, types, import contracts
 	@$(BIN)/python -m pytest
 
 .PHONY: lint
-lint: $(INSTALLED_DEV)  ## Style, import contracts, the tree in CONTRIBUTING
+lint: $(INSTALLED_DEV)  ## Style, import contracts, the tree in CONTRIBUTING, docs/api.md
 	@$(BIN)/ruff check $(CHECKED)
 	@$(BIN)/ruff format --check $(CHECKED)
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python scripts/check_tree.py
+	@$(BIN)/python scripts/generate_api.py --check
 
 .PHONY: types
 types: $(INSTALLED_DEV)  ## Strict type check

@@ -5,8 +5,10 @@ Names are vLLM's. A default that is not vLLM 0.22's says so beside it; see ``doc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from enum import IntEnum, StrEnum
+from typing import Any
 
 from tokenyard.errors import ConfigError
 
@@ -25,6 +27,7 @@ __all__ = [
     "require_bool",
     "require_fraction",
     "require_int",
+    "settings_for",
 ]
 
 MAX_COUNT = 2**31 - 1
@@ -86,6 +89,18 @@ def require_bool(field: str, value: object) -> None:
         raise ConfigError(field, value, "give true or false")
 
 
+def _require_bools(config: KVCacheGroup | CacheConfig | SchedulerConfig) -> None:
+    """Raise ConfigError for a field declared as a bool that holds something else."""
+    for field in fields(config):
+        if field.type == "bool":
+            require_bool(field.name, getattr(config, field.name))
+
+
+def settings_for(config: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the given values that ``config`` has a field for: what else is given belongs to somebody else."""
+    return {field.name: given[field.name] for field in fields(config) if field.name in given}
+
+
 class GroupKind(StrEnum):
     """Attention type of a group of layers."""
 
@@ -127,7 +142,7 @@ class KVCacheGroup:
         require_int("block_size", self.block_size, 0, 1 << 20)
         has_window = self.kind in (GroupKind.SLIDING_WINDOW, GroupKind.CHUNKED_LOCAL)
         require_int("window", self.window, 1 if has_window else 0)
-        require_bool("is_eagle", self.is_eagle)
+        _require_bools(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,11 +152,11 @@ class CacheConfig:
     num_gpu_blocks: int = 10_318
     """Blocks in the pool, the null block (id 0) included."""
     block_size: int = 16
-    """Tokens per block."""
+    """Tokens per KV block."""
     enable_prefix_caching: bool = True
-    """Keep full blocks of finished requests for later requests with the same prefix."""
+    """Reuse the KV blocks of equal prompt prefixes."""
     prefix_caching_hash_algo: HashAlgo = HashAlgo.SHA256
-    """Hash of a full block."""
+    """Hash of a block. Decisions do not depend on it, so replays take the faster one; engines default to sha256."""
     hash_seed: str = ""
     """Seeds the hashes of blocks, so that equal runs give equal hashes; change it to separate caches."""
     enable_kv_cache_events: bool = False
@@ -155,18 +170,18 @@ class CacheConfig:
     prefill_context_parallel_size: int = 1
     """The same in prefill."""
     watermark: float = 0.0
-    """Fraction of the pool that admission leaves free while something runs (vLLM > 0.22; 0 = off)."""
+    """Fraction of the blocks that admission leaves free; vLLM 0.22 has none."""
+    # Only while something runs: an idle engine admits whatever fits.
 
     def __post_init__(self) -> None:
+        _require_bools(self)
         require_int("num_gpu_blocks", self.num_gpu_blocks, 1, MAX_BLOCKS)
         require_int("block_size", self.block_size, 1, 1 << 20)
-        require_bool("enable_prefix_caching", self.enable_prefix_caching)
         if self.prefix_caching_hash_algo not in tuple(HashAlgo):
             known = ", ".join(HashAlgo)
             raise ConfigError("prefix_caching_hash_algo", self.prefix_caching_hash_algo, f"use one of: {known}")
         if not isinstance(self.hash_seed, str):
             raise ConfigError("hash_seed", self.hash_seed, "give a text")
-        require_bool("enable_kv_cache_events", self.enable_kv_cache_events)
         require_fraction("watermark", self.watermark)
         if not self.groups or not all(isinstance(group, KVCacheGroup) for group in self.groups):
             raise ConfigError("groups", self.groups, "give at least one KVCacheGroup")
@@ -225,19 +240,20 @@ class SchedulerConfig:
     """Limits and order of the scheduler."""
 
     max_num_seqs: int = 256
-    """Most requests in the running list."""
+    """Most requests that run at the same time."""
     max_num_batched_tokens: int = 8192
-    """Token budget of one step, shared by prefill and decode."""
+    """Token budget of one step, prefill and decode together."""
     max_model_len: int = 8192
     """Most tokens (prompt + output) of one request."""
     policy: str = "fcfs"
     """Order of the waiting queue and choice of the preemption victim, by registered name."""
     enable_chunked_prefill: bool = True
-    """Split a prompt that exceeds the rest of the budget."""
+    """Split a prompt that exceeds the rest of a step's budget."""
     long_prefill_token_threshold: int = 0
-    """Most prompt tokens of one request in one step (0 = no such limit)."""
+    """Most prompt tokens of one request in one step; 0 = no such limit."""
     scheduler_reserve_full_isl: bool = True
-    """Admit a request only if its whole sequence fits the free blocks."""
+    """Admit a request only if its whole prompt fits the free blocks, not just its first chunk."""
+    # After a preemption the whole prompt is everything known: what it has put out has to be computed again as well.
     async_scheduling: bool = False
     """Schedule a step before the outputs of the previous one are known (two steps in flight)."""
     max_loras: int = 0
@@ -255,33 +271,25 @@ class SchedulerConfig:
     kv_load_failure_policy: str = "fail"
     """What happens to a request whose external KV failed to load: ``recompute`` or ``fail``."""
     skip_oversized_prefill: bool = False
-    """With chunking off: try the next request instead of stopping at one that exceeds the rest of the
-    budget (vLLM before 0.22 and document 001's proposal; vLLM 0.22 stops)."""
+    """With chunked prefill off: pass over a prompt that exceeds the rest of the budget and try the next."""
+    # vLLM before 0.22 did, and document 001 proposes it; vLLM 0.22 stops there.
     running_index_drifts: bool = True
-    """When a preemption victim that got no tokens in this step stands before the request it makes room for, pass over
-    the next running request (vLLM 0.22's index into the running list slips, its issue 49097); False: nobody."""
-
+    """As vLLM 0.22, where a preemption makes it lose its place, pass over the next running request (issue 49097)."""
+    # It happens when the victim got no tokens in this step and stands before the request it makes room for: vLLM's
+    # index into the running list slips.
     rolled_back_work_stays_cached: bool = True
     """Blocks and encoder outputs of a victim that this step had granted tokens, and now does not compute, stay in their
     caches (vLLM 0.22: later hits read what nobody has written); False forgets them."""
 
     def __post_init__(self) -> None:
+        _require_bools(self)
         require_int("max_num_seqs", self.max_num_seqs, 1, MAX_SEQS)
         require_int("max_num_batched_tokens", self.max_num_batched_tokens, 1)
         require_int("max_model_len", self.max_model_len, 1)
         require_int("long_prefill_token_threshold", self.long_prefill_token_threshold, 0)
-        require_bool("enable_chunked_prefill", self.enable_chunked_prefill)
-        require_bool("scheduler_reserve_full_isl", self.scheduler_reserve_full_isl)
-        require_bool("async_scheduling", self.async_scheduling)
         require_int("max_loras", self.max_loras, 0)
         require_int("max_num_encoder_input_tokens", self.max_num_encoder_input_tokens, 0)
         require_int("encoder_cache_size", self.encoder_cache_size, 0)
-        require_bool("disable_chunked_mm_input", self.disable_chunked_mm_input)
-        require_bool("enable_return_routed_experts", self.enable_return_routed_experts)
-        require_bool("count_common_prefix_blocks", self.count_common_prefix_blocks)
-        require_bool("skip_oversized_prefill", self.skip_oversized_prefill)
-        require_bool("running_index_drifts", self.running_index_drifts)
-        require_bool("rolled_back_work_stays_cached", self.rolled_back_work_stays_cached)
         if self.kv_load_failure_policy not in ("recompute", "fail"):
             raise ConfigError("kv_load_failure_policy", self.kv_load_failure_policy, "use recompute or fail")
         if not isinstance(self.policy, str) or not self.policy:

@@ -137,10 +137,10 @@ def test_refused_requests_are_mentioned(tmp_path: Path) -> None:
 
 
 NEWEST_FIRST = """
-from tokenyard.policies.keyed import Keyed
+from tokenyard.policies.keyed import KeyedPolicy
 
 
-class Newest(Keyed):
+class Newest(KeyedPolicy):
     def key(self, request):
         return (-request.arrival_time,)
 """

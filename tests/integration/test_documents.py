@@ -12,6 +12,7 @@ from tests.integration.documents import Session, blocks_of
 REPO = Path(__file__).resolve().parents[2]
 DOCUMENTS = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]
 LINK = re.compile(r"\]\((?!https?://)([^)#]*)#?([^)]*)\)")
+DEEP_IMPORT = re.compile(r"\b(from|import) tokenyard\.")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
@@ -51,6 +52,12 @@ def _trimmed(printed: str) -> str:
     """Without blanks at the ends of lines and blank lines at both ends, which nobody sees."""
     lines = [line.rstrip() for line in printed.splitlines()]
     return "\n".join(lines).strip("\n") + "\n"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_examples_import_from_the_front_door_only(path: Path) -> None:
+    blocks = blocks_of(path.read_text(encoding="utf-8"))
+    assert [line for block in blocks for line in block.text.splitlines() if DEEP_IMPORT.search(line)] == []
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

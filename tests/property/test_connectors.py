@@ -21,8 +21,8 @@ from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.connectors.cpu_tier import CPUTier
 from tokenyard.connectors.memory import BlockMemory, Tensors
 from tokenyard.connectors.plan import Address, Load, Store
-from tokenyard.connectors.prefill_decode import HandoverConnector
-from tokenyard.connectors.prefill_decode_worker import Exchange, HandoverWorker
+from tokenyard.connectors.prefill_decode import PrefillDecodeConnector
+from tokenyard.connectors.prefill_decode_worker import Exchange, PrefillDecodeWorker
 from tokenyard.connectors.tier_worker import BlockStore, HostMemory, TierWorker
 from tokenyard.connectors.tiered import TieredConnector
 from tokenyard.request import FinishReason, Request, RequestStatus
@@ -167,7 +167,7 @@ class AsyncOffloadMachine(OffloadMachine):
     depth = 2
 
 
-class HandoverMachine(RuleBasedStateMachine):
+class PrefillDecodeMachine(RuleBasedStateMachine):
     """A prefill and a decode engine with little memory; requests are aborted on either side, leases run out."""
 
     def __init__(self) -> None:
@@ -190,8 +190,8 @@ class HandoverMachine(RuleBasedStateMachine):
             return self.now
 
         return Plant(
-            lambda cache: HandoverConnector(cache, name, clock, lease_seconds=5.0),
-            lambda memory: HandoverWorker(memory, exchange, name, clock, patience=3.0),
+            lambda cache: PrefillDecodeConnector(cache, name, clock, lease_seconds=5.0),
+            lambda memory: PrefillDecodeWorker(memory, exchange, name, clock, patience=3.0),
             num_gpu_blocks=random.randint(11, 30),
             max_num_seqs=random.randint(1, 6),
             max_num_batched_tokens=random.randint(4, 48),
@@ -287,5 +287,5 @@ TestOffload = OffloadMachine.TestCase
 TestOffload.settings = settings(max_examples=100, stateful_step_count=40)
 TestAsyncOffload = AsyncOffloadMachine.TestCase
 TestAsyncOffload.settings = settings(max_examples=50, stateful_step_count=40)
-TestHandover = HandoverMachine.TestCase
-TestHandover.settings = settings(max_examples=80, stateful_step_count=40)
+TestPrefillDecode = PrefillDecodeMachine.TestCase
+TestPrefillDecode.settings = settings(max_examples=80, stateful_step_count=40)

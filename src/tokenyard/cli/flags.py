@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 import tyro.conf
 
+from tokenyard.cli.settings import Switch, setting, with_settings
 from tokenyard.config import CacheConfig, HashAlgo, SchedulerConfig, SpeculativeMethod
 
 __all__ = [
@@ -37,8 +38,6 @@ __all__ = [
     "Workloads",
 ]
 
-_SCHEDULER = SchedulerConfig()
-_CACHE = CacheConfig()
 MAX_IDS_PER_STEP = 64
 """Bound of a replay's trace: request ids per list and step."""
 
@@ -46,10 +45,6 @@ MAX_IDS_PER_STEP = 64
 def _optional(metavar: str, otherwise: str) -> object:
     """A flag whose default is worked out later: the help says how."""
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {otherwise})")
-
-
-Switch = tyro.conf.FlagCreatePairsOff[bool]
-"""Off unless named; there is no ``--no-`` form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +66,7 @@ class WorkloadFlags:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@with_settings
 class HardwareFlags:
     """What it runs on."""
 
@@ -84,40 +80,30 @@ class HardwareFlags:
     """Fraction of the GPU's memory that the engine may use."""
     num_gpu_blocks_override: Annotated[int | None, _optional("N", "as many as fit the GPU")] = None
     """KV blocks on the GPU; one of them, the null block, holds no KV."""
-    block_size: int = _CACHE.block_size
-    """Tokens per KV block."""
+    block_size: int = setting(CacheConfig)
     latency: str = "roofline"
     """How long a step takes: roofline, constant:SECONDS, table:DIR (kernel timings) or fitted:TRACE."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+@with_settings
 class SchedulerFlags:
     """Limits and order of the scheduler."""
 
-    max_num_seqs: int = _SCHEDULER.max_num_seqs
-    """Most requests that run at the same time."""
-    max_num_batched_tokens: int = _SCHEDULER.max_num_batched_tokens
-    """Token budget of one step, prefill and decode together."""
+    max_num_seqs: int = setting(SchedulerConfig)
+    max_num_batched_tokens: int = setting(SchedulerConfig)
     max_model_len: Annotated[int | None, _optional("TOKENS", "the model's own limit")] = None
     """Longest prompt and output together."""
-    scheduling_policy: str = _SCHEDULER.policy
+    scheduling_policy: str = SchedulerConfig().policy
     """fcfs, priority, another one that `tokenyard workloads` lists, or FILE.py:CLASS."""
-    enable_prefix_caching: bool = _CACHE.enable_prefix_caching
-    """Reuse the KV blocks of equal prompt prefixes."""
-    prefix_caching_hash_algo: HashAlgo = HashAlgo.XXH3_128
-    """Hash of a block. Decisions do not depend on it, so replays take the faster one; engines default to sha256."""
-    enable_chunked_prefill: bool = _SCHEDULER.enable_chunked_prefill
-    """Split a prompt that exceeds the rest of a step's budget."""
-    long_prefill_token_threshold: int = _SCHEDULER.long_prefill_token_threshold
-    """Most prompt tokens of one request in one step; 0 = no such limit."""
-    scheduler_reserve_full_isl: bool = _SCHEDULER.scheduler_reserve_full_isl
-    """Admit a request only if its whole prompt fits the free blocks, not just its first chunk."""
-    watermark: float = _CACHE.watermark
-    """Fraction of the blocks that admission leaves free; vLLM 0.22 has none."""
-    skip_oversized_prefill: Switch = _SCHEDULER.skip_oversized_prefill
-    """With chunked prefill off: pass over a prompt that exceeds the rest of the budget and try the next."""
-    running_index_drifts: bool = _SCHEDULER.running_index_drifts
-    """As vLLM 0.22, where a preemption makes it lose its place, pass over the next running request (issue 49097)."""
+    enable_prefix_caching: bool = setting(CacheConfig)
+    prefix_caching_hash_algo: HashAlgo = setting(CacheConfig, default=HashAlgo.XXH3_128)
+    enable_chunked_prefill: bool = setting(SchedulerConfig)
+    long_prefill_token_threshold: int = setting(SchedulerConfig)
+    scheduler_reserve_full_isl: bool = setting(SchedulerConfig)
+    watermark: float = setting(CacheConfig)
+    skip_oversized_prefill: bool = setting(SchedulerConfig)
+    running_index_drifts: bool = setting(SchedulerConfig)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,8 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     if arguments == ["--version"]:
-        version = import_module("importlib.metadata").version("tokenyard")
-        print(f"tokenyard {version}")
+        print(f"tokenyard {import_module('tokenyard.version').__version__}")
         return 0
     commands = import_module("tokenyard.cli.flags").COMMANDS
     command = import_module("tokenyard.cli.parsing").parse(["--help"] if arguments == ["help"] else arguments)

@@ -13,7 +13,7 @@ from tokenyard.cli.flags import Report
 from tokenyard.errors import ConfigError
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.report.builder import summarize
-from tokenyard.explain.report.report import Report as Summary
+from tokenyard.explain.report.report import Report as FullReport
 
 __all__ = ["execute"]
 
@@ -35,7 +35,7 @@ def execute(flags: Report) -> int:
     return 0
 
 
-def _draw(report: Summary, path: Path) -> None:
+def _draw(report: FullReport, path: Path) -> None:
     """The report as a terminal of 100 columns would show it."""
     console = Console(record=True, width=_PICTURE_WIDTH, file=StringIO(), force_terminal=True, highlight=False)
     print_report(report, console)

@@ -15,7 +15,7 @@ from tokenyard.cli.setup import open_trace, prepare
 from tokenyard.cli.wording import as_flags
 from tokenyard.errors import WorkloadError
 from tokenyard.explain.render.report import print_report
-from tokenyard.explain.report.builder import Summary
+from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import Report
 from tokenyard.sim.replay import RefusedRequest, replay
 from tokenyard.sim.workload import Workload
@@ -48,9 +48,9 @@ def run(flags: Run) -> Report:
     with errors().status(f"reading {escape(flags.workload)}"):
         setup = prepare(flags)
     directory = open_trace(setup.trace)
-    summary = Summary()
+    builder = ReportBuilder()
     with TraceWriter(setup.trace) as writer:
-        recorder = TraceRecorder(writer if directory else None, summary, start=setup.start)
+        recorder = TraceRecorder(writer if directory else None, builder, start=setup.start)
         try:
             with replay_bar(len(setup.workload)) as on_progress:
                 result = replay(
@@ -71,7 +71,7 @@ def run(flags: Run) -> Report:
             raise
     if result.refused:
         warn_of_refused(setup.workload, result.refused, result.num_left_out)
-    return summary.report(source=str(setup.trace.steps_path) if directory else None)
+    return builder.report(source=str(setup.trace.steps_path) if directory else None)
 
 
 def warn_of_refused(workload: Workload, refusals: Sequence[RefusedRequest], left_out: int) -> None:

@@ -15,7 +15,7 @@ from tokenyard.cli.flags import (
     TransferFlags,
     WorkloadFlags,
 )
-from tokenyard.config import MAX_BLOCKS, CacheConfig, SchedulerConfig, SpeculativeConfig
+from tokenyard.config import MAX_BLOCKS, CacheConfig, SchedulerConfig, SpeculativeConfig, settings_for
 from tokenyard.connectors.config import OFFLOADING, KVTransferConfig
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import GPU, named_gpu
@@ -124,18 +124,12 @@ def _kv_transfer(flags: TransferFlags, hardware: HardwareFlags, model: ModelShap
 
 
 def _scheduler(flags: SchedulerFlags, model: ModelShape, kv_transfer: KVTransfer | None) -> SchedulerConfig:
-    return SchedulerConfig(
-        max_num_seqs=flags.max_num_seqs,
-        max_num_batched_tokens=flags.max_num_batched_tokens,
-        max_model_len=model.max_model_len if flags.max_model_len is None else flags.max_model_len,
-        policy=flags.scheduling_policy,
-        enable_chunked_prefill=flags.enable_chunked_prefill,
-        long_prefill_token_threshold=flags.long_prefill_token_threshold,
-        scheduler_reserve_full_isl=flags.scheduler_reserve_full_isl,
-        skip_oversized_prefill=flags.skip_oversized_prefill,
-        running_index_drifts=flags.running_index_drifts,
-        kv_load_failure_policy="fail" if kv_transfer is None else kv_transfer.config.kv_load_failure_policy,
-    )
+    given = asdict(flags) | {"policy": flags.scheduling_policy}
+    if flags.max_model_len is None:
+        given["max_model_len"] = model.max_model_len
+    if kv_transfer is not None:
+        given["kv_load_failure_policy"] = kv_transfer.config.kv_load_failure_policy
+    return SchedulerConfig(**settings_for(SchedulerConfig, given))
 
 
 def _cache(flags: SchedulerFlags, hardware: HardwareFlags, model: ModelShape, gpu: GPU) -> CacheConfig:
@@ -155,13 +149,7 @@ def _cache(flags: SchedulerFlags, hardware: HardwareFlags, model: ModelShape, gp
     elif not 2 <= blocks <= MAX_BLOCKS:
         fix = f"give a whole number from 2 to {MAX_BLOCKS}; one of them is the null block, which holds no KV"
         raise ConfigError("num_gpu_blocks_override", blocks, fix)
-    return CacheConfig(
-        num_gpu_blocks=blocks,
-        block_size=hardware.block_size,
-        enable_prefix_caching=flags.enable_prefix_caching,
-        prefix_caching_hash_algo=flags.prefix_caching_hash_algo,
-        watermark=flags.watermark,
-    )
+    return CacheConfig(**settings_for(CacheConfig, asdict(flags) | asdict(hardware) | {"num_gpu_blocks": blocks}))
 
 
 def _latency(hardware: HardwareFlags, model: ModelShape, gpu: GPU) -> LatencyModel:

@@ -20,7 +20,7 @@ from tokenyard.connectors.config import PREFILL_DECODE, KVTransferConfig
 from tokenyard.errors import ConfigError
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.render.units import count, gigabytes, milliseconds, percent
-from tokenyard.explain.report.builder import Summary
+from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import Report
 from tokenyard.sim.split import KVLink, SplitResult, replay_split
 from tokenyard.trace.emit.recorder import TraceRecorder
@@ -73,16 +73,16 @@ def _run(flags: Split) -> SplitReport:
                 output=flags.output,
             )
         )
-    summaries = [Summary() for _ in ENGINES]
+    builders = [ReportBuilder() for _ in ENGINES]
     paths: list[str | None] = []
     with ExitStack() as stack:
         recorders = []
-        for (name, role), summary in zip(ENGINES, summaries, strict=True):
+        for (name, role), builder in zip(ENGINES, builders, strict=True):
             one = _engine(setup, name, role)
             directory = open_trace(one.trace)
             paths.append(str(one.trace.steps_path) if directory else None)
             writer = stack.enter_context(TraceWriter(one.trace))
-            recorders.append(TraceRecorder(writer if directory else None, summary, start=one.start))
+            recorders.append(TraceRecorder(writer if directory else None, builder, start=one.start))
         on_progress = stack.enter_context(replay_bar(len(setup.workload)))
         assert setup.start.bytes_per_block is not None
         result = replay_split(
@@ -98,7 +98,7 @@ def _run(flags: Split) -> SplitReport:
         )
     if result.refused:
         warn_of_refused(setup.workload, result.refused, result.num_left_out)
-    prefill, decode = (summary.report(source=path) for summary, path in zip(summaries, paths, strict=True))
+    prefill, decode = (builder.report(source=path) for builder, path in zip(builders, paths, strict=True))
     return SplitReport(prefill=prefill, decode=decode, use=_use(result))
 
 

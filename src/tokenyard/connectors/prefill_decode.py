@@ -24,13 +24,13 @@ from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.connector import KVConnector, Match
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
-__all__ = ["LEASE_SECONDS", "HandoverConnector"]
+__all__ = ["LEASE_SECONDS", "PrefillDecodeConnector"]
 
 LEASE_SECONDS = 30.0
 """vLLM 0.22's ``kv_lease_duration``."""
 
 
-class HandoverConnector(KVConnector):
+class PrefillDecodeConnector(KVConnector):
     """Offers the blocks of requests that another engine will decode, fetches those that another one has computed.
 
     What it does for a request stands in the request's ``kv_transfer_params``; one without them is served as usual.

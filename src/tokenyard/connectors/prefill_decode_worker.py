@@ -16,7 +16,7 @@ from tokenyard.connectors.settings import require_amount, require_text
 from tokenyard.connectors.tier_worker import Done, TierWorker
 from tokenyard.sched.steps.model_output import ConnectorOutput
 
-__all__ = ["Exchange", "HandoverWorker"]
+__all__ = ["Exchange", "PrefillDecodeWorker"]
 
 
 _MOST_EARLY = 10_000
@@ -105,16 +105,16 @@ class Exchange:
 
 
 class _Nowhere:
-    """Nothing is stored by a handover."""
+    """Nothing is stored on the way from prefill to decode."""
 
     def get(self, address: Address) -> Tensors:
-        raise OSError("a handover's blocks are another engine's")
+        raise OSError("blocks on their way from prefill to decode are another engine's")
 
     def put(self, address: Address, tensors: Tensors) -> None:
-        raise OSError("a handover stores nothing")
+        raise OSError("the way from prefill to decode stores nothing")
 
 
-class HandoverWorker(TierWorker):
+class PrefillDecodeWorker(TierWorker):
     """Opens offers, fetches those of others; with ``num_threads`` beside the model.
 
     A load whose offer does not stand yet waits for it, ``patience`` seconds at most; then it has failed.
@@ -154,7 +154,7 @@ class HandoverWorker(TierWorker):
             self._exchange.offer(self._engine_id, offer, self._memory)
 
     def _begin(self, job: Load | Store) -> None:
-        assert isinstance(job, Load), "a handover stores nothing"
+        assert isinstance(job, Load), "the way from prefill to decode stores nothing"
         assert job.remote is not None
         if self._exchange.stands(job.remote):
             super()._begin(job)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from tokenyard.config import (
     SchedulerConfig,
     SpeculativeConfig,
     SpeculativeMethod,
+    settings_for,
 )
 from tokenyard.errors import ConfigError
 from tokenyard.params import PoolingParams, RepetitionDetectionParams
@@ -24,39 +26,18 @@ from tokenyard.sched.scheduler import Scheduler
 
 __all__ = ["RecordedGrammar", "make_request", "make_scheduler", "unsupported_features"]
 
-_SCHEDULER_KEYS = (
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "long_prefill_token_threshold",
-    "enable_chunked_prefill",
-    "scheduler_reserve_full_isl",
-    "policy",
-    "async_scheduling",
-    "max_loras",
-    "max_num_encoder_input_tokens",
-    "encoder_cache_size",
-    "disable_chunked_mm_input",
-)
-_CACHE_KEYS = (
-    "block_size",
-    "enable_prefix_caching",
-    "decode_context_parallel_size",
-    "prefill_context_parallel_size",
-)
-_OTHER_KEYS = {
-    "drafts_in_output",
-    "encoder_decoder",
-    "groups",
-    "hash_algo",
-    "mamba_cache_mode",
-    "max_model_len",
-    "max_num_scheduled_tokens",
-    "num_blocks",
-    "num_speculative_tokens",
-    "pipeline_parallel_size",
-    "record_events",
-    "spec_method",
+_RENAMED = {
+    "hash_algo": "prefix_caching_hash_algo",
+    "max_num_scheduled_tokens": "max_num_batched_tokens",
+    "num_blocks": "num_gpu_blocks",
+    "spec_method": "method",
 }
+"""Settings that go by other names in a vector."""
+_DRIVING = {"drafts_in_output", "encoder_decoder", "pipeline_parallel_size", "record_events"}
+"""Settings that say how the scheduler was driven."""
+_DEFAULTS = {"max_num_seqs": 16, "max_num_batched_tokens": 8192, "num_gpu_blocks": 10_000, "block_size": 16}
+"""The recorder's."""
+_CONFIGS = (SchedulerConfig, CacheConfig, SpeculativeConfig)
 _IGNORED = {"log_stats", "scheduler_cls", "model"}
 """Settings that decide nothing."""
 _GROUP_KINDS = {
@@ -79,7 +60,8 @@ def unsupported_features(header: Header) -> list[str]:
         found.append(f"KV groups: {', '.join(sorted(unknown))}")
     if config.get("pipeline_parallel_size", 1) > 1:
         found.append("pipeline parallelism")
-    known = {*_SCHEDULER_KEYS, *_CACHE_KEYS, *_OTHER_KEYS, *_IGNORED}
+    ours = {field.name for each in _CONFIGS for field in fields(each)}
+    known = {*ours, *_RENAMED, *_DRIVING, *_IGNORED}
     found += [f"setting {key}" for key in sorted(config) if key not in known and config[key] is not None]
     return found
 
@@ -107,33 +89,21 @@ def _member(kind: type[_Enum], field: str, value: object) -> _Enum:
 
 def make_scheduler(header: Header) -> Scheduler:
     """A scheduler with the scenario's configuration, where absent fields take the recorder's defaults."""
-    config = {"max_num_seqs": 16, "max_num_batched_tokens": 8192, "num_blocks": 10_000, "block_size": 16}
-    config |= {key: value for key, value in header.config.items() if value is not None}
-    budget = config.get("max_num_scheduled_tokens", config["max_num_batched_tokens"])
-    scheduler_args: dict[str, Any] = {key: config[key] for key in _SCHEDULER_KEYS if key in config}
-    scheduler_args["max_num_batched_tokens"] = budget
-    cache_args: dict[str, Any] = {key: config[key] for key in _CACHE_KEYS if key in config}
-    drafts = config.get("num_speculative_tokens")
+    recorded = {key: value for key, value in header.config.items() if value is not None}
+    given: dict[str, Any] = _DEFAULTS | recorded
+    given.setdefault("max_model_len", given["max_num_batched_tokens"])
+    given |= {ours: recorded[theirs] for theirs, ours in _RENAMED.items() if theirs in recorded}
+    given["count_common_prefix_blocks"] = True
+    given["groups"] = tuple(map(_make_group, _groups(recorded)))
+    given["prefix_caching_hash_algo"] = _HASH_ALGOS.get(str(recorded.get("hash_algo")), HashAlgo.SHA256)
+    given["mamba_cache_mode"] = _member(MambaCacheMode, "mamba_cache_mode", given.get("mamba_cache_mode", "none"))
+    given["method"] = _member(SpeculativeMethod, "spec_method", given.get("method", "ngram"))
+    has_drafts = bool(given.get("num_speculative_tokens"))
     return Scheduler(
-        SchedulerConfig(
-            max_model_len=config.get("max_model_len", config["max_num_batched_tokens"]),
-            count_common_prefix_blocks=True,
-            **scheduler_args,
-        ),
-        CacheConfig(
-            num_gpu_blocks=config["num_blocks"],
-            prefix_caching_hash_algo=_HASH_ALGOS.get(str(config.get("hash_algo")), HashAlgo.SHA256),
-            groups=tuple(map(_make_group, _groups(config))),
-            mamba_cache_mode=_member(MambaCacheMode, "mamba_cache_mode", config.get("mamba_cache_mode", "none")),
-            **cache_args,
-        ),
-        speculative_config=SpeculativeConfig(
-            num_speculative_tokens=drafts,
-            method=_member(SpeculativeMethod, "spec_method", config.get("spec_method", "ngram")),
-        )
-        if drafts
-        else None,
-        log_stats=bool(config.get("record_events")),
+        SchedulerConfig(**settings_for(SchedulerConfig, given)),
+        CacheConfig(**settings_for(CacheConfig, given)),
+        speculative_config=SpeculativeConfig(**settings_for(SpeculativeConfig, given)) if has_drafts else None,
+        log_stats=bool(given.get("record_events")),
     )
 
 

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from math import inf
 
 from tokenyard.errors import ConfigError
-from tokenyard.policies.keyed import Key, Keyed
+from tokenyard.policies.keyed import Key, KeyedPolicy
 from tokenyard.policies.service import ServiceMeter
 from tokenyard.request import Request
 from tokenyard.sched.queues.waiting import WaitingQueues
@@ -21,7 +21,7 @@ __all__ = ["AttainedService"]
 _MANY_PROGRAMS = 65_536
 
 
-class AttainedService(Keyed):
+class AttainedService(KeyedPolicy):
     """Orders by tokens that the request's job has been given, output counted twice; no job, no service."""
 
     def __init__(self, ageing: float = 1000.0) -> None:

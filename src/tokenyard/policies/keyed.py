@@ -6,12 +6,12 @@ from tokenyard.request import Request
 from tokenyard.sched.policy import Policy
 from tokenyard.sched.queues.waiting import PriorityQueue, RequestQueue, WaitingQueues
 
-__all__ = ["Key", "Keyed"]
+__all__ = ["Key", "KeyedPolicy"]
 
 Key = tuple[float, ...]
 
 
-class Keyed(Policy):
+class KeyedPolicy(Policy):
     """The least key first, whichever queue it is in; the request id breaks ties within a queue."""
 
     def key(self, request: Request) -> Key:

@@ -42,7 +42,7 @@ def policy_maker(spec: str, field: str = "policy") -> PolicyMaker:
         problem = f"it cannot be made without arguments: {type(error).__name__}: {error}"
         raise ConfigError(field, spec, problem) from error
     if file and not isinstance(made, Policy):
-        raise ConfigError(field, spec, "derive the class from tokenyard.sched.policy.Policy")
+        raise ConfigError(field, spec, "derive the class from tokenyard.Policy")
     return make
 
 
@@ -70,7 +70,7 @@ def _from_file(path: Path, class_name: str, field: str, spec: str) -> PolicyMake
         for name, value in vars(module).items()
         if isinstance(value, type) and issubclass(value, Policy) and value.__module__ == module.__name__
     ]
-    choices = ", ".join(f"{path}:{name}" for name in here) or "a class derived from tokenyard.sched.policy.Policy"
+    choices = ", ".join(f"{path}:{name}" for name in here) or "a class derived from tokenyard.Policy"
     raise ConfigError(field, spec, f"the file holds no {class_name or 'class of that name'}: use {choices}")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from math import inf
 
 from tokenyard.errors import ConfigError
-from tokenyard.policies.keyed import Key, Keyed
+from tokenyard.policies.keyed import Key, KeyedPolicy
 from tokenyard.policies.service import OUTPUT_WEIGHT
 from tokenyard.request import Request
 
@@ -25,7 +25,7 @@ def remaining_work(request: Request) -> int:
     return request.num_tokens - request.num_computed_tokens + OUTPUT_WEIGHT * output
 
 
-class ShortestRemaining(Keyed):
+class ShortestRemaining(KeyedPolicy):
     """Whoever has least to do goes first; the victim is the running request that has most to do."""
 
     def __init__(self, ageing: float = 1000.0) -> None:

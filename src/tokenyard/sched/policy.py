@@ -156,6 +156,6 @@ def _installed(point: EntryPoint) -> Policy:
         problem = f"{where} cannot be called without arguments: {type(error).__name__}: {error}"
         raise ConfigError("policy", point.name, problem) from error
     if not isinstance(policy, Policy):
-        problem = f"{where} makes a {type(policy).__name__}: derive it from tokenyard.sched.policy.Policy"
+        problem = f"{where} makes a {type(policy).__name__}: derive it from tokenyard.Policy"
         raise ConfigError("policy", point.name, problem)
     return policy

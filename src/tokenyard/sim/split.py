@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tokenyard.config import CacheConfig, SchedulerConfig
-from tokenyard.connectors.prefill_decode import HandoverConnector
+from tokenyard.connectors.prefill_decode import PrefillDecodeConnector
 from tokenyard.engine.core import EngineCore
 from tokenyard.errors import RequestError
 from tokenyard.request import Request
@@ -91,7 +91,7 @@ def replay_split(
     names: tuple[tuple[str, WorkerTransfers], tuple[str, WorkerTransfers]] = (("prefill", source), ("decode", target))
     engines = []
     for (name, transfers), observer, policy in zip(names, observers, policies, strict=True):
-        connector = HandoverConnector(cache_config, name, clock.now)
+        connector = PrefillDecodeConnector(cache_config, name, clock.now)
         scheduler = Scheduler(
             config, cache_config, clock=clock.now, observer=observer, policy=policy, kv_connector=connector
         )

@@ -17,7 +17,7 @@ from tests.unit.trace.recorded import RecordedYard
 
 from tokenyard.explain.advice.rules import RULES, advise
 from tokenyard.explain.advice.symptoms import Symptoms
-from tokenyard.explain.report.builder import Summary
+from tokenyard.explain.report.builder import ReportBuilder
 
 VECTORS = Path(__file__).parent / "advice_vectors.json"
 ABOUT = (
@@ -153,7 +153,7 @@ def test_most_time_lost_comes_first() -> None:
 
 
 def test_a_run_with_too_few_seats_is_told_so(tmp_path: Path) -> None:
-    summary = Summary()
+    summary = ReportBuilder()
     yard = RecordedYard(tmp_path, summary, max_num_seqs=2, max_num_batched_tokens=64)
     for number in range(12):
         yard.add(f"r{number}", 4, max_tokens=6)

@@ -8,14 +8,14 @@ import pytest
 from tests.unit.trace.recorded import RecordedYard
 
 from tokenyard.explain.report.arrivals import ArrivalRow
-from tokenyard.explain.report.builder import Summary, summarize
+from tokenyard.explain.report.builder import ReportBuilder, summarize
 
 BUDGET = 16_384
 
 
-def run(path: Path, *batches: int) -> Summary:
+def run(path: Path, *batches: int) -> ReportBuilder:
     """``batches[i]`` requests arrive before step i."""
-    summary = Summary()
+    summary = ReportBuilder()
     yard = RecordedYard(
         path,
         summary,

@@ -10,15 +10,15 @@ import msgspec
 import pytest
 from tests.unit.trace.recorded import RecordedYard, records_of
 
-from tokenyard.explain.report.builder import Summary, summarize
+from tokenyard.explain.report.builder import ReportBuilder, summarize
 
 STEP_EVENTS = ("step_snapshot", "step_decision", "prefix_cache_lookup")
 ADDED = ("gpu_cached_blocks", "num_skipped_waiting", "total_scheduled_tokens", "recomputed_tokens")
 
 
-def recorded(path: Path, **options: Any) -> tuple[RecordedYard, Summary]:
+def recorded(path: Path, **options: Any) -> tuple[RecordedYard, ReportBuilder]:
     """Requests that arrive at step boundaries, none preempted or aborted."""
-    summary = Summary()
+    summary = ReportBuilder()
     yard = RecordedYard(path, summary, max_num_seqs=4, max_num_batched_tokens=24, **options)
     rng = random.Random(4)
     for number in range(30):
@@ -120,7 +120,7 @@ def test_job_lists_that_do_not_match_are_counted_only(tmp_path: Path) -> None:
 
 
 def test_preempted_requests_end_without_a_token_count(tmp_path: Path) -> None:
-    summary = Summary()
+    summary = ReportBuilder()
     yard = RecordedYard(tmp_path / "ours", summary, num_gpu_blocks=9, enable_prefix_caching=False, max_num_seqs=2)
     yard.add("a", 12, max_tokens=12)
     yard.add("b", 12, max_tokens=12)

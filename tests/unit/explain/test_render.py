@@ -14,7 +14,7 @@ from tests.unit.explain.test_summary import run
 from tests.unit.trace.recorded import RecordedYard
 
 from tokenyard.explain.render.report import print_report
-from tokenyard.explain.report.builder import Summary, summarize
+from tokenyard.explain.report.builder import ReportBuilder, summarize
 from tokenyard.explain.report.percentiles import Latency
 from tokenyard.explain.report.recorded_reasons import RecordedReason
 from tokenyard.explain.report.report import Report
@@ -91,7 +91,7 @@ def test_a_refusal_is_explained_with_its_numbers(report: Report) -> None:
 
 
 def test_a_calm_run_needs_no_explanation(tmp_path: Path) -> None:
-    summary = Summary()
+    summary = ReportBuilder()
     yard = RecordedYard(None, summary)
     yard.add("a", 4)
     yard.drain()
@@ -102,7 +102,7 @@ def test_a_calm_run_needs_no_explanation(tmp_path: Path) -> None:
 
 
 def test_late_arrivals_are_noted(tmp_path: Path) -> None:
-    summary = Summary()
+    summary = ReportBuilder()
     yard = RecordedYard(None, summary)
     yard.add("a", 4)
     yard.step()

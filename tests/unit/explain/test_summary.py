@@ -12,7 +12,7 @@ from tests.unit.trace.recorded import RecordedYard
 
 from tokenyard.errors import TraceError
 from tokenyard.explain.held_back.classifier import Bucket, StepReason
-from tokenyard.explain.report.builder import Summary, summarize
+from tokenyard.explain.report.builder import ReportBuilder, summarize
 from tokenyard.explain.report.percentiles import Latency
 from tokenyard.explain.report.recorded_reasons import RecordedReason, RecordedReasons
 from tokenyard.explain.report.report import HitRate, Report
@@ -25,9 +25,9 @@ KEYS = [
 ]
 
 
-def run(path: Path | None, *, seed: int = 1, **options: Any) -> tuple[RecordedYard, Summary]:
+def run(path: Path | None, *, seed: int = 1, **options: Any) -> tuple[RecordedYard, ReportBuilder]:
     """A life under pressure, watched by a summary."""
-    summary = Summary()
+    summary = ReportBuilder()
     settings = {"num_gpu_blocks": 60, "max_num_seqs": 6, "max_num_batched_tokens": 48} | options
     yard = RecordedYard(path, summary, **settings)
     rng = random.Random(seed)
@@ -46,7 +46,7 @@ def run(path: Path | None, *, seed: int = 1, **options: Any) -> tuple[RecordedYa
 
 def lonely(path: Path | None, *, looks: int | None) -> Report:
     """Long stretches of decode in which every step repeats the last; ``looks``: a report after every so many steps."""
-    summary = Summary()
+    summary = ReportBuilder()
     yard = RecordedYard(path, summary, num_gpu_blocks=200, max_model_len=400)
     yard.add("first", 9, max_tokens=90, arrival_time=0.0)
     for step in range(140):
@@ -136,7 +136,7 @@ def test_json_has_the_documented_keys(tmp_path: Path) -> None:
 
 def test_numbers_of_a_small_run(tmp_path: Path) -> None:
     """One place, two requests of four prompt and three output tokens; a step takes half a second."""
-    summary = Summary()
+    summary = ReportBuilder()
     yard = RecordedYard(tmp_path, summary, max_num_seqs=1, max_num_batched_tokens=8)
     yard.now = 100.0
     yard.add("a", [1, 2, 3, 4], max_tokens=3, arrival_time=99.0, job_id="job")
@@ -183,7 +183,7 @@ def test_numbers_of_a_small_run(tmp_path: Path) -> None:
 
 def test_lost_time_is_the_time_until_the_next_step(tmp_path: Path) -> None:
     """A request held back waits until the next decision, whenever that is."""
-    summary = Summary()
+    summary = ReportBuilder()
     yard = RecordedYard(tmp_path, summary, max_num_seqs=1)
     for name in ("a", "b", "c"):
         yard.add(name, 4, max_tokens=2)
@@ -198,7 +198,7 @@ def test_lost_time_is_the_time_until_the_next_step(tmp_path: Path) -> None:
 
 def test_waiting_time_is_what_the_reasons_took(tmp_path: Path) -> None:
     """Nobody waits without a recorded reason: the queueing times add up to the time lost in the queue."""
-    summary = Summary()
+    summary = ReportBuilder()
     yard = RecordedYard(tmp_path, summary, max_num_seqs=3, num_gpu_blocks=40, enable_prefix_caching=False)
     for number in range(20):
         yard.add(f"r{number}", 5 + number, max_tokens=6, arrival_time=yard.now)
@@ -214,7 +214,7 @@ def test_waiting_time_is_what_the_reasons_took(tmp_path: Path) -> None:
 
 
 def test_aborted_requests_have_no_end_to_end_time(tmp_path: Path) -> None:
-    summary = Summary()
+    summary = ReportBuilder()
     yard = RecordedYard(tmp_path, summary)
     yard.add("a", 4, max_tokens=20)
     yard.add("b", 4, max_tokens=2)
@@ -250,7 +250,7 @@ def test_the_step_limit_is_reported(tmp_path: Path) -> None:
 
 
 def test_an_empty_summary_reports_nothing_at_all() -> None:
-    report = Summary().report()
+    report = ReportBuilder().report()
     assert (report.steps, report.requests, report.requests_finished) == (0, 0, 0)
     assert report.duration_s is None
     assert report.throughput.requests_per_s is None

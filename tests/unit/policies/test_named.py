@@ -14,18 +14,18 @@ from tokenyard.sched.policy import Policy
 MINE = """
 from dataclasses import dataclass
 
-from tokenyard.policies.keyed import Keyed
+from tokenyard.policies.keyed import KeyedPolicy
 
 
 @dataclass
-class Deadline(Keyed):
+class Deadline(KeyedPolicy):
     slack: float = 2.0
 
     def key(self, request):
         return (request.arrival_time + self.slack,)
 
 
-class Needs(Keyed):
+class Needs(KeyedPolicy):
     def __init__(self, tau):
         self.tau = tau
 

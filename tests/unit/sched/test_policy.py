@@ -77,7 +77,7 @@ def needs(tau): ...
         ("broken_plug_in:Mine", "cannot be loaded: AttributeError: .* 'Mine'"),
         ("broken_plug_in:raise_it", "cannot be called without arguments: ZeroDivisionError: division by zero"),
         ("broken_plug_in:needs", "cannot be called without arguments: TypeError: .*'tau'"),
-        ("broken_plug_in:a_text", "makes a str: derive it from tokenyard.sched.policy.Policy"),
+        ("broken_plug_in:a_text", "makes a str: derive it from tokenyard.Policy"),
         ("broken_plug_in", "cannot be called without arguments: TypeError: 'module' object is not callable"),
         ("not an entry point", "cannot be loaded: "),
     ],

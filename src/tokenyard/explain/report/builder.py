@@ -1,4 +1,4 @@
-"""The summary: takes facts as they come, live or from a trace, and makes the report."""
+"""The builder: takes facts as they come, live or from a trace, and makes the report."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from tokenyard.trace.format.step_facts import CLASSIFIER_BLOCK_SIZE, Drafts, Ste
 from tokenyard.trace.read.facts_of_step import facts_of
 from tokenyard.trace.read.reader import ReadNotes, Step, TraceReader
 
-__all__ = ["Summary", "summarize"]
+__all__ = ["ReportBuilder", "summarize"]
 
 
-class Summary:
+class ReportBuilder:
     """A ``FactSink`` that adds up. Costs a few microseconds a step, however long the queues are.
 
     Steps that repeat the last one are counted, and added together when they end.
@@ -317,37 +317,37 @@ def summarize(path: Path | str, *, requests: bool = True) -> Report:
     TraceError if there is no trace or no step in it.
     """
     reader = TraceReader(path, requests=requests)
-    summary = Summary()
+    builder = ReportBuilder()
     lives: Reconstruction | None = None
     for number, step in enumerate(reader.steps()):
-        if summary.start is None and reader.start is not None:
-            summary.trace_started(reader.start)
+        if builder.start is None and reader.start is not None:
+            builder.trace_started(reader.start)
         if number == 0 and reader.start is None and not step.arrived and not step.finished:
-            lives = Reconstruction(summary)
-        _feed(summary, step, lives)
+            lives = Reconstruction(builder)
+        _feed(builder, step, lives)
     if lives is not None:
-        summary.jobs |= lives.jobs
-    return summary.report(source=str(reader.files.source), notes=reader.notes, reconstructed=lives is not None)
+        builder.jobs |= lives.jobs
+    return builder.report(source=str(reader.files.source), notes=reader.notes, reconstructed=lives is not None)
 
 
-def _feed(summary: Summary, step: Step, lives: Reconstruction | None) -> None:
-    """Tell a summary about one step, in the order in which things happened."""
+def _feed(builder: ReportBuilder, step: Step, lives: Reconstruction | None) -> None:
+    """Tell the builder about one step, in the order in which things happened."""
     if lives is not None:
         lives.before(step)
     for arrived in step.arrived:
-        summary.request_arrived(arrived)
+        builder.request_arrived(arrived)
     for lookup in step.lookups:
-        summary.prefix_looked_up(lookup)
-    block_size = summary.start.block_size if summary.start is not None else None
-    summary.step_decided(facts_of(step, block_size or CLASSIFIER_BLOCK_SIZE))
+        builder.prefix_looked_up(lookup)
+    block_size = builder.start.block_size if builder.start is not None else None
+    builder.step_decided(facts_of(step, block_size or CLASSIFIER_BLOCK_SIZE))
     if lives is not None:
         lives.after(step)
     if step.completed is not None:
         done = step.completed
-        summary.step_completed(done.step, done.ts, done.step_seconds, done.num_sampled_tokens)
+        builder.step_completed(done.step, done.ts, done.step_seconds, done.num_sampled_tokens)
         if done.num_drafts and done.num_draft_tokens is not None and done.num_accepted_tokens_per_pos is not None:
-            summary.drafts_verified(Drafts(done.num_drafts, done.num_draft_tokens, done.num_accepted_tokens_per_pos))
+            builder.drafts_verified(Drafts(done.num_drafts, done.num_draft_tokens, done.num_accepted_tokens_per_pos))
     for finished in step.finished:
-        summary.request_finished(finished)
+        builder.request_finished(finished)
     for arrived in step.arrived_after:
-        summary.request_arrived(arrived)
+        builder.request_arrived(arrived)

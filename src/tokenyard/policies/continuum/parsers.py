@@ -1,4 +1,4 @@
-"""Parsers: which tool does a turn's text call? Registered by name; a parser of your own is one more entry.
+"""Parsers: which tool does a turn's text call? Three by name; ``ToolReader`` takes one of your own.
 
 A parser takes the turn's output text and gives the tool's name, or None if the text calls none. Several calls in one
 turn count as one tool of their joined names: the agent waits for all of them.

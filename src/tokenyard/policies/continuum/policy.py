@@ -26,7 +26,7 @@ from tokenyard.policies.continuum.ttl import (
     TtlRule,
     Turn,
 )
-from tokenyard.policies.keyed import Key, Keyed
+from tokenyard.policies.keyed import Key, KeyedPolicy
 from tokenyard.request import Request
 from tokenyard.sched.queues.waiting import WaitingQueues
 from tokenyard.sched.steps.outcomes import Outcome
@@ -34,7 +34,7 @@ from tokenyard.sched.steps.outcomes import Outcome
 __all__ = ["Continuum", "continuum_fixed", "continuum_share", "continuum_ttl"]
 
 
-class Continuum(Keyed):
+class Continuum(KeyedPolicy):
     """Keeps the blocks of finished turns for as long as ``rule`` says.
 
     ``reload`` says what they would cost to compute again; without it the host is asked, and failing that a default

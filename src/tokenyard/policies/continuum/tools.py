@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from tokenyard.policies.continuum.parsers import named_parser
+from tokenyard.policies.continuum.parsers import Parser, named_parser
 from tokenyard.request import Request
 from tokenyard.tokenizer import Decode, load_tokenizer
 
@@ -21,16 +21,20 @@ _log = logging.getLogger("tokenyard.continuum")
 class ToolReader:
     """Names the tool of a turn.
 
-    ``this_func_call`` of the request counts if it is set; else, with a ``tokenizer``, the ``parser`` reads the output.
+    ``this_func_call`` of the request counts if it is set; else, with a ``tokenizer``, the ``parser`` reads the output:
+    ``bash``, ``openai``, ``json``, or a function from a turn's text to the name of its tool, None if it calls none.
     A tokenizer that cannot be loaded, or fails, costs one warning and makes the reader ``broken``: a policy then pins
     nothing, because what it would learn about tools would be wrong.
     """
 
     def __init__(
-        self, tokenizer: str | None = None, parser: str = "bash", load: Callable[[str], Decode] = load_tokenizer
+        self,
+        tokenizer: str | None = None,
+        parser: str | Parser = "bash",
+        load: Callable[[str], Decode] = load_tokenizer,
     ) -> None:
         self.broken = False
-        self._parse = named_parser(parser)
+        self._parse = named_parser(parser) if isinstance(parser, str) else parser
         self._tokenizer = tokenizer
         self._decode = self._trying(load, tokenizer) if tokenizer is not None else None
 

@@ -14,7 +14,7 @@ import msgspec
 
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import ConfigError
-from tokenyard.explain.report.builder import Summary
+from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.policies.named import PolicyMaker, policy_maker
 from tokenyard.sched.observer import Observers
 from tokenyard.sim.compare.intervals import Interval, interval
@@ -143,17 +143,17 @@ def _run(
     make: PolicyMaker, workload: Workload, machine: Machine, on_progress: Callable[[Progress], None] | None
 ) -> tuple[Run, int]:
     """One replay: its measures, and how many requests were not served."""
-    summary, jobs = Summary(), JobTimes()
+    builder, jobs = ReportBuilder(), JobTimes()
     result = replay(
         workload,
         machine.scheduler,
         machine.cache,
         machine.latency,
-        observer=Observers(TraceRecorder(None, summary), jobs),
+        observer=Observers(TraceRecorder(None, builder), jobs),
         policy=make(),
         kv_transfer=machine.kv_transfer,
         speculation=machine.speculation,
         skip_refused=machine.skip_refused,
         on_progress=on_progress,
     )
-    return measures_of(summary.report(), jobs), len(result.refused) + result.num_left_out
+    return measures_of(builder.report(), jobs), len(result.refused) + result.num_left_out

@@ -7,7 +7,8 @@ from math import inf
 from pathlib import Path
 
 from tokenyard.errors import ConfigError
-from tokenyard.kv.sizing.gpus import GPU
+from tokenyard.kv.sizing.gpus import GPU, named_gpu
+from tokenyard.kv.sizing.hf_config import model_shape
 from tokenyard.kv.sizing.models import ModelShape
 from tokenyard.sim.latency.aic import is_aic_folder, load_aic
 from tokenyard.sim.latency.lss import is_lss_folder, load_lss
@@ -22,10 +23,11 @@ _KINDS = "roofline, constant:SECONDS, table:FOLDER or fitted:TRACE"
 
 
 def load_latency(
-    spec: str, *, model: ModelShape | None = None, gpu: GPU | None = None, tensor_parallel_size: int = 1
+    spec: str, *, model: ModelShape | str | None = None, gpu: GPU | str | None = None, tensor_parallel_size: int = 1
 ) -> LatencyModel:
     """``roofline`` (of ``gpu``, ``model``), ``constant:SECONDS``, ``table:FOLDER`` (of ``model``) or ``fitted:TRACE``.
 
+    ``model`` is a named model or the path of a Hugging Face config.json, ``gpu`` a named GPU, as on the command line.
     Raises ConfigError naming what is wrong or missing, TraceError for a trace that cannot be read.
     """
     kind, _, argument = spec.partition(":")
@@ -37,6 +39,8 @@ def load_latency(
         raise ConfigError("latency", spec, f"use {_KINDS}")
     if model is None:
         raise ConfigError("model", None, f"name a model for the {kind} latency")
+    model = model_shape(model) if isinstance(model, str) else model
+    gpu = named_gpu(gpu) if isinstance(gpu, str) else gpu
     if kind == "table":
         return load_tables(argument, model, gpu=gpu, tensor_parallel_size=tensor_parallel_size)
     if gpu is None:

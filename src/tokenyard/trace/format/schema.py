@@ -7,7 +7,6 @@ other emitters leave fields out or write null. Times are seconds, token counts t
 
 from __future__ import annotations
 
-from importlib import metadata
 from typing import Annotated, Any, get_args
 
 import msgspec
@@ -30,7 +29,6 @@ __all__ = [
     "StepSnapshot",
     "TraceStart",
     "Whole",
-    "package_version",
 ]
 
 FORMAT_VERSION = 1
@@ -39,14 +37,6 @@ FORMAT_VERSION = 1
 
 Whole = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
 """A whole number that every JSON reader holds exactly; a larger one in a trace is treated as missing."""
-
-
-def package_version() -> str:
-    """The installed version of Tokenyard, or "unknown" when it runs from a bare source tree."""
-    try:
-        return metadata.version("tokenyard")
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 class StepSnapshot(msgspec.Struct, tag_field="event", tag="step_snapshot", omit_defaults=True, kw_only=True, gc=False):

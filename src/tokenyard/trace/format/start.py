@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from tokenyard.config import CacheConfig, SchedulerConfig
-from tokenyard.trace.format.schema import FORMAT_VERSION, TraceStart, package_version
+from tokenyard.trace.format.schema import FORMAT_VERSION, TraceStart
+from tokenyard.version import __version__
 
 __all__ = ["describe_run"]
 
@@ -34,7 +35,7 @@ def describe_run(
         format_version=FORMAT_VERSION,
         ts=ts,
         policy=scheduler.policy,
-        tokenyard_version=package_version(),
+        tokenyard_version=__version__,
         host=host,
         model=model,
         gpu=gpu,

@@ -11,8 +11,8 @@ from tests.support.plant import Plant
 
 from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup
 from tokenyard.connectors.memory import ArrayMemory
-from tokenyard.connectors.prefill_decode import HandoverConnector
-from tokenyard.connectors.prefill_decode_worker import Exchange, HandoverWorker
+from tokenyard.connectors.prefill_decode import PrefillDecodeConnector
+from tokenyard.connectors.prefill_decode_worker import Exchange, PrefillDecodeWorker
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.request import FinishReason, RequestStatus
 from tokenyard.sched.steps.outcomes import Reason
@@ -31,8 +31,8 @@ class Pair:
             return self.now
 
         return Plant(
-            lambda cache: HandoverConnector(cache, engine_id, clock),
-            lambda memory: HandoverWorker(memory, self.exchange, engine_id, clock, num_threads=threads),
+            lambda cache: PrefillDecodeConnector(cache, engine_id, clock),
+            lambda memory: PrefillDecodeWorker(memory, self.exchange, engine_id, clock, num_threads=threads),
             **options,
         )
 
@@ -248,16 +248,18 @@ def test_statistics_count_blocks() -> None:
 def test_one_full_attention_group_is_required() -> None:
     window = KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=8)
     with pytest.raises(ConfigError, match="one full-attention"):
-        HandoverConnector(CacheConfig(groups=(window,)), "0", lambda: 0.0)
+        PrefillDecodeConnector(CacheConfig(groups=(window,)), "0", lambda: 0.0)
 
 
-def connector(settings: dict[str, Any]) -> HandoverConnector:
-    return HandoverConnector(CacheConfig(), **{"engine_id": "0", "clock": lambda: 0.0, **settings})
+def connector(settings: dict[str, Any]) -> PrefillDecodeConnector:
+    return PrefillDecodeConnector(CacheConfig(), **{"engine_id": "0", "clock": lambda: 0.0, **settings})
 
 
-def worker(settings: dict[str, Any]) -> HandoverWorker:
+def worker(settings: dict[str, Any]) -> PrefillDecodeWorker:
     memory = ArrayMemory({"layer.0": np.zeros((2, 16), np.float16)})
-    return HandoverWorker(memory, Exchange(), **{"engine_id": "0", "clock": lambda: 0.0, "patience": 0.0, **settings})
+    return PrefillDecodeWorker(
+        memory, Exchange(), **{"engine_id": "0", "clock": lambda: 0.0, "patience": 0.0, **settings}
+    )
 
 
 @pytest.mark.parametrize(

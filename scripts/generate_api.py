@@ -1,0 +1,231 @@
+"""Write docs/api.md from the docstrings of the front door (part of `make lint`: `--check` only compares).
+
+Grouped as `tokenyard.OFFERED` is. Of each name: what it is called with, the first paragraphs of its docstring, and of
+a class its fields, properties and methods.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from enum import Enum
+from functools import cached_property
+from pathlib import Path
+from types import FunctionType
+from typing import Any, ForwardRef
+
+import tokenyard
+from tokenyard.cli.field_docs import field_docs
+
+__all__ = ["main", "page"]
+
+TARGET = Path(__file__).resolve().parent.parent / "docs" / "api.md"
+WIDTH = 110
+_DRAWN = re.compile(r"^ |\S  +\S", re.MULTILINE)
+HEAD = """# API
+
+What `import tokenyard` offers, and all that programs may rely on: `from tokenyard import Scheduler, SchedulerConfig`.
+Every other module is private, whatever its name. A name is loaded when it is first asked for.
+
+This page is written by `scripts/generate_api.py` from the docstrings; `make lint` checks that it is up to date.
+"""
+
+
+class _Verbatim:
+    """Prints as the text it holds."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def page() -> str:
+    """The whole document."""
+    parts = [HEAD, *_contents()]
+    for purpose, modules in tokenyard.OFFERED.items():
+        parts.append(f"\n## {purpose}\n")
+        entries = (_entry(name, getattr(tokenyard, name)) for names in modules.values() for name in names)
+        parts += ["\n".join(entry) for entry in entries]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(parts))
+
+
+def _contents() -> Iterator[str]:
+    """A table of the names by purpose."""
+    yield "| for | names |\n| --- | --- |"
+    for purpose, modules in tokenyard.OFFERED.items():
+        links = (f"[{_title(name)}](#{_anchor(name)})" for names in modules.values() for name in names)
+        yield f"| {purpose} | {', '.join(links)} |"
+
+
+def _title(name: str) -> str:
+    """Heading of a name: `class Why` and `why()` are two."""
+    value = getattr(tokenyard, name)
+    return f"class {name}" if inspect.isclass(value) else f"{name}()" if inspect.isfunction(value) else f"`{name}`"
+
+
+def _anchor(name: str) -> str:
+    """That which GitHub gives to its heading."""
+    return re.sub(r"[^\w ]", "", _title(name).lower()).replace(" ", "-")
+
+
+def _entry(name: str, value: Any) -> Iterator[str]:
+    yield f"\n### {_title(name)}\n"
+    if inspect.isclass(value):
+        yield from _class(value)
+    elif inspect.isfunction(value):
+        yield f"```py\n{_signature(name, value)}\n```\n"
+        yield _prose(value)
+    else:
+        yield "The installed version, or `unknown` where it runs from a bare source tree."
+
+
+def _class(kind: type) -> Iterator[str]:
+    fields = _fields(kind)
+    bases = [base.__name__ for base in kind.__bases__ if base.__name__ in tokenyard.__all__]
+    if fields or issubclass(kind, Enum | Exception) or getattr(kind, "_is_protocol", False):
+        yield f"```py\nclass {kind.__name__}{f'({bases[0]})' if bases else ''}\n```\n"
+    else:
+        yield f"```py\n{_signature(kind.__name__, kind)}\n```\n"
+    yield _prose(kind)
+    if bases and not fields:
+        yield f"\nDerived from [{_title(bases[0])}](#{_anchor(bases[0])})."
+    if fields:
+        yield "\n| field | meaning |\n| --- | --- |"
+        yield from (f"| `{_cell(declared)}` | {_cell(_markdown(text))} |" for declared, text in fields)
+    members = list(_members(kind))
+    if members:
+        yield ""
+        yield from members
+
+
+def _fields(kind: type) -> list[tuple[str, str]]:
+    """Declared attributes, as they are declared, and what they mean."""
+    docs = field_docs(kind)
+    if issubclass(kind, Enum):
+        return [(f"{each.name} = {each.value!r}", docs.get(each.name, "")) for each in kind]
+    names = getattr(kind, "__struct_fields__", None) or getattr(kind, "_fields", None)
+    names = names or tuple(getattr(kind, "__dataclass_fields__", ()))
+    if not names:
+        return []
+    called_with = _plain_signature(kind).parameters
+    return [(str(called_with[name]) if name in called_with else name, docs.get(name, "")) for name in names]
+
+
+def _members(kind: type) -> Iterator[str]:
+    """Public methods and properties, its own before those of bases that are not offered themselves."""
+    if issubclass(kind, Exception):
+        return
+    found: dict[str, Any] = {}
+    for each in kind.__mro__:
+        is_elsewhere = each is not kind and each.__name__ in tokenyard.__all__
+        if each.__module__.startswith("tokenyard.") and not is_elsewhere:
+            inherited = {name: value for name, value in vars(each).items() if not name.startswith("_")}
+            found |= {name: value for name, value in inherited.items() if name not in found}
+    for name, value in found.items():
+        if isinstance(value, property | cached_property):
+            compute = value.func if isinstance(value, cached_property) else value.fget
+            assert compute is not None
+            yield _bullet(f"{name}: {_text(inspect.signature(compute).return_annotation)}", compute)
+        elif isinstance(value, FunctionType | classmethod | staticmethod):
+            signature = _plain_signature(getattr(kind, name), bound=isinstance(value, FunctionType))
+            yield _bullet(f"{name}{signature}", value)
+
+
+def _bullet(declared: str, value: object) -> str:
+    """A member in a line: how it is declared, and the first paragraph about it."""
+    prose = _markdown((inspect.getdoc(value) or "").split("\n\n", maxsplit=1)[0])
+    return f"* `{declared}`" + (f": {prose}" if prose else "")
+
+
+def _plain_signature(value: Callable[..., object], *, bound: bool = False) -> inspect.Signature:
+    """The signature, with annotations and defaults as the source writes them; ``bound`` leaves the first one out."""
+    signature = inspect.signature(value)
+    parameters = [
+        each.replace(
+            annotation=each.annotation if each.annotation is each.empty else _Verbatim(_text(each.annotation)),
+            default=each.default if each.default is each.empty else _Verbatim(_default(each.default)),
+        )
+        for each in list(signature.parameters.values())[bound:]
+    ]
+    returned = signature.return_annotation
+    shown = returned if returned is signature.empty else _Verbatim(_text(returned))
+    return signature.replace(parameters=parameters, return_annotation=shown)
+
+
+def _signature(name: str, value: Callable[..., object]) -> str:
+    """How it is called, a parameter a line where it is long."""
+    signature = _plain_signature(value)
+    if inspect.isclass(value):
+        signature = signature.replace(return_annotation=signature.empty)
+    text = f"{name}{signature}"
+    if len(text) <= WIDTH:
+        return text
+    opened, closed = text.split("(", 1)[0], str(signature.replace(parameters=[]))[2:]
+    marked = str(signature.replace(return_annotation=signature.empty))[1:-1]
+    return f"{opened}(\n    " + ",\n    ".join(_split(marked)) + f",\n){closed}"
+
+
+def _split(parameters: str) -> list[str]:
+    """At the commas that no bracket or quote holds."""
+    parts, depth, start, quoted = [], 0, 0, ""
+    for at, character in enumerate(parameters):
+        if quoted or character in "'\"":
+            quoted = "" if character == quoted else quoted or character
+        else:
+            depth += (character in "([{") - (character in ")]}")
+            if character == "," and not depth:
+                parts.append(parameters[start:at].strip())
+                start = at + 1
+    return [*parts, parameters[start:].strip()]
+
+
+def _text(annotation: object) -> str:
+    """An annotation as the source writes it."""
+    if isinstance(annotation, ForwardRef):
+        annotation = annotation.__forward_arg__
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    text = re.sub(r"numpy\.ndarray\[[^|]*?numpy\.dtype\[(?:numpy\.)?(\w+)\]\]", r"NDArray[\1]", text)
+    return re.sub(r"\b[a-z_]\w*(?:\.[a-z_]\w*)*\.(?=[A-Z])", "", text)
+
+
+def _default(value: object) -> str:
+    if callable(value):
+        name = getattr(value, "__name__", "")
+        return name if name.isidentifier() else "..."
+    return re.sub(r"<(\w+\.\w+): [^>]*>", r"\1", repr(value))
+
+
+def _prose(value: object) -> str:
+    """The docstring; drawings and tables, which have runs of blanks, as they are."""
+    paragraphs = (inspect.getdoc(value) or "").split("\n\n")
+    return "\n\n".join(
+        f"```\n{textwrap.dedent(each)}\n```" if _DRAWN.search(each) else _markdown(each) for each in paragraphs
+    )
+
+
+def _markdown(text: str) -> str:
+    """A paragraph on one line, its code marked as Markdown does."""
+    text = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", text)
+    return " ".join(text.split()).replace("``", "`")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def main() -> None:
+    """Write the document, or with `--check` exit 1 if it is out of date."""
+    text = page()
+    if "--check" not in sys.argv:
+        TARGET.write_text(text, encoding="utf-8")
+    elif not TARGET.exists() or TARGET.read_text(encoding="utf-8") != text:
+        sys.exit("docs/api.md is out of date: scripts/generate_api.py writes it anew")
+
+
+if __name__ == "__main__":
+    main()
