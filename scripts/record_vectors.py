@@ -23,7 +23,8 @@ __all__ = ["main"]
 DEFAULT_FOLDER = Path(__file__).resolve().parent.parent / "tests" / "parity" / "vectors"
 
 
-def _record(scenario: Scenario, folder: Path) -> None:
+def _record(scenario: Scenario, folder: Path) -> int:
+    """The number of steps recorded."""
     plan = scenario.plan()
     host = build_host(scenario.engine)
     ticks = Recording(host, plan, scenario).run()
@@ -34,6 +35,7 @@ def _record(scenario: Scenario, folder: Path) -> None:
     head = vectors.header(scenario, plan, ticks, vllm_facts(host))
     size = vectors.write(folder / f"{scenario.name}.jsonl.gz", [head, *ticks])
     _print(scenario.name, size, head["stats"])
+    return shown["steps"]
 
 
 def _print(name: str, size: int, stats: dict[str, int]) -> None:
@@ -68,8 +70,8 @@ def main() -> None:
     chosen = [scenario for scenario in (*SCENARIOS, *map(drawn, KEPT)) if arguments.name in scenario.name]
     if not chosen:
         parser.error(f"no scenario's name contains {arguments.name!r}")
-    for scenario in chosen:
-        _record(scenario, folder)
+    steps = {scenario.name: _record(scenario, folder) for scenario in chosen}
+    vectors.write_manifest(folder, steps, whole=not arguments.name)
     print(f"{len(chosen)} scenarios in {folder}")
 
 

@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from recorder.drive import Tick
     from recorder.plan import Engine, Event, Plan, Planned, Scenario
 
-__all__ = ["FORMAT", "header", "statistics", "write"]
+__all__ = ["FORMAT", "MANIFEST", "header", "statistics", "write", "write_manifest"]
 
 FORMAT = "vllm-golden-1"
+MANIFEST = "manifest.json"
+"""Lies beside the vectors: how many calls of ``schedule()`` each of them holds, by name."""
 
 
 def header(scenario: Scenario, plan: Plan, ticks: list[Tick], facts: dict[str, Any]) -> dict[str, Any]:
@@ -136,3 +138,11 @@ def write(path: Path, lines: list[dict[str, Any]]) -> int:
     packed = gzip.compress(text.encode(), compresslevel=9, mtime=0)
     path.write_bytes(packed)
     return len(packed)
+
+
+def write_manifest(folder: Path, steps: dict[str, int], *, whole: bool) -> None:
+    """Enter what was just recorded: ``steps`` by name. Other entries stay, unless the ``whole`` folder was recorded."""
+    path = folder / MANIFEST
+    if not whole and path.exists():
+        steps = json.loads(path.read_text(encoding="utf-8")) | steps
+    path.write_text(json.dumps(steps, indent=1, sort_keys=True) + "\n", encoding="utf-8")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +28,26 @@ def lines(vectors: Path) -> Lines:
     return read(vectors / "fcfs.jsonl.gz")
 
 
-def test_equal_files_end_with_one_line(vectors: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def steps(vectors: Path) -> dict[str, int]:
+    """How many steps each of the project's vectors holds, as its recorder counted them."""
+    counted: dict[str, int] = json.loads((vectors / "manifest.json").read_text())
+    return counted
+
+
+def test_equal_files_end_with_one_line(vectors: Path, steps: dict[str, int], tmp_path: Path) -> None:
     outcome = call("parity", vectors / "fcfs.jsonl.gz", vectors / "pressure.jsonl.gz", cwd=tmp_path)
     assert outcome.code == 0, outcome.stderr
-    assert re.fullmatch(r"2 files, [\d,]+ steps, all equal\n", outcome.stdout)
+    assert outcome.stdout == f"2 files, {steps['fcfs'] + steps['pressure']} steps, all equal\n"
     assert outcome.stderr == ""
 
 
-def test_json_is_one_object(vectors: Path, tmp_path: Path) -> None:
+def test_json_is_one_object(vectors: Path, steps: dict[str, int], tmp_path: Path) -> None:
     outcome = call("parity", vectors / "fcfs.jsonl.gz", "--json", cwd=tmp_path)
     found = json.loads(outcome.stdout)
     assert found["files"] == 1
     assert found["all_equal"] is True
-    assert found["steps"] == found["results"][0]["steps"] > 0
+    assert found["steps"] == found["results"][0]["steps"] == steps["fcfs"]
 
 
 def test_first_difference_shows_both_sides(lines: Lines, tmp_path: Path) -> None:
@@ -56,13 +62,16 @@ def test_first_difference_shows_both_sides(lines: Lines, tmp_path: Path) -> None
     assert outcome.stdout.splitlines()[-1].endswith("1 file different")
 
 
-def test_unsupported_is_never_equal(lines: Lines, tmp_path: Path) -> None:
+def test_unsupported_is_never_equal(lines: Lines, vectors: Path, steps: dict[str, int], tmp_path: Path) -> None:
     lines[0]["config"]["pipeline_parallel_size"] = 2
     alone = write(tmp_path / "parallel.jsonl", lines)
     outcome = call("parity", alone, cwd=tmp_path)
     assert outcome.code == 2
     assert "1 file not compared: pipeline parallelism" in outcome.stdout
-    assert outcome.stdout.splitlines()[-1] == "0 files, 0 steps, nothing compared"
+    assert outcome.stdout.splitlines()[-1] == "0 files, 0 steps, 1 file unsupported"
+    beside = call("parity", alone, vectors / "fcfs.jsonl.gz", cwd=tmp_path)
+    assert beside.code == 2
+    assert beside.stdout.splitlines()[-1] == f"1 file, {steps['fcfs']} steps, 1 file unsupported"
 
 
 @pytest.mark.parametrize(
@@ -84,16 +93,18 @@ def test_damaged_header(content: bytes, problem: str, tmp_path: Path) -> None:
     assert outcome.stdout == "0 files, 0 steps, 1 file damaged\n"
 
 
-def test_truncated_file_and_truncated_line(vectors: Path, lines: Lines, tmp_path: Path) -> None:
+def test_truncated_file_line_and_recording(vectors: Path, steps: dict[str, int], lines: Lines, tmp_path: Path) -> None:
     cut = tmp_path / "cut.jsonl.gz"
     cut.write_bytes((vectors / "fcfs.jsonl.gz").read_bytes()[:-200])
     torn = tmp_path / "torn.jsonl"
     torn.write_text(json.dumps(lines[0]) + "\n" + json.dumps(lines[1])[:-10] + "\n")
-    outcome = call("parity", cut, torn, vectors / "fcfs.jsonl.gz", cwd=tmp_path)
+    short = write(tmp_path / "short.jsonl", lines[:-1])
+    outcome = call("parity", cut, torn, short, vectors / "fcfs.jsonl.gz", cwd=tmp_path)
     assert outcome.code == 2
     assert "cut.jsonl.gz: cannot be read" in outcome.stderr
     assert "torn.jsonl:2: not JSON" in outcome.stderr
-    assert re.fullmatch(r"1 file, [\d,]+ steps, 2 files damaged\n", outcome.stdout)
+    assert f"short.jsonl: cut short: it holds {len(lines) - 2} of the {len(lines) - 1} ticks" in outcome.stderr
+    assert outcome.stdout == f"1 file, {steps['fcfs']} steps, 3 files damaged\n"
 
 
 def test_no_file_and_empty_directory(tmp_path: Path) -> None:
@@ -101,4 +112,7 @@ def test_no_file_and_empty_directory(tmp_path: Path) -> None:
     call("parity", tmp_path, cwd=tmp_path).refused("no *.jsonl")
     outcome = call("parity", "absent.jsonl.gz", cwd=tmp_path)
     assert outcome.code == 2
-    assert "absent.jsonl.gz: cannot be read" in outcome.stderr
+    assert "absent.jsonl.gz: no such file" in outcome.stderr
+    assert outcome.stdout == "0 files, 0 steps, 1 file missing\n"
+    told = json.loads(call("parity", "absent.jsonl.gz", "--json", cwd=tmp_path).stdout)
+    assert (told["missing"], told["damaged"], told["all_equal"]) == (["absent.jsonl.gz"], [], False)

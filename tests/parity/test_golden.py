@@ -1,9 +1,13 @@
-"""Decisions recorded from real vLLM 0.22.1 are met: who, in which order, how many tokens, which blocks."""
+"""Decisions recorded from real vLLM 0.22.1 are met: who, in which order, how many tokens, which blocks.
+
+Every file counts: none may be left out as unsupported, and each has to be compared at as many steps as it holds.
+"""
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,9 +17,8 @@ from tokenyard.parity.replay import VectorResult, replay_vector
 REPO = Path(__file__).resolve().parent.parent.parent
 OURS = REPO / "tests" / "parity" / "vectors"
 SHARED = Path(os.environ.get("TOKENYARD_SHARED") or REPO.parent / "shared") / "golden"
-
-
-replay = cache(replay_vector)
+STEPS: dict[str, int] = json.loads((OURS / "manifest.json").read_text(encoding="utf-8"))
+"""How many steps were recorded, by the name of the file."""
 
 
 def _files(folder: Path) -> list[Path]:
@@ -26,13 +29,11 @@ def _name(path: Path) -> str:
     return path.name.removesuffix(".jsonl.gz")
 
 
-def _check(path: Path) -> None:
-    result = replay(path)
-    if result.unsupported:
-        assert (result.steps, result.difference) == (0, None), "an unsupported file is not compared at all"
-        pytest.skip(f"not supported yet: {', '.join(result.unsupported)}")
+def _check(path: Path, steps: int) -> None:
+    result = replay_vector(path)
+    assert result.unsupported == []
     assert result.difference is None, _told(result)
-    assert result.steps > 0
+    assert result.steps == steps
 
 
 def _told(result: VectorResult) -> str:
@@ -41,20 +42,22 @@ def _told(result: VectorResult) -> str:
     return f"{result.name}, tick {tick}: {what}\n  ours:   {ours}\n  theirs: {theirs}"
 
 
-@pytest.mark.parametrize("path", _files(OURS), ids=_name)
-def test_our_own_recordings_are_met(path: Path) -> None:
-    _check(path)
+def _recorded_steps(path: Path) -> int:
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return sum("s" in json.loads(line) for line in file)
+
+
+def test_the_manifest_names_exactly_the_files_that_are_there() -> None:
+    assert sorted(STEPS) == [_name(path) for path in _files(OURS)]
+    assert min(STEPS.values()) > 0
+
+
+@pytest.mark.parametrize("name", sorted(STEPS))
+def test_our_own_recordings_are_met(name: str) -> None:
+    _check(OURS / f"{name}.jsonl.gz", STEPS[name])
 
 
 @pytest.mark.skipif(not _files(SHARED), reason="no shared golden vectors here (TOKENYARD_SHARED, or ../shared)")
 @pytest.mark.parametrize("path", _files(SHARED) or [SHARED], ids=_name)
 def test_shared_recordings_are_met(path: Path) -> None:
-    _check(path)
-
-
-def test_most_of_our_own_recordings_can_be_replayed() -> None:
-    """Skips must not eat the comparison: at least 30 files, 5,000 compared steps."""
-    results = [replay(path) for path in _files(OURS)]
-    compared = [result for result in results if not result.unsupported]
-    assert len(compared) >= 30
-    assert sum(result.steps for result in compared) >= 5000
+    _check(path, _recorded_steps(path))

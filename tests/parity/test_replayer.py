@@ -270,7 +270,8 @@ def test_a_line_that_is_no_tick_is_named(line: str, lines: list[Json], tmp_path:
         {"add": 7},
         {"add": [7]},
         {"s": None},
-        {"s": {"known": [["a"]]}},
+        {"s": {}},
+        {"s": {"n": 2, "known": [["a"]]}},
         {"u": []},
         {"u": {"of": [], "sampled": []}},
         {"u": {"of": 0, "sampled": "none"}},
@@ -359,7 +360,7 @@ def test_a_setting_nobody_knows_is_unsupported(lines: list[Json], tmp_path: Path
 
 def test_a_vector_without_a_step_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "bare.jsonl"
-    path.write_text('{"name": "bare", "config": {}, "requests": []}\n')
+    path.write_text('{"name": "bare", "config": {}, "requests": [], "stats": {"ticks": 0}}\n')
     with pytest.raises(ParityError, match="no step was recorded"):
         replay_vector(path)
 
@@ -368,7 +369,7 @@ def test_a_record_without_a_required_key_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "holes.jsonl"
     request = '{"id": "a", "prompt": [1, 2], "max_tokens": 1, "arrival_time": 0}'
     path.write_text(
-        f'{{"name": "holes", "config": {{}}, "requests": [{request}]}}\n'
+        f'{{"name": "holes", "config": {{}}, "requests": [{request}], "stats": {{"ticks": 1}}}}\n'
         '{"t": 0, "add": ["a"], "ev_pre": [{"op": "abort"}]}\n'
     )
     with pytest.raises(ParityError, match="tick 0: a record lacks 'id'"):

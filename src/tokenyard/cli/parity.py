@@ -27,6 +27,8 @@ class _Comparison(NamedTuple):
     results: list[VectorResult]
     damaged: list[str]
     """Messages about files that cannot be replayed."""
+    missing: list[Path]
+    """Files that were named and are not there."""
 
     @property
     def compared(self) -> list[VectorResult]:
@@ -48,11 +50,11 @@ class _Comparison(NamedTuple):
     def exit_code(self) -> int:
         if self.different:
             return 1
-        return 2 if self.damaged or not self.compared else 0
+        return 2 if self.damaged or self.missing or self.unsupported else 0
 
 
 def execute(flags: Parity) -> int:
-    """Compare every file: 0 if all are equal, 1 if one differs, 2 if one is damaged or none can be compared."""
+    """Compare every file: 0 if all are equal, 1 if one differs, 2 if one is damaged, missing or unsupported."""
     comparison = _compare(_expand(flags.files))
     if flags.json:
         print_json(_as_json(comparison))
@@ -78,9 +80,12 @@ def _expand(paths: tuple[Path, ...]) -> list[Path]:
 
 
 def _compare(paths: list[Path]) -> _Comparison:
-    comparison = _Comparison([], [])
+    comparison = _Comparison([], [], [])
     console = errors()
     for path in track(paths, "comparing", console=console, transient=True, disable=not console.is_terminal):
+        if not path.exists():
+            comparison.missing.append(path)
+            continue
         try:
             comparison.results.append(replay_vector(path))
         except ParityError as error:
@@ -91,6 +96,10 @@ def _compare(paths: list[Path]) -> _Comparison:
 def _print(comparison: _Comparison, console: Console) -> None:
     for message in comparison.damaged:
         errors().print(f"tokenyard: {escape(message)}", soft_wrap=True)
+    for path in comparison.missing:
+        errors().print(
+            f"tokenyard: {escape(str(path))}: no such file: name a golden vector that is there", soft_wrap=True
+        )
     for result in comparison.different:
         assert result.difference is not None
         _print_difference(result, result.difference, console)
@@ -101,11 +110,14 @@ def _print(comparison: _Comparison, console: Console) -> None:
 
 
 def _verdict(comparison: _Comparison) -> str:
-    counts = {"different": len(comparison.different), "damaged": len(comparison.damaged)}
+    counts = {
+        "different": len(comparison.different),
+        "damaged": len(comparison.damaged),
+        "missing": len(comparison.missing),
+        "unsupported": len(comparison.unsupported),
+    }
     found = [f"[red]{_files(count)} {word}[/]" for word, count in counts.items() if count]
-    if found:
-        return ", ".join(found)
-    return "[green]all equal[/]" if comparison.compared else "[red]nothing compared[/]"
+    return ", ".join(found) or "[green]all equal[/]"
 
 
 def _files(count: int) -> str:
@@ -141,6 +153,7 @@ def _as_json(comparison: _Comparison) -> dict[str, Any]:
         "steps": comparison.steps,
         "all_equal": comparison.exit_code == 0,
         "damaged": comparison.damaged,
+        "missing": [str(path) for path in comparison.missing],
         "results": [
             {
                 "file": str(each.path),

@@ -12,6 +12,7 @@ import msgspec
 
 from tokenyard.config import PauseState
 from tokenyard.errors import ConfigError, ParityError, RequestError
+from tokenyard.parity.model_inputs import drafts_problem, sampled_problem
 from tokenyard.parity.setup import RecordedGrammar, make_request, make_scheduler, unsupported_features
 from tokenyard.parity.vector import GoldenVector, Json
 from tokenyard.request import RequestStatus
@@ -56,7 +57,7 @@ class _DiffersError(Exception):
 
 
 def replay_vector(path: Path) -> VectorResult:
-    """Replay one file; ParityError if it is damaged."""
+    """Replay one file; ParityError if it is damaged or cut short."""
     vector = GoldenVector(path)
     missing = unsupported_features(vector.header)
     if missing:
@@ -69,6 +70,7 @@ def replay_vector(path: Path) -> VectorResult:
     try:
         for tick in vector.ticks():
             replay.tick(tick)
+        replay.end()
     except KeyError as lacking:
         raise ParityError(f"{path}: tick {replay.now}: a record lacks {lacking}") from None
     except RequestError as refused:
@@ -84,6 +86,8 @@ class _Replay:
     def __init__(self, vector: GoldenVector) -> None:
         self.path = vector.path
         self.scheduler = make_scheduler(vector.header)
+        self.max_drafts = vector.header.config.get("num_speculative_tokens") or 0
+        self.records_events = bool(vector.header.config.get("record_events"))
         self.encoder_decoder = bool(vector.header.config.get("encoder_decoder"))
         self.specs = {spec.id: spec for spec in vector.header.requests}
         self.steps = 0
@@ -104,8 +108,17 @@ class _Replay:
         if "u" in tick:
             self._update(tick["u"])
 
+    def end(self) -> None:
+        """ParityError if the output of a step was never recorded."""
+        if self.pending:
+            raise self._damaged(f"ends before the outputs of schedule() number {', '.join(map(str, self.pending))}")
+
     def _damaged(self, problem: str) -> ParityError:
         return ParityError(f"{self.path}: tick {self.now}: {problem}")
+
+    def _check(self, problem: str | None) -> None:
+        if problem is not None:
+            raise self._damaged(problem)
 
     def _compare(self, what: str, ours: Any, theirs: Any) -> None:
         if ours != theirs:
@@ -149,11 +162,14 @@ class _Replay:
             self.scheduler.add_request(make_request(msgspec.structs.replace(self.specs[event["id"]], **changes)))
 
     def _schedule(self, theirs: Json) -> None:
+        if theirs["n"] != self.steps:
+            raise self._damaged(f"schedule() number {theirs['n']} stands where number {self.steps} is due")
         output = self.scheduler.schedule()
         self.pending[self.steps] = output
         self.steps += 1
         decided = {**_decision(output), **self._encoder(output)}
         if "known" in theirs:
+            self._check(drafts_problem(output, theirs["known"], self.max_drafts))
             decided |= self._make_drafts_known(output, dict(theirs["known"]))
         self._compare_all("schedule", {**decided, **_queues(self.scheduler)}, theirs)
 
@@ -178,6 +194,7 @@ class _Replay:
         if theirs["of"] not in self.pending:
             raise self._damaged(f"updates schedule() number {theirs['of']}, which is not in flight")
         output = self.pending.pop(theirs["of"])
+        self._check(sampled_problem(output, theirs["sampled"]))
         sampled = dict(theirs["sampled"])
         tokens = [sampled.get(request_id, []) for request_id in output.req_ids]
         pooled = set(theirs.get("pooled", ()))
@@ -185,11 +202,12 @@ class _Replay:
         extras = ModelAuxOutput(pooler_output=pooler) if pooled else None
         result = self.scheduler.update_from_output(output, ModelOutput.from_lists(tokens, extras=extras))
         if "drafts" in theirs:
+            self._check(drafts_problem(output, theirs["drafts"], self.max_drafts))
             drafts = dict(theirs["drafts"])
             lists = [drafts.get(request_id, []) for request_id in output.req_ids]
             self.scheduler.update_draft_token_ids(output, DraftTokens.from_lists(lists))
         news = _news(result, self.scheduler)
-        if "events" in theirs:
+        if self.records_events:
             news["events"] = [
                 [each.request_id, [int(event.type) for event in each.extras.events]]
                 for each in result

@@ -9,15 +9,18 @@ import gzip
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, Required, TypedDict
+from typing import Annotated, Any, Literal, Required, TypedDict
 
 import msgspec
 
 from tokenyard.errors import ParityError
 
-__all__ = ["GoldenVector", "Header", "Image", "Json", "RequestSpec"]
+__all__ = ["GoldenVector", "Header", "Image", "Json", "RequestSpec", "Stats", "Tokens"]
 
 Json = dict[str, Any]
+_Token = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Tokens = list[tuple[str, list[_Token]]]
+"""Request ids, and the tokens of each that a model sampled or drafted."""
 
 
 class Image(msgspec.Struct, frozen=True, array_like=True):
@@ -66,21 +69,24 @@ class _Settings(TypedDict, total=False):
     pipeline_parallel_size: int | None
 
 
+class Stats(msgspec.Struct, frozen=True):
+    """What the recorder counted when it had finished; the rest of it is for readers."""
+
+    ticks: int
+
+
 class Header(msgspec.Struct, frozen=True):
     """First line of a vector."""
 
     name: str
     config: Json
     requests: list[RequestSpec]
+    stats: Stats
     vllm: str = "unknown"
     format: Literal["vllm-golden-1"] = "vllm-golden-1"
 
     def __post_init__(self) -> None:
         msgspec.convert(self.config, _Settings)
-
-
-_Tokens = list[tuple[str, list[int]]]
-"""Request id and tokens."""
 
 
 class _Event(TypedDict, total=False):
@@ -96,13 +102,14 @@ class _Event(TypedDict, total=False):
 
 
 class _Decided(TypedDict, total=False):
-    known: _Tokens
+    n: Required[int]
+    known: Tokens
 
 
 class _Updated(TypedDict, total=False):
     of: Required[int]
-    sampled: Required[_Tokens]
-    drafts: _Tokens
+    sampled: Required[Tokens]
+    drafts: Tokens
     pooled: list[str]
 
 
@@ -143,14 +150,25 @@ class GoldenVector:
             raise ParityError(f"{self.path}: cannot be read: {reason}") from None
 
     def ticks(self) -> Iterator[Json]:
-        """The recorded ticks, once."""
+        """The recorded ticks, once; ParityError if one is missing: they are numbered, and the header says how many."""
+        expected = 0
         for number, line in enumerate(self._lines, 2):
-            try:
-                tick = msgspec.json.decode(line)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
-                raise ParityError(f"{self.path}:{number}: not JSON: {problem}") from None
-            try:
-                msgspec.convert(tick, _Tick)
-            except msgspec.ValidationError as problem:
-                raise ParityError(f"{self.path}:{number}: not a tick of a golden vector: {problem}") from None
+            tick = self._decode(number, line)
+            if tick["t"] != expected:
+                raise ParityError(f"{self.path}:{number}: tick {tick['t']} stands where tick {expected} is due")
             yield tick
+            expected += 1
+        if expected != self.header.stats.ticks:
+            recorded = self.header.stats.ticks
+            raise ParityError(f"{self.path}: cut short: it holds {expected} of the {recorded} ticks that were recorded")
+
+    def _decode(self, number: int, line: bytes) -> Json:
+        try:
+            tick: Json = msgspec.json.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+            raise ParityError(f"{self.path}:{number}: not JSON: {problem}") from None
+        try:
+            msgspec.convert(tick, _Tick)
+        except msgspec.ValidationError as problem:
+            raise ParityError(f"{self.path}:{number}: not a tick of a golden vector: {problem}") from None
+        return tick
