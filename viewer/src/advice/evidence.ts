@@ -18,7 +18,7 @@ const ROOM = 0.2;
 const COMPUTE_BOUND = 3;
 /** Share of a conversation's prompt tokens found cached; where nothing is evicted it is 80 to 95 %. */
 const FEW_HITS = 0.6;
-const MEMORY = ["kv_full_sequence", "kv_blocks", "kv_reserved"];
+const MEMORY = ["kv_full_sequence", "kv_blocks"];
 
 /** The worst of some reasons, if it has cost enough to speak of. */
 function noticeable(symptoms: Symptoms, ...names: string[]): Held | null {

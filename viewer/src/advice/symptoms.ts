@@ -6,6 +6,7 @@ import { NO_REASON, STEP_REASONS } from "../data/model/reasons";
 import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { inSlices } from "../data/slices";
+import { STEP_REASONS as STEP_TABLE } from "../generated/vocabulary";
 
 /** What one reason cost. */
 export interface Held {
@@ -52,14 +53,6 @@ export function settingOf(symptoms: Symptoms, setting: string): unknown {
   return setting === "max_num_batched_tokens" ? symptoms.tokenBudget : null;
 }
 
-/** Reasons of the classifier that prove a limit, and the recorded reasons they stand for; the others prove nothing. */
-const GUESSED: Record<string, string> = {
-  "tok-budget": "token_budget",
-  "kv-after-run": "kv_blocks",
-  "kv-insuf": "kv_blocks",
-  "kv-low": "kv_blocks",
-  "max-seqs": "max_num_seqs",
-};
 /** Share of the token budget from which the prefill of a step counts as large. */
 const LARGE_PREFILL = 0.25;
 const SETTINGS: Record<string, readonly string[]> = {
@@ -134,9 +127,9 @@ class Counter {
         this.hold(this.recorded, reasonNames[ids[i]], row, (passed * requests[i]) / 1e6);
       }
     } else if (steps.stepReason[row] !== NO_REASON) {
-      const stands = GUESSED[STEP_REASONS[steps.stepReason[row]]];
+      const { proves } = STEP_TABLE[STEP_REASONS[steps.stepReason[row]]];
       const held = or0(steps.unadmitted[row]);
-      if (stands !== undefined && held > 0) this.hold(this.guesses, stands, row, (passed * held) / 1e6);
+      if (proves !== null && held > 0) this.hold(this.guesses, proves, row, (passed * held) / 1e6);
     }
     if (steps.tokenSum[row] !== MISSING) this.tokens(row, steps.tokenSum[row]);
   }

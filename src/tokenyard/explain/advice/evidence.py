@@ -38,7 +38,7 @@ _FEW_HITS = 0.6
 """Share of a conversation's prompt tokens found cached; where nothing is evicted it is 80 to 95 %."""
 _ROOM = 0.2
 """Share of the KV blocks that must be free before more sequences are advised."""
-_MEMORY = ("kv_full_sequence", "kv_blocks", "kv_reserved")
+_MEMORY = ("kv_full_sequence", "kv_blocks")
 
 
 def _noticeable(symptoms: Symptoms, *reasons: str) -> RecordedReason | None:

@@ -9,22 +9,15 @@ from typing import Any
 
 import msgspec
 
-from tokenyard.explain.held_back.classifier import StepReason, Verdict
+from tokenyard.explain.held_back.classifier import Verdict
 from tokenyard.explain.report.recorded_reasons import RecordedReason, RecordedReasons, free_share
 from tokenyard.trace.format.request_timeline import micros
 from tokenyard.trace.format.schema import AdmissionOutcome, TraceStart
 from tokenyard.trace.format.step_facts import StepFacts
+from tokenyard.vocabulary.buckets import STEP_REASONS
 
 __all__ = ["SymptomCounter", "Symptoms"]
 
-_GUESSED = {
-    StepReason.TOK_BUDGET: "token_budget",
-    StepReason.KV_AFTER_RUN: "kv_blocks",
-    StepReason.KV_INSUF: "kv_blocks",
-    StepReason.KV_LOW: "kv_blocks",
-    StepReason.MAX_SEQS: "max_num_seqs",
-}
-"""Reasons of the classifier that prove a limit, and the recorded reasons they stand for; the others prove nothing."""
 _LARGE_PREFILL = 0.25
 """Share of the token budget from which the prefill of a step counts as large."""
 _SETTINGS = {
@@ -98,9 +91,10 @@ class SymptomCounter:
         self.settle(facts.ts)
         self._before = facts
         self._guess = None
-        if facts.outcome is None and verdict.reason in _GUESSED and verdict.unadmitted:
-            reason = _GUESSED[verdict.reason]
-            self._guess = AdmissionOutcome(step=facts.step, reason=reason, num_requests=verdict.unadmitted)
+        if facts.outcome is None and verdict.reason is not None and verdict.unadmitted:
+            proven = STEP_REASONS[verdict.reason].proves
+            if proven is not None:
+                self._guess = AdmissionOutcome(step=facts.step, reason=proven, num_requests=verdict.unadmitted)
         if facts.token_sum is not None:
             self._tokens = facts.token_sum
             self._scheduled = (self._scheduled or 0) + self._tokens
