@@ -13,6 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from tokenyard.explain.advice.rule_book import rule_book
 from tokenyard.vocabulary import buckets, families, reasons, waits, wording
 
 __all__ = ["generated_files"]
@@ -58,17 +61,34 @@ def _vocabulary() -> dict[str, Any]:
     }
 
 
-def _module(about: str, constants: Mapping[str, Any]) -> str:
-    parts = [
-        f"export const {name} = {json.dumps(value, indent=2, ensure_ascii=False)} as const;"
+def _module(about: str, constants: Mapping[str, Any], head: str = "", type_: str = "", end: str = " as const") -> str:
+    parts = [head] if head else []
+    parts += [
+        f"export const {name}{type_} = {json.dumps(value, indent=2, ensure_ascii=False)}{end};"
         for name, value in constants.items()
     ]
     return HEAD.format(about=about) + "\n" + "\n\n".join(parts) + "\n"
 
 
+def _advice() -> dict[str, Any]:
+    """The rule book without what is not set."""
+    book: dict[str, Any] = _set(msgspec.to_builtins(rule_book()))
+    return {"RULE_BOOK": book}
+
+
+def _set(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _set(each) for name, each in value.items() if each is not None}
+    return [_set(each) for each in value] if isinstance(value, list | tuple) else value
+
+
 def generated_files() -> dict[Path, str]:
     """What each generated file has to hold."""
-    return {FOLDER / "vocabulary.ts": _module("The words of src/tokenyard/vocabulary.", _vocabulary())}
+    rule_type = ('import type { RuleBook } from "../advice/rule";', ": RuleBook", "")
+    return {
+        FOLDER / "vocabulary.ts": _module("The words of src/tokenyard/vocabulary.", _vocabulary()),
+        FOLDER / "advice.ts": _module("The rules of src/tokenyard/explain/advice/rules.toml.", _advice(), *rule_type),
+    }
 
 
 def main() -> int:

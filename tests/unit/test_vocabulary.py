@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -28,6 +29,8 @@ TABLES: list[tuple[type[StrEnum], dict[Any, Any]]] = [
     (Place, PLACES),
     (WaitState, WAIT_STATES),
 ]
+NOT_REASONS = {Reason.TOKEN_BUDGET, Reason.MAX_NUM_SEQS, Reason.PAUSED}
+"""Names of a setting, a column or a state as well."""
 
 
 @pytest.mark.parametrize(("words", "table"), TABLES)
@@ -58,6 +61,19 @@ def test_the_viewer_has_the_same_words() -> None:
     script = ROOT / "scripts" / "generate_vocabulary.py"
     done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_no_other_module_writes_a_reason_as_text() -> None:
+    words = {*Reason, *Bucket, *StepReason, *Gap} - NOT_REASONS - {"unknown", "idle"}
+    found = []
+    for path in (ROOT / "src" / "tokenyard").rglob("*.py"):
+        if path.parent.name != "vocabulary":
+            found += [
+                f"{path.name}:{node.lineno}: {node.value!r}"
+                for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+                if isinstance(node, ast.Constant) and node.value in words
+            ]
+    assert found == []
 
 
 def test_the_documents_explain_exactly_these_reasons() -> None:

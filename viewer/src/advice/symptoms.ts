@@ -6,6 +6,7 @@ import { NO_REASON, STEP_REASONS } from "../data/model/reasons";
 import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { inSlices } from "../data/slices";
+import { RULE_BOOK } from "../generated/advice";
 import { STEP_REASONS as STEP_TABLE } from "../generated/vocabulary";
 
 /** What one reason cost. */
@@ -53,15 +54,7 @@ export function settingOf(symptoms: Symptoms, setting: string): unknown {
   return setting === "max_num_batched_tokens" ? symptoms.tokenBudget : null;
 }
 
-/** Share of the token budget from which the prefill of a step counts as large. */
-const LARGE_PREFILL = 0.25;
-const SETTINGS: Record<string, readonly string[]> = {
-  scheduler: [
-    ...["max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill", "long_prefill_token_threshold"],
-    ...["scheduler_reserve_full_isl", "policy", "max_loras", "max_num_encoder_input_tokens"],
-  ],
-  cache: ["enable_prefix_caching", "watermark"],
-};
+const GATHERED = RULE_BOOK.symptoms;
 
 /** The symptoms of the range that `found` covers. */
 export async function symptomsOf(store: TraceStore, found: Statistics, signal?: AbortSignal): Promise<Symptoms> {
@@ -155,7 +148,8 @@ class Counter {
     const budget = or0(steps.tokenBudget[row]);
     const seconds = steps.stepSeconds[row];
     if (running <= 0 || budget <= 0 || Number.isNaN(seconds)) return;
-    const kind = tokens <= running ? this.decode : tokens - running >= LARGE_PREFILL * budget ? this.mixed : null;
+    const kind =
+      tokens <= running ? this.decode : tokens - running >= GATHERED.large_prefill * budget ? this.mixed : null;
     if (!kind) return;
     kind.steps += 1;
     kind.seconds += seconds;
@@ -205,7 +199,7 @@ function known(value: number): number | null {
 function settingsOf(config: unknown): Record<string, unknown> {
   const found: Record<string, unknown> = {};
   if (typeof config !== "object" || config === null) return found;
-  for (const [section, names] of Object.entries(SETTINGS)) {
+  for (const [section, names] of Object.entries(GATHERED.settings)) {
     const values: unknown = Object.hasOwn(config, section) ? (config as Record<string, unknown>)[section] : null;
     if (typeof values !== "object" || values === null) continue;
     for (const name of names) {

@@ -1,6 +1,6 @@
 """What advice is judged by: a few numbers about a run, gathered while its report is made.
 
-The viewer computes the same numbers from its columns; the rules (``explain/advice.py``) see nothing else.
+The viewer computes the same numbers from its columns; the rules (``rules.toml``) see nothing else.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from tokenyard.explain.advice.rule_book import rule_book
 from tokenyard.explain.held_back.classifier import Verdict
 from tokenyard.explain.report.recorded_reasons import RecordedReason, RecordedReasons, free_share
 from tokenyard.trace.format.request_timeline import micros
@@ -18,15 +19,6 @@ from tokenyard.vocabulary.buckets import STEP_REASONS
 
 __all__ = ["SymptomCounter", "Symptoms"]
 
-_LARGE_PREFILL = 0.25
-"""Share of the token budget from which the prefill of a step counts as large."""
-_SETTINGS = {
-    "scheduler": (
-        *("max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill", "long_prefill_token_threshold"),
-        *("scheduler_reserve_full_isl", "policy", "max_loras", "max_num_encoder_input_tokens"),
-    ),
-    "cache": ("enable_prefix_caching", "watermark"),
-}
 _STEPS_IN_FLIGHT = 64
 
 
@@ -152,13 +144,13 @@ def _kind(facts: StepFacts, tokens: int) -> bool | None:
         return None
     if tokens <= running:
         return False
-    return True if tokens - running >= _LARGE_PREFILL * budget else None
+    return True if tokens - running >= rule_book().symptoms.large_prefill * budget else None
 
 
 def _settings(start: TraceStart | None) -> dict[str, Any]:
     config = (start.config if start is not None else None) or {}
     found: dict[str, Any] = {}
-    for section, names in _SETTINGS.items():
+    for section, names in rule_book().symptoms.settings.items():
         values = config.get(section)
         if isinstance(values, dict):
             found.update({name: values[name] for name in names if name in values})
