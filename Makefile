@@ -31,19 +31,21 @@ test: lint types viewer-check $(INSTALLED_DEV)  ## Lint, types, import contracts
 	@$(BIN)/python -m pytest
 
 .PHONY: lint
-lint: $(INSTALLED_DEV)  ## Style, import contracts, the tree in CONTRIBUTING, docs/api.md
+lint: $(INSTALLED_DEV)  ## Style, import contracts, and that what is generated or drawn is up to date
 	@$(BIN)/ruff check $(CHECKED)
 	@$(BIN)/ruff format --check $(CHECKED)
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python scripts/check_tree.py
 	@$(BIN)/python scripts/generate_api.py --check
+	@$(BIN)/python scripts/generate_vocabulary.py --check
 
 .PHONY: types
 types: $(INSTALLED_DEV)  ## Strict type check
 	@$(BIN)/mypy
 
 .PHONY: viewer
-viewer:  ## Build the page that shows traces (needs node 18)
+viewer: $(INSTALLED)  ## Build the page that shows traces (needs node 18)
+	@$(BIN)/python scripts/generate_vocabulary.py
 	@cd viewer && { [ -d node_modules ] || npm ci --loglevel=error; } && npm run --silent build
 
 .PHONY: viewer-check

@@ -30,7 +30,8 @@ from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.sim.replay import replay
 from tokenyard.trace.emit.recorder import TraceRecorder
 from tokenyard.trace.emit.writer import TraceWriter
-from tokenyard.trace.format.request_timeline import Place, WaitState, micros
+from tokenyard.trace.format.request_timeline import micros
+from tokenyard.vocabulary.waits import Place, WaitState
 
 __all__ = ["StopWatch", "check", "main"]
 

@@ -8,6 +8,7 @@
 
 import type { PillKind } from "./data/model/moment";
 import type { ReasonFamily } from "./data/model/reasons";
+import { FAMILIES as WORDS } from "./generated/vocabulary";
 
 export type ThemeName = "light" | "dark";
 export type Hatch = "solid" | "rising" | "falling" | "vertical" | "horizontal" | "dots" | "cross";
@@ -37,32 +38,32 @@ const same = (fill: string, ink: string): Pick<Meaning, "light" | "dark"> => ({
 });
 
 export const FAMILIES: Record<ReasonFamily, Meaning> = {
-  tokens: { letter: "T", hatch: "rising", ...same("#e69f00", BLACK), words: "token budget" },
-  memory: { letter: "K", hatch: "solid", ...same("#d55e00", BLACK), words: "KV blocks" },
-  sequences: { letter: "S", hatch: "vertical", ...same("#cc79a7", BLACK), words: "max_num_seqs" },
-  order: { letter: "F", hatch: "dots", ...same("#f0e442", BLACK), words: "refused though blocks are free" },
-  preempted: { letter: "P", hatch: "falling", ...same("#0072b2", WHITE), words: "after a preemption" },
-  dependency: { letter: "D", hatch: "horizontal", ...same("#56b4e9", BLACK), words: "waits for something outside" },
+  tokens: { letter: "T", hatch: "rising", ...same("#e69f00", BLACK), words: WORDS.tokens },
+  memory: { letter: "K", hatch: "solid", ...same("#d55e00", BLACK), words: WORDS.memory },
+  sequences: { letter: "S", hatch: "vertical", ...same("#cc79a7", BLACK), words: WORDS.sequences },
+  order: { letter: "F", hatch: "dots", ...same("#f0e442", BLACK), words: WORDS.order },
+  preempted: { letter: "P", hatch: "falling", ...same("#0072b2", WHITE), words: WORDS.preempted },
+  dependency: { letter: "D", hatch: "horizontal", ...same("#56b4e9", BLACK), words: WORDS.dependency },
   healthy: {
     letter: "H",
     hatch: "solid",
     light: { fill: "#9bd6c2", ink: BLACK },
     dark: { fill: "#1d6b55", ink: WHITE },
-    words: "healthy",
+    words: WORDS.healthy,
   },
   idle: {
     letter: "I",
     hatch: "solid",
     light: { fill: "#dfe3e8", ink: BLACK },
     dark: { fill: "#363d45", ink: WHITE },
-    words: "idle",
+    words: WORDS.idle,
   },
   unknown: {
     letter: "?",
     hatch: "cross",
     light: { fill: "#b4bbc3", ink: BLACK },
     dark: { fill: "#5a646e", ink: WHITE },
-    words: "not known",
+    words: WORDS.unknown,
   },
 };
 

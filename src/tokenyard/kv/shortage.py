@@ -15,8 +15,6 @@ class KVLimit(StrEnum):
     """The whole sequence does not fit the free blocks (``scheduler_reserve_full_isl``)."""
     BLOCKS = "blocks"
     """This step's tokens do not fit the free blocks."""
-    RESERVED = "reserved"
-    """They would fit, but for blocks reserved for loads in flight."""
     WATERMARK = "watermark"
     """They would fit, but for the watermark."""
     STATE_NOT_READY = "state_not_ready"

@@ -14,6 +14,8 @@ from tokenyard.sched.observer import SchedulerState
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sched.steps.outcomes import StepOutcomes
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.trace.emit.admission_outcome import outcome_record
+from tokenyard.trace.format.held_back import held_by_reason
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -104,12 +106,10 @@ class MetricsObserver:
     def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
         self._sizes["iteration_tokens_total"].observe(output.total_num_scheduled_tokens)
         self._counters["num_preemptions"].inc(len(outcomes.preemptions))
-        held = [*outcomes.skipped, *outcomes.not_scheduled]
-        if outcomes.admission is not None:
-            held.append(outcomes.admission)
-        for outcome in held:
-            if outcome.num_requests:
-                self._held.labels(**self._labels, reason=str(outcome.reason)).inc(outcome.num_requests)
+        record = outcome_record(output.step, ts, None, outcomes, limit=0)
+        if record is not None:
+            for reason, count in held_by_reason(record).items():
+                self._held.labels(**self._labels, reason=reason).inc(count)
 
     def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
         stats = outputs.scheduler_stats

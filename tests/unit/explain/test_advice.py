@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ import msgspec
 import pytest
 from tests.unit.trace.recorded import RecordedYard
 
-from tokenyard.explain.advice.rules import RULES, advise
+from tokenyard.explain.advice.findings import RuleReader
+from tokenyard.explain.advice.rule import Comparison
+from tokenyard.explain.advice.rule_book import rule_book
+from tokenyard.explain.advice.rules import advise
 from tokenyard.explain.advice.symptoms import Symptoms
 from tokenyard.explain.report.builder import ReportBuilder
 
@@ -121,7 +125,7 @@ def test_a_rule_fires_and_does_not(name: str) -> None:
 
 
 def test_every_rule_is_tested_and_named_once() -> None:
-    assert list(CASES) == [rule.name for rule in RULES]
+    assert list(CASES) == [rule.name for rule in rule_book().rules]
 
 
 def test_nothing_is_advised_where_nothing_is_wrong() -> None:
@@ -162,3 +166,26 @@ def test_a_run_with_too_few_seats_is_told_so(tmp_path: Path) -> None:
     report = summary.report()
     assert [(each.rule, each.now) for each in report.advice] == [("seats", 2)]
     assert "stopped at max_num_seqs = 2" in report.advice[0].evidence
+
+
+def test_every_name_in_the_rules_stands_for_something() -> None:
+    """Everything that a rule may look at is given, so a misspelt name has nothing to be."""
+    book = rule_book()
+    given = {reason: held(reason, **kv())["reasons"][reason] for rule in book.rules for reason in rule.reasons}
+    settings = dict.fromkeys((name for names in book.symptoms.settings.values() for name in names), 1)
+    known = symptoms({"reasons": given, "settings": settings, "jobs": 1, "guessed": True})
+    values = [ratio for pair in book.ratios.values() for ratio in pair]
+    named = [each for lists in book.conditions.values() for conditions in lists for each in conditions]
+    values += [each.value for each in named if isinstance(each, Comparison)]
+    for rule in book.rules:
+        comparisons = [each for each in rule.when if isinstance(each, Comparison)]
+        values += [each.value for each in comparisons] + [each.times for each in comparisons if each.times]
+        sentences = [*rule.did, *rule.evidence, *rule.then, *book.frame.before, *book.frame.after]
+        texts = [part if isinstance(part, str) else part.text for part in sentences]
+        values += [name for text in texts for name in re.findall(r"\{([\w.]+):", text)]
+        names = [each.removeprefix("not ") for each in rule.when if isinstance(each, str)]
+        assert set(names) <= set(book.conditions)
+        reader = RuleReader(book, rule, known)
+        for name in values if rule.reasons else [value for value in values if not value.startswith("reason.")]:
+            assert reader.value(name) is not None, name
+    assert len(values) > 60

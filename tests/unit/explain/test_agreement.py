@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tokenyard.explain.held_back.agreement import FITTING_BUCKETS, Agreement, main_reason
-from tokenyard.explain.held_back.classifier import Bucket, StepReason, Verdict
-from tokenyard.explain.render.wording import BUCKET_MEANING, REASON_MEANING
-from tokenyard.sched.steps.outcomes import Reason
+from tokenyard.explain.held_back.agreement import Agreement
+from tokenyard.explain.held_back.classifier import Verdict
+from tokenyard.trace.format.held_back import main_reason
 from tokenyard.trace.format.schema import AdmissionOutcome
+from tokenyard.vocabulary.buckets import Bucket, StepReason
 
 
 def verdict(bucket: Bucket, reason: StepReason | None = StepReason.UNKNOWN) -> Verdict:
@@ -67,10 +67,3 @@ def test_who_was_skipped_speaks_where_the_pass_held_back_nobody() -> None:
         "kv_blocks"
     )
     assert main_reason(AdmissionOutcome(step=0)) is None
-
-
-def test_every_word_is_the_schedulers() -> None:
-    """The explanations know recorded reasons by their names only: the names must be right, and none forgotten."""
-    assert set(REASON_MEANING) == {reason.value for reason in Reason}
-    assert set(FITTING_BUCKETS) <= {reason.value for reason in Reason}
-    assert set(BUCKET_MEANING) == set(Bucket)

@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from tokenyard.explain.held_back.classifier import BUCKET_OF, Bucket, StepReason, classify
+from tokenyard.explain.held_back.classifier import classify
 from tokenyard.trace.format.schema import RequestRecord, StepDecision, StepSnapshot
 from tokenyard.trace.read.facts_of_step import facts_of
 from tokenyard.trace.read.step_joiner import Step
+from tokenyard.vocabulary.buckets import STEP_REASONS, Bucket, StepReason
 
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "classifier_vectors.json").read_text())["vectors"]
 
@@ -52,7 +53,7 @@ def test_names_are_the_formats() -> None:
     ]
     absorbed: dict[Bucket, list[str]] = {}
     for reason in StepReason:
-        absorbed.setdefault(BUCKET_OF[reason], []).append(reason.value)
+        absorbed.setdefault(STEP_REASONS[reason].bucket, []).append(reason.value)
     assert absorbed == {
         Bucket.TOK_BUDGET: ["tok-budget"],
         Bucket.KV_EXHAUSTED: ["kv-after-run", "kv-insuf", "kv-low"],

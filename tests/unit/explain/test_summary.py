@@ -11,12 +11,12 @@ import pytest
 from tests.unit.trace.recorded import RecordedYard
 
 from tokenyard.errors import TraceError
-from tokenyard.explain.held_back.classifier import Bucket, StepReason
 from tokenyard.explain.report.builder import ReportBuilder, summarize
 from tokenyard.explain.report.percentiles import Latency
 from tokenyard.explain.report.recorded_reasons import RecordedReason, RecordedReasons
 from tokenyard.explain.report.report import HitRate, Report
 from tokenyard.trace.format.schema import AdmissionOutcome, KVNumbers
+from tokenyard.vocabulary.buckets import Bucket, StepReason
 
 KEYS = [
     *["steps", "requests", "requests_finished", "buckets", "reasons", "recorded_reasons"],

@@ -14,7 +14,8 @@ from tests.unit.trace.recorded import RecordedYard
 from tokenyard.explain.report.builder import summarize
 from tokenyard.explain.why.timeline_reader import TimelineReader
 from tokenyard.sched.observer import Observers
-from tokenyard.trace.format.request_timeline import Place, RequestTimeline, WaitState
+from tokenyard.trace.format.request_timeline import RequestTimeline
+from tokenyard.vocabulary.waits import Place, WaitState
 
 SCENARIOS: dict[str, dict[str, Any]] = {
     "pressure": {"num_gpu_blocks": 19, "max_num_seqs": 6},

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from tests.unit.trace.recorded import RecordedYard
 
-from tokenyard.explain.held_back.classifier import Bucket, StepReason, classify
+from tokenyard.explain.held_back.classifier import classify
 from tokenyard.explain.report.builder import summarize
 from tokenyard.trace.read.facts_of_step import facts_of
 from tokenyard.trace.read.reader import TraceReader
 from tokenyard.trace.read.step_joiner import Step
+from tokenyard.vocabulary.buckets import Bucket, StepReason
 
 PROMPTS = [6664, *[6872] * 10]
 LAST_PROMPT = 4 * 1788 + 1542

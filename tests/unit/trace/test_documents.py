@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tokenyard.explain.held_back.classifier import Bucket, StepReason
 from tokenyard.explain.report.report import Report
 from tokenyard.sched.steps.outcomes import OutcomeKind, Reason
 from tokenyard.trace.format.schema import (
@@ -18,6 +17,7 @@ from tokenyard.trace.format.schema import (
     Refusal,
     RequestRecord,
 )
+from tokenyard.vocabulary.buckets import Bucket, StepReason
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 

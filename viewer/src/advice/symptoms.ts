@@ -6,6 +6,8 @@ import { NO_REASON, STEP_REASONS } from "../data/model/reasons";
 import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { inSlices } from "../data/slices";
+import { RULE_BOOK } from "../generated/advice";
+import { STEP_REASONS as STEP_TABLE } from "../generated/vocabulary";
 
 /** What one reason cost. */
 export interface Held {
@@ -52,23 +54,7 @@ export function settingOf(symptoms: Symptoms, setting: string): unknown {
   return setting === "max_num_batched_tokens" ? symptoms.tokenBudget : null;
 }
 
-/** Reasons of the classifier that prove a limit, and the recorded reasons they stand for; the others prove nothing. */
-const GUESSED: Record<string, string> = {
-  "tok-budget": "token_budget",
-  "kv-after-run": "kv_blocks",
-  "kv-insuf": "kv_blocks",
-  "kv-low": "kv_blocks",
-  "max-seqs": "max_num_seqs",
-};
-/** Share of the token budget from which the prefill of a step counts as large. */
-const LARGE_PREFILL = 0.25;
-const SETTINGS: Record<string, readonly string[]> = {
-  scheduler: [
-    ...["max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill", "long_prefill_token_threshold"],
-    ...["scheduler_reserve_full_isl", "policy", "max_loras", "max_num_encoder_input_tokens"],
-  ],
-  cache: ["enable_prefix_caching", "watermark"],
-};
+const GATHERED = RULE_BOOK.symptoms;
 
 /** The symptoms of the range that `found` covers. */
 export async function symptomsOf(store: TraceStore, found: Statistics, signal?: AbortSignal): Promise<Symptoms> {
@@ -134,9 +120,9 @@ class Counter {
         this.hold(this.recorded, reasonNames[ids[i]], row, (passed * requests[i]) / 1e6);
       }
     } else if (steps.stepReason[row] !== NO_REASON) {
-      const stands = GUESSED[STEP_REASONS[steps.stepReason[row]]];
+      const { proves } = STEP_TABLE[STEP_REASONS[steps.stepReason[row]]];
       const held = or0(steps.unadmitted[row]);
-      if (stands !== undefined && held > 0) this.hold(this.guesses, stands, row, (passed * held) / 1e6);
+      if (proves !== null && held > 0) this.hold(this.guesses, proves, row, (passed * held) / 1e6);
     }
     if (steps.tokenSum[row] !== MISSING) this.tokens(row, steps.tokenSum[row]);
   }
@@ -162,7 +148,8 @@ class Counter {
     const budget = or0(steps.tokenBudget[row]);
     const seconds = steps.stepSeconds[row];
     if (running <= 0 || budget <= 0 || Number.isNaN(seconds)) return;
-    const kind = tokens <= running ? this.decode : tokens - running >= LARGE_PREFILL * budget ? this.mixed : null;
+    const kind =
+      tokens <= running ? this.decode : tokens - running >= GATHERED.large_prefill * budget ? this.mixed : null;
     if (!kind) return;
     kind.steps += 1;
     kind.seconds += seconds;
@@ -212,7 +199,7 @@ function known(value: number): number | null {
 function settingsOf(config: unknown): Record<string, unknown> {
   const found: Record<string, unknown> = {};
   if (typeof config !== "object" || config === null) return found;
-  for (const [section, names] of Object.entries(SETTINGS)) {
+  for (const [section, names] of Object.entries(GATHERED.settings)) {
     const values: unknown = Object.hasOwn(config, section) ? (config as Record<string, unknown>)[section] : null;
     if (typeof values !== "object" || values === null) continue;
     for (const name of names) {

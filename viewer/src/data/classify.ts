@@ -1,19 +1,16 @@
 /**
  * The classifier of document 000, on columns: which check most likely blocked admission in a step, judged from counts
- * alone. The same rules as src/tokenyard/explain/held_back/classifier.py; shared vectors keep the two together.
+ * alone. The same rules as src/tokenyard/explain/held_back/classifier.py, by the same limits; a test with random traces
+ * keeps the two together.
  */
 
+import { LIMITS, STEP_REASONS as STEP_TABLE } from "../generated/vocabulary";
 import { known } from "./columns";
 import { MISSING } from "./model/columns";
 import type { OutcomeTable } from "./model/outcomes";
 import { BUCKETS, type Bucket, NO_REASON, STEP_REASONS, type StepReason } from "./model/reasons";
 import type { StepColumns } from "./model/steps";
-import { BUCKET_OF, type shownIndices } from "./wording";
-
-const BUDGET_SHARE = 0.95;
-const FREE_LOW = 20;
-const FREE_TIGHT = 200;
-const FREE_PLENTY = 500;
+import type { shownIndices } from "./wording";
 
 /** Tokens per block that the format assumes where a trace does not say. */
 export const CLASSIFIER_BLOCK_SIZE = 16;
@@ -71,7 +68,7 @@ export function classify(facts: StepFacts): Classified {
   const unadmitted = facts.numWaiting - (facts.numNew ?? 0) - (facts.numResumed ?? 0);
   if (unadmitted <= 0) return verdict("admitted-all", 0);
   const reason = hardLimit(facts, effectiveFree) ?? softLimit(facts, effectiveFree);
-  return verdict(BUCKET_OF[reason], unadmitted, reason);
+  return verdict(STEP_TABLE[reason].bucket, unadmitted, reason);
 }
 
 function withoutQueue(numRunning: number | null): Bucket {
@@ -82,10 +79,10 @@ function withoutQueue(numRunning: number | null): Bucket {
 /** Checks 1 to 5: a limit that was provably reached. */
 function hardLimit(facts: StepFacts, effective: number | null): StepReason | null {
   const { freeBlocks: free, minNeed: need, tokenSum, tokenBudget, numRunning, maxRunning } = facts;
-  if (tokenSum !== null && tokenBudget !== null && tokenSum >= BUDGET_SHARE * tokenBudget) return "tok-budget";
+  if (tokenSum !== null && tokenBudget !== null && tokenSum >= LIMITS.budgetShare * tokenBudget) return "tok-budget";
   if (effective !== null && need !== null && effective < need) return "kv-after-run";
   if (free !== null && need !== null && free < need) return "kv-insuf";
-  if (free !== null && free < FREE_LOW) return "kv-low";
+  if (free !== null && free < LIMITS.freeLow) return "kv-low";
   if (numRunning !== null && maxRunning !== null && numRunning >= maxRunning) return "max-seqs";
   return null;
 }
@@ -93,9 +90,9 @@ function hardLimit(facts: StepFacts, effective: number | null): StepReason | nul
 /** Checks 6 to 10: no limit was provably reached. */
 function softLimit(facts: StepFacts, effective: number | null): StepReason {
   const free = facts.freeBlocks;
-  if (effective !== null && effective < FREE_TIGHT) return "kv-tight-after-run";
+  if (effective !== null && effective < LIMITS.freeTight) return "kv-tight-after-run";
   if (facts.numNew) return "alloc-exhausted";
-  if (free !== null && free > FREE_PLENTY) return "alloc-rejected";
+  if (free !== null && free > LIMITS.freePlenty) return "alloc-rejected";
   if (free !== null) return "kv-marginal";
   return "unknown";
 }

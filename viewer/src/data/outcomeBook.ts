@@ -6,6 +6,7 @@ import type { OutcomeTable, Preemption, Refusal } from "./model/outcomes";
 import type { LoadNotes } from "./model/trace";
 import { Names } from "./names";
 import type { RequestBook } from "./requestBook";
+import { countedIn } from "./wording";
 
 /** The lists of one outcome, as they are kept in `OutcomeTable.rest`. */
 export interface OutcomeRest {
@@ -130,14 +131,13 @@ export class OutcomeBook {
   }
 
   /**
-   * Requests held back per reason. A request that preempted itself is among `num_requests` and among those that were not
-   * scheduled: it counts once.
+   * Requests held back per reason, each counted once: as in src/tokenyard/trace/format/held_back.py.
    */
   private addByReason(reason: string | null, numRequests: number | null, rest: OutcomeRest): void {
     const held = new Map<string, number>();
     if (reason !== null && numRequests) {
-      const own = reason === "preempted_this_step" ? countOf(rest.notScheduledCounts, "self_preempted") : 0;
-      if (numRequests > own) held.set(reason, numRequests - own);
+      const twice = sum((rest.notScheduledCounts ?? []).filter(([name]) => countedIn(name) === reason));
+      if (numRequests > twice) held.set(reason, numRequests - twice);
     }
     for (const counts of [rest.skippedCounts, rest.notScheduledCounts]) {
       for (const [name, count] of counts ?? []) held.set(name, (held.get(name) ?? 0) + count);
@@ -187,9 +187,10 @@ export class OutcomeBook {
   }
 }
 
-/** The reason that held back most of a step's waiting requests: as in src/tokenyard/explain/held_back/agreement.py. */
+/** The reason that stands for the step: as in src/tokenyard/trace/format/held_back.py. */
 function mainReason(reason: string | null, numRequests: number | null, skipped: [string, number][] | null) {
-  if (!skipped || skipped.length === 0 || numRequests) return reason;
+  if (numRequests) return reason;
+  if (!skipped || skipped.length === 0) return numRequests === null ? reason : null;
   let [best, most] = skipped[0];
   for (const [name, count] of skipped) {
     if (count > most || (count === most && name > best)) [best, most] = [name, count];
@@ -199,10 +200,6 @@ function mainReason(reason: string | null, numRequests: number | null, skipped: 
 
 function sum(counts: [string, number][] | null): number {
   return (counts ?? []).reduce((total, [, count]) => total + count, 0);
-}
-
-function countOf(counts: [string, number][] | null, name: string): number {
-  return counts?.find(([key]) => key === name)?.[1] ?? 0;
 }
 
 function isEmpty(rest: OutcomeRest): boolean {

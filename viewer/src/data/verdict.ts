@@ -1,5 +1,6 @@
 /** What stopped admission at a row: the classifier's answer and the recorded one, in words and numbers. */
 
+import { LIMITS } from "../generated/vocabulary";
 import { known } from "./columns";
 import type { Row } from "./model/columns";
 import type { RecordedReason, Verdict } from "./model/moment";
@@ -37,7 +38,7 @@ function numbersOf(store: TraceStore, row: Row, found: Verdict): string {
     case "kv-insuf":
       return `free=${free}, need=${found.minNeed}`;
     case "kv-low":
-      return `free=${free}, fewer than 20`;
+      return `free=${free}, fewer than ${LIMITS.freeLow}`;
     case "max-seqs":
       return `run=${known(steps.numRunning, row)}/${known(steps.maxRunning, row)}`;
     case "kv-tight-after-run":

@@ -6,7 +6,7 @@
 import { MISSING, type RequestIndex, type Row } from "./model/columns";
 import { SPAN_KINDS } from "./model/lives";
 import type { Outcome } from "./model/outcomes";
-import { NO_REASON, STEP_REASONS } from "./model/reasons";
+import { NO_REASON, type Reason, STEP_REASONS } from "./model/reasons";
 import type { TraceStore } from "./model/trace";
 import type { WaitingSplit, WaitState } from "./model/waiting";
 import type { StoreInside } from "./store";
@@ -199,7 +199,8 @@ class Splitter {
     for (let i = 0; i < lists.preempted.counts[row]; i++) {
       if (lists.preempted.ids[start + i] !== request) continue;
       const own = found?.preemptions.some((victim) => victim.request === request && victim.forRequest === request);
-      return { reason: own ? "self_preempted" : "preempted_this_step", place: "own", head: null };
+      const reason: Reason = own ? "self_preempted" : "preempted_this_step";
+      return { reason, place: "own", head: null };
     }
     if (found) return causeIn(found, request);
     const guess = steps.stepReason[row];

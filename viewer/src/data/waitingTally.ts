@@ -1,9 +1,10 @@
 /** The microseconds of a trace, and an account of what they passed with. */
 
+import type { GAPS } from "../generated/vocabulary";
 import type { RequestIndex, Row } from "./model/columns";
 import type { TraceStore } from "./model/trace";
 import type { WaitingPart, WaitingPlace, WaitingSpan, WaitState } from "./model/waiting";
-import { familyOf, meaningOf } from "./wording";
+import { familyOf, waitMeaning } from "./wording";
 
 /** Seconds as whole microseconds, halves upward. */
 export function micros(seconds: number): number {
@@ -17,7 +18,7 @@ export interface Cause {
   head: RequestIndex | null;
 }
 
-const outside = (reason: string): Cause => ({ reason, place: "outside", head: null });
+const outside = (reason: keyof typeof GAPS): Cause => ({ reason, place: "outside", head: null });
 export const NOT_RECORDED = outside("not_recorded");
 export const NOT_LISTED = outside("not_listed");
 export const STEP_IN_PROGRESS = outside("step_in_progress");
@@ -74,7 +75,7 @@ export class Tally {
         recorded: cause.place !== "guess" && cause.place !== "outside",
         place: cause.place,
         family: familyOf(cause.reason),
-        meaning: meaningOf(cause.reason),
+        meaning: waitMeaning(cause.reason, cause.place),
         us: 0,
         seconds: 0,
         steps: 0,

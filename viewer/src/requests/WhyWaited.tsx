@@ -4,8 +4,9 @@ import { waitingSplit } from "../data";
 import { shortId } from "../data/labels";
 import type { RequestIndex } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
-import type { WaitingPart, WaitingPlace, WaitingSpan, WaitingSplit, WaitState } from "../data/model/waiting";
+import type { WaitingPart, WaitingSpan, WaitingSplit, WaitState } from "../data/model/waiting";
 import { count, milliseconds, percent, plural } from "../format";
+import { PLACES, WAIT_STATES } from "../generated/vocabulary";
 import { focus } from "../state/moves";
 import { revision } from "../state/store";
 import { StepLink } from "./StepLink";
@@ -15,19 +16,6 @@ interface WhyWaitedProps {
   store: TraceStore;
   request: RequestIndex;
 }
-
-const PLACES: Record<WaitingPlace, string> = {
-  own: "it was refused itself",
-  behind: "it stood behind the one that was refused",
-  all: "it held back everyone alike",
-  guess: "guessed from counts: no reason is recorded",
-  outside: "",
-};
-const STATES: Record<WaitState, string> = {
-  queued: "before it was first scheduled",
-  preempted: "after losing its blocks",
-  stalled: "running without tokens",
-};
 
 /** "Why did this request wait?": its waiting time, divided among what held it. */
 export function WhyWaited({ store, request }: WhyWaitedProps) {
@@ -49,15 +37,15 @@ export function WhyWaited({ store, request }: WhyWaitedProps) {
 }
 
 function Split({ store, split }: { store: TraceStore; split: WaitingSplit }) {
-  const states = (Object.keys(STATES) as WaitState[]).filter((state) => split.byState[state] > 0);
+  const states = (Object.keys(WAIT_STATES) as WaitState[]).filter((state) => split.byState[state] > 0);
   const steps = split.parts.reduce((sum, part) => sum + part.steps, 0);
   return (
     <>
       <p>
         It waited <strong class="number">{micros(split.us)}</strong>
         {states.length === 1
-          ? ` ${STATES[states[0]]}.`
-          : `: ${states.map((state) => `${micros(split.byState[state])} ${STATES[state]}`).join(", ")}.`}
+          ? ` ${WAIT_STATES[states[0]]}.`
+          : `: ${states.map((state) => `${micros(split.byState[state])} ${WAIT_STATES[state]}`).join(", ")}.`}
       </p>
       <div class="split-bar" aria-hidden="true">
         {split.parts.map((part) => (
@@ -106,7 +94,7 @@ function Part({ store, part, whole }: { store: TraceStore; part: WaitingPart; wh
         <span class="number">{percent(part.us / whole)}</span>
       </div>
       <p>
-        {part.meaning} {PLACES[part.place] && <em>{capital(PLACES[part.place])}.</em>}{" "}
+        {part.meaning} {PLACES[part.place].meaning && <em>{PLACES[part.place].meaning}</em>}{" "}
         {part.steps > 0 && (
           <>
             {plural(part.steps, "step")}: <StepLink store={store} first={part.firstRow} last={part.lastRow} />
@@ -115,10 +103,6 @@ function Part({ store, part, whole }: { store: TraceStore; part: WaitingPart; wh
       </p>
     </li>
   );
-}
-
-function capital(text: string): string {
-  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 const SHOWN = 12;

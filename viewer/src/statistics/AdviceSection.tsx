@@ -1,4 +1,5 @@
-import type { Direction, Finding } from "../advice/rules";
+import type { Direction } from "../advice/rule";
+import type { Finding } from "../advice/rules";
 import type { Range } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
 import { CopyButton } from "../export/CopyButton";

@@ -4,7 +4,7 @@ import { shortId } from "../data/labels";
 import { BUCKETS, STEP_REASONS } from "../data/model/reasons";
 import type { ReasonTotals, Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
-import { BUCKET_MEANING, familyOf, meaningOf } from "../data/wording";
+import { bucketMeaning, familyOf, meaningOf } from "../data/wording";
 import { count, duration, percent, plural } from "../format";
 import { bucket, disagreement, reason, within } from "./filters";
 
@@ -122,7 +122,7 @@ function Buckets({ store, found, onFilter }: LimitsProps) {
       family: familyOf(name),
       share: first ? steps / first : 0,
       figures: [count(steps), percent(found.steps ? steps / found.steps : null)],
-      meaning: BUCKET_MEANING[name],
+      meaning: bucketMeaning(name),
       onClick: () => onFilter(bucket(name) + scope),
     };
   });

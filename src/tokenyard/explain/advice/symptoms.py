@@ -1,6 +1,6 @@
 """What advice is judged by: a few numbers about a run, gathered while its report is made.
 
-The viewer computes the same numbers from its columns; the rules (``explain/advice.py``) see nothing else.
+The viewer computes the same numbers from its columns; the rules (``rules.toml``) see nothing else.
 """
 
 from __future__ import annotations
@@ -9,31 +9,16 @@ from typing import Any
 
 import msgspec
 
-from tokenyard.explain.held_back.classifier import StepReason, Verdict
+from tokenyard.explain.advice.rule_book import rule_book
+from tokenyard.explain.held_back.classifier import Verdict
 from tokenyard.explain.report.recorded_reasons import RecordedReason, RecordedReasons, free_share
 from tokenyard.trace.format.request_timeline import micros
 from tokenyard.trace.format.schema import AdmissionOutcome, TraceStart
 from tokenyard.trace.format.step_facts import StepFacts
+from tokenyard.vocabulary.buckets import STEP_REASONS
 
 __all__ = ["SymptomCounter", "Symptoms"]
 
-_GUESSED = {
-    StepReason.TOK_BUDGET: "token_budget",
-    StepReason.KV_AFTER_RUN: "kv_blocks",
-    StepReason.KV_INSUF: "kv_blocks",
-    StepReason.KV_LOW: "kv_blocks",
-    StepReason.MAX_SEQS: "max_num_seqs",
-}
-"""Reasons of the classifier that prove a limit, and the recorded reasons they stand for; the others prove nothing."""
-_LARGE_PREFILL = 0.25
-"""Share of the token budget from which the prefill of a step counts as large."""
-_SETTINGS = {
-    "scheduler": (
-        *("max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill", "long_prefill_token_threshold"),
-        *("scheduler_reserve_full_isl", "policy", "max_loras", "max_num_encoder_input_tokens"),
-    ),
-    "cache": ("enable_prefix_caching", "watermark"),
-}
 _STEPS_IN_FLIGHT = 64
 
 
@@ -98,9 +83,10 @@ class SymptomCounter:
         self.settle(facts.ts)
         self._before = facts
         self._guess = None
-        if facts.outcome is None and verdict.reason in _GUESSED and verdict.unadmitted:
-            reason = _GUESSED[verdict.reason]
-            self._guess = AdmissionOutcome(step=facts.step, reason=reason, num_requests=verdict.unadmitted)
+        if facts.outcome is None and verdict.reason is not None and verdict.unadmitted:
+            proven = STEP_REASONS[verdict.reason].proves
+            if proven is not None:
+                self._guess = AdmissionOutcome(step=facts.step, reason=proven, num_requests=verdict.unadmitted)
         if facts.token_sum is not None:
             self._tokens = facts.token_sum
             self._scheduled = (self._scheduled or 0) + self._tokens
@@ -158,13 +144,13 @@ def _kind(facts: StepFacts, tokens: int) -> bool | None:
         return None
     if tokens <= running:
         return False
-    return True if tokens - running >= _LARGE_PREFILL * budget else None
+    return True if tokens - running >= rule_book().symptoms.large_prefill * budget else None
 
 
 def _settings(start: TraceStart | None) -> dict[str, Any]:
     config = (start.config if start is not None else None) or {}
     found: dict[str, Any] = {}
-    for section, names in _SETTINGS.items():
+    for section, names in rule_book().symptoms.settings.items():
         values = config.get(section)
         if isinstance(values, dict):
             found.update({name: values[name] for name in names if name in values})

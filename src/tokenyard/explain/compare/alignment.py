@@ -8,10 +8,10 @@ from typing import Literal
 
 import msgspec
 
-from tokenyard.explain.held_back.agreement import main_reason
 from tokenyard.explain.held_back.classifier import classify
 from tokenyard.explain.report.header import Header
 from tokenyard.explain.why.timeline_reader import TimelineReader
+from tokenyard.trace.format.held_back import main_reason
 from tokenyard.trace.read.facts_of_step import facts_of
 from tokenyard.trace.read.reader import TraceReader
 from tokenyard.trace.read.step_joiner import Step

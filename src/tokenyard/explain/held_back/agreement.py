@@ -11,24 +11,12 @@ from collections import Counter
 
 import msgspec
 
-from tokenyard.explain.held_back.classifier import Bucket, Verdict
+from tokenyard.explain.held_back.classifier import Verdict
+from tokenyard.trace.format.held_back import main_reason
 from tokenyard.trace.format.schema import AdmissionOutcome
+from tokenyard.vocabulary.buckets import BUCKETS, Bucket
 
-__all__ = ["FITTING_BUCKETS", "Agreement", "Disagreements", "Pair", "main_reason"]
-
-_OUT_OF_BLOCKS = frozenset((Bucket.KV_EXHAUSTED, Bucket.KV_TIGHT, Bucket.ALLOC_EXHAUSTED))
-FITTING_BUCKETS: dict[str, frozenset[Bucket]] = {
-    "token_budget": frozenset((Bucket.TOK_BUDGET,)),
-    "prefill_exceeds_budget": frozenset((Bucket.TOK_BUDGET,)),
-    "max_num_seqs": frozenset((Bucket.MAX_SEQS,)),
-    "kv_full_sequence": _OUT_OF_BLOCKS,
-    "kv_blocks": _OUT_OF_BLOCKS,
-    "kv_reserved": _OUT_OF_BLOCKS,
-    "kv_watermark": _OUT_OF_BLOCKS,
-    "preempted_this_step": frozenset((Bucket.KV_EXHAUSTED, Bucket.KV_TIGHT)),
-}
-"""Recorded reason -> buckets that say the same. ``alloc-frag`` is nowhere: uniform blocks cannot fragment, so what it
-blames did not happen."""
+__all__ = ["Agreement", "Disagreements", "Pair"]
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -49,17 +37,6 @@ class Disagreements(msgspec.Struct, frozen=True):
     """Most frequent first."""
 
 
-def main_reason(outcome: AdmissionOutcome) -> str | None:
-    """The reason that held back most of a step's waiting requests.
-
-    A pass that reached the end of the queue held back nobody itself; then it is the reason of most of the skipped.
-    """
-    skipped = outcome.skipped_counts
-    if skipped and not outcome.num_requests:
-        return max(skipped, key=lambda reason: (skipped[reason], reason))
-    return outcome.reason
-
-
 class Agreement:
     """Counts pairs of guess and truth."""
 
@@ -77,7 +54,7 @@ class Agreement:
     def result(self) -> Disagreements:
         """The comparison so far."""
         pairs = [
-            Pair(bucket, reason, steps, bucket in FITTING_BUCKETS.get(reason, ()))
+            Pair(bucket, reason, steps, reason in BUCKETS[Bucket(bucket)].says)
             for (bucket, reason), steps in sorted(self._pairs.items(), key=lambda item: (-item[1], item[0]))
         ]
         wrong = sum(pair.steps for pair in pairs if not pair.agrees)

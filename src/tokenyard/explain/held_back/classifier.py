@@ -7,62 +7,20 @@ and ``agreement`` counts where it is wrong.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import NamedTuple
 
 from tokenyard.trace.format.step_facts import StepFacts
+from tokenyard.vocabulary.buckets import (
+    BUDGET_SHARE,
+    FREE_LOW,
+    FREE_PLENTY,
+    FREE_TIGHT,
+    STEP_REASONS,
+    Bucket,
+    StepReason,
+)
 
-__all__ = ["BUCKET_OF", "Bucket", "StepReason", "Verdict", "classify"]
-
-
-class Bucket(StrEnum):
-    """What kind of step it was; every step is in exactly one."""
-
-    TOK_BUDGET = "tok-budget"
-    KV_EXHAUSTED = "kv-exhausted"
-    MAX_SEQS = "max-seqs"
-    ALLOC_FRAG = "alloc-frag"
-    ALLOC_EXHAUSTED = "alloc-exhausted"
-    KV_TIGHT = "kv-tight"
-    ADMITTED_ALL = "admitted-all"
-    UNDER_CAPACITY = "under-capacity"
-    IDLE = "idle"
-    UNKNOWN = "unknown"
-
-
-class StepReason(StrEnum):
-    """Why a blocked step was blocked, in order of priority."""
-
-    TOK_BUDGET = "tok-budget"
-    KV_AFTER_RUN = "kv-after-run"
-    KV_INSUF = "kv-insuf"
-    KV_LOW = "kv-low"
-    MAX_SEQS = "max-seqs"
-    KV_TIGHT_AFTER_RUN = "kv-tight-after-run"
-    ALLOC_EXHAUSTED = "alloc-exhausted"
-    ALLOC_REJECTED = "alloc-rejected"
-    KV_MARGINAL = "kv-marginal"
-    UNKNOWN = "unknown"
-
-
-BUCKET_OF = {
-    StepReason.TOK_BUDGET: Bucket.TOK_BUDGET,
-    StepReason.KV_AFTER_RUN: Bucket.KV_EXHAUSTED,
-    StepReason.KV_INSUF: Bucket.KV_EXHAUSTED,
-    StepReason.KV_LOW: Bucket.KV_EXHAUSTED,
-    StepReason.MAX_SEQS: Bucket.MAX_SEQS,
-    StepReason.KV_TIGHT_AFTER_RUN: Bucket.KV_TIGHT,
-    StepReason.ALLOC_EXHAUSTED: Bucket.ALLOC_EXHAUSTED,
-    StepReason.ALLOC_REJECTED: Bucket.ALLOC_FRAG,
-    StepReason.KV_MARGINAL: Bucket.KV_TIGHT,
-    StepReason.UNKNOWN: Bucket.UNKNOWN,
-}
-"""The bucket that absorbs a reason."""
-
-_BUDGET_SHARE = 0.95
-_FREE_LOW = 20
-_FREE_TIGHT = 200
-_FREE_PLENTY = 500
+__all__ = ["Verdict", "classify"]
 
 
 class Verdict(NamedTuple):
@@ -92,7 +50,7 @@ def classify(facts: StepFacts) -> Verdict:
     if unadmitted <= 0:
         return Verdict(Bucket.ADMITTED_ALL, None, 0, effective)
     reason = _hard_limit(facts, effective) or _soft_limit(facts, effective)
-    return Verdict(BUCKET_OF[reason], reason, unadmitted, effective)
+    return Verdict(STEP_REASONS[reason].bucket, reason, unadmitted, effective)
 
 
 def _without_queue(num_running: int | None) -> Bucket:
@@ -105,13 +63,13 @@ def _hard_limit(facts: StepFacts, effective: int | None) -> StepReason | None:
     """Checks 1 to 5: a limit that was provably reached."""
     free, need = facts.free_blocks, facts.min_need
     used, budget = facts.token_sum, facts.token_budget
-    if used is not None and budget is not None and used >= _BUDGET_SHARE * budget:
+    if used is not None and budget is not None and used >= BUDGET_SHARE * budget:
         return StepReason.TOK_BUDGET
     if effective is not None and need is not None and effective < need:
         return StepReason.KV_AFTER_RUN
     if free is not None and need is not None and free < need:
         return StepReason.KV_INSUF
-    if free is not None and free < _FREE_LOW:
+    if free is not None and free < FREE_LOW:
         return StepReason.KV_LOW
     if facts.num_running is not None and facts.max_running is not None and facts.num_running >= facts.max_running:
         return StepReason.MAX_SEQS
@@ -121,12 +79,12 @@ def _hard_limit(facts: StepFacts, effective: int | None) -> StepReason | None:
 def _soft_limit(facts: StepFacts, effective: int | None) -> StepReason:
     """Checks 6 to 10: no limit was provably reached."""
     free = facts.free_blocks
-    if effective is not None and effective < _FREE_TIGHT:
+    if effective is not None and effective < FREE_TIGHT:
         return StepReason.KV_TIGHT_AFTER_RUN
     if facts.num_new:
         return StepReason.ALLOC_EXHAUSTED
-    if free is not None and free > _FREE_PLENTY:
+    if free is not None and free > FREE_PLENTY:
         return StepReason.ALLOC_REJECTED
-    if free is not None:  # 20 to 500: fewer were caught above
+    if free is not None:  # fewer than FREE_LOW were caught above
         return StepReason.KV_MARGINAL
     return StepReason.UNKNOWN

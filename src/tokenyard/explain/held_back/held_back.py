@@ -1,7 +1,7 @@
-"""Whom one step held back and why: the single reading of an ``admission_outcome`` on which every figure rests.
+"""Why one step held back a certain request: what the split of its waiting time asks.
 
-The report counts requests per reason (``held_by_reason``); the split of one request's waiting time asks for the reason
-of that request (``HeldBack``). Both mean the same, so the waits of all requests add up to the report's time lost.
+``trace/format/held_back.py`` counts the same requests per reason, so the waits of all requests add up to the report's
+time lost.
 """
 
 from __future__ import annotations
@@ -10,13 +10,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tokenyard.trace.format.request_timeline import Place
 from tokenyard.trace.format.schema import AdmissionOutcome, Refusal
+from tokenyard.vocabulary.reasons import Reason
+from tokenyard.vocabulary.waits import Gap, Place
 
-__all__ = ["BETWEEN_STEPS", "NOT_RECORDED", "STEP_IN_PROGRESS", "Cause", "HeldBack", "held_by_reason"]
-
-_PREEMPTED = "preempted_this_step"
-_SELF_PREEMPTED = "self_preempted"
+__all__ = ["BETWEEN_STEPS", "NOT_RECORDED", "STEP_IN_PROGRESS", "Cause", "HeldBack"]
 
 
 class Cause(NamedTuple):
@@ -26,28 +24,14 @@ class Cause(NamedTuple):
     place: Place
 
 
-NOT_RECORDED = Cause("not_recorded", Place.OUTSIDE)
+NOT_RECORDED = Cause(Gap.NOT_RECORDED, Place.OUTSIDE)
 """The trace has no word on it: a step was sampled away, or its outcome is missing."""
-NOT_LISTED = Cause("not_listed", Place.OUTSIDE)
+NOT_LISTED = Cause(Gap.NOT_LISTED, Place.OUTSIDE)
 """The bound on ids leaves out which of several reasons it was."""
-STEP_IN_PROGRESS = Cause("step_in_progress", Place.OUTSIDE)
+STEP_IN_PROGRESS = Cause(Gap.STEP_IN_PROGRESS, Place.OUTSIDE)
 """It arrived while a step ran; the scheduler decides when the next one begins."""
-BETWEEN_STEPS = Cause("between_steps", Place.OUTSIDE)
+BETWEEN_STEPS = Cause(Gap.BETWEEN_STEPS, Place.OUTSIDE)
 """No step ran: the host had not begun the next one."""
-
-
-def held_by_reason(outcome: AdmissionOutcome) -> Counter[str]:
-    """Requests that a step held back, per reason: waiting ones, and running ones that got no tokens."""
-    held: Counter[str] = Counter()
-    if outcome.reason is not None and outcome.num_requests:
-        held[outcome.reason] = outcome.num_requests
-    held.update(outcome.skipped_counts or {})
-    stalled = outcome.not_scheduled_counts
-    if stalled:
-        held.update(stalled)
-        if outcome.reason == _PREEMPTED and _SELF_PREEMPTED in stalled:  # they are among those who wait already
-            held[_PREEMPTED] -= stalled[_SELF_PREEMPTED]
-    return +held
 
 
 class HeldBack:
@@ -83,7 +67,9 @@ class HeldBack:
         }
         for request_id in request_ids:
             self.stalled.pop(request_id, None)
-            self.named[request_id] = Cause(_SELF_PREEMPTED if request_id in own else _PREEMPTED, Place.OWN)
+            self.named[request_id] = Cause(
+                Reason.SELF_PREEMPTED if request_id in own else Reason.PREEMPTED_THIS_STEP, Place.OWN
+            )
 
     def cause_of(self, request_id: str) -> Cause:
         """Of a request that waits."""

@@ -9,9 +9,9 @@ from rich.text import Text
 
 from tokenyard.explain.render.tables import table_of
 from tokenyard.explain.render.units import count, duration, plain
-from tokenyard.explain.render.wording import REASON_MEANING
 from tokenyard.explain.report.recorded_reasons import RecordedReason
 from tokenyard.explain.report.report import Report
+from tokenyard.vocabulary.wording import reason_meaning
 
 __all__ = ["advice_of", "reasons_of"]
 
@@ -40,7 +40,7 @@ def reasons_of(report: Report) -> Iterable[Table | Text]:
     yield Text()
     words = table_of(Column(no_wrap=True), Column(), header=False)
     for name, reason in list(report.recorded_reasons.items())[:_REASONS_EXPLAINED]:
-        text = Text(REASON_MEANING.get(name, "A reason that this version does not know."))
+        text = Text(reason_meaning(name))
         text.append(_kv_numbers(reason), "bright_black")
         words.add_row(Text(plain(name), "bold"), text)
     yield words

@@ -13,7 +13,6 @@ from rich.style import Style
 from rich.table import Column, Table
 from rich.text import Text
 
-from tokenyard.explain.held_back.classifier import Bucket
 from tokenyard.explain.render.reasons import advice_of, reasons_of
 from tokenyard.explain.render.tables import print_section, table_of
 from tokenyard.explain.render.units import (
@@ -26,9 +25,9 @@ from tokenyard.explain.render.units import (
     short_count,
     shorten,
 )
-from tokenyard.explain.render.wording import BUCKET_MEANING
 from tokenyard.explain.report.header import Header
 from tokenyard.explain.report.report import Report
+from tokenyard.vocabulary.buckets import BUCKETS, Bucket
 
 __all__ = ["print_report"]
 
@@ -140,7 +139,7 @@ def _buckets(report: Report, width: int) -> Table:
                 _Bar(share, _STYLE[bucket]),
                 count(steps),
                 percent(share),
-                BUCKET_MEANING[bucket],
+                BUCKETS[bucket].meaning,
             )
     return table
 

@@ -10,10 +10,10 @@ from rich.text import Text
 
 from tokenyard.explain.render.tables import print_section, table_of
 from tokenyard.explain.render.units import count, duration, percent, plain, shorten
-from tokenyard.explain.render.wording import PLACE_MEANING, meaning_of
 from tokenyard.explain.why.longest_waits import Waiting
 from tokenyard.explain.why.why import ReasonShare, Span, Why
-from tokenyard.trace.format.request_timeline import Place
+from tokenyard.vocabulary.waits import PLACES, Place
+from tokenyard.vocabulary.wording import meaning_of
 
 __all__ = ["print_waiting", "print_why"]
 
@@ -64,7 +64,7 @@ def print_waiting(waiting: Waiting, console: Console) -> None:
             _time(each.waited_us),
             count(each.num_preemptions),
             Text(plain(each.reason)),
-            PLACE_MEANING[each.place],
+            PLACES[each.place].word,
             percent(each.share),
         )
     print_section(console, "Who waited longest", table)
@@ -141,7 +141,7 @@ def _reasons(reasons: Sequence[ReasonShare]) -> Table:
     for each in reasons:
         table.add_row(
             Text(plain(each.reason)),
-            PLACE_MEANING[each.place],
+            PLACES[each.place].word,
             _time(each.us),
             percent(each.share),
         )
@@ -169,7 +169,7 @@ def _spans(why: Why) -> Table:
         if span.last_step != span.first_step:
             steps += f"\N{EN DASH}{span.last_step:,}"
         head = f" {plain(span.head)}" if span.head is not None else ""
-        place = "behind" + head if span.place is Place.BEHIND else PLACE_MEANING[span.place]
+        place = "behind" + head if span.place is Place.BEHIND else PLACES[span.place].word
         table.add_row(
             steps,
             span.state.value,

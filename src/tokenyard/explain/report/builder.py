@@ -10,7 +10,7 @@ import msgspec
 from tokenyard.explain.advice.rules import advise
 from tokenyard.explain.advice.symptoms import SymptomCounter, Symptoms
 from tokenyard.explain.held_back.agreement import Agreement
-from tokenyard.explain.held_back.classifier import Bucket, StepReason, classify
+from tokenyard.explain.held_back.classifier import classify
 from tokenyard.explain.report.arrivals import STEPS_KEPT, ArrivalsCounter
 from tokenyard.explain.report.header import header_of
 from tokenyard.explain.report.latency import Latencies
@@ -29,6 +29,7 @@ from tokenyard.trace.format.schema import (
 from tokenyard.trace.format.step_facts import CLASSIFIER_BLOCK_SIZE, Drafts, StepFacts
 from tokenyard.trace.read.facts_of_step import facts_of
 from tokenyard.trace.read.reader import ReadNotes, Step, TraceReader
+from tokenyard.vocabulary.buckets import Bucket, StepReason
 
 __all__ = ["ReportBuilder", "summarize"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tokenyard.explain.held_back.held_back import held_by_reason
+from tokenyard.trace.format.held_back import held_by_reason
 from tokenyard.trace.format.schema import AdmissionOutcome, KVNumbers
 from tokenyard.trace.format.step_facts import StepFacts
 
@@ -113,11 +113,8 @@ class RecordedReasons:
     def add(self, outcome: AdmissionOutcome, micros: int, free: float | None = None) -> None:
         """Take one step's outcome; ``micros`` is the step's duration, ``free`` the share of the pool free before it."""
         reason, held = outcome.reason, outcome.num_requests
-        if outcome.skipped_counts or outcome.not_scheduled_counts:
-            for name, count in held_by_reason(outcome).items():
-                self._tally(name).add(count, micros, free)
-        elif reason is not None and held:
-            self._tally(reason).add(held, micros, free)
+        for name, count in held_by_reason(outcome).items():
+            self._tally(name).add(count, micros, free)
         if reason is not None and held and outcome.kv is not None:
             tally = self._tally(reason)
             tally.kv = tally.kv or _KVSums()

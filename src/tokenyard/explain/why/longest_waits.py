@@ -11,7 +11,8 @@ import msgspec
 from tokenyard.explain.held_back.held_back import Cause
 from tokenyard.explain.why.timeline_reader import TimelineReader
 from tokenyard.explain.why.why import WHY_VERSION, ReasonShare
-from tokenyard.trace.format.request_timeline import Place, RequestTimeline, WaitState
+from tokenyard.trace.format.request_timeline import RequestTimeline
+from tokenyard.vocabulary.waits import Place, WaitState
 
 __all__ = ["LongWait", "Waiting", "waiting"]
 

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 
 from tokenyard.explain.held_back.held_back import NOT_RECORDED, Cause
-from tokenyard.trace.format.request_timeline import RequestTimeline, Wait, WaitPart, WaitState, micros
+from tokenyard.trace.format.request_timeline import RequestTimeline, Wait, WaitPart, micros
 from tokenyard.trace.format.schema import RequestFinished
+from tokenyard.vocabulary.waits import WaitState
 
 __all__ = ["Account", "OpenWait"]
 

@@ -18,11 +18,12 @@ from typing import Protocol
 from tokenyard.explain.held_back.classifier import classify
 from tokenyard.explain.held_back.held_back import BETWEEN_STEPS, NOT_RECORDED, STEP_IN_PROGRESS, Cause, HeldBack
 from tokenyard.explain.why.open_wait import OpenWait
-from tokenyard.trace.format.request_timeline import Place, PreemptionMoment, RequestTimeline, WaitState, micros
+from tokenyard.trace.format.request_timeline import PreemptionMoment, RequestTimeline, micros
 from tokenyard.trace.format.schema import PrefixCacheLookup, RequestArrived, RequestFinished, StepDecision
 from tokenyard.trace.format.step_facts import CLASSIFIER_BLOCK_SIZE
 from tokenyard.trace.read.facts_of_step import facts_of
 from tokenyard.trace.read.step_joiner import Step
+from tokenyard.vocabulary.waits import Place, WaitState
 
 __all__ = ["WaitTracker", "WaitWatcher"]
 

@@ -15,9 +15,10 @@ from tokenyard.errors import TraceError
 from tokenyard.explain.held_back.held_back import Cause
 from tokenyard.explain.why.open_wait import OpenWait
 from tokenyard.explain.why.timeline_reader import TimelineReader
-from tokenyard.trace.format.request_timeline import Place, PreemptionMoment, RequestTimeline, Wait, WaitState
+from tokenyard.trace.format.request_timeline import PreemptionMoment, RequestTimeline, Wait
 from tokenyard.trace.format.schema import KVNumbers
 from tokenyard.trace.read.step_joiner import Step
+from tokenyard.vocabulary.waits import Place, WaitState
 
 __all__ = ["WHY_VERSION", "Phases", "ReasonShare", "Span", "Why", "phases_of", "why"]
 

@@ -21,7 +21,6 @@ __all__ = ["MemoryLimit"]
 _KV_REASONS = {
     KVLimit.FULL_SEQUENCE: Reason.KV_FULL_SEQUENCE,
     KVLimit.BLOCKS: Reason.KV_BLOCKS,
-    KVLimit.RESERVED: Reason.KV_RESERVED,
     KVLimit.WATERMARK: Reason.KV_WATERMARK,
     KVLimit.STATE_NOT_READY: Reason.MAMBA_STATE_NOT_READY,
 }

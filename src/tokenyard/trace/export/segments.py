@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tokenyard.trace.format.request_timeline import RequestTimeline, Wait, WaitState
+from tokenyard.trace.format.request_timeline import RequestTimeline, Wait
+from tokenyard.vocabulary.waits import WaitState
 
 __all__ = ["Segment", "numbers_of", "segments_of"]
 

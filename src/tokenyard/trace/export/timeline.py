@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from tokenyard.trace.export.segments import Segment, segments_of
+from tokenyard.trace.format.held_back import held_by_reason, main_reason
 from tokenyard.trace.format.request_timeline import RequestTimeline, micros
 from tokenyard.trace.read.facts_of_step import facts_of
 from tokenyard.trace.read.step_joiner import Step
@@ -103,7 +104,8 @@ class _TimelineEmitter:
             end = micros(step.completed.ts)
         lane = next((lane for lane, ended in enumerate(self._lanes) if ended <= start), len(self._lanes))
         self._lanes[lane : lane + 1] = [max(end, start)]
-        self._sink.step(StepSlice(step.number, lane, start, max(end, start), _name(step), _numbers(step)))
+        name = (main_reason(step.outcome) if step.outcome is not None else None) or "step"
+        self._sink.step(StepSlice(step.number, lane, start, max(end, start), name, _numbers(step)))
 
     def life(self, life: RequestTimeline) -> None:
         previous = None
@@ -122,19 +124,10 @@ def _counts(step: Step) -> dict[str, int]:
     return {name: value for name, value in zip(COUNTERS, values, strict=True) if value is not None}
 
 
-def _name(step: Step) -> str:
-    outcome = step.outcome
-    if outcome is None:
-        return "step"
-    if outcome.num_requests and outcome.reason is not None:
-        return outcome.reason
-    skipped = outcome.skipped_counts
-    return max(skipped, key=lambda reason: (skipped[reason], reason)) if skipped else "step"
-
-
 def _numbers(step: Step) -> dict[str, int]:
     facts, outcome = facts_of(step), step.outcome
     kv = outcome.kv if outcome is not None else None
+    held = held_by_reason(outcome) if outcome is not None else {}
     found = {
         "step": step.number,
         "running": facts.num_running,
@@ -144,7 +137,8 @@ def _numbers(step: Step) -> dict[str, int]:
         "preempted": facts.num_preempted,
         "tokens": facts.token_sum,
         "free_blocks": facts.free_blocks,
-        "held_back": outcome.num_requests if outcome is not None else None,
+        "held_back": sum(held.values()) if outcome is not None else None,
         "needed_blocks": kv.needed if kv is not None else None,
+        **{f"held_back {reason}": count for reason, count in held.items()},
     }
     return {name: value for name, value in found.items() if value is not None}

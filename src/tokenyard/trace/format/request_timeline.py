@@ -6,44 +6,19 @@ explanation (``explain/why/wait_tracker.py``) speaks to whoever shows or exports
 
 from __future__ import annotations
 
-from enum import StrEnum
 from math import floor
 from typing import NamedTuple
 
 import msgspec
 
-__all__ = ["Place", "PreemptionMoment", "RequestTimeline", "Wait", "WaitPart", "WaitState", "micros"]
+from tokenyard.vocabulary.waits import Place, WaitState
+
+__all__ = ["PreemptionMoment", "RequestTimeline", "Wait", "WaitPart", "micros"]
 
 
 def micros(seconds: float) -> int:
     """Seconds on any clock as whole microseconds, halves upward (as ``Math.round`` does)."""
     return floor(seconds * 1e6 + 0.5)
-
-
-class WaitState(StrEnum):
-    """What a request was while it got no tokens."""
-
-    QUEUED = "queued"
-    """Waiting to be scheduled for the first time."""
-    PREEMPTED = "preempted"
-    """Waiting again after it had run."""
-    STALLED = "stalled"
-    """Running, with no tokens in this step."""
-
-
-class Place(StrEnum):
-    """How a reason met a request."""
-
-    OWN = "own"
-    """It was refused, passed over or preempted itself."""
-    BEHIND = "behind"
-    """The head of the queue was refused; it stood behind."""
-    ALL = "all"
-    """Everybody who waited was held back, by nobody's fault."""
-    GUESS = "guess"
-    """The trace records no reason; this is the classifier's for the step."""
-    OUTSIDE = "outside"
-    """No decision held it back, or the trace does not tell which."""
 
 
 class WaitPart(NamedTuple):

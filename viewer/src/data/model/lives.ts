@@ -1,5 +1,6 @@
 /** Where every request was: spans, phases, lanes. */
 
+import type { PHASES } from "../../generated/vocabulary";
 import type { JobIndex, RequestIndex, Row } from "./columns";
 
 /**
@@ -22,7 +23,7 @@ export interface Spans {
 
 export const SPAN_KINDS = { queued: 0, preempted: 1, running: 2 } as const;
 
-export type PhaseKind = "queued" | "prefill" | "decode" | "preempted";
+export type PhaseKind = keyof typeof PHASES;
 
 /** Rows first .. last (inclusive) and seconds begin .. end (NaN if the trace has no times). */
 export interface Phase {

@@ -1,50 +1,29 @@
-/** Buckets, reasons, and what a step can be shown as. */
+/** Buckets, reasons, and what a step can be shown as: the names of src/tokenyard/vocabulary. */
+
+import {
+  BUCKETS as BUCKET_TABLE,
+  type FAMILIES,
+  type REASONS,
+  STEP_REASONS as STEP_TABLE,
+} from "../../generated/vocabulary";
 
 export const NO_REASON = 255;
 
-/** The ten buckets, in the order of the classifier's enumeration. */
-export const BUCKETS = [
-  "tok-budget",
-  "kv-exhausted",
-  "max-seqs",
-  "alloc-frag",
-  "alloc-exhausted",
-  "kv-tight",
-  "admitted-all",
-  "under-capacity",
-  "idle",
-  "unknown",
-] as const;
+export type Bucket = keyof typeof BUCKET_TABLE;
 
-export type Bucket = (typeof BUCKETS)[number];
+/** The ten buckets, in the order of the classifier's enumeration. */
+export const BUCKETS = Object.keys(BUCKET_TABLE) as Bucket[];
+
+export type StepReason = keyof typeof STEP_TABLE;
 
 /** The ten reasons of a blocked step, in order of priority. */
-export const STEP_REASONS = [
-  "tok-budget",
-  "kv-after-run",
-  "kv-insuf",
-  "kv-low",
-  "max-seqs",
-  "kv-tight-after-run",
-  "alloc-exhausted",
-  "alloc-rejected",
-  "kv-marginal",
-  "unknown",
-] as const;
+export const STEP_REASONS = Object.keys(STEP_TABLE) as StepReason[];
 
-export type StepReason = (typeof STEP_REASONS)[number];
+/** A reason that the scheduler records; a trace may hold others. */
+export type Reason = keyof typeof REASONS;
 
 /** Few colours: every bucket and every recorded reason belongs to one family. */
-export type ReasonFamily =
-  | "tokens" // the step's token budget
-  | "memory" // KV blocks
-  | "sequences" // max_num_seqs
-  | "order" // alloc-frag and others: refused though room is left
-  | "preempted" // somebody had just lost his blocks
-  | "dependency" // waits for something outside: grammar, remote KV, encoder, LoRA slot, input
-  | "healthy" // everybody got in, or nobody waited
-  | "idle"
-  | "unknown";
+export type ReasonFamily = keyof typeof FAMILIES;
 
 /** One thing a step can be shown as. */
 export interface ShownReason {

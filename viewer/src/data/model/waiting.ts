@@ -1,13 +1,14 @@
 /** Where a request's waiting time went. */
 
+import type { PLACES, WAIT_STATES } from "../../generated/vocabulary";
 import type { RequestIndex, Row } from "./columns";
 import type { ReasonFamily } from "./reasons";
 
 /** How a reason met a request: it was refused itself, stood behind the one that was, or all were held back alike; the
  * classifier's guess; or no decision held it back, or none is recorded. */
-export type WaitingPlace = "own" | "behind" | "all" | "guess" | "outside";
+export type WaitingPlace = keyof typeof PLACES;
 
-export type WaitState = "queued" | "preempted" | "stalled";
+export type WaitState = keyof typeof WAIT_STATES;
 
 /** Where a request's waiting time went: `tokenyard why`, by the rule of docs/reasons.md. `parts` sum to `us` exactly. */
 export interface WaitingSplit {

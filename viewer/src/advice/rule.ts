@@ -1,0 +1,46 @@
+/** A rule of advice, as src/tokenyard/explain/advice/rules.toml holds it and says how to read it. */
+
+export type Direction = "up" | "down" | "on" | "off" | "set" | "choose";
+
+/** One value against a number, another value, or true and false. */
+export interface Comparison {
+  value: string;
+  at_least?: number;
+  above?: number;
+  below?: number;
+  times?: string;
+  is?: boolean;
+  is_not?: boolean;
+}
+
+/** A comparison, or the name of a condition, after `not ` turned around. */
+export type Condition = string | Comparison;
+
+export type Sentence = readonly (string | { text: string; when: readonly Condition[] })[];
+
+export interface Rule {
+  name: string;
+  symptom: string;
+  diagnosis: string;
+  setting: string;
+  direction: string;
+  /** What the change costs. */
+  price: string;
+  /** Filter text for the steps that show it; empty where no step stands out. */
+  steps: string;
+  reasons: readonly string[];
+  when: readonly Condition[];
+  did: Sentence;
+  evidence: Sentence;
+  then: Sentence;
+  lost_share?: string;
+}
+
+export interface RuleBook {
+  symptoms: { large_prefill: number; settings: Record<string, readonly string[]> };
+  ratios: Record<string, readonly string[]>;
+  /** Any of the lists, all that is in it. */
+  conditions: Record<string, readonly (readonly Condition[])[]>;
+  frame: { before: Sentence; after: Sentence };
+  rules: readonly Rule[];
+}

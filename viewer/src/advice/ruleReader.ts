@@ -1,0 +1,111 @@
+/** One rule read against the symptoms of one run: as src/tokenyard/explain/advice/findings.py reads it. */
+
+import { count, duration, fixed } from "../format";
+import type { Comparison, Condition, Rule, RuleBook, Sentence } from "./rule";
+import { type Held, type Symptoms, settingOf } from "./symptoms";
+
+const FORMATS: Record<string, (value: number) => string> = {
+  count,
+  setting: (value) => count(value).replaceAll(",", ""),
+  tenth: (value) => fixed(value, 1),
+  percent: (value) => `${fixed(100 * value, 0)} %`,
+  duration,
+};
+
+export class RuleReader {
+  /** Of the rule's reasons, the one that cost most time. */
+  private readonly reason: Held | null = null;
+
+  constructor(
+    private readonly book: RuleBook,
+    private readonly rule: Rule,
+    private readonly symptoms: Symptoms,
+  ) {
+    for (const name of rule.reasons) {
+      const held = Object.hasOwn(symptoms.reasons, name) ? symptoms.reasons[name] : null;
+      if (held && (!this.reason || held.seconds > this.reason.seconds)) this.reason = held;
+    }
+  }
+
+  applies(): boolean {
+    return this.all(this.rule.when);
+  }
+
+  evidence(): string {
+    const { did, evidence, then } = this.rule;
+    const { before, after } = this.book.frame;
+    return this.text([...(did.length > 0 ? [...before, ...did, ...after] : evidence), ...then]);
+  }
+
+  /** Request-seconds; null if that is not what it costs. */
+  lost(): number | null {
+    const lost = this.number("reason.seconds");
+    const share = this.rule.lost_share;
+    return lost === null || share === undefined ? lost : lost * (this.number(share) ?? 0);
+  }
+
+  /** What a name stands for; null if the trace does not tell. */
+  private value(name: string): unknown {
+    if (Object.hasOwn(this.book.ratios, name)) {
+      const [above, below] = this.book.ratios[name].map((each) => this.number(each));
+      return above !== null && below ? above / below : null;
+    }
+    const [first, ...rest] = name.split(".");
+    if (first === "setting") return settingOf(this.symptoms, rest.join("."));
+    const symptoms = this.symptoms as unknown as Record<string, unknown>;
+    let value: unknown = first === "reason" ? this.reason : symptoms[camel(first)];
+    for (const part of rest) value = (value as Record<string, unknown> | null)?.[camel(part)] ?? null;
+    return value;
+  }
+
+  private number(name: string): number | null {
+    const value = this.value(name);
+    return typeof value === "number" ? value : null;
+  }
+
+  private all(conditions: readonly Condition[]): boolean {
+    return conditions.every((condition) => this.holds(condition));
+  }
+
+  private holds(condition: Condition): boolean {
+    if (typeof condition !== "string") return this.compare(condition);
+    const name = condition.replace(/^not /, "");
+    return this.book.conditions[name].some((each) => this.all(each)) === (name === condition);
+  }
+
+  private compare(comparison: Comparison): boolean {
+    const { value, at_least, above, below, times } = comparison;
+    if (comparison.is !== undefined) return this.value(value) === comparison.is;
+    if (comparison.is_not !== undefined) return this.value(value) !== comparison.is_not;
+    const number = this.number(value);
+    if (number === null) return false;
+    const factor = times === undefined ? 1 : (this.number(times) ?? 0);
+    if (at_least !== undefined && !(number >= at_least * factor)) return false;
+    if (above !== undefined && !(number > above * factor)) return false;
+    return below === undefined || number < below * factor;
+  }
+
+  private text(sentence: Sentence): string {
+    return sentence.map((part) => (typeof part === "string" ? this.say(part) : this.sayWhen(part))).join("");
+  }
+
+  private sayWhen(part: { text: string; when: readonly Condition[] }): string {
+    return this.all(part.when) ? this.say(part.text) : "";
+  }
+
+  /** The part with its numbers; nothing if one is missing. */
+  private say(part: string): string {
+    let known = true;
+    const said = part.replace(/\{([\w.]+):(\w+)\}/g, (_, name: string, format: string) => {
+      const number = this.number(name);
+      known &&= number !== null;
+      return number === null ? "" : FORMATS[format](number);
+    });
+    return known ? said : "";
+  }
+}
+
+/** Names are Python's in the rules. */
+function camel(name: string): string {
+  return name.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase());
+}

@@ -1,0 +1,541 @@
+/** The rules of src/tokenyard/explain/advice/rules.toml. Made by scripts/generate_vocabulary.py: change it there, and run `make viewer`. */
+
+import type { RuleBook } from "../advice/rule";
+
+export const RULE_BOOK: RuleBook = {
+  "symptoms": {
+    "large_prefill": 0.25,
+    "settings": {
+      "scheduler": [
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "enable_chunked_prefill",
+        "long_prefill_token_threshold",
+        "scheduler_reserve_full_isl",
+        "policy",
+        "max_loras",
+        "max_num_encoder_input_tokens"
+      ],
+      "cache": [
+        "enable_prefix_caching",
+        "watermark"
+      ]
+    }
+  },
+  "ratios": {
+    "reason.share": [
+      "reason.seconds",
+      "request_seconds"
+    ],
+    "reason.fits_share": [
+      "reason.kv.smaller_would_fit_steps",
+      "reason.steps"
+    ],
+    "recomputed_share": [
+      "recomputed_tokens",
+      "scheduled_tokens"
+    ],
+    "mixed_ratio": [
+      "mixed_ms",
+      "decode_ms"
+    ]
+  },
+  "conditions": {
+    "noticeable": [
+      [
+        {
+          "value": "reason.steps",
+          "at_least": 10.0
+        },
+        {
+          "value": "reason.seconds",
+          "at_least": 0.02,
+          "times": "request_seconds"
+        }
+      ]
+    ],
+    "preempts": [
+      [
+        {
+          "value": "preemptions",
+          "at_least": 10.0
+        },
+        {
+          "value": "preemptions",
+          "at_least": 0.05,
+          "times": "requests"
+        }
+      ],
+      [
+        {
+          "value": "scheduled_tokens",
+          "above": 0.0
+        },
+        {
+          "value": "recomputed_tokens",
+          "at_least": 0.05,
+          "times": "scheduled_tokens"
+        }
+      ]
+    ],
+    "recomputes": [
+      [
+        {
+          "value": "recomputed_tokens",
+          "above": 0.0
+        }
+      ]
+    ],
+    "mixed_is_slow": [
+      [
+        {
+          "value": "mixed_steps",
+          "at_least": 10.0
+        },
+        {
+          "value": "mixed_ms",
+          "above": 0.0
+        },
+        {
+          "value": "decode_ms",
+          "above": 0.0
+        },
+        {
+          "value": "mixed_ms",
+          "at_least": 3.0,
+          "times": "decode_ms"
+        }
+      ]
+    ],
+    "room": [
+      [
+        {
+          "value": "reason.kv_free",
+          "at_least": 0.2
+        }
+      ]
+    ],
+    "conversations": [
+      [
+        {
+          "value": "jobs",
+          "above": 0.0
+        },
+        {
+          "value": "requests",
+          "at_least": 2.0,
+          "times": "jobs"
+        }
+      ]
+    ],
+    "guessed": [
+      [
+        {
+          "value": "guessed",
+          "is": true
+        }
+      ]
+    ]
+  },
+  "frame": {
+    "before": [
+      "{reason.steps:count} of {steps:count} steps ",
+      {
+        "text": "seem to have ",
+        "when": [
+          "guessed"
+        ]
+      }
+    ],
+    "after": [
+      "; requests lost {reason.seconds:duration} to it, {reason.share:percent} of their time",
+      "."
+    ]
+  },
+  "rules": [
+    {
+      "name": "seats",
+      "symptom": "requests wait while memory is free",
+      "diagnosis": "as many requests run as may run",
+      "setting": "max_num_seqs",
+      "direction": "up",
+      "price": "more requests share each step: time per token rises, and memory fills sooner",
+      "steps": "reason:max_num_seqs",
+      "reasons": [
+        "max_num_seqs"
+      ],
+      "when": [
+        "noticeable",
+        "room",
+        "not preempts"
+      ],
+      "did": [
+        "stopped at max_num_seqs",
+        " = {setting.max_num_seqs:setting}",
+        " with {reason.kv_free:percent} of KV free"
+      ],
+      "evidence": [],
+      "then": []
+    },
+    {
+      "name": "token-budget",
+      "symptom": "many requests wait; batches are full of prefill",
+      "diagnosis": "a step may not compute enough tokens",
+      "setting": "max_num_batched_tokens",
+      "direction": "up",
+      "price": "each step takes longer, so those who decode wait longer for their next token; more activation memory",
+      "steps": "reason:token_budget",
+      "reasons": [
+        "token_budget"
+      ],
+      "when": [
+        "noticeable",
+        "not mixed_is_slow"
+      ],
+      "did": [
+        "spent all of max_num_batched_tokens",
+        " = {setting.max_num_batched_tokens:setting}",
+        " and left requests without tokens"
+      ],
+      "evidence": [],
+      "then": []
+    },
+    {
+      "name": "compute",
+      "symptom": "many requests wait; steps with prefill take long",
+      "diagnosis": "prefill keeps the GPU busy, and a larger max_num_batched_tokens would only make steps longer",
+      "setting": "tensor_parallel_size",
+      "direction": "up",
+      "price": "more GPUs or engines; computing less is cheaper: see to prefix hits, keep KV in CPU memory",
+      "steps": "reason:token_budget",
+      "reasons": [
+        "token_budget"
+      ],
+      "when": [
+        "noticeable",
+        "mixed_is_slow"
+      ],
+      "did": [
+        "spent all of max_num_batched_tokens",
+        " = {setting.max_num_batched_tokens:setting}",
+        " and left requests without tokens"
+      ],
+      "evidence": [],
+      "then": [
+        " Steps with large prefills take {mixed_ratio:tenth} times as long as decode alone ({mixed_ms:tenth} ms against {decode_ms:tenth} ms)."
+      ]
+    },
+    {
+      "name": "whole-prompts",
+      "symptom": "requests wait behind a long prompt",
+      "diagnosis": "chunked prefill is off, so the prompt waits for a step with room for all of it",
+      "setting": "enable_chunked_prefill",
+      "direction": "on",
+      "price": "a long prompt is spread over several steps",
+      "steps": "reason:prefill_exceeds_budget",
+      "reasons": [
+        "prefill_exceeds_budget"
+      ],
+      "when": [
+        "noticeable"
+      ],
+      "did": [
+        "stopped at a prompt longer than what was left of the budget"
+      ],
+      "evidence": [],
+      "then": []
+    },
+    {
+      "name": "memory",
+      "symptom": "requests wait for KV blocks",
+      "diagnosis": "the KV cache is too small for this load",
+      "setting": "gpu_memory_utilization",
+      "direction": "up",
+      "price": "less head-room for activations; else more GPUs (tensor_parallel_size) or a smaller KV dtype",
+      "steps": "reason:kv_",
+      "reasons": [
+        "kv_full_sequence",
+        "kv_blocks"
+      ],
+      "when": [
+        "noticeable"
+      ],
+      "did": [
+        "stopped for want of KV blocks",
+        ": the head needed {reason.kv.needed:count}, {reason.kv.free:count} were free"
+      ],
+      "evidence": [],
+      "then": []
+    },
+    {
+      "name": "order",
+      "symptom": "requests wait though smaller ones would fit",
+      "diagnosis": "a large request at the head of the queue holds back the small ones behind it",
+      "setting": "scheduling_policy",
+      "direction": "choose",
+      "price": "a policy that passes over the head, such as bypass, makes the large request wait longer",
+      "steps": "reason:kv_",
+      "reasons": [
+        "kv_full_sequence",
+        "kv_blocks"
+      ],
+      "when": [
+        "noticeable",
+        {
+          "value": "reason.kv.smallest_need",
+          "at_least": 0.0
+        },
+        {
+          "value": "reason.kv.smaller_would_fit_steps",
+          "at_least": 0.25,
+          "times": "reason.steps"
+        }
+      ],
+      "did": [],
+      "evidence": [
+        "In {reason.kv.smaller_would_fit_steps:count} of {reason.steps:count} steps that stopped for want of KV blocks, the smallest waiting request would have fitted",
+        ": it needed {reason.kv.smallest_need:count} blocks where the head needed {reason.kv.needed:count}."
+      ],
+      "then": [],
+      "lost_share": "reason.fits_share"
+    },
+    {
+      "name": "full-sequence",
+      "symptom": "long prompts wait while memory is free",
+      "diagnosis": "a request is admitted only when all of it fits, though its next chunk would",
+      "setting": "scheduler_reserve_full_isl",
+      "direction": "off",
+      "price": "admitted earlier, more requests are preempted later",
+      "steps": "reason:kv_full_sequence",
+      "reasons": [
+        "kv_full_sequence"
+      ],
+      "when": [
+        "noticeable",
+        "room",
+        "not preempts"
+      ],
+      "did": [
+        "refused a request whose whole sequence did not fit, with {reason.kv_free:percent} of KV free",
+        " and {preemptions:count} preemptions"
+      ],
+      "evidence": [],
+      "then": []
+    },
+    {
+      "name": "watermark",
+      "symptom": "requests wait though they would fit",
+      "diagnosis": "the watermark keeps blocks free",
+      "setting": "watermark",
+      "direction": "down",
+      "price": "running requests find fewer free blocks to grow into: more preemptions",
+      "steps": "reason:kv_watermark",
+      "reasons": [
+        "kv_watermark"
+      ],
+      "when": [
+        "noticeable"
+      ],
+      "did": [
+        "kept blocks free for the watermark alone"
+      ],
+      "evidence": [],
+      "then": []
+    },
+    {
+      "name": "preemptions",
+      "symptom": "work is thrown away and done again",
+      "diagnosis": "more requests are admitted than the KV cache can carry to their end",
+      "setting": "max_num_seqs",
+      "direction": "down",
+      "price": "fewer requests run at once; more KV blocks cure it without that",
+      "steps": "preempted:1..",
+      "reasons": [
+        "preempted_this_step"
+      ],
+      "when": [
+        "preempts"
+      ],
+      "did": [],
+      "evidence": [
+        "Running requests lost their blocks",
+        " {preemptions:count} times",
+        " ({requests:count} requests)",
+        {
+          "text": "; {recomputed_tokens:count} tokens were computed again, {recomputed_share:percent} of all",
+          "when": [
+            "recomputes"
+          ]
+        },
+        "."
+      ],
+      "then": []
+    },
+    {
+      "name": "long-prefills",
+      "symptom": "high p99 of the time per output token",
+      "diagnosis": "large prefills hold up those who decode",
+      "setting": "long_prefill_token_threshold",
+      "direction": "set",
+      "price": "long prompts take more steps to their first token; else lower max_num_batched_tokens",
+      "steps": "budget:25..",
+      "reasons": [],
+      "when": [
+        "mixed_is_slow",
+        {
+          "value": "mixed_steps",
+          "at_least": 0.01,
+          "times": "steps"
+        },
+        {
+          "value": "tpot_p50_ms",
+          "above": 0.0
+        },
+        {
+          "value": "tpot_p99_ms",
+          "at_least": 2.0,
+          "times": "tpot_p50_ms"
+        }
+      ],
+      "did": [],
+      "evidence": [
+        "{mixed_steps:count} of {steps:count} steps carried large prefills beside running requests and took {mixed_ratio:tenth} times as long as decode alone ({mixed_ms:tenth} ms against {decode_ms:tenth} ms)",
+        "; p99 of the time per token is {tpot_p99_ms:tenth} ms, p50 {tpot_p50_ms:tenth} ms."
+      ],
+      "then": []
+    },
+    {
+      "name": "no-prefix-cache",
+      "symptom": "turns of a conversation compute their history again",
+      "diagnosis": "prefix caching is off",
+      "setting": "enable_prefix_caching",
+      "direction": "on",
+      "price": "hashing of full blocks",
+      "steps": "",
+      "reasons": [],
+      "when": [
+        "conversations",
+        {
+          "value": "setting.enable_prefix_caching",
+          "is": false
+        }
+      ],
+      "did": [],
+      "evidence": [
+        "{requests:count} requests are turns of {jobs:count} jobs, and each computes its whole prompt again, because prefix caching is off."
+      ],
+      "then": []
+    },
+    {
+      "name": "evicted-turns",
+      "symptom": "few prefix hits in conversations",
+      "diagnosis": "a turn's blocks are evicted before the next turn comes",
+      "setting": "scheduling_policy",
+      "direction": "choose",
+      "price": "a policy that keeps finished turns (continuum-share) leaves less memory for others; else more KV blocks",
+      "steps": "hit:0..60",
+      "reasons": [],
+      "when": [
+        "conversations",
+        {
+          "value": "setting.enable_prefix_caching",
+          "is_not": false
+        },
+        {
+          "value": "local_hit_rate",
+          "below": 0.6
+        },
+        {
+          "value": "peak_kv_use",
+          "at_least": 0.95
+        }
+      ],
+      "did": [],
+      "evidence": [
+        "{requests:count} requests are turns of {jobs:count} jobs, but only {local_hit_rate:percent} of their prompt tokens were still cached",
+        "; KV was {peak_kv_use:percent} full at its peak, so turns are evicted before the next one comes."
+      ],
+      "then": []
+    },
+    {
+      "name": "lora-slots",
+      "symptom": "requests wait for their LoRA adapter",
+      "diagnosis": "more adapters are asked for than a step may hold",
+      "setting": "max_loras",
+      "direction": "up",
+      "price": "memory for each adapter",
+      "steps": "reason:lora_slots",
+      "reasons": [
+        "lora_slots"
+      ],
+      "when": [
+        "noticeable"
+      ],
+      "did": [
+        "passed over requests because all LoRA slots were taken"
+      ],
+      "evidence": [],
+      "then": []
+    },
+    {
+      "name": "encoder-budget",
+      "symptom": "requests with images or audio wait",
+      "diagnosis": "a step may not run enough encoder inputs",
+      "setting": "max_num_encoder_input_tokens",
+      "direction": "up",
+      "price": "longer steps, more activation memory",
+      "steps": "reason:encoder_budget",
+      "reasons": [
+        "encoder_budget"
+      ],
+      "when": [
+        "noticeable"
+      ],
+      "did": [
+        "spent the encoder's budget"
+      ],
+      "evidence": [],
+      "then": []
+    },
+    {
+      "name": "remote-kv",
+      "symptom": "requests wait for KV from elsewhere",
+      "diagnosis": "loads take longer than computing would leave time for",
+      "setting": "kv_connector",
+      "direction": "choose",
+      "price": "look at the connector's bandwidth, or load less",
+      "steps": "reason:waiting_remote_kv",
+      "reasons": [
+        "waiting_remote_kv"
+      ],
+      "when": [
+        "noticeable"
+      ],
+      "did": [
+        "passed over requests whose KV was on its way"
+      ],
+      "evidence": [],
+      "then": []
+    },
+    {
+      "name": "grammars",
+      "symptom": "requests with structured output wait",
+      "diagnosis": "grammars are compiled while requests wait",
+      "setting": "structured_outputs_config",
+      "direction": "choose",
+      "price": "compile ahead, reuse schemas, or choose another backend",
+      "steps": "reason:waiting_grammar",
+      "reasons": [
+        "waiting_grammar"
+      ],
+      "when": [
+        "noticeable"
+      ],
+      "did": [
+        "passed over requests whose grammar was being compiled"
+      ],
+      "evidence": [],
+      "then": []
+    }
+  ]
+};

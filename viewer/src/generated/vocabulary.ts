@@ -1,0 +1,327 @@
+/** The words of src/tokenyard/vocabulary. Made by scripts/generate_vocabulary.py: change it there, and run `make viewer`. */
+
+export const FAMILIES = {
+  "tokens": "token budget",
+  "memory": "KV blocks",
+  "sequences": "max_num_seqs",
+  "order": "refused though blocks are free",
+  "preempted": "after a preemption",
+  "dependency": "waits for something outside",
+  "healthy": "healthy",
+  "idle": "idle",
+  "unknown": "not known"
+} as const;
+
+export const REASONS = {
+  "preempted_this_step": {
+    "meaning": "A running request had just lost its blocks for want of memory; the freed blocks are kept for those that run, and nobody is admitted in such a step.",
+    "family": "preempted",
+    "countedIn": null
+  },
+  "paused": {
+    "meaning": "The scheduler was paused.",
+    "family": "dependency",
+    "countedIn": null
+  },
+  "queues_empty": {
+    "meaning": "Everybody who waited was looked at.",
+    "family": "healthy",
+    "countedIn": null
+  },
+  "token_budget": {
+    "meaning": "The step's tokens (max_num_batched_tokens) were spent before these requests had their turn.",
+    "family": "tokens",
+    "countedIn": null
+  },
+  "max_num_seqs": {
+    "meaning": "As many requests were running as max_num_seqs allows.",
+    "family": "sequences",
+    "countedIn": null
+  },
+  "prefill_exceeds_budget": {
+    "meaning": "With chunked prefill off, the next prompt was longer than what was left of the step's tokens.",
+    "family": "tokens",
+    "countedIn": null
+  },
+  "kv_full_sequence": {
+    "meaning": "The whole prompt of the first request in the queue did not fit the free KV blocks, and a request is admitted only when all of it fits (scheduler_reserve_full_isl).",
+    "family": "memory",
+    "countedIn": null
+  },
+  "kv_blocks": {
+    "meaning": "The first request in the queue needed more KV blocks for this step than were free.",
+    "family": "memory",
+    "countedIn": null
+  },
+  "kv_watermark": {
+    "meaning": "Admitting would have left fewer free KV blocks than the watermark keeps.",
+    "family": "memory",
+    "countedIn": null
+  },
+  "encoder_budget": {
+    "meaning": "The step's budget for image, audio or video inputs was used up.",
+    "family": "dependency",
+    "countedIn": null
+  },
+  "mamba_alignment": {
+    "meaning": "What was left of the step's tokens did not fill a block of a state-space layer.",
+    "family": "tokens",
+    "countedIn": null
+  },
+  "mamba_state_not_ready": {
+    "meaning": "The state that its cached prefix ends with was being computed in this very step.",
+    "family": "dependency",
+    "countedIn": null
+  },
+  "waiting_grammar": {
+    "meaning": "The grammar of a structured output was still being compiled.",
+    "family": "dependency",
+    "countedIn": null
+  },
+  "waiting_remote_kv": {
+    "meaning": "Its KV blocks were still on their way from elsewhere.",
+    "family": "dependency",
+    "countedIn": null
+  },
+  "waiting_stream_input": {
+    "meaning": "Its next piece of input had not come.",
+    "family": "dependency",
+    "countedIn": null
+  },
+  "lora_slots": {
+    "meaning": "All slots for LoRA adapters were taken by others in this step.",
+    "family": "dependency",
+    "countedIn": null
+  },
+  "connector_undecided": {
+    "meaning": "The KV connector could not say yet what it has.",
+    "family": "dependency",
+    "countedIn": null
+  },
+  "async_kv_load_started": {
+    "meaning": "The load of its KV blocks was started in this step.",
+    "family": "dependency",
+    "countedIn": null
+  },
+  "placeholders_cover_limit": {
+    "meaning": "Tokens in flight already reach its length limit.",
+    "family": "tokens",
+    "countedIn": null
+  },
+  "no_new_tokens": {
+    "meaning": "All its known tokens are computed or in flight.",
+    "family": "tokens",
+    "countedIn": null
+  },
+  "running_index_drift": {
+    "meaning": "It stood behind a request that an idle victim made room for, and was passed over.",
+    "family": "order",
+    "countedIn": null
+  },
+  "self_preempted": {
+    "meaning": "It needed a block, none was free, and it was itself next to give way.",
+    "family": "preempted",
+    "countedIn": "preempted_this_step"
+  }
+} as const;
+
+export const BUCKETS = {
+  "tok-budget": {
+    "meaning": "the step's token budget was spent",
+    "family": "tokens",
+    "blocked": true,
+    "says": [
+      "prefill_exceeds_budget",
+      "token_budget"
+    ]
+  },
+  "kv-exhausted": {
+    "meaning": "too few free KV blocks",
+    "family": "memory",
+    "blocked": true,
+    "says": [
+      "kv_blocks",
+      "kv_full_sequence",
+      "kv_watermark",
+      "preempted_this_step"
+    ]
+  },
+  "max-seqs": {
+    "meaning": "as many running as allowed",
+    "family": "sequences",
+    "blocked": true,
+    "says": [
+      "max_num_seqs"
+    ]
+  },
+  "alloc-frag": {
+    "meaning": "refused with many blocks free",
+    "family": "order",
+    "blocked": true,
+    "says": []
+  },
+  "alloc-exhausted": {
+    "meaning": "some admitted, then refused",
+    "family": "memory",
+    "blocked": true,
+    "says": [
+      "kv_blocks",
+      "kv_full_sequence",
+      "kv_watermark"
+    ]
+  },
+  "kv-tight": {
+    "meaning": "nearly full, not provably short",
+    "family": "memory",
+    "blocked": true,
+    "says": [
+      "kv_blocks",
+      "kv_full_sequence",
+      "kv_watermark",
+      "preempted_this_step"
+    ]
+  },
+  "admitted-all": {
+    "meaning": "every waiting request got in",
+    "family": "healthy",
+    "blocked": false,
+    "says": []
+  },
+  "under-capacity": {
+    "meaning": "nobody waited",
+    "family": "healthy",
+    "blocked": false,
+    "says": []
+  },
+  "idle": {
+    "meaning": "nothing to do",
+    "family": "idle",
+    "blocked": false,
+    "says": []
+  },
+  "unknown": {
+    "meaning": "the trace lacks fields to tell",
+    "family": "unknown",
+    "blocked": false,
+    "says": []
+  }
+} as const;
+
+export const STEP_REASONS = {
+  "tok-budget": {
+    "meaning": "At least 95 % of the step's token budget was given out.",
+    "bucket": "tok-budget",
+    "proves": "token_budget"
+  },
+  "kv-after-run": {
+    "meaning": "After the running requests' prefill, fewer blocks were free than the smallest waiting request needs.",
+    "bucket": "kv-exhausted",
+    "proves": "kv_blocks"
+  },
+  "kv-insuf": {
+    "meaning": "Fewer blocks were free than the smallest waiting request needs.",
+    "bucket": "kv-exhausted",
+    "proves": "kv_blocks"
+  },
+  "kv-low": {
+    "meaning": "Fewer than 20 blocks were free.",
+    "bucket": "kv-exhausted",
+    "proves": "kv_blocks"
+  },
+  "max-seqs": {
+    "meaning": "As many requests were running as max_num_seqs allows.",
+    "bucket": "max-seqs",
+    "proves": "max_num_seqs"
+  },
+  "kv-tight-after-run": {
+    "meaning": "After the running requests' prefill, fewer than 200 blocks were free.",
+    "bucket": "kv-tight",
+    "proves": null
+  },
+  "alloc-exhausted": {
+    "meaning": "Some requests were admitted, then one was refused.",
+    "bucket": "alloc-exhausted",
+    "proves": null
+  },
+  "alloc-rejected": {
+    "meaning": "More than 500 blocks were free and nobody was admitted: the head of the queue needed more.",
+    "bucket": "alloc-frag",
+    "proves": null
+  },
+  "kv-marginal": {
+    "meaning": "Between 20 and 500 blocks were free; which check fired cannot be told.",
+    "bucket": "kv-tight",
+    "proves": null
+  },
+  "unknown": {
+    "meaning": "The trace lacks the fields to tell.",
+    "bucket": "unknown",
+    "proves": null
+  }
+} as const;
+
+export const LIMITS = {
+  "budgetShare": 0.95,
+  "freeLow": 20,
+  "freeTight": 200,
+  "freePlenty": 500
+} as const;
+
+export const PHASES = {
+  "queued": "It waits to be scheduled for the first time.",
+  "prefill": "It runs and computes its prompt.",
+  "decode": "It runs and brings output tokens.",
+  "preempted": "It had run, lost its blocks and waits again."
+} as const;
+
+export const WAIT_STATES = {
+  "queued": "before it was first scheduled",
+  "preempted": "after losing its blocks",
+  "stalled": "running without tokens"
+} as const;
+
+export const PLACES = {
+  "own": {
+    "word": "itself",
+    "meaning": "It was refused, passed over or preempted itself."
+  },
+  "behind": {
+    "word": "behind the head",
+    "meaning": "It stood behind the one that was refused."
+  },
+  "all": {
+    "word": "everybody",
+    "meaning": "It held back everyone alike."
+  },
+  "guess": {
+    "word": "a guess",
+    "meaning": "Guessed from counts: no reason is recorded."
+  },
+  "outside": {
+    "word": "",
+    "meaning": ""
+  }
+} as const;
+
+export const GAPS = {
+  "step_in_progress": {
+    "meaning": "A step was running when it arrived; the scheduler decides when the next one begins.",
+    "family": "idle"
+  },
+  "between_steps": {
+    "meaning": "No step was running; the host had not begun the next one.",
+    "family": "idle"
+  },
+  "not_recorded": {
+    "meaning": "The trace does not tell: steps are left out of it, or their outcomes.",
+    "family": "unknown"
+  },
+  "not_listed": {
+    "meaning": "One of several reasons; the trace's bound on ids leaves out which.",
+    "family": "unknown"
+  }
+} as const;
+
+export const GUESS = "No reason is recorded; from the step's counts: {meaning}" as const;
+
+export const UNKNOWN_REASON = "A reason that this version does not know." as const;
