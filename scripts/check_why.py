@@ -23,7 +23,7 @@ from tokenyard.cli.setup import open_trace, prepare
 from tokenyard.explain.report.builder import summarize
 from tokenyard.explain.why.timeline_reader import TimelineReader
 from tokenyard.request import Request
-from tokenyard.sched.observer import Observers, SchedulerState
+from tokenyard.sched.observer import Observers, SchedulerState, StepObserver
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sched.steps.outcomes import StepOutcomes
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
@@ -36,7 +36,7 @@ from tokenyard.vocabulary.waits import Place, WaitState
 __all__ = ["StopWatch", "check", "main"]
 
 
-class StopWatch:
+class StopWatch(StepObserver):
     """An observer that measures, per request, how long it was in a waiting queue."""
 
     def __init__(self) -> None:

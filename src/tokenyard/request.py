@@ -1,6 +1,6 @@
 """The unit of work: a request, its status, its sampling limits and its token stream.
 
-While a request holds KV blocks it has a *slot* in the :class:`~tokenyard.table.RequestTable` and its counters
+While a request holds KV blocks it has a *slot* in the request table and its counters
 live in the table's columns; the properties here read through. Without a slot it keeps them itself.
 """
 
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from tokenyard.columns import IntArray
 from tokenyard.errors import RequestError
 from tokenyard.params import (
     MultiModalItem,
@@ -31,7 +32,6 @@ from tokenyard.status import FinishReason, RequestStatus
 if TYPE_CHECKING:
     from tokenyard.prefix_hash import PrefixHash
     from tokenyard.structured import StructuredOutput
-    from tokenyard.table import RequestTable
 
 __all__ = [
     "FinishReason",
@@ -42,6 +42,28 @@ __all__ = [
     "SamplingParams",
     "TokenIds",
 ]
+
+
+class CounterTable(Protocol):
+    """Where the counters of requests with a slot live: the request table, as far as a request reads it."""
+
+    @property
+    def num_tokens(self) -> IntArray: ...
+    @property
+    def num_computed(self) -> IntArray: ...
+    @property
+    def placeholders(self) -> IntArray: ...
+    @property
+    def num_drafts(self) -> IntArray: ...
+    @property
+    def drafts(self) -> IntArray: ...
+    @property
+    def prefilling(self) -> npt.NDArray[np.bool_]: ...
+    def set_num_computed(self, slot: int, num_computed: int) -> None:
+        """The computed tokens of the request in ``slot``."""
+
+    def flush_tail(self, request: Request) -> None:
+        """Copy its unsealed tokens into its own stream."""
 
 
 class RequestTimes:
@@ -201,7 +223,7 @@ class Request:
         """Whether anything besides tokens enters its block hashes."""
 
         self.slot = -1
-        self._table: RequestTable | None = None
+        self._table: CounterTable | None = None
         self._num_computed_tokens = self._num_output_placeholders = 0
         self.async_steps_to_discard = 0
         """Steps in flight whose output is stale (the request was reset meanwhile)."""
@@ -234,7 +256,7 @@ class Request:
         if self._table is None:
             self._num_computed_tokens = value
         else:
-            self._table.num_computed[self.slot] = value
+            self._table.set_num_computed(self.slot, value)
 
     @property
     def num_output_placeholders(self) -> int:
@@ -300,7 +322,7 @@ class Request:
 
     # ---- slot
 
-    def attach(self, table: RequestTable, slot: int) -> None:
+    def attach(self, table: CounterTable, slot: int) -> None:
         """Take ``slot``: from now on the counters live in ``table``."""
         self._table = table
         self.slot = slot

@@ -24,10 +24,13 @@ import numpy.typing as npt
 from tokenyard.columns import ONE, Int32Array, IntArray, constant
 from tokenyard.request import Request, SamplingParams, TokenIds
 
-__all__ = ["NO_TOKEN", "RequestTable"]
+__all__ = ["NEVER", "NO_TOKEN", "RequestTable"]
 
 NO_TOKEN = -1
 """Stands in the ``eos`` column for a request without an end-of-sequence token; no token id is negative."""
+
+NEVER: int = np.iinfo(np.int64).max
+"""A position no request reaches."""
 
 _INT_COLUMNS = (
     "num_prompt",
@@ -57,12 +60,39 @@ def _enlarged(table: Int32Array, rows: int, columns: int) -> Int32Array:
     return larger
 
 
+_FLAG_COLUMNS = ("has_stop_ids", "prefilling")
+
+
+class _Columns:
+    """The arrays behind the columns; only the table has it."""
+
+    num_prompt: IntArray
+    num_tokens: IntArray
+    num_computed: IntArray
+    capacity: IntArray
+    seal_at: IntArray
+    skip_at: IntArray
+    encoder_at: IntArray
+    last_step: IntArray
+    num_drafts: IntArray
+    placeholders: IntArray
+    stop_at: IntArray
+    max_total: IntArray
+    eos: IntArray
+    has_stop_ids: npt.NDArray[np.bool_]
+    prefilling: npt.NDArray[np.bool_]
+    drafts: IntArray
+
+
 def _any_token_may_stop(params: SamplingParams) -> bool:
     return bool(params.stop_token_ids) or params.repetition_detection is not None
 
 
 class RequestTable:
     """Columns of all requests that hold KV blocks. Unit of every counter: tokens.
+
+    Everybody reads columns, and only this class writes them, through methods that say what happens: outside they are
+    read-only arrays.
 
     ``num_prompt``    prompt
     ``num_tokens``    prompt + verified output
@@ -99,13 +129,13 @@ class RequestTable:
         self.num_with_grammar = 0
         """Tenants whose output follows a grammar."""
         self._size = 0
+        self._write = _Columns()
         self._grow(max(capacity, 1))
 
+    # Read-only: only this class writes columns, through its methods.
     num_prompt: IntArray
     num_tokens: IntArray
     num_computed: IntArray
-    row_in_step: IntArray
-    """Scratch space: the row of a step that a slot's request has, while that is asked for."""
     capacity: IntArray
     seal_at: IntArray
     skip_at: IntArray
@@ -118,29 +148,32 @@ class RequestTable:
     eos: IntArray
     has_stop_ids: npt.NDArray[np.bool_]
     prefilling: npt.NDArray[np.bool_]
+    drafts: IntArray
+    row_in_step: IntArray
+    """Scratch space: the row of a step that a slot's request has, while that is asked for."""
     tail: TokenIds
     _flat_tail: TokenIds
     _tail_start: IntArray
-    drafts: IntArray
 
     def _grow(self, size: int) -> None:
         """Make room for ``size`` slots, keeping the tenants."""
-        old = self._size
-        for name in _INT_COLUMNS:
-            column = np.zeros(size, np.int64)
+        old, before, now = self._size, self._write, _Columns()
+        shapes: dict[str, tuple[tuple[int, ...], type]] = dict.fromkeys(_INT_COLUMNS, ((size,), np.int64))
+        shapes |= dict.fromkeys(_FLAG_COLUMNS, ((size,), np.bool_))
+        shapes["drafts"] = ((size, self.max_drafts), np.int64)
+        for name, (shape, kind) in shapes.items():
+            column: npt.NDArray[np.generic] = np.zeros(shape, kind)
             if old:
-                column[:old] = getattr(self, name)
-            setattr(self, name, column)
-        for name in ("has_stop_ids", "prefilling"):
-            flags = np.zeros(size, np.bool_)
-            if old:
-                flags[:old] = getattr(self, name)
-            setattr(self, name, flags)
+                column[:old] = getattr(before, name)
+            setattr(now, name, column)
+            shown = column.view()
+            shown.flags.writeable = False
+            setattr(self, name, shown)
+        self._write = now
         tail = np.zeros((size, self.block_size), np.int32)
-        drafts = np.zeros((size, self.max_drafts), np.int64)
         if old:
-            tail[:old], drafts[:old] = self.tail, self.drafts
-        self.tail, self.drafts = tail, drafts
+            tail[:old] = self.tail
+        self.tail = tail
         self.row_in_step = np.zeros(size, np.int64)
         for group, table in enumerate(self.block_tables):
             self.block_tables[group] = _enlarged(table, size, table.shape[1])
@@ -160,10 +193,11 @@ class RequestTable:
         """Give ``request`` a slot and load its row."""
         if not self._free:
             self._grow(self._size * 2)
-        slot = self._free.pop()
-        self.capacity[slot] = 0
-        self.seal_at[slot] = self.block_size
-        self.last_step[slot] = -1
+        slot, write = self._free.pop(), self._write
+        write.capacity[slot] = 0
+        write.seal_at[slot] = self.block_size
+        write.last_step[slot] = -1
+        write.encoder_at[slot] = NEVER
         self.requests[slot] = request
         self._load(slot, request, max_model_len)
         return slot
@@ -177,22 +211,22 @@ class RequestTable:
         self._load(slot, request, max_model_len)
 
     def _load(self, slot: int, request: Request, max_model_len: int) -> None:
-        params = request.sampling_params
+        params, write = request.sampling_params, self._write
         num_tokens = request.num_tokens
-        self.num_prompt[slot] = request.num_prompt_tokens
-        self.num_tokens[slot] = num_tokens
-        self.num_drafts[slot] = 0
-        self.placeholders[slot] = request.num_output_placeholders
-        self.num_computed[slot] = request.num_computed_tokens
-        self.max_total[slot] = request.num_prompt_tokens + params.max_tokens
-        self.stop_at[slot] = min(request.num_prompt_tokens + params.max_tokens, max_model_len)
-        self.eos[slot] = NO_TOKEN if params.ignore_eos or params.eos_token_id is None else params.eos_token_id
+        write.num_prompt[slot] = request.num_prompt_tokens
+        write.num_tokens[slot] = num_tokens
+        write.num_drafts[slot] = 0
+        write.placeholders[slot] = request.num_output_placeholders
+        write.num_computed[slot] = request.num_computed_tokens
+        write.max_total[slot] = request.num_prompt_tokens + params.max_tokens
+        write.stop_at[slot] = min(request.num_prompt_tokens + params.max_tokens, max_model_len)
+        write.eos[slot] = NO_TOKEN if params.ignore_eos or params.eos_token_id is None else params.eos_token_id
         self.num_with_eos += bool(self.eos[slot] != NO_TOKEN)
         stops = _any_token_may_stop(params)
-        self.has_stop_ids[slot] = stops
+        write.has_stop_ids[slot] = stops
         self.num_with_stop_ids += stops
         self.num_with_grammar += request.structured_output is not None
-        self.prefilling[slot] = False
+        write.prefilling[slot] = False
         start = num_tokens // self.block_size * self.block_size
         self.tail[slot, : num_tokens - start] = request.token_slice(start, num_tokens)
         request.attach(self, slot)
@@ -201,7 +235,7 @@ class RequestTable:
         """Take the slot back; the request keeps its counters and tokens."""
         slot = request.slot
         self._unload(request)
-        self.version += 1
+        self.note_departure()
         self.requests[slot] = None
         self._free.append(slot)
 
@@ -234,8 +268,68 @@ class RequestTable:
         num_tokens = self.num_tokens[slots]
         offsets = self.offsets(num_tokens)
         self._flat_tail[self._tail_start[slots] + offsets] = tokens.astype(np.int32)
-        self.num_tokens[slots] = num_tokens = num_tokens + ONE
+        self._write.num_tokens[slots] = num_tokens = num_tokens + ONE
         return num_tokens, offsets == self._last_offset
+
+    # ---- columns that others have written
+
+    def advance(self, slots: IntArray, num_computed: IntArray, chunk: npt.NDArray[np.bool_] | None) -> None:
+        """A step computes the tenants' tokens up to ``num_computed``; ``chunk`` marks those left within their prompt.
+
+        ``chunk`` is None where no mark changes.
+        """
+        self._write.num_computed[slots] = num_computed
+        if chunk is not None:
+            self._write.prefilling[slots] = chunk
+
+    def take_back(self, slots: IntArray, tokens: IntArray) -> None:
+        """So many computed tokens turned out to be worthless: rejected drafts."""
+        self._write.num_computed[slots] -= tokens
+
+    def set_num_computed(self, slot: int, num_computed: int) -> None:
+        """The tenant's computed tokens."""
+        self._write.num_computed[slot] = num_computed
+
+    def mark_scheduled(self, slots: IntArray, step: int) -> None:
+        """Step number ``step`` gives the tenants tokens."""
+        self._write.last_step[slots] = step
+
+    def set_drafts(self, slots: IntArray, drafts: IntArray, counts: IntArray) -> None:
+        """``counts[i]`` of ``drafts[i]`` wait to be verified."""
+        self._write.num_drafts[slots] = counts
+        self._write.drafts[slots, : drafts.shape[1]] = drafts
+
+    def clear_drafts(self, slots: IntArray | int) -> None:
+        """No draft waits."""
+        self._write.num_drafts[slots] = 0
+
+    def add_placeholders(self, slots: IntArray, tokens: IntArray | int) -> None:
+        """Steps in flight will bring so many more tokens (fewer, where negative)."""
+        self._write.placeholders[slots] += tokens
+
+    def clear_placeholders(self, slot: int) -> None:
+        """Steps in flight will bring nothing for the tenant."""
+        self._write.placeholders[slot] = 0
+
+    def set_capacity(self, slots: IntArray | int, positions: IntArray | int) -> None:
+        """Positions that the tenants' blocks can store."""
+        self._write.capacity[slots] = positions
+
+    def set_seal_at(self, slots: Sequence[int] | int, positions: Sequence[int] | int) -> None:
+        """Positions at which the tenants' next blocks can be published."""
+        self._write.seal_at[slots] = positions
+
+    def set_skip_at(self, slot: int, num_computed: int) -> None:
+        """Computed tokens at which a windowed group may free a block of the tenant."""
+        self._write.skip_at[slot] = num_computed
+
+    def set_encoder_at(self, slot: int, position: int) -> None:
+        """The position beyond which one of the tenant's encoder inputs has to be looked at."""
+        self._write.encoder_at[slot] = position
+
+    def note_departure(self) -> None:
+        """A tenant leaves, or what steps in flight bring for one is worthless: their updates have to look."""
+        self.version += 1
 
     def set_blocks(self, slot: int, blocks: Sequence[list[int]]) -> None:
         """The tenant of ``slot`` holds these blocks, per KV-cache group."""

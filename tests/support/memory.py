@@ -72,13 +72,11 @@ class Memory:
 
     def sample(self, request: Request, *tokens: int) -> None:
         """Append tokens to a running request, as the scheduler's update does."""
-        table, slot = self.table, request.slot
+        slots = np.array([request.slot])
         for token in tokens:
-            at = int(table.num_tokens[slot])
-            table.tail[slot, at % table.block_size] = token
-            table.num_tokens[slot] += 1
-            if at % table.block_size == table.block_size - 1:
-                self.kv.on_seal(table.seal(np.array([slot])))
+            _, full = self.table.append(slots, np.array([token]))
+            if full[0]:
+                self.kv.on_seal(self.table.seal(slots))
 
     def grow(self, ends: dict[Request, int], num_lookahead_tokens: int = 0) -> int:
         """Room for running requests up to the given positions; returns how many were served."""

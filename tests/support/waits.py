@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 from tokenyard.request import Request
-from tokenyard.sched.observer import SchedulerState
+from tokenyard.sched.observer import SchedulerState, StepObserver
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sched.steps.outcomes import StepOutcomes
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
@@ -17,7 +17,7 @@ Cause = tuple[str, str]
 """Reason and place."""
 
 
-class CountedWaits:
+class CountedWaits(StepObserver):
     """An observer that adds up, per request, what it waited for, in microseconds."""
 
     def __init__(self) -> None:

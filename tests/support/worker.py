@@ -82,9 +82,11 @@ class Worker:
             self.blocks.pop(request_id, None)
             self.void.discard(request_id)
         for new in output.scheduled_new_reqs:
-            # Only a session is sent again: what was computed, and then its next input.
-            known = self.tokens.get(new.req_id, [])[:-1]
-            assert new.prompt_token_ids[: len(known)] == known, f"{new.req_id} is new twice"
+            # Only a session is sent again: its prompt goes on where the one before ended.
+            before = self.requests[new.req_id].prompt_token_ids if new.req_id in self.requests else []
+            longer = len(new.prompt_token_ids) > len(before)
+            assert longer, f"{new.req_id} is new twice"
+            assert new.prompt_token_ids[: len(before)] == before, f"{new.req_id} is new twice"
             self.requests[new.req_id] = new
             self.tokens[new.req_id] = list(new.prompt_token_ids)
             self.blocks[new.req_id] = [list(blocks) for blocks in new.block_ids]

@@ -10,7 +10,7 @@ from zlib import crc32
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sched.connector import KVConnector
-from tokenyard.sched.observer import SchedulerState
+from tokenyard.sched.observer import SchedulerState, StepObserver
 from tokenyard.sched.policy import Policy
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
@@ -40,7 +40,7 @@ def make_request(request_id: str, prompt: int | Sequence[int] = 4, **options: An
     return Request(request_id, tokens, SamplingParams(**{"max_tokens": 8, **params}), **options)
 
 
-class Watcher:
+class Watcher(StepObserver):
     """An observer that keeps the names of its calls and what the last step decided."""
 
     def __init__(self) -> None:

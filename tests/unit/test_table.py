@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support.yard import make_request
 
 from tokenyard.request import Request, SamplingParams
-from tokenyard.table import NO_TOKEN, RequestTable
+from tokenyard.table import _FLAG_COLUMNS, _INT_COLUMNS, NO_TOKEN, RequestTable
 
 
 @pytest.fixture
@@ -20,8 +20,7 @@ def table() -> RequestTable:
 def _append(table: RequestTable, request: Request, token: int) -> None:
     slot = request.slot
     at = int(table.num_tokens[slot])
-    table.tail[slot, at % table.block_size] = token
-    table.num_tokens[slot] += 1
+    table.append(np.array([slot]), np.array([token]))
     if at % table.block_size == table.block_size - 1:
         list(table.seal(np.array([slot])))
 
@@ -54,7 +53,7 @@ def test_slots_are_used_again_and_the_table_grows(table: RequestTable) -> None:
     assert table.acquire(make_request("f"), 100) == slots[1]
     assert [request.request_id for request in table.tenants(np.array(slots))] == ["a", "f", "c", "d", "e"]
     for request in table.tenants(np.array(slots)):
-        table.capacity[request.slot] = 4
+        table.set_capacity(request.slot, 4)
     table.check_invariants()
 
 
@@ -123,12 +122,12 @@ def test_the_token_stream_is_what_was_appended(prompt: list[int], block_size: in
 def test_the_invariants_notice_damage(table: RequestTable, damage: str) -> None:
     request = make_request("a", 4)
     slot = table.acquire(request, 100)
-    table.capacity[slot] = 4
+    table.set_capacity(slot, 4)
     table.check_invariants()
     if damage == "computed":
-        table.num_computed[slot] = 5
+        table.set_num_computed(slot, 5)
     elif damage == "drafts":
-        table.num_drafts[slot] = -1
+        table.set_drafts(np.array([slot]), np.zeros((1, 0), np.int64), np.array([-1]))
     elif damage == "eos":
         table.num_with_eos = 1
     elif damage == "slot":
@@ -136,6 +135,31 @@ def test_the_invariants_notice_damage(table: RequestTable, damage: str) -> None:
     elif damage == "stops":
         table.num_with_stop_ids = 1
     else:
-        table.num_tokens[slot] = 3
+        table._write.num_tokens[slot] = 3
     with pytest.raises(AssertionError):
         table.check_invariants()
+
+
+@pytest.mark.parametrize("name", [*_INT_COLUMNS, *_FLAG_COLUMNS, "drafts"])
+def test_only_the_table_writes_its_columns(name: str) -> None:
+    """Before it grows and after."""
+    table = RequestTable(1, 4, max_drafts=2)
+    for number in range(3):
+        with pytest.raises(ValueError, match="read-only"):
+            getattr(table, name)[0] = 1
+        table.acquire(Request(f"r{number}", [1, 2, 3]), 100)
+    assert getattr(table, name).base is getattr(table._write, name)
+
+
+def test_block_tables_are_as_wide_as_they_have_to_be() -> None:
+    table = RequestTable(2, 4, num_groups=2)
+    for name in "ab":
+        table.acquire(Request(name, [1, 2, 3]), 10_000)
+    table.set_blocks(0, ([5, 6, 7], [8]))
+    table.append_blocks(np.array([0, 1]), np.array([3, 0]), np.array([1, 2]), [9, 10, 11])
+    table.set_blocks(1, ([10, 11], list(range(100, 1000))))
+    assert table.block_tables[0][:, :4].tolist() == [[5, 6, 7, 9], [10, 11, 0, 0]]
+    assert table.block_tables[1][0, 0] == 8
+    assert table.block_tables[1][1, :900].tolist() == list(range(100, 1000))
+    table.acquire(Request("c", [1]), 10_000)
+    assert table.block_tables[1][1, 899] == 999, "what it had when the table grew"

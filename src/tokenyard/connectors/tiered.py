@@ -9,17 +9,17 @@ What can be stored is what the GPU's prefix cache can find: full blocks whose co
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tokenyard.config import CacheConfig, GroupKind
 from tokenyard.connectors.plan import Address, Load, Store, TransferPlan
 from tokenyard.connectors.tier import Tier
 from tokenyard.errors import ConfigError
-from tokenyard.kv.blocks.pool import BlockPool
+from tokenyard.kv.blocks.pool import BlockPool, PoolListener
 from tokenyard.kv.events import KVEvent
 from tokenyard.kv.new_blocks import Blocks
 from tokenyard.request import Request, RequestStatus
-from tokenyard.sched.connector import KVConnector, Match
+from tokenyard.sched.connector import ConnectorContext, KVConnector, Match
 from tokenyard.sched.steps.model_output import ConnectorOutput
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
@@ -33,6 +33,16 @@ def require_one_full_group(cache: CacheConfig) -> None:
     if len(cache.groups) > 1 or cache.groups[0].kind is not GroupKind.FULL:
         kinds = [str(group.kind) for group in cache.groups]
         raise ConfigError("kv_connector", kinds, "connectors need a model with one full-attention KV-cache group")
+
+
+class _Saver(PoolListener):
+    """Has blocks stored when they are given away."""
+
+    def __init__(self, save: Callable[[bytes, int], None]) -> None:
+        self._save = save
+
+    def block_evicted(self, block_hash: bytes, group_id: int, block: int) -> None:
+        self._save(block_hash, block)
 
 
 class TieredConnector(KVConnector):
@@ -65,17 +75,10 @@ class TieredConnector(KVConnector):
         self._being_written: dict[int, Sequence[bytes]] = {}
         """Storing job -> hashes that can be found once it is over."""
 
-    def bind_gpu_block_pool(self, pool: BlockPool) -> None:
-        self._pool = pool
+    def bind(self, context: ConnectorContext) -> None:
+        self._pool = context.pool
         if self._store_on == "eviction":
-            told = pool.on_evicted
-
-            def evicted(block_hash: bytes, group_id: int, block: int) -> None:
-                if told is not None:
-                    told(block_hash, group_id, block)
-                self._save(block_hash, block)
-
-            pool.on_evicted = evicted
+            context.pool.subscribe(_Saver(self._save))
 
     # ---- loads
 

@@ -11,20 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-import numpy as np
-
-from tokenyard.columns import IntArray, anywhere
+from tokenyard.columns import IntArray, anywhere, total
 from tokenyard.kv.blocks.pool import BlockPool
 from tokenyard.kv.groups.full_attention import FullAttentionManager
 from tokenyard.kv.groups.single_type import Need, SingleTypeManager
 from tokenyard.kv.new_blocks import Blocks, NewBlocks
 from tokenyard.request import Request
-from tokenyard.table import RequestTable
+from tokenyard.table import NEVER, RequestTable
 
-__all__ = ["NEVER", "ComputedBlocks", "Coordinator", "NoPrefixCacheCoordinator", "UnitaryCoordinator"]
-
-NEVER: int = np.iinfo(np.int64).max
-"""A position no request reaches."""
+__all__ = ["ComputedBlocks", "Coordinator", "NoPrefixCacheCoordinator", "UnitaryCoordinator"]
 
 
 class ComputedBlocks(NamedTuple):
@@ -136,7 +131,7 @@ class NoPrefixCacheCoordinator:
 
     def open(self, slot: int, hits: Blocks, total_computed: int) -> None:
         self.group.open(slot, hits[0], total_computed)
-        self.table.seal_at[slot] = NEVER
+        self.table.set_seal_at(slot, NEVER)
 
     def allocate_external(self, slot: int, num_tokens: int) -> None:
         self.group.allocate_external(slot, num_tokens)
@@ -146,7 +141,7 @@ class NoPrefixCacheCoordinator:
 
     def grow(self, slot: int, num_tokens: int, *, main: int, encoder: int = 0) -> Blocks:
         new = self.group.grow(slot, num_tokens)
-        self.table.capacity[slot] = self.capacity(slot)
+        self.table.set_capacity(slot, self.capacity(slot))
         return (new,)
 
     def grow_run(self, slots: IntArray, reach: IntArray, main: IntArray, new: NewBlocks) -> int:
@@ -156,20 +151,20 @@ class NoPrefixCacheCoordinator:
         if not anywhere(short):
             return len(slots)
         rows = short.nonzero()[0]
-        targets, served = slots[rows], len(slots)
-        needs = (reach[rows] - held[rows] + (size - 1)) // size
-        total = int(needs.sum())
-        if total > self.pool.num_free:
+        targets, own, served = slots[rows], held[rows], len(slots)
+        needs = (reach[rows] - own + (size - 1)) // size
+        count = total(needs)
+        if count > self.pool.num_free:
             fitting = int(needs.cumsum().searchsorted(self.pool.num_free, side="right"))
             served = int(rows[fitting])
-            targets, needs = targets[:fitting], needs[:fitting]
-            total = int(needs.sum())
-        if total:
-            taken = self.pool.take(total)
+            targets, own, needs = targets[:fitting], own[:fitting], needs[:fitting]
+            count = total(needs)
+        if count:
+            taken = self.pool.take(count)
             self.group.grow_run(targets.tolist(), needs.tolist(), taken)
             new.add_run(targets, needs, taken)
-            self.table.append_blocks(targets, held[rows[: len(targets)]] // size, needs, taken)
-            capacity[targets] += needs * size
+            self.table.append_blocks(targets, own // size, needs, taken)
+            self.table.set_capacity(targets, own + needs * size)
         return served
 
     def publish_run(self, requests: Sequence[Request], num_tokens: Sequence[int]) -> None:
@@ -207,12 +202,12 @@ class UnitaryCoordinator(NoPrefixCacheCoordinator):
 
     def open(self, slot: int, hits: Blocks, total_computed: int) -> None:
         self.group.open(slot, hits[0], total_computed)
-        self.table.seal_at[slot] = (len(hits[0]) + 1) * self.group.block_size
+        self.table.set_seal_at(slot, (len(hits[0]) + 1) * self.group.block_size)
 
     def publish_run(self, requests: Sequence[Request], num_tokens: Sequence[int]) -> None:
         slots, size = [request.slot for request in requests], self.group.block_size
         self.group.publish_run(slots, [request.block_hashes for request in requests], num_tokens)
-        self.table.seal_at[slots] = [(self.group.num_cached[slot] + 1) * size for slot in slots]
+        self.table.set_seal_at(slots, [(self.group.num_cached[slot] + 1) * size for slot in slots])
 
     def num_common_prefix_blocks(self, slot: int) -> list[int]:
         return [self.group.num_common_prefix_blocks(slot)]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tokenyard.kv.blocks.pool import NULL_BLOCK, BlockPool
+from tokenyard.kv.blocks.pool import NULL_BLOCK, BlockPool, PoolListener
 from tokenyard.kv.groups.single_type import SingleTypeManager
 from tokenyard.request import Request
 
@@ -71,7 +71,7 @@ def short_hash(block_hash: bytes) -> int:
     return int.from_bytes(block_hash, "big") & _LOW_64
 
 
-class EventLog:
+class EventLog(PoolListener):
     """Collects events until they are taken."""
 
     def __init__(self) -> None:
@@ -82,12 +82,13 @@ class EventLog:
         events, self._events = self._events, []
         return events
 
-    def removed(self, block_hash: bytes, group_id: int, block: int = 0) -> None:
-        """A block's content was forgotten, or evicted to make room (``block`` does not travel)."""
+    def block_evicted(self, block_hash: bytes, group_id: int, block: int) -> None:
+        self.block_forgotten(block_hash, group_id)
+
+    def block_forgotten(self, block_hash: bytes, group_id: int) -> None:
         self._events.append(BlockRemoved([short_hash(block_hash)], MEDIUM_GPU, group_id))
 
-    def cleared(self) -> None:
-        """Everything was forgotten."""
+    def all_forgotten(self) -> None:
         self._events.append(AllBlocksCleared())
 
     def stored(

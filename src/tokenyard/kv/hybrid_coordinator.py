@@ -15,7 +15,7 @@ from tokenyard.columns import IntArray
 from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode
 from tokenyard.errors import ConfigError
 from tokenyard.kv.blocks.pool import BlockPool
-from tokenyard.kv.coordinator import NEVER, ComputedBlocks
+from tokenyard.kv.coordinator import ComputedBlocks
 from tokenyard.kv.groups.cross_attention import CrossAttentionManager
 from tokenyard.kv.groups.full_attention import FullAttentionManager, ZeroedFullAttentionManager
 from tokenyard.kv.groups.local_attention import ChunkedLocalManager, SlidingWindowManager
@@ -23,7 +23,7 @@ from tokenyard.kv.groups.mamba import AlignedMambaManager, MambaManager
 from tokenyard.kv.groups.single_type import Need, SingleTypeManager
 from tokenyard.kv.new_blocks import Blocks, NewBlocks
 from tokenyard.request import Request
-from tokenyard.table import RequestTable
+from tokenyard.table import NEVER, RequestTable
 
 __all__ = ["GroupLimits", "HybridCoordinator", "hash_block_size"]
 
@@ -205,14 +205,14 @@ class HybridCoordinator:
             manager.open(slot, group_hits, total_computed)
         self._note_skips(slot, total_computed)
         length = max(len(manager.held[slot]) * manager.block_size for manager in self.managers)
-        self.table.seal_at[slot] = self._next_seal(length) if self._caching else NEVER
+        self.table.set_seal_at(slot, self._next_seal(length) if self._caching else NEVER)
 
     def _next_seal(self, num_tokens: int) -> int:
         return (num_tokens // self._alignment + 1) * self._alignment
 
     def _note_skips(self, slot: int, num_computed: int) -> None:
         skips = [manager.next_skip(num_computed) for manager in self.managers]
-        self.table.skip_at[slot] = min((at for at in skips if at is not None), default=NEVER)
+        self.table.set_skip_at(slot, min((at for at in skips if at is not None), default=NEVER))
 
     def allocate_external(self, slot: int, num_tokens: int) -> None:
         for manager in self.managers:
@@ -225,7 +225,7 @@ class HybridCoordinator:
 
     def grow(self, slot: int, num_tokens: int, *, main: int, encoder: int = 0) -> Blocks:
         new = tuple(manager.grow(slot, manager.extent(num_tokens, main, encoder)) for manager in self.managers)
-        self.table.capacity[slot] = self.capacity(slot)
+        self.table.set_capacity(slot, self.capacity(slot))
         return new
 
     def grow_run(self, slots: IntArray, reach: IntArray, main: IntArray, new: NewBlocks) -> int:
@@ -254,7 +254,7 @@ class HybridCoordinator:
         aligned = [tokens // alignment * alignment for tokens in num_tokens]
         for manager in self.managers:
             manager.publish_run(slots, hashes, aligned, alignment)
-        self.table.seal_at[slots] = [self._next_seal(tokens) for tokens in num_tokens]
+        self.table.set_seal_at(slots, [self._next_seal(tokens) for tokens in num_tokens])
 
     def held(self, slot: int) -> Blocks:
         return tuple(list(manager.held[slot]) for manager in self.managers)

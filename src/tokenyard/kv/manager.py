@@ -26,7 +26,7 @@ from tokenyard.kv.coordinator import (
     NoPrefixCacheCoordinator,
     UnitaryCoordinator,
 )
-from tokenyard.kv.events import EventLog
+from tokenyard.kv.events import EventLog, KVEvent
 from tokenyard.kv.groups.full_attention import ZeroedFullAttentionManager
 from tokenyard.kv.groups.mamba import MambaManager
 from tokenyard.kv.groups.single_type import Need
@@ -63,8 +63,7 @@ class KVCacheManager:
         self.stats = PrefixCacheStats()
         self.events = EventLog() if config.enable_kv_cache_events else None
         if self.events is not None:
-            self.pool.on_evicted, self.pool.on_forgotten = self.events.removed, self.events.removed
-            self.pool.on_cleared = self.events.cleared
+            self.pool.subscribe(self.events)
         self.new_blocks = NewBlocks(len(config.groups))
         """What requests got in this step."""
 
@@ -85,6 +84,21 @@ class KVCacheManager:
     @property
     def num_free_blocks(self) -> int:
         return self.pool.num_free
+
+    @property
+    def num_total_blocks(self) -> int:
+        """Blocks in the pool, the null block included."""
+        return self.pool.num_blocks
+
+    @property
+    def num_cached_blocks(self) -> int:
+        """Distinct hashes in the prefix index, over all groups."""
+        return self.pool.num_cached
+
+    @property
+    def usage(self) -> float:
+        """Fraction of the usable blocks that are held."""
+        return self.pool.usage
 
     @property
     def num_usable_blocks(self) -> int:
@@ -119,6 +133,10 @@ class KVCacheManager:
         deltas = self.new_blocks.deltas(slots, self.table.row_in_step)
         self.new_blocks.clear()
         return deltas
+
+    def take_events(self) -> list[KVEvent]:
+        """What entered and left the prefix index since the last call; nothing unless events are recorded."""
+        return self.events.take() if self.events is not None else []
 
     def take_stats(self) -> PrefixCacheStats:
         """Hit statistics since the last call."""
@@ -236,12 +254,20 @@ class KVCacheManager:
         for group in self.coordinator.managers:
             full = request.num_computed_tokens // group.block_size
             group.num_cached[request.slot] = min(group.num_cached[request.slot], full)
-        self.table.seal_at[request.slot] = 0
+        self.table.set_seal_at(request.slot, 0)
 
     def evict_blocks(self, blocks: Iterable[int]) -> None:
         """Forget the cached content of blocks, held or not."""
         for block in blocks:
             self.pool.forget(block)
+
+    def forget_content_of(self, request: Request) -> None:
+        """Forget what has been cached of a request's tokens, wherever it is."""
+        self.pool.forget_content(request.block_hashes)
+
+    def forget_hashes(self, request: Request, num_tokens: int) -> None:
+        """Hashes of the request's blocks beyond its first ``num_tokens`` tokens are of no use any more."""
+        self.hasher.truncate(request, num_tokens // self.hasher.block_size)
 
     def forget_beyond(self, request: Request, num_computed: int) -> None:
         """Forget the content of the request's blocks that the first ``num_computed`` tokens do not fill.

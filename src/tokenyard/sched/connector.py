@@ -18,7 +18,7 @@ from tokenyard.request import Request
 from tokenyard.sched.steps.model_output import ConnectorOutput
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
-__all__ = ["KVConnector", "Match"]
+__all__ = ["ConnectorContext", "KVConnector", "Match"]
 
 
 class Match(NamedTuple):
@@ -30,11 +30,20 @@ class Match(NamedTuple):
     """The load takes longer than a step."""
 
 
+class ConnectorContext(NamedTuple):
+    """What a connector may know of its scheduler, for good."""
+
+    pool: BlockPool
+    """The blocks that it will be told of, to be read and not to be changed; ``subscribe`` tells of evictions."""
+    max_model_len: int
+    """Most tokens of a request."""
+
+
 class KVConnector:
     """A connector that brings and keeps nothing: override what yours does."""
 
-    def bind_gpu_block_pool(self, pool: BlockPool) -> None:
-        """Once, before anything else: the blocks that it will be told of, to be read and not to be changed."""
+    def bind(self, context: ConnectorContext) -> None:
+        """Once, before anything else: what it may know of its scheduler."""
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> Match:
         """Tokens available beyond the first ``num_computed_tokens``."""

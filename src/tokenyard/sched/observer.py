@@ -1,45 +1,81 @@
 """The seam between the scheduler and everything that watches it.
 
 The trace recorder, the statistics and the metrics exporter are observers. A scheduler without one pays a branch per
-step.
+step. An observer cannot harm the scheduler: what it is shown is read-only, and one that raises is reported once and
+told nothing more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
+from tokenyard.config import PauseState
+from tokenyard.kv.events import KVEventBatch
 from tokenyard.request import Request
-from tokenyard.sched.features.pins import PinBoard
-from tokenyard.sched.queues.waiting import RequestQueue
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sched.steps.model_output import ConnectorOutput
 from tokenyard.sched.steps.outcomes import StepOutcomes
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
-__all__ = ["Counts", "Gauges", "Observers", "SchedulerState", "StepObserver"]
+__all__ = [
+    "Counts",
+    "Gauges",
+    "ObserverGate",
+    "ObserverWarning",
+    "Observers",
+    "QueueView",
+    "SchedulerState",
+    "StepObserver",
+]
 
 
-Counts = tuple[int, int, int, tuple[int, int] | None]
-"""In this order: ``num_free_blocks``, running requests, waiting requests, ``cpu_blocks``."""
+class Counts(NamedTuple):
+    """What statistics take of every step."""
 
-Gauges = tuple[int, int, int, int, int, int, tuple[int, int] | None]
-"""In this order: ``running_version``, ``num_free_blocks``, ``num_cached_blocks``, waiting requests, those of them that
-were skipped, pinned requests, ``cpu_blocks``."""
+    num_free_blocks: int
+    num_running: int
+    num_waiting: int
+    cpu_blocks: tuple[int, int] | None
+    """Free and total blocks of a connector's tier in CPU memory; None without one."""
+
+
+class Gauges(NamedTuple):
+    """What may change with every step."""
+
+    running_version: int
+    num_free_blocks: int
+    num_cached_blocks: int
+    num_waiting: int
+    num_skipped: int
+    """Of those who wait: in the skipped queue."""
+    num_pinned: int
+    cpu_blocks: tuple[int, int] | None
+
+
+class QueueView(Protocol):
+    """A waiting queue, to be looked at."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Request]:
+        """In queue order."""
 
 
 class SchedulerState(Protocol):
-    """What an observer may read while it is called; it must not keep or change anything of it."""
+    """What an observer may read while it is called; it keeps nothing of it, and changes no request."""
 
     @property
     def running(self) -> Sequence[Request]:
         """In running order."""
 
     @property
-    def waiting(self) -> RequestQueue:
+    def waiting(self) -> QueueView:
         """In queue order."""
 
     @property
-    def skipped_waiting(self) -> RequestQueue:
+    def skipped_waiting(self) -> QueueView:
         """In queue order."""
 
     def counts(self) -> Counts:
@@ -77,8 +113,8 @@ class SchedulerState(Protocol):
         """Tokens per block."""
 
     @property
-    def pins(self) -> PinBoard:
-        """Finished turns whose blocks a policy keeps."""
+    def pinned(self) -> Sequence[Request]:
+        """Finished turns whose blocks a policy keeps, the one pinned first in front."""
 
     @property
     def running_version(self) -> int:
@@ -92,8 +128,11 @@ class SchedulerState(Protocol):
         """Blocks the request holds."""
 
 
-class StepObserver(Protocol):
-    """Called synchronously by the scheduler; ``ts`` is the scheduler's clock in seconds."""
+class StepObserver:
+    """Called synchronously by the scheduler: override what you want to know.
+
+    ``ts`` is the scheduler's clock in seconds.
+    """
 
     def request_arrived(self, ts: float, request: Request) -> None:
         """``add_request`` accepted it."""
@@ -113,33 +152,86 @@ class StepObserver(Protocol):
     def request_finished(self, ts: float, request: Request) -> None:
         """It reached a finished status; ``request.times`` is complete and its blocks are freed."""
 
+    def cache_reset(self, ts: float, cache: str, *, done: bool) -> None:
+        """``prefix``, ``connector`` or ``encoder`` cache was to be forgotten, and was if ``done``."""
 
-class Observers:
-    """Several observers as one, called in the given order."""
+    def pause_changed(self, ts: float, state: PauseState) -> None:
+        """The scheduler was paused or goes on."""
+
+    def kv_transferred(self, ts: float, step: int, report: ConnectorOutput) -> None:
+        """The workers' half of a KV connector reported what it has loaded, stored or lost."""
+
+    def kv_events_taken(self, ts: float, batch: KVEventBatch) -> None:
+        """What entered and left the prefix cache was handed out."""
+
+
+class ObserverWarning(RuntimeWarning):
+    """An observer raised, and is told nothing more."""
+
+
+class ObserverGate(StepObserver):
+    """Between the scheduler and its observers: one that raises is reported once and left out from then on.
+
+    Calls are looked up once: an event that nobody wants to know of costs a call that does nothing.
+    """
+
+    def __init__(self, observers: Sequence[StepObserver]) -> None:
+        self._observers = list(observers)
+        self._look_up()
+
+    def _look_up(self) -> None:
+        for event in _EVENTS:
+            setattr(self, event, self._guarded(event))
+
+    def _guarded(self, event: str) -> Callable[..., None]:
+        """Tells those who want to know, one after the other."""
+        calls = [(each, getattr(each, event)) for each in self._observers if _wants(each, event)]
+        if not calls:
+            return _nothing
+        if len(calls) == 1:
+            observer, call = calls[0]
+
+            def tell(*args: Any, **options: Any) -> None:
+                try:
+                    call(*args, **options)
+                except Exception as error:  # noqa: BLE001 - whatever it is, the step goes on
+                    self._detach(observer, event, error)
+
+            return tell
+
+        def tell_all(*args: Any, **options: Any) -> None:
+            for observer, call in calls:
+                try:
+                    call(*args, **options)
+                except Exception as error:  # noqa: BLE001 - as above
+                    self._detach(observer, event, error)
+
+        return tell_all
+
+    def _detach(self, observer: StepObserver, event: str, error: Exception) -> None:
+        if observer in self._observers:
+            self._observers.remove(observer)
+            self._look_up()
+        name, kind = type(observer).__name__, type(error).__name__
+        text = f"observer {name} raised {kind} in {event}: {error}; it is detached, the scheduler goes on"
+        warnings.warn(text, ObserverWarning, stacklevel=4)
+
+
+def _nothing(*args: object, **options: object) -> None:
+    """Of an event that nobody wants to know of."""
+
+
+_EVENTS = tuple(name for name in vars(StepObserver) if not name.startswith("_"))
+
+
+def _wants(observer: StepObserver, event: str) -> bool:
+    """Whether the observer does anything at ``event``: in its class, or set on the object."""
+    own = getattr(observer, "__dict__", {})
+    return event in own or getattr(type(observer), event, None) not in (None, getattr(StepObserver, event))
+
+
+class Observers(ObserverGate):
+    """Several observers as one, called in the given order; one that raises leaves the others."""
 
     def __init__(self, *observers: StepObserver) -> None:
-        self._all = observers
-
-    def request_arrived(self, ts: float, request: Request) -> None:
-        for each in self._all:
-            each.request_arrived(ts, request)
-
-    def step_started(self, ts: float, step: int, state: SchedulerState) -> None:
-        for each in self._all:
-            each.step_started(ts, step, state)
-
-    def prefix_looked_up(self, ts: float, step: int, request: Request, local: int, external: int) -> None:
-        for each in self._all:
-            each.prefix_looked_up(ts, step, request, local, external)
-
-    def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
-        for each in self._all:
-            each.step_decided(ts, output, outcomes, state)
-
-    def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
-        for each in self._all:
-            each.step_completed(ts, output, outputs)
-
-    def request_finished(self, ts: float, request: Request) -> None:
-        for each in self._all:
-            each.request_finished(ts, request)
+        super().__init__(observers)

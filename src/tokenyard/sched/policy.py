@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points
+from typing import NamedTuple
 
 from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.kv.shortage import KVShortage
@@ -16,9 +17,29 @@ from tokenyard.sched.features.pins import PinBoard
 from tokenyard.sched.queues.waiting import FCFSQueue, PriorityQueue, RequestQueue, WaitingQueues
 from tokenyard.sched.steps.outcomes import Outcome
 
-__all__ = ["ENTRY_POINT_GROUP", "FCFS", "SHIPPED", "Policy", "Priority", "known_policies", "make_policy"]
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "FCFS",
+    "SHIPPED",
+    "Policy",
+    "PolicyContext",
+    "Priority",
+    "known_policies",
+    "make_policy",
+]
 
 ENTRY_POINT_GROUP = "tokenyard.policies"
+
+
+class PolicyContext(NamedTuple):
+    """What a policy may know of its scheduler, for good."""
+
+    pins: PinBoard
+    """Blocks of finished turns that the policy keeps."""
+    kv_tokens: int
+    """Tokens that the whole KV cache holds (fewer if it has several groups)."""
+    prefill_seconds: Callable[[int], float] | None = None
+    """How long a prompt of so many tokens takes to compute, where the host knows."""
 
 
 class Policy:
@@ -27,14 +48,22 @@ class Policy:
     It is consulted by the scheduler, moves no request itself, and holds no blocks but through ``pins``.
     """
 
-    pins: PinBoard
-    """Blocks of finished turns that this policy keeps; set by the scheduler before anything else happens."""
-    kv_tokens: int
-    """Tokens that the whole KV cache holds (fewer if it has several groups); set by the scheduler as well."""
-    prefill_seconds: Callable[[int], float] | None = None
-    """How long a prompt of so many tokens takes to compute; set by hosts that know."""
+    context: PolicyContext | None = None
+    """What it knows of its scheduler; None before there is one."""
     reorders = False
     """The order of those who wait may change although nobody came, went or was passed over."""
+
+    def bind(self, context: PolicyContext) -> None:
+        """Once, before anything else happens: the scheduler that this policy serves. ConfigError the second time."""
+        if self.context is not None:
+            raise ConfigError("policy", type(self).__name__, "it serves another scheduler already: make one for each")
+        self.context = context
+
+    @property
+    def pins(self) -> PinBoard:
+        """Blocks of finished turns that this policy keeps."""
+        assert self.context is not None, "the policy serves no scheduler yet"
+        return self.context.pins
 
     def new_queue(self) -> RequestQueue:
         """An empty queue in this policy's order."""

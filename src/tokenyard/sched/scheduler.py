@@ -15,21 +15,22 @@ from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.connector import KVConnector
 from tokenyard.sched.features.features import Features
 from tokenyard.sched.features.recovery import Recovery, failed_requests
-from tokenyard.sched.features.request_events import EventType
 from tokenyard.sched.invariants import check_queues
-from tokenyard.sched.limits.limits import Candidate
+from tokenyard.sched.limits.candidate import Candidate
 from tokenyard.sched.limits.order import limits_in_order
-from tokenyard.sched.observer import StepObserver
+from tokenyard.sched.observer import ObserverGate, StepObserver
+from tokenyard.sched.parts import Parts
 from tokenyard.sched.passes.admission_pass import AdmissionPass
 from tokenyard.sched.passes.budget import StepBudget
 from tokenyard.sched.passes.output_builder import OutputBuilder
 from tokenyard.sched.passes.running_pass import RunningPass
 from tokenyard.sched.passes.stalemate import Stalemate
-from tokenyard.sched.policy import Policy, make_policy
+from tokenyard.sched.policy import Policy, PolicyContext, make_policy
 from tokenyard.sched.queues.running import RunningList
 from tokenyard.sched.queues.waiting import WaitingQueues
 from tokenyard.sched.request_checks import check_encodable, check_servable
 from tokenyard.sched.scheduler_view import SchedulerView
+from tokenyard.sched.state_view import StateView
 from tokenyard.sched.steps.aux_output import with_events
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sched.steps.in_flight import StepsInFlight
@@ -65,12 +66,15 @@ class Scheduler(SchedulerView):
         observer: StepObserver | None = None,
         policy: Policy | None = None,
         kv_connector: KVConnector | None = None,
+        prefill_seconds: Callable[[int], float] | None = None,
         log_stats: bool = False,
     ) -> None:
         self.config = config
         self.cache_config = cache_config
         self.clock = clock
-        self.observer = observer
+        self.observer: ObserverGate | None = None
+        """Tells the observer, and survives it."""
+        self.attach_observer(observer)
         self.policy = policy or make_policy(config.policy)
         self.pause_state = PauseState.UNPAUSED
         self.step = 0
@@ -80,46 +84,39 @@ class Scheduler(SchedulerView):
         table = RequestTable(config.max_num_seqs, hash_block_size(cache_config), num_drafts, len(cache_config.groups))
         limits = GroupLimits(config.max_num_batched_tokens, config.max_model_len, num_drafts)
         use_eagle = speculative_config is not None and speculative_config.use_eagle
-        self.kv = KVCacheManager(cache_config, table, limits, use_eagle=use_eagle)
-        self._features = Features.of(config, speculative_config, self.kv, kv_connector, log_stats=log_stats)
-        self._waiting_queues = WaitingQueues(self.policy.new_queue, cache_config.tokens_per_block)
-        self._running = RunningList(config.max_num_seqs)
-        self._lifecycle = Lifecycle(
-            self.kv,
-            self._running,
-            self._waiting_queues,
-            self.policy,
-            self._features,
-            self._in_flight,
-            self._tell_finished,
+        self.kv = kv = KVCacheManager(cache_config, table, limits, use_eagle=use_eagle)
+        self._features = features = Features.of(
+            config, speculative_config, kv, table, kv_connector, log_stats=log_stats
         )
-        self.policy.pins = self._lifecycle.pins
-        self.policy.kv_tokens = self.kv.num_usable_blocks * cache_config.tokens_per_block
-        self._sessions = self._lifecycle.sessions
-        if self._features.events is not None:
-            self._sessions.on_continued = self._requeued
-        self._running_pass = RunningPass(
-            config, self.kv, self._running, self.policy, self._features, self._lifecycle.preempt
+        self._hooks = features.hooks
+        self._waiting_queues = room = WaitingQueues(self.policy.new_queue, cache_config.tokens_per_block)
+        self._running = running = RunningList(config.max_num_seqs)
+        parts = Parts(
+            config, cache_config, kv, table, self.policy, running, room, features, self._hooks, self._in_flight
         )
+        self._lifecycle = lifecycle = Lifecycle(parts, self._queued, self._tell_finished)
+        self._sessions = lifecycle.sessions
+        kv_tokens = kv.num_usable_blocks * cache_config.tokens_per_block
+        self.policy.bind(PolicyContext(lifecycle.pins, kv_tokens, prefill_seconds))
+        self._running_pass = RunningPass(config, kv, table, running, self.policy, features, lifecycle.preempt)
         self._admission_pass = AdmissionPass(
             self.policy,
-            self._waiting_queues,
-            self._running,
-            limits_in_order(config, self.kv, self._running, self._features, self.pins),
+            room,
+            running,
+            limits_in_order(config, kv, running, features, lifecycle.pins),
             config.max_num_seqs,
-            Stalemate(self.kv, self._waiting_queues, self._running, self._features),
+            Stalemate(kv, room, running, features),
         )
-        self._output_builder = OutputBuilder(config, self.kv, self._running, self._features)
-        acceptance = Acceptance(table, config.max_model_len, self.kv.on_seal)
-        transfers, is_async = self._features.transfers, self._features.placeholders is not None
-        self._recovery = (
-            Recovery(
-                config, self.kv, self._running, self._waiting_queues, self._lifecycle, transfers, is_async=is_async
-            )
-            if transfers is not None
-            else None
-        )
-        self._update = OutputUpdate(self.kv, acceptance, self._features, self._lifecycle.stop)
+        self._output_builder = OutputBuilder(config, kv, table, running, features)
+        acceptance = Acceptance(table, config.max_model_len, kv.on_seal)
+        self._recovery = Recovery.of(config, kv, running, room, lifecycle, features)
+        self._update = OutputUpdate(kv, table, acceptance, features, lifecycle.stop)
+        self.state = StateView(parts, lifecycle.pins)
+        """What observers are shown."""
+
+    def attach_observer(self, observer: StepObserver | None) -> None:
+        """Have ``observer``, in place of the one before, told what happens from now on."""
+        self.observer = None if observer is None else ObserverGate([observer])
 
     # ---- arrivals
 
@@ -135,21 +132,21 @@ class Scheduler(SchedulerView):
             return
         check_servable(request, self.requests, self.config, self.kv, self._features.num_lookahead_tokens)
         check_encodable(request, self._features.encoder)
-        if self._features.transfers is not None:
-            self._features.transfers.arrives(request)
+        for check in self._hooks.check_request:
+            check(request)
         self.requests[request.request_id] = request
         if request.resumable:
             self._sessions.open(request)
         self._waiting_queues.add(request)
-        if self._features.events is not None:
-            self._features.events.record(request, EventType.QUEUED, self.clock())
+        self._queued(request)
         self.policy.request_arrived(self.clock(), request)
         if self.observer is not None:
             self.observer.request_arrived(self.clock(), request)
 
-    def _requeued(self, session: Request) -> None:
-        if self._features.events is not None:
-            self._features.events.record(session, EventType.QUEUED, self.clock())
+    def _queued(self, request: Request) -> None:
+        """A request was added, or a session has got its next input."""
+        for added in self._hooks.request_added:
+            added(self.clock(), request)
 
     # ---- the step
 
@@ -158,7 +155,7 @@ class Scheduler(SchedulerView):
         observer = self.observer
         now = self.clock()
         if observer is not None:
-            observer.step_started(now, self.step, self)
+            observer.step_started(now, self.step, self.state)
         self.kv.new_step_starts()
         self.policy.step_begins(now, self._waiting_queues)
         paused = self.pause_state is PauseState.PAUSED_ALL
@@ -176,24 +173,19 @@ class Scheduler(SchedulerView):
         step = self._output_builder.build(self.step, rows, admitted, budget, outcomes, finished)
         for candidate in admitted:
             candidate.request.status = RequestStatus.RUNNING
-        if self._features.transfers is not None:
-            meta = self._features.transfers.connector.build_connector_meta(step.plan)
-            step.plan = step.plan.replace(kv_connector_metadata=meta)
-        if self._features.placeholders is not None:
-            self._features.placeholders.after_schedule(step.plan)
-        if self._features.routing is not None:
-            self._features.routing.scheduled(step)
+        for planned in self._hooks.step_planned:
+            planned(step)
         self._in_flight.add(step)
         self.step += 1
         if observer is not None:
-            observer.step_decided(now, step.plan, outcomes, self)
+            observer.step_decided(now, step.plan, outcomes, self.state)
         return step.plan
 
     def _admit(self, budget: StepBudget, outcomes: StepOutcomes, now: float) -> list[Candidate]:
         if outcomes.preemptions:
-            if self._features.events is not None:
+            for preempted in self._hooks.request_preempted:
                 for preemption in outcomes.preemptions:
-                    self._features.events.record(self.requests[preemption.request_id], EventType.PREEMPTED, now)
+                    preempted(now, self.requests[preemption.request_id])
             # Admitting into memory that was just taken from someone would thrash.
             outcomes.admission = Outcome(
                 OutcomeKind.NOT_ENTERED,
@@ -218,8 +210,8 @@ class Scheduler(SchedulerView):
         request.num_computed_tokens = num_computed
         self._update.expect_first_token(request)
         self.policy.request_admitted(now, request)
-        if self._features.events is not None:
-            self._features.events.record(request, EventType.SCHEDULED, now)
+        for joined in self._hooks.request_admitted:
+            joined(now, candidate)
         if request.times.first_scheduled is None:
             request.times.first_scheduled = now
             request.num_cached_tokens = num_computed
@@ -258,6 +250,8 @@ class Scheduler(SchedulerView):
             if model_output.connector is not None:
                 for request in transfers.report(model_output.connector, self.requests):
                     self._lifecycle.release(request)
+                if self.observer is not None:
+                    self.observer.kv_transferred(now, output.step, model_output.connector)
         outputs = EngineOutputs(
             step=output.step,
             requests=accepted.requests,
@@ -299,7 +293,7 @@ class Scheduler(SchedulerView):
             len(self._running.requests),
             len(room.waiting) if room.occupied else 0,
             len(room.skipped) if room.occupied else 0,
-            self.kv.pool.usage,
+            self.kv.usage,
             self.kv.take_stats(),
             self._features.speculation.take_stats() if self._features.speculation is not None else None,
             transfers.take_stats() if transfers is not None else None,
@@ -337,9 +331,9 @@ class Scheduler(SchedulerView):
         ended = [self.requests[rid] for rid in ids if rid in self.requests]
         now = self.clock()
         self._lifecycle.finish([(request, status) for request in ended], now)
-        if self._features.events is not None:
+        for aborted in self._hooks.request_aborted:
             for request in ended:
-                self._features.events.forget(request)
+                aborted(request)
         return ended
 
     def _tell_finished(self, now: float, request: Request) -> None:
@@ -348,10 +342,15 @@ class Scheduler(SchedulerView):
 
     def take_kv_events(self) -> KVEventBatch | None:
         """What entered and left the prefix cache since the last call; None if nothing did (or it is not recorded)."""
-        events = self.kv.events.take() if self.kv.events is not None else []
+        events = self.kv.take_events()
         if self._features.transfers is not None:
             events += self._features.transfers.connector.take_events()
-        return KVEventBatch(self.clock(), events) if events else None
+        if not events:
+            return None
+        batch = KVEventBatch(self.clock(), events)
+        if self.observer is not None:
+            self.observer.kv_events_taken(self.clock(), batch)
+        return batch
 
     # ---- resets
 
@@ -364,21 +363,28 @@ class Scheduler(SchedulerView):
         if reset_running_requests:
             self._lifecycle.start_over(list(reversed(self.running)), self.clock())
             self.pins.clear()
-        done = self.kv.reset_prefix_cache()
+        done = self._told("prefix", done=self.kv.reset_prefix_cache())
         return (self.reset_connector_cache() and done) if reset_connector else done
+
+    def _told(self, cache: str, *, done: bool) -> bool:
+        """``done``, which the observer has been told."""
+        if self.observer is not None:
+            self.observer.cache_reset(self.clock(), cache, done=done)
+        return done
 
     def reset_connector_cache(self) -> bool:
         """Forget what the connector keeps; False without one, or if it cannot now."""
         transfers = self._features.transfers
-        if transfers is None or not transfers.connector.reset_cache():
-            return False
-        transfers.stats.reset = True
-        return True
+        done = transfers is not None and transfers.connector.reset_cache()
+        if done and transfers is not None:
+            transfers.stats.reset = True
+        return self._told("connector", done=done)
 
     def reset_encoder_cache(self) -> None:
         """Forget all encoder outputs (the encoder's weights have changed)."""
         if self._features.encoder is not None:
             self._features.encoder.cache.reset()
+        self._told("encoder", done=self._features.encoder is not None)
 
     def shutdown(self) -> None:
         """Let go of what the connector holds; the scheduler is not used afterwards."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tokenyard.config import CacheConfig, PauseState, SchedulerConfig
 from tokenyard.errors import ConfigError
 from tokenyard.kv.encoder_cache import EncoderCache
@@ -11,7 +13,7 @@ from tokenyard.sched.connector import KVConnector
 from tokenyard.sched.features.features import Features
 from tokenyard.sched.features.grammars import GrammarOutput, grammar_bitmask
 from tokenyard.sched.features.pins import PinBoard
-from tokenyard.sched.observer import Counts, Gauges
+from tokenyard.sched.observer import ObserverGate
 from tokenyard.sched.policy import Policy
 from tokenyard.sched.queues.running import RunningList
 from tokenyard.sched.queues.waiting import RequestQueue, WaitingQueues
@@ -28,6 +30,8 @@ class SchedulerView:
     config: SchedulerConfig
     cache_config: CacheConfig
     kv: KVCacheManager
+    clock: Callable[[], float]
+    observer: ObserverGate | None
     pause_state: PauseState
     policy: Policy
     _running: RunningList
@@ -59,41 +63,17 @@ class SchedulerView:
     def skipped_waiting(self) -> RequestQueue:
         return self._waiting_queues.skipped
 
-    def counts(self) -> Counts:
-        """What statistics take of every step, in one call."""
-        room, transfers = self._waiting_queues, self._features.transfers
-        return (
-            self.kv.pool.free_queue.size,
-            len(self._running.requests),
-            len(room) if room.occupied else 0,
-            None if transfers is None else transfers.connector.cpu_blocks,
-        )
-
-    def gauges(self) -> Gauges:
-        """What may change with every step, in one call."""
-        pool, room, transfers = self.kv.pool, self._waiting_queues, self._features.transfers
-        num_waiting, num_skipped = (len(room), len(room.skipped)) if room.occupied else (0, 0)
-        return (
-            self._running.version,
-            pool.free_queue.size,
-            sum(map(len, pool.cached)),
-            num_waiting,
-            num_skipped,
-            len(self._lifecycle.pins.by_job),
-            None if transfers is None else transfers.connector.cpu_blocks,
-        )
-
     @property
     def num_free_blocks(self) -> int:
         return self.kv.num_free_blocks
 
     @property
     def num_total_blocks(self) -> int:
-        return self.kv.pool.num_blocks
+        return self.kv.num_total_blocks
 
     @property
     def num_cached_blocks(self) -> int:
-        return self.kv.pool.num_cached
+        return self.kv.num_cached_blocks
 
     @property
     def cpu_blocks(self) -> tuple[int, int] | None:
@@ -168,6 +148,8 @@ class SchedulerView:
         if state not in tuple(PauseState):
             raise ConfigError("pause_state", state, f"give one of: {', '.join(each.name for each in PauseState)}")
         self.pause_state = PauseState(state)
+        if self.observer is not None:
+            self.observer.pause_changed(self.clock(), self.pause_state)
 
     def has_finished_requests(self) -> bool:
         """Finished ids have not been reported to the workers, or a connector still reads a finished one's blocks."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenyard.errors import MissingExtraError
 from tokenyard.request import FinishReason, Request
-from tokenyard.sched.observer import SchedulerState
+from tokenyard.sched.observer import SchedulerState, StepObserver
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sched.steps.outcomes import StepOutcomes
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
@@ -59,7 +59,7 @@ _SIZES = {
 }
 
 
-class MetricsObserver:
+class MetricsObserver(StepObserver):
     """Keeps the metrics of one scheduler."""
 
     def __init__(self, registry: CollectorRegistry | None = None, *, model_name: str = "unknown") -> None:

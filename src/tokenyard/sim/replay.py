@@ -102,11 +102,11 @@ def replay(
         policy=policy,
         kv_connector=connector,
         speculative_config=speculation.config if speculation is not None else None,
+        prefill_seconds=prefill_seconds(latency),
     )
     if not skip_refused:
         for request in workload:
             check_lengths(request.request_id, len(request.prompt), request.max_tokens, config=config, kv=scheduler.kv)
-    scheduler.policy.prefill_seconds = prefill_seconds(latency)
     executor = SimulatedExecutor(clock, latency, transfers=transfers, speculation=speculation)
     core = EngineCore(scheduler, executor)
     return _Loop(workload, core, executor, clock, transfers, skip_refused, on_progress).run()

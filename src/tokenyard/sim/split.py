@@ -93,9 +93,14 @@ def replay_split(
     for (name, transfers), observer, policy in zip(names, observers, policies, strict=True):
         connector = PrefillDecodeConnector(cache_config, name, clock.now)
         scheduler = Scheduler(
-            config, cache_config, clock=clock.now, observer=observer, policy=policy, kv_connector=connector
+            config,
+            cache_config,
+            clock=clock.now,
+            observer=observer,
+            policy=policy,
+            kv_connector=connector,
+            prefill_seconds=prefill_seconds(latency),
         )
-        scheduler.policy.prefill_seconds = prefill_seconds(latency)
         engines.append(_Engine(scheduler, clock, latency, transfers))
     loop = _Loop(workload, engines[0], engines[1], clock, skip_refused=skip_refused, on_progress=on_progress)
     loop.run()

@@ -54,7 +54,7 @@ def recorded(
 ) -> tuple[CountedWaits, dict[str, RequestTimeline]]:
     yard = RecordedYard(path, trace={"max_ids_per_step": bound, "request_records": False}, **settings)
     counted = CountedWaits()
-    yard.scheduler.observer = Observers(counted, yard.recorder)
+    yard.scheduler.attach_observer(Observers(counted, yard.recorder))
     live(yard, seed)
     return counted, {life.request_id: life for life in TimelineReader(path).lives()}
 
@@ -111,7 +111,7 @@ def test_waits_of_all_add_up_to_the_reports_time_lost(tmp_path: Path, scenario: 
 def test_a_reset_sends_everybody_back_to_the_queue(tmp_path: Path) -> None:
     yard = RecordedYard(tmp_path, max_num_seqs=2)
     counted = CountedWaits()
-    yard.scheduler.observer = Observers(counted, yard.recorder)
+    yard.scheduler.attach_observer(Observers(counted, yard.recorder))
     for name in ("a", "b", "c"):
         yard.add(name, 9, max_tokens=6, arrival_time=0.0)
     yard.steps(3)

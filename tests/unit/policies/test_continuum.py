@@ -11,6 +11,7 @@ from tests.support.yard import Yard, make_request, prompt_of
 from tokenyard.policies.continuum.policy import Continuum, continuum_fixed, continuum_share, continuum_ttl
 from tokenyard.policies.continuum.ttl import Knowledge, PrefillReload, Turn
 from tokenyard.sched.features.pins import PinBoard
+from tokenyard.sched.policy import PolicyContext
 
 
 class Always:
@@ -252,7 +253,7 @@ def test_preempted_turns_go_before_pinned_ones() -> None:
 
 def test_running_turns_of_pinned_jobs_are_the_last_victims() -> None:
     policy = continuum_ttl()
-    policy.pins = PinBoard(lambda request: None)
+    policy.bind(PolicyContext(PinBoard(lambda request: None), 1000))
     policy.pins.pin(make_request("p", job_id="a"))
     a, b, c = (make_request(name, job_id=name) for name in "abc")
     assert policy.victim([b, c, a]) == 1

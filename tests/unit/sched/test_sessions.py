@@ -133,7 +133,7 @@ def test_too_much_input_is_refused_and_changes_nothing() -> None:
 
 def test_the_reason_of_a_waiting_session_is_recorded() -> None:
     scheduler, watcher = make(), Watcher()
-    scheduler.observer = watcher
+    scheduler.attach_observer(watcher)
     scheduler.add_request(piece(list(range(5))))
     answer(scheduler)
     step(scheduler)

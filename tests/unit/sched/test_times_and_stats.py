@@ -171,7 +171,7 @@ def test_a_finished_request_is_complete_when_it_is_told() -> None:
             seen.append((request.status.is_finished, request.slot, request.times.finished, request.num_output_tokens))
 
     yard = Yard()
-    yard.scheduler.observer = Finisher()
+    yard.scheduler.attach_observer(Finisher())
     yard.now = 2.5
     yard.add("a", max_tokens=1)
     yard.step()
@@ -180,7 +180,7 @@ def test_a_finished_request_is_complete_when_it_is_told() -> None:
 
 def test_several_observers_are_one() -> None:
     yard, first, second = Yard(), Watcher(), Watcher()
-    yard.scheduler.observer = Observers(first, second)
+    yard.scheduler.attach_observer(Observers(first, second))
     yard.add("a", max_tokens=1)
     yard.step()
     assert first.calls == second.calls
@@ -198,7 +198,7 @@ def test_without_an_observer_decisions_are_the_same() -> None:
     def run(*, watched: bool) -> list[dict[str, int]]:
         yard = Yard(num_gpu_blocks=9)
         if not watched:
-            yard.scheduler.observer = None
+            yard.scheduler.attach_observer(None)
         for i in range(6):
             yard.add(f"r{i}", 6 + i)
         return [yard.step().num_scheduled_tokens for _ in range(40)]

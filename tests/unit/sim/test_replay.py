@@ -15,6 +15,7 @@ from tokenyard.errors import RequestError
 from tokenyard.kv.sizing.gpus import named_gpu
 from tokenyard.kv.sizing.models import named_model
 from tokenyard.request import Request
+from tokenyard.sched.observer import StepObserver
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sched.steps.outcomes import StepOutcomes
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
@@ -35,7 +36,7 @@ CONFIG = SchedulerConfig(max_num_seqs=8, max_num_batched_tokens=64, max_model_le
 CACHE = CacheConfig(num_gpu_blocks=200)
 
 
-class Recorder:
+class Recorder(StepObserver):
     """Notes everything that an observer is told."""
 
     def __init__(self) -> None:

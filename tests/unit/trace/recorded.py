@@ -36,7 +36,7 @@ class RecordedYard(Yard):
         self.writer = TraceWriter(TraceConfig(path=path, policy=scheduler.config.policy, **(trace or {})))
         start = describe_run(scheduler.config, scheduler.cache_config, host="replay", model="toy", gpu="paper")
         self.recorder = TraceRecorder(self.writer, *sinks, start=start)
-        scheduler.observer = Observers(self.watcher, self.recorder)
+        scheduler.attach_observer(Observers(self.watcher, self.recorder))
 
     def step(self, sampled: dict[str, Sequence[int]] | None = None) -> Any:  # type: ignore[override]
         """One whole step on a clock that runs."""

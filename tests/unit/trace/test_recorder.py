@@ -13,7 +13,7 @@ from tests.support.yard import Yard
 from tests.unit.trace.recorded import RecordedYard, lines_of, records_of
 
 from tokenyard.request import Request
-from tokenyard.sched.observer import Observers, SchedulerState
+from tokenyard.sched.observer import Observers, SchedulerState, StepObserver
 from tokenyard.sched.policy import FCFS
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sched.steps.outcomes import Outcome, StepOutcomes
@@ -35,7 +35,7 @@ from tokenyard.trace.format.step_facts import Drafts, StepFacts, running_consume
 Record = StepSnapshot | StepDecision | StepCompleted
 
 
-class PlainRecorder:
+class PlainRecorder(StepObserver):
     """Builds the step records field by field, with no memory from one step to the next."""
 
     def __init__(self, policy: str, limit: int | None) -> None:
@@ -76,13 +76,13 @@ class PlainRecorder:
                 total_blocks=state.num_total_blocks,
                 num_running=len(running),
                 num_waiting=len(waiting),
-                num_pinned=len(list(state.pins)),
+                num_pinned=len(list(state.pinned)),
                 running_req_ids=self.ids(running),
                 waiting_req_ids=self.ids(waiting),
                 running_job_ids=self.jobs(running),
                 waiting_job_ids=self.jobs(waiting),
-                pinned_blocks=sum(state.num_blocks_of(request) for request in state.pins),
-                pinned_job_ids=[request.job_id for request in state.pins if request.job_id is not None],
+                pinned_blocks=sum(state.num_blocks_of(request) for request in state.pinned),
+                pinned_job_ids=[request.job_id for request in state.pinned if request.job_id is not None],
                 max_num_scheduled_tokens=state.max_num_scheduled_tokens,
                 max_num_running_reqs=state.max_num_running_reqs,
                 gpu_cached_blocks=state.num_cached_blocks,
@@ -217,7 +217,7 @@ class KeepsTurns(FCFS):
 def test_records_are_the_schemas(tmp_path: Path, settings: dict[str, Any], limit: int | None, seed: int) -> None:
     yard = RecordedYard(tmp_path, trace={"max_ids_per_step": limit}, **settings)
     plain = PlainRecorder(yard.writer.config.policy, limit)
-    yard.scheduler.observer = Observers(plain, yard.recorder)
+    yard.scheduler.attach_observer(Observers(plain, yard.recorder))
     live(yard, seed, 120)
     yard.writer.close()
     decode = msgspec.json.Decoder(StepEvent).decode
@@ -234,7 +234,7 @@ def test_records_are_the_schemas(tmp_path: Path, settings: dict[str, Any], limit
 def test_pinned_turns_are_recorded(tmp_path: Path) -> None:
     yard = RecordedYard(tmp_path, policy_object=KeepsTurns(), num_gpu_blocks=26)
     plain = PlainRecorder("fcfs", None)
-    yard.scheduler.observer = Observers(plain, yard.recorder)
+    yard.scheduler.attach_observer(Observers(plain, yard.recorder))
     live(yard, 1, 60)
     yard.writer.close()
     decode = msgspec.json.Decoder(StepEvent).decode
@@ -436,7 +436,7 @@ def test_a_step_like_the_last_one_is_told_as_such(tmp_path: Path) -> None:
 def test_facts_need_no_writer(tmp_path: Path) -> None:
     with_writer, without = Gathered(), Gathered()
     yard = RecordedYard(tmp_path, with_writer, num_gpu_blocks=31)
-    yard.scheduler.observer = Observers(yard.recorder, TraceRecorder(None, without, start=with_writer.start))
+    yard.scheduler.attach_observer(Observers(yard.recorder, TraceRecorder(None, without, start=with_writer.start)))
     live(yard, 5, 60)
     yard.writer.close()
     for each, other in zip(with_writer.facts, without.facts, strict=True):
@@ -478,11 +478,11 @@ def test_the_waiting_list_follows_requests_that_are_passed_over(tmp_path: Path) 
 def test_a_recorder_attached_late_starts_where_it_is(tmp_path: Path) -> None:
     yard = RecordedYard(tmp_path, max_num_seqs=2)
     recorder = yard.recorder
-    yard.scheduler.observer = None
+    yard.scheduler.attach_observer(None)
     for name in ("a", "b", "c"):
         yard.add(name, 4, max_tokens=6)
     output = yard.schedule()
-    yard.scheduler.observer = recorder
+    yard.scheduler.attach_observer(recorder)
     yard.update(output)  # a step that the recorder did not see begin
     yard.drain()
     yard.writer.close()
@@ -525,7 +525,7 @@ def test_steps_that_never_complete_are_forgotten(tmp_path: Path) -> None:
     yard = RecordedYard(tmp_path, max_model_len=200, num_gpu_blocks=101)
     recorder = yard.recorder
     for step in range(-100, 0):
-        recorder.step_started(float(step), step, yard.scheduler)
+        recorder.step_started(float(step), step, yard.scheduler.state)
     yard.add("a", 4, max_tokens=60)
     yard.drain()
     assert recorder._records is not None

@@ -113,7 +113,7 @@ def spell(name: str) -> Decode:
 def with_decoder(path: Path, decoder: Decoder) -> RecordedYard:
     yard = RecordedYard(path)
     yard.recorder = TraceRecorder(yard.writer, decoder=decoder)
-    yard.scheduler.observer = Observers(yard.recorder)
+    yard.scheduler.attach_observer(Observers(yard.recorder))
     return yard
 
 

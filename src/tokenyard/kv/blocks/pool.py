@@ -9,15 +9,28 @@ The null block may stand in any list of blocks; it is passed over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from tokenyard.kv.blocks.free_queue import FreeQueue
 from tokenyard.kv.blocks.prefix_index import PrefixIndex
 
-__all__ = ["NULL_BLOCK", "BlockPool"]
+__all__ = ["NULL_BLOCK", "BlockPool", "PoolListener"]
 
 NULL_BLOCK = 0
 """Stands for a position without KV; exists in every pool."""
+
+
+class PoolListener:
+    """Is told when cached content is lost: override what you want to know."""
+
+    def block_evicted(self, block_hash: bytes, group_id: int, block: int) -> None:
+        """A cached block is handed out for other content: until its new owner writes, it still holds the old one."""
+
+    def block_forgotten(self, block_hash: bytes, group_id: int) -> None:
+        """A block's content turned out to be worthless."""
+
+    def all_forgotten(self) -> None:
+        """The cache was reset."""
 
 
 class BlockPool:
@@ -29,10 +42,8 @@ class BlockPool:
         "hash_of",
         "index_of",
         "indexes",
+        "listeners",
         "num_blocks",
-        "on_cleared",
-        "on_evicted",
-        "on_forgotten",
         "ref",
     )
 
@@ -46,13 +57,12 @@ class BlockPool:
         self.ref = [0] * num_blocks
         self.hash_of: list[bytes | None] = [None] * num_blocks
         self.index_of = [self.indexes[0]] * num_blocks
-        self.on_evicted: Callable[[bytes, int, int], None] | None = None
-        """Told hash, group and id of every cached block that is handed out for other content: until its new owner
-        writes, it still holds the old one."""
-        self.on_forgotten: Callable[[bytes, int], None] | None = None
-        """Told the hash and group of every block whose content turned out to be worthless."""
-        self.on_cleared: Callable[[], None] | None = None
-        """Told when everything is."""
+        self.listeners: tuple[PoolListener, ...] = ()
+        """Told in this order; see :meth:`subscribe`."""
+
+    def subscribe(self, listener: PoolListener) -> None:
+        """Have ``listener`` told of all content that is lost from now on."""
+        self.listeners += (listener,)
 
     @property
     def num_free(self) -> int:
@@ -78,8 +88,8 @@ class BlockPool:
             if old is not None:
                 hash_of[block] = None
                 index_of[block].discard(old, block)
-                if self.on_evicted is not None:
-                    self.on_evicted(old, index_of[block].group_id, block)
+                for listener in self.listeners:
+                    listener.block_evicted(old, index_of[block].group_id, block)
         return blocks
 
     def forget(self, block: int) -> None:
@@ -88,8 +98,8 @@ class BlockPool:
         if old is not None:
             self.hash_of[block] = None
             self.index_of[block].discard(old, block)
-            if self.on_forgotten is not None:
-                self.on_forgotten(old, self.index_of[block].group_id)
+            for listener in self.listeners:
+                listener.block_forgotten(old, self.index_of[block].group_id)
 
     def forget_content(self, hashes: Iterable[bytes]) -> None:
         """Drop this cached content wherever it is."""
@@ -149,8 +159,8 @@ class BlockPool:
         for index in self.indexes:
             index.clear()
         self.hash_of = [None] * self.num_blocks
-        if self.on_cleared is not None:
-            self.on_cleared()
+        for listener in self.listeners:
+            listener.all_forgotten()
         return True
 
     def check_invariants(self, holders: Iterable[Sequence[int]]) -> None:

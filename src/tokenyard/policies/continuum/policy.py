@@ -121,8 +121,10 @@ class Continuum(KeyedPolicy):
         return ttl > 0
 
     def _turn(self, program: Program, num_tokens: int) -> Turn:
-        seconds = self._reload.seconds if self._reload is not None else self.prefill_seconds or PrefillReload().seconds
-        left = self.kv_tokens - num_tokens - sum(pinned.num_tokens for pinned in self.pins)
+        known = self.context
+        assert known is not None, "the policy serves no scheduler yet"
+        seconds = self._reload.seconds if self._reload is not None else known.prefill_seconds or PrefillReload().seconds
+        left = known.kv_tokens - num_tokens - sum(pinned.num_tokens for pinned in self.pins)
         return Turn(program.tool, seconds(num_tokens), num_tokens / max(left, 1))
 
     # ---- pins

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tokenyard.config import SchedulerConfig
-from tokenyard.kv.coordinator import NEVER
 from tokenyard.kv.encoder_cache import EncoderCache, EncoderDecoderCache
 from tokenyard.request import MultiModalItem, Request
 from tokenyard.sched.passes.budget import StepBudget
+from tokenyard.table import NEVER, RequestTable
 
 __all__ = ["CrossEncoderInputs", "EncoderGrant", "EncoderInputs"]
 
@@ -32,7 +32,8 @@ class EncoderGrant(NamedTuple):
 class EncoderInputs:
     """Plans encoder runs within the step's encoder budget."""
 
-    def __init__(self, config: SchedulerConfig, *, shift: int, unit: int = 1) -> None:
+    def __init__(self, config: SchedulerConfig, table: RequestTable, *, shift: int, unit: int = 1) -> None:
+        self._table = table
         self.budget = config.max_num_encoder_input_tokens
         """Embeddings that one step may compute."""
         self.cache = EncoderCache(config.encoder_cache_size or config.max_num_encoder_input_tokens)
@@ -50,6 +51,10 @@ class EncoderInputs:
         """Positions up to this one can be computed without looking at encoder inputs."""
         starts = [item.offset - self._shift for item in request.mm_features if item.end > num_computed]
         return min(starts, default=NEVER)
+
+    def note_position(self, request: Request, num_computed: int) -> None:
+        """Have the table say up to where the request, which has a slot, can be computed without looking again."""
+        self._table.set_encoder_at(request.slot, self.next_position(request, num_computed))
 
     def never_whole(self, item: MultiModalItem) -> bool:
         """Whether the item has to be computed in one step and never can be.
@@ -149,8 +154,8 @@ class EncoderInputs:
 class CrossEncoderInputs(EncoderInputs):
     """An encoder-decoder model: the items are read by cross attention, all of them before the first decoder token."""
 
-    def __init__(self, config: SchedulerConfig) -> None:
-        super().__init__(config, shift=0)
+    def __init__(self, config: SchedulerConfig, table: RequestTable) -> None:
+        super().__init__(config, table, shift=0)
         self.cache: EncoderDecoderCache = EncoderDecoderCache(self.cache.size)
 
     def next_position(self, request: Request, num_computed: int) -> int:

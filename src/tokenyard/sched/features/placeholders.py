@@ -12,9 +12,9 @@ import numpy as np
 
 from tokenyard.columns import IntArray
 from tokenyard.request import Request
+from tokenyard.sched.features.hooks import StepHook
 from tokenyard.sched.features.speculation import Speculation
 from tokenyard.sched.steps.in_flight import StepInFlight
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.table import RequestTable
 
 __all__ = ["UNKNOWN_DRAFT", "Placeholders"]
@@ -22,7 +22,7 @@ __all__ = ["UNKNOWN_DRAFT", "Placeholders"]
 UNKNOWN_DRAFT = -1
 
 
-class Placeholders:
+class Placeholders(StepHook):
     """Counts outputs in flight."""
 
     def __init__(self, table: RequestTable, speculation: Speculation | None, num_speculative_tokens: int) -> None:
@@ -35,8 +35,9 @@ class Placeholders:
         held = self._table.placeholders[slots]
         return np.asarray((held > 0) & (computed + 2 - held >= self._table.max_total[slots]))
 
-    def after_schedule(self, output: SchedulerOutput) -> None:
+    def step_planned(self, step: StepInFlight) -> None:
         """Leave a placeholder for every token that the step may bring, and for the drafts that will follow."""
+        output = step.plan
         table, slots = self._table, output.slots
         drafts = output.drafts.counts if output.drafts is not None else None
         if output.is_prefill_chunk is not None:
@@ -44,21 +45,21 @@ class Placeholders:
             slots = slots[decoding]
             drafts = drafts[decoding] if drafts is not None else None
         new = 1 if drafts is None else 1 + drafts
-        table.placeholders[slots] += new
+        table.add_placeholders(slots, new)
         if self._speculation is not None:
             unknown = np.full((slots.size, self._num_drafts), UNKNOWN_DRAFT, np.int64)
             self._speculation.propose(slots, unknown, np.full(slots.size, self._num_drafts, np.int64))
 
     def replace(self, slots: IntArray, num_arrived: IntArray) -> None:
         """Outputs arrived (or drafts were rejected) for tenants."""
-        self._table.placeholders[slots] -= num_arrived
+        self._table.add_placeholders(slots, -num_arrived)
 
     @staticmethod
     def replace_detached(request: Request, num_arrived: int) -> None:
         """The same for a request without a slot."""
         request.num_output_placeholders -= num_arrived
 
-    def discard(self, request: Request, in_flight: Iterable[StepInFlight]) -> None:
+    def request_reset(self, request: Request, in_flight: Iterable[StepInFlight]) -> None:
         """Its steps in flight are stale: their outputs will be dropped when they arrive.
 
         Steps are counted, however many placeholders they hold. vLLM 0.22 takes the placeholders for steps and forgets
@@ -68,8 +69,9 @@ class Placeholders:
         if request.slot < 0:
             request.num_output_placeholders = 0
         else:
-            self._table.placeholders[request.slot] = self._table.num_drafts[request.slot] = 0
-            self._table.version += 1
+            self._table.clear_placeholders(request.slot)
+            self._table.clear_drafts(request.slot)
+            self._table.note_departure()
 
 
 def _samples(step: StepInFlight, request: Request) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tokenyard.config import SchedulerConfig
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import Request, RequestStatus
+from tokenyard.sched.features.features import Features
 from tokenyard.sched.features.transfers import Transfers
 from tokenyard.sched.queues.running import RunningList
 from tokenyard.sched.queues.waiting import WaitingQueues
@@ -44,6 +45,22 @@ class Recovery:
         self._lifecycle = endings
         self._transfers = transfers
         self._is_async = is_async
+
+    @classmethod
+    def of(
+        cls,
+        config: SchedulerConfig,
+        kv: KVCacheManager,
+        running: RunningList,
+        room: WaitingQueues,
+        lifecycle: Lifecycle,
+        features: Features,
+    ) -> Recovery | None:
+        """One for a scheduler with a connector; others have nothing to lose."""
+        if features.transfers is None:
+            return None
+        is_async = features.placeholders is not None
+        return cls(config, kv, running, room, lifecycle, features.transfers, is_async=is_async)
 
     def lost(self, step: StepInFlight, report: ConnectorOutput | None, now: float) -> list[Request]:
         """Requests whose output in this step is void, because their KV was not there."""

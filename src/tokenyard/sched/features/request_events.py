@@ -7,6 +7,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from tokenyard.request import Request
+from tokenyard.sched.features.hooks import StepHook
+from tokenyard.sched.limits.candidate import Candidate
 
 __all__ = ["EventType", "RequestEvent", "RequestEvents"]
 
@@ -29,7 +31,7 @@ class RequestEvent(NamedTuple):
     timestamp: float
 
 
-class RequestEvents:
+class RequestEvents(StepHook):
     """Events that no client has been told yet."""
 
     def __init__(self) -> None:
@@ -47,6 +49,14 @@ class RequestEvents:
         """Its events since the last call."""
         return tuple(self._pending.pop(request, ()))
 
-    def forget(self, request: Request) -> None:
-        """It has ended, and nobody will ask."""
+    def request_added(self, now: float, request: Request) -> None:
+        self.record(request, EventType.QUEUED, now)
+
+    def request_admitted(self, now: float, candidate: Candidate) -> None:
+        self.record(candidate.request, EventType.SCHEDULED, now)
+
+    def request_preempted(self, now: float, request: Request) -> None:
+        self.record(request, EventType.PREEMPTED, now)
+
+    def request_aborted(self, request: Request) -> None:
         self._pending.pop(request, None)

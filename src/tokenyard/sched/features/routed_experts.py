@@ -15,13 +15,14 @@ from tokenyard.columns import IntArray
 from tokenyard.config import CacheConfig, GroupKind
 from tokenyard.errors import ConfigError
 from tokenyard.kv.manager import KVCacheManager
+from tokenyard.sched.features.hooks import StepHook
 from tokenyard.sched.steps.aux_output import ExpertIds
 from tokenyard.sched.steps.in_flight import StepInFlight
 
 __all__ = ["RoutedExperts"]
 
 
-class RoutedExperts:
+class RoutedExperts(StepHook):
     """Book-keeping of one scheduler; it needs a group of full attention, whose blocks are never given up early."""
 
     def __init__(self, config: CacheConfig, kv: KVCacheManager) -> None:
@@ -37,7 +38,7 @@ class RoutedExperts:
         self._blocks: dict[int, list[IntArray]] = {}
         """Step -> block tables of its requests: a preemption may take them before its output arrives."""
 
-    def scheduled(self, step: StepInFlight) -> None:
+    def step_planned(self, step: StepInFlight) -> None:
         """A step was made: note where its tokens go."""
         tables = [self._kv.get_block_ids(request)[self._group] for request in step.requests]
         self._blocks[step.plan.step] = [np.array(table, np.int64) for table in tables]

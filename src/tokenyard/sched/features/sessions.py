@@ -18,6 +18,7 @@ from tokenyard.kv.manager import KVCacheManager
 from tokenyard.params import MultiModalItem, SamplingParams, TokenIds
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.queues.waiting import WaitingQueues
+from tokenyard.table import RequestTable
 
 __all__ = ["SessionInput", "Sessions"]
 
@@ -42,13 +43,16 @@ class SessionInput(NamedTuple):
 class Sessions:
     """Inputs that wait for their session, and sessions that wait for input."""
 
-    def __init__(self, kv: KVCacheManager, room: WaitingQueues) -> None:
+    def __init__(
+        self, kv: KVCacheManager, table: RequestTable, room: WaitingQueues, on_continued: Callable[[Request], None]
+    ) -> None:
+        """``on_continued`` is called when a session has got its next input."""
         self._kv = kv
+        self._table = table
+        self._on_continued = on_continued
         self._waiting_queues = room
         self._queues: dict[str, deque[SessionInput | None]] = {}
         """Session id -> inputs that came before its current answer was complete; None ends it."""
-        self.on_continued: Callable[[Request], None] | None = None
-        """Told when a session has got its next input."""
         self.num_waiting = 0
         """Sessions in WAITING_FOR_STREAMING_REQ: no step can do anything for them."""
 
@@ -111,19 +115,18 @@ class Sessions:
     def _continue(self, session: Request, update: SessionInput) -> None:
         """Give a session that has no step in flight its next input."""
         if session.slot >= 0:
-            with self._kv.table.reloading(session, self._kv.max_model_len):
+            with self._table.reloading(session, self._kv.max_model_len):
                 self._extend(session, update)
         else:
             self._extend(session, update)
-        if self.on_continued is not None:
-            self.on_continued(session)
+        self._on_continued(session)
 
     def _extend(self, session: Request, update: SessionInput) -> None:
         known = session.num_tokens - 1
         # Steps in flight may have counted further, and a preemption takes what was computed but not what was said.
         session.num_computed_tokens = min(session.num_computed_tokens, known)
         # A hash over the dropped token would promise KV that was never computed.
-        self._kv.hasher.truncate(session, known // self._kv.hasher.block_size)
+        self._kv.forget_hashes(session, known)
         session.replace_tail(known, update.tokens.tobytes())
         moved = tuple(item.moved(known) for item in update.mm_features)
         session.mm_features += moved

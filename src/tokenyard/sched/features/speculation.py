@@ -36,15 +36,14 @@ class Speculation:
             return None
         covered = ends - table.num_tokens[slots] - table.placeholders[slots]
         scheduled = ScheduledDrafts(table.drafts[slots], np.minimum(np.maximum(covered, 0), waiting))
-        table.num_drafts[slots] = 0
+        table.clear_drafts(slots)
         return scheduled
 
     def propose(self, slots: IntArray, drafts: IntArray, counts: IntArray) -> None:
         """New drafts for tenants; a request in the middle of its prompt takes none."""
         table = self._table
         counts = np.where(table.prefilling[slots], 0, counts)
-        table.num_drafts[slots] = counts
-        table.drafts[slots, : drafts.shape[1]] = drafts
+        table.set_drafts(slots, drafts, counts)
 
     def update(self, output: SchedulerOutput, drafts: DraftTokens, requests: Mapping[str, Request]) -> None:
         """New drafts from the model runner, aligned with the step's requests; ended requests are passed over.
@@ -106,7 +105,7 @@ class Speculation:
         proposed = scheduled.counts if num_invalid is None else scheduled.counts - num_invalid
         self._stats.record(proposed[verified], accepted[verified])
         here = slots >= 0
-        self._table.num_computed[slots[here]] -= rejected[here]
+        self._table.take_back(slots[here], rejected[here])
         return rejected
 
     def take_stats(self) -> SpecDecodingStats:

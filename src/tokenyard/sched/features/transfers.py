@@ -9,7 +9,8 @@ from tokenyard.errors import RequestError
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.kv.stats import PrefixCacheStats
 from tokenyard.request import Request, RequestStatus
-from tokenyard.sched.connector import KVConnector
+from tokenyard.sched.connector import ConnectorContext, KVConnector
+from tokenyard.sched.features.hooks import StepHook
 from tokenyard.sched.steps.in_flight import StepInFlight
 from tokenyard.sched.steps.model_output import ConnectorOutput
 
@@ -29,7 +30,7 @@ class Lost(NamedTuple):
     """Blocks of running requests that hold nothing valid."""
 
 
-class Transfers:
+class Transfers(StepHook):
     """Book-keeping of one connector."""
 
     def __init__(self, connector: KVConnector, kv: KVCacheManager) -> None:
@@ -49,7 +50,7 @@ class Transfers:
         """What clients are to be told of requests that have ended since the last call of :meth:`take_params`."""
         self.stats = PrefixCacheStats()
         """Hits of the connector, in tokens beyond the local hit."""
-        connector.bind_gpu_block_pool(kv.pool)
+        connector.bind(ConnectorContext(kv.pool, kv.max_model_len))
 
     def take_stats(self) -> PrefixCacheStats:
         """Hits since the last call."""
@@ -69,8 +70,11 @@ class Transfers:
 
     # ---- loads
 
-    def arrives(self, request: Request) -> None:
-        """A request is added; RequestError if blocks of an earlier one with its id are still in use."""
+    def step_planned(self, step: StepInFlight) -> None:
+        step.plan = step.plan.replace(kv_connector_metadata=self.connector.build_connector_meta(step.plan))
+
+    def check_request(self, request: Request) -> None:
+        """RequestError if blocks of an earlier request with its id are still in use."""
         if request.request_id in self.delayed:
             fix = "its blocks are still being transferred: use another id, or wait until they are freed"
             raise RequestError(request.request_id, "request_id", request.request_id, fix)
@@ -138,7 +142,7 @@ class Transfers:
         if failed or self._failed_before:
             for request, slot in zip(step.requests, step.plan.slots.tolist(), strict=True):
                 if request.slot != slot or request.status.is_finished:
-                    self._kv.pool.forget_content(request.block_hashes)
+                    self._kv.forget_content_of(request)
         self._failed_before = failed
         if report is not None:
             self._kv.evict_blocks(report.invalid_block_ids)

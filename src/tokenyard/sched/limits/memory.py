@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from tokenyard.config import SchedulerConfig
-from tokenyard.kv.coordinator import NEVER
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.kv.new_blocks import Blocks
 from tokenyard.kv.shortage import KVLimit, KVShortage
 from tokenyard.request import RequestStatus
 from tokenyard.sched.features.features import Features
 from tokenyard.sched.features.pins import PinBoard
-from tokenyard.sched.limits.limits import Candidate
+from tokenyard.sched.limits.candidate import Candidate
 from tokenyard.sched.passes.budget import StepBudget
 from tokenyard.sched.queues.running import RunningList
 from tokenyard.sched.queues.waiting import WaitingQueues
@@ -101,8 +100,6 @@ class MemoryLimit:
 
     def _took_encoder_items(self, candidate: Candidate, budget: StepBudget) -> None:
         request, encoder = candidate.request, self._encoder
-        if encoder is None:
-            self._kv.table.encoder_at[request.slot] = NEVER
-            return
-        encoder.commit(request, candidate.encoder_items, budget)
-        self._kv.table.encoder_at[request.slot] = encoder.next_position(request, candidate.num_computed_tokens)
+        if encoder is not None:
+            encoder.commit(request, candidate.encoder_items, budget)
+            encoder.note_position(request, candidate.num_computed_tokens)

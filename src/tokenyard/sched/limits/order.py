@@ -6,11 +6,11 @@ from tokenyard.config import SchedulerConfig
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.sched.features.features import Features
 from tokenyard.sched.features.pins import PinBoard
+from tokenyard.sched.limits.candidate import Limit
 from tokenyard.sched.limits.limits import (
     AlignmentLimit,
     ConnectorLookup,
     EncoderLimit,
-    Limit,
     LoraLimit,
     PrefillLimit,
     PrefixLookup,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tokenyard.sched.limits.limits import Candidate, Limit
+from tokenyard.sched.limits.candidate import Candidate, Limit
 from tokenyard.sched.passes.budget import StepBudget
 from tokenyard.sched.passes.stalemate import Stalemate
 from tokenyard.sched.policy import Policy

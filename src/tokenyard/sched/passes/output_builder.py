@@ -18,13 +18,14 @@ from tokenyard.params import TokenIds
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.features.features import Features
 from tokenyard.sched.features.grammars import grammar_rows
-from tokenyard.sched.limits.limits import Candidate
+from tokenyard.sched.limits.candidate import Candidate
 from tokenyard.sched.passes.budget import StepBudget
 from tokenyard.sched.passes.rows import Rows
 from tokenyard.sched.queues.running import RunningList
 from tokenyard.sched.steps.in_flight import StepInFlight
 from tokenyard.sched.steps.outcomes import StepOutcomes
 from tokenyard.sched.steps.scheduler_output import NewRequest, SchedulerOutput
+from tokenyard.table import RequestTable
 
 __all__ = ["OutputBuilder"]
 
@@ -34,9 +35,16 @@ _NOTHING: Mapping[Any, Any] = {}
 class OutputBuilder:
     """Puts the two passes together."""
 
-    def __init__(self, config: SchedulerConfig, kv: KVCacheManager, running: RunningList, features: Features) -> None:
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        kv: KVCacheManager,
+        table: RequestTable,
+        running: RunningList,
+        features: Features,
+    ) -> None:
         self._kv = kv
-        self._table = kv.table
+        self._table = table
         self._running = running
         self._speculation = features.speculation
         self._encoder = features.encoder
@@ -86,14 +94,12 @@ class OutputBuilder:
         drafts = self._speculation.schedule(slots, ends) if self._speculation is not None else None
         chunk = ends < (num_known if num_placeholders is None else num_known + num_placeholders)
         has_chunks = anywhere(chunk)
-        table.num_computed[slots] = ends
-        if has_chunks or self._marked_chunks or admitted:
-            table.prefilling[slots] = chunk
+        table.advance(slots, ends, chunk if has_chunks or self._marked_chunks or admitted else None)
         self._last_was_complete = len(requests) == len(self._running.requests)
         # Whom a step passes over keeps its mark.
         self._marked_chunks = has_chunks or (self._marked_chunks and not self._last_was_complete)
         if not self._last_was_complete:
-            table.last_step[slots] = step
+            table.mark_scheduled(slots, step)
         by_grammar = grammar_rows(requests, chunk) if table.num_with_grammar else ()
         plan = SchedulerOutput(
             step=step,

@@ -27,6 +27,7 @@ from tokenyard.sched.passes.rows import Rows
 from tokenyard.sched.policy import Policy
 from tokenyard.sched.queues.running import RunningList
 from tokenyard.sched.steps.outcomes import Outcome, OutcomeKind, Preemption, Reason, StepOutcomes
+from tokenyard.table import RequestTable
 
 __all__ = ["RunningPass"]
 
@@ -38,13 +39,14 @@ class RunningPass:
         self,
         config: SchedulerConfig,
         kv: KVCacheManager,
+        table: RequestTable,
         running: RunningList,
         policy: Policy,
         features: Features,
         preempt: Callable[[Request], None],
     ) -> None:
         self._config = config
-        self._table = kv.table
+        self._table = table
         self._kv = kv
         self._running = running
         self._policy = policy
@@ -138,7 +140,7 @@ class RunningPass:
         Returns the new end and tokens; ``(done, 0)`` if the request at ``done`` can have none and was dropped.
         """
         reach = rows.computed[done:end] + rows.granted[done:end]
-        stops = (reach > self._kv.table.encoder_at[rows.slots[done:end]]).nonzero()[0]
+        stops = (reach > self._table.encoder_at[rows.slots[done:end]]).nonzero()[0]
         if not stops.size:
             return end, asked
         if stops[0] > 0:
@@ -149,7 +151,7 @@ class RunningPass:
         if request.request_id not in self._planned:
             self._planned_with = budget.encoder
             wanted, self._planned[request.request_id] = encoder.plan(request, computed, wanted, budget.encoder)
-            self._kv.table.encoder_at[rows.slots[done]] = encoder.next_position(request, computed)
+            encoder.note_position(request, computed)
         if wanted == 0:
             del self._planned[request.request_id]
             rows.drop(done)

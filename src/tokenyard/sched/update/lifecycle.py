@@ -9,16 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import Request, RequestStatus
-from tokenyard.sched.features.features import Features
 from tokenyard.sched.features.pins import PinBoard
-from tokenyard.sched.features.request_events import EventType
 from tokenyard.sched.features.sessions import Sessions
-from tokenyard.sched.policy import Policy
-from tokenyard.sched.queues.running import RunningList
-from tokenyard.sched.queues.waiting import WaitingQueues
-from tokenyard.sched.steps.in_flight import StepsInFlight
+from tokenyard.sched.parts import Parts
 
 __all__ = ["Lifecycle"]
 
@@ -30,25 +24,21 @@ class Lifecycle:
     """Takes requests out of the queues."""
 
     def __init__(
-        self,
-        kv: KVCacheManager,
-        running: RunningList,
-        room: WaitingQueues,
-        policy: Policy,
-        features: Features,
-        in_flight: StepsInFlight,
-        on_finished: Callable[[float, Request], None],
+        self, parts: Parts, on_continued: Callable[[Request], None], on_finished: Callable[[float, Request], None]
     ) -> None:
-        self._kv = kv
-        self._running = running
-        self._waiting_queues = room
-        self._policy = policy
-        self._features = features
-        self._in_flight = in_flight
+        """``on_continued`` is called for a session that has got its next input, ``on_finished`` at every end."""
+        self._kv = kv = parts.kv
+        self._table = parts.table
+        self._running = parts.running
+        self._waiting_queues = parts.waiting_queues
+        self._policy = parts.policy
+        self._features = parts.features
+        self._hooks = parts.hooks
+        self._in_flight = parts.in_flight
         self._on_finished = on_finished
         self.requests: dict[str, Request] = {}
         """Every unfinished request."""
-        self.sessions = Sessions(kv, room)
+        self.sessions = Sessions(kv, parts.table, parts.waiting_queues, on_continued)
         self.pins = PinBoard(self.release)
         self.finished_req_ids: set[str] = set()
         """Finished since the last step."""
@@ -74,10 +64,13 @@ class Lifecycle:
         for request in requests:
             self._running.remove_all([request])
             self.preempt(request)
-            if self._features.events is not None:
-                self._features.events.record(request, EventType.PREEMPTED, now)
-            if self._features.placeholders is not None:
-                self._features.placeholders.discard(request, self._in_flight)
+            for preempted in self._hooks.request_preempted:
+                preempted(now, request)
+            self._reset(request)
+
+    def _reset(self, request: Request) -> None:
+        for reset in self._hooks.request_reset:
+            reset(request, self._in_flight)
 
     def stop(self, stopped: Ended, now: float) -> None:
         """Requests have sampled their last token; those that are sessions may go on."""
@@ -88,8 +81,7 @@ class Lifecycle:
                 self._waiting_queues.discard(request)
                 if self.sessions.goes_on(request):
                     waiting_again[request] = ran
-                    if self._features.placeholders is not None:
-                        self._features.placeholders.discard(request, self._in_flight)
+                    self._reset(request)
         self._running.remove_all([session for session, ran in waiting_again.items() if ran])
         self.finish([(request, status) for request, status in stopped if request not in waiting_again], now)
 
@@ -112,7 +104,7 @@ class Lifecycle:
         request.status = status
         request.times.finished = now
         # Where its blocks stay it keeps its slot, and steps in flight still hold output for it: make them look.
-        self._kv.table.version += 1
+        self._table.note_departure()
         self._free_encoder_outputs(request)
         ended_by_itself = not loading and status is not RequestStatus.FINISHED_ABORTED
         if ended_by_itself and request.slot >= 0 and request.job_id and self._policy.keeps_blocks(now, request):

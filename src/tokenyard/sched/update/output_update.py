@@ -16,7 +16,7 @@ from tokenyard.sched.steps.in_flight import StepInFlight
 from tokenyard.sched.steps.model_output import ModelOutput
 from tokenyard.sched.update.acceptance import Acceptance
 from tokenyard.sched.update.aux_update import AuxUpdate
-from tokenyard.table import NO_TOKEN
+from tokenyard.table import NO_TOKEN, RequestTable
 
 __all__ = ["Accepted", "OutputUpdate"]
 
@@ -55,12 +55,13 @@ class OutputUpdate:
     def __init__(
         self,
         kv: KVCacheManager,
+        table: RequestTable,
         acceptance: Acceptance,
         features: Features,
         finish: Callable[[list[tuple[Request, RequestStatus]], float], None],
     ) -> None:
         self._kv = kv
-        self._table = kv.table
+        self._table = table
         self._acceptance = acceptance
         self._finish = finish
         self._speculation = features.speculation

@@ -8,7 +8,7 @@ import msgspec
 
 from tokenyard.explain.report.report import Report
 from tokenyard.request import Request
-from tokenyard.sched.observer import SchedulerState
+from tokenyard.sched.observer import SchedulerState, StepObserver
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sched.steps.outcomes import StepOutcomes
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
@@ -47,7 +47,7 @@ Run = dict[str, float]
 """Metric name -> value of one replay."""
 
 
-class JobTimes:
+class JobTimes(StepObserver):
     """A ``StepObserver`` that notes when jobs begin and end. A request without a job is a job of its own."""
 
     def __init__(self) -> None:

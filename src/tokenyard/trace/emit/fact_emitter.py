@@ -39,7 +39,7 @@ class FactEmitter:
         self._sinks = sinks
         self._policy = policy
         self._effects = findings
-        self._before: Counts = (0, 0, 0, None)
+        self._before = Counts(0, 0, 0, None)
         """Of the step that is being decided, before any decision."""
         self._told: StepFacts | None = None
         """The last step told in full, if the next one can be like it."""

@@ -6,11 +6,11 @@ made anew only when a queue has changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from tokenyard.request import FinishReason, Request
-from tokenyard.sched.observer import SchedulerState
+from tokenyard.sched.observer import SchedulerState, StepObserver
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sched.steps.outcomes import StepOutcomes
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
@@ -63,19 +63,12 @@ class _Both:
         self._statistics.step_completed(ts, output, outputs)
 
 
-class TraceRecorder:
+class TraceRecorder(StepObserver):
     """A ``StepObserver`` that feeds a trace writer, statistics, or both.
 
     ``start`` describes the run (see ``describe_run``); ``decoder`` turns token ids into text and is made from the
     writer's settings unless given. The writer stays the caller's to close.
     """
-
-    step_started: Callable[[float, int, SchedulerState], None]
-    """``ts, step, state``: top of ``schedule()``."""
-    step_decided: Callable[[float, SchedulerOutput, StepOutcomes, SchedulerState], None]
-    """``ts, output, outcomes, state``: end of ``schedule()``."""
-    step_completed: Callable[[float, SchedulerOutput, EngineOutputs], None]
-    """``ts, output, outputs``: end of ``update_from_output()``."""
 
     def __init__(
         self,
@@ -102,8 +95,8 @@ class TraceRecorder:
                 sink.trace_started(start)
         # Called on every step: bound to who does the work, because each call in between costs as much as the work.
         steps = self._steps = self._watcher(sinks)
-        self.step_started, self.step_decided = steps.step_started, steps.step_decided
-        self.step_completed = steps.step_completed
+        for event in ("step_started", "step_decided", "step_completed"):
+            setattr(self, event, getattr(steps, event))
 
     def _watcher(self, sinks: Sequence[FactSink]) -> _StepWatcher:
         statistics = FactEmitter(sinks, self._policy, self._effects)

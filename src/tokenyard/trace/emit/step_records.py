@@ -118,7 +118,9 @@ class StepRecords:
     def _pinned(self, state: SchedulerState) -> tuple[int, bytes]:
         """Blocks and jobs of the pinned requests."""
         jobs = self._names.jobs
-        return sum(map(state.num_blocks_of, state.pins)), json_list([jobs[request.job_id] for request in state.pins])
+        return sum(map(state.num_blocks_of, state.pinned)), json_list(
+            [jobs[request.job_id] for request in state.pinned]
+        )
 
     def _take_queues(self, num_waiting: int, state: SchedulerState) -> None:
         """Name the queues anew, and put the middle of the snapshot together: four lists that change with them."""

@@ -1,0 +1,125 @@
+"""What observers see of a scheduler: read-only, and the same object for its whole life."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from tokenyard.request import Request
+from tokenyard.sched.features.pins import PinBoard
+from tokenyard.sched.observer import Counts, Gauges
+from tokenyard.sched.parts import Parts
+from tokenyard.sched.queues.waiting import RequestQueue
+
+__all__ = ["StateView"]
+
+
+class _Queue:
+    """One of the waiting queues, to be looked at."""
+
+    __slots__ = ("_queue",)
+
+    def __init__(self, queue: Callable[[], RequestQueue]) -> None:
+        self._queue = queue
+
+    def __len__(self) -> int:
+        return len(self._queue())
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self._queue())
+
+
+class StateView:
+    """A ``SchedulerState``: it hands out numbers, copies and iterators, and no part of the scheduler."""
+
+    __slots__ = (
+        "_connector",
+        "_kv",
+        "_pins",
+        "_policy",
+        "_room",
+        "_running",
+        "block_size",
+        "max_num_running_reqs",
+        "max_num_scheduled_tokens",
+        "num_total_blocks",
+        "skipped_waiting",
+        "waiting",
+    )
+
+    def __init__(self, parts: Parts, pins: PinBoard) -> None:
+        self._kv = parts.kv
+        self._policy = parts.policy
+        self._running = parts.running
+        self._room = room = parts.waiting_queues
+        self._pins = pins
+        transfers = parts.features.transfers
+        self._connector = transfers.connector if transfers is not None else None
+        self.block_size = parts.cache_config.tokens_per_block
+        self.max_num_running_reqs = parts.config.max_num_seqs
+        self.max_num_scheduled_tokens = parts.config.max_num_batched_tokens
+        self.num_total_blocks = parts.kv.num_total_blocks
+        self.waiting = _Queue(lambda: room.waiting)
+        self.skipped_waiting = _Queue(lambda: room.skipped)
+
+    @property
+    def running(self) -> Sequence[Request]:
+        """In running order."""
+        return self._running.rows()[0]
+
+    @property
+    def running_version(self) -> int:
+        """Changes with the running list."""
+        return self._running.version
+
+    @property
+    def pinned(self) -> Sequence[Request]:
+        """Finished turns whose blocks are kept."""
+        return tuple(self._pins)
+
+    @property
+    def waiting_reorders(self) -> bool:
+        """The waiting order may change by itself."""
+        return self._policy.reorders
+
+    @property
+    def num_free_blocks(self) -> int:
+        """Blocks in the free queue."""
+        return self._kv.num_free_blocks
+
+    @property
+    def num_cached_blocks(self) -> int:
+        """Distinct hashes in the prefix index."""
+        return self._kv.num_cached_blocks
+
+    @property
+    def cpu_blocks(self) -> tuple[int, int] | None:
+        """Free and total blocks of a tier in CPU memory."""
+        return self._connector.cpu_blocks if self._connector is not None else None
+
+    def num_blocks_of(self, request: Request) -> int:
+        """Blocks the request holds."""
+        return self._kv.num_blocks_of(request)
+
+    def counts(self) -> Counts:
+        """What statistics take of every step."""
+        room = self._room
+        return Counts(
+            self._kv.num_free_blocks,
+            len(self._running.requests),
+            len(room) if room.occupied else 0,
+            None if self._connector is None else self._connector.cpu_blocks,
+        )
+
+    def gauges(self) -> Gauges:
+        """What may change with every step."""
+        kv, room = self._kv, self._room
+        num_waiting, num_skipped = (len(room), len(room.skipped)) if room.occupied else (0, 0)
+        return Gauges(
+            self._running.version,
+            kv.num_free_blocks,
+            kv.num_cached_blocks,
+            num_waiting,
+            num_skipped,
+            len(self._pins),
+            None if self._connector is None else self._connector.cpu_blocks,
+        )
