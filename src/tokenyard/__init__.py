@@ -18,8 +18,11 @@ __all__ = [
     "CacheConfig",
     "ConfigError",
     "DiskTier",
+    "DoneStep",
     "DraftTokens",
+    "EngineCore",
     "EngineOutputs",
+    "Executor",
     "FinishReason",
     "KVCacheGroup",
     "KVConnector",
@@ -90,6 +93,10 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "tokenyard.sched.steps.model_output": ("ModelOutput", "DraftTokens"),
         "tokenyard.sched.steps.engine_outputs": ("EngineOutputs", "RequestOutput"),
     },
+    "A step loop": {
+        "tokenyard.engine.core": ("EngineCore",),
+        "tokenyard.engine.executor": ("Executor", "DoneStep"),
+    },
     "Why somebody waited": {
         "tokenyard.sched.observer": ("StepObserver",),
         "tokenyard.sched.steps.outcomes": ("StepOutcomes", "Outcome", "Preemption", "Reason"),
@@ -150,6 +157,8 @@ if TYPE_CHECKING:
     from tokenyard.connectors.memory import ArrayMemory
     from tokenyard.connectors.tier_worker import TierWorker
     from tokenyard.connectors.tiered import TieredConnector
+    from tokenyard.engine.core import EngineCore
+    from tokenyard.engine.executor import DoneStep, Executor
     from tokenyard.errors import ConfigError, RequestError, TokenyardError, TraceError, WorkloadError
     from tokenyard.explain.compare.comparison import compare_traces
     from tokenyard.explain.render.report import print_report
