@@ -30,13 +30,13 @@ __all__ = [
     "KVTransferConfig",
     "KeyedPolicy",
     "LatencyModel",
-    "Machine",
     "ModelOutput",
     "Outcome",
     "Policy",
     "Preemption",
     "Reason",
     "ReplayResult",
+    "ReplaySettings",
     "Report",
     "ReportBuilder",
     "Request",
@@ -126,7 +126,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "tokenyard.sim.latency.model": ("LatencyModel", "StepShape"),
         "tokenyard.sim.replay": ("replay", "ReplayResult"),
         "tokenyard.sim.split": ("replay_split", "KVLink"),
-        "tokenyard.sim.compare.comparison": ("compare", "Machine"),
+        "tokenyard.sim.compare.comparison": ("compare", "ReplaySettings"),
     },
     "Traces": {
         "tokenyard.trace.format.config": ("TraceConfig",),
@@ -178,7 +178,7 @@ if TYPE_CHECKING:
     from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
     from tokenyard.sched.steps.outcomes import Outcome, Preemption, Reason, StepOutcomes
     from tokenyard.sched.steps.scheduler_output import SchedulerOutput
-    from tokenyard.sim.compare.comparison import Machine, compare
+    from tokenyard.sim.compare.comparison import ReplaySettings, compare
     from tokenyard.sim.latency.load import load_latency
     from tokenyard.sim.latency.model import LatencyModel, StepShape
     from tokenyard.sim.replay import ReplayResult, replay

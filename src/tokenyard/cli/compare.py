@@ -16,7 +16,7 @@ from tokenyard.config import require_int
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.explain.compare.comparison import compare_traces
 from tokenyard.explain.render.comparison import print_comparison
-from tokenyard.sim.compare.comparison import Cell, Comparison, Machine, compare
+from tokenyard.sim.compare.comparison import Cell, Comparison, ReplaySettings, compare
 from tokenyard.sim.compare.intervals import Interval
 from tokenyard.sim.compare.measures import Metric
 from tokenyard.sim.compare.plot import draw
@@ -76,7 +76,7 @@ def _compare(flags: Compare) -> Comparison:
         return compare(
             policies,
             lambda seed: _workload(flags, setup, seed),
-            Machine(
+            ReplaySettings(
                 setup.scheduler,
                 setup.cache,
                 setup.latency,

@@ -1,7 +1,7 @@
 """From a prefill engine to a decode engine: the worker half of both, and the place where they meet.
 
-:class:`Exchange` connects engines of one process. One that spans machines has the same four calls; its claims have to
-be renewed, so that the blocks of a decode engine that has died are freed in the end.
+:class:`OfferExchange` connects engines of one process. One that spans machines has the same four calls; its claims
+have to be renewed, so that the blocks of a decode engine that has died are freed in the end.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from threading import Lock
 from tokenyard.connectors.memory import BlockMemory, Tensors
 from tokenyard.connectors.plan import Address, Load, Offer, Remote, Store, TransferPlan
 from tokenyard.connectors.settings import require_amount, require_text
-from tokenyard.connectors.tier_worker import Done, TierWorker
+from tokenyard.connectors.tier_worker import FinishedTransfer, TierWorker
 from tokenyard.sched.steps.model_output import ConnectorOutput
 
-__all__ = ["Exchange", "PrefillDecodeWorker"]
+__all__ = ["OfferExchange", "PrefillDecodeWorker"]
 
 
 _MOST_EARLY = 10_000
 
 
-class _Open:
+class _OpenOffer:
     """An offer that stands."""
 
     __slots__ = ("claimed", "memory", "offer")
@@ -33,7 +33,7 @@ class _Open:
         self.claimed = False
 
 
-class Exchange:
+class OfferExchange:
     """Open offers, by engine and request.
 
     The client of a prefill can be faster than the step that opens its offer: claims and releases of an offer that does
@@ -41,7 +41,7 @@ class Exchange:
     """
 
     def __init__(self) -> None:
-        self._open: dict[Remote, _Open] = {}
+        self._open: dict[Remote, _OpenOffer] = {}
         self._early: OrderedDict[Remote, bool] = OrderedDict()
         """Offers that did not stand when they were claimed (False) or released (True)."""
         self._closed: dict[str, set[str]] = {}
@@ -52,7 +52,7 @@ class Exchange:
         """Blocks of ``memory`` can be fetched."""
         remote = Remote(engine_id, offer.request_id)
         with self._lock:
-            opened = self._open[remote] = _Open(offer, memory)
+            opened = self._open[remote] = _OpenOffer(offer, memory)
             opened.claimed = remote in self._early
             if self._early.pop(remote, False):
                 self._close(remote)
@@ -123,7 +123,7 @@ class PrefillDecodeWorker(TierWorker):
     def __init__(
         self,
         memory: BlockMemory,
-        exchange: Exchange,
+        exchange: OfferExchange,
         engine_id: str,
         clock: Callable[[], float],
         *,
@@ -174,7 +174,7 @@ class PrefillDecodeWorker(TierWorker):
         assert load.remote is not None
         return self._exchange.fetch(load.remote, int(source))
 
-    def _get_all(self, load: Load) -> Done:
+    def _get_all(self, load: Load) -> FinishedTransfer:
         done = super()._get_all(load)
         assert load.remote is not None
         self._exchange.release(load.remote)

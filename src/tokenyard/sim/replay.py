@@ -19,7 +19,7 @@ from tokenyard.sched.policy import Policy
 from tokenyard.sched.request_checks import check_lengths
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
-from tokenyard.sim.arrivals import Arrivals
+from tokenyard.sim.arrivals import ArrivalQueue
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.executor import SimulatedExecutor, WorkerTransfers
@@ -134,7 +134,7 @@ class _Loop:
         self._transfers = transfers
         self._skip_refused = skip_refused
         self._on_progress = on_progress
-        self._arrivals = Arrivals(workload)
+        self._arrivals = ArrivalQueue(workload)
         self._refused: list[RefusedRequest] = []
         self._num_finished = 0
         self._output_tokens = 0

@@ -15,16 +15,16 @@ from collections.abc import Sequence
 
 from tokenyard.kv.shortage import KVShortage
 from tokenyard.policies.continuum.programs import Program, Programs
-from tokenyard.policies.continuum.queue import rank_of, renew
+from tokenyard.policies.continuum.queue import queue_rank, requeue
 from tokenyard.policies.continuum.tools import ToolReader
 from tokenyard.policies.continuum.ttl import (
     CostBenefit,
+    FinishedTurn,
     FixedThreshold,
-    Knowledge,
     MemoryShare,
+    Observations,
     PrefillReload,
     TtlRule,
-    Turn,
 )
 from tokenyard.policies.keyed import Key, KeyedPolicy
 from tokenyard.request import Request
@@ -53,7 +53,7 @@ class Continuum(KeyedPolicy):
         by_program: bool = True,
         yielding: bool = False,
     ) -> None:
-        self.known = Knowledge()
+        self.known = Observations()
         self._reload = reload
         self._by_program = by_program
         self._yielding = yielding
@@ -71,7 +71,7 @@ class Continuum(KeyedPolicy):
     # ---- order and victim
 
     def key(self, request: Request) -> Key:
-        rank = rank_of(request, pinned=request.job_id in self.pins)
+        rank = queue_rank(request, pinned=request.job_id in self.pins)
         first = self._program_arrival(request) if self._by_program else request.arrival_time
         return rank, first, request.arrival_time
 
@@ -99,7 +99,7 @@ class Continuum(KeyedPolicy):
         if arrived is None:
             return
         if self.pins.unpin(request.job_id):
-            self._renew(program)
+            self._requeue(program)
         elif program.turns > 1:
             self.known.delay.add(now - arrived)
 
@@ -120,17 +120,17 @@ class Continuum(KeyedPolicy):
             self._repinned.add(request.job_id)
         return ttl > 0
 
-    def _turn(self, program: Program, num_tokens: int) -> Turn:
+    def _turn(self, program: Program, num_tokens: int) -> FinishedTurn:
         seconds = self._reload.seconds if self._reload is not None else self.prefill_seconds or PrefillReload().seconds
         left = self.kv_tokens - num_tokens - sum(pinned.num_tokens for pinned in self.pins)
-        return Turn(program.tool, seconds(num_tokens), num_tokens / max(left, 1))
+        return FinishedTurn(program.tool, seconds(num_tokens), num_tokens / max(left, 1))
 
     # ---- pins
 
     def step_begins(self, now: float, room: WaitingQueues) -> None:
         self._waiting_queues = room
         while self._repinned:
-            self._renew(self._programs.get(self._repinned.pop()))
+            self._requeue(self._programs.get(self._repinned.pop()))
         for pinned in self.pins:
             program = self._programs.get(pinned.job_id)
             if program is None or (now >= program.pin_until and not self._has_waiting_turn(program)):
@@ -174,12 +174,12 @@ class Continuum(KeyedPolicy):
     def _unpin(self, pinned: Request) -> None:
         assert pinned.job_id is not None
         self.pins.unpin(pinned.job_id)
-        self._renew(self._programs.get(pinned.job_id))
+        self._requeue(self._programs.get(pinned.job_id))
 
-    def _renew(self, program: Program | None) -> None:
+    def _requeue(self, program: Program | None) -> None:
         """Its waiting turns have another rank now."""
         if program is not None and self._waiting_queues is not None:
-            renew(self._waiting_queues, program.waiting)
+            requeue(self._waiting_queues, program.waiting)
 
 
 def continuum_fixed(tools: ToolReader | None = None, threshold: float = 2.0) -> Continuum:

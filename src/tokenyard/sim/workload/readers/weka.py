@@ -33,7 +33,7 @@ from tokenyard.sim.workload.readers.lines import (
     decode,
     numbered_lines,
 )
-from tokenyard.sim.workload.readers.sessions import session_starts
+from tokenyard.sim.workload.readers.session_starts import session_starts
 from tokenyard.sim.workload.record import WorkloadRequest
 from tokenyard.sim.workload.tokens import HashedTokens, seed_of
 
