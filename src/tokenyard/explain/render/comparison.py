@@ -27,7 +27,7 @@ def print_comparison(comparison: TraceComparison, console: Console) -> None:
     """Print what the two are, where they part, what differs, and both beside each other."""
     for name, header in (("A", comparison.a), ("B", comparison.b)):
         console.print(_header(name, header, console.width))
-    print_section(console, "Where they part", *_parting(comparison.parting))
+    print_section(console, "Where they part", *_first_difference(comparison.parting))
     differing = [figure for figure in comparison.figures if figure.differs]
     same = len(comparison.figures) - len(differing)
     title = (
@@ -53,7 +53,7 @@ def _header(name: str, header: Header, width: int) -> Text:
     return text.append(f"  {source}", "not bold bright_black")
 
 
-def _parting(parting: FirstDifference | None) -> Iterable[Table | Text]:
+def _first_difference(parting: FirstDifference | None) -> Iterable[Table | Text]:
     if parting is None:
         yield Text("Nowhere: every step decides the same.")
         return

@@ -11,12 +11,12 @@ from tokenyard.explain.advice.rule import Finding
 from tokenyard.explain.held_back.agreement import Disagreements
 from tokenyard.explain.report.arrivals import Arrivals
 from tokenyard.explain.report.header import Header
-from tokenyard.explain.report.percentiles import Latency, Spread
+from tokenyard.explain.report.percentiles import LatencyFigures, StepFigures
 from tokenyard.explain.report.recorded_reasons import RecordedReason
 from tokenyard.explain.report.speculation import Speculation
 from tokenyard.trace.read.line_decoder import BadLine
 
-__all__ = ["REPORT_VERSION", "HitRate", "Reading", "Report", "Throughput"]
+__all__ = ["REPORT_VERSION", "HitRate", "ReadingGaps", "Report", "Throughput"]
 
 REPORT_VERSION = 1
 
@@ -35,7 +35,7 @@ class Throughput(msgspec.Struct, frozen=True):
     output_tokens_per_s: float | None
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class ReadingGaps(msgspec.Struct, frozen=True, kw_only=True):
     """What the report could not use or does not contain."""
 
     bad_lines: int = 0
@@ -72,17 +72,17 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     arrivals: Arrivals | None
     times: str | None
     """Where latencies come from: ``recorded``, ``reconstructed`` (exact to a step), or None: there are none."""
-    queue_ms: Latency
-    ttft_ms: Latency
-    tpot_ms: Latency
-    e2e_ms: Latency
+    queue_ms: LatencyFigures
+    ttft_ms: LatencyFigures
+    tpot_ms: LatencyFigures
+    e2e_ms: LatencyFigures
     prefix_hit_rate: HitRate
     prefix_lookups: int
     preemptions: int | None
     recomputed_tokens: int | None
-    token_budget_use: Spread
-    running: Spread
-    waiting: Spread
+    token_budget_use: StepFigures
+    running: StepFigures
+    waiting: StepFigures
     peak_kv_use: float | None
     peak_dram_use: float | None = None
     output_tokens: int | None
@@ -90,6 +90,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     throughput: Throughput
     speculation: Speculation | None = None
     """Of a replay with speculative decoding; a trace does not record it."""
-    reading: Reading
+    reading: ReadingGaps
     advice: list[Finding] = []
     """What to change, most time lost first; nothing where nothing is wrong."""

@@ -87,9 +87,9 @@ class Continuum(KeyedPolicy):
         program = self._programs.of(request.job_id, request.arrival_time)
         program.turns += 1
         program.waiting[request.request_id] = now
-        if program.departed is not None and program.tool is not None:
-            self.known.tools.observe(program.tool, now - program.departed)
-        program.departed = None
+        if program.last_turn_ended is not None and program.tool is not None:
+            self.known.tools.observe(program.tool, now - program.last_turn_ended)
+        program.last_turn_ended = None
 
     def request_admitted(self, now: float, request: Request) -> None:
         program = self._programs.get(request.job_id)
@@ -111,7 +111,7 @@ class Continuum(KeyedPolicy):
             self._programs.forget(request.job_id)
             self.pins.unpin(request.job_id)
             return False
-        program.tool, program.departed = self._tools.tool_of(request), now
+        program.tool, program.last_turn_ended = self._tools.tool_of(request), now
         if self._tools.broken:
             return False
         ttl = self._rule.ttl(self.known, self._turn(program, request.num_tokens))
