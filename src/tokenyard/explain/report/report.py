@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tokenyard.explain.advice.rule import Finding
+from tokenyard.explain.advice.rule import Advice
 from tokenyard.explain.held_back.agreement import Disagreements
 from tokenyard.explain.report.arrivals import Arrivals
 from tokenyard.explain.report.header import Header
@@ -91,5 +91,5 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     speculation: Speculation | None = None
     """Of a replay with speculative decoding; a trace does not record it."""
     reading: ReadingGaps
-    advice: list[Finding] = []
+    advice: list[Advice] = []
     """What to change, most time lost first; nothing where nothing is wrong."""
