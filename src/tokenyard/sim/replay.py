@@ -60,15 +60,19 @@ class ReplayResult:
     """What happened. ``num_finished + len(refused) + num_left_out`` is the number of the workload's requests."""
 
     steps: int
+    """Steps that were decided."""
     seconds: float
     """Virtual time from 0 to the end of the last step."""
     busy_seconds: float
     """Of it, time in steps."""
     num_finished: int
+    """Requests that ran to their end."""
     refused: tuple[RefusedRequest, ...]
+    """Requests that can never be served, with ``skip_refused``."""
     num_left_out: int
     """Turns after a refused one: their session ended with it."""
     output_tokens: int
+    """Tokens sampled."""
 
 
 def replay(

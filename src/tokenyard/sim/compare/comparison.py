@@ -33,11 +33,17 @@ class ReplaySettings(NamedTuple):
     """What the replays of a comparison have in common: everything but workload and policy."""
 
     scheduler: SchedulerConfig
+    """Limits and order; its policy is overridden."""
     cache: CacheConfig
+    """The paged KV cache."""
     latency: LatencyModel
+    """How long a step takes."""
     skip_refused: bool = False
+    """Go on without requests that can never be served."""
     kv_transfer: KVTransfer | None = None
+    """KV kept elsewhere too; None: nowhere."""
     speculation: SimulatedSpeculation | None = None
+    """Drafts, and how many of them are right; None: no drafts."""
 
     def seeded(self, seed: int) -> ReplaySettings:
         """The same with the dice of this seed."""
