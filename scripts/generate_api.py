@@ -19,6 +19,7 @@ from typing import Any, ForwardRef
 
 import tokenyard
 from tokenyard.cli.field_docs import field_docs
+from tokenyard.vocabulary.reasons import REASONS, Reason
 
 __all__ = ["main", "page"]
 
@@ -106,6 +107,8 @@ def _class(kind: type) -> Iterator[str]:
 def _fields(kind: type) -> list[tuple[str, str]]:
     """Declared attributes, as they are declared, and what they mean."""
     docs = field_docs(kind)
+    if kind is Reason:
+        docs = {reason.name: entry.meaning for reason, entry in REASONS.items()}
     if issubclass(kind, Enum):
         return [(f"{each.name} = {each.value!r}", docs.get(each.name, "")) for each in kind]
     names = getattr(kind, "__struct_fields__", None) or getattr(kind, "_fields", None)

@@ -18,8 +18,11 @@ __all__ = [
     "CacheConfig",
     "ConfigError",
     "DiskTier",
+    "DoneStep",
     "DraftTokens",
+    "EngineCore",
     "EngineOutputs",
+    "Executor",
     "FinishReason",
     "KVCacheGroup",
     "KVConnector",
@@ -27,13 +30,13 @@ __all__ = [
     "KVTransferConfig",
     "KeyedPolicy",
     "LatencyModel",
-    "Machine",
     "ModelOutput",
     "Outcome",
     "Policy",
     "Preemption",
     "Reason",
     "ReplayResult",
+    "ReplaySettings",
     "Report",
     "ReportBuilder",
     "Request",
@@ -90,6 +93,10 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "tokenyard.sched.steps.model_output": ("ModelOutput", "DraftTokens"),
         "tokenyard.sched.steps.engine_outputs": ("EngineOutputs", "RequestOutput"),
     },
+    "A step loop": {
+        "tokenyard.engine.core": ("EngineCore",),
+        "tokenyard.engine.executor": ("Executor", "DoneStep"),
+    },
     "Why somebody waited": {
         "tokenyard.sched.observer": ("StepObserver",),
         "tokenyard.sched.steps.outcomes": ("StepOutcomes", "Outcome", "Preemption", "Reason"),
@@ -119,7 +126,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "tokenyard.sim.latency.model": ("LatencyModel", "StepShape"),
         "tokenyard.sim.replay": ("replay", "ReplayResult"),
         "tokenyard.sim.split": ("replay_split", "KVLink"),
-        "tokenyard.sim.compare.comparison": ("compare", "Machine"),
+        "tokenyard.sim.compare.comparison": ("compare", "ReplaySettings"),
     },
     "Traces": {
         "tokenyard.trace.format.config": ("TraceConfig",),
@@ -150,6 +157,8 @@ if TYPE_CHECKING:
     from tokenyard.connectors.memory import ArrayMemory
     from tokenyard.connectors.tier_worker import TierWorker
     from tokenyard.connectors.tiered import TieredConnector
+    from tokenyard.engine.core import EngineCore
+    from tokenyard.engine.executor import DoneStep, Executor
     from tokenyard.errors import ConfigError, RequestError, TokenyardError, TraceError, WorkloadError
     from tokenyard.explain.compare.comparison import compare_traces
     from tokenyard.explain.render.report import print_report
@@ -169,7 +178,7 @@ if TYPE_CHECKING:
     from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
     from tokenyard.sched.steps.outcomes import Outcome, Preemption, Reason, StepOutcomes
     from tokenyard.sched.steps.scheduler_output import SchedulerOutput
-    from tokenyard.sim.compare.comparison import Machine, compare
+    from tokenyard.sim.compare.comparison import ReplaySettings, compare
     from tokenyard.sim.latency.load import load_latency
     from tokenyard.sim.latency.model import LatencyModel, StepShape
     from tokenyard.sim.replay import ReplayResult, replay

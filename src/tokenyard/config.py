@@ -129,6 +129,7 @@ class KVCacheGroup:
     """Layers that share a block table."""
 
     kind: GroupKind = GroupKind.FULL
+    """Attention type of the layers."""
     block_size: int = 0
     """Tokens per block (0: the cache's)."""
     window: int = 0

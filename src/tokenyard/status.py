@@ -46,10 +46,15 @@ class FinishReason(StrEnum):
     """What the client is told (the OpenAI words, as vLLM uses them)."""
 
     STOP = "stop"
+    """The model ended it: end-of-sequence token, or a stop token."""
     LENGTH = "length"
+    """It reached ``max_tokens`` or ``max_model_len``."""
     ABORT = "abort"
+    """The client left, or the engine was paused."""
     ERROR = "error"
+    """The engine could not go on with it."""
     REPETITION = "repetition"
+    """Its output repeated itself."""
 
     @staticmethod
     def of(status: RequestStatus) -> FinishReason | None:

@@ -22,7 +22,7 @@ from tokenyard.connectors.cpu_tier import CPUTier
 from tokenyard.connectors.memory import BlockMemory, Tensors
 from tokenyard.connectors.plan import Address, Load, Store
 from tokenyard.connectors.prefill_decode import PrefillDecodeConnector
-from tokenyard.connectors.prefill_decode_worker import Exchange, PrefillDecodeWorker
+from tokenyard.connectors.prefill_decode_worker import OfferExchange, PrefillDecodeWorker
 from tokenyard.connectors.tier_worker import BlockStore, HostMemory, TierWorker
 from tokenyard.connectors.tiered import TieredConnector
 from tokenyard.request import FinishReason, Request, RequestStatus
@@ -182,10 +182,10 @@ class PrefillDecodeMachine(RuleBasedStateMachine):
     @initialize(seed=SEEDS)
     def build(self, seed: int) -> None:
         random = Random(seed)
-        exchange = Exchange()
+        exchange = OfferExchange()
         self.prefill, self.decode = (self._engine(name, exchange, random) for name in ("prefill", "decode"))
 
-    def _engine(self, name: str, exchange: Exchange, random: Random) -> Plant:
+    def _engine(self, name: str, exchange: OfferExchange, random: Random) -> Plant:
         def clock() -> float:
             return self.now
 

@@ -17,7 +17,7 @@ from tests.support.yard import Yard, prompt_of
 
 from tokenyard.errors import RequestError
 from tokenyard.policies.continuum.policy import Continuum
-from tokenyard.policies.continuum.ttl import Knowledge, Turn
+from tokenyard.policies.continuum.ttl import FinishedTurn, Observations
 from tokenyard.policies.named import policy_maker
 from tokenyard.request import Request
 from tokenyard.sched.policy import SHIPPED, Policy
@@ -31,7 +31,7 @@ POLICIES = YOURS.split(",") if YOURS else [*SHIPPED, "keep-forever", "keep-forev
 class _KeepForever:
     """The rule that is hardest on everybody else."""
 
-    def ttl(self, known: Knowledge, turn: Turn) -> float:
+    def ttl(self, known: Observations, turn: FinishedTurn) -> float:
         return FOREVER if turn.tool else 0.0
 
 

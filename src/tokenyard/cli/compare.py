@@ -16,7 +16,7 @@ from tokenyard.config import require_int
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.explain.compare.comparison import compare_traces
 from tokenyard.explain.render.comparison import print_comparison
-from tokenyard.sim.compare.comparison import Cell, Comparison, Machine, compare
+from tokenyard.sim.compare.comparison import Cell, Comparison, ReplaySettings, compare
 from tokenyard.sim.compare.intervals import Interval
 from tokenyard.sim.compare.measures import Metric
 from tokenyard.sim.compare.plot import draw
@@ -76,7 +76,7 @@ def _compare(flags: Compare) -> Comparison:
         return compare(
             policies,
             lambda seed: _workload(flags, setup, seed),
-            Machine(
+            ReplaySettings(
                 setup.scheduler,
                 setup.cache,
                 setup.latency,
@@ -130,7 +130,7 @@ def _print(comparison: Comparison, console: Console) -> None:
     """A table per load, or several where the terminal is too narrow for all columns."""
     for load in comparison.loads:
         title: str | None = f"load {load:g}"
-        for metrics in _parts(comparison, load, console):
+        for metrics in _column_groups(comparison, load, console):
             table = _table(comparison, load, metrics)
             table.title, title = title, None
             console.print(table)
@@ -150,7 +150,7 @@ def _differs(comparison: Comparison) -> bool:
     return any(cell.metrics != comparison.cell(comparison.baseline, cell.load).metrics for cell in comparison.cells)
 
 
-def _parts(comparison: Comparison, load: float, console: Console) -> Iterator[Sequence[Metric]]:
+def _column_groups(comparison: Comparison, load: float, console: Console) -> Iterator[Sequence[Metric]]:
     """The metrics, as many beside each other as fit the terminal, one at least."""
     rest = comparison.metrics
     unbounded = console.options.update(max_width=_WIDEST)

@@ -39,17 +39,17 @@ def execute(flags: Export) -> int:
         messages()  # before a file is made
         with _writing("perfetto", flags.perfetto) as file:
             emit_timeline(TimelineReader(flags.trace).with_lives(), PerfettoWriter(file, name))
-        _tell(flags.perfetto, "open it at ui.perfetto.dev")
+        _say_written(flags.perfetto, "open it at ui.perfetto.dev")
     if flags.chrome is not None:
         with _writing("chrome", flags.chrome) as file:
             writer = ChromeWriter(file, name)
             emit_timeline(TimelineReader(flags.trace).with_lives(), writer)
             writer.finish()
-        _tell(flags.chrome, "open it in chrome://tracing, ui.perfetto.dev or speedscope.app")
+        _say_written(flags.chrome, "open it in chrome://tracing, ui.perfetto.dev or speedscope.app")
     if flags.html is not None:
         with _writing("html", flags.html) as file:
             lost = embed(_page(), trace, file, with_prompts=flags.with_prompts)
-        _tell(flags.html, "open it in a browser, or mail it")
+        _say_written(flags.html, "open it in a browser, or mail it")
         if lost:
             warn(f"{lost:,} lines could not be read and are left out of the page")
     if flags.otlp is not None:
@@ -57,7 +57,7 @@ def execute(flags: Export) -> int:
     return 0
 
 
-def _tell(path: Path, how: str) -> None:
+def _say_written(path: Path, how: str) -> None:
     """A file is complete: its size, and what opens it."""
     errors().print(f"{escape(str(path))}: {path.stat().st_size / 1e6:,.1f} MB; {how}", soft_wrap=True)
 

@@ -18,8 +18,8 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from tokenyard.cli.flag_names import as_flags
 from tokenyard.cli.streams import say, silence
-from tokenyard.cli.wording import as_flags
 from tokenyard.errors import RequestError, TokenyardError, shown
 
 __all__ = ["main"]

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from tokenyard.cli.console import errors, print_json, results, warn
+from tokenyard.cli.flag_names import as_flags
 from tokenyard.cli.flags import Run
 from tokenyard.cli.progress import replay_bar
 from tokenyard.cli.setup import open_trace, prepare
-from tokenyard.cli.wording import as_flags
 from tokenyard.errors import WorkloadError
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.report.builder import ReportBuilder

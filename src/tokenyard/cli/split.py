@@ -26,12 +26,12 @@ from tokenyard.sim.split import KVLink, SplitResult, replay_split
 from tokenyard.trace.emit.recorder import TraceRecorder
 from tokenyard.trace.emit.writer import TraceWriter
 
-__all__ = ["SplitReport", "Use", "execute"]
+__all__ = ["BusyShares", "SplitReport", "execute"]
 
 ENGINES = (("prefill", "kv_producer"), ("decode", "kv_consumer"))
 
 
-class Use(msgspec.Struct, frozen=True, kw_only=True):
+class BusyShares(msgspec.Struct, frozen=True, kw_only=True):
     """How busy the engines and the link between them were, as shares of the run."""
 
     prefill: float
@@ -46,7 +46,7 @@ class SplitReport(msgspec.Struct, frozen=True, kw_only=True):
 
     prefill: Report
     decode: Report
-    use: Use
+    use: BusyShares
 
 
 def execute(flags: Split) -> int:
@@ -114,9 +114,9 @@ def _engine(setup: Setup, name: str, role: str) -> Setup:
     )
 
 
-def _use(result: SplitResult) -> Use:
+def _use(result: SplitResult) -> BusyShares:
     seconds = result.seconds or 1.0
-    return Use(
+    return BusyShares(
         prefill=result.prefill.busy_seconds / seconds,
         decode=result.decode.busy_seconds / seconds,
         link=result.link_busy_seconds / seconds,

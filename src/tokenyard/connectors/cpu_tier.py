@@ -11,7 +11,7 @@ from contextlib import suppress
 from tokenyard.config import MAX_COUNT, require_int
 from tokenyard.connectors.eviction import EvictionPolicy, make_eviction_policy
 from tokenyard.connectors.plan import Address
-from tokenyard.connectors.tier import Found
+from tokenyard.connectors.tier import LookupResult
 from tokenyard.kv.events import BlockRemoved, BlockStored, KVEvent, short_hash
 
 __all__ = ["MEDIUM_CPU", "CPUTier"]
@@ -63,13 +63,13 @@ class CPUTier:
 
     # ---- lookup
 
-    def find(self, hashes: Sequence[bytes]) -> Found:
+    def find(self, hashes: Sequence[bytes]) -> LookupResult:
         found: list[_Entry] = []
         # list.extend keeps what it got before the lookup of the first unknown hash raises.
         with suppress(KeyError):
             found.extend(map(self._ready.__getitem__, hashes))
         number = len(found)
-        return Found(number, undecided=number < len(hashes) and hashes[number] in self._entries)
+        return LookupResult(number, undecided=number < len(hashes) and hashes[number] in self._entries)
 
     def promise(self, hashes: Sequence[bytes]) -> None:
         self._promised, self._kept = hashes, None

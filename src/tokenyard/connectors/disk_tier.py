@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping, Sequence
 
 from tokenyard.connectors.plan import Address
-from tokenyard.connectors.tier import Found
+from tokenyard.connectors.tier import LookupResult
 from tokenyard.kv.events import KVEvent
 
 __all__ = ["DiskTier"]
@@ -29,11 +29,11 @@ class DiskTier:
         self._pending: set[bytes] = set()
         self._hits = self._stored = self._lost = 0
 
-    def find(self, hashes: Sequence[bytes]) -> Found:
+    def find(self, hashes: Sequence[bytes]) -> LookupResult:
         for number, block_hash in enumerate(hashes):
             if block_hash in self._unfit or block_hash not in self._there:
-                return Found(number)
-        return Found(len(hashes))
+                return LookupResult(number)
+        return LookupResult(len(hashes))
 
     def promise(self, hashes: Sequence[bytes]) -> None:
         """See :meth:`hold`."""

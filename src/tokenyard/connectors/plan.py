@@ -10,13 +10,13 @@ from typing import NamedTuple, Protocol
 
 from tokenyard.sched.steps.model_output import ConnectorOutput
 
-__all__ = ["Address", "ConnectorWorker", "Load", "Offer", "Remote", "Store", "TransferPlan"]
+__all__ = ["Address", "ConnectorWorker", "Load", "Offer", "RemoteRequest", "Store", "TransferPlan"]
 
 Address = int | bytes
 """Where a block is kept: the number of a block of memory, or the hash of its content."""
 
 
-class Remote(NamedTuple):
+class RemoteRequest(NamedTuple):
     """A request of another engine, which keeps blocks for somebody to fetch."""
 
     engine_id: str
@@ -34,7 +34,7 @@ class Load(NamedTuple):
     """Where each one's content is."""
     is_async: bool
     """The request waits until ``finished_receiving`` names it; else the load is part of the step."""
-    remote: Remote | None = None
+    remote: RemoteRequest | None = None
     """Who holds the sources, where they are another engine's blocks; they are not needed afterwards."""
 
 
@@ -65,9 +65,9 @@ class TransferPlan(NamedTuple):
     loads: tuple[Load, ...] = ()
     stores: tuple[Store, ...] = ()
     offers: tuple[Offer, ...] = ()
-    claims: tuple[Remote, ...] = ()
+    claims: tuple[RemoteRequest, ...] = ()
     """Offers of others that will be fetched or released: they must not end before."""
-    releases: tuple[Remote, ...] = ()
+    releases: tuple[RemoteRequest, ...] = ()
     """Offers of others that will not be fetched."""
 
     def __bool__(self) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tokenyard.config import CacheConfig
-from tokenyard.connectors.plan import Load, Offer, Remote, TransferPlan
+from tokenyard.connectors.plan import Load, Offer, RemoteRequest, TransferPlan
 from tokenyard.connectors.settings import require_amount, require_text
 from tokenyard.connectors.tiered import require_one_full_group
 from tokenyard.errors import RequestError
@@ -48,12 +48,12 @@ class PrefillDecodeConnector(KVConnector):
         self._clock = clock
         self._lease_seconds = lease_seconds
         self._num_jobs = 0
-        self._unfetched: dict[str, Remote] = {}
+        self._unfetched: dict[str, RemoteRequest] = {}
         """Requests here whose KV still waits elsewhere."""
         self._loads: list[Load] = []
         self._offers: list[Offer] = []
-        self._claims: list[Remote] = []
-        self._releases: list[Remote] = []
+        self._claims: list[RemoteRequest] = []
+        self._releases: list[RemoteRequest] = []
         self._num_fetched = self._num_offered = 0
 
     # ---- decode
@@ -65,7 +65,7 @@ class PrefillDecodeConnector(KVConnector):
             self._unfetched[request.request_id] = remote
             self._claims.append(remote)
 
-    def _remote_of(self, request: Request, params: Mapping[str, object]) -> Remote:
+    def _remote_of(self, request: Request, params: Mapping[str, object]) -> RemoteRequest:
         """RequestError unless the parameters say where the KV of the whole prompt is."""
         for name in ("remote_engine_id", "remote_request_id"):
             if not isinstance(params.get(name), str):
@@ -74,7 +74,7 @@ class PrefillDecodeConnector(KVConnector):
         if not isinstance(blocks, list | tuple) or len(blocks) != wanted or not all(type(b) is int for b in blocks):
             field, fix = "kv_transfer_params.remote_block_ids", f"give {wanted} block ids, as the prefill engine did"
             raise RequestError(request.request_id, field, blocks, fix)
-        return Remote(str(params["remote_engine_id"]), str(params["remote_request_id"]))
+        return RemoteRequest(str(params["remote_engine_id"]), str(params["remote_request_id"]))
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> Match:
         if request.request_id not in self._unfetched:

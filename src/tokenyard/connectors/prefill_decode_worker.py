@@ -1,7 +1,7 @@
 """From a prefill engine to a decode engine: the worker half of both, and the place where they meet.
 
-:class:`Exchange` connects engines of one process. One that spans machines has the same four calls; its claims have to
-be renewed, so that the blocks of a decode engine that has died are freed in the end.
+:class:`OfferExchange` connects engines of one process. One that spans machines has the same four calls; its claims
+have to be renewed, so that the blocks of a decode engine that has died are freed in the end.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections.abc import Callable
 from threading import Lock
 
 from tokenyard.connectors.memory import BlockMemory, Tensors
-from tokenyard.connectors.plan import Address, Load, Offer, Remote, Store, TransferPlan
+from tokenyard.connectors.plan import Address, Load, Offer, RemoteRequest, Store, TransferPlan
 from tokenyard.connectors.settings import require_amount, require_text
-from tokenyard.connectors.tier_worker import Done, TierWorker
+from tokenyard.connectors.tier_worker import FinishedTransfer, TierWorker
 from tokenyard.sched.steps.model_output import ConnectorOutput
 
-__all__ = ["Exchange", "PrefillDecodeWorker"]
+__all__ = ["OfferExchange", "PrefillDecodeWorker"]
 
 
 _MOST_EARLY = 10_000
 
 
-class _Open:
+class _OpenOffer:
     """An offer that stands."""
 
     __slots__ = ("claimed", "memory", "offer")
@@ -33,7 +33,7 @@ class _Open:
         self.claimed = False
 
 
-class Exchange:
+class OfferExchange:
     """Open offers, by engine and request.
 
     The client of a prefill can be faster than the step that opens its offer: claims and releases of an offer that does
@@ -41,41 +41,41 @@ class Exchange:
     """
 
     def __init__(self) -> None:
-        self._open: dict[Remote, _Open] = {}
-        self._early: OrderedDict[Remote, bool] = OrderedDict()
+        self._open: dict[RemoteRequest, _OpenOffer] = {}
+        self._early: OrderedDict[RemoteRequest, bool] = OrderedDict()
         """Offers that did not stand when they were claimed (False) or released (True)."""
-        self._closed: dict[str, set[str]] = {}
+        self._closed_requests: dict[str, set[str]] = {}
         """Engine -> requests of its own whose blocks are not needed any more."""
         self._lock = Lock()
 
     def offer(self, engine_id: str, offer: Offer, memory: BlockMemory) -> None:
         """Blocks of ``memory`` can be fetched."""
-        remote = Remote(engine_id, offer.request_id)
+        remote = RemoteRequest(engine_id, offer.request_id)
         with self._lock:
-            opened = self._open[remote] = _Open(offer, memory)
+            opened = self._open[remote] = _OpenOffer(offer, memory)
             opened.claimed = remote in self._early
             if self._early.pop(remote, False):
                 self._close(remote)
 
-    def claim(self, remote: Remote) -> None:
+    def claim(self, remote: RemoteRequest) -> None:
         """Somebody will fetch or release it."""
         with self._lock:
             if remote in self._open:
                 self._open[remote].claimed = True
             else:
-                self._remember(remote, released=False)
+                self._remember_early(remote, released=False)
 
-    def _remember(self, remote: Remote, *, released: bool) -> None:
+    def _remember_early(self, remote: RemoteRequest, *, released: bool) -> None:
         self._early[remote] = released
         if len(self._early) > _MOST_EARLY:  # offers that had ended: they will not come
             self._early.popitem(last=False)
 
-    def stands(self, remote: Remote) -> bool:
+    def is_open(self, remote: RemoteRequest) -> bool:
         """Whether it can be fetched."""
         with self._lock:
             return remote in self._open
 
-    def fetch(self, remote: Remote, block: int) -> Tensors:
+    def fetch(self, remote: RemoteRequest, block: int) -> Tensors:
         """A block's content. OSError if the offer does not stand, or not for this block."""
         with self._lock:
             found = self._open.get(remote)
@@ -83,17 +83,17 @@ class Exchange:
             raise OSError(f"engine {remote.engine_id} does not offer block {block} of {remote.request_id!r}")
         return found.memory.read(block)
 
-    def release(self, remote: Remote) -> None:
+    def release(self, remote: RemoteRequest) -> None:
         """It has been fetched, or will not be."""
         with self._lock:
             if remote in self._open:
                 self._close(remote)
             else:
-                self._remember(remote, released=True)
+                self._remember_early(remote, released=True)
 
-    def _close(self, remote: Remote) -> None:
+    def _close(self, remote: RemoteRequest) -> None:
         del self._open[remote]
-        self._closed.setdefault(remote.engine_id, set()).add(remote.request_id)
+        self._closed_requests.setdefault(remote.engine_id, set()).add(remote.request_id)
 
     def take_closed(self, engine_id: str, now: float) -> set[str]:
         """Requests of an engine whose offers have ended since the last call, by themselves if nobody claimed them."""
@@ -101,10 +101,10 @@ class Exchange:
             for remote, each in list(self._open.items()):
                 if remote.engine_id == engine_id and not each.claimed and now >= each.offer.deadline:
                     self._close(remote)
-            return self._closed.pop(engine_id, set())
+            return self._closed_requests.pop(engine_id, set())
 
 
-class _Nowhere:
+class _NoStore:
     """Nothing is stored on the way from prefill to decode."""
 
     def get(self, address: Address) -> Tensors:
@@ -123,7 +123,7 @@ class PrefillDecodeWorker(TierWorker):
     def __init__(
         self,
         memory: BlockMemory,
-        exchange: Exchange,
+        exchange: OfferExchange,
         engine_id: str,
         clock: Callable[[], float],
         *,
@@ -133,9 +133,9 @@ class PrefillDecodeWorker(TierWorker):
         """Raises ConfigError for a setting that cannot work."""
         require_text("engine_id", engine_id)
         require_amount("patience", patience, or_zero=True)
-        super().__init__(memory, _Nowhere(), num_threads=num_threads)
+        super().__init__(memory, _NoStore(), num_threads=num_threads)
         self._patience = patience
-        self._waiting: list[tuple[Load, float]] = []
+        self._waiting_loads: list[tuple[Load, float]] = []
         """Loads without an offer, and how long they wait for it."""
         self._exchange = exchange
         self._engine_id = engine_id
@@ -156,17 +156,17 @@ class PrefillDecodeWorker(TierWorker):
     def _begin(self, job: Load | Store) -> None:
         assert isinstance(job, Load), "the way from prefill to decode stores nothing"
         assert job.remote is not None
-        if self._exchange.stands(job.remote):
+        if self._exchange.is_open(job.remote):
             super()._begin(job)
         else:
-            self._waiting.append((job, self._clock() + self._patience))
+            self._waiting_loads.append((job, self._clock() + self._patience))
 
-    def _look_again(self) -> None:
+    def _retry_waiting_loads(self) -> None:
         """Begin loads whose offers stand by now, and those that waited long enough: they fail."""
-        now, waiting, self._waiting = self._clock(), self._waiting, []
+        now, waiting, self._waiting_loads = self._clock(), self._waiting_loads, []
         for load, until in waiting:
-            if load.remote is not None and not self._exchange.stands(load.remote) and now < until:
-                self._waiting.append((load, until))
+            if load.remote is not None and not self._exchange.is_open(load.remote) and now < until:
+                self._waiting_loads.append((load, until))
             else:
                 super()._begin(load)
 
@@ -174,14 +174,14 @@ class PrefillDecodeWorker(TierWorker):
         assert load.remote is not None
         return self._exchange.fetch(load.remote, int(source))
 
-    def _get_all(self, load: Load) -> Done:
+    def _get_all(self, load: Load) -> FinishedTransfer:
         done = super()._get_all(load)
         assert load.remote is not None
         self._exchange.release(load.remote)
         return done
 
     def report(self) -> ConnectorOutput | None:
-        self._look_again()
+        self._retry_waiting_loads()
         own, sent = super().report(), frozenset(self._exchange.take_closed(self._engine_id, self._clock()))
         if not sent:
             return own

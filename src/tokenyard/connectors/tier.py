@@ -8,10 +8,10 @@ from typing import NamedTuple, Protocol
 from tokenyard.connectors.plan import Address
 from tokenyard.kv.events import KVEvent
 
-__all__ = ["Found", "Tier"]
+__all__ = ["LookupResult", "Tier"]
 
 
-class Found(NamedTuple):
+class LookupResult(NamedTuple):
     """The answer to a lookup."""
 
     num_blocks: int
@@ -23,7 +23,7 @@ class Found(NamedTuple):
 class Tier(Protocol):
     """Keeps blocks by the hash of their content; it moves nothing itself."""
 
-    def find(self, hashes: Sequence[bytes]) -> Found:
+    def find(self, hashes: Sequence[bytes]) -> LookupResult:
         """How many of these blocks, from the first on without a gap, are here."""
 
     def promise(self, hashes: Sequence[bytes]) -> None:

@@ -18,7 +18,7 @@ from tokenyard.connectors.memory import ArrayMemory, BlockMemory, Tensors
 from tokenyard.connectors.plan import Address, Load, Store, TransferPlan
 from tokenyard.sched.steps.model_output import ConnectorOutput
 
-__all__ = ["BlockStore", "Done", "HostMemory", "TierWorker"]
+__all__ = ["BlockStore", "FinishedTransfer", "HostMemory", "TierWorker"]
 
 
 class BlockStore(Protocol):
@@ -49,7 +49,7 @@ class HostMemory:
         self._memory.write(int(address), tensors)
 
 
-class Done(NamedTuple):
+class FinishedTransfer(NamedTuple):
     """A job that is over."""
 
     job: Load | Store
@@ -70,8 +70,8 @@ class TierWorker:
         self._memory = memory
         self._store = store
         self._threads = ThreadPoolExecutor(num_threads, "kv-transfer") if num_threads else None
-        self._running: list[Future[Done]] = []
-        self._done: list[Done] = []
+        self._running: list[Future[FinishedTransfer]] = []
+        self._done: list[FinishedTransfer] = []
 
     def before_step(self, plan: TransferPlan | None) -> None:
         if plan is None:
@@ -95,26 +95,26 @@ class TierWorker:
 
     # ---- copies
 
-    def _get_all(self, load: Load) -> Done:
+    def _get_all(self, load: Load) -> FinishedTransfer:
         failed = []
         for block, source in zip(load.blocks, load.sources, strict=True):
             try:
                 self._memory.write(block, self._fetch(load, source))
             except (OSError, ValueError):
                 failed.append(block)
-        return Done(load, tuple(failed))
+        return FinishedTransfer(load, tuple(failed))
 
     def _fetch(self, load: Load, source: Address) -> Tensors:
         return self._store.get(source)
 
-    def _put_all(self, store: Store) -> Done:
+    def _put_all(self, store: Store) -> FinishedTransfer:
         for block, target in zip(store.blocks, store.targets, strict=True):
             tensors = {name: np.ascontiguousarray(array) for name, array in self._memory.read(block).items()}
             try:
                 self._store.put(target, tensors)
             except OSError:
                 break  # a full disk stays full for the blocks after it
-        return Done(store)
+        return FinishedTransfer(store)
 
     # ---- news
 
@@ -125,14 +125,14 @@ class TierWorker:
         if not self._done:
             return None
         done, self._done = self._done, []
-        return _summed_up(done)
+        return _connector_output(done)
 
     def shutdown(self) -> None:
         if self._threads is not None:
             self._threads.shutdown(wait=True, cancel_futures=True)
 
 
-def _summed_up(done: Iterable[Done]) -> ConnectorOutput:
+def _connector_output(done: Iterable[FinishedTransfer]) -> ConnectorOutput:
     """Jobs that are over, as the scheduler hears of them."""
     sent: set[str] = set()
     received: set[str] = set()

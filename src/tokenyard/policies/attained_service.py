@@ -37,7 +37,7 @@ class AttainedService(KeyedPolicy):
         return given + self._ageing * request.arrival_time, request.arrival_time
 
     def step_begins(self, now: float, room: WaitingQueues) -> None:
-        self._meter.settle()
+        self._meter.charge_output()
 
     def request_admitted(self, now: float, request: Request) -> None:
         self._meter.admitted(request)

@@ -48,13 +48,15 @@ class FairShare(Policy):
         """Counter of the user served last: where users start when nobody waits."""
 
     def new_queue(self) -> RequestQueue:
-        queue = UserQueue(self._counter, self._took)
+        queue = UserQueue(self._counter, self._charge_in_advance)
         if len(self._queues) < 2:
             self._queues.append(queue)
         return queue
 
     def next_queue(self, room: WaitingQueues) -> RequestQueue:
-        if not len(room.skipped) or (len(room.waiting) and self._stand(room.waiting) < self._stand(room.skipped)):
+        if not len(room.skipped) or (
+            len(room.waiting) and self._counter_of_head(room.waiting) < self._counter_of_head(room.skipped)
+        ):
             return room.waiting
         return room.skipped
 
@@ -74,13 +76,13 @@ class FairShare(Policy):
     def step_begins(self, now: float, room: WaitingQueues) -> None:
         self._taken.clear()
         if len(room) or len(self._meter) > _MANY_USERS:
-            self._meter.settle()
+            self._meter.charge_output()
 
     def request_admitted(self, now: float, request: Request) -> None:
         self._meter.admitted(request)
         self._floor = self.given.get(user_of(request), 0.0)
 
-    def _stand(self, queue: RequestQueue) -> float:
+    def _counter_of_head(self, queue: RequestQueue) -> float:
         return self._counter(user_of(queue.peek()))
 
     def _counter(self, user: User) -> float:
@@ -89,7 +91,7 @@ class FairShare(Policy):
     def _weighted(self, request: Request, tokens: int) -> float:
         return tokens / self._weights.get(user_of(request)[1], 1.0)
 
-    def _took(self, request: Request) -> None:
+    def _charge_in_advance(self, request: Request) -> None:
         user = user_of(request)
         self._taken[user] = self._taken.get(user, 0.0) + self._weighted(request, request.num_tokens)
 

@@ -34,7 +34,7 @@ class ServiceMeter:
         self._charge(request, request.num_tokens)
         self._seen[request] = request.num_output_tokens
 
-    def settle(self) -> None:
+    def charge_output(self) -> None:
         """Charge for output; forget who does not run any more. A preempted request pays again when it comes back."""
         for request, paid in list(self._seen.items()):
             output = request.num_output_tokens

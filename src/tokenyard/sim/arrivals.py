@@ -12,10 +12,10 @@ from heapq import heapify, heappop, heappush
 
 from tokenyard.sim.workload.record import Workload, WorkloadRequest
 
-__all__ = ["Arrivals"]
+__all__ = ["ArrivalQueue"]
 
 
-class Arrivals:
+class ArrivalQueue:
     """The workload's requests, one after the other as they become due."""
 
     def __init__(self, workload: Workload) -> None:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tokenyard.config import SpeculativeConfig
 from tokenyard.errors import ConfigError
 
-__all__ = ["Dice", "SimulatedSpeculation"]
+__all__ = ["DraftAcceptance", "SimulatedSpeculation"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -45,8 +45,8 @@ class SimulatedSpeculation:
         return np.array([*self.acceptance, *[self.acceptance[-1]] * count][:count])
 
 
-class Dice:
-    """Throws them for all requests of a step at once."""
+class DraftAcceptance:
+    """Says how many drafts of each request the model accepts, for all requests of a step at once."""
 
     def __init__(self, speculation: SimulatedSpeculation) -> None:
         self._rates = speculation.rates

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from tokenyard.columns import anywhere, constant
 from tokenyard.sched.steps.model_output import ModelOutput
 from tokenyard.sched.steps.scheduler_output import ScheduledDrafts, SchedulerOutput
-from tokenyard.sim.drafts import Dice, SimulatedSpeculation
+from tokenyard.sim.drafts import DraftAcceptance, SimulatedSpeculation
 from tokenyard.sim.workload.tokens import stream_words, tokens_at
 
 __all__ = ["SimulatedModel"]
@@ -27,10 +27,10 @@ class SimulatedModel:
     operations however many requests it has. Drafts are accepted as ``speculation`` says.
     """
 
-    __slots__ = ("_dice", "_drawn", "_flat", "_offsets", "_ones", "_seeds", "_shift", "_strides", "_window")
+    __slots__ = ("_acceptance", "_drawn", "_flat", "_offsets", "_ones", "_seeds", "_shift", "_strides", "_window")
 
     def __init__(self, speculation: SimulatedSpeculation | None = None) -> None:
-        self._dice = Dice(speculation) if speculation is not None else None
+        self._acceptance = DraftAcceptance(speculation) if speculation is not None else None
         self._offsets = np.zeros(0, np.uint32)
         self._strides = np.zeros(0, np.uint32)
         self._drawn = np.zeros((0, _WINDOW), np.int64)
@@ -60,10 +60,10 @@ class SimulatedModel:
 
     def _verify(self, output: SchedulerOutput, drafts: ScheduledDrafts) -> ModelOutput:
         """Accepted drafts and one more token each; drafts are right where the dice say so."""
-        assert self._dice is not None, "drafts were scheduled, and nobody said how many are right"
+        assert self._acceptance is not None, "drafts were scheduled, and nobody said how many are right"
         first = output.num_computed + output.num_new_tokens - drafts.counts
         seeds = [self._seeds[request_id] for request_id in output.req_ids]
-        num_sampled = 1 + self._dice.accepted(seeds, first, drafts.counts)
+        num_sampled = 1 + self._acceptance.accepted(seeds, first, drafts.counts)
         columns = [self._tokens(output.slots, first + ahead) for ahead in range(int(num_sampled.max()))]
         if output.is_prefill_chunk is not None:
             num_sampled[output.is_prefill_chunk] = 0

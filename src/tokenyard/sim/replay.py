@@ -19,7 +19,7 @@ from tokenyard.sched.policy import Policy
 from tokenyard.sched.request_checks import check_lengths
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
-from tokenyard.sim.arrivals import Arrivals
+from tokenyard.sim.arrivals import ArrivalQueue
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.executor import SimulatedExecutor, WorkerTransfers
@@ -60,15 +60,19 @@ class ReplayResult:
     """What happened. ``num_finished + len(refused) + num_left_out`` is the number of the workload's requests."""
 
     steps: int
+    """Steps that were decided."""
     seconds: float
     """Virtual time from 0 to the end of the last step."""
     busy_seconds: float
     """Of it, time in steps."""
     num_finished: int
+    """Requests that ran to their end."""
     refused: tuple[RefusedRequest, ...]
+    """Requests that can never be served, with ``skip_refused``."""
     num_left_out: int
     """Turns after a refused one: their session ended with it."""
     output_tokens: int
+    """Tokens sampled."""
 
 
 def replay(
@@ -134,7 +138,7 @@ class _Loop:
         self._transfers = transfers
         self._skip_refused = skip_refused
         self._on_progress = on_progress
-        self._arrivals = Arrivals(workload)
+        self._arrivals = ArrivalQueue(workload)
         self._refused: list[RefusedRequest] = []
         self._num_finished = 0
         self._output_tokens = 0

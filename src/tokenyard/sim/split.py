@@ -21,14 +21,14 @@ from tokenyard.sched.observer import StepObserver
 from tokenyard.sched.policy import Policy
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
-from tokenyard.sim.arrivals import Arrivals
+from tokenyard.sim.arrivals import ArrivalQueue
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.executor import SimulatedExecutor, SimulatedStep, WorkerTransfers
 from tokenyard.sim.latency.model import LatencyModel
 from tokenyard.sim.prefill import prefill_seconds
 from tokenyard.sim.replay import EMPTY_STEPS, STEPS_PER_REPORT, Progress, RefusedRequest
 from tokenyard.sim.transfers.link import Link
-from tokenyard.sim.transfers.prefill_decode import DecodeSide, PrefillSide
+from tokenyard.sim.transfers.prefill_decode import DecodeTransfers, PrefillTransfers
 from tokenyard.sim.workload.record import Workload, WorkloadRequest
 
 __all__ = ["EngineUse", "KVLink", "SplitResult", "replay_split"]
@@ -86,8 +86,8 @@ def replay_split(
     """
     clock = VirtualClock()
     wire = Link(lambda num_bytes: num_bytes / (link.gb_per_s * 1e9))
-    source = PrefillSide(clock.now)
-    target = DecodeSide(clock.now, wire, link.bytes_per_block, source)
+    source = PrefillTransfers(clock.now)
+    target = DecodeTransfers(clock.now, wire, link.bytes_per_block, source)
     names: tuple[tuple[str, WorkerTransfers], tuple[str, WorkerTransfers]] = (("prefill", source), ("decode", target))
     engines = []
     for (name, transfers), observer, policy in zip(names, observers, policies, strict=True):
@@ -174,7 +174,7 @@ class _Loop:
         self._clock = clock
         self._skip_refused = skip_refused
         self._on_progress = on_progress
-        self._arrivals = Arrivals(workload)
+        self._arrivals = ArrivalQueue(workload)
         self._num_requests = len(workload)
         self._here: dict[str, tuple[float, WorkloadRequest]] = {}
         """Requests being prefilled, with their arrivals."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tokenyard.connectors.cpu_tier import CPUTier
-from tokenyard.connectors.tier import Found
+from tokenyard.connectors.tier import LookupResult
 from tokenyard.errors import ConfigError
 from tokenyard.kv.events import BlockRemoved, BlockStored, short_hash
 
@@ -25,18 +25,18 @@ def filled(num_blocks: int, *names: str, events: bool = False) -> CPUTier:
 
 def test_a_leading_run_is_found() -> None:
     tier = filled(4, "a", "b", "d")
-    assert tier.find(keys("a", "b", "c", "d")) == Found(2)
-    assert tier.find(keys("c")) == Found(0)
+    assert tier.find(keys("a", "b", "c", "d")) == LookupResult(2)
+    assert tier.find(keys("c")) == LookupResult(0)
     assert tier.cpu_blocks == (1, 4)
 
 
 def test_a_block_being_written_is_neither_there_nor_absent() -> None:
     tier = filled(4, "a")
     tier.reserve(b"b")
-    assert tier.find(keys("a", "b")) == Found(1, undecided=True)
+    assert tier.find(keys("a", "b")) == LookupResult(1, undecided=True)
     assert tier.reserve(b"b") is None
     tier.complete(b"b")
-    assert tier.find(keys("a", "b")) == Found(2)
+    assert tier.find(keys("a", "b")) == LookupResult(2)
 
 
 def test_the_beginning_of_a_chain_goes_last() -> None:
@@ -44,7 +44,7 @@ def test_the_beginning_of_a_chain_goes_last() -> None:
     tier.touch(keys("a", "b", "c"))
     tier.reserve(b"x")
     assert b"c" not in tier
-    assert tier.find(keys("a", "b")) == Found(2)
+    assert tier.find(keys("a", "b")) == LookupResult(2)
 
 
 def test_held_blocks_and_blocks_being_written_stay() -> None:
@@ -89,7 +89,7 @@ def test_a_reset_waits_for_whoever_uses_it() -> None:
     tier.complete(b"c")
     assert tier.reset()
     assert tier.cpu_blocks == (3, 3)
-    assert tier.find(keys("a")) == Found(0)
+    assert tier.find(keys("a")) == LookupResult(0)
     tier.check_invariants()
 
 
@@ -126,5 +126,5 @@ def test_what_is_promised_stays_until_the_next_promise() -> None:
     assert tier.reserve(b"c") is None
     tier.promise(keys("b"))
     assert tier.reserve(b"c") is not None
-    assert tier.find(keys("b")) == Found(1)
+    assert tier.find(keys("b")) == LookupResult(1)
     tier.check_invariants()

@@ -12,7 +12,7 @@ from tests.support.plant import Plant
 from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup
 from tokenyard.connectors.memory import ArrayMemory
 from tokenyard.connectors.prefill_decode import PrefillDecodeConnector
-from tokenyard.connectors.prefill_decode_worker import Exchange, PrefillDecodeWorker
+from tokenyard.connectors.prefill_decode_worker import OfferExchange, PrefillDecodeWorker
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.request import FinishReason, RequestStatus
 from tokenyard.sched.steps.outcomes import Reason
@@ -23,7 +23,7 @@ class Pair:
 
     def __init__(self, *, threads: int = 0, **options: Any) -> None:
         self.now = 0.0
-        self.exchange = Exchange()
+        self.exchange = OfferExchange()
         self.prefill, self.decode = (self._engine(name, threads, options) for name in ("prefill", "decode"))
 
     def _engine(self, engine_id: str, threads: int, options: Mapping[str, Any]) -> Plant:
@@ -258,7 +258,7 @@ def connector(settings: dict[str, Any]) -> PrefillDecodeConnector:
 def worker(settings: dict[str, Any]) -> PrefillDecodeWorker:
     memory = ArrayMemory({"layer.0": np.zeros((2, 16), np.float16)})
     return PrefillDecodeWorker(
-        memory, Exchange(), **{"engine_id": "0", "clock": lambda: 0.0, "patience": 0.0, **settings}
+        memory, OfferExchange(), **{"engine_id": "0", "clock": lambda: 0.0, "patience": 0.0, **settings}
     )
 
 

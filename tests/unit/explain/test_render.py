@@ -15,7 +15,7 @@ from tests.unit.trace.recorded import RecordedYard
 
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.report.builder import ReportBuilder, summarize
-from tokenyard.explain.report.percentiles import Latency
+from tokenyard.explain.report.percentiles import LatencyFigures
 from tokenyard.explain.report.recorded_reasons import RecordedReason
 from tokenyard.explain.report.report import Report
 
@@ -46,7 +46,7 @@ def test_it_fits(report: Report, width: int) -> None:
 
 
 def test_large_numbers_fit_too(report: Report) -> None:
-    hours = Latency(1.1e7, 1.2e7, 8.64e7, 8.65e7)
+    hours = LatencyFigures(1.1e7, 1.2e7, 8.64e7, 8.65e7)
     large = msgspec.structs.replace(
         report,
         steps=20_000_000,

@@ -12,8 +12,8 @@ from tests.unit.trace.recorded import RecordedYard
 
 from tokenyard.errors import TraceError
 from tokenyard.explain.report.builder import ReportBuilder, summarize
-from tokenyard.explain.report.percentiles import Latency
-from tokenyard.explain.report.recorded_reasons import RecordedReason, RecordedReasons
+from tokenyard.explain.report.percentiles import LatencyFigures
+from tokenyard.explain.report.recorded_reasons import RecordedReason, RecordedReasonCounter
 from tokenyard.explain.report.report import HitRate, Report
 from tokenyard.trace.format.schema import AdmissionOutcome, KVNumbers
 from tokenyard.vocabulary.buckets import Bucket, StepReason
@@ -147,9 +147,9 @@ def test_numbers_of_a_small_run(tmp_path: Path) -> None:
     # Steps at 100.0, 100.5, ... : a runs in the first three, b in the next three, the last reports that b is gone.
     assert (report.steps, report.requests, report.requests_finished) == (7, 2, 2)
     assert report.finish_reasons == {"length": 2}
-    assert report.queue_ms == Latency(1250.0, 1250.0, 1450.0, 1495.0)
+    assert report.queue_ms == LatencyFigures(1250.0, 1250.0, 1450.0, 1495.0)
     assert report.ttft_ms.mean == pytest.approx(1750.0)
-    assert report.tpot_ms == Latency(500.0, 500.0, 500.0, 500.0)
+    assert report.tpot_ms == LatencyFigures(500.0, 500.0, 500.0, 500.0)
     assert report.e2e_ms.mean == pytest.approx((2500.0 + 3000.0) / 2)
     assert report.recorded_reasons == {
         "max_num_seqs": RecordedReason(steps=3, requests=3, seconds=1.5, kv_free=99 / 101)
@@ -254,7 +254,7 @@ def test_an_empty_summary_reports_nothing_at_all() -> None:
     assert (report.steps, report.requests, report.requests_finished) == (0, 0, 0)
     assert report.duration_s is None
     assert report.throughput.requests_per_s is None
-    assert report.ttft_ms == Latency()
+    assert report.ttft_ms == LatencyFigures()
     assert report.header.gpu == "unknown"
 
 
@@ -265,7 +265,7 @@ def test_no_trace(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("watermark", "reserved", "would_fit"), [(0, 0, 1), (4, 0, 1), (3, 2, 0)])
 def test_blocks_that_are_spoken_for_fit_nobody(watermark: int, reserved: int, would_fit: int) -> None:
-    reasons = RecordedReasons()
+    reasons = RecordedReasonCounter()
     kv = KVNumbers(needed=20, free=12, watermark=watermark, reserved=reserved)
     reasons.add(AdmissionOutcome(step=0, reason="kv_blocks", num_requests=2, kv=kv, smallest_need=8), micros=1)
     means = reasons.result()["kv_blocks"].kv

@@ -19,7 +19,7 @@ from tokenyard.explain.render.units import (
     shorten,
 )
 from tokenyard.explain.report.header import infer_gpu, kv_bytes
-from tokenyard.explain.report.percentiles import Latency, Series, Spread
+from tokenyard.explain.report.percentiles import LatencyFigures, Series, StepFigures
 from tokenyard.trace.format.schema import TraceStart
 
 
@@ -95,12 +95,12 @@ def test_percentiles_lie_between_neighbours() -> None:
         series.add(value)
     assert len(series) == 4
     assert series.max == 4.0
-    assert series.spread() == Spread(mean=2.5, p50=2.5, p95=3.8499999999999996)
+    assert series.spread() == StepFigures(mean=2.5, p50=2.5, p95=3.8499999999999996)
     latency = msgspec.to_builtins(series.latency())
     assert latency == pytest.approx({"mean": 2500.0, "p50": 2500.0, "p90": 3700.0, "p99": 3970.0})
 
 
 def test_nothing_measured_is_none() -> None:
-    assert Series().spread() == Spread()
-    assert Series().latency() == Latency()
+    assert Series().spread() == StepFigures()
+    assert Series().latency() == LatencyFigures()
     assert Series().max is None

@@ -9,7 +9,7 @@ import pytest
 from tests.support.yard import Yard, make_request, prompt_of
 
 from tokenyard.policies.continuum.policy import Continuum, continuum_fixed, continuum_share, continuum_ttl
-from tokenyard.policies.continuum.ttl import Knowledge, PrefillReload, Turn
+from tokenyard.policies.continuum.ttl import FinishedTurn, Observations, PrefillReload
 from tokenyard.sched.features.pins import PinBoard
 from tokenyard.sched.policy import PolicyContext
 
@@ -20,7 +20,7 @@ class Always:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
-    def ttl(self, known: Knowledge, turn: Turn) -> float:
+    def ttl(self, known: Observations, turn: FinishedTurn) -> float:
         return self.seconds
 
 
@@ -230,7 +230,7 @@ def test_a_share_is_taken_of_what_no_pin_holds() -> None:
     shares: list[float] = []
 
     class Noting(Always):
-        def ttl(self, known: Knowledge, turn: Turn) -> float:
+        def ttl(self, known: Observations, turn: FinishedTurn) -> float:
             shares.append(turn.share)
             return super().ttl(known, turn)
 

@@ -81,8 +81,8 @@ def test_service_counts_prompts_once_and_output_twice() -> None:
     request = Request("r", [1, 2, 3])
     meter.admitted(request)
     request.append_token(7)
-    meter.settle()
-    meter.settle()
+    meter.charge_output()
+    meter.charge_output()
     assert charged == [("r", 3), ("r", 2)]
     assert len(meter) == 1
 

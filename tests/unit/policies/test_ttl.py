@@ -13,11 +13,11 @@ from tokenyard.errors import ConfigError
 from tokenyard.policies.continuum.history import Memoryfulness, QueueingDelay
 from tokenyard.policies.continuum.ttl import (
     CostBenefit,
+    FinishedTurn,
     FixedThreshold,
-    Knowledge,
     MemoryShare,
+    Observations,
     PrefillReload,
-    Turn,
     best_shared_ttl,
     best_ttl,
     cold_ttl,
@@ -27,8 +27,8 @@ seconds = st.floats(0.001, 100.0)
 samples = st.lists(seconds, min_size=1, max_size=30).map(sorted).map(lambda values: np.array(values, np.float64))
 
 
-def knowing(tool: str, *durations: float) -> Knowledge:
-    known = Knowledge()
+def knowing(tool: str, *durations: float) -> Observations:
+    known = Observations()
     for duration in durations:
         known.tools.observe(tool, duration)
     return known
@@ -39,7 +39,7 @@ def knowing(tool: str, *durations: float) -> Knowledge:
     [(None, (), 0.0), ("ls", (), 2.0), ("ls", (1.0, 3.0), 2.0), ("ls", (1.0, 3.1), 0.0)],
 )
 def test_the_released_rule(tool: str | None, durations: tuple[float, ...], ttl: float) -> None:
-    assert FixedThreshold().ttl(knowing("ls", *durations), Turn(tool, 9.0, 0.1)) == ttl
+    assert FixedThreshold().ttl(knowing("ls", *durations), FinishedTurn(tool, 9.0, 0.1)) == ttl
 
 
 @given(samples, st.floats(0.0, 200.0))
@@ -68,25 +68,25 @@ def test_the_best_shared_candidate_is_found(
 def test_cold_start_is_exponential_with_a_mean_of_a_second() -> None:
     assert cold_ttl(math.e) == pytest.approx(1.0)
     assert cold_ttl(1.0) == 0.0
-    known = Knowledge()
+    known = Observations()
     known.delay.add(3.0)
-    assert CostBenefit().ttl(known, Turn("ls", 2.0, 0.1)) == pytest.approx(math.log(5.0))
+    assert CostBenefit().ttl(known, FinishedTurn("ls", 2.0, 0.1)) == pytest.approx(math.log(5.0))
 
 
 def test_a_warm_tool_decides_by_its_own_durations() -> None:
     known = knowing("ls", *[0.5] * 100)
-    assert CostBenefit().ttl(known, Turn("ls", 2.0, 0.1)) == 0.5
-    assert CostBenefit().ttl(known, Turn("ls", 0.4, 0.1)) == 0.0
-    assert CostBenefit().ttl(known, Turn(None, 2.0, 0.1)) == 0.0
+    assert CostBenefit().ttl(known, FinishedTurn("ls", 2.0, 0.1)) == 0.5
+    assert CostBenefit().ttl(known, FinishedTurn("ls", 0.4, 0.1)) == 0.0
+    assert CostBenefit().ttl(known, FinishedTurn(None, 2.0, 0.1)) == 0.0
 
 
 def test_a_turn_that_holds_little_is_kept_longer_by_its_share() -> None:
     known = knowing("make", *[30.0] * 100)
-    assert CostBenefit().ttl(known, Turn("make", 2.0, 0.05)) == 0.0
-    assert MemoryShare().ttl(known, Turn("make", 2.0, 0.05)) == 30.0
-    assert MemoryShare().ttl(known, Turn("make", 2.0, 0.10)) == 0.0
-    assert MemoryShare().ttl(known, Turn(None, 2.0, 0.05)) == 0.0
-    assert MemoryShare().ttl(Knowledge(), Turn("ls", 5.0, 0.05)) > 1.0
+    assert CostBenefit().ttl(known, FinishedTurn("make", 2.0, 0.05)) == 0.0
+    assert MemoryShare().ttl(known, FinishedTurn("make", 2.0, 0.05)) == 30.0
+    assert MemoryShare().ttl(known, FinishedTurn("make", 2.0, 0.10)) == 0.0
+    assert MemoryShare().ttl(known, FinishedTurn(None, 2.0, 0.05)) == 0.0
+    assert MemoryShare().ttl(Observations(), FinishedTurn("ls", 5.0, 0.05)) > 1.0
 
 
 def test_reload_is_quadratic_and_checked() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenyard.sim.arrivals import Arrivals
+from tokenyard.sim.arrivals import ArrivalQueue
 from tokenyard.sim.workload import StreamTokens, Workload, WorkloadRequest
 
 
@@ -15,11 +15,11 @@ def request(name: str, **fields: Any) -> WorkloadRequest:
     return WorkloadRequest(request_id=name, prompt=StreamTokens.unique(1, 4), max_tokens=1, **fields)
 
 
-def arrivals(*requests: WorkloadRequest) -> Arrivals:
-    return Arrivals(Workload("w", requests))
+def arrivals(*requests: WorkloadRequest) -> ArrivalQueue:
+    return ArrivalQueue(Workload("w", requests))
 
 
-def due(queue: Arrivals, now: float) -> list[tuple[float, str]]:
+def due(queue: ArrivalQueue, now: float) -> list[tuple[float, str]]:
     return [(moment, each.request_id) for moment, each in queue.due(now)]
 
 

@@ -7,7 +7,7 @@ from tests.support.yard import make_request
 
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.errors import ConfigError
-from tokenyard.sim.compare.comparison import Machine, compare
+from tokenyard.sim.compare.comparison import ReplaySettings, compare
 from tokenyard.sim.compare.intervals import Interval, interval
 from tokenyard.sim.compare.measures import METRICS, JobTimes
 from tokenyard.sim.compare.plot import draw
@@ -16,8 +16,8 @@ from tokenyard.sim.latency import load_latency
 from tokenyard.sim.workload import AgenticOptions, Workload, agentic
 
 
-def machine() -> Machine:
-    return Machine(
+def settings() -> ReplaySettings:
+    return ReplaySettings(
         SchedulerConfig(max_model_len=32_768), CacheConfig(num_gpu_blocks=2500), load_latency("constant:0.02")
     )
 
@@ -53,7 +53,7 @@ def test_a_job_lasts_from_its_first_arrival_to_its_last_end() -> None:
 
 def test_everybody_sees_the_same_workloads() -> None:
     drafts = SimulatedSpeculation(config=SpeculativeConfig(num_speculative_tokens=2))
-    drafting = machine()._replace(speculation=drafts)
+    drafting = settings()._replace(speculation=drafts)
     result = compare(["fcfs", "priority"], workload, drafting, loads=(1.0, 2.0), seeds=(3, 4))
     for load in (1.0, 2.0):
         fcfs, priority = result.cell("fcfs", load), result.cell("priority", load)
@@ -66,7 +66,7 @@ def test_everybody_sees_the_same_workloads() -> None:
 
 
 def test_a_drawing_names_what_it_draws() -> None:
-    svg = draw(compare(["fcfs"], workload, machine(), seeds=(1,)), title="time <s>")
+    svg = draw(compare(["fcfs"], workload, settings(), seeds=(1,)), title="time <s>")
     assert "agentic: time &lt;s&gt;" in svg
     assert svg.count("<polyline") == 1
 
@@ -74,4 +74,4 @@ def test_a_drawing_names_what_it_draws() -> None:
 @pytest.mark.parametrize("policies", [[], ["fcfs", "fcfs"], ["nobody"]])
 def test_policies_are_checked(policies: list[str]) -> None:
     with pytest.raises(ConfigError, match="policies"):
-        compare(policies, workload, machine())
+        compare(policies, workload, settings())

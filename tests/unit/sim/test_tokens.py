@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenyard.sim.workload.readers.hashes import append_range, id_ranges, kept_prefix, num_ids
+from tokenyard.sim.workload.readers.hashes import append_range, first_ids, id_ranges, num_ids
 from tokenyard.sim.workload.tokens import HashedTokens, ListedTokens, Segment, StreamTokens, output_tokens, seed_of
 
 SEEDS = st.integers(-(2**63), 2**63 - 1)
@@ -65,7 +65,7 @@ def test_ranges_hold_the_ids(ids: list[int]) -> None:
 
 @given(IDS, st.integers(0, 14))
 def test_kept_prefix_and_append(ids: list[int], keep: int) -> None:
-    ranges = kept_prefix(id_ranges(ids), keep)
+    ranges = first_ids(id_ranges(ids), keep)
     append_range(ranges, 77, 3)
     assert [first + i for first, count in ranges for i in range(count)] == [*ids[:keep], 77, 78, 79]
 

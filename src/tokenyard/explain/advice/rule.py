@@ -12,7 +12,7 @@ import msgspec
 
 from tokenyard.vocabulary.reasons import Reason
 
-__all__ = ["Comparison", "Condition", "Finding", "Frame", "Part", "Rule", "RuleBook", "Sentence", "SymptomRules"]
+__all__ = ["Advice", "Comparison", "Condition", "Frame", "Part", "Rule", "RuleBook", "Sentence", "SymptomRules"]
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"is_": "is"}):
@@ -89,7 +89,7 @@ class RuleBook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     rules: list[Rule]
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
     """One piece of advice."""
 
     rule: str

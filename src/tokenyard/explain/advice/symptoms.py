@@ -11,7 +11,7 @@ import msgspec
 
 from tokenyard.explain.advice.rule_book import rule_book
 from tokenyard.explain.held_back.classifier import Verdict
-from tokenyard.explain.report.recorded_reasons import RecordedReason, RecordedReasons, free_share
+from tokenyard.explain.report.recorded_reasons import RecordedReason, RecordedReasonCounter, free_share
 from tokenyard.trace.format.request_timeline import micros
 from tokenyard.trace.format.schema import AdmissionOutcome, TraceStart
 from tokenyard.trace.format.step_facts import StepFacts
@@ -66,7 +66,7 @@ class SymptomCounter:
     def __init__(self) -> None:
         self._before: StepFacts | None = None
         self._guess: AdmissionOutcome | None = None
-        self._guesses = RecordedReasons()
+        self._guesses = RecordedReasonCounter()
         self._request_micros = 0
         self._scheduled: int | None = None
         self._tokens = 0

@@ -16,7 +16,7 @@ from tokenyard.trace.read.facts_of_step import facts_of
 from tokenyard.trace.read.reader import TraceReader
 from tokenyard.trace.read.step_joiner import Step
 
-__all__ = ["Alignment", "Beside", "JobPair", "JobSpan", "Moment", "jobs_beside", "moments_beside"]
+__all__ = ["Alignment", "JobPair", "JobSpan", "Moment", "MomentPair", "align_jobs", "align_moments"]
 
 Alignment = Literal["step", "time", "job"]
 _ROWS = 12
@@ -39,7 +39,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """Recorded main reason, else the classifier's bucket."""
 
 
-class Beside(msgspec.Struct, frozen=True, kw_only=True):
+class MomentPair(msgspec.Struct, frozen=True, kw_only=True):
     """Both traces at the same place; None where a trace has ended."""
 
     at: float
@@ -72,14 +72,14 @@ class JobPair(msgspec.Struct, frozen=True, kw_only=True):
         return (self.b.end_us - self.b.begin_us) - (self.a.end_us - self.a.begin_us)
 
 
-def moments_beside(
+def align_moments(
     a: Path | str, b: Path | str, headers: tuple[Header, Header], align: Literal["step", "time"]
-) -> list[Beside]:
+) -> list[MomentPair]:
     """Both traces at a dozen places, evenly spread over the longer one."""
     places = _places(headers, align)
     in_a, in_b = _moments(a, places, align), _moments(b, places, align)
     return [
-        Beside(at=place, a=left, b=right)
+        MomentPair(at=place, a=left, b=right)
         for place, left, right in zip(places, in_a, in_b, strict=True)
         if left is not None or right is not None
     ]
@@ -123,7 +123,7 @@ def _moment(step: Step, seconds: float | None) -> Moment:
     )
 
 
-def jobs_beside(a: Path | str, b: Path | str) -> list[JobPair]:
+def align_jobs(a: Path | str, b: Path | str) -> list[JobPair]:
     """Jobs (requests of no job count as one each) of both traces, those that differ most first."""
     in_a, in_b = dict(_jobs(a)), dict(_jobs(b))
     pairs = [JobPair(job_id=job, a=in_a.get(job), b=in_b.get(job)) for job in in_a | in_b]

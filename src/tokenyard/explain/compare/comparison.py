@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from tokenyard.explain.compare.alignment import Alignment, Beside, JobPair, jobs_beside, moments_beside
+from tokenyard.explain.compare.alignment import Alignment, JobPair, MomentPair, align_jobs, align_moments
 from tokenyard.explain.compare.figures import Figure, figures
 from tokenyard.explain.compare.first_difference import FirstDifference, first_difference
 from tokenyard.explain.report.builder import summarize
@@ -28,7 +28,7 @@ class TraceComparison(msgspec.Struct, frozen=True, kw_only=True):
     figures: list[Figure]
     """Every number of the two reports."""
     align: Alignment
-    rows: list[Beside]
+    rows: list[MomentPair]
     """Both at a dozen places, aligned by step or by time; empty if they are aligned by job."""
     jobs: list[JobPair]
     """The jobs that differ most, if they are aligned by job."""
@@ -44,6 +44,6 @@ def compare_traces(a: Path | str, b: Path | str, align: Alignment = "step") -> T
         parting=first_difference(a, b),
         figures=figures(first, second),
         align=align,
-        rows=[] if align == "job" else moments_beside(a, b, headers, align),
-        jobs=jobs_beside(a, b) if align == "job" else [],
+        rows=[] if align == "job" else align_moments(a, b, headers, align),
+        jobs=align_jobs(a, b) if align == "job" else [],
     )

@@ -12,7 +12,7 @@ from tokenyard.trace.read.facts_of_step import facts_of
 from tokenyard.trace.read.reader import TraceReader
 from tokenyard.trace.read.step_joiner import Step
 
-__all__ = ["Decided", "FirstDifference", "first_difference"]
+__all__ = ["DecidedStep", "FirstDifference", "first_difference"]
 
 _LISTS = (
     ("snapshot", "running_req_ids", "running requests"),
@@ -35,7 +35,7 @@ _COUNTS = (
 _IDS_SHOWN = 4
 
 
-class Decided(msgspec.Struct, frozen=True, kw_only=True):
+class DecidedStep(msgspec.Struct, frozen=True, kw_only=True):
     """What one of the traces did in that step."""
 
     step: int
@@ -56,8 +56,8 @@ class FirstDifference(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
     equal_steps: int
     """Steps before it, in which nothing differs."""
-    a: Decided | None
-    b: Decided | None
+    a: DecidedStep | None
+    b: DecidedStep | None
 
 
 def first_difference(a: Path | str, b: Path | str) -> FirstDifference | None:
@@ -107,11 +107,11 @@ def _listed(ids: list[str]) -> str:
     return ", ".join(ids[:_IDS_SHOWN]) + more
 
 
-def _decided(step: Step | None) -> Decided | None:
+def _decided(step: Step | None) -> DecidedStep | None:
     if step is None:
         return None
     facts = facts_of(step)
-    return Decided(
+    return DecidedStep(
         step=step.number,
         ts=step.ts,
         num_running=facts.num_running,

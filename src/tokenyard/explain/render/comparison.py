@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from tokenyard.explain.compare.alignment import Beside, JobPair, JobSpan, Moment
+from tokenyard.explain.compare.alignment import JobPair, JobSpan, Moment, MomentPair
 from tokenyard.explain.compare.comparison import TraceComparison
 from tokenyard.explain.compare.figures import Figure
-from tokenyard.explain.compare.first_difference import Decided, FirstDifference
+from tokenyard.explain.compare.first_difference import DecidedStep, FirstDifference
 from tokenyard.explain.render.tables import print_section, table_of
 from tokenyard.explain.render.units import count, duration, milliseconds, percent, plain, shorten
 from tokenyard.explain.report.header import Header
@@ -27,7 +27,7 @@ def print_comparison(comparison: TraceComparison, console: Console) -> None:
     """Print what the two are, where they part, what differs, and both beside each other."""
     for name, header in (("A", comparison.a), ("B", comparison.b)):
         console.print(_header(name, header, console.width))
-    print_section(console, "Where they part", *_parting(comparison.parting))
+    print_section(console, "Where they part", *_first_difference(comparison.parting))
     differing = [figure for figure in comparison.figures if figure.differs]
     same = len(comparison.figures) - len(differing)
     title = (
@@ -53,7 +53,7 @@ def _header(name: str, header: Header, width: int) -> Text:
     return text.append(f"  {source}", "not bold bright_black")
 
 
-def _parting(parting: FirstDifference | None) -> Iterable[Table | Text]:
+def _first_difference(parting: FirstDifference | None) -> Iterable[Table | Text]:
     if parting is None:
         yield Text("Nowhere: every step decides the same.")
         return
@@ -74,7 +74,7 @@ def _parting(parting: FirstDifference | None) -> Iterable[Table | Text]:
     yield table
 
 
-def _decision(side: Decided) -> str:
+def _decision(side: DecidedStep) -> str:
     parts = []
     decision, outcome = side.decision, side.outcome
     if decision is not None:
@@ -132,7 +132,7 @@ def _change(figure: Figure) -> str:
     return f"{100 * (b - a) / abs(a):+,.1f} %"
 
 
-def _rows(rows: Iterable[Beside], at: str) -> Table:
+def _rows(rows: Iterable[MomentPair], at: str) -> Table:
     numbers = ("running", "waiting", "free")
     table = table_of(
         Column(at, justify="right"),

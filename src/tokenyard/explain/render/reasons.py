@@ -88,13 +88,13 @@ _DIRECTION = {
 
 
 def advice_of(report: Report) -> Table:
-    """Each finding: the setting, then why, what shows it and what it costs."""
+    """Each advice: the setting, then why, what shows it and what it costs."""
     table = table_of(Column(no_wrap=True), Column(), header=False)
-    for finding in report.advice:
-        now = "" if finding.now is None else f" (now {plain(str(finding.now))})"
-        text = Text(f"{_DIRECTION.get(finding.direction, finding.direction)} {finding.setting}{now}: ", "bold")
-        text.append(f"{finding.diagnosis}. ", "not bold")
-        text.append(f"{plain(finding.evidence)} ", "not bold")
-        text.append(f"The price: {finding.price}.", "not bold bright_black")
+    for advice in report.advice:
+        now = "" if advice.now is None else f" (now {plain(str(advice.now))})"
+        text = Text(f"{_DIRECTION.get(advice.direction, advice.direction)} {advice.setting}{now}: ", "bold")
+        text.append(f"{advice.diagnosis}. ", "not bold")
+        text.append(f"{plain(advice.evidence)} ", "not bold")
+        text.append(f"The price: {advice.price}.", "not bold bright_black")
         table.add_row(Text("\N{BULLET}"), text)
     return table

@@ -13,10 +13,10 @@ from tokenyard.explain.held_back.agreement import Agreement
 from tokenyard.explain.held_back.classifier import classify
 from tokenyard.explain.report.arrivals import STEPS_KEPT, ArrivalsCounter
 from tokenyard.explain.report.header import header_of
-from tokenyard.explain.report.latency import Latencies
+from tokenyard.explain.report.latency import LatencyCounter
 from tokenyard.explain.report.percentiles import Series
-from tokenyard.explain.report.recorded_reasons import RecordedReasons, free_share
-from tokenyard.explain.report.report import HitRate, Reading, Report, Throughput
+from tokenyard.explain.report.recorded_reasons import RecordedReasonCounter, free_share
+from tokenyard.explain.report.report import HitRate, ReadingGaps, Report, Throughput
 from tokenyard.explain.report.speculation import SpeculationCounter
 from tokenyard.explain.why.reconstruction import Reconstruction
 from tokenyard.trace.format.request_timeline import micros
@@ -59,12 +59,12 @@ class ReportBuilder:
         self._buckets: Counter[Bucket] = Counter()
         self._reasons: Counter[StepReason] = Counter()
         self._agreement = Agreement()
-        self._recorded = RecordedReasons()
+        self._recorded = RecordedReasonCounter()
         self._held: StepFacts | None = None
         """The last step, if it held somebody back, until the next one tells how long it took."""
         self._symptoms = SymptomCounter()
         self._arrivals = ArrivalsCounter()
-        self._latencies = Latencies()
+        self._latencies = LatencyCounter()
         self._speculation = SpeculationCounter()
         self._budget_use, self._running, self._waiting = Series(), Series(), Series()
         self._peak_kv_use: float | None = None
@@ -101,13 +101,13 @@ class ReportBuilder:
     def step_decided(self, facts: StepFacts) -> None:
         """Add a step."""
         self._add_repeats()
-        self._settle(facts.ts)
+        self._add_time_lost(facts.ts)
         if facts.outcome is not None:
             self._held = facts
         self._steps += 1
         self._first = self._first or facts
         self._last = facts
-        self._reach(facts.ts)
+        self._note_moment(facts.ts)
         verdict = classify(facts)
         self._bucket = verdict.bucket
         self._buckets[verdict.bucket] += 1
@@ -116,7 +116,7 @@ class ReportBuilder:
             self._agreement.add(verdict, facts.outcome)
         self._arrivals.step(facts, verdict.unadmitted)
         self._symptoms.step(facts, verdict)
-        self._measure(facts)
+        self._add_gauges(facts)
 
     def step_repeated(self, step: int, ts: float, free_blocks: int) -> None:
         """Count a step like the last one."""
@@ -140,10 +140,10 @@ class ReportBuilder:
             self._steps += times
             self._buckets[self._bucket] += times
             self._last = msgspec.structs.replace(self._last, step=step, ts=ts, free_blocks=self._least_free)
-            self._reach(ts)
-            self._measure(self._last, times)
+            self._note_moment(ts)
+            self._add_gauges(self._last, times)
 
-    def _measure(self, facts: StepFacts, times: int = 1) -> None:
+    def _add_gauges(self, facts: StepFacts, times: int = 1) -> None:
         if facts.token_sum is not None and facts.token_budget:
             self._budget_use.add(facts.token_sum / facts.token_budget, times)
         if facts.num_running is not None:
@@ -165,7 +165,7 @@ class ReportBuilder:
         if sampled is not None:
             self._sampled = (self._sampled or 0) + sampled
         self._symptoms.completed(step, seconds)
-        self._reach(ts)
+        self._note_moment(ts)
 
     def drafts_verified(self, drafts: Drafts) -> None:
         """Add the draft tokens of the step that has just completed."""
@@ -175,13 +175,13 @@ class ReportBuilder:
         """Add a finished request."""
         self._latencies.add(record)
         self._arrivals.finish(record)
-        self._reach(record.ts)
+        self._note_moment(record.ts)
 
-    def _reach(self, ts: float | None) -> None:
+    def _note_moment(self, ts: float | None) -> None:
         if ts is not None and (self._end is None or ts > self._end):
             self._end = ts
 
-    def _settle(self, now: float | None) -> None:
+    def _add_time_lost(self, now: float | None) -> None:
         """The last step is over: whom it held back lost the time until now."""
         facts, self._held = self._held, None
         if facts is not None and facts.outcome is not None:
@@ -201,7 +201,7 @@ class ReportBuilder:
         """The report so far. ``notes`` are the reader's."""
         self._add_repeats()
         self._apart = max(self._apart, 1)
-        self._settle(self._end)
+        self._add_time_lost(self._end)
         self._symptoms.settle(self._end)
         latencies = self._latencies
         duration = self._duration()
@@ -248,7 +248,7 @@ class ReportBuilder:
             duration_s=duration,
             throughput=Throughput(_per(finished, duration), _per(output_tokens, duration)),
             speculation=self._speculation.result(self.start),
-            reading=self._reading(notes),
+            reading=self._reading_gaps(notes),
         )
         return msgspec.structs.replace(report, advice=advise(self._symptoms_of(report)))
 
@@ -287,13 +287,13 @@ class ReportBuilder:
     def _hit_rate(self, hits: int) -> float | None:
         return hits / self._prompt_tokens if self._prompt_tokens else None
 
-    def _reading(self, notes: ReadNotes | None) -> Reading:
+    def _reading_gaps(self, notes: ReadNotes | None) -> ReadingGaps:
         start, first, last = self.start, self._first, self._last
         limited = False
         if notes is not None and start is not None and start.max_steps and first is not None and last is not None:
             limited = last.step - first.step + self._every_n >= start.max_steps
         notes = notes or ReadNotes()
-        return Reading(
+        return ReadingGaps(
             bad_lines=notes.bad_lines,
             first_bad_lines=notes.first_bad_lines,
             unknown_events=notes.unknown_events,
@@ -325,13 +325,13 @@ def summarize(path: Path | str, *, requests: bool = True) -> Report:
             builder.trace_started(reader.start)
         if number == 0 and reader.start is None and not step.arrived and not step.finished:
             lives = Reconstruction(builder)
-        _feed(builder, step, lives)
+        _add_step(builder, step, lives)
     if lives is not None:
         builder.jobs |= lives.jobs
     return builder.report(source=str(reader.files.source), notes=reader.notes, reconstructed=lives is not None)
 
 
-def _feed(builder: ReportBuilder, step: Step, lives: Reconstruction | None) -> None:
+def _add_step(builder: ReportBuilder, step: Step, lives: Reconstruction | None) -> None:
     """Tell the builder about one step, in the order in which things happened."""
     if lives is not None:
         lives.before(step)

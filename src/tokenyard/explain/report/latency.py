@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tokenyard.explain.report.percentiles import Latency, Series
+from tokenyard.explain.report.percentiles import LatencyFigures, Series
 from tokenyard.trace.format.schema import RequestFinished
 
-__all__ = ["Latencies"]
+__all__ = ["LatencyCounter"]
 
 _CUT_SHORT = frozenset(("abort", "error"))
 """Finish reasons of requests that did not get what they asked for; they have no end-to-end time."""
 
 
-class Latencies:
+class LatencyCounter:
     """Waiting, time to the first token, time per further token, and end to end."""
 
     def __init__(self) -> None:
@@ -45,21 +45,21 @@ class Latencies:
             self._tpot.add((end - first_token) / (output - 1))
 
     @property
-    def queue_ms(self) -> Latency:
+    def queue_ms(self) -> LatencyFigures:
         """Arrival to first scheduled."""
         return self._queue.latency()
 
     @property
-    def ttft_ms(self) -> Latency:
+    def ttft_ms(self) -> LatencyFigures:
         """Arrival to first token."""
         return self._ttft.latency()
 
     @property
-    def tpot_ms(self) -> Latency:
+    def tpot_ms(self) -> LatencyFigures:
         """Per output token after the first."""
         return self._tpot.latency()
 
     @property
-    def e2e_ms(self) -> Latency:
+    def e2e_ms(self) -> LatencyFigures:
         """Arrival to end."""
         return self._e2e.latency()

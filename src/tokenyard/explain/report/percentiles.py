@@ -7,10 +7,10 @@ from array import array
 import msgspec
 import numpy as np
 
-__all__ = ["Latency", "Series", "Spread"]
+__all__ = ["LatencyFigures", "Series", "StepFigures"]
 
 
-class Latency(msgspec.Struct, frozen=True):
+class LatencyFigures(msgspec.Struct, frozen=True):
     """Milliseconds; None if nothing was measured."""
 
     mean: float | None = None
@@ -19,7 +19,7 @@ class Latency(msgspec.Struct, frozen=True):
     p99: float | None = None
 
 
-class Spread(msgspec.Struct, frozen=True):
+class StepFigures(msgspec.Struct, frozen=True):
     """A quantity per step; None if nothing was measured."""
 
     mean: float | None = None
@@ -53,13 +53,13 @@ class Series:
     def max(self) -> float | None:
         return max(self._values, default=None)
 
-    def latency(self) -> Latency:
+    def latency(self) -> LatencyFigures:
         """In milliseconds, of numbers in seconds."""
-        return Latency(*(None if value is None else value * 1e3 for value in self._summary(50, 90, 99)))
+        return LatencyFigures(*(None if value is None else value * 1e3 for value in self._summary(50, 90, 99)))
 
-    def spread(self) -> Spread:
+    def spread(self) -> StepFigures:
         """In the numbers' own unit."""
-        return Spread(*self._summary(50, 95))
+        return StepFigures(*self._summary(50, 95))
 
     def _summary(self, *percents: int) -> list[float | None]:
         """Mean, then the percentiles."""

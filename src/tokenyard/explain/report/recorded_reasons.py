@@ -8,7 +8,7 @@ from tokenyard.trace.format.held_back import held_by_reason
 from tokenyard.trace.format.schema import AdmissionOutcome, KVNumbers
 from tokenyard.trace.format.step_facts import StepFacts
 
-__all__ = ["KVMeans", "RecordedReason", "RecordedReasons", "free_share"]
+__all__ = ["KVMeans", "RecordedReason", "RecordedReasonCounter", "free_share"]
 
 
 def free_share(facts: StepFacts) -> float | None:
@@ -80,7 +80,7 @@ class _KVSums:
         )
 
 
-class _Tally:
+class _ReasonSums:
     """What one reason cost so far."""
 
     __slots__ = ("free", "free_steps", "kv", "micros", "requests", "steps")
@@ -104,29 +104,29 @@ class _Tally:
         return RecordedReason(self.steps, self.requests, self.micros / 1e6, kv, free)
 
 
-class RecordedReasons:
+class RecordedReasonCounter:
     """Adds up outcomes."""
 
     def __init__(self) -> None:
-        self._tallies: dict[str, _Tally] = {}
+        self._sums: dict[str, _ReasonSums] = {}
 
     def add(self, outcome: AdmissionOutcome, micros: int, free: float | None = None) -> None:
         """Take one step's outcome; ``micros`` is the step's duration, ``free`` the share of the pool free before it."""
         reason, held = outcome.reason, outcome.num_requests
         for name, count in held_by_reason(outcome).items():
-            self._tally(name).add(count, micros, free)
+            self._sums_of(name).add(count, micros, free)
         if reason is not None and held and outcome.kv is not None:
-            tally = self._tally(reason)
-            tally.kv = tally.kv or _KVSums()
-            tally.kv.add(outcome.kv, outcome.smallest_need)
+            sums = self._sums_of(reason)
+            sums.kv = sums.kv or _KVSums()
+            sums.kv.add(outcome.kv, outcome.smallest_need)
 
-    def _tally(self, name: str) -> _Tally:
-        tally = self._tallies.get(name)
-        if tally is None:
-            tally = self._tallies[name] = _Tally()
-        return tally
+    def _sums_of(self, name: str) -> _ReasonSums:
+        sums = self._sums.get(name)
+        if sums is None:
+            sums = self._sums[name] = _ReasonSums()
+        return sums
 
     def result(self) -> dict[str, RecordedReason]:
         """Most time lost first."""
-        reasons = {name: tally.result() for name, tally in self._tallies.items()}
+        reasons = {name: sums.result() for name, sums in self._sums.items()}
         return dict(sorted(reasons.items(), key=lambda item: (-item[1].seconds, -item[1].requests, item[0])))

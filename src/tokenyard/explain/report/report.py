@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import msgspec
 
-from tokenyard.explain.advice.rule import Finding
+from tokenyard.explain.advice.rule import Advice
 from tokenyard.explain.held_back.agreement import Disagreements
 from tokenyard.explain.report.arrivals import Arrivals
 from tokenyard.explain.report.header import Header
-from tokenyard.explain.report.percentiles import Latency, Spread
+from tokenyard.explain.report.percentiles import LatencyFigures, StepFigures
 from tokenyard.explain.report.recorded_reasons import RecordedReason
 from tokenyard.explain.report.speculation import Speculation
 from tokenyard.trace.read.line_decoder import BadLine
 
-__all__ = ["REPORT_VERSION", "HitRate", "Reading", "Report", "Throughput"]
+__all__ = ["REPORT_VERSION", "HitRate", "ReadingGaps", "Report", "Throughput"]
 
 REPORT_VERSION = 1
 
@@ -35,7 +35,7 @@ class Throughput(msgspec.Struct, frozen=True):
     output_tokens_per_s: float | None
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class ReadingGaps(msgspec.Struct, frozen=True, kw_only=True):
     """What the report could not use or does not contain."""
 
     bad_lines: int = 0
@@ -57,39 +57,67 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """How a run went."""
 
     report_version: int = REPORT_VERSION
+    """Raised when a field changes its meaning."""
     header: Header
+    """What ran, where and how long."""
     steps: int
+    """Steps of the trace, or of the run."""
     requests: int | None
+    """Requests that arrived; None if the trace does not tell."""
     requests_finished: int | None
+    """Requests that ended; None if the trace does not tell."""
     finish_reasons: dict[str, int]
+    """Finish reason -> requests that ended by it."""
     buckets: dict[str, int]
+    """Bucket of the classifier -> steps in it."""
     reasons: dict[str, int]
+    """Reason of the classifier -> steps in which it held somebody back."""
     recorded_reasons: dict[str, RecordedReason]
+    """Recorded reason -> what it cost."""
     unseen_s: float | None
     """Request-seconds between arrivals and the first step that could see them; with those of ``recorded_reasons`` it
     makes up all waiting time."""
     disagreements: Disagreements
+    """Steps in which classifier and recorded reason differ."""
     arrivals: Arrivals | None
+    """Arrivals against the first steps; None if the trace does not record arrivals."""
     times: str | None
     """Where latencies come from: ``recorded``, ``reconstructed`` (exact to a step), or None: there are none."""
-    queue_ms: Latency
-    ttft_ms: Latency
-    tpot_ms: Latency
-    e2e_ms: Latency
+    queue_ms: LatencyFigures
+    """From arrival to first schedule, per request."""
+    ttft_ms: LatencyFigures
+    """From arrival to the first token, per request."""
+    tpot_ms: LatencyFigures
+    """Time per token after the first, per request."""
+    e2e_ms: LatencyFigures
+    """From arrival to the end, per request."""
     prefix_hit_rate: HitRate
+    """Prompt tokens found in the prefix cache, and by a connector."""
     prefix_lookups: int
+    """Requests whose prefix was looked up, each counted at its first admission."""
     preemptions: int | None
+    """Times a running request lost its blocks; None if the trace does not tell."""
     recomputed_tokens: int | None
-    token_budget_use: Spread
-    running: Spread
-    waiting: Spread
+    """Tokens computed again after preemptions; None if the trace does not tell."""
+    token_budget_use: StepFigures
+    """Share of the token budget that a step used, from 0 to 1."""
+    running: StepFigures
+    """Running requests per step."""
+    waiting: StepFigures
+    """Waiting requests per step."""
     peak_kv_use: float | None
+    """Largest share of KV blocks in use, from 0 to 1."""
     peak_dram_use: float | None = None
+    """Largest share of the CPU tier's blocks in use, from 0 to 1; None without such a tier."""
     output_tokens: int | None
+    """Tokens sampled in the run."""
     duration_s: float | None
+    """Seconds from the first step to the last moment of the trace; None without times."""
     throughput: Throughput
+    """Requests and output tokens per second."""
     speculation: Speculation | None = None
     """Of a replay with speculative decoding; a trace does not record it."""
-    reading: Reading
-    advice: list[Finding] = []
+    reading: ReadingGaps
+    """What could not be read, or was not recorded."""
+    advice: list[Advice] = []
     """What to change, most time lost first; nothing where nothing is wrong."""

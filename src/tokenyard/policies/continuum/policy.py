@@ -15,16 +15,16 @@ from collections.abc import Sequence
 
 from tokenyard.kv.shortage import KVShortage
 from tokenyard.policies.continuum.programs import Program, Programs
-from tokenyard.policies.continuum.queue import rank_of, renew
+from tokenyard.policies.continuum.queue import queue_rank, requeue
 from tokenyard.policies.continuum.tools import ToolReader
 from tokenyard.policies.continuum.ttl import (
     CostBenefit,
+    FinishedTurn,
     FixedThreshold,
-    Knowledge,
     MemoryShare,
+    Observations,
     PrefillReload,
     TtlRule,
-    Turn,
 )
 from tokenyard.policies.keyed import Key, KeyedPolicy
 from tokenyard.request import Request
@@ -53,7 +53,7 @@ class Continuum(KeyedPolicy):
         by_program: bool = True,
         yielding: bool = False,
     ) -> None:
-        self.known = Knowledge()
+        self.known = Observations()
         self._reload = reload
         self._by_program = by_program
         self._yielding = yielding
@@ -71,7 +71,7 @@ class Continuum(KeyedPolicy):
     # ---- order and victim
 
     def key(self, request: Request) -> Key:
-        rank = rank_of(request, pinned=request.job_id in self.pins)
+        rank = queue_rank(request, pinned=request.job_id in self.pins)
         first = self._program_arrival(request) if self._by_program else request.arrival_time
         return rank, first, request.arrival_time
 
@@ -87,9 +87,9 @@ class Continuum(KeyedPolicy):
         program = self._programs.of(request.job_id, request.arrival_time)
         program.turns += 1
         program.waiting[request.request_id] = now
-        if program.departed is not None and program.tool is not None:
-            self.known.tools.observe(program.tool, now - program.departed)
-        program.departed = None
+        if program.last_turn_ended is not None and program.tool is not None:
+            self.known.tools.observe(program.tool, now - program.last_turn_ended)
+        program.last_turn_ended = None
 
     def request_admitted(self, now: float, request: Request) -> None:
         program = self._programs.get(request.job_id)
@@ -99,7 +99,7 @@ class Continuum(KeyedPolicy):
         if arrived is None:
             return
         if self.pins.unpin(request.job_id):
-            self._renew(program)
+            self._requeue(program)
         elif program.turns > 1:
             self.known.delay.add(now - arrived)
 
@@ -111,7 +111,7 @@ class Continuum(KeyedPolicy):
             self._programs.forget(request.job_id)
             self.pins.unpin(request.job_id)
             return False
-        program.tool, program.departed = self._tools.tool_of(request), now
+        program.tool, program.last_turn_ended = self._tools.tool_of(request), now
         if self._tools.broken:
             return False
         ttl = self._rule.ttl(self.known, self._turn(program, request.num_tokens))
@@ -120,19 +120,19 @@ class Continuum(KeyedPolicy):
             self._repinned.add(request.job_id)
         return ttl > 0
 
-    def _turn(self, program: Program, num_tokens: int) -> Turn:
+    def _turn(self, program: Program, num_tokens: int) -> FinishedTurn:
         known = self.context
         assert known is not None, "the policy serves no scheduler yet"
         seconds = self._reload.seconds if self._reload is not None else known.prefill_seconds or PrefillReload().seconds
         left = known.kv_tokens - num_tokens - sum(pinned.num_tokens for pinned in self.pins)
-        return Turn(program.tool, seconds(num_tokens), num_tokens / max(left, 1))
+        return FinishedTurn(program.tool, seconds(num_tokens), num_tokens / max(left, 1))
 
     # ---- pins
 
     def step_begins(self, now: float, room: WaitingQueues) -> None:
         self._waiting_queues = room
         while self._repinned:
-            self._renew(self._programs.get(self._repinned.pop()))
+            self._requeue(self._programs.get(self._repinned.pop()))
         for pinned in self.pins:
             program = self._programs.get(pinned.job_id)
             if program is None or (now >= program.pin_until and not self._has_waiting_turn(program)):
@@ -176,12 +176,12 @@ class Continuum(KeyedPolicy):
     def _unpin(self, pinned: Request) -> None:
         assert pinned.job_id is not None
         self.pins.unpin(pinned.job_id)
-        self._renew(self._programs.get(pinned.job_id))
+        self._requeue(self._programs.get(pinned.job_id))
 
-    def _renew(self, program: Program | None) -> None:
+    def _requeue(self, program: Program | None) -> None:
         """Its waiting turns have another rank now."""
         if program is not None and self._waiting_queues is not None:
-            renew(self._waiting_queues, program.waiting)
+            requeue(self._waiting_queues, program.waiting)
 
 
 def continuum_fixed(tools: ToolReader | None = None, threshold: float = 2.0) -> Continuum:

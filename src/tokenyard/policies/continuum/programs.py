@@ -10,14 +10,14 @@ __all__ = ["Program", "Programs"]
 class Program:
     """One job: the turns of one agent."""
 
-    __slots__ = ("arrival", "departed", "pin_until", "tool", "turns", "waiting")
+    __slots__ = ("arrival", "last_turn_ended", "pin_until", "tool", "turns", "waiting")
 
     def __init__(self, arrival: float) -> None:
         self.arrival = arrival
         """When its first turn arrived."""
         self.turns = 0
         """Turns that have arrived."""
-        self.departed: float | None = None
+        self.last_turn_ended: float | None = None
         """When its latest turn ended, until the next one arrives."""
         self.tool: str | None = None
         """Tool that its latest turn called."""

@@ -8,10 +8,10 @@ from enum import IntEnum
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.queues.waiting import WaitingQueues
 
-__all__ = ["Rank", "rank_of", "renew"]
+__all__ = ["QueueRank", "queue_rank", "requeue"]
 
 
-class Rank(IntEnum):
+class QueueRank(IntEnum):
     """Who goes first."""
 
     PREEMPTED = 0
@@ -19,14 +19,14 @@ class Rank(IntEnum):
     OTHER = 2
 
 
-def rank_of(request: Request, *, pinned: bool) -> Rank:
+def queue_rank(request: Request, *, pinned: bool) -> QueueRank:
     """Rank of a waiting request; ``pinned``: the blocks of its job's previous turn are kept."""
     if request.status is RequestStatus.PREEMPTED:
-        return Rank.PREEMPTED
-    return Rank.PINNED if pinned else Rank.OTHER
+        return QueueRank.PREEMPTED
+    return QueueRank.PINNED if pinned else QueueRank.OTHER
 
 
-def renew(room: WaitingQueues, request_ids: Iterable[str]) -> None:
+def requeue(room: WaitingQueues, request_ids: Iterable[str]) -> None:
     """Their job's pin came or went: put waiting requests where they belong now."""
     for request_id in request_ids:
         for queue in (room.waiting, room.skipped):

@@ -23,12 +23,12 @@ from tokenyard.policies.continuum.history import Memoryfulness, QueueingDelay
 
 __all__ = [
     "CostBenefit",
+    "FinishedTurn",
     "FixedThreshold",
-    "Knowledge",
     "MemoryShare",
+    "Observations",
     "PrefillReload",
     "TtlRule",
-    "Turn",
     "best_shared_ttl",
     "best_ttl",
     "cold_ttl",
@@ -42,7 +42,7 @@ _EXPONENTIAL = -_COLD_MEAN * np.log1p(-(np.arange(100) + 0.5) / 100)
 
 
 @dataclass(slots=True)
-class Knowledge:
+class Observations:
     """What is known when a turn ends."""
 
     tools: ToolCallEstimator = field(default_factory=ToolCallEstimator)
@@ -96,7 +96,7 @@ def cold_ttl(benefit: float, mean: float = _COLD_MEAN) -> float:
     return mean * log(benefit / mean) if benefit > mean else 0.0
 
 
-class Turn(NamedTuple):
+class FinishedTurn(NamedTuple):
     """A turn that has ended."""
 
     tool: str | None
@@ -110,7 +110,7 @@ class Turn(NamedTuple):
 class TtlRule(Protocol):
     """Says how long to keep a turn's blocks."""
 
-    def ttl(self, known: Knowledge, turn: Turn) -> float:
+    def ttl(self, known: Observations, turn: FinishedTurn) -> float:
         """Seconds from the turn's end; 0: do not keep them."""
 
 
@@ -120,7 +120,7 @@ class FixedThreshold:
     def __init__(self, threshold: float = 2.0) -> None:
         self._threshold = threshold
 
-    def ttl(self, known: Knowledge, turn: Turn) -> float:
+    def ttl(self, known: Observations, turn: FinishedTurn) -> float:
         quick = turn.tool is not None and known.tools.mean(turn.tool) <= self._threshold
         return self._threshold if quick else 0.0
 
@@ -128,7 +128,7 @@ class FixedThreshold:
 class CostBenefit:
     """The paper's rule."""
 
-    def ttl(self, known: Knowledge, turn: Turn) -> float:
+    def ttl(self, known: Observations, turn: FinishedTurn) -> float:
         if turn.tool is None:
             return 0.0
         durations = known.tools.durations(turn.tool)
@@ -140,7 +140,7 @@ class CostBenefit:
 class MemoryShare:
     """Weighs the engine's time to compute the prefix again against the share of memory that stands idle meanwhile."""
 
-    def ttl(self, known: Knowledge, turn: Turn) -> float:
+    def ttl(self, known: Observations, turn: FinishedTurn) -> float:
         if turn.tool is None:
             return 0.0
         durations = known.tools.durations(turn.tool)

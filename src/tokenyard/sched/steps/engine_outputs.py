@@ -18,9 +18,13 @@ class RequestOutput(msgspec.Struct, frozen=True):
     """News about one request after a step."""
 
     request_id: str
+    """The request that the news is about."""
     new_token_ids: list[int]
+    """Tokens accepted in this step, in order."""
     finish_reason: FinishReason | None = None
+    """Why it has ended; None: it has not."""
     stop_reason: int | str | None = None
+    """The stop token or text that ended it; None: something else did, or nothing."""
     extras: RequestAuxOutput = NO_AUX_OUTPUT
     """What there is beside tokens."""
     kv_transfer_params: Mapping[str, object] | None = None

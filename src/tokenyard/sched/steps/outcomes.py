@@ -17,7 +17,9 @@ class Outcome(NamedTuple):
     """One reason with its numbers."""
 
     kind: OutcomeKind
+    """What the reason ended: the pass, or the turn of one request."""
     reason: Reason
+    """Why."""
     request_id: str | None = None
     """The request at which it happened; None when the reason concerns the whole pass."""
     num_requests: int = 0
@@ -37,7 +39,9 @@ class Preemption(NamedTuple):
     """A running request lost its blocks so that another could grow."""
 
     request_id: str
+    """The request that lost its blocks."""
     for_request_id: str
+    """The request that needed them."""
     num_computed_tokens: int
     """Tokens it has to compute again (before any prefix hit)."""
     rolled_back_tokens: int

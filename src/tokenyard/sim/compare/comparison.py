@@ -18,7 +18,7 @@ from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.policies.named import PolicyMaker, policy_maker
 from tokenyard.sched.observer import Observers
 from tokenyard.sim.compare.intervals import Interval, interval
-from tokenyard.sim.compare.measures import METRICS, JobTimes, Metric, Run, measures_of
+from tokenyard.sim.compare.measures import METRICS, JobTimes, Metric, MetricValues, measures_of
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency.model import LatencyModel
 from tokenyard.sim.replay import Progress, replay
@@ -26,20 +26,26 @@ from tokenyard.sim.transfers.offload import KVTransfer
 from tokenyard.sim.workload.record import Workload
 from tokenyard.trace.emit.recorder import TraceRecorder
 
-__all__ = ["Cell", "Comparison", "Machine", "compare"]
+__all__ = ["Cell", "Comparison", "ReplaySettings", "compare"]
 
 
-class Machine(NamedTuple):
-    """What all replays have in common."""
+class ReplaySettings(NamedTuple):
+    """What the replays of a comparison have in common: everything but workload and policy."""
 
     scheduler: SchedulerConfig
+    """Limits and order; its policy is overridden."""
     cache: CacheConfig
+    """The paged KV cache."""
     latency: LatencyModel
+    """How long a step takes."""
     skip_refused: bool = False
+    """Go on without requests that can never be served."""
     kv_transfer: KVTransfer | None = None
+    """KV kept elsewhere too; None: nowhere."""
     speculation: SimulatedSpeculation | None = None
+    """Drafts, and how many of them are right; None: no drafts."""
 
-    def seeded(self, seed: int) -> Machine:
+    def seeded(self, seed: int) -> ReplaySettings:
         """The same with the dice of this seed."""
         speculation = self.speculation
         return self if speculation is None else self._replace(speculation=replace(speculation, seed=seed))
@@ -90,7 +96,7 @@ OnProgress = Callable[[str, float, int, Progress], None]
 def compare(
     policies: Sequence[str],
     workload: Callable[[int], Workload],
-    machine: Machine,
+    settings: ReplaySettings,
     *,
     loads: Sequence[float] = (1.0,),
     seeds: Sequence[int] = (0,),
@@ -114,7 +120,7 @@ def compare(
             runs, refused = [], 0
             for seed in seeds:
                 listener = _listener(on_progress, policy, load, seed)
-                run, left = _run(makers[policy], at_load[seed], machine.seeded(seed), listener)
+                run, left = _run(makers[policy], at_load[seed], settings.seeded(seed), listener)
                 runs.append(run)
                 refused += left
             times = [run["completion_s"] for run in runs]
@@ -130,7 +136,7 @@ def _ratio(baseline: float, seconds: float) -> float:
     return baseline / seconds if seconds else 1.0
 
 
-def _cell(policy: str, load: float, runs: list[Run], speedups: list[float], refused: int) -> Cell:
+def _cell(policy: str, load: float, runs: list[MetricValues], speedups: list[float], refused: int) -> Cell:
     metrics = {name: interval([run[name] for run in runs]) for name in runs[0]}
     return Cell(policy=policy, load=load, metrics=metrics, speedup=interval(speedups), refused=refused)
 
@@ -140,20 +146,20 @@ def _listener(on_progress: OnProgress | None, policy: str, load: float, seed: in
 
 
 def _run(
-    make: PolicyMaker, workload: Workload, machine: Machine, on_progress: Callable[[Progress], None] | None
-) -> tuple[Run, int]:
+    make: PolicyMaker, workload: Workload, settings: ReplaySettings, on_progress: Callable[[Progress], None] | None
+) -> tuple[MetricValues, int]:
     """One replay: its measures, and how many requests were not served."""
     builder, jobs = ReportBuilder(), JobTimes()
     result = replay(
         workload,
-        machine.scheduler,
-        machine.cache,
-        machine.latency,
+        settings.scheduler,
+        settings.cache,
+        settings.latency,
         observer=Observers(TraceRecorder(None, builder), jobs),
         policy=make(),
-        kv_transfer=machine.kv_transfer,
-        speculation=machine.speculation,
-        skip_refused=machine.skip_refused,
+        kv_transfer=settings.kv_transfer,
+        speculation=settings.speculation,
+        skip_refused=settings.skip_refused,
         on_progress=on_progress,
     )
     return measures_of(builder.report(), jobs), len(result.refused) + result.num_left_out

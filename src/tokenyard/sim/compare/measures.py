@@ -13,7 +13,7 @@ from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sched.steps.outcomes import StepOutcomes
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
-__all__ = ["METRICS", "JobTimes", "Metric", "Run", "measures_of"]
+__all__ = ["METRICS", "JobTimes", "Metric", "MetricValues", "measures_of"]
 
 
 class Metric(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ METRICS = (
     Metric("acceptance_rate", "acc %", "share of draft tokens that the model accepted (speculative decoding only)"),
 )
 
-Run = dict[str, float]
+MetricValues = dict[str, float]
 """Metric name -> value of one replay."""
 
 
@@ -81,7 +81,7 @@ class JobTimes(StepObserver):
         """Nothing to note."""
 
 
-def measures_of(report: Report, jobs: JobTimes) -> Run:
+def measures_of(report: Report, jobs: JobTimes) -> MetricValues:
     """The run's value of every metric it has; a run in which nothing ended has zeros."""
     times = sorted(jobs.seconds)
     hits, prompts = jobs.hit_tokens, jobs.prompt_tokens

@@ -35,7 +35,7 @@ class Link:
         return self._free_at
 
 
-class _Ending(NamedTuple):
+class _TransferEnd(NamedTuple):
     """When a job is over."""
 
     moment: float
@@ -51,7 +51,7 @@ class SimulatedTransfers:
         self._now = now
         self.inwards, self.outwards = inwards, outwards
         self._bytes_per_block = bytes_per_block
-        self._ending_jobs: list[_Ending] = []
+        self._ending_jobs: list[_TransferEnd] = []
         self._count = 0
 
     def begin(self, plan: TransferPlan | None) -> float:
@@ -72,7 +72,7 @@ class SimulatedTransfers:
     def _send(self, link: Link, job: Load | Store, now: float) -> float:
         moment = link.send(now, len(job.blocks) * self._bytes_per_block)
         self._count += 1
-        heappush(self._ending_jobs, _Ending(moment, self._count, job))
+        heappush(self._ending_jobs, _TransferEnd(moment, self._count, job))
         return moment
 
     @property

@@ -16,7 +16,7 @@ from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.latency.model import LatencyModel, TransferDirection
 from tokenyard.sim.transfers.link import Link, SimulatedTransfers
 
-__all__ = ["GIB", "KVTransfer", "Offload"]
+__all__ = ["GIB", "KVTransfer", "SimulatedConnector"]
 
 GIB = 1 << 30
 """Bytes."""
@@ -24,8 +24,8 @@ _READ_GB_PER_S, _WRITE_GB_PER_S = 6.0, 4.0
 """A good NVMe drive."""
 
 
-class Offload(NamedTuple):
-    """Both halves."""
+class SimulatedConnector(NamedTuple):
+    """The scheduler half of a connector, and what stands in the place of its worker half."""
 
     connector: KVConnector
     transfers: SimulatedTransfers
@@ -41,7 +41,7 @@ class KVTransfer:
     num_gpus: int = 1
     """GPUs that share the model: ``cpu_bytes_to_use`` is for all of them, as in vLLM."""
 
-    def make(self, cache: CacheConfig, clock: VirtualClock, latency: LatencyModel) -> Offload:
+    def make(self, cache: CacheConfig, clock: VirtualClock, latency: LatencyModel) -> SimulatedConnector:
         """Raises ConfigError if it does not go with the cache, or cannot be replayed by one engine."""
         config = self.config
         if config.kv_connector == OFFLOADING:
@@ -59,7 +59,7 @@ class KVTransfer:
         else:
             fix = "it needs two engines: tokenyard split replays prefill and decode"
             raise ConfigError("kv_connector", config.kv_connector, fix)
-        return Offload(connector, SimulatedTransfers(clock.now, inwards, outwards, self.bytes_per_block))
+        return SimulatedConnector(connector, SimulatedTransfers(clock.now, inwards, outwards, self.bytes_per_block))
 
     def _cpu_tier(self) -> CPUTier:
         if "cpu_bytes_to_use" not in self.config.kv_connector_extra_config:

@@ -13,10 +13,10 @@ from tokenyard.connectors.plan import TransferPlan
 from tokenyard.sched.steps.model_output import ConnectorOutput
 from tokenyard.sim.transfers.link import Link, SimulatedTransfers
 
-__all__ = ["DecodeSide", "PrefillSide"]
+__all__ = ["DecodeTransfers", "PrefillTransfers"]
 
 
-class PrefillSide:
+class PrefillTransfers:
     """Open offers, and when each of them ends."""
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -51,10 +51,10 @@ class PrefillSide:
         return ConnectorOutput(finished_sending=ended) if ended else None
 
 
-class DecodeSide(SimulatedTransfers):
+class DecodeTransfers(SimulatedTransfers):
     """Fetches over ``link``."""
 
-    def __init__(self, now: Callable[[], float], link: Link, bytes_per_block: int, prefill: PrefillSide) -> None:
+    def __init__(self, now: Callable[[], float], link: Link, bytes_per_block: int, prefill: PrefillTransfers) -> None:
         super().__init__(now, link, link, bytes_per_block)
         self._prefill = prefill
 

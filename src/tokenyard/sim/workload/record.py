@@ -26,7 +26,9 @@ class WorkloadRequest:
     """One request to come. Its prompt takes no memory until it arrives."""
 
     request_id: str
+    """Names the request; unique in the workload."""
     prompt: TokenSource
+    """Makes the prompt's token ids when the request arrives."""
     max_tokens: int
     """Output tokens; the request always ends by length."""
     arrival_time: float = 0.0
@@ -44,6 +46,7 @@ class WorkloadRequest:
     this_func_call: str | None = None
     """Tool that the turn will call, if known."""
     priority: int = 0
+    """Whom the ``priority`` policy serves first: the lower one."""
     output_seed: int = 0
     """Stream of the output: see :func:`~tokenyard.sim.workload.tokens.output_tokens`."""
 

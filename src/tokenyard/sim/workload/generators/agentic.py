@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenyard.sim.workload.generators.conversation import Turn, sessions
+from tokenyard.sim.workload.generators.conversation import SessionTurn, session_requests
 from tokenyard.sim.workload.generators.distributions import (
     Lognormal,
     draw,
@@ -50,13 +50,13 @@ class AgenticOptions:
 def agentic(options: AgenticOptions | None = None) -> Workload:
     """A workload of chained turns, one job per session."""
     options = options or AgenticOptions()
-    return Workload("agentic", sessions("agentic", "agent", options, lambda rng: _turns(rng, options)))
+    return Workload("agentic", session_requests("agentic", "agent", options, lambda rng: _turns(rng, options)))
 
 
-def _turns(rng: np.random.Generator, options: AgenticOptions) -> list[Turn]:
+def _turns(rng: np.random.Generator, options: AgenticOptions) -> list[SessionTurn]:
     count = draw_count(rng, options.turns, 1, 1000)
     return [
-        Turn(
+        SessionTurn(
             new_tokens=draw_count(rng, options.tool_result if index else options.task, 1, options.max_context),
             output_tokens=draw_count(rng, options.output, 1, options.max_context),
             gap=draw(rng, options.tool_time),

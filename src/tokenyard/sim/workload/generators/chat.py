@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokenyard.sim.workload.generators.conversation import Turn, sessions
+from tokenyard.sim.workload.generators.conversation import SessionTurn, session_requests
 from tokenyard.sim.workload.generators.distributions import (
     Lognormal,
     draw,
@@ -47,12 +47,12 @@ class ChatOptions:
 def chat(options: ChatOptions | None = None) -> Workload:
     """A workload of chained turns, one job per session."""
     options = options or ChatOptions()
-    return Workload("chat", sessions("chat", "chat", options, lambda rng: _turns(rng, options)))
+    return Workload("chat", session_requests("chat", "chat", options, lambda rng: _turns(rng, options)))
 
 
-def _turns(rng: np.random.Generator, options: ChatOptions) -> list[Turn]:
+def _turns(rng: np.random.Generator, options: ChatOptions) -> list[SessionTurn]:
     return [
-        Turn(
+        SessionTurn(
             new_tokens=draw_count(rng, options.message, 1, options.max_context),
             output_tokens=draw_count(rng, options.output, 1, options.max_context),
             gap=draw(rng, options.pause),

@@ -16,11 +16,11 @@ from tokenyard.sim.workload.generators.distributions import poisson_arrivals
 from tokenyard.sim.workload.record import WorkloadRequest
 from tokenyard.sim.workload.tokens import Segment, StreamTokens, seed_of
 
-__all__ = ["Sessions", "Turn", "conversation", "sessions", "within_context"]
+__all__ = ["SessionOptions", "SessionTurn", "requests_of_session", "session_requests", "within_context"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class SessionTurn:
     """One turn of a session."""
 
     new_tokens: int
@@ -32,9 +32,9 @@ class Turn:
     """Tool that this turn calls."""
 
 
-def within_context(turns: Iterable[Turn], *, system_tokens: int, max_context: int) -> list[Turn]:
+def within_context(turns: Iterable[SessionTurn], *, system_tokens: int, max_context: int) -> list[SessionTurn]:
     """The turns that fit ``max_context`` tokens, the first of them cut down to what does."""
-    kept: list[Turn] = []
+    kept: list[SessionTurn] = []
     length = system_tokens
     for turn in turns:
         fitting = turn if kept else _cut(turn, max_context - system_tokens)
@@ -45,14 +45,14 @@ def within_context(turns: Iterable[Turn], *, system_tokens: int, max_context: in
     return kept
 
 
-def _cut(turn: Turn, room: int) -> Turn:
+def _cut(turn: SessionTurn, room: int) -> SessionTurn:
     """The turn within ``room`` tokens, at most half of them output."""
     output = min(turn.output_tokens, room // 2)
     return replace(turn, output_tokens=output, new_tokens=min(turn.new_tokens, room - output))
 
 
-def conversation(
-    job_id: str, turns: Sequence[Turn], *, start: float, seed: int, system_seed: int, system_tokens: int
+def requests_of_session(
+    job_id: str, turns: Sequence[SessionTurn], *, start: float, seed: int, system_seed: int, system_tokens: int
 ) -> Iterator[WorkloadRequest]:
     """The turns of one session as chained requests; the first arrives at ``start``."""
     length = system_tokens
@@ -76,8 +76,8 @@ def conversation(
         previous = request_id
 
 
-class Sessions(Protocol):
-    """Options of workloads that consist of conversations."""
+class SessionOptions(Protocol):
+    """Options that every workload of sessions has."""
 
     @property
     def num_sessions(self) -> int: ...
@@ -91,8 +91,8 @@ class Sessions(Protocol):
     def max_context(self) -> int: ...
 
 
-def sessions(
-    kind: str, prefix: str, options: Sessions, turns: Callable[[np.random.Generator], Iterable[Turn]]
+def session_requests(
+    kind: str, prefix: str, options: SessionOptions, turns: Callable[[np.random.Generator], Iterable[SessionTurn]]
 ) -> Iterator[WorkloadRequest]:
     """Conversations that begin by a Poisson process and share a system prompt, as jobs ``prefix_0000`` and so on.
 
@@ -101,7 +101,7 @@ def sessions(
     rng = np.random.default_rng(options.seed)
     system_seed = seed_of(f"{kind} system", options.seed)
     for i, start in enumerate(poisson_arrivals(rng, options.num_sessions, options.rate).tolist()):
-        yield from conversation(
+        yield from requests_of_session(
             f"{prefix}_{i:04d}",
             within_context(turns(rng), system_tokens=options.system_tokens, max_context=options.max_context),
             start=start,

@@ -11,7 +11,7 @@ from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.sim.workload.readers.azure import read_azure
 from tokenyard.sim.workload.readers.lines import ReadOptions, first_line
 from tokenyard.sim.workload.readers.lmcache import read_lmcache
-from tokenyard.sim.workload.readers.messages import no_json
+from tokenyard.sim.workload.readers.messages import describe_bad_json
 from tokenyard.sim.workload.readers.mooncake import read_mooncake
 from tokenyard.sim.workload.readers.plain import read_plain
 from tokenyard.sim.workload.readers.servegen import read_servegen
@@ -71,5 +71,5 @@ def _keys(path: Path, number: int, line: bytes) -> set[str]:
     try:
         raw = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise WorkloadError(path, number, no_json(error)) from None
+        raise WorkloadError(path, number, describe_bad_json(error)) from None
     return set(raw) if isinstance(raw, dict) else set()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-__all__ = ["HashId", "IdRanges", "append_range", "id_ranges", "kept_prefix", "num_ids", "problem_with_ids"]
+__all__ = ["HashId", "IdRanges", "append_range", "first_ids", "id_ranges", "num_ids", "problem_with_ids"]
 
 HashId = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
@@ -39,7 +39,7 @@ def id_ranges(ids: Iterable[int]) -> IdRanges:
     return ranges
 
 
-def kept_prefix(ranges: IdRanges, keep: int) -> IdRanges:
+def first_ids(ranges: IdRanges, keep: int) -> IdRanges:
     """The runs of the first ``keep`` ids."""
     kept: IdRanges = []
     for first, count in ranges:

@@ -15,7 +15,7 @@ import msgspec
 
 from tokenyard.config import MAX_COUNT, require_int
 from tokenyard.errors import ConfigError, WorkloadError, shown
-from tokenyard.sim.workload.readers.messages import misfit, no_json
+from tokenyard.sim.workload.readers.messages import describe_bad_json, describe_misfit
 
 __all__ = [
     "MAX_SECONDS",
@@ -106,9 +106,9 @@ def decode(decoder: msgspec.json.Decoder[T], path: Path, number: int, line: byte
     try:
         return decoder.decode(line)
     except msgspec.ValidationError as error:
-        raise WorkloadError(path, number, misfit(error, decoder.type, line)) from None
+        raise WorkloadError(path, number, describe_misfit(error, decoder.type, line)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise WorkloadError(path, number, no_json(error)) from None
+        raise WorkloadError(path, number, describe_bad_json(error)) from None
 
 
 class CsvRows:
@@ -166,4 +166,4 @@ class CsvRows:
         try:
             return [cell.strip() for cell in raw.decode().split(",")]
         except UnicodeDecodeError as error:
-            raise WorkloadError(self._path, number, no_json(error)) from None
+            raise WorkloadError(self._path, number, describe_bad_json(error)) from None

@@ -15,7 +15,7 @@ import msgspec
 from tokenyard.errors import WorkloadError
 from tokenyard.sim.workload.readers.hashes import HashId, id_ranges, problem_with_ids
 from tokenyard.sim.workload.readers.lines import Count, ReadOptions, Seconds, decode, numbered_lines
-from tokenyard.sim.workload.readers.sessions import session_starts
+from tokenyard.sim.workload.readers.session_starts import session_starts
 from tokenyard.sim.workload.record import WorkloadRequest
 from tokenyard.sim.workload.tokens import HashedTokens, seed_of
 
@@ -35,14 +35,14 @@ class _Row(msgspec.Struct):
 
 def read_lmcache(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
     """One request per line, one job per session; a length of 0 tokens (not recorded) counts as 1."""
-    sessions: dict[str, list[_Row]] = {}
+    session_requests: dict[str, list[_Row]] = {}
     decoder = msgspec.json.Decoder(_Row)
     for number, line in numbered_lines(path):
         row = decode(decoder, path, number, line)
         name = f"{row.suite}_{row.session}"
-        if name not in sessions and options.limit is not None and len(sessions) == options.limit:
+        if name not in session_requests and options.limit is not None and len(session_requests) == options.limit:
             continue
-        turns = sessions.setdefault(name, [])
+        turns = session_requests.setdefault(name, [])
         problem = problem_with_ids(len(row.hash_ids), row.input_length, BLOCK_SIZE)
         if not problem and turns and row.timestamp < turns[-1].timestamp:
             problem = f"timestamp = {row.timestamp:g}: is earlier than the session's call before"
@@ -50,7 +50,7 @@ def read_lmcache(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
             raise WorkloadError(path, number, problem)
         turns.append(row)
     scope = seed_of("lmcache", options.seed)
-    for start, (name, turns) in zip(session_starts(options), sessions.items(), strict=False):
+    for start, (name, turns) in zip(session_starts(options), session_requests.items(), strict=False):
         for turn, row in enumerate(turns):
             own = seed_of("lmcache", options.seed, name, turn)
             first = turn == 0

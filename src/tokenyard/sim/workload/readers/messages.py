@@ -14,7 +14,7 @@ from msgspec import inspect
 
 from tokenyard.errors import shown
 
-__all__ = ["misfit", "no_json"]
+__all__ = ["describe_bad_json", "describe_misfit"]
 
 _MESSAGE = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
 _STEP = re.compile(r"\.(?P<field>[^.\[]+)|\[(?P<index>\d+)\]")
@@ -41,19 +41,19 @@ class _Place(NamedTuple):
     value: object
     """What stands there, or ``_NOWHERE``."""
 
-    def below(self, step: str | int) -> _Place:
+    def child(self, step: str | int) -> _Place:
         """The place of a field or an element."""
         name = f"{self.name}[{step}]" if isinstance(step, int) else f"{self.name}.{step}".lstrip(".")
-        return _Place(name, _type_below(self.type, step), _value_below(self.value, step))
+        return _Place(name, _child_type(self.type, step), _child_value(self.value, step))
 
     @property
-    def stands(self) -> str:
+    def described(self) -> str:
         """Name and value."""
         name = self.name or "the line"
         return name if self.value is _NOWHERE else f"{name} = {shown(self.value)}"
 
 
-def no_json(error: Exception) -> str:
+def describe_bad_json(error: Exception) -> str:
     """Why a line cannot be read at all."""
     if isinstance(error, UnicodeDecodeError):
         return f"is not UTF-8 text: {error.reason}"
@@ -62,22 +62,21 @@ def no_json(error: Exception) -> str:
     return f"is not JSON: {str(error).removeprefix(_MALFORMED)}"
 
 
-def misfit(error: msgspec.ValidationError, record: type[Any], line: bytes) -> str:
+def describe_misfit(error: msgspec.ValidationError, record: type[Any], line: bytes) -> str:
     """Why a line that is JSON is no ``record``."""
     found = _MESSAGE.fullmatch(str(error))
     assert found is not None, "every part of the pattern may be empty"
     what, path = found["what"], found["path"] or ""
     place = _Place("", inspect.type_info(record), _decoded(line))
     for step in _STEP.finditer(path):
-        place = place.below(step["field"] or int(step["index"]))
+        place = place.child(step["field"] or int(step["index"]))
     if missing := _MISSING.fullmatch(what):
-        absent = place.below(missing["field"])
+        absent = place.child(missing["field"])
         return f"{absent.name} is missing: give {_expected(absent.type)}"
     if unknown := _UNKNOWN.fullmatch(what):
-        return (
-            f"{place.below(unknown['field']).stands}: there is no such field; {_advice(unknown['field'], place.type)}"
-        )
-    return f"{place.stands}: give {_expected(place.type)}"
+        field = unknown["field"]
+        return f"{place.child(field).described}: there is no such field; {_advice(field, place.type)}"
+    return f"{place.described}: give {_expected(place.type)}"
 
 
 def _decoded(line: bytes) -> object:
@@ -94,13 +93,13 @@ def _advice(field: str, record: inspect.Type | None) -> str:
     return f"did you mean {close[0]}?" if close else f"use some of: {', '.join(known)}"
 
 
-def _value_below(value: object, step: str | int) -> object:
+def _child_value(value: object, step: str | int) -> object:
     if isinstance(step, int):
         return value[step] if isinstance(value, list) and step < len(value) else _NOWHERE
     return value.get(step, _NOWHERE) if isinstance(value, dict) else _NOWHERE
 
 
-def _type_below(type_: inspect.Type | None, step: str | int) -> inspect.Type | None:
+def _child_type(type_: inspect.Type | None, step: str | int) -> inspect.Type | None:
     for each in type_.types if isinstance(type_, inspect.UnionType) else (type_,):
         if isinstance(each, inspect.StructType):
             return next((field.type for field in each.fields if field.encode_name == step), None)

@@ -23,7 +23,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from tokenyard.errors import WorkloadError, shown
-from tokenyard.sim.workload.readers.hashes import HashId, IdRanges, append_range, kept_prefix, num_ids
+from tokenyard.sim.workload.readers.hashes import HashId, IdRanges, append_range, first_ids, num_ids
 from tokenyard.sim.workload.readers.lines import (
     MAX_SECONDS,
     Count,
@@ -33,7 +33,7 @@ from tokenyard.sim.workload.readers.lines import (
     decode,
     numbered_lines,
 )
-from tokenyard.sim.workload.readers.sessions import session_starts
+from tokenyard.sim.workload.readers.session_starts import session_starts
 from tokenyard.sim.workload.record import WorkloadRequest
 from tokenyard.sim.workload.tokens import HashedTokens, seed_of
 
@@ -164,7 +164,7 @@ class _SessionReader:
             raise ValueError(f"{where}: has no 'in'")
         if entry.keep > num_ids(calls.ids):
             raise ValueError(f"{where}: keep = {entry.keep}, but the previous call has {num_ids(calls.ids)} ids")
-        ids = kept_prefix(calls.ids, entry.keep)
+        ids = first_ids(calls.ids, entry.keep)
         for first, count in entry.new:
             append_range(ids, first, count)
         if num_ids(ids) > -(-entry.in_ // self._block_size):

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from tokenyard.explain.advice.rule import Comparison, Condition, Finding, Rule, RuleBook, Sentence
+from tokenyard.explain.advice.rule import Advice, Comparison, Condition, Rule, RuleBook, Sentence
 from tokenyard.explain.advice.symptoms import Symptoms
 from tokenyard.explain.render.units import duration
 
@@ -35,7 +35,7 @@ class RuleReader:
         held = [symptoms.reasons[name] for name in rule.reasons if name in symptoms.reasons]
         self._reason = max(held, key=lambda reason: reason.seconds, default=None)
 
-    def finding(self) -> Finding | None:
+    def advice(self) -> Advice | None:
         """The advice, if it applies."""
         rule = self._rule
         if not self._all(rule.when):
@@ -43,7 +43,7 @@ class RuleReader:
         sentence = rule.evidence
         if rule.did:
             sentence = [*self._book.frame.before, *rule.did, *self._book.frame.after]
-        return Finding(
+        return Advice(
             rule=rule.name,
             symptom=rule.symptom,
             diagnosis=rule.diagnosis,
