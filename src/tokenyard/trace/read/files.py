@@ -123,7 +123,7 @@ def open_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def raw_lines(path: Path) -> Iterator[bytes]:
-    """Every line, blank and bad ones included; with its line feed, if the file is text.
+    """Every line, blank and bad ones included, with its line feed.
 
     Raises TraceError if the file cannot be opened or read, DamagedFileError where compressed data ends early,
     MissingExtraError for a packing that needs pyarrow where that is absent.
