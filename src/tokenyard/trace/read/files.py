@@ -57,7 +57,7 @@ class TraceFiles(NamedTuple):
 def find_trace(path: Path | str) -> TraceFiles:
     """The trace in a directory, or in the one file named.
 
-    A file's kind is told by its name, else by its first lines. Raises TraceError if there is no trace, or several.
+    The name of a file gives its kind, else its first lines. Raises TraceError if there is no trace, or several.
     """
     path = Path(path)
     if path.is_dir():
