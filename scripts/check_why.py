@@ -90,16 +90,16 @@ def _compare(arguments: list[str], folder: Path, watch: StopWatch) -> list[str]:
     wrong: list[str] = []
     lost: Counter[str] = Counter()
     causes: set[tuple[str, str]] = set()
-    for life in TimelineReader(folder).lives():
-        measured = watch.waited.pop(life.request_id, None)
+    for timeline in TimelineReader(folder).timelines():
+        measured = watch.waited.pop(timeline.request_id, None)
         parts = 0
-        for wait in life.waits:
+        for wait in timeline.waits:
             for part in wait.parts:
                 parts += 0 if wait.state is WaitState.STALLED else part.us
                 lost[part.reason] += 0 if part.place is Place.OUTSIDE else part.us
                 causes.add((part.reason, part.place.value))
         if parts != measured:
-            wrong.append(f"{life.request_id}: its parts are {parts} us, measured were {measured} us")
+            wrong.append(f"{timeline.request_id}: its parts are {parts} us, measured were {measured} us")
     wrong += [f"{request_id}: not in the trace" for request_id in watch.waited]
     report = summarize(folder, requests=False)
     for reason, recorded in report.recorded_reasons.items():

@@ -115,7 +115,7 @@ def test_bad_lines_are_counted_and_kept(tmp_path: Path) -> None:
         bad["problem"] for bad in notes[1]["first_bad_lines"]
     ]
     assert call("convert", "a.steps.parquet", "--output", "b.jsonl", cwd=tmp_path).code == 0
-    assert (tmp_path / "b.jsonl").read_bytes() == text
+    assert (tmp_path / "b.jsonl").read_bytes() == text + b"\n"
     assert asked(tmp_path / "a.steps.parquet", "select step, _extra from snapshots") == [
         [0, None],
         [1, '{"tier":{"a":1}}'],
@@ -140,12 +140,34 @@ def test_a_damaged_twin_is_an_error(columns: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cut.steps.parquet"]
 
 
-def test_a_changed_twin_does_not_pass_for_the_original(columns: Path, tmp_path: Path) -> None:
-    table = pq.read_table(file_of(columns, "steps"))
-    swapped = table.take([1, 0, *range(2, len(table))])
-    pq.write_table(swapped, tmp_path / "a.steps.parquet")
-    call("convert", "a.steps.parquet", cwd=tmp_path).refused("does not give back the lines")
+def test_a_byte_that_changed_on_the_disk_is_noticed(columns: Path, tmp_path: Path) -> None:
+    """The pages have checksums: what was read wrongly is not passed on."""
+    twin = file_of(columns, "steps")
+    pages = pq.ParquetFile(twin).metadata.row_group(0).column(0)
+    changed = bytearray(twin.read_bytes())
+    changed[pages.data_page_offset + pages.total_compressed_size // 2] ^= 1
+    (tmp_path / "a.steps.parquet").write_bytes(changed)
+    call("convert", "a.steps.parquet", cwd=tmp_path).refused("a.steps.parquet", "damaged")
     assert not (tmp_path / "a.steps.jsonl").exists()
+
+
+def test_a_twin_of_the_first_releases_is_read(trace: Path, columns: Path, tmp_path: Path) -> None:
+    """They had one column and some footer keys more, for giving back the spacing of lines that are not ours."""
+    table = pq.read_table(file_of(columns, "steps"))
+    table = table.append_column("_layout", [range(len(table))])
+    footer = {"tokenyard.kind": "steps", "tokenyard.columnar_version": "1", "tokenyard.layouts": '[["compact",[],""]]'}
+    pq.write_table(table.replace_schema_metadata(footer), tmp_path / "a.steps.parquet")
+    assert call("convert", "a.steps.parquet", cwd=tmp_path).code == 0
+    assert (tmp_path / "a.steps.jsonl").read_bytes() == file_of(trace, "steps").read_bytes()
+
+
+def test_a_newer_version_and_a_damaged_footer_are_refused(columns: Path, tmp_path: Path) -> None:
+    table = pq.read_table(file_of(columns, "steps"))
+    for version, said in (("2", "columnar_version = 2"), ("two", "footer is damaged")):
+        pq.write_table(
+            table.replace_schema_metadata({"tokenyard.columnar_version": version}), tmp_path / "a.steps.parquet"
+        )
+        call("report", "a.steps.parquet", cwd=tmp_path).refused("a.steps.parquet", said)
 
 
 def test_nothing_is_overwritten_unasked(trace: Path, tmp_path: Path) -> None:

@@ -147,8 +147,11 @@ def test_without_the_extra_it_says_what_to_install(trace: Path, tmp_path: Path) 
 def test_it_needs_neither_pyarrow_nor_duckdb(trace: Path, tmp_path: Path) -> None:
     """They belong to another extra: what needs them says so, the rest works."""
     hidden = hiding(tmp_path / "hidden", "pyarrow", "duckdb")
-    with viewing(trace, *_NO_BROWSER, cwd=tmp_path, env=hidden) as viewer:
-        assert httpx.get(f"{viewer.url}api/steps", params={"path": str(trace)}).content == trace.read_bytes()
-        response = httpx.post(f"{viewer.url}api/query", json={"path": str(trace), "sql": "select 1"})
+    twin = tmp_path / "t.steps.parquet"
+    twin.touch()
+    with viewing(trace, twin, *_NO_BROWSER, cwd=tmp_path, env=hidden) as viewer:
+        assert httpx.get(f"{viewer.url}api/file", params={"path": str(trace)}).content == trace.read_bytes()
+        packed = {"path": str(twin), "decode": "1"}
+        response = httpx.get(f"{viewer.url}api/file", params=packed)
         assert response.status_code == 422
         assert "pip install 'tokenyard[analysis]'" in response.json()["error"]["fix"]

@@ -52,13 +52,13 @@ def damaged(rng: random.Random, lines: list[dict[str, Any]]) -> Iterator[str]:
         yield (text if rng.random() > 0.01 else text[: len(text) // 2]) + "\n"
 
 
-def check(life: RequestTimeline) -> None:
-    for wait in life.waits:
+def check(timeline: RequestTimeline) -> None:
+    for wait in timeline.waits:
         assert sum(part.us for part in wait.parts) == wait.us
         assert all(part.us > 0 for part in wait.parts)
-    phases = phases_of(life)
-    assert phases.queued_us + phases.preempted_us + phases.stalled_us == life.waited_us
-    segments = segments_of(life)
+    phases = phases_of(timeline)
+    assert phases.queued_us + phases.preempted_us + phases.stalled_us == timeline.waited_us
+    segments = segments_of(timeline)
     assert all(segment.end_us > segment.start_us for segment in segments)
     assert all(earlier.end_us <= later.start_us for earlier, later in pairwise(segments))
 
@@ -70,23 +70,23 @@ def test_parts_of_a_damaged_trace_add_up(trace: list[dict[str, Any]], seed: int)
         file = Path(folder) / "a.steps.jsonl"
         file.write_text("".join(damaged(random.Random(seed), trace)), encoding="utf-8")
         try:
-            lives = list(TimelineReader(file).lives())
+            timelines = list(TimelineReader(file).timelines())
         except TraceError:
             return
-        for life in lives:
-            check(life)
-        assert waiting(file).waited_us == sum(life.waited_us for life in lives)
-        if lives:
-            answer = why(file, lives[0].request_id)
+        for timeline in timelines:
+            check(timeline)
+        assert waiting(file).waited_us == sum(timeline.waited_us for timeline in timelines)
+        if timelines:
+            answer = why(file, timelines[0].request_id)
             assert sum(span.us for span in answer.spans) == answer.waited_us
         summarize(file)
         writer = ChromeWriter(BytesIO(), "damaged")
-        emit_timeline(TimelineReader(file).with_lives(), writer)
+        emit_timeline(TimelineReader(file).with_timelines(), writer)
 
 
 @pytest.mark.parametrize("trace", TRACES)
 def test_parts_of_the_whole_trace_add_up(tmp_path: Path, trace: list[dict[str, Any]]) -> None:
     file = tmp_path / "a.steps.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in trace), encoding="utf-8")
-    for life in TimelineReader(file).lives():
-        check(life)
+    for timeline in TimelineReader(file).timelines():
+        check(timeline)

@@ -38,12 +38,12 @@ def execute(flags: Export) -> int:
     if flags.perfetto is not None:
         messages()  # before a file is made
         with _writing("perfetto", flags.perfetto) as file:
-            emit_timeline(TimelineReader(flags.trace).with_lives(), PerfettoWriter(file, name))
+            emit_timeline(TimelineReader(flags.trace).with_timelines(), PerfettoWriter(file, name))
         _say_written(flags.perfetto, "open it at ui.perfetto.dev")
     if flags.chrome is not None:
         with _writing("chrome", flags.chrome) as file:
             writer = ChromeWriter(file, name)
-            emit_timeline(TimelineReader(flags.trace).with_lives(), writer)
+            emit_timeline(TimelineReader(flags.trace).with_timelines(), writer)
             writer.finish()
         _say_written(flags.chrome, "open it in chrome://tracing, ui.perfetto.dev or speedscope.app")
     if flags.html is not None:
@@ -65,7 +65,7 @@ def _say_written(path: Path, how: str) -> None:
 def _send(path: Path, url: str, name: str) -> None:
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # what it would say comes as our one message
     SpanSender(url, name).close()  # a wrong address is told before the trace is read
-    sent = send_spans(TimelineReader(path).lives(), url, name, offset_us=_offset(path))
+    sent = send_spans(TimelineReader(path).timelines(), url, name, offset_us=_offset(path))
     errors().print(f"{sent:,} spans sent")
 
 

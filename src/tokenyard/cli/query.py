@@ -34,7 +34,7 @@ def execute(flags: Query) -> int:
     with errors().status(f"reading {escape(str(files.source))}"), as_parquet(files) as twins:
         answer = ask(flags.sql, twins.steps, twins.requests, limits)
     if flags.json:
-        print_json(json_ready(answer))
+        print_json(msgspec.to_builtins(answer, enc_hook=encodable))  # what JSON has words for
     else:
         console = results()
         table = _table(answer)
@@ -45,11 +45,6 @@ def execute(flags: Query) -> int:
     if any(twin is not None and not twin.exists() for twin in twins):  # made for the moment
         errors().print("[dim]`tokenyard convert` once, and questions are answered at once.[/]")
     return 0
-
-
-def json_ready(answer: Answer) -> Any:
-    """An answer in what JSON has words for."""
-    return msgspec.to_builtins(answer, enc_hook=encodable)
 
 
 def _table(answer: Answer) -> Table:

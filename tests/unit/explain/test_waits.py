@@ -56,12 +56,12 @@ def recorded(
     counted = CountedWaits()
     yard.scheduler.attach_observer(Observers(counted, yard.recorder))
     live(yard, seed)
-    return counted, {life.request_id: life for life in TimelineReader(path).lives()}
+    return counted, {timeline.request_id: timeline for timeline in TimelineReader(path).timelines()}
 
 
-def split(life: RequestTimeline) -> Counter[tuple[str, str]]:
+def split(timeline: RequestTimeline) -> Counter[tuple[str, str]]:
     parts: Counter[tuple[str, str]] = Counter()
-    for wait in life.waits:
+    for wait in timeline.waits:
         assert sum(part.us for part in wait.parts) == wait.us > 0
         parts.update({(part.reason, part.place.value): part.us for part in wait.parts})
     return parts
@@ -70,33 +70,33 @@ def split(life: RequestTimeline) -> Counter[tuple[str, str]]:
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("seed", range(2))
 def test_waits_are_those_of_the_live_scheduler(tmp_path: Path, scenario: str, seed: int) -> None:
-    counted, lives = recorded(tmp_path, seed, None, **SCENARIOS[scenario])
-    assert len(lives) > 40
-    for request_id, life in lives.items():
-        assert split(life) == +counted.waited[request_id], request_id
+    counted, timelines = recorded(tmp_path, seed, None, **SCENARIOS[scenario])
+    assert len(timelines) > 40
+    for request_id, timeline in timelines.items():
+        assert split(timeline) == +counted.waited[request_id], request_id
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("bound", [0, 2])
 def test_a_bound_on_ids_hides_reasons_but_no_time(tmp_path: Path, scenario: str, bound: int) -> None:
-    counted, lives = recorded(tmp_path, 1, bound, **SCENARIOS[scenario])
+    counted, timelines = recorded(tmp_path, 1, bound, **SCENARIOS[scenario])
     hidden = 0
-    for request_id, life in lives.items():
-        waits = sum(wait.us for wait in life.waits if wait.state is not WaitState.STALLED)
+    for request_id, timeline in timelines.items():
+        waits = sum(wait.us for wait in timeline.waits if wait.state is not WaitState.STALLED)
         assert waits == sum(counted.waited[request_id].values()) - counted.stalled[request_id]
-        measured = (life.first_scheduled_us or life.finished_us or 0) - (life.arrived_us or 0)
-        assert sum(wait.us for wait in life.waits if wait.state is WaitState.QUEUED) == measured
-        hidden += sum(part.us for wait in life.waits for part in wait.parts if part.reason == "not_listed")
+        measured = (timeline.first_scheduled_us or timeline.finished_us or 0) - (timeline.arrived_us or 0)
+        assert sum(wait.us for wait in timeline.waits if wait.state is WaitState.QUEUED) == measured
+        hidden += sum(part.us for wait in timeline.waits for part in wait.parts if part.reason == "not_listed")
     if scenario in ("pressure", "priority", "no gate"):
         assert hidden == 0, "there everybody behind the head shares its reason"
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_waits_of_all_add_up_to_the_reports_time_lost(tmp_path: Path, scenario: str) -> None:
-    _, lives = recorded(tmp_path, 2, None, **SCENARIOS[scenario])
+    _, timelines = recorded(tmp_path, 2, None, **SCENARIOS[scenario])
     lost: Counter[str] = Counter()
-    for life in lives.values():
-        for wait in life.waits:
+    for timeline in timelines.values():
+        for wait in timeline.waits:
             for part in wait.parts:
                 if part.place is not Place.OUTSIDE:
                     lost[part.reason] += part.us
@@ -105,7 +105,9 @@ def test_waits_of_all_add_up_to_the_reports_time_lost(tmp_path: Path, scenario: 
     assert +lost == +Counter(reported)
     assert sum(lost.values()) > 1_000_000
     assert report.unseen_s is not None
-    assert sum(lost.values()) + round(report.unseen_s * 1e6) == sum(life.waited_us for life in lives.values())
+    assert sum(lost.values()) + round(report.unseen_s * 1e6) == sum(
+        timeline.waited_us for timeline in timelines.values()
+    )
 
 
 def test_a_reset_sends_everybody_back_to_the_queue(tmp_path: Path) -> None:
@@ -118,10 +120,10 @@ def test_a_reset_sends_everybody_back_to_the_queue(tmp_path: Path) -> None:
     assert yard.scheduler.reset_prefix_cache(reset_running_requests=True)
     yard.drain()
     yard.writer.close()
-    lives = {life.request_id: life for life in TimelineReader(tmp_path).lives()}
-    for request_id, life in lives.items():
-        assert split(life) == +counted.waited[request_id], request_id
-    assert [wait.state for wait in lives["c"].waits] == [WaitState.QUEUED]
+    timelines = {timeline.request_id: timeline for timeline in TimelineReader(tmp_path).timelines()}
+    for request_id, timeline in timelines.items():
+        assert split(timeline) == +counted.waited[request_id], request_id
+    assert [wait.state for wait in timelines["c"].waits] == [WaitState.QUEUED]
 
 
 def test_a_session_waits_for_its_next_input(tmp_path: Path) -> None:
@@ -132,6 +134,6 @@ def test_a_session_waits_for_its_next_input(tmp_path: Path) -> None:
     yard.add("s", 5, max_tokens=2, arrival_time=yard.now)
     yard.drain()
     yard.writer.close()
-    (life,) = [life for life in TimelineReader(tmp_path).lives() if life.request_id == "s"]
-    waited = [(wait.state, wait.parts[0].reason, wait.us) for wait in life.waits]
+    (timeline,) = [timeline for timeline in TimelineReader(tmp_path).timelines() if timeline.request_id == "s"]
+    waited = [(wait.state, wait.parts[0].reason, wait.us) for wait in timeline.waits]
     assert waited == [(WaitState.PREEMPTED, "waiting_stream_input", 4 * 500_000)]

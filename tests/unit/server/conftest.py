@@ -18,7 +18,7 @@ def lines_of(*records: dict[str, Any]) -> bytes:
 def steps_text(count: int = STEPS) -> bytes:
     """A steps file: what ran, and a snapshot and a decision per step."""
     records: list[dict[str, Any]] = [
-        {"event": "trace_start", "format_version": 1, "ts": 0.0, "gpu": "l4", "model": "toy", "host": "replay"}
+        {"event": "trace_start", "format_version": 1, "ts": 0.0, "host": "replay", "model": "toy", "gpu": "l4"}
     ]
     for step in range(count):
         records += [

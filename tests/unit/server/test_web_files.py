@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import os
 from pathlib import Path
 
 import pytest
+from starlette.types import Message
 from tests.unit.server.conftest import steps_text
 from tests.unit.server.web_client import Client, client_of, refused
 
+from tokenyard.server.web.files import OpenFileResponse
 from tokenyard.trace.columnar.convert import convert
 
 
@@ -48,15 +51,64 @@ def test_a_part(client: Client, steps: Path, asked: str, start: int, end: int | 
 @pytest.mark.parametrize("asked", ["bytes=999999999-", "bytes=-0"])
 def test_a_part_that_is_not_there(client: Client, steps: Path, asked: str) -> None:
     response = client.file(steps, Range=asked)
-    refused(response, 416, "Range")
+    assert response.status_code == 416
     assert response.headers["content-range"] == f"bytes */{steps.stat().st_size}"
 
 
-@pytest.mark.parametrize("asked", ["bytes=5-3", "bytes=0-1,4-5", "lines=1-2", "bytes=-", "bytes=a-b", "bytes=\u0663-"])
-def test_what_is_no_range_gets_the_whole(client: Client, steps: Path, asked: str) -> None:
-    response = client.get("/api/file", params={"path": str(steps)}, headers={"Range": asked.encode()})
-    assert response.status_code == 200
-    assert response.content == steps.read_bytes()
+@pytest.mark.parametrize("asked", ["bytes=5-3", "lines=1-2", "bytes=-", "bytes=a-b"])
+def test_what_is_no_range(client: Client, steps: Path, asked: str) -> None:
+    assert client.file(steps, Range=asked).status_code == 400
+
+
+def test_several_parts_at_once(client: Client, steps: Path) -> None:
+    response = client.file(steps, Range="bytes=0-1,4-5")
+    assert response.status_code == 206
+    assert response.headers["content-type"].startswith("multipart/byteranges")
+
+
+def test_what_is_added_meanwhile_is_not_sent(steps: Path) -> None:
+    """The length was told before: a trace may be written while it is read."""
+    size = steps.stat().st_size
+    with steps.open("rb") as file, steps.open("ab") as writer:
+        response = OpenFileResponse(file, steps)
+        writer.write(b"x" * 1000)
+        writer.flush()
+        sent = asyncio.run(sent_by(response, "GET"))
+    assert sent == steps.read_bytes()[:size]
+
+
+@pytest.mark.parametrize("asked", [{}, {"Range": "bytes=2-4"}, {"Range": "bytes=-0"}, {"Range": "bytes=x"}])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_the_file_is_closed_in_the_end(steps: Path, method: str, asked: dict[str, str]) -> None:
+    file = steps.open("rb")
+    asyncio.run(sent_by(OpenFileResponse(file, steps), method, asked))
+    assert file.closed
+
+
+async def sent_by(response: OpenFileResponse, method: str, headers: dict[str, str] | None = None) -> bytes:
+    """The body that a response sends."""
+    body = b""
+
+    async def send(message: Message) -> None:
+        nonlocal body
+        body += message.get("body", b"")
+
+    async def receive() -> Message:
+        await asyncio.sleep(60)
+        raise AssertionError("nobody asks for more")
+
+    raw = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
+    await response({"type": "http", "method": method, "headers": raw}, receive, send)
+    return body
+
+
+def test_the_file_that_was_looked_at_is_the_one_that_is_sent(folder: Path, steps: Path) -> None:
+    """A link that takes its place afterwards changes nothing."""
+    text = steps.read_bytes()
+    file = steps.open("rb")
+    steps.unlink()
+    steps.symlink_to(folder.parent / "secret.steps.jsonl")
+    assert asyncio.run(sent_by(OpenFileResponse(file, steps), "GET")) == text
 
 
 def test_a_part_of_the_file_as_it_was(client: Client, steps: Path) -> None:
@@ -124,7 +176,7 @@ OUTSIDE = [
 
 
 @pytest.mark.parametrize("text", OUTSIDE)
-@pytest.mark.parametrize("route", ["file", "steps", "tail", "annotations"])
+@pytest.mark.parametrize("route", ["file", "tail", "annotations"])
 def test_nothing_outside_is_read(client: Client, folder: Path, text: str, route: str) -> None:
     path = text.format(root=folder, top=folder.parent)
     response = client.get(f"/api/{route}", params={"path": path})

@@ -47,9 +47,9 @@ def test_a_name_that_was_made_to_point_here(client: Client, host: str, path: str
 def test_a_page_of_another_origin(client: Client, origin: str) -> None:
     for method, path in (
         ("GET", "/api/traces"),
-        ("POST", "/api/query"),
+        ("POST", "/api/annotations"),
         ("PUT", "/api/annotations"),
-        ("OPTIONS", "/api/query"),
+        ("OPTIONS", "/api/annotations"),
     ):
         response = client.request(method, path, headers={"Origin": origin})
         refused(response, 403, "Origin")

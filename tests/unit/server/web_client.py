@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from starlette.applications import Starlette
 
 from tokenyard.server.web.app import make_app
 
-__all__ = ["ORIGIN", "Client", "client_of", "refused", "running"]
+__all__ = ["ORIGIN", "Client", "client_of", "refused"]
 
 ORIGIN = "http://127.0.0.1:8642"
 
@@ -37,24 +36,6 @@ class Client:
 
     def file(self, path: Path | str, **headers: str) -> httpx.Response:
         return self.get("/api/file", params={"path": str(path)}, headers=headers)
-
-    def ask(self, path: Path | str, sql: str, **options: Any) -> httpx.Response:
-        return self.request("POST", "/api/query", json={"path": str(path), "sql": sql}, **options)
-
-
-@contextmanager
-def running(paths: Iterable[Path], **options: Any) -> Iterator[Client]:
-    """A client of an application that is shut down in the end: what may leave something behind needs that."""
-    client = client_of(paths, **options)
-    try:
-        yield client
-    finally:
-        asyncio.run(_shut_down(client.app))
-
-
-async def _shut_down(app: Starlette) -> None:
-    async with app.router.lifespan_context(app):
-        pass
 
 
 def client_of(paths: Iterable[Path], **options: Any) -> Client:

@@ -1,4 +1,4 @@
-"""Lines that wait as forms, numbers and pieces, and are put together later."""
+"""Lines that wait as templates, numbers and pieces, and are put together later."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.trace.emit.line_file import Lines
-from tokenyard.trace.emit.templates import HOLE, NUMBER, form_of, merge_holes, more_fields
+from tokenyard.trace.emit.templates import GAP, NUMBER, merge_gaps, more_fields, template_of
 
 
 class Record(msgspec.Struct):
@@ -39,9 +39,9 @@ def test_what_is_put_together_decodes_to_the_record(
 ) -> None:
     lines = Lines()
     for name, first, second, count, last in rows:
-        form, between = merge_holes(form_of(Record(name, HOLE, HOLE, NUMBER, NUMBER)), 2)
+        template, between = merge_gaps(template_of(Record(name, GAP, GAP, NUMBER, NUMBER)), 2)
         assert between == [b',"second":']
-        lines.forms.append(form + more_fields(more=None, extra=7))
+        lines.templates.append(template + more_fields(more=None, extra=7))
         lines.pieces.append(json.dumps(first).encode() + between[0] + json.dumps(second).encode())
         lines.numbers += (count, last)
         lines.append(msgspec.json.encode({"plain": name}))
@@ -55,7 +55,7 @@ def test_what_is_put_together_decodes_to_the_record(
 
 def test_numbers_of_numpy_are_numbers_and_what_is_none_is_null() -> None:
     lines = Lines()
-    lines.forms.append(b'{"a":%b,"b":%b,"c":%b}\n')
+    lines.templates.append(b'{"a":%b,"b":%b,"c":%b}\n')
     lines.numbers += (float(np.float64(0.1)), np.int64(3).item(), math.nan)
     assert json.loads(text(lines)) == {"a": 0.1, "b": 3, "c": None}
     numbers: list[Any] = [np.float64(0.1), np.int64(3), np.float32(0.5)]
@@ -74,7 +74,7 @@ def test_nothing_is_left_where_lines_were_taken() -> None:
 
 
 def test_an_interrupt_while_a_line_is_added_costs_that_line_alone() -> None:
-    form = b'{"100%%b":%b,"list":' + b"\0}\n"
+    template = b'{"100%%b":%b,"list":' + b"\0}\n"
     for stage in range(3):
         lines = Lines()
         for number in range(4):
@@ -88,7 +88,7 @@ def test_an_interrupt_while_a_line_is_added_costs_that_line_alone() -> None:
                 lines.pieces.append(b"[]")
             if interrupted:
                 continue
-            lines.forms.append(form)
+            lines.templates.append(template)
             lines.is_open = False
         lines.append(b'{"last":1}')
         lines.is_open = True

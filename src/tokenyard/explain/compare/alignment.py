@@ -132,11 +132,13 @@ def align_jobs(a: Path | str, b: Path | str) -> list[JobPair]:
 
 def _jobs(path: Path | str) -> Iterator[tuple[str, JobSpan]]:
     spans: dict[str, JobSpan] = {}
-    for life in TimelineReader(path).lives():
-        begin = life.arrived_us or 0
-        span = spans.setdefault(life.job_id or life.request_id, JobSpan(begin_us=begin, end_us=life.until_us))
-        span.begin_us, span.end_us = min(span.begin_us, begin), max(span.end_us, life.until_us)
-        span.waited_us += life.waited_us
+    for timeline in TimelineReader(path).timelines():
+        begin = timeline.arrived_us or 0
+        span = spans.setdefault(
+            timeline.job_id or timeline.request_id, JobSpan(begin_us=begin, end_us=timeline.until_us)
+        )
+        span.begin_us, span.end_us = min(span.begin_us, begin), max(span.end_us, timeline.until_us)
+        span.waited_us += timeline.waited_us
         span.requests += 1
     start = min((span.begin_us for span in spans.values()), default=0)
     for job, span in spans.items():

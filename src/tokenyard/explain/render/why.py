@@ -23,7 +23,7 @@ _ID_WIDTH = 28
 
 
 def print_why(why: Why, console: Console) -> None:
-    """Print the life of a request, what it waited for in all, and the same step by step."""
+    """Print the timeline of a request, what it waited for in all, and the same step by step."""
     console.print(_title(why))
     for line in _facts(why):
         console.print(Text(line))
@@ -118,7 +118,7 @@ def _facts(why: Why) -> Iterable[str]:
 
 def _phases(why: Why) -> Table:
     table = table_of(Column(no_wrap=True), Column(justify="right"), Column(justify="right"), header=False)
-    phases, life = why.phases, max(why.until_us - (why.arrived_us or 0), 1)
+    phases, total = why.phases, max(why.until_us - (why.arrived_us or 0), 1)
     for name, us in (
         ("queued", phases.queued_us),
         ("prefill", phases.prefill_us),
@@ -127,7 +127,7 @@ def _phases(why: Why) -> Table:
         ("stalled", phases.stalled_us),
     ):
         if us:
-            table.add_row(name, _time(us), percent(us / life))
+            table.add_row(name, _time(us), percent(us / total))
     return table
 
 

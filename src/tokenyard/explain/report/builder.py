@@ -18,7 +18,7 @@ from tokenyard.explain.report.percentiles import Series
 from tokenyard.explain.report.recorded_reasons import RecordedReasonCounter, free_share
 from tokenyard.explain.report.report import HitRate, ReadingGaps, Report, Throughput
 from tokenyard.explain.report.speculation import SpeculationCounter
-from tokenyard.explain.why.reconstruction import Reconstruction
+from tokenyard.explain.why.timeline_reader import StepReader
 from tokenyard.trace.format.request_timeline import micros
 from tokenyard.trace.format.schema import (
     PrefixCacheLookup,
@@ -28,7 +28,7 @@ from tokenyard.trace.format.schema import (
 )
 from tokenyard.trace.format.step_facts import CLASSIFIER_BLOCK_SIZE, Drafts, StepFacts
 from tokenyard.trace.read.facts_of_step import facts_of
-from tokenyard.trace.read.reader import ReadNotes, Step, TraceReader
+from tokenyard.trace.read.reader import ReadNotes, Step
 from tokenyard.vocabulary.buckets import Bucket, StepReason
 
 __all__ = ["ReportBuilder", "summarize"]
@@ -317,32 +317,26 @@ def summarize(path: Path | str, *, requests: bool = True) -> Report:
     ``requests=False`` leaves a requests file unread, which is faster; the classifier then knows no ``minNeed``. Raises
     TraceError if there is no trace or no step in it.
     """
-    reader = TraceReader(path, requests=requests)
+    trace = StepReader(path, requests=requests)
     builder = ReportBuilder()
-    lives: Reconstruction | None = None
-    for number, step in enumerate(reader.steps()):
-        if builder.start is None and reader.start is not None:
-            builder.trace_started(reader.start)
-        if number == 0 and reader.start is None and not step.arrived and not step.finished:
-            lives = Reconstruction(builder)
-        _add_step(builder, step, lives)
-    if lives is not None:
-        builder.jobs |= lives.jobs
-    return builder.report(source=str(reader.files.source), notes=reader.notes, reconstructed=lives is not None)
+    for step in trace.steps():
+        if builder.start is None and trace.start is not None:
+            builder.trace_started(trace.start)
+        _feed(builder, step)
+    builder.jobs |= trace.jobs
+    return builder.report(
+        source=str(trace.reader.files.source), notes=trace.reader.notes, reconstructed=trace.reconstructed
+    )
 
 
-def _add_step(builder: ReportBuilder, step: Step, lives: Reconstruction | None) -> None:
-    """Tell the builder about one step, in the order in which things happened."""
-    if lives is not None:
-        lives.before(step)
+def _feed(builder: ReportBuilder, step: Step) -> None:
+    """Hand one step to the builder, in the order in which things happened."""
     for arrived in step.arrived:
         builder.request_arrived(arrived)
     for lookup in step.lookups:
         builder.prefix_looked_up(lookup)
     block_size = builder.start.block_size if builder.start is not None else None
     builder.step_decided(facts_of(step, block_size or CLASSIFIER_BLOCK_SIZE))
-    if lives is not None:
-        lives.after(step)
     if step.completed is not None:
         done = step.completed
         builder.step_completed(done.step, done.ts, done.step_seconds, done.num_sampled_tokens)

@@ -56,14 +56,14 @@ def waiting(path: Path | str) -> Waiting:
     spent: Counter[Cause] = Counter()
     longest: list[tuple[int, int, RequestTimeline]] = []
     requests = waited = 0
-    for life in trace.lives():
+    for timeline in trace.timelines():
         requests += 1
-        waited += bool(life.waits)
-        for wait in life.waits:
+        waited += bool(timeline.waits)
+        for wait in timeline.waits:
             for part in wait.parts:
                 spent[Cause(part.reason, part.place)] += part.us
-        if life.waits:
-            entry = (life.waited_us, -requests, life)
+        if timeline.waits:
+            entry = (timeline.waited_us, -requests, timeline)
             heappush(longest, entry) if len(longest) < _LISTED else heappushpop(longest, entry)
     total = sum(spent.values())
     return Waiting(
@@ -74,28 +74,28 @@ def waiting(path: Path | str) -> Waiting:
             ReasonShare(reason=cause.reason, place=cause.place, us=us, share=us / total)
             for cause, us in sorted(spent.items(), key=lambda item: (-item[1], item[0]))
         ],
-        longest=[_long_wait(life) for _, _, life in sorted(longest, key=lambda entry: entry[:2], reverse=True)],
+        longest=[_long_wait(timeline) for _, _, timeline in sorted(longest, key=lambda entry: entry[:2], reverse=True)],
         reconstructed=trace.reconstructed,
     )
 
 
-def _long_wait(life: RequestTimeline) -> LongWait:
+def _long_wait(timeline: RequestTimeline) -> LongWait:
     by_state = dict.fromkeys(WaitState, 0)
     spent: Counter[Cause] = Counter()
-    for wait in life.waits:
+    for wait in timeline.waits:
         by_state[wait.state] += wait.us
         for part in wait.parts:
             spent[Cause(part.reason, part.place)] += part.us
     cause, most = max(spent.items(), key=lambda item: (item[1], item[0]))
     return LongWait(
-        request_id=life.request_id,
-        job_id=life.job_id,
-        waited_us=life.waited_us,
+        request_id=timeline.request_id,
+        job_id=timeline.job_id,
+        waited_us=timeline.waited_us,
         queued_us=by_state[WaitState.QUEUED],
         preempted_us=by_state[WaitState.PREEMPTED],
         stalled_us=by_state[WaitState.STALLED],
-        num_preemptions=len(life.preemptions),
+        num_preemptions=len(timeline.preemptions),
         reason=cause.reason,
         place=cause.place,
-        share=most / life.waited_us,
+        share=most / timeline.waited_us,
     )

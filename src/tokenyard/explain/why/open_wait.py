@@ -17,33 +17,33 @@ Account = Mapping[Cause, int]
 
 
 class OpenWait:
-    """A request between its arrival and its end.
+    """A request between its arrival and its end, and the wait it is in, if it waits.
 
     ``own[cause]`` corrects the common account for the times in which the request had a cause of its own.
     """
 
-    __slots__ = ("ahead", "arrived_step", "first_step", "life", "mark", "own", "start_us", "state")
+    __slots__ = ("arrived_step", "first_step", "mark", "own", "start_us", "state", "timeline", "unseen")
 
-    def __init__(self, life: RequestTimeline, arrived_step: int | None) -> None:
-        self.life = life
+    def __init__(self, timeline: RequestTimeline, arrived_step: int | None) -> None:
+        self.timeline = timeline
         self.arrived_step = arrived_step
         self.state: WaitState | None = WaitState.QUEUED
         """None while it runs and gets tokens."""
-        self.ahead = True
+        self.unseen = True
         """No snapshot has shown it yet."""
-        self.start_us = life.arrived_us or 0
+        self.start_us = timeline.arrived_us or 0
         self.first_step: int | None = None
         self.mark: Account = {}
         """The common account when this wait began."""
         self.own: Counter[Cause] = Counter()
 
     @property
-    def waits(self) -> bool:
+    def is_queued(self) -> bool:
         """It is in a waiting queue, and has been seen there."""
-        return not self.ahead and self.state in (WaitState.QUEUED, WaitState.PREEMPTED)
+        return not self.unseen and self.state in (WaitState.QUEUED, WaitState.PREEMPTED)
 
     @property
-    def runs(self) -> bool:
+    def is_running(self) -> bool:
         """It is in the running list, with tokens or without."""
         return self.state in (None, WaitState.STALLED)
 
@@ -53,17 +53,17 @@ class OpenWait:
 
     def end(self, moment: int, step: int | None, account: Account) -> None:
         """The wait is over; ``step`` scheduled it."""
-        if self.waits:
+        if self.is_queued:
             for cause, so_far in account.items():
                 self.own[cause] += so_far - self.mark.get(cause, 0)
-        self._write_down(moment, step)
+        self._close(moment, step)
 
     def end_unrecorded(self, moment: int) -> None:
         """The wait was over at ``moment``, earlier than now: nobody recorded it when it happened."""
         self.own = Counter({NOT_RECORDED: moment - self.start_us})
-        self._write_down(moment, None)
+        self._close(moment, None)
 
-    def _write_down(self, moment: int, step: int | None) -> None:
+    def _close(self, moment: int, step: int | None) -> None:
         assert self.state is not None
         parts = [WaitPart(cause.reason, cause.place, us) for cause, us in self.own.items() if us]
         wait = Wait(
@@ -75,20 +75,20 @@ class OpenWait:
             parts=sorted(parts, key=lambda part: (-part.us, part.reason, part.place)),
         )
         if wait.us:
-            self.life.waits.append(wait)
+            self.timeline.waits.append(wait)
         self.state, self.own, self.mark = None, Counter(), {}
 
     def finish(self, record: RequestFinished, moment: int | None) -> None:
         """Take over what the record of its end says; ``moment`` is its end."""
-        life = self.life
-        life.finished_us = moment
-        life.finish_reason = record.finish_reason
-        life.num_output_tokens = record.num_output_tokens
-        if life.num_prompt_tokens is None:
-            life.num_prompt_tokens = record.num_prompt_tokens
+        timeline = self.timeline
+        timeline.finished_us = moment
+        timeline.finish_reason = record.finish_reason
+        timeline.num_output_tokens = record.num_output_tokens
+        if timeline.num_prompt_tokens is None:
+            timeline.num_prompt_tokens = record.num_prompt_tokens
         if record.first_token_time is not None:
-            life.first_token_us = micros(record.first_token_time)
-        if life.first_scheduled_us is None and record.first_scheduled_time is not None:
-            life.first_scheduled_us = micros(record.first_scheduled_time)
+            timeline.first_token_us = micros(record.first_token_time)
+        if timeline.first_scheduled_us is None and record.first_scheduled_time is not None:
+            timeline.first_scheduled_us = micros(record.first_scheduled_time)
             if self.state is WaitState.QUEUED:
-                self.end_unrecorded(max(life.first_scheduled_us, self.start_us))
+                self.end_unrecorded(max(timeline.first_scheduled_us, self.start_us))

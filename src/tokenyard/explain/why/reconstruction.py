@@ -1,14 +1,15 @@
-"""Lives of requests in a trace that does not record them: pieced together from who is in which queue at which step.
+"""Arrivals and ends in a trace that does not record them: pieced together from who is in which queue at which step.
 
-What comes out are the same arrival and end records that our own traces carry, exact to a step: a request arrives when
-it is first seen, has its first token when the step that finishes its prompt is over, and ends when it is in no queue
-any more (an abort looks the same). Sampled traces, and traces without id lists, do not show this.
+What comes out are the same records that our own traces carry, exact to a step: a request arrives when it is first seen,
+has its first token when the step that finishes its prompt is over, and ends when it is in no queue any more (an abort
+looks the same). Sampled traces, and traces without id lists, do not show this.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tokenyard.trace.format.schema import RequestArrived, RequestFinished
-from tokenyard.trace.format.step_facts import FactSink
 from tokenyard.trace.read.step_joiner import Step
 
 __all__ = ["Reconstruction"]
@@ -16,89 +17,96 @@ __all__ = ["Reconstruction"]
 _UNKNOWN_END = "unknown"
 
 
-class _Life:
-    """What is known of one request."""
+class _Seen:
+    """A request that is in a queue: the record of its end, as far as it is known, and the tokens until it samples."""
 
-    __slots__ = ("arrived", "computed", "first_scheduled", "first_token", "job_id", "outputs", "to_compute")
+    __slots__ = ("computed", "end", "to_compute")
 
-    def __init__(self, arrived: float | None, job_id: str | None) -> None:
-        self.arrived = arrived
-        self.job_id = job_id
-        self.first_scheduled: float | None = None
-        self.first_token: float | None = None
+    def __init__(self, end: RequestFinished) -> None:
+        self.end = end
         self.to_compute: int | None = None
         """Prompt tokens less prefix hits: once so many are computed, every step samples. None if not known."""
         self.computed = 0
-        self.outputs: int | None = 0
-        """Tokens sampled; None once they cannot be counted any more."""
 
     def compute(self, tokens: int) -> bool:
-        """It was scheduled; True if the step samples a token."""
+        """Count ``tokens`` that were scheduled; True if the step samples a token."""
         self.computed += tokens
         return self.to_compute is not None and self.computed >= self.to_compute
 
     def sample(self, ts: float | None) -> None:
-        """A step that sampled is over."""
-        if self.first_token is None:
-            self.first_token = ts
-        if self.outputs is not None:
-            self.outputs += 1
+        """Count a token: the step that sampled it is over at ``ts``."""
+        if self.end.first_token_time is None:
+            self.end.first_token_time = ts
+        if self.end.num_output_tokens is not None:
+            self.end.num_output_tokens += 1
 
     def preempt(self) -> None:
         """It starts again, from hits that the format does not record: from here on its tokens cannot be counted."""
         self.to_compute = None
-        self.outputs = None
+        self.end.num_output_tokens = None
 
 
 class Reconstruction:
-    """Watches steps and tells a sink who arrived and who ended."""
+    """Puts arrivals and ends into steps."""
 
-    def __init__(self, sink: FactSink) -> None:
-        self._sink = sink
-        self._lives: dict[str, _Life] = {}
-        self._sampling: list[_Life] = []
+    def __init__(self) -> None:
+        self.jobs: set[str] = set()
+        """Jobs that were named so far."""
+        self._seen: dict[str, _Seen] = {}
+        self._sampling: list[_Seen] = []
         """Sampled in the last step; their tokens are there when the next one begins."""
         self._last_step: int | None = None
-        self.gaps = False
+        self._gaps = False
         """Steps are missing between recorded ones: times would be wrong, so ends carry none."""
-        self.jobs: set[str] = set()
 
-    def before(self, step: Step) -> None:
-        """Look at the queues of a step, before its facts are told."""
+    def of(self, steps: Iterator[Step]) -> Iterator[Step]:
+        """The steps with who arrived before each and who ended after it: an end is noticed when the next one begins."""
+        before: Step | None = None
+        for step in steps:
+            ended = self._look_at_queues(step)
+            if before is not None:
+                before.finished += ended
+                yield before
+            self._look_at_decision(step)
+            before = step
+        if before is not None:
+            yield before
+
+    def _look_at_queues(self, step: Step) -> list[RequestFinished]:
+        """Note who has arrived; returns who has ended."""
         present = self._present(step)
         if present is None:
-            return
+            return []
         if self._last_step is not None and step.number != self._last_step + 1:
-            self.gaps = True
+            self._gaps = True
         self._last_step = step.number
-        for life in self._sampling:
-            life.sample(step.ts)
+        for seen in self._sampling:
+            seen.sample(step.ts)
         self._sampling.clear()
-        for request_id in [known for known in self._lives if known not in present]:
-            self._end(request_id, step)
+        ended = [self._end(request_id, step) for request_id in [known for known in self._seen if known not in present]]
         for request_id, job_id in present.items():
-            if request_id not in self._lives:
+            if request_id not in self._seen:
                 self._begin(request_id, job_id, step)
+        return ended
 
-    def after(self, step: Step) -> None:
-        """Look at the decision of a step."""
+    def _look_at_decision(self, step: Step) -> None:
         for lookup in step.lookups:
-            life = self._lives.get(lookup.req_id or "")
-            if life is not None and lookup.total_prompt_tokens is not None:
+            seen = self._seen.get(lookup.req_id or "")
+            if seen is not None and lookup.total_prompt_tokens is not None:
                 hits = (lookup.local_hit_tokens or 0) + (lookup.external_hit_tokens or 0)
-                life.to_compute = lookup.total_prompt_tokens - hits
+                seen.to_compute = lookup.total_prompt_tokens - hits
         if step.decision is None:
             return
         for request_id in step.decision.preempted_req_ids or ():
-            if request_id in self._lives:
-                self._lives[request_id].preempt()
+            if request_id in self._seen:
+                self._seen[request_id].preempt()
         for request_id, tokens in (step.decision.num_scheduled_tokens or {}).items():
-            life = self._lives.get(request_id)
-            if life is not None:
-                if life.first_scheduled is None:
-                    life.first_scheduled = step.ts
-                if life.compute(tokens):
-                    self._sampling.append(life)
+            seen = self._seen.get(request_id)
+            if seen is not None:
+                if seen.end.first_scheduled_time is None:
+                    seen.end.first_scheduled_time = step.ts
+                if seen.compute(tokens):
+                    self._sampling.append(seen)
 
     def _present(self, step: Step) -> dict[str, str | None] | None:
         """Request id -> job id of everyone in a queue; None if the step does not say."""
@@ -119,25 +127,24 @@ class Reconstruction:
         return present
 
     def _begin(self, request_id: str, job_id: str | None, step: Step) -> None:
-        self._lives[request_id] = _Life(step.ts, job_id)
-        self._sink.request_arrived(
+        self._seen[request_id] = _Seen(
+            RequestFinished(
+                req_id=request_id,
+                job_id=job_id,
+                finish_reason=_UNKNOWN_END,
+                arrival_time=step.ts,
+                num_output_tokens=0,
+            )
+        )
+        step.arrived.append(
             RequestArrived(step=step.number, ts=step.ts, req_id=request_id, job_id=job_id, arrival_time=step.ts)
         )
 
-    def _end(self, request_id: str, step: Step) -> None:
-        life = self._lives.pop(request_id)
-        timed = not self.gaps
-        self._sink.request_finished(
-            RequestFinished(
-                step=step.number,
-                ts=step.ts,
-                req_id=request_id,
-                job_id=life.job_id,
-                finish_reason=_UNKNOWN_END,
-                arrival_time=life.arrived if timed else None,
-                first_scheduled_time=life.first_scheduled if timed else None,
-                first_token_time=life.first_token if timed else None,
-                finished_time=step.ts if timed else None,
-                num_output_tokens=life.outputs if timed else None,
-            )
-        )
+    def _end(self, request_id: str, step: Step) -> RequestFinished:
+        end = self._seen.pop(request_id).end
+        if self._gaps:
+            end = RequestFinished(req_id=request_id, job_id=end.job_id, finish_reason=_UNKNOWN_END)
+        else:
+            end.finished_time = step.ts
+        end.step, end.ts = step.number, step.ts
+        return end

@@ -33,28 +33,28 @@ class WaitWatcher(Protocol):
 
     request_id: str
 
-    def decided(self, step: Step, living: OpenWait) -> None:
-        """A step was decided while the request lived."""
+    def decided(self, step: Step, wait: OpenWait) -> None:
+        """A step was decided between the arrival and the end of the request."""
 
     def passed(self, state: WaitState, cause: Cause, step: int, start_us: int, end_us: int) -> None:
         """It waited from ``start_us`` to ``end_us`` for ``cause``, which ``step`` decided."""
 
 
 class WaitTracker:
-    """Takes whole steps in order and hands out lives as they end. See the module."""
+    """Takes whole steps in order and hands out the timelines of requests as they end. See the module."""
 
     def __init__(
         self,
-        on_life: Callable[[RequestTimeline], None],
+        on_timeline: Callable[[RequestTimeline], None],
         *,
         block_size: int = CLASSIFIER_BLOCK_SIZE,
         watcher: WaitWatcher | None = None,
     ) -> None:
-        self._on_life = on_life
+        self._on_timeline = on_timeline
         self._block_size = block_size
         self._watcher = watcher
-        self._living: dict[str, OpenWait] = {}
-        self._ahead: list[OpenWait] = []
+        self._open: dict[str, OpenWait] = {}
+        self._unseen: list[OpenWait] = []
         self._account: dict[Cause, int] = {}
         self._held = HeldBack()
         """The causes of the time that passes now."""
@@ -67,15 +67,10 @@ class WaitTracker:
         self._now = 0
         self._started = False
         self._completed: int | None = None
-        """When the step before was over; None if the trace does not tell."""
+        """When the step before was over; None if the trace does not record it."""
         self._last_moment = 0
         self._num_running = 0
         """Requests that run, as far as it is known here."""
-
-    @property
-    def num_living(self) -> int:
-        """Requests that have arrived and not finished."""
-        return len(self._living)
 
     # ---- the course of a trace
 
@@ -104,10 +99,10 @@ class WaitTracker:
             self._arrive(arrived)
 
     def end(self) -> None:
-        """The trace is over: hand out the lives that it does not end."""
+        """The trace is over: hand out the timelines of the requests that it does not end."""
         self._advance(self._last_moment)
-        for living in list(self._living.values()):
-            self._close(living)
+        for wait in list(self._open.values()):
+            self._close(wait)
 
     def _advance(self, moment: int) -> None:
         """Time passes until ``moment``: whoever waits has waited so much longer."""
@@ -120,22 +115,22 @@ class WaitTracker:
             return
         self._account[held.shared] = self._account.get(held.shared, 0) + passed
         for request_id, cause in held.named.items():
-            living = self._living.get(request_id)
-            if living is not None and living.waits:
-                living.own[cause] += passed
-                living.own[held.shared] -= passed
-        for request_id, living in self._stalled.items():
-            living.own[held.stalled[request_id]] += passed
+            wait = self._open.get(request_id)
+            if wait is not None and wait.is_queued:
+                wait.own[cause] += passed
+                wait.own[held.shared] -= passed
+        for request_id, wait in self._stalled.items():
+            wait.own[held.stalled[request_id]] += passed
         if self._watcher is not None:
-            self._tell(self._watcher, began)
+            self._inform(self._watcher, began)
 
-    def _tell(self, watcher: WaitWatcher, began: int) -> None:
+    def _inform(self, watcher: WaitWatcher, began: int) -> None:
         request_id = watcher.request_id
-        living = self._living.get(request_id)
-        if living is not None and living.state is not None and not living.ahead:
-            stalls = living.state is WaitState.STALLED
+        wait = self._open.get(request_id)
+        if wait is not None and wait.state is not None and not wait.unseen:
+            stalls = wait.state is WaitState.STALLED
             cause = self._held.stalled[request_id] if stalls else self._held.cause_of(request_id)
-            watcher.passed(living.state, cause, self._step, began, self._now)
+            watcher.passed(wait.state, cause, self._step, began, self._now)
 
     def _note_completion(self, step: Step) -> None:
         self._step = step.number
@@ -147,85 +142,85 @@ class WaitTracker:
     # ---- arrivals
 
     def _arrive(self, record: RequestArrived) -> None:
-        if record.req_id is None or record.req_id in self._living or record.req_id in self._gone:
+        if record.req_id is None or record.req_id in self._open or record.req_id in self._gone:
             return
         moment = record.arrival_time if record.arrival_time is not None else record.ts
-        life = RequestTimeline(
+        timeline = RequestTimeline(
             request_id=record.req_id,
             job_id=record.job_id,
             arrived_us=None if moment is None else micros(moment),
             num_prompt_tokens=record.num_prompt_tokens,
         )
-        living = self._living[record.req_id] = OpenWait(life, record.step)
-        self._ahead.append(living)
+        wait = self._open[record.req_id] = OpenWait(timeline, record.step)
+        self._unseen.append(wait)
 
     def _show(self, step: Step) -> None:
         """A step begins: it is the first that can see those who have arrived since the one before."""
-        for living in self._ahead:
-            if living.ahead:
-                self._wait_until_seen(living, step.number)
-        self._ahead.clear()
+        for wait in self._unseen:
+            if wait.unseen:
+                self._wait_until_seen(wait, step.number)
+        self._unseen.clear()
         running = None if step.snapshot is None else step.snapshot.num_running
         if running is not None and running != self._num_running:
             self._look_again(step)
 
-    def _wait_until_seen(self, living: OpenWait, number: int) -> None:
+    def _wait_until_seen(self, wait: OpenWait, number: int) -> None:
         """Account for the time before the first snapshot that could show it."""
-        life, now = living.life, self._now
-        start = life.arrived_us = now if life.arrived_us is None else min(life.arrived_us, now)
-        if living.arrived_step is not None and living.arrived_step < number:
+        timeline, now = wait.timeline, self._now
+        start = timeline.arrived_us = now if timeline.arrived_us is None else min(timeline.arrived_us, now)
+        if wait.arrived_step is not None and wait.arrived_step < number:
             pieces = [(NOT_RECORDED, start, now)]
         else:
             over = (
                 start if self._step < 0 else now if self._completed is None else min(max(self._completed, start), now)
             )
             pieces = [(STEP_IN_PROGRESS, start, over), (BETWEEN_STEPS, over, now)]
-        living.ahead = False
-        living.begin(WaitState.QUEUED, number, start, self._account)
+        wait.unseen = False
+        wait.begin(WaitState.QUEUED, number, start, self._account)
         for cause, begin, end in pieces:
             if end > begin:
-                living.own[cause] += end - begin
-                if self._watcher is not None and self._watcher.request_id == life.request_id:
+                wait.own[cause] += end - begin
+                if self._watcher is not None and self._watcher.request_id == timeline.request_id:
                     self._watcher.passed(WaitState.QUEUED, cause, number, begin, end)
 
     def _look_again(self, step: Step) -> None:
         """More or fewer run than is known: a host took requests out of the running list, or a record is missing."""
         assert step.snapshot is not None
         for request_id in step.snapshot.waiting_req_ids or ():
-            living = self._living.get(request_id)
-            if living is not None and living.runs:
-                self._put_back(living, step.number)
+            wait = self._open.get(request_id)
+            if wait is not None and wait.is_running:
+                self._put_back(wait, step.number)
         for request_id in step.snapshot.running_req_ids or ():
-            living = self._living.get(request_id)
-            if living is not None and living.waits:
-                self._run(living, step.number)
+            wait = self._open.get(request_id)
+            if wait is not None and wait.is_queued:
+                self._run(wait, step.number)
         self._num_running = step.snapshot.num_running or 0
 
     # ---- decisions
 
     def _looked_up(self, record: PrefixCacheLookup, number: int) -> None:
-        living = self._living.get(record.req_id or "")
-        if living is None:
+        wait = self._open.get(record.req_id or "")
+        if wait is None:
             return
-        living.life.local_hit_tokens = record.local_hit_tokens
-        living.life.external_hit_tokens = record.external_hit_tokens
-        if living.ahead:
-            self._wait_until_seen(living, number + 1)
-        self._run(living, number)
+        wait.timeline.local_hit_tokens = record.local_hit_tokens
+        wait.timeline.external_hit_tokens = record.external_hit_tokens
+        if wait.unseen:
+            self._wait_until_seen(wait, number + 1)
+        self._run(wait, number)
 
     def _decide(self, step: Step) -> None:
-        """Who begins to run, who loses his blocks, and why the others wait."""
+        """Who begins to run, who loses its blocks, and why the others wait."""
         decision = step.decision or StepDecision(step=step.number)
         for ids in (decision.scheduled_new_req_ids, decision.scheduled_resumed_req_ids):
-            for living in self._known(ids):
-                self._run(living, step.number)
+            for wait in self._known(ids):
+                self._run(wait, step.number)
         self._held = self._causes(step)
         self._held.preempt(decision.preempted_req_ids or (), step.outcome)
         numbers = {each.req_id: each for each in (step.outcome.preemptions if step.outcome else None) or ()}
-        for living in self._known(decision.preempted_req_ids):
-            self._put_back(living, step.number)
-            victim = numbers.get(living.life.request_id)
-            living.life.preemptions.append(
+        for wait in self._known(decision.preempted_req_ids):
+            self._put_back(wait, step.number)
+            victim = numbers.get(wait.timeline.request_id)
+            wait.timeline.preemptions.append(
                 PreemptionMoment(
                     step=step.number,
                     us=self._now,
@@ -234,46 +229,46 @@ class WaitTracker:
                 )
             )
         self._stall(step.number)
-        if self._watcher is not None and self._watcher.request_id in self._living:
-            self._watcher.decided(step, self._living[self._watcher.request_id])
+        if self._watcher is not None and self._watcher.request_id in self._open:
+            self._watcher.decided(step, self._open[self._watcher.request_id])
 
     def _known(self, request_ids: Iterable[str] | None) -> Iterable[OpenWait]:
-        return [self._living[request_id] for request_id in request_ids or () if request_id in self._living]
+        return [self._open[request_id] for request_id in request_ids or () if request_id in self._open]
 
     def _causes(self, step: Step) -> HeldBack:
         if step.outcome is not None:
             return HeldBack.of(step.outcome)
-        if self._num_running >= len(self._living):
+        if self._num_running >= len(self._open):
             return HeldBack()  # nobody waits
         reason = classify(facts_of(step, self._block_size)).reason
         return HeldBack() if reason is None else HeldBack(Cause(reason.value, Place.GUESS))
 
     def _stall(self, number: int) -> None:
         """Running requests without tokens in this step begin to stall, those with tokens go on."""
-        stalled = {living.life.request_id: living for living in self._known(self._held.stalled) if living.runs}
-        for request_id, living in self._stalled.items():
-            if request_id not in stalled and living.state is WaitState.STALLED:
-                living.end(self._now, number, self._account)
-        for living in stalled.values():
-            if living.state is None:
-                living.begin(WaitState.STALLED, number, self._now, {})
+        stalled = {wait.timeline.request_id: wait for wait in self._known(self._held.stalled) if wait.is_running}
+        for request_id, wait in self._stalled.items():
+            if request_id not in stalled and wait.state is WaitState.STALLED:
+                wait.end(self._now, number, self._account)
+        for wait in stalled.values():
+            if wait.state is None:
+                wait.begin(WaitState.STALLED, number, self._now, {})
         self._stalled = stalled
 
-    def _run(self, living: OpenWait, number: int) -> None:
+    def _run(self, wait: OpenWait, number: int) -> None:
         """It is scheduled: its wait, if it waited, is over."""
-        if living.life.first_scheduled_us is None:
-            living.life.first_scheduled_us, living.life.first_scheduled_step = self._now, number
-        if living.waits:
-            living.end(self._now, number, self._account)
+        if wait.timeline.first_scheduled_us is None:
+            wait.timeline.first_scheduled_us, wait.timeline.first_scheduled_step = self._now, number
+        if wait.is_queued:
+            wait.end(self._now, number, self._account)
             self._num_running += 1
 
-    def _put_back(self, living: OpenWait, number: int) -> None:
+    def _put_back(self, wait: OpenWait, number: int) -> None:
         """It waits again from now on."""
-        if living.state is WaitState.STALLED:
-            living.end(self._now, None, self._account)
-        if living.state is None:
+        if wait.state is WaitState.STALLED:
+            wait.end(self._now, None, self._account)
+        if wait.state is None:
             self._num_running -= 1
-            living.begin(WaitState.PREEMPTED, number, self._now, self._account)
+            wait.begin(WaitState.PREEMPTED, number, self._now, self._account)
 
     # ---- ends
 
@@ -281,37 +276,39 @@ class WaitTracker:
         moment = record.finished_time if record.finished_time is not None else record.ts
         if moment is not None:
             self._advance(micros(moment))
-        living = self._living.get(record.req_id or "")
-        if living is None and record.req_id is not None and record.arrival_time is not None:
-            living = self._late(record)
-        if living is not None:
-            if living.ahead:
-                self._wait_until_seen(living, self._step)
-            self._num_running -= living.runs
-            living.finish(record, None if moment is None else micros(moment))
-            self._close(living)
+        wait = self._open.get(record.req_id or "")
+        if wait is None and record.req_id is not None and record.arrival_time is not None:
+            wait = self._late(record)
+        if wait is not None:
+            if wait.unseen:
+                self._wait_until_seen(wait, self._step)
+            self._num_running -= wait.is_running
+            wait.finish(record, None if moment is None else micros(moment))
+            self._close(wait)
 
     def _late(self, record: RequestFinished) -> OpenWait:
-        """A request whose arrival has not been told: it came and went between two steps, or before the trace began."""
+        """A request whose arrival was not recorded: it came and went between two steps, or before the trace began."""
         assert record.req_id is not None
         assert record.arrival_time is not None
-        life = RequestTimeline(request_id=record.req_id, job_id=record.job_id, arrived_us=micros(record.arrival_time))
-        living = OpenWait(life, None)
+        timeline = RequestTimeline(
+            request_id=record.req_id, job_id=record.job_id, arrived_us=micros(record.arrival_time)
+        )
+        wait = OpenWait(timeline, None)
         self._gone.add(record.req_id)
-        if record.first_scheduled_time is None and living.start_us < self._began:
-            living.ahead = False
-            living.mark = self._account.copy()
-            living.own[NOT_RECORDED] = self._now - living.start_us
-        return living
+        if record.first_scheduled_time is None and wait.start_us < self._began:
+            wait.unseen = False
+            wait.mark = self._account.copy()
+            wait.own[NOT_RECORDED] = self._now - wait.start_us
+        return wait
 
-    def _close(self, living: OpenWait) -> None:
-        """The life ends, or what the trace tells of it."""
-        request_id = living.life.request_id
-        if living.ahead:
-            self._wait_until_seen(living, self._step)
-        if living.state is not None:
-            living.end(self._now, None, self._account)
+    def _close(self, wait: OpenWait) -> None:
+        """The request has ended, or the trace has."""
+        request_id = wait.timeline.request_id
+        if wait.unseen:
+            self._wait_until_seen(wait, self._step)
+        if wait.state is not None:
+            wait.end(self._now, None, self._account)
         self._stalled.pop(request_id, None)
-        self._living.pop(request_id, None)
-        living.life.until_us = self._now
-        self._on_life(living.life)
+        self._open.pop(request_id, None)
+        wait.timeline.until_us = self._now
+        self._on_timeline(wait.timeline)

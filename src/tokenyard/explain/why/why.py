@@ -1,7 +1,7 @@
-"""Why did this request wait? Its life, and its waiting time divided among the reasons that held it, step by step.
+"""Why did this request wait? Its timeline, and its waiting time divided among the reasons that held it, step by step.
 
-Everything adds up, in whole microseconds: the phases to the life, the reasons to the waiting time, the spans to the
-reasons. ``docs/why.md`` says it in words; the rule stands in ``docs/reasons.md``.
+Everything adds up, in whole microseconds: the phases to the time from arrival to end, the reasons to the waiting time,
+the spans to the reasons. ``docs/why.md`` says it in words; the rule stands in ``docs/reasons.md``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tokenyard.errors import TraceError
 from tokenyard.explain.held_back.held_back import Cause
 from tokenyard.explain.why.open_wait import OpenWait
 from tokenyard.explain.why.timeline_reader import TimelineReader
-from tokenyard.trace.format.request_timeline import PreemptionMoment, RequestTimeline, Wait
+from tokenyard.trace.format.request_timeline import PreemptionMoment, RequestMoments, RequestTimeline, Wait
 from tokenyard.trace.format.schema import KVNumbers
 from tokenyard.trace.read.step_joiner import Step
 from tokenyard.vocabulary.waits import Place, WaitState
@@ -28,7 +28,7 @@ _IDS_REMEMBERED = 10_000
 
 
 class Phases(msgspec.Struct, frozen=True, kw_only=True):
-    """A life in pieces that do not overlap, in microseconds; they add up to the life."""
+    """The time from arrival to end in pieces that do not overlap, in microseconds; they add up to it."""
 
     queued_us: int
     prefill_us: int
@@ -70,24 +70,10 @@ class Span(msgspec.Struct, kw_only=True):
         return self.end_us - self.start_us
 
 
-class Why(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer. Moments are microseconds on the trace's clock, None where the request did not come so far."""
+class Why(RequestMoments, kw_only=True):
+    """The answer."""
 
     why_version: int = WHY_VERSION
-    request_id: str
-    job_id: str | None
-    arrived_us: int | None
-    first_scheduled_us: int | None
-    first_scheduled_step: int | None
-    first_token_us: int | None
-    finished_us: int | None
-    until_us: int
-    """Its end, or the last moment of the trace."""
-    finish_reason: str | None
-    num_prompt_tokens: int | None
-    num_output_tokens: int | None
-    local_hit_tokens: int | None
-    external_hit_tokens: int | None
     phases: Phases
     waited_us: int
     """Queued, preempted and stalled together."""
@@ -108,11 +94,11 @@ def why(path: Path | str, request_id: str) -> Why:
     watcher = _Spans(request_id)
     trace = TimelineReader(path, watcher=watcher)
     known: list[str] = []
-    for life in trace.lives():
-        if life.request_id == request_id:
-            return _answer(life, _matching(life, watcher.spans), reconstructed=trace.reconstructed)
+    for timeline in trace.timelines():
+        if timeline.request_id == request_id:
+            return _answer(timeline, _matching(timeline, watcher.spans), reconstructed=trace.reconstructed)
         if len(known) < _IDS_REMEMBERED:
-            known.append(life.request_id)
+            known.append(timeline.request_id)
     raise TraceError(f"{trace.reader.files.source}: no request {_quoted(request_id)}{_hint(request_id, known)}")
 
 
@@ -133,7 +119,7 @@ class _Spans:
         self.spans: list[Span] = []
         self._step: Step | None = None
 
-    def decided(self, step: Step, living: OpenWait) -> None:
+    def decided(self, step: Step, wait: OpenWait) -> None:
         self._step = step
 
     def passed(self, state: WaitState, cause: Cause, step: int, start_us: int, end_us: int) -> None:
@@ -163,10 +149,10 @@ class _Spans:
             last.kv, last.smallest_need = outcome.kv, outcome.smallest_need
 
 
-def _matching(life: RequestTimeline, spans: list[Span]) -> list[Span]:
-    """The spans of each wait; where a damaged trace told its end too late or its beginning never, one per part."""
+def _matching(timeline: RequestTimeline, spans: list[Span]) -> list[Span]:
+    """The spans of each wait; where a damaged trace shows its end too late or its beginning never, one per part."""
     found: list[Span] = []
-    for wait in life.waits:
+    for wait in timeline.waits:
         inside = [each for each in spans if each.start_us >= wait.start_us and each.end_us <= wait.end_us]
         inside = [each for each in inside if each.state is wait.state and each.us]
         found += inside if sum(each.us for each in inside) == wait.us else _one_per_part(wait)
@@ -194,10 +180,10 @@ def _one_per_part(wait: Wait) -> list[Span]:
     return spans
 
 
-def _answer(life: RequestTimeline, spans: list[Span], *, reconstructed: bool) -> Why:
-    waited = life.waited_us
+def _answer(timeline: RequestTimeline, spans: list[Span], *, reconstructed: bool) -> Why:
+    waited = timeline.waited_us
     spent: dict[Cause, int] = {}
-    for wait in life.waits:
+    for wait in timeline.waits:
         for part in wait.parts:
             cause = Cause(part.reason, part.place)
             spent[cause] = spent.get(cause, 0) + part.us
@@ -206,36 +192,24 @@ def _answer(life: RequestTimeline, spans: list[Span], *, reconstructed: bool) ->
         for cause, us in sorted(spent.items(), key=lambda item: (-item[1], item[0]))
     ]
     return Why(
-        request_id=life.request_id,
-        job_id=life.job_id,
-        arrived_us=life.arrived_us,
-        first_scheduled_us=life.first_scheduled_us,
-        first_scheduled_step=life.first_scheduled_step,
-        first_token_us=life.first_token_us,
-        finished_us=life.finished_us,
-        until_us=life.until_us,
-        finish_reason=life.finish_reason,
-        num_prompt_tokens=life.num_prompt_tokens,
-        num_output_tokens=life.num_output_tokens,
-        local_hit_tokens=life.local_hit_tokens,
-        external_hit_tokens=life.external_hit_tokens,
-        phases=phases_of(life),
+        **{name: getattr(timeline, name) for name in RequestMoments.__struct_fields__},
+        phases=phases_of(timeline),
         waited_us=waited,
         reasons=reasons,
         spans=spans,
-        preemptions=life.preemptions,
+        preemptions=timeline.preemptions,
         reconstructed=reconstructed,
     )
 
 
-def phases_of(life: RequestTimeline) -> Phases:
-    """A life in phases. What it waited for in the middle of its prefill or decode is taken out of them."""
-    until = life.until_us
-    scheduled = until if life.first_scheduled_us is None else life.first_scheduled_us
-    token = until if life.first_token_us is None else life.first_token_us
+def phases_of(timeline: RequestTimeline) -> Phases:
+    """A timeline in phases. What a request waited for in the middle of its prefill or decode is taken out of them."""
+    until = timeline.until_us
+    scheduled = until if timeline.first_scheduled_us is None else timeline.first_scheduled_us
+    token = until if timeline.first_token_us is None else timeline.first_token_us
     waited = dict.fromkeys(WaitState, 0)
     lost_prefill = lost_decode = 0
-    for wait in life.waits:
+    for wait in timeline.waits:
         waited[wait.state] += wait.us
         if wait.state is not WaitState.QUEUED:
             before = max(min(wait.end_us, token) - wait.start_us, 0)

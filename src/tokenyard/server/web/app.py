@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -21,31 +20,18 @@ from tokenyard.server.web.guard import Guard
 from tokenyard.server.web.page import PAGE, PageServer
 from tokenyard.server.web.problems import RefusedError, json_response, on_error, on_problem
 from tokenyard.server.web.roots import Roots
-from tokenyard.server.web.sql import QueryServer
-from tokenyard.server.web.steps import StepServer
 from tokenyard.server.web.tail import TailServer
-from tokenyard.server.web.twin_cache import TwinCache
-from tokenyard.trace.columnar.query import Limits
 
 __all__ = ["make_app"]
 
 
-def make_app(
-    paths: Iterable[Path], *, host: str = "127.0.0.1", page: Path = PAGE, limits: Limits | None = None
-) -> Starlette:
+def make_app(paths: Iterable[Path], *, host: str = "127.0.0.1", page: Path = PAGE) -> Starlette:
     """An ASGI application that shows the traces in ``paths``, directories and files that exist.
 
-    ``host`` is the address it will listen on, ``limits`` bound a query. ``app.state.stop()`` ends all waiting.
+    ``host`` is the address it will listen on. ``app.state.stop()`` ends all waiting.
     """
     roots = Roots(paths)
-    catalog, twins = Catalog(roots), TwinCache()
-    steps, queries = StepServer(roots, catalog, twins), QueryServer(roots, catalog, twins, limits)
-    annotations, tails = AnnotationServer(roots), TailServer(roots)
-
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        yield
-        await run_in_threadpool(twins.close)
+    catalog, annotations, tails = Catalog(roots), AnnotationServer(roots), TailServer(roots)
 
     def traces(_: Request) -> Response:
         return json_response(catalog.traces())
@@ -62,8 +48,6 @@ def make_app(
         Route("/", PageServer(page).serve),
         Route("/api/traces", traces),
         Route("/api/file", file),
-        Route("/api/steps", steps.serve),
-        Route("/api/query", queries.serve, methods=["POST"]),
         Route("/api/tail", tails.serve),
         Route("/api/annotations", notes, methods=["GET", "PUT"]),
     ]
@@ -78,7 +62,6 @@ def make_app(
         routes=routes,
         middleware=[Middleware(Guard, bound=host)],
         exception_handlers=handlers,
-        lifespan=lifespan,
     )
     app.state.stop = tails.stop
     return app

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tokenyard.server.web.roots import ANNOTATIONS_ENDING, Roots, siblings
+from tokenyard.server.web.roots import ANNOTATIONS_ENDING, Roots
 from tokenyard.server.web.trace_summary import TraceFacts, facts_of_file
 from tokenyard.trace.read.files import PACKINGS
 
-__all__ = ["Catalog", "Pair"]
+__all__ = ["Catalog"]
 
 _ENTRIES = 20_000
 """Directory entries looked at."""
@@ -26,7 +26,7 @@ _SKIPPED = frozenset({"node_modules", "__pycache__"})
 _Key = tuple[Path, int, int]
 
 
-class Pair(NamedTuple):
+class _Pair(NamedTuple):
     """The files of one trace: either may be absent."""
 
     stem: Path
@@ -46,7 +46,7 @@ class Catalog:
     def traces(self) -> list[dict[str, Any]]:
         """One object per trace, the newest first."""
         with self._lock:
-            pairs = self.pairs()
+            pairs = self._pairs()
             per_folder: dict[Path, int] = {}
             for pair in pairs:
                 per_folder[pair.stem.parent] = per_folder.get(pair.stem.parent, 0) + 1
@@ -54,7 +54,7 @@ class Catalog:
             found = [self._described(pair, facts, alone=per_folder[pair.stem.parent] == 1) for pair in pairs]
         return sorted((each for each in found if each is not None), key=lambda each: -each["mtime"])
 
-    def pairs(self) -> list[Pair]:
+    def _pairs(self) -> list[_Pair]:
         """All traces that may be read."""
         files: dict[Path, dict[str, Path]] = {}
         for path in self._files():
@@ -67,14 +67,8 @@ class Catalog:
         for path in sorted(self._roots.files):
             if path.is_file() and not any(path in pair.values() for pair in files.values()) and _is_named(path):
                 files[path] = {"steps": path}
-        pairs = [Pair(stem, pair.get("steps"), pair.get("requests")) for stem, pair in files.items()]
+        pairs = [_Pair(stem, pair.get("steps"), pair.get("requests")) for stem, pair in files.items()]
         return pairs[:_TRACES]
-
-    def pair_of(self, path: Path) -> Pair:
-        """The trace to which a file that may be read belongs."""
-        others = (each for each in siblings(path) if each.name.endswith(PACKINGS) and each.is_file())
-        other = next((each for each in others if self._roots.allows(Path(os.path.realpath(each)))), None)
-        return Pair(path, other, path) if ".requests." in path.name else Pair(path, path, other)
 
     def _files(self) -> Iterator[Path]:
         """Files that may be read, without following links to directories."""
@@ -93,7 +87,7 @@ class Catalog:
                     if name.endswith(PACKINGS) and _is_text(path) and self._roots.allows(Path(os.path.realpath(path))):
                         yield path
 
-    def _described(self, pair: Pair, known: dict[_Key, TraceFacts], *, alone: bool) -> dict[str, Any] | None:
+    def _described(self, pair: _Pair, known: dict[_Key, TraceFacts], *, alone: bool) -> dict[str, Any] | None:
         main = pair.steps or pair.requests
         assert main is not None
         try:
@@ -122,7 +116,7 @@ class Catalog:
             **msgspec.structs.asdict(facts),
         }
 
-    def _name(self, pair: Pair, *, alone: bool) -> str:
+    def _name(self, pair: _Pair, *, alone: bool) -> str:
         """The folder, as seen from its root; with the file's own name where a folder holds several traces."""
         folder = pair.stem.parent
         name = folder.name

@@ -46,13 +46,13 @@ def on_problem(_: Request, problem: Exception) -> Response:
 
 
 def on_error(_: Request, error: Exception) -> Response:
-    """Answer a trace that cannot be read, a query that is wrong, an extra that is missing."""
+    """Answer a trace that cannot be read, or an extra that is missing."""
     assert isinstance(error, TokenyardError)
     field, value = getattr(error, "field", "path"), getattr(error, "value", "")
     return RefusedError(422, field, value, getattr(error, "fix", None) or str(error)).response()
 
 
-def whole_number(request: Request, field: str, default: int | None, *, least: int = 0, most: int = 2**53) -> int | None:
+def whole_number(request: Request, field: str, default: int, *, least: int = 0, most: int = 2**53) -> int:
     """A whole number of the query string. Raises RefusedError if it is none, or out of bounds."""
     text = request.query_params.get(field)
     if text is None:

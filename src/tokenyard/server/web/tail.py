@@ -52,8 +52,6 @@ class TailServer:
         """Answer one request."""
         offset = whole_number(request, "offset", 0)
         wait = whole_number(request, "wait", 0, most=_WAIT)
-        assert offset is not None
-        assert wait is not None
         path, identity = request.query_params.get("path"), request.query_params.get("id", "")
         piece = await run_in_threadpool(self._piece, path, offset, identity)
         if wait and not piece.body and not piece.reset:

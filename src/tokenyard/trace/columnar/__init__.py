@@ -1,1 +1,1 @@
-"""The columnar twin of a trace: one Parquet file per file of JSON lines, from which those come back byte by byte."""
+"""The columnar twin of a trace: one Parquet file per file of JSON lines, from which its records come back."""

@@ -10,9 +10,10 @@ __all__ = ["arrow", "parquet"]
 
 
 def arrow() -> Any:
-    """The module ``pyarrow``; MissingExtraError without it."""
+    """The module ``pyarrow`` with ``pyarrow.compute`` loaded; MissingExtraError without it."""
     try:
         import pyarrow as pa  # noqa: PLC0415 - an extra
+        import pyarrow.compute  # noqa: PLC0415
     except ImportError:
         raise MissingExtraError("pyarrow", "analysis") from None
     return pa

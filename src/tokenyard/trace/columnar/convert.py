@@ -1,12 +1,11 @@
 """From one packing of a trace file to another: JSON lines, plain or gzipped, and Parquet.
 
-Whatever the way, what the file says stays the same to the byte, and it goes through memory a piece at a time.
+Whatever the way, every record keeps its fields, its place and its values, and goes through memory a piece at a time.
 """
 
 from __future__ import annotations
 
 import gzip
-import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -60,8 +59,8 @@ def convert(
 ) -> Conversion:
     """Write ``target``, packed as its name says, from ``source``, a ``steps`` or ``requests`` file.
 
-    ``target`` appears when it is whole. A source that says what its text was (every Parquet trace of ours) is checked
-    against it. Raises TraceError, ConfigError for a target that cannot be, MissingExtraError without pyarrow.
+    ``target`` appears when it is whole. Raises TraceError, ConfigError for a target that cannot be, MissingExtraError
+    without pyarrow.
     """
     if source.exists() and target.exists() and source.samefile(target):
         raise ConfigError("output", str(target), "is the source itself: name another file")
@@ -77,7 +76,7 @@ def convert(
         with _text_file(target) as file:
             for line in lines:
                 file.write(line)
-        bad, first_bad = lines.bad_lines, None
+        bad, first_bad = _bad_lines(source), None
     return Conversion(
         source=str(source),
         target=str(target),
@@ -97,16 +96,13 @@ class _Lines:
     def __init__(self, source: Path, on_progress: OnProgress | None) -> None:
         self.count = 0
         self.num_bytes = 0
-        self.bad_lines = 0
-        """Of a Parquet source, as its footer counts them."""
         self.damage: str | None = None
         self._source = source
         self._on_progress = on_progress
 
     def __iter__(self) -> Iterator[bytes]:
-        lines = self._from_columns() if is_columnar(self._source) else raw_lines(self._source)
         try:
-            for line in lines:
+            for line in raw_lines(self._source):
                 self.count += 1
                 self.num_bytes += len(line)
                 yield line
@@ -115,19 +111,13 @@ class _Lines:
         except DamagedFileError as error:
             self.damage = str(error)
 
-    def _from_columns(self) -> Iterator[bytes]:
-        digest = hashlib.sha256()
-        with columnar_reader(self._source) as reader:
-            footer = reader.footer
-            self.bad_lines = footer.bad_lines
-            last = reader.rows - 1
-            for row, line in enumerate(reader.raw_lines()):
-                whole = line + b"\n" if row < last or footer.final_newline else line
-                digest.update(whole)
-                yield whole
-            # A file that was filtered says something else than what it was made from, and is right to.
-            if footer.sha256 is not None and footer.lines == reader.rows and digest.hexdigest() != footer.sha256:
-                raise TraceError(f"{self._source}: damaged: it does not give back the lines that it was made from")
+
+def _bad_lines(source: Path) -> int:
+    """Of a Parquet source, the bad lines that its footer counts; of text, which is passed on as it is, none."""
+    if not is_columnar(source):
+        return 0
+    with columnar_reader(source) as reader:
+        return reader.bad_lines
 
 
 @contextmanager

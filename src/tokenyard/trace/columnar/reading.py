@@ -1,4 +1,4 @@
-"""Reads a Parquet trace: its footer, its lines, or the lines of some steps."""
+"""Reads a Parquet trace: its footer and its lines."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from tokenyard.errors import TraceError
 from tokenyard.trace.columnar.arrow import arrow, parquet
-from tokenyard.trace.columnar.assemble import Assembler
-from tokenyard.trace.columnar.columns import EXTRA, LAYOUT, RAW, arrow_schema, columns_of
-from tokenyard.trace.columnar.footer import VERSION, Footer
+from tokenyard.trace.columnar.columns import KINDS
+from tokenyard.trace.columnar.rows import TableRows
+from tokenyard.trace.columnar.writing import VERSION
 
 __all__ = ["ColumnarReader", "columnar_reader"]
 
@@ -23,24 +23,22 @@ class ColumnarReader:
 
     def __init__(self, path: Path, file: Any) -> None:
         self.path = path
-        self.rows: int = file.metadata.num_rows
         self._file = file
         self._names = set(file.schema_arrow.names)
-        self.footer = self._footer()
-        self.kind: str = self.footer.kind or self._guess()
-        self._columns = [name for name in (*columns_of(self.kind), EXTRA, RAW, LAYOUT) if name in self._names]
-
-    def _footer(self) -> Footer:
+        footer = file.metadata.metadata or {}
         try:
-            footer = Footer.of(self._file.metadata.metadata)
+            version = int(footer.get(b"tokenyard.columnar_version", VERSION))
+            self.bad_lines = int(footer.get(b"tokenyard.bad_lines", 0))
+            """Lines that are no JSON object, as the footer counts them."""
         except ValueError as error:
-            raise TraceError(f"{self.path}: its footer is damaged: {error}") from None
-        if (footer.columnar_version or VERSION) > VERSION:
+            raise TraceError(f"{path}: its footer is damaged: {error}") from None
+        if version > VERSION:
             raise TraceError(
-                f"{self.path}: columnar_version = {footer.columnar_version}: newer than this program knows "
-                f"({VERSION}); upgrade tokenyard, or convert it to JSON lines with the program that wrote it"
+                f"{path}: columnar_version = {version}: newer than this program knows ({VERSION}); upgrade tokenyard, "
+                "or convert it to JSON lines with the program that wrote it"
             )
-        return footer
+        kind = footer.get(b"tokenyard.kind", b"").decode(errors="replace")
+        self.kind: str = kind if kind in KINDS else self._guess()
 
     def _guess(self) -> str:
         """The kind of a file that another program wrote."""
@@ -49,53 +47,24 @@ class ColumnarReader:
         return "steps" if "event" in self._names else "requests"
 
     def raw_lines(self) -> Iterator[bytes]:
-        """Every line, without its line feed, blank and bad ones included."""
-        assembler = Assembler(self.kind, self.footer.layouts)
-        for batch in self._batches(range(self._file.num_row_groups)):
-            yield from assembler.lines(batch)
-
-    def step_lines(self, first: int, last: int) -> Iterator[bytes]:
-        """The lines whose ``step`` lies within ``first`` and ``last``; other row groups are not read."""
-        compute = _compute()
-        assembler = Assembler(self.kind, self.footer.layouts)
-        for batch in self._batches(self._groups_with(first, last)):
-            step = batch.column("step")
-            inside = compute.and_(compute.greater_equal(step, first), compute.less_equal(step, last))
-            yield from assembler.lines(batch.filter(inside))
+        """Every line with a line feed, blank and bad ones included."""
+        pa, table = arrow(), TableRows(self.kind)
+        schema = pa.schema([field for field in table.schema if field.name in self._names])
+        try:
+            for batch in self._file.iter_batches(_ROWS_AT_ONCE, columns=schema.names):
+                same = batch if batch.schema.equals(schema) else batch.select(schema.names).cast(schema)
+                for line in table.lines(same):
+                    yield line + b"\n"
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise TraceError(f"{self.path}: damaged, or its columns have other types: {error}") from None
 
     def step_bounds(self) -> tuple[int, int] | None:
         """Least and greatest step, from the footer alone; None if there is none or it does not say."""
-        bounds = [self._bounds(group) for group in range(self._file.num_row_groups)]
-        known = [each for each in bounds if each is not None]
-        return (min(low for low, _ in known), max(high for _, high in known)) if known else None
-
-    def _groups_with(self, first: int, last: int) -> list[int]:
-        wanted = []
-        for group in range(self._file.num_row_groups):
-            bounds = self._bounds(group)
-            if bounds is None or (bounds[0] <= last and bounds[1] >= first):
-                wanted.append(group)
-        return wanted
-
-    def _bounds(self, group: int) -> tuple[int, int] | None:
-        metadata = self._file.metadata.row_group(group)
-        for i in range(metadata.num_columns):
-            column = metadata.column(i)
-            if column.path_in_schema == "step":
-                statistics = column.statistics
-                if statistics is not None and statistics.has_min_max:
-                    return int(statistics.min), int(statistics.max)
-        return None
-
-    def _batches(self, groups: Any) -> Iterator[Any]:
-        pa = arrow()
-        wanted = arrow_schema(self.kind, pa)
-        schema = pa.schema([wanted.field(name) for name in self._columns])
-        try:
-            for batch in self._file.iter_batches(_ROWS_AT_ONCE, row_groups=list(groups), columns=self._columns):
-                yield batch if batch.schema.equals(schema) else batch.select(self._columns).cast(schema)
-        except (pa.ArrowException, OSError) as error:
-            raise TraceError(f"{self.path}: damaged, or its columns have other types: {error}") from None
+        groups = (self._file.metadata.row_group(group) for group in range(self._file.num_row_groups))
+        columns = (group.column(i) for group in groups for i in range(group.num_columns))
+        known = [each.statistics for each in columns if each.path_in_schema == "step" and each.is_stats_set]
+        bounds = [(int(each.min), int(each.max)) for each in known if each.has_min_max]
+        return (min(low for low, _ in bounds), max(high for _, high in bounds)) if bounds else None
 
 
 @contextmanager
@@ -103,15 +72,9 @@ def columnar_reader(path: Path) -> Iterator[ColumnarReader]:
     """Open a Parquet trace. Raises MissingExtraError without pyarrow, TraceError if it is none or cannot be read."""
     pa, pq = arrow(), parquet()
     try:
-        file = pq.ParquetFile(path)
+        file = pq.ParquetFile(path, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
         reason = getattr(error, "strerror", None) or "no Parquet file, or its end is missing"
         raise TraceError(f"{path}: {reason}") from None
     with file:
         yield ColumnarReader(path, file)
-
-
-def _compute() -> Any:
-    import pyarrow.compute as pc  # noqa: PLC0415 - an extra
-
-    return pc

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tokenyard.errors import TraceError
-from tokenyard.trace.columnar.convert import OnProgress, convert, twin_of
+from tokenyard.trace.columnar.convert import convert, twin_of
 from tokenyard.trace.columnar.reading import columnar_reader
 from tokenyard.trace.read.files import TraceFiles, is_columnar
 
-__all__ = ["as_parquet", "needed", "ready_twin"]
+__all__ = ["as_parquet", "needed"]
 
 _NAMES_REQUESTS = re.compile(r"\brequests\b", re.IGNORECASE)
 """Not ``num_requests``."""
@@ -26,29 +26,29 @@ def needed(files: TraceFiles, sql: str) -> TraceFiles:
     return files
 
 
-def ready_twin(path: Path, kind: str) -> Path | None:
+@contextmanager
+def as_parquet(files: TraceFiles) -> Iterator[TraceFiles]:
+    """``files`` as Parquet; what has no twin is converted into a directory that goes away in the end."""
+    with tempfile.TemporaryDirectory(prefix="tokenyard-") as directory:
+        twins: list[Path | None] = []
+        for kind, path in (("steps", files.steps), ("requests", files.requests)):
+            twin = _ready_twin(path, kind) if path is not None else None
+            if path is not None and twin is None:
+                twin = Path(directory) / f"{kind}.parquet"
+                convert(path, twin, kind, compression="snappy")
+            twins.append(twin)
+        yield TraceFiles(*twins)
+
+
+def _ready_twin(path: Path, kind: str) -> Path | None:
     """The file itself if it is Parquet, else the twin beside it, if one is there that is not older."""
     if is_columnar(path):
         return path
     twin = twin_of(path)
     try:
-        if twin.is_symlink() or twin.stat().st_mtime_ns < path.stat().st_mtime_ns:
-            return None  # a link may lead out of the directory that somebody was allowed to read
+        if twin.stat().st_mtime_ns < path.stat().st_mtime_ns:
+            return None
         with columnar_reader(twin) as reader:
-            return twin if reader.footer.kind == kind else None
+            return twin if reader.kind == kind else None
     except (OSError, TraceError):
         return None
-
-
-@contextmanager
-def as_parquet(files: TraceFiles, on_progress: OnProgress | None = None) -> Iterator[TraceFiles]:
-    """``files`` as Parquet; what has no twin is converted into a directory that goes away in the end."""
-    with tempfile.TemporaryDirectory(prefix="tokenyard-") as directory:
-        twins: list[Path | None] = []
-        for kind, path in (("steps", files.steps), ("requests", files.requests)):
-            twin = ready_twin(path, kind) if path is not None else None
-            if path is not None and twin is None:
-                twin = Path(directory) / f"{kind}.parquet"
-                convert(path, twin, kind, compression="snappy", on_progress=on_progress)
-            twins.append(twin)
-        yield TraceFiles(*twins)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,16 +10,17 @@ from typing import Any
 
 from tokenyard.errors import TraceError
 from tokenyard.trace.columnar.arrow import arrow, parquet
-from tokenyard.trace.columnar.columns import arrow_schema
-from tokenyard.trace.columnar.footer import VERSION, Footer
-from tokenyard.trace.columnar.shred import Shredder
+from tokenyard.trace.columnar.columns import RAW
+from tokenyard.trace.columnar.rows import TableRows
 
-__all__ = ["COMPRESSIONS", "ColumnarWriter", "columnar_writer"]
+__all__ = ["COMPRESSIONS", "VERSION", "ColumnarWriter", "columnar_writer"]
 
+VERSION = 1
+"""Raised when a reader of the version before would read something wrong."""
 COMPRESSIONS = {"zstd": 9, "gzip": 6, "snappy": None, "none": None}
 """Name -> level. zstd is smallest and quickest to read; some browsers' readers know only the others."""
 _BATCH_BYTES = 2 << 20
-"""JSON text that is taken apart at once."""
+"""JSON text that is turned into columns at once."""
 _GROUP_BYTES = 32 << 20
 """JSON text of a row group: what a reader has to hold at once."""
 _GROUP_ROWS = 1 << 17
@@ -34,84 +34,71 @@ class ColumnarWriter:
     """Takes lines, in order."""
 
     def __init__(self, sink: Any, kind: str, compression: str) -> None:
-        self._pa = arrow()
-        self._shredder = Shredder(kind, self._pa)
+        self.lines = 0
+        """Lines so far."""
+        self.bad_lines = 0
+        """Lines so far that are no JSON object, blank ones not counted; they are kept as they are."""
+        self.first_bad: int | None = None
+        """Number of the first bad line, from 1."""
         self._kind = kind
-        schema = arrow_schema(kind, self._pa)
-        self._file = parquet().ParquetWriter(
-            sink,
-            schema,
-            compression=compression,
-            compression_level=COMPRESSIONS[compression],
-            use_dictionary=[path for path in _leaves(schema) if path not in _UNLIKE_EACH_OTHER],
-            column_encoding={name: how for name, how in _UNLIKE_EACH_OTHER.items() if name in schema.names},
-            write_statistics=_WITH_STATISTICS,
-            store_schema=False,
-        )
-        self._lines: list[bytes] = []
-        self._line_bytes = 0
+        self._table = TableRows(kind)
+        self._file = _parquet_file(sink, self._table.schema, compression)
+        self._rows: list[Any] = []
+        self._row_bytes = 0
         self._batches: list[Any] = []
         self._group_bytes = self._group_rows = 0
-        self._digest = hashlib.sha256()
-        self._newline = True
-
-    @property
-    def bad_lines(self) -> int:
-        """Lines so far that are no JSON object; they are kept as they are."""
-        return self._shredder.bad_lines
-
-    @property
-    def first_bad(self) -> int | None:
-        """Number of the first bad line, from 1."""
-        return self._shredder.first_bad
-
-    @property
-    def lines(self) -> int:
-        """Lines so far."""
-        return self._shredder.lines + len(self._lines)
 
     def add(self, line: bytes) -> None:
         """Take one line, its line feed included."""
-        self._digest.update(line)
-        self._newline = line.endswith(b"\n")
-        self._lines.append(line[:-1] if self._newline else line)
-        self._line_bytes += len(line)
-        if self._line_bytes >= _BATCH_BYTES:
-            self._shred()
+        row = self._table.row(line.removesuffix(b"\n"))
+        self.lines += 1
+        if row.get(RAW, b"").strip():
+            self.bad_lines += 1
+            self.first_bad = self.first_bad or self.lines
+        self._rows.append(row)
+        self._row_bytes += len(line)
+        if self._row_bytes >= _BATCH_BYTES:
+            self._make_batch()
 
     def finish(self) -> None:
         """Write what is left, and the footer."""
-        self._shred()
+        self._make_batch()
         self._write_group()
-        footer = Footer(
-            kind=self._kind,
-            columnar_version=VERSION,
-            lines=self._shredder.lines,
-            bad_lines=self.bad_lines,
-            final_newline=self._newline,
-            sha256=self._digest.hexdigest(),
-            layouts=self._shredder.layouts.layouts,
-        )
-        self._file.add_key_value_metadata(footer.pairs())
+        footer = {"kind": self._kind, "columnar_version": VERSION, "bad_lines": self.bad_lines}
+        self._file.add_key_value_metadata({f"tokenyard.{name}": str(value) for name, value in footer.items()})
         self._file.close()
 
     def abandon(self) -> None:
         """Close without a footer: what was written is of no use."""
         self._file.close()
 
-    def _shred(self) -> None:
-        if self._lines:
-            self._batches.append(self._shredder.batch(self._lines))
-            self._group_bytes += self._line_bytes
-            self._group_rows += len(self._lines)
-            self._lines, self._line_bytes = [], 0
+    def _make_batch(self) -> None:
+        if self._rows:
+            self._batches.append(self._table.batch(self._rows))
+            self._group_bytes += self._row_bytes
+            self._group_rows += len(self._rows)
+            self._rows, self._row_bytes = [], 0
             if self._group_bytes >= _GROUP_BYTES or self._group_rows >= _GROUP_ROWS:
                 self._write_group()
 
     def _write_group(self) -> None:
         if self._batches:
-            self._file.write_table(self._pa.Table.from_batches(self._batches), row_group_size=self._group_rows)
+            self._file.write_table(arrow().Table.from_batches(self._batches), row_group_size=self._group_rows)
             self._batches, self._group_bytes, self._group_rows = [], 0, 0
+
+
+def _parquet_file(sink: Any, schema: Any, compression: str) -> Any:
+    return parquet().ParquetWriter(
+        sink,
+        schema,
+        compression=compression,
+        compression_level=COMPRESSIONS[compression],
+        use_dictionary=[path for field in schema for path in _leaves(field.name, field.type)],
+        column_encoding={name: how for name, how in _UNLIKE_EACH_OTHER.items() if name in schema.names},
+        write_statistics=_WITH_STATISTICS,
+        write_page_checksum=True,
+        store_schema=False,
+    )
 
 
 @contextmanager
@@ -138,21 +125,16 @@ def columnar_writer(path: Path, kind: str, compression: str = "zstd") -> Iterato
         unfinished.unlink(missing_ok=True)
 
 
-def _leaves(schema: Any) -> Iterator[str]:
-    """Parquet's paths of all columns that hold values."""
-    for field in schema:
-        yield from _leaves_of(field.name, field.type)
-
-
-def _leaves_of(path: str, type_: Any) -> Iterator[str]:
+def _leaves(path: str, type_: Any) -> Iterator[str]:
+    """Parquet's paths of the columns that hold a field's values and gain by a dictionary."""
     types = arrow().types
     if types.is_map(type_):
         yield f"{path}.key_value.key"
-        yield from _leaves_of(f"{path}.key_value.value", type_.item_type)
+        yield from _leaves(f"{path}.key_value.value", type_.item_type)
     elif types.is_list(type_):
-        yield from _leaves_of(f"{path}.list.element", type_.value_type)
+        yield from _leaves(f"{path}.list.element", type_.value_type)
     elif types.is_struct(type_):
         for field in type_:
-            yield from _leaves_of(f"{path}.{field.name}", field.type)
-    else:
+            yield from _leaves(f"{path}.{field.name}", field.type)
+    elif path not in _UNLIKE_EACH_OTHER:
         yield path

@@ -1,4 +1,4 @@
-"""Tells statistics what a live scheduler does, in numbers: no list of ids is ever made for them."""
+"""Reports what a live scheduler does to statistics, in numbers: no list of ids is ever made for them."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def verified_drafts(stats: SpecDecodingStats) -> Drafts | None:
 class FactEmitter:
     """Turns the events of steps into facts."""
 
-    def __init__(self, sinks: Sequence[FactSink], policy: str | None, findings: StepEffects) -> None:
+    def __init__(self, sinks: Sequence[FactSink], policy: str | None, effects: StepEffects) -> None:
         self._sinks = sinks
         self._policy = policy
-        self._effects = findings
+        self._effects = effects
         self._before = Counts(0, 0, 0, None)
         """Of the step that is being decided, before any decision."""
-        self._told: StepFacts | None = None
-        """The last step told in full, if the next one can be like it."""
+        self._last_quiet: StepFacts | None = None
+        """The last step that was reported in full, if it was quiet: the next one may equal it."""
         self._started: dict[int, float] = {}
         """Step in flight -> when it began."""
         self.step = -1
@@ -55,13 +55,13 @@ class FactEmitter:
         self._before = state.counts()
 
     def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
-        """Hand the facts of the step on."""
+        """Hand the facts of the step to the sinks."""
         free_blocks, running, waiting, cpu_blocks = self._before
         num_scheduled, total = len(output.req_ids), output.total_num_scheduled_tokens
         # Nearly every step: everybody decodes, nobody comes.
         is_quiet = total == num_scheduled == output.num_running == running and not waiting and cpu_blocks is None
-        told = self._told
-        if is_quiet and told is not None and told.num_running == running:
+        last = self._last_quiet
+        if is_quiet and last is not None and last.num_running == running:
             for sink in self._sinks:
                 sink.step_repeated(output.step, float(ts), free_blocks)
             return
@@ -91,12 +91,12 @@ class FactEmitter:
             recomputed_tokens=recomputed,
             outcome=refused,
         )
-        self._told = facts if is_quiet else None
+        self._last_quiet = facts if is_quiet else None
         for sink in self._sinks:
             sink.step_decided(facts)
 
     def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
-        """Tell that the model ran."""
+        """Report that the model ran."""
         ts = float(ts)
         seconds = ts - self._started.pop(output.step, ts)
         if len(self._started) > STEPS_IN_FLIGHT:

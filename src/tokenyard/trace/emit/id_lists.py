@@ -15,7 +15,7 @@ from tokenyard.columns import IntArray
 from tokenyard.request import Request
 from tokenyard.trace.emit.line_file import valid_text
 
-__all__ = ["Names", "QueueFragment", "json_list", "json_map"]
+__all__ = ["Names", "QueueIds", "json_list", "json_map"]
 
 _JOBS_KEPT = 65_536
 
@@ -54,7 +54,7 @@ def json_map(items: Iterable[bytes]) -> bytes:
     return b"{" + b",".join(items) + b"}"
 
 
-class QueueFragment:
+class QueueIds:
     """The ids and jobs of one queue, or of its first ``limit`` requests."""
 
     __slots__ = ("_limit", "_names", "_one_each", "_ones", "ids", "jobs", "names", "omitted", "total")

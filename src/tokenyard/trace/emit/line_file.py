@@ -17,26 +17,26 @@ import numpy as np
 __all__ = ["LineFile", "Lines", "encodable", "valid_text"]
 
 
-_HOLE = b"\0"
-_LINE = _HOLE + b"\n"
+_GAP = b"\0"
+_LINE = _GAP + b"\n"
 _RECORD_BYTES = 300
 """Length of a small record's line, about."""
 
 
 class Lines:
-    """Lines that wait, in three lists: forms, numbers for them, and pieces of JSON for them.
+    """Lines that wait, in three lists: templates, numbers for them, and pieces of JSON for them.
 
-    A form is one or more whole lines in which ``%b`` stands for a number and a zero byte for a piece. A step has to pay
-    for keeping numbers only; the lines are put together when they are written.
+    A template is one or more whole lines in which ``%b`` stands for a number and a zero byte for a piece. A step has to
+    pay for keeping numbers only; the lines are put together when they are written.
 
-    Whoever extends the lists sets ``is_open`` while it does, adds the form last, and calls ``mend`` first if it finds
-    it set: so an interrupt in between costs this line, and not the others.
+    Whoever extends the lists sets ``is_open`` while it does, adds the template last, and calls ``drop_unfinished``
+    first if it finds it set: so an interrupt in between costs this line, and not the others.
     """
 
-    __slots__ = ("forms", "is_open", "num_bytes", "numbers", "pieces")
+    __slots__ = ("is_open", "num_bytes", "numbers", "pieces", "templates")
 
     def __init__(self) -> None:
-        self.forms: list[bytes] = []
+        self.templates: list[bytes] = []
         self.numbers: list[float | None] = []
         self.pieces: list[bytes | msgspec.Struct] = []
         """JSON, or a record that becomes JSON when it is written; nobody changes it before."""
@@ -52,13 +52,13 @@ class Lines:
         self.is_open = True
         self.num_bytes += len(line) + 1 if isinstance(line, bytes) else _RECORD_BYTES
         self.pieces.append(line)
-        self.forms.append(_LINE)
+        self.templates.append(_LINE)
         self.is_open = False
 
     def drop_unfinished(self) -> None:
         """Drop the numbers and pieces of a line whose adding was interrupted."""
-        del self.numbers[sum(form.replace(b"%%", b"").count(b"%b") for form in self.forms) :]
-        del self.pieces[sum(form.count(_HOLE) for form in self.forms) :]
+        del self.numbers[sum(template.replace(b"%%", b"").count(b"%b") for template in self.templates) :]
+        del self.pieces[sum(template.count(_GAP) for template in self.templates) :]
         self.is_open = False
 
     def take(self) -> Lines:
@@ -66,24 +66,24 @@ class Lines:
         if self.is_open:
             self.drop_unfinished()
         taken = Lines()
-        taken.forms, taken.numbers, taken.pieces = self.forms, self.numbers, self.pieces
+        taken.templates, taken.numbers, taken.pieces = self.templates, self.numbers, self.pieces
         taken.num_bytes = self.num_bytes
-        self.forms, self.numbers, self.pieces, self.num_bytes = [], [], [], 0
+        self.templates, self.numbers, self.pieces, self.num_bytes = [], [], [], 0
         return taken
 
     def render(self) -> list[bytes]:
         """The text of all lines, in parts."""
-        text = b"".join(self.forms)
+        text = b"".join(self.templates)
         if self.numbers:
             text %= tuple(_ENCODER.encode(self.numbers)[1:-1].split(b","))
         parts = [b""] * (2 * len(self.pieces) + 1)
-        parts[::2] = text.split(_HOLE)
+        parts[::2] = text.split(_GAP)
         parts[1::2] = [piece if isinstance(piece, bytes) else _encoded(piece) for piece in self.pieces]
         return parts
 
 
 def encodable(value: object) -> object:
-    """What to write for a value that JSON has no form for: numbers of numpy as numbers, the rest as text."""
+    """What to write for a value that JSON has no notation for: numbers of numpy as numbers, the rest as text."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     return str(value)

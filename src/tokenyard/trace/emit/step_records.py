@@ -13,21 +13,21 @@ from tokenyard.sched.steps.outcomes import StepOutcomes
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.trace.emit.detokenizer import Decoder
 from tokenyard.trace.emit.fact_emitter import STEPS_IN_FLIGHT, num_sampled_tokens, verified_drafts
-from tokenyard.trace.emit.id_lists import Names, QueueFragment, json_list, json_map
+from tokenyard.trace.emit.id_lists import Names, QueueIds, json_list, json_map
 from tokenyard.trace.emit.line_file import Lines
 from tokenyard.trace.emit.request_records import RequestRecords
 from tokenyard.trace.emit.step_effects import StepEffects
-from tokenyard.trace.emit.step_templates import completion_form, decision_form, snapshot_form
-from tokenyard.trace.emit.templates import HOLE, LATER, NUMBER, filled, merge_holes, more_fields
+from tokenyard.trace.emit.step_templates import completion_template, decision_template, snapshot_template
+from tokenyard.trace.emit.templates import GAP, LATER, NUMBER, filled, merge_gaps, more_fields
 from tokenyard.trace.emit.writer import TraceWriter
 from tokenyard.trace.format.schema import AdmissionOutcome
 from tokenyard.trace.format.step_facts import running_consumed
 
 __all__ = ["StepRecords"]
 
-_MOST_STEPS_UNTOLD = 16
-_BYTES_UNTOLD = 128 * 1024
-"""Steps and bytes, about, after which the writer is told of them: a call is a tenth of what a step's records cost."""
+_MOST_STEPS_UNREPORTED = 16
+_BYTES_UNREPORTED = 128 * 1024
+"""Steps and bytes, about, between two reports to the writer: a call costs a tenth of a step's records."""
 _STEP_BYTES = 900
 """Length of a step's records without their lists, about."""
 
@@ -35,39 +35,39 @@ _STEP_BYTES = 900
 class StepRecords:
     """Writes the step records of one scheduler and, if wanted, its per-request records."""
 
-    def __init__(self, writer: TraceWriter, decoder: Decoder, findings: StepEffects) -> None:
+    def __init__(self, writer: TraceWriter, decoder: Decoder, effects: StepEffects) -> None:
         self._writer = writer
-        self._effects = findings
+        self._effects = effects
         self.step = -1
         """Number of the last step that was begun."""
         limit = writer.config.max_ids_per_step
         self._limit = limit
         self._names = Names()
-        self._running = QueueFragment(self._names, limit)
+        self._running = QueueIds(self._names, limit)
         self._running_version: int | None = None
-        self._waiting = QueueFragment(self._names, limit)
+        self._waiting = QueueIds(self._names, limit)
         self._waiting_changed = True
         self._requests = RequestRecords(writer, decoder) if writer.config.request_records else None
         self._lines: Lines | None = None
         """The writer's; None until something is to be written."""
         self._started: dict[int, float] = {}
         """Step in flight that is written -> when it began."""
-        self._steps_untold, self._tell_after = 0, 1
-        """Steps done since the writer was told of any, and how many it may become."""
+        self._steps_unreported, self._report_after = 0, 1
+        """Steps done since the last report to the writer, and how many there may be before the next."""
         self._template, self._whole_template = b"", b""
-        """Forms of a snapshot: where nothing is pinned and there is no tier in CPU memory, and any."""
+        """Templates of a snapshot: where nothing is pinned and there is no tier in CPU memory, and any."""
         self._names_of_lists: list[bytes] = []
         """What stands between the lists of a snapshot."""
         self._snapshot, self._whole_snapshot = b"", b""
         """Filled in as the queues are now; the second only when it is needed."""
         self._queues, self._queue_bytes = b"", 0
         self._steady: tuple[bytes, bytes] | None = None
-        """Form and lists of the decision that gives each running request one token; None until it is needed."""
-        self._decision, self._between = merge_holes(decision_form(writer.config.policy, NUMBER), 5)
-        self._steady_decision, _ = merge_holes(decision_form(writer.config.policy, LATER), 5)
-        self._completion = completion_form(writer.config.policy)
-        self._verification = completion_form(
-            writer.config.policy, num_drafts=NUMBER, num_draft_tokens=NUMBER, num_accepted_tokens_per_pos=HOLE
+        """Template and lists of the decision that gives each running request one token; None until it is needed."""
+        self._decision, self._between = merge_gaps(decision_template(writer.config.policy, NUMBER), 5)
+        self._steady_decision, _ = merge_gaps(decision_template(writer.config.policy, LATER), 5)
+        self._completion = completion_template(writer.config.policy)
+        self._verification = completion_template(
+            writer.config.policy, num_drafts=NUMBER, num_draft_tokens=NUMBER, num_accepted_tokens_per_pos=GAP
         )
 
     def queues_changed(self) -> None:
@@ -103,14 +103,14 @@ class StepRecords:
         if not num_pinned and cpu_blocks is None:
             lines.numbers += (step, ts, num_free, num_cached, num_skipped)
             lines.pieces.append(self._queues)
-            lines.forms.append(self._snapshot)
+            lines.templates.append(self._snapshot)
         else:
             num_pinned_blocks, pinned_jobs = self._pinned(state)
             lines.numbers += (step, ts, num_free, num_pinned, *(cpu_blocks or ()))
             lines.numbers += (num_pinned_blocks, num_cached, num_skipped)
             lines.pieces += (self._queues, pinned_jobs)
             self._whole_snapshot = self._whole_snapshot or self._fill(self._whole_template)
-            lines.forms.append(self._whole_snapshot)
+            lines.templates.append(self._whole_snapshot)
         lines.is_open = False
         if self._requests is not None:
             self._requests.write(step, ts, state)
@@ -133,15 +133,15 @@ class StepRecords:
         self._waiting_changed = False
         if not self._template:
             policy = self._writer.config.policy
-            self._template, self._names_of_lists = merge_holes(snapshot_form(policy, state, whole=False), 4)
-            self._whole_template, _ = merge_holes(snapshot_form(policy, state, whole=True), 4)
+            self._template, self._names_of_lists = merge_gaps(snapshot_template(policy, state, whole=False), 4)
+            self._whole_template, _ = merge_gaps(snapshot_template(policy, state, whole=True), 4)
         self._snapshot, self._whole_snapshot = self._fill(self._template), b""
         self._queues = _interleave((running.ids, waiting.ids, running.jobs, waiting.jobs), self._names_of_lists)
         self._queue_bytes = len(self._queues)
-        self._tell_after = max(1, min(_MOST_STEPS_UNTOLD, _BYTES_UNTOLD // (2 * self._queue_bytes)))
+        self._report_after = max(1, min(_MOST_STEPS_UNREPORTED, _BYTES_UNREPORTED // (2 * self._queue_bytes)))
 
     def _fill(self, template: bytes) -> bytes:
-        """A snapshot's form, as long as the queues stay as they are."""
+        """A snapshot's template, as long as the queues stay as they are."""
         running, waiting = self._running, self._waiting
         return filled(template, running.total, waiting.total) + more_fields(
             running_req_ids_omitted=running.omitted or None, waiting_req_ids_omitted=waiting.omitted or None
@@ -159,9 +159,9 @@ class StepRecords:
             return
         numbers: tuple[float, ...] = step, ts
         if is_steady:
-            form, lists = self._steady or self._make_steady()
+            template, lists = self._steady or self._make_steady()
         else:
-            form, lists = self._unsteady(output, recomputed, state.block_size)
+            template, lists = self._unsteady(output, recomputed, state.block_size)
             numbers = step, ts, total
         lines = self._lines
         assert lines is not None, "a decision follows its snapshot"
@@ -170,7 +170,7 @@ class StepRecords:
         lines.is_open = True
         lines.numbers += numbers
         lines.pieces.append(lists)
-        lines.forms.append(form)
+        lines.templates.append(template)
         lines.is_open = False
         lines.num_bytes += len(lists) + self._queue_bytes + _STEP_BYTES
         if refused is not None:
@@ -191,17 +191,17 @@ class StepRecords:
     def _make_steady(self) -> tuple[bytes, bytes]:
         running = self._running
         lists = _interleave((b"[]", b"[]", running.ids, b"[]", running.one_each()), self._between)
-        form = filled(self._steady_decision, running.total)
-        self._steady = form + more_fields(**_left_out(running.omitted, 0)), lists
+        template = filled(self._steady_decision, running.total)
+        self._steady = template + more_fields(**_left_out(running.omitted, 0)), lists
         return self._steady
 
     def _unsteady(self, output: SchedulerOutput, recomputed: int, block_size: int) -> tuple[bytes, bytes]:
-        """Form and lists of the decision of any step."""
+        """Template and lists of the decision of any step."""
         limit, tokens, req_ids, ids = self._limit, output.num_new_tokens, output.req_ids, self._names.ids
         running = self._running
         if output.num_running != running.total:
             # Some running request got nothing; who is scheduled is a part of the running list, in its order.
-            running = QueueFragment(self._names, limit)
+            running = QueueIds(self._names, limit)
             running.take_ids(req_ids[: output.num_running])
         items = running.items(tokens)
         admitted: list[bytes] = []
@@ -214,13 +214,13 @@ class StepRecords:
             admitted.append(json_list(names))
         preempted = json_list([ids[request_id] for request_id in output.preempted_req_ids])
         consumed = running_consumed(tokens[: output.num_running], block_size) if running.omitted else 0
-        form = self._decision + more_fields(
+        template = self._decision + more_fields(
             recomputed_tokens=recomputed if output.admitted_resumed else None,
             **_left_out(running.omitted, consumed),
             scheduled_new_req_ids_omitted=self._beyond(len(new)),
         )
         lists = (*admitted, running.ids, preempted, json_map(items))
-        return form, _interleave(lists, self._between)
+        return template, _interleave(lists, self._between)
 
     def _beyond(self, count: int) -> int | None:
         return count - self._limit if self._limit is not None and count > self._limit else None
@@ -242,19 +242,19 @@ class StepRecords:
             lines.is_open = True
             lines.numbers += (step, ts, ts - started, num_sampled)
             if drafts is None:
-                lines.forms.append(self._completion)
+                lines.templates.append(self._completion)
             else:
                 lines.numbers += (drafts.num_drafts, drafts.num_draft_tokens)
                 lines.pieces.append(msgspec.json.encode(drafts.num_accepted_tokens_per_pos))
-                lines.forms.append(self._verification)
+                lines.templates.append(self._verification)
             lines.is_open = False
             if len(self._started) > STEPS_IN_FLIGHT:
                 del self._started[min(self._started)]
         idle = not (stats.num_running_reqs or stats.num_waiting_reqs or stats.num_skipped_waiting_reqs)
-        self._steps_untold += 1
-        if idle or self._steps_untold >= self._tell_after:
-            self._writer.steps_done(self._steps_untold, idle=idle, ts=ts)
-            self._steps_untold = 0
+        self._steps_unreported += 1
+        if idle or self._steps_unreported >= self._report_after:
+            self._writer.steps_done(self._steps_unreported, idle=idle, ts=ts)
+            self._steps_unreported = 0
 
 
 def _interleave(lists: Sequence[bytes], between: Sequence[bytes]) -> bytes:

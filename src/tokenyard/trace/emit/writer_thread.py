@@ -1,4 +1,4 @@
-"""Puts lines on the disk from a thread of its own, so that a slow disk does not hold up the scheduler.
+"""Writes lines to the disk from a thread of its own, so that a slow disk does not hold up the scheduler.
 
 Batches are written in the order in which they are given. Where more than 32 MiB wait in memory, the disk cannot keep
 up, and the caller waits until it has.
@@ -21,7 +21,7 @@ _BYTES_WAITING = 32 * 1024 * 1024
 
 
 class WriterThread:
-    """Takes batches until told to stop. ``failed`` is called once, from the thread, if the disk refuses."""
+    """Takes batches until it is stopped. ``failed`` is called once, from the thread, if the disk refuses."""
 
     def __init__(self, failed: Callable[[Exception], None]) -> None:
         self._failed = failed
@@ -37,7 +37,7 @@ class WriterThread:
 
     def put(self, file: LineFile) -> None:
         """Have everything written that waits in ``file``."""
-        if self._broken or not file.waiting.forms:
+        if self._broken or not file.waiting.templates:
             return
         if self.thread is None and not self._start():
             self._write((file, file.waiting.take()))

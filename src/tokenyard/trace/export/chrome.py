@@ -38,7 +38,7 @@ class ChromeWriter:
         """Close the JSON."""
         self._file.write(b"\n]}\n")
 
-    # ---- what is told
+    # ---- events
 
     def step(self, slice_: StepSlice) -> None:
         lane = slice_.lane + 1
@@ -50,15 +50,17 @@ class ChromeWriter:
     def counter(self, name: str, us: int, value: int) -> None:
         self._event({"ph": "C", "pid": _SCHEDULER, "name": name, "ts": us, "args": {COUNTERS[name]: value}})
 
-    def life(self, life: RequestTimeline, segments: list[Segment], previous: PreviousTurn | None) -> None:
-        pid = self._process(life.job_id)
+    def request(self, timeline: RequestTimeline, segments: list[Segment], previous: PreviousTurn | None) -> None:
+        pid = self._process(timeline.job_id)
         self._threads += 1
         tid = self._threads
-        self._name("thread_name", pid, tid, life.request_id)
-        if previous is not None and segments and life.job_id is not None:
-            self._flow("next turn", pid, (self._last_turn[life.job_id], previous.end_us), (tid, segments[0].start_us))
+        self._name("thread_name", pid, tid, timeline.request_id)
+        if previous is not None and segments and timeline.job_id is not None:
+            self._flow(
+                "next turn", pid, (self._last_turn[timeline.job_id], previous.end_us), (tid, segments[0].start_us)
+            )
         for number, segment in enumerate(segments):
-            args: dict[str, Any] = dict(numbers_of(life)) if number == 0 else {}
+            args: dict[str, Any] = dict(numbers_of(timeline)) if number == 0 else {}
             if segment.wait is not None:
                 parts = segment.wait.parts
                 args["waited for"] = [{"reason": each.reason, "place": each.place, "us": each.us} for each in parts]
@@ -66,8 +68,8 @@ class ChromeWriter:
             if segment.name in {"queued", "preempted"} and number + 1 < len(segments):
                 name = "first schedule" if segment.name == "queued" else "resume"
                 self._flow(name, pid, (tid, segment.start_us), (tid, segments[number + 1].start_us))
-        if life.job_id is not None:
-            self._last_turn[life.job_id] = tid
+        if timeline.job_id is not None:
+            self._last_turn[timeline.job_id] = tid
 
     # ---- events
 

@@ -58,7 +58,7 @@ class PerfettoWriter:
             self._write(packet)
         self._counters = {counter: _COUNTERS + number for number, counter in enumerate(COUNTERS)}
 
-    # ---- what is told
+    # ---- events
 
     def step(self, slice_: StepSlice) -> None:
         track = _LANES + slice_.lane
@@ -76,9 +76,9 @@ class PerfettoWriter:
         packet.track_event.counter_value = value
         self._write(packet)
 
-    def life(self, life: RequestTimeline, segments: list[Segment], previous: PreviousTurn | None) -> None:
-        track = self._request_track(life)
-        flow = None if previous is None else self._leave_turn(life, previous)
+    def request(self, timeline: RequestTimeline, segments: list[Segment], previous: PreviousTurn | None) -> None:
+        track = self._request_track(timeline)
+        flow = None if previous is None else self._leave_turn(timeline, previous)
         for number, segment in enumerate(segments):
             begin = self._event(track, segment.start_us, "TYPE_SLICE_BEGIN", segment.name, "request")
             if flow is not None:
@@ -88,30 +88,30 @@ class PerfettoWriter:
             if goes_on and segment.name in {"queued", "preempted"}:
                 flow = self._flow()
                 begin.track_event.flow_ids.append(flow)
-            self._annotate(begin, numbers_of(life) if number == 0 else {}, segment)
+            self._annotate(begin, numbers_of(timeline) if number == 0 else {}, segment)
             self._write(begin)
             self._write(self._event(track, segment.end_us, "TYPE_SLICE_END"))
-        if life.job_id is not None:
-            self._last_turn[life.job_id] = track
+        if timeline.job_id is not None:
+            self._last_turn[timeline.job_id] = track
 
     # ---- tracks and flows
 
-    def _request_track(self, life: RequestTimeline) -> int:
+    def _request_track(self, timeline: RequestTimeline) -> int:
         parent = _PROCESS
-        if life.job_id is not None:
-            parent = self._jobs.get(life.job_id, 0)
+        if timeline.job_id is not None:
+            parent = self._jobs.get(timeline.job_id, 0)
             if not parent:
-                parent = self._jobs[life.job_id] = self._track()
-                self._write(self._descriptor(parent, _PROCESS, life.job_id))
+                parent = self._jobs[timeline.job_id] = self._track()
+                self._write(self._descriptor(parent, _PROCESS, timeline.job_id))
         track = self._track()
-        self._write(self._descriptor(track, parent, life.request_id))
+        self._write(self._descriptor(track, parent, timeline.request_id))
         return track
 
-    def _leave_turn(self, life: RequestTimeline, previous: PreviousTurn) -> int:
+    def _leave_turn(self, timeline: RequestTimeline, previous: PreviousTurn) -> int:
         """Mark the end of the turn before on its own track; returns the flow that leads from there."""
-        assert life.job_id is not None
+        assert timeline.job_id is not None
         flow = self._flow()
-        end = self._event(self._last_turn[life.job_id], previous.end_us, "TYPE_INSTANT", "next turn", "request")
+        end = self._event(self._last_turn[timeline.job_id], previous.end_us, "TYPE_INSTANT", "next turn", "request")
         end.track_event.flow_ids.append(flow)
         self._write(end)
         return flow

@@ -1,4 +1,4 @@
-"""A trace as OpenTelemetry spans: one trace per job, one span per turn, below it one per segment of its life.
+"""A trace as OpenTelemetry spans: one trace per job, one span per turn, below it one per segment.
 
 Ids come from the names alone, so the same trace gives the same spans. Spans are sent over OTLP/HTTP in batches. Needs
 ``opentelemetry-sdk`` and ``opentelemetry-exporter-otlp-proto-http``.
@@ -25,16 +25,16 @@ _PATH = "/v1/traces"
 _TIMEOUT_S = 10.0
 
 
-def send_spans(lives: Iterable[RequestTimeline], url: str, name: str, *, offset_us: int = 0) -> int:
-    """Send the lives of a trace to an OTLP/HTTP endpoint; returns the number of spans.
+def send_spans(timelines: Iterable[RequestTimeline], url: str, name: str, *, offset_us: int = 0) -> int:
+    """Send the requests of a trace to an OTLP/HTTP endpoint; returns the number of spans.
 
     ``url`` may leave out the path ``/v1/traces``; ``name`` names the run; ``offset_us`` is added to all moments.
     Raises ConfigError for a URL that is none or that does not take the spans, MissingExtraError without OpenTelemetry.
     """
     sender = SpanSender(url, name, offset_us)
     try:
-        for life in lives:
-            sender.add(life)
+        for timeline in timelines:
+            sender.add(timeline)
         sender.flush()
     finally:
         sender.close()
@@ -42,7 +42,7 @@ def send_spans(lives: Iterable[RequestTimeline], url: str, name: str, *, offset_
 
 
 class SpanSender:
-    """Turns lives into spans and sends them in batches."""
+    """Turns timelines into spans and sends them in batches."""
 
     def __init__(self, url: str, name: str, offset_us: int = 0) -> None:
         parts = urlsplit(url)
@@ -62,19 +62,21 @@ class SpanSender:
         """Job -> context of its last turn."""
         self.sent = 0
 
-    def add(self, life: RequestTimeline) -> None:
-        """Make the spans of one life."""
-        trace_id = _number(xxh3_128_intdigest, self._run, life.job_id or life.request_id, str(life.job_id is None))
-        context = self._context(trace_id, life.request_id)
-        previous = self._turns.get(life.job_id) if life.job_id is not None else None
+    def add(self, timeline: RequestTimeline) -> None:
+        """Make the spans of one request."""
+        trace_id = _number(
+            xxh3_128_intdigest, self._run, timeline.job_id or timeline.request_id, str(timeline.job_id is None)
+        )
+        context = self._context(trace_id, timeline.request_id)
+        previous = self._turns.get(timeline.job_id) if timeline.job_id is not None else None
         links = [self._api.Link(previous, {"tokenyard.link": "previous turn"})] if previous is not None else []
-        start = life.arrived_us if life.arrived_us is not None else life.until_us
+        start = timeline.arrived_us if timeline.arrived_us is not None else timeline.until_us
         self._span(
-            "turn" if life.job_id is not None else "request",
+            "turn" if timeline.job_id is not None else "request",
             context,
             None,
-            (start, life.until_us),
-            {f"tokenyard.{name}": value for name, value in numbers_of(life).items()},
+            (start, timeline.until_us),
+            {f"tokenyard.{name}": value for name, value in numbers_of(timeline).items()},
             links=links,
             events=[
                 self._sdk.Event(
@@ -82,14 +84,14 @@ class SpanSender:
                     {"tokenyard.step": each.step, "tokenyard.lost_tokens": each.lost_tokens or 0},
                     self._ns(each.us),
                 )
-                for each in life.preemptions
+                for each in timeline.preemptions
             ],
         )
-        for number, segment in enumerate(segments_of(life)):
-            child = self._context(trace_id, f"{life.request_id}\0{number}")
+        for number, segment in enumerate(segments_of(timeline)):
+            child = self._context(trace_id, f"{timeline.request_id}\0{number}")
             self._span(segment.name, child, context, (segment.start_us, segment.end_us), _waited_for(segment))
-        if life.job_id is not None:
-            self._turns[life.job_id] = context
+        if timeline.job_id is not None:
+            self._turns[timeline.job_id] = context
         if len(self._spans) >= _BATCH:
             self.flush()
 

@@ -1,8 +1,8 @@
 """A trace as a timeline: what the exporters for Perfetto and Chrome draw, each in its own format.
 
 steps       one slice per step, named after what held requests back; steps in flight lie on further lanes
-counters    running, waiting, free and pinned KV blocks, scheduled tokens; told when they change
-jobs        one group per job, one track per request, its life in segments that do not overlap
+counters    running, waiting, free and pinned KV blocks, scheduled tokens; a point where they change
+jobs        one group per job, one track per request, in segments that do not overlap
 flows       arrival -> first schedule, preemption -> resume, end of a turn -> arrival of the next turn
 """
 
@@ -57,18 +57,18 @@ class TimelineSink(Protocol):
     def counter(self, name: str, us: int, value: int) -> None:
         """One of ``COUNTERS`` has changed."""
 
-    def life(self, life: RequestTimeline, segments: list[Segment], previous: PreviousTurn | None) -> None:
+    def request(self, timeline: RequestTimeline, segments: list[Segment], previous: PreviousTurn | None) -> None:
         """A request has ended, or the trace has."""
 
 
 def emit_timeline(steps: Iterable[tuple[Step, list[RequestTimeline]]], sink: TimelineSink) -> None:
-    """Tell ``sink`` a whole trace. Memory holds one entry per job."""
-    teller = _TimelineEmitter(sink)
-    for step, lives in steps:
-        teller.step(step)
-        for life in lives:
-            teller.life(life)
-    teller.end()
+    """Hand a whole trace to ``sink``. Memory holds one entry per job."""
+    emitter = _TimelineEmitter(sink)
+    for step, timelines in steps:
+        emitter.step(step)
+        for timeline in timelines:
+            emitter.request(timeline)
+    emitter.end()
 
 
 class _TimelineEmitter:
@@ -107,14 +107,14 @@ class _TimelineEmitter:
         name = (main_reason(step.outcome) if step.outcome is not None else None) or "step"
         self._sink.step(StepSlice(step.number, lane, start, max(end, start), name, _numbers(step)))
 
-    def life(self, life: RequestTimeline) -> None:
+    def request(self, timeline: RequestTimeline) -> None:
         previous = None
-        if life.job_id is not None:
-            turn = self._turns.get(life.job_id)
-            if turn is not None and life.arrived_us is not None and turn.end_us <= life.arrived_us:
+        if timeline.job_id is not None:
+            turn = self._turns.get(timeline.job_id)
+            if turn is not None and timeline.arrived_us is not None and turn.end_us <= timeline.arrived_us:
                 previous = turn
-            self._turns[life.job_id] = PreviousTurn(life.request_id, life.until_us)
-        self._sink.life(life, segments_of(life), previous)
+            self._turns[timeline.job_id] = PreviousTurn(timeline.request_id, timeline.until_us)
+        self._sink.request(timeline, segments_of(timeline), previous)
 
 
 def _counts(step: Step) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """What a request went through: its moments, and the stretches of time in which it got no tokens, with their reasons.
 
 Moments are whole microseconds, so that the parts of a wait add up to the wait exactly. These are the words in which the
-explanation (``explain/why/wait_tracker.py``) speaks to whoever shows or exports a life.
+explanation (``explain/why/wait_tracker.py``) speaks to whoever shows or exports a timeline.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from tokenyard.vocabulary.waits import Place, WaitState
 
-__all__ = ["PreemptionMoment", "RequestTimeline", "Wait", "WaitPart", "micros"]
+__all__ = ["PreemptionMoment", "RequestMoments", "RequestTimeline", "Wait", "WaitPart", "micros"]
 
 
 def micros(seconds: float) -> int:
@@ -58,8 +58,8 @@ class PreemptionMoment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Tokens it had computed."""
 
 
-class RequestTimeline(msgspec.Struct, kw_only=True, gc=False):
-    """One request from its arrival to its end; moments in microseconds, None where it did not come so far."""
+class RequestMoments(msgspec.Struct, kw_only=True, gc=False):
+    """When what happened to a request, in microseconds on the trace's clock; None where it did not come so far."""
 
     request_id: str
     job_id: str | None = None
@@ -75,6 +75,11 @@ class RequestTimeline(msgspec.Struct, kw_only=True, gc=False):
     num_output_tokens: int | None = None
     local_hit_tokens: int | None = None
     external_hit_tokens: int | None = None
+
+
+class RequestTimeline(RequestMoments, kw_only=True, gc=False):
+    """One request from its arrival to its end."""
+
     waits: list[Wait] = []
     """In order of time."""
     preemptions: list[PreemptionMoment] = []

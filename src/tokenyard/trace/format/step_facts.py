@@ -1,4 +1,4 @@
-"""What happened in a step, in numbers: the one form in which a statistic takes it, live or from a file.
+"""What happened in a step, in numbers: as every statistic takes it, live or from a file.
 
 The recorder makes facts without building a single id list; the reader makes the same facts from records. So a report on
 a finished run and a report on its trace come from the same code.
@@ -98,7 +98,7 @@ class FactSink(Protocol):
         """A step was decided."""
 
     def step_repeated(self, step: int, ts: float, free_blocks: int) -> None:
-        """A step was decided like the last one told: nobody waited, came, left or was held back in either.
+        """A step was decided like the last one: nobody waited, came, left or was held back in either.
 
         Its number, its moment and the free blocks are its own; all other facts are the same.
         """

@@ -57,7 +57,7 @@ class TraceFiles(NamedTuple):
 def find_trace(path: Path | str) -> TraceFiles:
     """The trace in a directory, or in the one file named.
 
-    A file's kind is told by its name, else by its first lines. Raises TraceError if there is no trace, or several.
+    The name of a file gives its kind, else its first lines. Raises TraceError if there is no trace, or several.
     """
     path = Path(path)
     if path.is_dir():
@@ -123,7 +123,7 @@ def open_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def raw_lines(path: Path) -> Iterator[bytes]:
-    """Every line, blank and bad ones included; with its line feed, if the file is text.
+    """Every line, blank and bad ones included, with its line feed.
 
     Raises TraceError if the file cannot be opened or read, DamagedFileError where compressed data ends early,
     MissingExtraError for a packing that needs pyarrow where that is absent.

@@ -46,5 +46,5 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def lives(trace: Path) -> list[RequestTimeline]:
-    return list(TimelineReader(trace).lives())
+def timelines(trace: Path) -> list[RequestTimeline]:
+    return list(TimelineReader(trace).timelines())

@@ -24,12 +24,12 @@ from tokenyard.trace.export.timeline import COUNTERS, emit_timeline
 from tokenyard.trace.format.request_timeline import RequestTimeline
 
 
-def test_segments_cover_a_life_without_overlap(lives: list[RequestTimeline]) -> None:
+def test_segments_cover_a_life_without_overlap(timelines: list[RequestTimeline]) -> None:
     names = set()
-    for life in lives:
-        segments = segments_of(life)
-        assert segments[0].start_us == life.arrived_us
-        assert segments[-1].end_us == life.until_us
+    for timeline in timelines:
+        segments = segments_of(timeline)
+        assert segments[0].start_us == timeline.arrived_us
+        assert segments[-1].end_us == timeline.until_us
         for earlier, later in pairwise(segments):
             assert earlier.end_us == later.start_us
         assert all(segment.end_us > segment.start_us for segment in segments)
@@ -91,18 +91,18 @@ class Perfetto:
 def perfetto(path: Path) -> Perfetto:
     pytest.importorskip("perfetto", reason="perfetto is absent")
     file = BytesIO()
-    emit_timeline(TimelineReader(path).with_lives(), PerfettoWriter(file, "test"))
+    emit_timeline(TimelineReader(path).with_timelines(), PerfettoWriter(file, "test"))
     return Perfetto(file.getvalue())
 
 
-def test_perfetto_reads_back(trace: Path, lives: list[RequestTimeline]) -> None:
+def test_perfetto_reads_back(trace: Path, timelines: list[RequestTimeline]) -> None:
     read = perfetto(trace)
-    for life in lives:
-        track = read.named(life.request_id)
-        segments = [(s.name, s.start_us * 1000, s.end_us * 1000) for s in segments_of(life)]
+    for timeline in timelines:
+        track = read.named(timeline.request_id)
+        segments = [(s.name, s.start_us * 1000, s.end_us * 1000) for s in segments_of(timeline)]
         assert read.slices[track] == segments
         parent, _ = read.tracks[track]
-        assert read.tracks[parent][1] == (life.job_id or "tokenyard test")
+        assert read.tracks[parent][1] == (timeline.job_id or "tokenyard test")
     steps = sum(1 for _ in TimelineReader(trace).steps())
     lanes = [track for track, (_, name) in read.tracks.items() if name.startswith("steps")]
     assert len(lanes) == 2, "two steps are in flight"
@@ -112,27 +112,27 @@ def test_perfetto_reads_back(trace: Path, lives: list[RequestTimeline]) -> None:
         assert all(earlier != later for earlier, later in pairwise(values)), "only changes"
 
 
-def test_perfetto_flows_lead_forward(trace: Path, lives: list[RequestTimeline]) -> None:
+def test_perfetto_flows_lead_forward(trace: Path, timelines: list[RequestTimeline]) -> None:
     read = perfetto(trace)
     assert all(len(ends) == 2 and ends[0][1] <= ends[1][1] for ends in read.flows.values())
     between = [ends for ends in read.flows.values() if ends[0][0] != ends[1][0]]
     assert between, "a turn leads to the next"
     for (left, _), (entered, _) in between:
         assert read.tracks[left][0] == read.tracks[entered][0], "of the same job"
-    waits = sum(1 for life in lives for s in segments_of(life)[:-1] if s.name in {"queued", "preempted"})
+    waits = sum(1 for timeline in timelines for s in segments_of(timeline)[:-1] if s.name in {"queued", "preempted"})
     assert len(read.flows) == waits + len(between)
 
 
-def test_perfetto_tells_what_was_waited_for(trace: Path, lives: list[RequestTimeline]) -> None:
+def test_perfetto_tells_what_was_waited_for(trace: Path, timelines: list[RequestTimeline]) -> None:
     read = perfetto(trace)
     told = sum(a.int_value for held in read.annotations for name, a in held.items() if name.startswith("us "))
-    assert told == sum(life.waited_us for life in lives)
+    assert told == sum(timeline.waited_us for timeline in timelines)
 
 
 def test_trace_processor_reads_it(trace: Path) -> None:
     module = pytest.importorskip("perfetto.trace_processor", reason="perfetto is absent")
     file = BytesIO()
-    emit_timeline(TimelineReader(trace).with_lives(), PerfettoWriter(file, "test"))
+    emit_timeline(TimelineReader(trace).with_timelines(), PerfettoWriter(file, "test"))
     shell = next((path for path in (Path("/usr/bin/trace_processor_shell"),) if path.exists()), None)
     if shell is None:
         pytest.skip("no trace_processor_shell: the perfetto package would download it")
@@ -146,20 +146,20 @@ def test_trace_processor_reads_it(trace: Path) -> None:
 # ---- Chrome
 
 
-def test_chrome_reads_back(trace: Path, lives: list[RequestTimeline]) -> None:
+def test_chrome_reads_back(trace: Path, timelines: list[RequestTimeline]) -> None:
     file = BytesIO()
     writer = ChromeWriter(file, "test")
-    emit_timeline(TimelineReader(trace).with_lives(), writer)
+    emit_timeline(TimelineReader(trace).with_timelines(), writer)
     writer.finish()
     events = json.loads(file.getvalue())["traceEvents"]
     threads = {e["args"]["name"]: (e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
     processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
     assert len(processes) == 1 + 3 + 1
-    for life in lives:
-        pid, tid = threads[life.request_id]
-        assert processes[pid] == (life.job_id or "requests of no job")
+    for timeline in timelines:
+        pid, tid = threads[timeline.request_id]
+        assert processes[pid] == (timeline.job_id or "requests of no job")
         slices = [e for e in events if e["ph"] == "X" and (e["pid"], e["tid"]) == (pid, tid)]
-        expected = [(s.name, s.start_us, s.end_us - s.start_us) for s in segments_of(life)]
+        expected = [(s.name, s.start_us, s.end_us - s.start_us) for s in segments_of(timeline)]
         assert [(e["name"], e["ts"], e["dur"]) for e in slices] == expected
     starts = {e["id"] for e in events if e["ph"] == "s"}
     assert starts == {e["id"] for e in events if e["ph"] == "f"}
@@ -201,23 +201,23 @@ def collector() -> Iterator[tuple[str, list[Any]]]:
     thread.join()
 
 
-def test_spans_reach_a_collector(lives: list[RequestTimeline], collector: tuple[str, list[Any]]) -> None:
+def test_spans_reach_a_collector(timelines: list[RequestTimeline], collector: tuple[str, list[Any]]) -> None:
     url, taken = collector
-    sent = send_spans(lives, url, "test", offset_us=5)
-    assert sent == len(taken) == len(lives) + sum(len(segments_of(life)) for life in lives)
+    sent = send_spans(timelines, url, "test", offset_us=5)
+    assert sent == len(taken) == len(timelines) + sum(len(segments_of(timeline)) for timeline in timelines)
     turns = {_attributes(span)["tokenyard.request"]: span for span in taken if not span.parent_span_id}
-    assert turns.keys() == {life.request_id for life in lives}
+    assert turns.keys() == {timeline.request_id for timeline in timelines}
     traces: dict[str | None, set[bytes]] = {}
-    for life in lives:
-        turn = turns[life.request_id]
-        traces.setdefault(life.job_id, set()).add(turn.trace_id)
-        assert turn.end_time_unix_nano == (life.until_us + 5) * 1000
-        assert len(turn.events) == len(life.preemptions)
+    for timeline in timelines:
+        turn = turns[timeline.request_id]
+        traces.setdefault(timeline.job_id, set()).add(turn.trace_id)
+        assert turn.end_time_unix_nano == (timeline.until_us + 5) * 1000
+        assert len(turn.events) == len(timeline.preemptions)
         children = [span for span in taken if span.parent_span_id == turn.span_id]
-        assert [span.name for span in children] == [segment.name for segment in segments_of(life)]
+        assert [span.name for span in children] == [segment.name for segment in segments_of(timeline)]
         assert {span.trace_id for span in children} == {turn.trace_id}
         waited = [v for span in children for k, v in _attributes(span).items() if "waited_us." in k]
-        assert sum(waited) == life.waited_us
+        assert sum(waited) == timeline.waited_us
     assert all(len(ids) == 1 for ids in traces.values()), "one trace per job"
     assert len(set.union(*traces.values())) == len(traces)
     assert any(turn.links for turn in turns.values())

@@ -36,27 +36,27 @@ def failed(error: Exception) -> None:
     raise error
 
 
-def hand_over(spool: WriterThread, file: LineFile) -> None:
+def hand_over(writer: WriterThread, file: LineFile) -> None:
     for number in range(BATCHES):
         file.append(RequestRecord(step=number, req_id="a"))
-        spool.put(file)
-        spool.drain()
+        writer.put(file)
+        writer.drain()
 
 
 def interrupted(after: int, path: Path) -> tuple[bool, WriterThread, LineFile]:
     """Whether it came to that many instructions; nothing is stopped yet."""
-    spool, file = WriterThread(failed), LineFile(path)
+    writer, file = WriterThread(failed), LineFile(path)
     file.append(RequestRecord(step=-1, req_id="first"))
-    spool.put(file)  # starts the thread, which is another matter
+    writer.put(file)  # starts the thread, which is another matter
     traced = sys.gettrace()
     sys.settrace(Interrupt(after))
     try:
-        hand_over(spool, file)
+        hand_over(writer, file)
     except KeyboardInterrupt:
-        return True, spool, file
+        return True, writer, file
     finally:
         sys.settrace(traced)
-    return False, spool, file
+    return False, writer, file
 
 
 def test_an_interrupt_anywhere_leaves_no_lock_behind(tmp_path: Path) -> None:
@@ -64,11 +64,11 @@ def test_an_interrupt_anywhere_leaves_no_lock_behind(tmp_path: Path) -> None:
     after, went_on = 1, True
     while went_on:
         path = tmp_path / str(after)
-        went_on, spool, file = interrupted(after, path)
-        thread = spool.thread
+        went_on, writer, file = interrupted(after, path)
+        thread = writer.thread
         assert thread is not None
-        spool.put(file)
-        stopping = threading.Thread(target=spool.stop, daemon=True)
+        writer.put(file)
+        stopping = threading.Thread(target=writer.stop, daemon=True)
         stopping.start()
         thread.join(10)
         assert not thread.is_alive(), f"an interrupt at instruction {after} stops the thread for ever"
