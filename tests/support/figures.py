@@ -240,7 +240,7 @@ def _viewer_statistics(told: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _viewer_spread(spread: dict[str, float] | None, names: tuple[str, ...], scale: float = 1.0) -> dict[str, float] | None:
+def _viewer_spread(spread: dict[str, float] | None, names: tuple[str, ...], scale: float = 1.0) -> Any:
     return None if spread is None else {name: spread[name] * scale for name in names}
 
 
@@ -258,11 +258,8 @@ def _viewer_wait(wait: dict[str, Any]) -> dict[str, Any]:
 def _viewer_comparison(found: dict[str, Any]) -> dict[str, Any]:
     parting = found["parting"]
     return {
-        "parting": parting and [parting["what"], parting["detail"], parting["rowA"]],
-        "jobs": {
-            each["id"]: [_length(side) for side in (each["a"], each["b"])]
-            for each in found["jobs"]
-        },
+        "parting": parting and [parting["what"], parting["detail"], max(parting["rowA"], parting["rowB"])],
+        "jobs": {each["id"]: [_length(side) for side in (each["a"], each["b"])] for each in found["jobs"]},
     }
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-__all__ = ["HeadlessViewer", "TraceLines", "headless_viewer"]
+__all__ = ["HeadlessViewer", "TraceLines"]
 
 VIEWER = Path(__file__).resolve().parents[2] / "viewer"
 
@@ -51,8 +51,8 @@ class HeadlessViewer:
         if not esbuild.exists():
             pytest.skip("the viewer's tools are not installed: run `make viewer-check`")
         bundle = folder / "headless.mjs"
-        command = [esbuild, VIEWER / "src" / "headless.ts", "--bundle", "--platform=node", "--format=esm"]
-        subprocess.run([*command, "--log-level=warning", f"--outfile={bundle}"], check=True)
+        options = ["--bundle", "--platform=node", "--format=esm", "--log-level=warning", f"--outfile={bundle}"]
+        subprocess.run([str(esbuild), str(VIEWER / "src" / "headless.ts"), *options], check=True)
         self._node = subprocess.Popen(
             ["node", bundle], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
         )
@@ -73,10 +73,3 @@ class HeadlessViewer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._node.communicate(timeout=20)
-
-
-@pytest.fixture(scope="session")
-def headless_viewer(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """One process for all tests; a test that asks for it is skipped where node is missing."""
-    with HeadlessViewer(tmp_path_factory.mktemp("viewer")) as viewer:
-        yield viewer

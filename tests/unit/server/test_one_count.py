@@ -1,4 +1,4 @@
-"""Every figure about a reason is the same wherever it is shown: Prometheus, report, live report and exports."""
+"""Every figure about a reason is the same wherever it is shown: Prometheus, report, live report, exports, viewer."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from tests.support.headless import HeadlessViewer, TraceLines
 from tests.support.workloads import WORKLOADS, TracedWorkload
 
 from tokenyard.explain.report.builder import Summary, summarize
@@ -64,6 +65,14 @@ def test_everybody_counts_alike(name: str, tmp_path: Path) -> None:
     assert [reason.steps for reason in told.recorded_reasons.values()] == [
         reason.steps for reason in live.recorded_reasons.values()
     ]
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_the_viewer_counts_alike(name: str, tmp_path: Path, headless_viewer: HeadlessViewer) -> None:
+    summary = Summary()
+    TracedWorkload(name, 7, tmp_path, summary).run(40)
+    statistics = headless_viewer.ask(TraceLines.of(tmp_path))["statistics"]
+    assert {each["reason"]: each["requests"] for each in statistics["recorded"]} == held(summary.report())
 
 
 def test_the_workloads_meet_many_reasons(tmp_path: Path) -> None:

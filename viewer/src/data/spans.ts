@@ -83,7 +83,7 @@ class SpanBuilder {
     // A lookup tells who is admitted even where a bound cuts the list of the admitted.
     for (const request of this.lookups.get(row) ?? []) {
       // Of a step that was sampled away, told before the arrival is: the next queues show it.
-      if (this.source.requests.arrivedRow[request] > row) continue;
+      if (this.arrivesAfter(request, row)) continue;
       if (this.state[request] !== SPAN_KINDS.running) this.admit(request, row, true);
     }
     for (const [list, first] of [
@@ -95,6 +95,11 @@ class SpanBuilder {
       });
     }
     if (this.prefilling > 0) this.progress(row);
+  }
+
+  private arrivesAfter(request: number, row: number): boolean {
+    const { arrivedRow, arrivedStep } = this.source.requests;
+    return arrivedRow[request] < 0 ? arrivedStep[request] !== MISSING : arrivedRow[request] > row;
   }
 
   /** Nothing can have changed in the queues since the row before. */
