@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from tests.support.headless import HeadlessViewer
 
 REPO = Path(__file__).resolve().parent.parent
 
@@ -36,3 +38,10 @@ def vectors() -> Path:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Browser tests last: once a browser runs, its event loop fills this thread, and no test can run one of its own."""
     items.sort(key=lambda item: "browser" in item.path.parts)
+
+
+@pytest.fixture(scope="session")
+def headless_viewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeadlessViewer]:
+    """The viewer's figures, from one node process for all tests; a test that asks for it is skipped without node."""
+    with HeadlessViewer(tmp_path_factory.mktemp("viewer")) as viewer:
+        yield viewer

@@ -94,7 +94,8 @@ function present(store: TraceStore, range: Range): { requests: number; jobs: num
 
 interface Sums {
   steps: number;
-  seconds: number;
+  /** Request-microseconds. */
+  micros: number;
   free: number;
   freeSteps: number;
 }
@@ -117,24 +118,24 @@ class Counter {
     if (at >= 0) {
       const { starts, counts, ids, requests } = outcomes.byReason;
       for (let i = starts[at]; i < starts[at] + Math.max(counts[at], 0); i++) {
-        this.hold(this.recorded, reasonNames[ids[i]], row, (passed * requests[i]) / 1e6);
+        this.hold(this.recorded, reasonNames[ids[i]], row, passed * requests[i]);
       }
     } else if (steps.stepReason[row] !== NO_REASON) {
       const { proves } = STEP_TABLE[STEP_REASONS[steps.stepReason[row]]];
       const held = or0(steps.unadmitted[row]);
-      if (proves !== null && held > 0) this.hold(this.guesses, proves, row, (passed * held) / 1e6);
+      if (proves !== null && held > 0) this.hold(this.guesses, proves, row, passed * held);
     }
     if (steps.tokenSum[row] !== MISSING) this.tokens(row, steps.tokenSum[row]);
   }
 
-  private hold(into: Map<string, Sums>, reason: string, row: Row, seconds: number): void {
+  private hold(into: Map<string, Sums>, reason: string, row: Row, lost: number): void {
     let sums = into.get(reason);
     if (!sums) {
-      sums = { steps: 0, seconds: 0, free: 0, freeSteps: 0 };
+      sums = { steps: 0, micros: 0, free: 0, freeSteps: 0 };
       into.set(reason, sums);
     }
     sums.steps += 1;
-    sums.seconds += seconds;
+    sums.micros += lost;
     const { freeBlocks, totalBlocks } = this.store.steps;
     if (freeBlocks[row] === MISSING || totalBlocks[row] <= 0) return;
     sums.free += freeBlocks[row] / totalBlocks[row];
@@ -161,7 +162,7 @@ class Counter {
     for (const [name, sums] of guessed ? this.guesses : this.recorded) {
       reasons[name] = {
         steps: sums.steps,
-        seconds: sums.seconds,
+        seconds: sums.micros / 1e6,
         kvFree: sums.freeSteps ? sums.free / sums.freeSteps : null,
         kv: found.recorded.find((totals) => totals.reason === name)?.kv ?? null,
       };

@@ -1,8 +1,9 @@
 /** Two traces side by side: where they part, how their figures differ, which rows stand beside each other. */
 
+import { count } from "../format";
 import { shortId } from "./labels";
 import { lanes } from "./lives";
-import type { Lists, Row } from "./model/columns";
+import { type Lists, MISSING, type Row } from "./model/columns";
 import type { Alignment, Comparison } from "./model/comparison";
 import { BUCKETS } from "./model/reasons";
 import type { Spread, Statistics } from "./model/statistics";
@@ -51,66 +52,87 @@ async function firstParting(a: TraceStore, b: TraceStore, signal?: AbortSignal):
       rowA: Math.min(rowsInA, a.rows - 1),
       rowB: Math.min(rowsInA, b.rows - 1),
       what: "one ends",
-      detail: `${longer} goes on for ${Math.abs(a.rows - b.rows)} more steps`,
+      detail: `${longer} goes on after the last step of ${longer === "A" ? "B" : "A"}`,
     };
   }
   return found;
 }
 
-/** What differs between the same row of two traces, the most telling first; null if nothing does. */
+const LISTS = [
+  ["running", "running requests"],
+  ["waiting", "waiting requests"],
+  ["scheduledNew", "requests admitted"],
+  ["scheduledResumed", "requests resumed"],
+  ["preempted", "requests preempted"],
+  ["scheduledRunning", "running requests scheduled"],
+  ["scheduled", "tokens per request"],
+] as const;
+
+const COUNTS = [
+  ["numRunning", "running requests"],
+  ["numWaiting", "length of the queue"],
+  ["numNew", "requests admitted"],
+  ["numResumed", "requests resumed"],
+  ["numPreempted", "requests preempted"],
+  ["tokenSum", "tokens scheduled"],
+  ["freeBlocks", "free blocks"],
+] as const;
+
+/** What differs between the same row of two traces, the most telling first: as src/tokenyard/explain/compare does. */
 function differenceAt(a: TraceStore, b: TraceStore, row: Row): { what: string; detail: string } | null {
   if (a.steps.number[row] !== b.steps.number[row]) {
-    return { what: "step number", detail: `${a.steps.number[row]} in A, ${b.steps.number[row]} in B` };
+    return { what: "step number", detail: inBoth(a.steps.number[row], b.steps.number[row]) };
   }
-  for (const [name, what] of [
-    ["running", "running requests"],
-    ["waiting", "waiting requests"],
-    ["scheduledNew", "requests admitted"],
-    ["scheduledResumed", "requests resumed"],
-    ["preempted", "requests preempted"],
-    ["scheduledRunning", "running requests scheduled"],
-  ] as const) {
+  for (const [name, what] of LISTS) {
     const detail = listDifference(a, b, a.lists[name], b.lists[name], row);
     if (detail) return { what, detail };
   }
-  for (const [name, what] of [
-    ["tokenSum", "tokens scheduled"],
-    ["freeBlocks", "free blocks"],
-    ["numWaiting", "length of the queue"],
-  ] as const) {
-    if (a.steps[name][row] !== b.steps[name][row]) {
-      return { what, detail: `${a.steps[name][row]} in A, ${b.steps[name][row]} in B` };
-    }
+  for (const [name, what] of COUNTS) {
+    const [inA, inB] = [a.steps[name][row], b.steps[name][row]];
+    if (inA !== inB && inA !== MISSING && inB !== MISSING) return { what, detail: inBoth(inA, inB) };
   }
   return null;
 }
 
-function listDifference(a: TraceStore, b: TraceStore, inA: Lists, inB: Lists, row: Row): string | null {
-  const [countA, countB] = [Math.max(inA.counts[row], 0), Math.max(inB.counts[row], 0)];
-  const id = (store: TraceStore, lists: Lists, at: number) => store.requests.ids[lists.ids[lists.starts[row] + at]];
-  let same = countA === countB;
-  for (let i = 0; same && i < countA; i++) same = id(a, inA, i) === id(b, inB, i);
-  if (same) return null;
-  const idsA = Array.from({ length: countA }, (_, i) => id(a, inA, i));
-  const idsB = Array.from({ length: countB }, (_, i) => id(b, inB, i));
-  const [setA, setB] = [new Set(idsA), new Set(idsB)];
-  const onlyA = idsA.filter((name) => !setB.has(name));
-  const onlyB = idsB.filter((name) => !setA.has(name));
-  if (onlyA.length === 0 && onlyB.length === 0) return "the same, in another order";
-  const parts = [];
-  if (onlyA.length > 0) parts.push(`only in A: ${listed(onlyA)}`);
-  if (onlyB.length > 0) parts.push(`only in B: ${listed(onlyB)}`);
-  return parts.join("; ");
+function inBoth(a: number, b: number): string {
+  return `${count(a)} in A, ${count(b)} in B`;
 }
 
-function listed(ids: string[]): string {
-  const more = ids.length > IDS_SHOWN ? ` and ${ids.length - IDS_SHOWN} more` : "";
-  return (
-    ids
-      .slice(0, IDS_SHOWN)
-      .map((id) => shortId(id))
-      .join(", ") + more
-  );
+/** Ids of a row's list, each with its tokens where they are listed. */
+function listed(store: TraceStore, lists: Lists & { tokens?: ArrayLike<number> }, row: Row): Map<string, number> {
+  const found = new Map<string, number>();
+  for (let at = lists.starts[row]; at < lists.starts[row] + lists.counts[row]; at++) {
+    found.set(store.requests.ids[lists.ids[at]], lists.tokens?.[at] ?? 0);
+  }
+  return found;
+}
+
+function listDifference(a: TraceStore, b: TraceStore, inA: Lists, inB: Lists, row: Row): string | null {
+  if (inA.counts[row] === MISSING || inB.counts[row] === MISSING) return null;
+  const [idsA, idsB] = [listed(a, inA, row), listed(b, inB, row)];
+  const parts = [
+    ...only(
+      "A",
+      [...idsA.keys()].filter((id) => !idsB.has(id)),
+    ),
+    ...only(
+      "B",
+      [...idsB.keys()].filter((id) => !idsA.has(id)),
+    ),
+  ];
+  if (parts.length > 0) return parts.join("; ");
+  for (const [id, tokens] of idsA) {
+    if (tokens !== idsB.get(id)) return `${shortId(id)}: ${inBoth(tokens, idsB.get(id) ?? 0)}`;
+  }
+  // Tokens stand in no order of their own.
+  const ordered = !("tokens" in inA) && [...idsA.keys()].join("\n") !== [...idsB.keys()].join("\n");
+  return ordered ? "the same, in another order" : null;
+}
+
+function only(side: "A" | "B", ids: string[]): string[] {
+  const more = ids.length > IDS_SHOWN ? ` and ${count(ids.length - IDS_SHOWN)} more` : "";
+  const shown = ids.slice(0, IDS_SHOWN).map((id) => shortId(id));
+  return ids.length > 0 ? [`only in ${side}: ${shown.join(", ")}${more}`] : [];
 }
 
 // ------------------------------------------------------------------------------------------------------------- figures

@@ -7,10 +7,22 @@ import type { TraceStore } from "./model/trace";
 import { breathe, inSlices } from "./slices";
 import { waitingSeconds } from "./waiting";
 
-/** When a row is over: the next one's beginning, else its completion. */
-export function endOfRow({ steps, rows }: TraceStore, row: Row): number {
-  if (row + 1 < rows) return steps.ts[row + 1];
-  return Number.isNaN(steps.completedTs[row]) ? steps.ts[row] : Math.max(steps.completedTs[row], steps.ts[row]);
+/** When a row is over: the next one's beginning, else the last moment that the trace tells. */
+export function endOfRow(store: TraceStore, row: Row): number {
+  return row + 1 < store.rows ? store.steps.ts[row + 1] : lastMoment(store);
+}
+
+const lastMoments = new WeakMap<TraceStore, { version: number; at: number }>();
+
+function lastMoment(store: TraceStore): number {
+  const found = lastMoments.get(store);
+  if (found?.version === store.version) return found.at;
+  let at = Number.NaN;
+  for (const column of [store.steps.ts, store.steps.completedTs, store.requests.finishedTime]) {
+    for (const moment of column) if (!(moment <= at) && !Number.isNaN(moment)) at = moment;
+  }
+  lastMoments.set(store, { version: store.version, at });
+  return at;
 }
 
 export function life(store: TraceStore, request: RequestIndex): RequestLife {
@@ -80,9 +92,11 @@ export async function lanes(store: TraceStore): Promise<Lanes> {
 function measure(store: TraceStore, found: Lanes, index: number, turn: RequestIndex): void {
   const { requests, steps, rows } = store;
   const [first, last] = [requests.firstRow[turn], requests.lastRow[turn]];
-  const begin = requests.arrivalTime[turn];
+  const arrival = requests.arrivalTime[turn];
   const finished = requests.finishedTime[turn];
   const end = Number.isNaN(finished) ? (rows > 0 ? endOfRow(store, last < 0 ? rows - 1 : last) : Number.NaN) : finished;
+  // It may have arrived after the last moment of the trace.
+  const begin = arrival > end ? end : arrival;
   if (begin < found.begin[index]) found.begin[index] = begin;
   if (first >= 0 && steps.ts[first] < found.begin[index]) found.begin[index] = steps.ts[first];
   if (end > found.end[index]) found.end[index] = end;
@@ -105,7 +119,7 @@ async function laneMembers(store: TraceStore): Promise<{ job: JobIndex; request:
   });
   await inSlices(0, requests.count - 1, (request) => {
     // Ids that only an outcome names have no lane.
-    const seen = requests.firstRow[request] >= 0 || requests.arrivedRow[request] >= 0;
+    const seen = requests.firstRow[request] >= 0 || requests.timesRecorded[request] > 0;
     if (requests.job[request] < 0 && seen) members.push({ job: -1, request, at: moment(request) });
   });
   await breathe();

@@ -82,6 +82,8 @@ class SpanBuilder {
     });
     // A lookup tells who is admitted even where a bound cuts the list of the admitted.
     for (const request of this.lookups.get(row) ?? []) {
+      // Of a step that was sampled away, told before the arrival is: the next queues show it.
+      if (this.arrivesAfter(request, row)) continue;
       if (this.state[request] !== SPAN_KINDS.running) this.admit(request, row, true);
     }
     for (const [list, first] of [
@@ -93,6 +95,11 @@ class SpanBuilder {
       });
     }
     if (this.prefilling > 0) this.progress(row);
+  }
+
+  private arrivesAfter(request: number, row: number): boolean {
+    const { arrivedRow, arrivedStep } = this.source.requests;
+    return arrivedRow[request] < 0 ? arrivedStep[request] !== MISSING : arrivedRow[request] > row;
   }
 
   /** Nothing can have changed in the queues since the row before. */
@@ -215,8 +222,9 @@ function fillRows({ rows, steps, requests }: SpanSource, spans: Spans): void {
       if (Number.isNaN(requests.firstScheduledTime[request])) {
         requests.firstScheduledTime[request] = steps.ts[spans.first[span]];
       }
+      // Where no lookup tells the length of the prompt, its end is a guess: good enough to draw, not to measure.
       const decode = spans.decodeFrom[span];
-      if (decode <= spans.last[span] || decode < rows) {
+      if (decode < rows && requests.lookupRow[request] >= 0) {
         if (Number.isNaN(requests.firstTokenTime[request])) requests.firstTokenTime[request] = steps.ts[decode];
         break;
       }

@@ -39,7 +39,8 @@ interface KVSums {
 interface Tally {
   steps: number;
   requests: number;
-  seconds: number;
+  /** Whole microseconds, as waiting times are counted. */
+  micros: number;
   kv: KVSums | null;
 }
 
@@ -115,15 +116,14 @@ class Gathering {
 
   private outcome(row: Row, at: number): void {
     const { outcomes, reasonNames, steps } = this.store;
-    const lost = endOfRow(this.store, row) - steps.ts[row];
-    const seconds = lost > 0 ? lost : 0;
+    const lost = Math.max(micros(endOfRow(this.store, row)) - micros(steps.ts[row]), 0) || 0;
     const start = outcomes.byReason.starts[at];
     for (let i = start; i < start + outcomes.byReason.counts[at]; i++) {
       const tally = this.tally(reasonNames[outcomes.byReason.ids[i]]);
       const requests = outcomes.byReason.requests[i];
       tally.steps += 1;
       tally.requests += requests;
-      tally.seconds += seconds * requests;
+      tally.micros += lost * requests;
     }
     const reason = outcomes.reason[at];
     const kv = outcomes.limit[at] >= 0 || outcomes.needed[at] !== MISSING;
@@ -139,7 +139,7 @@ class Gathering {
   private tally(reason: string): Tally {
     let tally = this.recorded.get(reason);
     if (!tally) {
-      tally = { steps: 0, requests: 0, seconds: 0, kv: null };
+      tally = { steps: 0, requests: 0, micros: 0, kv: null };
       this.recorded.set(reason, tally);
     }
     return tally;
@@ -238,8 +238,8 @@ class Gathering {
     const known = Number.isNaN(seconds) ? null : seconds;
     const { shares, ...hits } = this.hits;
     const everyStep = (store.start?.everyN ?? 1) === 1;
-    const outputTokens =
-      this.sampled !== null && everyStep ? this.sampled : this.finished > 0 ? this.outputTokens : null;
+    const told = this.finished > 0 && store.livesRecorded;
+    const outputTokens = this.sampled !== null && everyStep ? this.sampled : told ? this.outputTokens : null;
     const found: Statistics = {
       range,
       steps: empty ? 0 : range.last - range.first + 1,
@@ -276,12 +276,12 @@ class Gathering {
   }
 
   private totals(): ReasonTotals[] {
-    const totals = [...this.recorded].map(([reason, { steps, requests, seconds, kv }]) => ({
+    const totals = [...this.recorded].map(([reason, { steps, requests, micros: lost, kv }]) => ({
       reason,
       family: familyOf(reason),
       steps,
       requests,
-      seconds,
+      seconds: lost / 1e6,
       kv: kv && {
         needed: kv.needed / kv.steps,
         free: kv.free / kv.steps,

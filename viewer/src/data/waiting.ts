@@ -107,7 +107,8 @@ class Splitter {
       this.tally.pass("queued", NOT_RECORDED, row, start, Math.max(fromRecord, start));
       return;
     }
-    this.untilSeen(row, start, Math.min(seen, running < 0 ? this.untilUs : Number.POSITIVE_INFINITY));
+    const before = (from >= 0 ? from : store.rows) - 1;
+    this.untilSeen(row, before, start, Math.min(seen, running < 0 ? this.untilUs : Number.POSITIVE_INFINITY));
     if (running < 0) {
       if (from >= 0) this.held("queued", from, this.endRow < 0 ? store.rows - 1 : this.endRow, seen, this.untilUs);
       return;
@@ -122,15 +123,14 @@ class Splitter {
     this.held("queued", from, running - 1, seen, scheduled);
   }
 
-  /** The time before the first snapshot that could show it. */
-  private untilSeen(row: Row, start: number, seen: number): void {
+  /** The time before the first snapshot that could show it, while the row before it ran or no step did. */
+  private untilSeen(row: Row, before: Row, start: number, seen: number): void {
     const { requests, steps } = this.store;
     const step = requests.arrivedStep[this.request];
     if (!this.reconstructed && step !== MISSING && step < steps.number[row]) {
       this.tally.pass("queued", NOT_RECORDED, row, start, seen);
       return;
     }
-    const before = row - 1;
     let over = start;
     if (before >= 0) {
       const completed = steps.completedTs[before];

@@ -227,7 +227,7 @@ class ReportBuilder:
             buckets={bucket.value: self._buckets[bucket] for bucket in Bucket},
             reasons={reason.value: self._reasons[reason] for reason in StepReason},
             recorded_reasons=self._recorded.result(),
-            unseen_s=self._arrivals.unseen_micros / 1e6 if known and self._every_n == 1 else None,
+            unseen_s=self._arrivals.unseen_micros / 1e6 if not reconstructed and self._every_n == 1 else None,
             disagreements=self._agreement.result(),
             arrivals=self._arrivals.result() if known else None,
             times=None if not timed else "reconstructed" if reconstructed else "recorded",

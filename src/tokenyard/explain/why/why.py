@@ -155,8 +155,17 @@ def _matching(timeline: RequestTimeline, spans: list[Span]) -> list[Span]:
     for wait in timeline.waits:
         inside = [each for each in spans if each.start_us >= wait.start_us and each.end_us <= wait.end_us]
         inside = [each for each in inside if each.state is wait.state and each.us]
-        found += inside if sum(each.us for each in inside) == wait.us else _one_per_part(wait)
+        told = {(each.reason, each.place): each.us for each in wait.parts}
+        found += inside if _parts_of(inside) == told else _one_per_part(wait)
     return found
+
+
+def _parts_of(spans: list[Span]) -> dict[tuple[str, Place], int]:
+    """Cause -> time in these spans."""
+    parts: dict[tuple[str, Place], int] = {}
+    for span in spans:
+        parts[span.reason, span.place] = parts.get((span.reason, span.place), 0) + span.us
+    return parts
 
 
 def _one_per_part(wait: Wait) -> list[Span]:
