@@ -474,4 +474,4 @@ class FeaturesMachine(RuleBasedStateMachine):
         assert self.scheduler.num_free_blocks == self.scheduler.num_total_blocks - 1
 
 
-TestFeatures = machine_test(FeaturesMachine, Floor(accepted=2, steps=6), max_examples=300, step_count=40)
+TestFeatures = machine_test(FeaturesMachine, Floor(accepted=1, steps=3), max_examples=300, step_count=40)
