@@ -26,9 +26,17 @@ demo: $(INSTALLED)  ## Replay a built-in agentic workload and report what held r
 	@$(BIN)/tokenyard demo
 
 .PHONY: test
+test: export TOKENYARD_NOT_CHECKED := $(shell mktemp -u)
 test: lint types viewer-check $(INSTALLED_DEV)  ## Lint, types, import contracts, the viewer and all tests
-	@scripts/chromium.sh
-	@$(BIN)/python -m pytest
+	@trap 'rm -f "$$TOKENYARD_NOT_CHECKED"' EXIT; scripts/chromium.sh; $(BIN)/python -m pytest
+
+.PHONY: check
+check: lint types $(INSTALLED_DEV)  ## The fast lane: lint, types and the quick unit tests, in about a minute
+	@$(BIN)/python -m pytest -q -m "not slow" tests/unit tests/regression
+
+.PHONY: explore
+explore: $(INSTALLED_DEV)  ## Search for unknown failures: property tests with ever new seeds, drawn scenarios; MINUTES=30
+	@$(BIN)/python scripts/explore.py --minutes $(or $(MINUTES),30)
 
 .PHONY: lint
 lint: $(INSTALLED_DEV)  ## Style, import contracts, and that what is generated or drawn is up to date

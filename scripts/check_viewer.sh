@@ -9,8 +9,10 @@ cd "$(dirname "$0")/.."
 page=src/tokenyard/server/static/viewer.html
 limit=150000  # bytes, gzipped
 
+. scripts/not_checked.sh
+
 skip() {
-  echo "viewer: NOT CHECKED: $1" >&2
+  not_checked "the viewer's own checks" "$1"
   exit 0
 }
 
@@ -33,7 +35,7 @@ command -v npm >/dev/null || apt_install npm || skip "npm is missing: install it
 cd viewer
 if ! cmp -s package-lock.json node_modules/.tokenyard-installed; then
   echo "Installing the viewer's tools into viewer/node_modules ..."
-  npm ci --loglevel=error >/dev/null
+  npm ci --loglevel=error >/dev/null || skip "npm could not install its tools"
   cp package-lock.json node_modules/.tokenyard-installed
 fi
 npm run --silent lint

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +34,24 @@ def shared() -> Path:
 def vectors() -> Path:
     """The folder of the decision vectors that the project carries itself."""
     return REPO / "tests" / "parity" / "vectors"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in one place what could not be checked: skipped tests by their reasons, and what `make test` left out."""
+    skipped = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", []))
+    lines = [f"{count} tests: {reason}" if count > 1 else f"1 test: {reason}" for reason, count in skipped.items()]
+    collected = os.environ.get("TOKENYARD_NOT_CHECKED")
+    if collected and Path(collected).is_file():
+        lines += Path(collected).read_text(encoding="utf-8").splitlines()
+    if lines:
+        terminalreporter.section("not checked")
+        for line in lines:
+            terminalreporter.write_line(line)
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return text.removeprefix("Skipped: ")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -15,11 +15,13 @@ from random import Random
 from typing import Any, NamedTuple
 
 import msgspec
-from hypothesis import note, settings
+from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.support.elsewhere import Elsewhere
+from tests.support.machines import TALLIES, Floor, machine_test
 from tests.support.reference import Ledger, SessionPiece
+from tests.support.servable import must_be_accepted, must_be_refused
 from tests.support.worker import StatelessWorker, Worker
 from tests.support.yard import Watcher
 
@@ -175,6 +177,7 @@ class FeaturesMachine(RuleBasedStateMachine):
 
     @initialize(seed=SEEDS)
     def build(self, seed: int) -> None:
+        TALLIES[type(self)].runs += 1
         random = Random(seed)
         self.config = SchedulerConfig(**draw_settings(random))
         self.speculative = draw_speculation(random)
@@ -239,10 +242,16 @@ class FeaturesMachine(RuleBasedStateMachine):
             is_last_step=random.random() < 0.3,
             this_func_call=random.choice([None, "ls"]),
         )
+        settings = (request, self.config, self.cache, self.speculative)
         try:
             self.scheduler.add_request(request)
         except RequestError:
-            return  # no step could ever serve it
+            # An image can be more than an encoder is given; whatever else is refused lacks memory or length.
+            assert request.mm_features or not must_be_accepted(*settings), "it could have been served"
+            TALLIES[type(self)].refused += 1
+            return
+        assert not must_be_refused(*settings), "it can come to need more than there is"
+        TALLIES[type(self)].accepted += 1
         ledger = self.ledgers[name] = Ledger(request, self.config.max_model_len)
         if grammar is not None:
             self.grammars[name] = grammar
@@ -302,6 +311,7 @@ class FeaturesMachine(RuleBasedStateMachine):
         self.now += 0.02
         idle = not self.scheduler.running
         output = self.scheduler.schedule()
+        TALLIES[type(self)].steps += bool(output.total_num_scheduled_tokens)
         if self.speculative is not None and self.depth == 2 and random.random() < 0.5:
             most = self.speculative.num_speculative_tokens
             known = DraftTokens.from_lists([random.choices(range(VOCABULARY), k=most) for _ in output.req_ids])
@@ -464,5 +474,4 @@ class FeaturesMachine(RuleBasedStateMachine):
         assert self.scheduler.num_free_blocks == self.scheduler.num_total_blocks - 1
 
 
-TestFeatures = FeaturesMachine.TestCase
-TestFeatures.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+TestFeatures = machine_test(FeaturesMachine, Floor(accepted=1, steps=3), max_examples=300, step_count=40)

@@ -14,10 +14,12 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import note, settings
+from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.support.machines import TALLIES, Floor, machine_test
 from tests.support.reference import Ledger
+from tests.support.servable import must_be_accepted, must_be_refused
 from tests.support.worker import StatelessWorker, Worker
 from tests.support.yard import Watcher, snapshot
 
@@ -129,6 +131,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @initialize(seed=SEEDS)
     def build(self, seed: int) -> None:
+        TALLIES[type(self)].runs += 1
         random = Random(seed)
         self.config = SchedulerConfig(**{**draw_limits(random), **self.fixed_limits}, async_scheduling=self.depth > 1)
         self.cache = self.draw_cache(random)
@@ -147,28 +150,32 @@ class SchedulerMachine(RuleBasedStateMachine):
         for seed in seeds:
             self.counter += 1
             request = self.draw_request(Random(seed))
-            if self._servable(request):
-                self.scheduler.add_request(request)
-                self.ledgers[request.request_id] = Ledger(request, self.config.max_model_len)
-            else:
-                self._refuse(request)
+            self._add(request)
             for step in range(steps):
                 self.turn(seed + step)
 
     def draw_request(self, random: Random) -> Request:
         return draw_request(f"r{self.counter}", self.counter, random)
 
-    def _servable(self, request: Request) -> bool:
-        limit, ahead = self.config.max_model_len, self.speculative.num_lookahead_tokens if self.speculative else 0
-        longest = min(min(request.num_prompt_tokens + request.max_tokens, limit) - 1 + ahead, limit)
-        blocks = self._most_blocks(request, longest)
-        room = self.config.max_model_len - request.num_prompt_tokens
-        return room > 0 and request.sampling_params.min_tokens <= room and blocks < self.cache.num_gpu_blocks
-
-    def _most_blocks(self, request: Request, num_tokens: int) -> int:
-        return -(-num_tokens // self.cache.tokens_per_block)
+    def _add(self, request: Request) -> None:
+        """What memory certainly suffices for is accepted, what can need more is refused; between, both are right."""
+        settings = (request, self.config, self.cache, self.speculative)
+        if must_be_refused(*settings):
+            self._refuse(request)
+            return
+        before = snapshot(self.scheduler)
+        try:
+            self.scheduler.add_request(request)
+        except RequestError:
+            assert not must_be_accepted(*settings), "it could have been served"
+            assert snapshot(self.scheduler) == before, "a refused request left traces"
+            TALLIES[type(self)].refused += 1
+            return
+        TALLIES[type(self)].accepted += 1
+        self.ledgers[request.request_id] = Ledger(request, self.config.max_model_len)
 
     def _refuse(self, request: Request) -> None:
+        TALLIES[type(self)].refused += 1
         before = snapshot(self.scheduler)
         with pytest.raises(RequestError):
             self.scheduler.add_request(request)
@@ -209,6 +216,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def schedule_one(self) -> None:
         running = [request.request_id for request in self.scheduler.running]
         output = self.scheduler.schedule()
+        TALLIES[type(self)].steps += bool(output.total_num_scheduled_tokens)
         ledgers = [self.ledgers[request_id] for request_id in output.req_ids]
         self.flights.append(Flight(output, [ledger.num_resets for ledger in ledgers], ledgers))
         self._check_grants(output)
@@ -436,8 +444,11 @@ class HybridMachine(SchedulerMachine):
         longest = len(groups) * (2 - (-self.config.max_model_len // size))
         return CacheConfig(**settings | {"num_gpu_blocks": longest + random.randint(-2, 20)})
 
-    def _most_blocks(self, request: Request, num_tokens: int) -> int:
-        return self.scheduler.kv.most_blocks(num_tokens, at_once=self.config.scheduler_reserve_full_isl)
+
+class HybridDraftsMachine(HybridMachine):
+    """Windows with lookahead slots for the drafts of a second model."""
+
+    speculative = SpeculativeConfig(num_speculative_tokens=3, method=SpeculativeMethod.DRAFT_MODEL)
 
 
 class RecurrentMachine(HybridMachine):
@@ -506,10 +517,6 @@ class EncoderDecoderMachine(HybridMachine):
         speech = MultiModalItem(mm_hash=f"speech {self.counter}", offset=0, length=max(1, length), cross=True)
         return draw_request(f"r{self.counter}", self.counter, random, mm_features=[speech] if length else [])
 
-    def _most_blocks(self, request: Request, num_tokens: int) -> int:
-        heard = sum(item.num_embeds for item in request.mm_features)
-        return self.scheduler.kv.most_blocks(num_tokens, heard)
-
 
 class RanksMachine(SchedulerMachine):
     """Blocks that hold a part on each of several ranks."""
@@ -517,25 +524,15 @@ class RanksMachine(SchedulerMachine):
     fixed_cache = MappingProxyType({"decode_context_parallel_size": 2, "prefill_context_parallel_size": 2})
 
 
-TestScheduler = SchedulerMachine.TestCase
-TestScheduler.settings = settings(max_examples=250, stateful_step_count=50)
-TestPressure = PressureMachine.TestCase
-TestPressure.settings = settings(max_examples=150, stateful_step_count=50)
-TestSpeculative = SpeculativeMachine.TestCase
-TestSpeculative.settings = settings(max_examples=100, stateful_step_count=50)
-TestEagle = EagleMachine.TestCase
-TestEagle.settings = settings(max_examples=60, stateful_step_count=50)
-TestAsync = AsyncMachine.TestCase
-TestAsync.settings = settings(max_examples=100, stateful_step_count=50)
-TestHybrid = HybridMachine.TestCase
-TestHybrid.settings = settings(max_examples=100, stateful_step_count=50)
-TestRecurrent = RecurrentMachine.TestCase
-TestRecurrent.settings = settings(max_examples=100, stateful_step_count=50)
-TestRecurrentAsync = RecurrentAsyncMachine.TestCase
-TestRecurrentAsync.settings = settings(max_examples=50, stateful_step_count=50)
-TestRecurrentDrafts = RecurrentDraftsMachine.TestCase
-TestRecurrentDrafts.settings = settings(max_examples=50, stateful_step_count=50)
-TestEncoderDecoder = EncoderDecoderMachine.TestCase
-TestEncoderDecoder.settings = settings(max_examples=60, stateful_step_count=50)
-TestRanks = RanksMachine.TestCase
-TestRanks.settings = settings(max_examples=40, stateful_step_count=50)
+TestScheduler = machine_test(SchedulerMachine, Floor(accepted=1, steps=3), max_examples=250)
+TestPressure = machine_test(PressureMachine, Floor(accepted=1, steps=3), max_examples=150)
+TestSpeculative = machine_test(SpeculativeMachine, Floor(accepted=1, steps=3), max_examples=100)
+TestEagle = machine_test(EagleMachine, Floor(accepted=1, steps=3), max_examples=60)
+TestAsync = machine_test(AsyncMachine, Floor(accepted=1, steps=3), max_examples=100)
+TestHybrid = machine_test(HybridMachine, Floor(accepted=1, steps=3), max_examples=100)
+TestHybridDrafts = machine_test(HybridDraftsMachine, Floor(accepted=1, steps=3), max_examples=60)
+TestRecurrent = machine_test(RecurrentMachine, Floor(accepted=1, steps=3), max_examples=100)
+TestRecurrentAsync = machine_test(RecurrentAsyncMachine, Floor(accepted=1, steps=3), max_examples=50)
+TestRecurrentDrafts = machine_test(RecurrentDraftsMachine, Floor(accepted=1, steps=3), max_examples=50)
+TestEncoderDecoder = machine_test(EncoderDecoderMachine, Floor(accepted=1, steps=3), max_examples=60)
+TestRanks = machine_test(RanksMachine, Floor(accepted=1, steps=3), max_examples=40)

@@ -35,6 +35,8 @@ class GroupLimits(NamedTuple):
     max_model_len: int
     num_drafts: int = 0
     """Draft tokens per step, each of which has a Mamba state of its own."""
+    num_lookahead_tokens: int = 0
+    """KV slots that a step takes beyond its tokens."""
 
 
 class _AttentionType(NamedTuple):
@@ -73,8 +75,10 @@ def _make_manager(
         step = min(limits.max_num_batched_tokens, limits.max_model_len)
         return make(pool, size, group_id, stride, limits.num_drafts, step)
     kind = SlidingWindowManager if group.kind is GroupKind.SLIDING_WINDOW else ChunkedLocalManager
-    longest = kind.longest(group.window, size, limits.max_num_batched_tokens, limits.max_model_len)
-    return kind(pool, size, group_id, stride, group.window, longest)
+    step, limit = limits.max_num_batched_tokens, limits.max_model_len
+    longest = kind.longest(group.window, size, step, limit)
+    most_held = kind.longest(group.window, size, step + limits.num_lookahead_tokens, limit)
+    return kind(pool, size, group_id, stride, group.window, longest, most_held)
 
 
 class HybridCoordinator:

@@ -82,7 +82,8 @@ class Scheduler(SchedulerView):
         self._in_flight = StepsInFlight()
         num_drafts = speculative_config.num_speculative_tokens if speculative_config else 0
         table = RequestTable(config.max_num_seqs, hash_block_size(cache_config), num_drafts, len(cache_config.groups))
-        limits = GroupLimits(config.max_num_batched_tokens, config.max_model_len, num_drafts)
+        ahead = speculative_config.num_lookahead_tokens if speculative_config else 0
+        limits = GroupLimits(config.max_num_batched_tokens, config.max_model_len, num_drafts, ahead)
         use_eagle = speculative_config is not None and speculative_config.use_eagle
         self.kv = kv = KVCacheManager(cache_config, table, limits, use_eagle=use_eagle)
         self._features = features = Features.of(

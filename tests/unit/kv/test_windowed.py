@@ -16,11 +16,11 @@ FULL = KVCacheGroup()
 
 
 def sliding(window: int, block_size: int = 4) -> SlidingWindowManager:
-    return SlidingWindowManager(BlockPool(40), block_size, 0, 1, window, 99)
+    return SlidingWindowManager(BlockPool(40), block_size, 0, 1, window, 99, 99)
 
 
 def chunked(window: int, block_size: int = 4) -> ChunkedLocalManager:
-    return ChunkedLocalManager(BlockPool(40), block_size, 0, 1, window, 99)
+    return ChunkedLocalManager(BlockPool(40), block_size, 0, 1, window, 99, 99)
 
 
 def _cached(manager: Any, *positions: int) -> dict[int, int]:

@@ -17,7 +17,7 @@ __all__ = ["ChunkedLocalManager", "SlidingWindowManager"]
 class _WindowedManager(SingleTypeManager):
     """Common part: how much a request can hold at once."""
 
-    __slots__ = ("_max_admission_blocks", "window")
+    __slots__ = ("_max_admission_blocks", "_most_held", "window")
 
     def __init__(
         self,
@@ -27,15 +27,21 @@ class _WindowedManager(SingleTypeManager):
         hash_stride: int,
         window: int,
         longest: int,
+        most_held: int,
     ) -> None:
         super().__init__(pool, block_size, group_id, hash_stride)
         self.window = window
         """Tokens of the window, or of a chunk."""
         self._max_admission_blocks = longest
+        self._most_held = most_held
+        """As ``longest``, with lookahead slots: admission leaves them out, as in vLLM, but a step takes them."""
 
     @property
     def max_admission_blocks(self) -> int:
         return self._max_admission_blocks
+
+    def most_held(self, num_tokens: int, *, at_once: bool) -> int:
+        return min(-(-num_tokens // self.block_size), self._most_held)
 
 
 class SlidingWindowManager(_WindowedManager):

@@ -1,0 +1,81 @@
+"""Search for what no test has met yet (`make explore MINUTES=60`): for a night, not for a change.
+
+In turns, until the time is over: the state machines and the other property tests with a seed of their own each round,
+and, where .venv-vllm is built, scenarios drawn at random, recorded from real vLLM and replayed. Ends at the first
+failure, which is printed with what repeats it; hypothesis keeps the shortest example in .hypothesis and tries it first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+__all__ = ["main"]
+
+REPO = Path(__file__).resolve().parent.parent
+VLLM = REPO / ".venv-vllm" / "bin" / "python"
+SCENARIOS = 20
+"""Scenarios per round."""
+
+
+def _run(command: list[str], deadline: float) -> int | None:
+    """The exit status; None if the time was over first."""
+    environment = {name: value for name, value in os.environ.items() if name != "CI"}
+    try:
+        done = subprocess.run(command, cwd=REPO, env=environment, check=False, timeout=max(1, deadline - time.time()))
+    except subprocess.TimeoutExpired:
+        return None
+    return done.returncode
+
+
+def _search_properties(deadline: float) -> int | None:
+    seed = secrets.randbelow(2**32)
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "tests/property", f"--hypothesis-seed={seed}"]
+    print(f"$ {' '.join(command[1:])}", flush=True)
+    return _run(command, deadline)
+
+
+def _search_scenarios(deadline: float) -> int | None:
+    first = secrets.randbelow(10**6)
+    span = f"{first}-{first + SCENARIOS - 1}"
+    print(f"$ make record-vectors ARGS='--drawn {span} --output FOLDER' && tokenyard parity FOLDER", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        record = [str(VLLM), "scripts/record_vectors.py", "--drawn", span, "--output", folder]
+        status = _run(record, deadline)
+        if status != 0:
+            return status
+        if not any(Path(folder).iterdir()):
+            return 0  # vLLM gave up on all of them, and said so
+        return _run([sys.executable, "-m", "tokenyard.cli.main", "parity", folder], deadline)
+
+
+def main() -> int:
+    """Search until the time is over: 0 if nothing was found, else the status of what failed."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--minutes", type=float, default=30.0, help="how long to search (default: 30)")
+    deadline = time.time() + 60 * parser.parse_args().minutes
+    searches = [_search_properties]
+    if VLLM.exists():
+        searches.append(_search_scenarios)
+    else:
+        print("not searched: random scenarios (no .venv-vllm: `make record-vectors` builds it)", flush=True)
+    rounds = 0
+    while time.time() < deadline:
+        status = searches[rounds % len(searches)](deadline)
+        if status is None:
+            break
+        if status:
+            return status
+        rounds += 1
+    print(f"nothing found in {rounds} rounds")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""State machines as tests that cannot pass idly: what they got done on average has a floor."""
+
+from __future__ import annotations
+
+import unittest
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine
+
+__all__ = ["TALLIES", "Floor", "Tally", "machine_test"]
+
+
+@dataclass
+class Tally:
+    """What a machine has done since its test began."""
+
+    runs: int = 0
+    """Schedulers made."""
+    accepted: int = 0
+    refused: int = 0
+    steps: int = 0
+    """Steps that computed anything."""
+
+
+TALLIES: defaultdict[type[RuleBasedStateMachine], Tally] = defaultdict(Tally)
+"""By machine; machines count here."""
+
+
+class Floor(NamedTuple):
+    """Least averages per scheduler made; a machine that refuses or stalls everything falls below."""
+
+    accepted: float
+    steps: float
+
+
+def machine_test(
+    machine: type[RuleBasedStateMachine], floor: Floor, *, max_examples: int, step_count: int = 50
+) -> type[unittest.TestCase]:
+    """The test case of ``machine``, which fails as well if the machine hardly got anything done."""
+
+    class MachineTest(machine.TestCase):  # type: ignore[misc, name-defined]  # made by hypothesis for each machine
+        settings = settings(max_examples=max_examples, stateful_step_count=step_count, deadline=None)
+
+        def runTest(self) -> None:  # noqa: N802  # unittest's name
+            tally = TALLIES[machine] = Tally()
+            super().runTest()
+            assert tally.runs >= max_examples / 2, f"only {tally.runs} schedulers were made"
+            found = Floor(tally.accepted / tally.runs, tally.steps / tally.runs)
+            assert found.accepted >= floor.accepted, f"{found.accepted:.1f} requests accepted per scheduler"
+            assert found.steps >= floor.steps, f"{found.steps:.1f} steps per scheduler"
+
+    MachineTest.__name__ = MachineTest.__qualname__ = f"Test{machine.__name__}"
+    return MachineTest
