@@ -24,6 +24,7 @@ __all__ = [
     "SchedulerConfig",
     "SpeculativeConfig",
     "SpeculativeMethod",
+    "async_scheduling_by_default",
     "require_bool",
     "require_fraction",
     "require_int",
@@ -323,7 +324,19 @@ class SpeculativeConfig:
         return self.method is SpeculativeMethod.EAGLE
 
     @property
+    def supports_async_scheduling(self) -> bool:
+        """Drafts can stay at the workers, so that steps can be scheduled ahead of them."""
+        return self.method is not SpeculativeMethod.NGRAM
+
+    @property
     def num_lookahead_tokens(self) -> int:
         """KV slots to keep beyond the scheduled tokens."""
         needs_kv = self.method in (SpeculativeMethod.EAGLE, SpeculativeMethod.DRAFT_MODEL)
         return self.num_speculative_tokens if needs_kv else 0
+
+
+def async_scheduling_by_default(speculative: SpeculativeConfig | None) -> bool:
+    """Whether vLLM schedules asynchronously on a GPU when nobody says: yes, unless drafts come from the text or from a
+    draft model (0.22).
+    """
+    return speculative is None or speculative.method in (SpeculativeMethod.EAGLE, SpeculativeMethod.NGRAM_GPU)

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.support.elsewhere import Elsewhere
 from tests.support.machines import TALLIES, Floor, machine_test
+from tests.support.plans import KeptPlans
 from tests.support.reference import Ledger, SessionPiece
 from tests.support.servable import must_be_accepted, must_be_refused
 from tests.support.worker import StatelessWorker, Worker
@@ -204,6 +205,7 @@ class FeaturesMachine(RuleBasedStateMachine):
         self.worker = (Worker if followed else StatelessWorker)(self.cache)
         self.depth = 2 if self.config.async_scheduling else 1
         self.flights: deque[Flight] = deque()
+        self.plans = KeptPlans()
         self.ledgers: dict[str, Ledger] = {}
         self.grammars: dict[str, Grammar] = {}
         self.counter = 0
@@ -311,6 +313,7 @@ class FeaturesMachine(RuleBasedStateMachine):
         self.now += 0.02
         idle = not self.scheduler.running
         output = self.scheduler.schedule()
+        self.plans.keep(output)
         TALLIES[type(self)].steps += bool(output.total_num_scheduled_tokens)
         if self.speculative is not None and self.depth == 2 and random.random() < 0.5:
             most = self.speculative.num_speculative_tokens
@@ -446,6 +449,7 @@ class FeaturesMachine(RuleBasedStateMachine):
     def everything_adds_up(self) -> None:
         scheduler = self.scheduler
         scheduler.check_invariants()
+        self.plans.check()
         places = [*scheduler.running, *scheduler.waiting, *scheduler.skipped_waiting]
         assert sorted(request.request_id for request in places) == sorted(
             each.request.request_id for each in self._live()

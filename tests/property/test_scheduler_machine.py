@@ -18,6 +18,7 @@ from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.support.machines import TALLIES, Floor, machine_test
+from tests.support.plans import KeptPlans
 from tests.support.reference import Ledger
 from tests.support.servable import must_be_accepted, must_be_refused
 from tests.support.worker import StatelessWorker, Worker
@@ -34,8 +35,10 @@ from tokenyard.config import (
     SpeculativeConfig,
     SpeculativeMethod,
 )
+from tokenyard.engine.core import EngineCore
 from tokenyard.errors import RequestError
 from tokenyard.request import MultiModalItem, Request, RequestStatus, SamplingParams
+from tokenyard.sched.features.grammars import GrammarOutput
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
 from tokenyard.sched.steps.outcomes import OutcomeKind, Reason
@@ -114,6 +117,51 @@ class Flight(NamedTuple):
     ledgers: list[Ledger]
 
 
+class MachineExecutor:
+    """Runs a step on the machine's worker when its output is taken in: until then it is never done."""
+
+    def __init__(self, machine: SchedulerMachine) -> None:
+        self.machine = machine
+        self.random = Random(0)
+        self.sampled: list[list[int]] = []
+
+    def execute_model(self, plan: SchedulerOutput) -> None:
+        self.plan = plan
+
+    def sample_tokens(self, plan: SchedulerOutput, grammar: GrammarOutput | None) -> MachineStep:
+        assert grammar is None
+        return MachineStep(self, plan)
+
+    def run(self, plan: SchedulerOutput) -> ModelOutput:
+        self.num_rows = len(plan.req_ids)
+        sample = self.machine._sample
+        self.sampled = self.machine.worker.execute(plan, lambda name, drafts: sample(self.random, drafts))
+        return ModelOutput.from_lists(self.sampled)
+
+    def take_draft_token_ids(self) -> DraftTokens:
+        assert self.machine.speculative is not None
+        random, most = self.random, self.machine.speculative.num_speculative_tokens
+        rows = range(self.num_rows)
+        drafts = [[random.randrange(VOCABULARY) for _ in range(random.randint(0, most))] for _ in rows]
+        return DraftTokens.from_lists(drafts)
+
+    def shutdown(self) -> None:
+        pass
+
+
+class MachineStep(NamedTuple):
+    """A step in flight."""
+
+    executor: MachineExecutor
+    plan: SchedulerOutput
+
+    def done(self) -> bool:
+        return False
+
+    def result(self) -> ModelOutput:
+        return self.executor.run(self.plan)
+
+
 class SchedulerMachine(RuleBasedStateMachine):
     """Steps in flight: at most one, with async scheduling two."""
 
@@ -125,6 +173,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.flights: deque[Flight] = deque()
+        self.plans = KeptPlans()
         self.ledgers: dict[str, Ledger] = {}
         self.watcher = Watcher()
         self.counter = 0
@@ -138,6 +187,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         note(f"{self.config}\n{self.cache}")
         self.scheduler = Scheduler(self.config, self.cache, observer=self.watcher, speculative_config=self.speculative)
         self.worker = Worker(self.cache)
+        self.executor = MachineExecutor(self)
+        self.core = EngineCore(self.scheduler, self.executor, depth=self.depth)
 
     def draw_cache(self, random: Random) -> CacheConfig:
         return CacheConfig(**{**draw_cache(random, self.config.max_model_len), **self.fixed_cache})
@@ -215,7 +266,11 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def schedule_one(self) -> None:
         running = [request.request_id for request in self.scheduler.running]
-        output = self.scheduler.schedule()
+        if not self.scheduler.has_requests():
+            return
+        self.core.fill()
+        output = self.executor.plan
+        self.plans.keep(output)
         TALLIES[type(self)].steps += bool(output.total_num_scheduled_tokens)
         ledgers = [self.ledgers[request_id] for request_id in output.req_ids]
         self.flights.append(Flight(output, [ledger.num_resets for ledger in ledgers], ledgers))
@@ -295,11 +350,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert (ended.kind is OutcomeKind.NOT_ENTERED) == (ended.reason in (Reason.PREEMPTED_THIS_STEP, Reason.PAUSED))
 
     def update_one(self, seed: int) -> None:
-        flight, random = self.flights.popleft(), Random(seed)
-        sampled = self.worker.execute(flight.output, lambda name, drafts: self._sample(random, drafts))
-        result = self.scheduler.update_from_output(flight.output, ModelOutput.from_lists(sampled))
-        if self.speculative is not None and self.depth == 1:
-            self._propose(flight.output, random)
+        flight, self.executor.random = self.flights.popleft(), Random(seed)
+        result = self.core.take_in()
+        sampled = self.executor.sampled
         news = [
             ledger.accept(tokens)
             for ledger, tokens, resets in zip(flight.ledgers, sampled, flight.resets, strict=True)
@@ -316,12 +369,6 @@ class SchedulerMachine(RuleBasedStateMachine):
     @staticmethod
     def _sample(random: Random, drafts: list[int]) -> list[int]:
         return [*drafts[: random.randint(0, len(drafts))], random.randrange(VOCABULARY)]
-
-    def _propose(self, output: SchedulerOutput, random: Random) -> None:
-        assert self.speculative is not None
-        most = self.speculative.num_speculative_tokens
-        drafts = [[random.randrange(VOCABULARY) for _ in range(random.randint(0, most))] for _ in output.req_ids]
-        self.scheduler.update_draft_token_ids(output, DraftTokens.from_lists(drafts))
 
     # ---- endings, resets, pauses
 
@@ -376,6 +423,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             return
         scheduler = self.scheduler
         scheduler.check_invariants()
+        self.plans.check()
         places = [*scheduler.running, *scheduler.waiting, *scheduler.skipped_waiting]
         assert sorted(request.request_id for request in places) == sorted(self._live())
         verified = [flight.output.scheduled_spec_decode_tokens for flight in self.flights]

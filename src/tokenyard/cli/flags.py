@@ -101,6 +101,10 @@ class SchedulerFlags:
     enable_chunked_prefill: bool = setting(SchedulerConfig)
     long_prefill_token_threshold: int = setting(SchedulerConfig)
     scheduler_reserve_full_isl: bool = setting(SchedulerConfig)
+    async_scheduling: Switch = False
+    """Schedule a step while the one before runs; the default, unless drafts come from ngram or draft_model."""
+    no_async_scheduling: Switch = False
+    """Schedule a step when the output of the one before is there."""
     watermark: float = setting(CacheConfig)
     skip_oversized_prefill: bool = setting(SchedulerConfig)
     running_index_drifts: bool = setting(SchedulerConfig)

@@ -15,7 +15,14 @@ from tokenyard.cli.flags import (
     TransferFlags,
     WorkloadFlags,
 )
-from tokenyard.config import MAX_BLOCKS, CacheConfig, SchedulerConfig, SpeculativeConfig, settings_for
+from tokenyard.config import (
+    MAX_BLOCKS,
+    CacheConfig,
+    SchedulerConfig,
+    SpeculativeConfig,
+    async_scheduling_by_default,
+    settings_for,
+)
 from tokenyard.connectors.config import OFFLOADING, KVTransferConfig
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import GPU, named_gpu
@@ -57,7 +64,8 @@ def prepare(flags: Run) -> Setup:
     hardware = flags.hardware
     gpu, model = named_gpu(hardware.gpu), model_shape(hardware.model)
     kv_transfer = _kv_transfer(flags.transfer, hardware, model)
-    scheduler = _scheduler(flags.scheduler, model, kv_transfer)
+    speculation = _speculation(flags.speculation, flags.arrivals.seed)
+    scheduler = _scheduler(flags.scheduler, model, kv_transfer, speculation)
     policy = policy_maker(scheduler.policy, "scheduling_policy")
     cache = _cache(flags.scheduler, hardware, model, gpu)
     latency = _latency(hardware, model, gpu)
@@ -65,7 +73,6 @@ def prepare(flags: Run) -> Setup:
     if kv_transfer is not None:
         kv_transfer.make(cache, VirtualClock(), latency)  # whatever is wrong with it shall be said now
         sections["kv_transfer"] = asdict(kv_transfer.config)
-    speculation = _speculation(flags.speculation, flags.arrivals.seed)
     if speculation is not None:
         sections["speculation"] = asdict(flags.speculation)
     trace = _trace(flags.output, policy_label(scheduler.policy))
@@ -123,13 +130,32 @@ def _kv_transfer(flags: TransferFlags, hardware: HardwareFlags, model: ModelShap
     return KVTransfer(config=config, bytes_per_block=bytes_per_block, num_gpus=num_gpus)
 
 
-def _scheduler(flags: SchedulerFlags, model: ModelShape, kv_transfer: KVTransfer | None) -> SchedulerConfig:
-    given = asdict(flags) | {"policy": flags.scheduling_policy}
+def _scheduler(
+    flags: SchedulerFlags,
+    model: ModelShape,
+    kv_transfer: KVTransfer | None,
+    speculation: SimulatedSpeculation | None,
+) -> SchedulerConfig:
+    speculative = speculation.config if speculation is not None else None
+    given = asdict(flags) | {
+        "policy": flags.scheduling_policy,
+        "async_scheduling": _async_scheduling(flags, speculative),
+    }
     if flags.max_model_len is None:
         given["max_model_len"] = model.max_model_len
     if kv_transfer is not None:
         given["kv_load_failure_policy"] = kv_transfer.config.kv_load_failure_policy
     return SchedulerConfig(**settings_for(SchedulerConfig, given))
+
+
+def _async_scheduling(flags: SchedulerFlags, speculative: SpeculativeConfig | None) -> bool:
+    """As asked for; vLLM's default if nobody asked."""
+    if flags.async_scheduling and flags.no_async_scheduling:
+        raise ConfigError("async_scheduling", True, "no_async_scheduling says the opposite: give one of them")
+    if flags.async_scheduling and speculative is not None and not speculative.supports_async_scheduling:
+        fix = f"drafts of method {speculative.method} are known too late for it: use eagle, ngram_gpu or draft_model"
+        raise ConfigError("async_scheduling", True, fix)
+    return flags.async_scheduling or (not flags.no_async_scheduling and async_scheduling_by_default(speculative))
 
 
 def _cache(flags: SchedulerFlags, hardware: HardwareFlags, model: ModelShape, gpu: GPU) -> CacheConfig:

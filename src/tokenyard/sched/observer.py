@@ -176,8 +176,16 @@ class ObserverGate(StepObserver):
     """
 
     def __init__(self, observers: Sequence[StepObserver]) -> None:
-        self._observers = list(observers)
+        self._observers: list[StepObserver] = []
+        for each in observers:
+            # The observers of another gate are watched here, so that one of them that raises leaves it alone.
+            self._observers += each.observers if isinstance(each, ObserverGate) else [each]
         self._look_up()
+
+    @property
+    def observers(self) -> Sequence[StepObserver]:
+        """Those that are told, in order."""
+        return tuple(self._observers)
 
     def _look_up(self) -> None:
         for event in _EVENTS:

@@ -270,10 +270,13 @@ class Scheduler(SchedulerView):
         return outputs
 
     def update_draft_token_ids(self, output: SchedulerOutput, drafts: DraftTokens) -> None:
-        """Drafts proposed after a step, to be verified in the next one (speculative decoding without async)."""
+        """Drafts proposed after a step, to be verified in the next one (speculative decoding without async).
+
+        ValueError unless ``output`` is the step whose output was taken in last.
+        """
         if self._features.speculation is None:
             raise ValueError("drafts were given to a scheduler without a SpeculativeConfig")
-        self._features.speculation.update(output, drafts, self.requests)
+        self._features.speculation.update(self._in_flight.last_taken(output), drafts)
 
     def update_draft_token_ids_in_output(self, output: SchedulerOutput, drafts: DraftTokens) -> SchedulerOutput:
         """The step with the drafts that stand behind its -1, before it is executed (async scheduling with grammars).

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -45,15 +45,11 @@ class Speculation:
         counts = np.where(table.prefilling[slots], 0, counts)
         table.set_drafts(slots, drafts, counts)
 
-    def update(self, output: SchedulerOutput, drafts: DraftTokens, requests: Mapping[str, Request]) -> None:
-        """New drafts from the model runner, aligned with the step's requests; ended requests are passed over.
-
-        ``requests`` are the unfinished ones, by id.
-        """
-        rows = [requests.get(request_id) for request_id in output.req_ids]
-        slots = np.array([-1 if request is None else request.slot for request in rows], np.int64)
+    def update(self, step: StepInFlight, drafts: DraftTokens) -> None:
+        """New drafts from the model runner, aligned with the step's requests; ended requests are passed over."""
+        slots = np.fromiter((r.slot for r in step.requests), np.int64, len(step.requests))
         here = slots >= 0
-        counts = self._allowed(rows, drafts) if self._table.num_with_grammar else drafts.counts
+        counts = self._allowed(step.requests, drafts) if self._table.num_with_grammar else drafts.counts
         self.propose(slots[here], drafts.tokens[here], counts[here])
 
     def drafts_known(self, step: StepInFlight, drafts: DraftTokens) -> SchedulerOutput:
@@ -76,11 +72,11 @@ class Speculation:
         )
 
     @staticmethod
-    def _allowed(requests: Sequence[Request | None], drafts: DraftTokens) -> IntArray:
+    def _allowed(requests: Sequence[Request], drafts: DraftTokens) -> IntArray:
         """Drafts per request that its grammar allows."""
         counts = drafts.counts.copy()
         for row, request in enumerate(requests):
-            if request is not None and request.structured_output is not None and counts[row]:
+            if request.structured_output is not None and counts[row]:
                 tokens = drafts.tokens[row, : counts[row]].tolist()
                 counts[row] = len(request.structured_output.validate_tokens(tokens))
         return counts

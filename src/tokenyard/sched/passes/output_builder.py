@@ -55,8 +55,8 @@ class OutputBuilder:
         """The last step scheduled every running request: nobody was passed over."""
         self._marked_chunks = False
         """Some tenant may be marked as being in the middle of its prompt."""
-        self._named: list[Request] = []
-        """The running rows of the last step; as long as they are the same list, so is what follows."""
+        self._named: tuple[Request, ...] = ()
+        """The running rows of the last step; as long as they are the same object, so is what follows."""
         self._req_ids: tuple[str, ...] = ()
         self._num_prompt: IntArray = np.zeros(0, np.int64)
 
@@ -81,7 +81,7 @@ class OutputBuilder:
         if not self._last_was_complete:
             passed_over = (table.last_step[slots] != step - 1).nonzero()[0].tolist()
         if admitted:
-            requests = requests + [c.request for c in admitted]
+            requests += tuple([c.request for c in admitted])
             req_ids += tuple([c.request.request_id for c in admitted])
             resumed = [i for i, c in enumerate(admitted, num_running) if c.request.status is RequestStatus.PREEMPTED]
             slots = np.concatenate((slots, [c.request.slot for c in admitted]))

@@ -18,7 +18,7 @@ class Rows:
 
     __slots__ = ("computed", "granted", "requests", "slots", "want")
 
-    def __init__(self, requests: list[Request], slots: IntArray, computed: IntArray, want: IntArray) -> None:
+    def __init__(self, requests: tuple[Request, ...], slots: IntArray, computed: IntArray, want: IntArray) -> None:
         self.requests = requests
         self.slots = slots
         self.computed = computed

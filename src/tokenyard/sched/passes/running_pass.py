@@ -121,7 +121,7 @@ class RunningPass:
                 if covered is not None and covered[row]:
                     reason = Reason.PLACEHOLDERS_COVER_LIMIT
                 outcomes.not_scheduled.append(Outcome(OutcomeKind.NOT_SCHEDULED, reason, requests[row].request_id, 1))
-            requests = [requests[i] for i in keep.nonzero()[0].tolist()]
+            requests = tuple([requests[i] for i in keep.nonzero()[0].tolist()])
             slots, computed, want = slots[keep], computed[keep], want[keep]
         return Rows(requests, slots, computed, want)
 

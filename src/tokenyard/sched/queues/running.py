@@ -21,7 +21,7 @@ class RunningList:
         self.requests: list[Request] = []
         self._slots: IntArray = np.zeros(max(capacity, 1), np.int64)
         self.version = 0
-        self._rows: tuple[list[Request], IntArray] = ([], self._slots[:0])
+        self._rows: tuple[tuple[Request, ...], IntArray] = ((), self._slots[:0])
         self._rows_version = 0
 
     def __len__(self) -> int:
@@ -32,15 +32,15 @@ class RunningList:
         """Slots in running order (a view: copy it to keep it)."""
         return self._slots[: len(self.requests)]
 
-    def rows(self) -> tuple[list[Request], IntArray]:
+    def rows(self) -> tuple[tuple[Request, ...], IntArray]:
         """The requests and their slots now, for steps to keep: the same objects until somebody comes or goes.
 
-        Nobody may change them.
+        Neither can be changed.
         """
         if self._rows_version != self.version:
             slots = self.slots.copy()
             slots.flags.writeable = False
-            self._rows, self._rows_version = (self.requests.copy(), slots), self.version
+            self._rows, self._rows_version = (tuple(self.requests), slots), self.version
         return self._rows
 
     def append(self, request: Request) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tokenyard.request import Request
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
@@ -15,10 +15,10 @@ class StepInFlight:
 
     __slots__ = ("plan", "requests", "table_version")
 
-    def __init__(self, plan: SchedulerOutput, requests: list[Request], table_version: int) -> None:
+    def __init__(self, plan: SchedulerOutput, requests: Sequence[Request], table_version: int) -> None:
         self.plan = plan
         self.requests = requests
-        """Row by row, as ``plan.req_ids``; other steps may share the list, which nobody changes."""
+        """Row by row, as ``plan.req_ids``; other steps may share it."""
         self.table_version = table_version
         """The request table's version when the step was made: ``plan.slots`` holds while it has not changed."""
 
@@ -26,10 +26,11 @@ class StepInFlight:
 class StepsInFlight:
     """The steps whose outputs are expected, oldest first."""
 
-    __slots__ = ("_by_number",)
+    __slots__ = ("_by_number", "_last_taken")
 
     def __init__(self) -> None:
         self._by_number: dict[int, StepInFlight] = {}
+        self._last_taken: StepInFlight | None = None
 
     def __len__(self) -> int:
         return len(self._by_number)
@@ -64,3 +65,11 @@ class StepsInFlight:
     def remove(self, step: StepInFlight) -> None:
         """Its output has been taken in."""
         del self._by_number[step.plan.step]
+        self._last_taken = step
+
+    def last_taken(self, plan: SchedulerOutput) -> StepInFlight:
+        """The step of ``plan``, if its output is the last that was taken in; else ValueError."""
+        step = self._last_taken
+        if step is None or step.plan.step != plan.step or step.plan.req_ids != plan.req_ids:
+            raise ValueError(f"drafts of step {plan.step}: give them right after its output is taken in")
+        return step

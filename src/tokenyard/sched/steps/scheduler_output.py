@@ -141,8 +141,8 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
         return msgspec.structs.replace(self, **fields)
 
     def encode(self) -> bytes:
-        """The fields as MessagePack; an array is a map of ``dtype``, ``shape`` and ``data`` (little endian)."""
-        return msgspec.msgpack.encode(self, enc_hook=encode_arrays)
+        """The fields as MessagePack; an array is a map of ``dtype``, ``shape`` and ``data``. Equal plans, equal bytes."""
+        return msgspec.msgpack.encode(self, enc_hook=encode_arrays, order="deterministic")
 
     @property
     def admitted(self) -> list[int]:

@@ -105,7 +105,7 @@ class OutputUpdate:
         return self._collect(step, model, counts, producing, endings, extras, now)
 
     @staticmethod
-    def _survivors(requests: list[Request], counts: IntArray, lost: Sequence[Request]) -> tuple[IntArray, IntArray]:
+    def _survivors(requests: Sequence[Request], counts: IntArray, lost: Sequence[Request]) -> tuple[IntArray, IntArray]:
         """Some requests ended, were reset, or lost or changed their slot, while the step was in flight."""
         slots = np.fromiter((r.slot for r in requests), np.int64, len(requests))
         counts = np.where([r.status.is_finished or r in lost for r in requests], 0, counts)
@@ -115,7 +115,9 @@ class OutputUpdate:
                 counts[row] = 0
         return slots, counts
 
-    def _replace(self, requests: list[Request], slots: IntArray, arrived: IntArray, *, may_lack_slots: bool) -> None:
+    def _replace(
+        self, requests: Sequence[Request], slots: IntArray, arrived: IntArray, *, may_lack_slots: bool
+    ) -> None:
         """Placeholders give way to ``arrived`` tokens per row."""
         assert self._placeholders is not None
         if not may_lack_slots:
@@ -128,7 +130,7 @@ class OutputUpdate:
 
     def _accept(
         self,
-        requests: list[Request],
+        requests: Sequence[Request],
         slots: IntArray,
         model: ModelOutput,
         counts: IntArray,
@@ -175,14 +177,16 @@ class OutputUpdate:
                 return column + 1
         return count
 
-    def _release_passed_items(self, requests: list[Request]) -> None:
+    def _release_passed_items(self, requests: Sequence[Request]) -> None:
         assert self._encoder is not None
         for request in requests:
             if request.mm_features and not request.status.is_finished:
                 self._encoder.cache.release_passed(request)
 
     @staticmethod
-    def _advance_grammars(requests: list[Request], model: ModelOutput, counts: IntArray, endings: RowEndings) -> None:
+    def _advance_grammars(
+        requests: Sequence[Request], model: ModelOutput, counts: IntArray, endings: RowEndings
+    ) -> None:
         """Sampled tokens advance their grammars; one that the grammar does not allow ends the request as an error."""
         for row in counts.nonzero()[0].tolist():
             grammar = requests[row].structured_output

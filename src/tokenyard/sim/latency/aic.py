@@ -67,6 +67,7 @@ def load_aic(
         attention=_attention(tables, model, world),
         num_layers=layers,
         step_overhead=step_overhead,
+        host_seconds=step_overhead,
         gpu=gpu,
     )
 

@@ -25,6 +25,7 @@ from tokenyard.sim.latency.table import JointAttention, TableLatency
 __all__ = ["is_lss_folder", "load_lss"]
 
 STEP_OVERHEAD = 0.5e-3
+"""Read off runs with async scheduling, so that it is what two steps in flight do not hide."""
 _US = 1e-6
 _MOST_TOKENS = 16_384
 _MOST_SEQUENCES = 1024

@@ -76,7 +76,15 @@ class SeparateAttention:
 class TableLatency:
     """Step times by adding up measured kernels."""
 
-    __slots__ = ("_attention", "_num_layers", "_per_sequence", "_per_token", "_step_overhead", "_transfer")
+    __slots__ = (
+        "_attention",
+        "_num_layers",
+        "_per_sequence",
+        "_per_token",
+        "_step_overhead",
+        "_transfer",
+        "host_seconds",
+    )
 
     def __init__(
         self,
@@ -86,23 +94,23 @@ class TableLatency:
         attention: AttentionTable,
         num_layers: int,
         step_overhead: float,
+        host_seconds: float = 0.0,
         gpu: GPU | None = None,
     ) -> None:
         """``per_token`` and ``per_sequence``: seconds of the whole model over tokens and sampled sequences.
 
-        ``step_overhead``: seconds per step that no kernel accounts for. ``gpu`` gives the PCIe link.
+        ``step_overhead``: seconds per step that no kernel accounts for; ``host_seconds`` of them are the host's, and
+        pass while another step runs. ``gpu`` gives the PCIe link.
         """
+        require_seconds("host_seconds", host_seconds)
         require_seconds("step_overhead", step_overhead)
         self._per_token = per_token
         self._per_sequence = per_sequence
         self._attention = attention
         self._num_layers = num_layers
         self._step_overhead = step_overhead
+        self.host_seconds = host_seconds
         self._transfer = Transfer.of(gpu) if gpu else Transfer()
-
-    @property
-    def host_seconds(self) -> float:
-        return self._step_overhead
 
     def step_seconds(self, shape: StepShape) -> float:
         work = StepWork.of(shape)

@@ -1,0 +1,141 @@
+"""Whoever watches cannot harm the scheduler, and is told of everything that it wants to know."""
+
+from __future__ import annotations
+
+from operator import methodcaller
+from typing import Any
+
+import pytest
+from tests.support.yard import Watcher, Yard
+
+from tokenyard.config import PauseState
+from tokenyard.sched.observer import Counts, Gauges, Observers, ObserverWarning, SchedulerState, StepObserver
+
+EVENTS = [
+    "request_arrived",
+    "step_started",
+    "prefix_looked_up",
+    "step_decided",
+    "step_completed",
+    "request_finished",
+    "cache_reset",
+    "pause_changed",
+]
+
+
+class Fragile(Watcher):
+    """Raises at one event."""
+
+    def __init__(self, event: str) -> None:
+        super().__init__()
+        self.num_calls = 0
+
+        def fail(*args: Any, **options: Any) -> None:
+            self.num_calls += 1
+            raise KeyError(event)
+
+        setattr(self, event, fail)
+
+
+def everything_happens(yard: Yard) -> list[list[int]]:
+    """One request from its arrival to its end, a pause and a reset; what clients get."""
+    yard.add("a", 4, max_tokens=3)
+    yard.scheduler.set_pause_state(PauseState.UNPAUSED)
+    news = []
+    while yard.scheduler.has_requests():
+        output = yard.schedule()
+        news.append(
+            [
+                token
+                for each in yard.update(output, {"a": [7]} if output.req_ids else {})
+                for token in each.new_token_ids
+            ]
+        )
+    yard.scheduler.reset_prefix_cache()
+    return news
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_an_observer_that_raises_is_reported_once_and_left_out(event: str) -> None:
+    fragile, sound = Fragile(event), Watcher()
+    yard = Yard()
+    yard.scheduler.attach_observer(Observers(fragile, sound))
+    with pytest.warns(
+        ObserverWarning, match=f"observer Fragile raised KeyError in {event}.*the scheduler goes on"
+    ) as seen:
+        assert everything_happens(yard) == [[7], [7], [7], []]
+    assert len(seen) == 1
+    assert fragile.num_calls == 1
+    assert "request_finished" in sound.names(), "others are told on"
+
+
+def test_a_single_observer_may_raise_as_well() -> None:
+    fragile = Fragile("step_decided")
+    yard = Yard()
+    yard.scheduler.attach_observer(fragile)
+    with pytest.warns(ObserverWarning):
+        assert everything_happens(yard) == [[7], [7], [7], []]
+    assert "step_completed" not in fragile.names()
+
+
+class Resets(StepObserver):
+    def __init__(self) -> None:
+        self.seen: list[tuple[Any, ...]] = []
+
+    def cache_reset(self, ts: float, cache: str, *, done: bool) -> None:
+        self.seen.append((cache, done))
+
+    def pause_changed(self, ts: float, state: PauseState) -> None:
+        self.seen.append((state,))
+
+
+def test_resets_and_pauses_are_told() -> None:
+    yard, watcher = Yard(), Resets()
+    yard.scheduler.attach_observer(watcher)
+    yard.add("a", 4, max_tokens=3)
+    yard.step()
+    yard.scheduler.reset_prefix_cache(reset_connector=True)
+    yard.scheduler.reset_prefix_cache(reset_running_requests=True)
+    yard.scheduler.reset_encoder_cache()
+    yard.scheduler.set_pause_state(PauseState.PAUSED_NEW)
+    assert watcher.seen == [
+        ("prefix", False),
+        ("connector", False),
+        ("prefix", True),
+        ("encoder", False),
+        (PauseState.PAUSED_NEW,),
+    ]
+
+
+class Meddler(StepObserver):
+    """Tries to change what it is shown."""
+
+    def __init__(self) -> None:
+        self.refused = 0
+        self.gauges: Gauges | None = None
+
+    def step_started(self, ts: float, step: int, state: SchedulerState) -> None:
+        self.gauges = state.gauges()
+        for target, change in (
+            (state.running, methodcaller("clear")),
+            (state.waiting, methodcaller("pop")),
+            (state.skipped_waiting, methodcaller("add", None)),
+            (state.pinned, methodcaller("clear")),
+            (state, lambda it: setattr(it, "num_free_blocks", 0)),
+            (state.counts(), lambda it: setattr(it, "num_running", 0)),
+        ):
+            try:
+                change(target)
+            except AttributeError:
+                self.refused += 1
+
+
+def test_what_observers_are_shown_is_read_only() -> None:
+    yard, meddler = Yard(num_gpu_blocks=20), Meddler()
+    yard.scheduler.attach_observer(meddler)
+    for name in "ab":
+        yard.add(name, 4, max_tokens=2)
+    yard.step()
+    assert meddler.refused == 6
+    assert meddler.gauges == Gauges(0, 19, 0, 2, 0, 0, None)
+    assert yard.scheduler.state.counts() == Counts(17, 2, 0, None)
