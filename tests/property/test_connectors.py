@@ -14,7 +14,7 @@ from hypothesis import note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.property.test_scheduler_machine import SEEDS, SchedulerMachine, draw_cache, draw_limits
-from tests.support.plant import DigestMemory, Plant
+from tests.support.connector_engine import ConnectorEngine, DigestMemory
 from tests.support.worker import Worker
 
 from tokenyard.config import CacheConfig, SchedulerConfig
@@ -185,11 +185,11 @@ class PrefillDecodeMachine(RuleBasedStateMachine):
         exchange = OfferExchange()
         self.prefill, self.decode = (self._engine(name, exchange, random) for name in ("prefill", "decode"))
 
-    def _engine(self, name: str, exchange: OfferExchange, random: Random) -> Plant:
+    def _engine(self, name: str, exchange: OfferExchange, random: Random) -> ConnectorEngine:
         def clock() -> float:
             return self.now
 
-        return Plant(
+        return ConnectorEngine(
             lambda cache: PrefillDecodeConnector(cache, name, clock, lease_seconds=5.0),
             lambda memory: PrefillDecodeWorker(memory, exchange, name, clock, patience=3.0),
             num_gpu_blocks=random.randint(11, 30),

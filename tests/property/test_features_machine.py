@@ -18,13 +18,13 @@ import msgspec
 from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from tests.support.elsewhere import Elsewhere
 from tests.support.machines import TALLIES, Floor, machine_test
 from tests.support.plans import KeptPlans
 from tests.support.reference import Ledger, SessionPiece
 from tests.support.servable import must_be_accepted, must_be_refused
+from tests.support.toy_connector import ToyConnector
+from tests.support.toy_engine import Watcher
 from tests.support.worker import StatelessWorker, Worker
-from tests.support.yard import Watcher
 
 from tokenyard.config import (
     CacheConfig,
@@ -188,7 +188,9 @@ class FeaturesMachine(RuleBasedStateMachine):
         kinds = {group.kind for group in self.cache.groups}
         if GroupKind.CHUNKED_LOCAL in kinds and eagle:
             self.speculative = None  # refused
-        self.connector = Elsewhere(random) if self.cache.groups == (KVCacheGroup(),) and random.random() < 0.5 else None
+        self.connector = (
+            ToyConnector(random) if self.cache.groups == (KVCacheGroup(),) and random.random() < 0.5 else None
+        )
         note(f"{self.config}\n{self.cache}\n{self.speculative}\nconnector: {self.connector is not None}")
         self.now = 0.0
         self.watcher = Watcher()

@@ -13,7 +13,7 @@ import os
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.support.yard import Yard, prompt_of
+from tests.support.toy_engine import ToyEngine, prompt_of
 
 from tokenyard.errors import RequestError
 from tokenyard.policies.continuum.policy import Continuum
@@ -51,7 +51,7 @@ class Policies(RuleBasedStateMachine):
         whole=st.booleans(),
     )
     def begin(self, policy: str, blocks: int, seats: int, whole: bool) -> None:
-        self.yard = Yard(
+        self.toy = ToyEngine(
             policy_object=_policy(policy),
             num_gpu_blocks=blocks,
             max_num_seqs=seats,
@@ -73,14 +73,14 @@ class Policies(RuleBasedStateMachine):
         self.number += 1
         prompt = [*(previous.all_token_ids if previous is not None else ()), *prompt_of(f"r{self.number}", new)]
         try:
-            self.latest[job] = self.yard.add(
+            self.latest[job] = self.toy.add(
                 f"r{self.number}",
                 prompt,
                 max_tokens=output,
                 job_id=job,
                 this_func_call=tool,
                 is_last_step=last,
-                arrival_time=self.yard.now,
+                arrival_time=self.toy.now,
             )
         except RequestError:
             self.latest.pop(job, None)  # too long for this pool: the job begins anew
@@ -89,38 +89,38 @@ class Policies(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from((0.01, 0.5, 3.0)))
     def wait(self, seconds: float) -> None:
-        self.yard.now += seconds
+        self.toy.now += seconds
 
     @rule()
     def step(self) -> None:
-        running, waiting = self.yard.scheduler.get_request_counts()
-        self.yard.now += 0.02
-        output = self.yard.step()
+        running, waiting = self.toy.scheduler.get_request_counts()
+        self.toy.now += 0.02
+        output = self.toy.step()
         assert running or not waiting or output.req_ids, "requests wait, nothing runs, and nothing is admitted"
 
-    @precondition(lambda self: self.yard.scheduler.requests)
+    @precondition(lambda self: self.toy.scheduler.requests)
     @rule(which=st.integers(0, 100))
     def abort(self, which: int) -> None:
-        unfinished = list(self.yard.scheduler.requests)
-        self.yard.abort(unfinished[which % len(unfinished)])
+        unfinished = list(self.toy.scheduler.requests)
+        self.toy.abort(unfinished[which % len(unfinished)])
 
     @invariant()
     def one_pin_per_job(self) -> None:
-        jobs = [request.job_id for request in self.yard.scheduler.pins] if hasattr(self, "yard") else []
+        jobs = [request.job_id for request in self.toy.scheduler.pins] if hasattr(self, "toy") else []
         assert len(jobs) == len(set(jobs))
 
     def teardown(self) -> None:
-        if not hasattr(self, "yard"):
+        if not hasattr(self, "toy"):
             return
         for _ in range(2000):
-            if not self.yard.scheduler.has_requests():
+            if not self.toy.scheduler.has_requests():
                 break
             self.step()
-        assert not self.yard.scheduler.requests, "requests are left"
-        self.yard.now += 2 * FOREVER
-        self.yard.step()
-        assert len(self.yard.scheduler.pins) == 0
-        assert self.yard.free == self.yard.scheduler.num_total_blocks - 1
+        assert not self.toy.scheduler.requests, "requests are left"
+        self.toy.now += 2 * FOREVER
+        self.toy.step()
+        assert len(self.toy.scheduler.pins) == 0
+        assert self.toy.free == self.toy.scheduler.num_total_blocks - 1
 
 
 TestPolicies = Policies.TestCase

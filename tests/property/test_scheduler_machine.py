@@ -21,8 +21,8 @@ from tests.support.machines import TALLIES, Floor, machine_test
 from tests.support.plans import KeptPlans
 from tests.support.reference import Ledger
 from tests.support.servable import must_be_accepted, must_be_refused
+from tests.support.toy_engine import Watcher, snapshot
 from tests.support.worker import StatelessWorker, Worker
-from tests.support.yard import Watcher, snapshot
 
 from tokenyard.config import (
     CacheConfig,

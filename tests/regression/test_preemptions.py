@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any, NamedTuple
 
-from tests.support.yard import Yard
+from tests.support.toy_engine import ToyEngine
 
 
 class Cost(NamedTuple):
@@ -18,24 +18,24 @@ class Cost(NamedTuple):
 
 def serve(seed: int = 0, count: int = 24, **settings: Any) -> Cost:
     """Requests whose answers are several times as long as the room that is left for them."""
-    yard = Yard(num_gpu_blocks=40, max_model_len=128, enable_prefix_caching=False, **settings)
+    toy = ToyEngine(num_gpu_blocks=40, max_model_len=128, enable_prefix_caching=False, **settings)
     random = Random(seed)
     for i in range(count):
-        yard.add(f"r{i}", random.randint(8, 40), max_tokens=random.randint(20, 80), arrival_time=float(i))
+        toy.add(f"r{i}", random.randint(8, 40), max_tokens=random.randint(20, 80), arrival_time=float(i))
     preemptions = recomputed = 0
-    while yard.scheduler.requests:
-        yard.step()
-        preemptions += len(yard.outcomes.preemptions)
-        recomputed += sum(each.num_computed_tokens for each in yard.outcomes.preemptions)
-    assert yard.free == 39
-    return Cost(preemptions, recomputed, max(request.num_preemptions for request in yard.requests.values()))
+    while toy.scheduler.requests:
+        toy.step()
+        preemptions += len(toy.outcomes.preemptions)
+        recomputed += sum(each.num_computed_tokens for each in toy.outcomes.preemptions)
+    assert toy.free == 39
+    return Cost(preemptions, recomputed, max(request.num_preemptions for request in toy.requests.values()))
 
 
 def test_37307_a_prompt_is_admitted_only_if_all_of_it_fits() -> None:
     """Four long prompts nearly fill the pool; a fifth must not begin what it cannot end."""
 
     def preemptions(*, gate: bool) -> int:
-        yard = Yard(
+        toy = ToyEngine(
             num_gpu_blocks=71,
             max_model_len=128,
             max_num_batched_tokens=48,
@@ -43,12 +43,12 @@ def test_37307_a_prompt_is_admitted_only_if_all_of_it_fits() -> None:
             enable_prefix_caching=False,
         )
         for i in range(4):
-            yard.add(f"long{i}", 47, max_tokens=20)
-        yard.add("fifth", 100, max_tokens=4)
+            toy.add(f"long{i}", 47, max_tokens=20)
+        toy.add("fifth", 100, max_tokens=4)
         total = 0
-        while yard.scheduler.requests:
-            yard.step()
-            total += len(yard.outcomes.preemptions)
+        while toy.scheduler.requests:
+            toy.step()
+            total += len(toy.outcomes.preemptions)
         return total
 
     assert preemptions(gate=True) == 0

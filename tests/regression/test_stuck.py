@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from tests.support.yard import Yard
+from tests.support.toy_engine import ToyEngine
 
 from tokenyard.config import GroupKind, KVCacheGroup
 from tokenyard.errors import RequestError
@@ -26,57 +26,59 @@ class Grammar:
 
 
 def test_39734_a_request_larger_than_the_pool_blocks_nobody() -> None:
-    yard = Yard(num_gpu_blocks=11, max_model_len=200)
+    toy = ToyEngine(num_gpu_blocks=11, max_model_len=200)
     with pytest.raises(RequestError, match="the pool has 10"):
-        yard.add("too large", 100)
+        toy.add("too large", 100)
     for i in range(5):
-        yard.add(f"r{i}", 20)
-    assert yard.drain() < 60
+        toy.add(f"r{i}", 20)
+    assert toy.drain() < 60
 
 
 def test_35541_a_small_block_override_serves_what_fits_and_refuses_the_rest() -> None:
-    yard = Yard(num_gpu_blocks=4, max_model_len=64)
-    yard.add("fits exactly", 5, max_tokens=8)  # the last token is never computed: 12 places
+    toy = ToyEngine(num_gpu_blocks=4, max_model_len=64)
+    toy.add("fits exactly", 5, max_tokens=8)  # the last token is never computed: 12 places
     with pytest.raises(RequestError):
-        yard.add("one more", 6, max_tokens=8)
-    yard.add("after it", 3)
-    assert yard.drain() < 30
-    assert yard.requests["fits exactly"].num_output_tokens == 8
+        toy.add("one more", 6, max_tokens=8)
+    toy.add("after it", 3)
+    assert toy.drain() < 30
+    assert toy.requests["fits exactly"].num_output_tokens == 8
 
 
 def test_45414_five_waiting_requests_and_an_empty_pool() -> None:
     """A hybrid model: what the full-sequence gate counts must not exceed what was promised at arrival."""
     window = KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=8)
-    yard = Yard(num_gpu_blocks=36, max_model_len=40, groups=(KVCacheGroup(), window, window), max_num_batched_tokens=16)
+    toy = ToyEngine(
+        num_gpu_blocks=36, max_model_len=40, groups=(KVCacheGroup(), window, window), max_num_batched_tokens=16
+    )
     waiting = 0
     for length in range(10, 39):
         try:
-            yard.add(f"r{length}", length, max_tokens=40 - length)
+            toy.add(f"r{length}", length, max_tokens=40 - length)
             waiting += 1
         except RequestError:
             break
     assert waiting > 5
-    while yard.scheduler.requests:
-        assert yard.scheduler.running or yard.step().req_ids, "nothing runs, and nobody is admitted"
-        yard.step()
+    while toy.scheduler.requests:
+        assert toy.scheduler.running or toy.step().req_ids, "nothing runs, and nobody is admitted"
+        toy.step()
 
 
 def test_53130_deferred_requests_take_no_seat() -> None:
-    yard = Yard(max_num_seqs=4)
+    toy = ToyEngine(max_num_seqs=4)
     grammars = [Grammar() for _ in range(3)]
     for i, grammar in enumerate(grammars):
-        yard.add(f"deferred{i}", structured_output=grammar)
-    yard.add("runs")
-    yard.step()
-    assert len(yard.running) + len(yard.skipped) == 4
+        toy.add(f"deferred{i}", structured_output=grammar)
+    toy.add("runs")
+    toy.step()
+    assert len(toy.running) + len(toy.skipped) == 4
     for i in range(3):
-        yard.add(f"new{i}")
-    yard.step()
-    assert yard.running == ["runs", "new0", "new1", "new2"]
+        toy.add(f"new{i}")
+    toy.step()
+    assert toy.running == ["runs", "new0", "new1", "new2"]
     for grammar in grammars:
         grammar.is_ready = True
-    yard.drain()
-    assert all(request.num_output_tokens == 8 for request in yard.requests.values())
+    toy.drain()
+    assert all(request.num_output_tokens == 8 for request in toy.requests.values())
 
 
 class Loads(KVConnector):
@@ -86,27 +88,27 @@ class Loads(KVConnector):
 
 def test_57104_waiting_requests_hold_the_blocks_that_the_head_lacks() -> None:
     """Loads of two requests fill the pool; neither prompt fits beside the other, and nothing runs."""
-    yard = Yard(num_gpu_blocks=11, max_model_len=40, scheduler_reserve_full_isl=False, kv_connector=Loads())
+    toy = ToyEngine(num_gpu_blocks=11, max_model_len=40, scheduler_reserve_full_isl=False, kv_connector=Loads())
     names = ("a", "b")
     for name in names:
-        yard.scheduler.add_request(Request(name, [*range(24), *map(ord, name)], SamplingParams(max_tokens=3)))
+        toy.scheduler.add_request(Request(name, [*range(24), *map(ord, name)], SamplingParams(max_tokens=3)))
     loads, done = frozenset(names), 0
     for _ in range(40):
-        output = yard.schedule()
-        answer = yard.model(output, {})
-        loading = [each for each in yard.outcomes.skipped if each.reason is Reason.ASYNC_KV_LOAD_STARTED]
+        output = toy.schedule()
+        answer = toy.model(output, {})
+        loading = [each for each in toy.outcomes.skipped if each.reason is Reason.ASYNC_KV_LOAD_STARTED]
         answer.connector = ConnectorOutput(finished_receiving=loads & {str(each.request_id) for each in loading})
-        done += len(yard.scheduler.update_from_output(output, answer).finish_reasons)
-        yard.scheduler.check_invariants()
-        if not yard.scheduler.requests:
+        done += len(toy.scheduler.update_from_output(output, answer).finish_reasons)
+        toy.scheduler.check_invariants()
+        if not toy.scheduler.requests:
             break
     assert done == 2
-    assert yard.free == 10
+    assert toy.free == 10
 
 
 def test_a_scheduler_that_has_been_idle_admits_at_once() -> None:
-    yard = Yard()
+    toy = ToyEngine()
     for _ in range(3):
-        yard.scheduler.update_from_output(yard.schedule(), ModelOutput.from_lists([]))
-    yard.add("a")
-    assert yard.step().num_scheduled_tokens == {"a": 4}
+        toy.scheduler.update_from_output(toy.schedule(), ModelOutput.from_lists([]))
+    toy.add("a")
+    assert toy.step().num_scheduled_tokens == {"a": 4}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from tests.support.yard import make_request
+from tests.support.toy_engine import make_request
 
 from tokenyard.config import CacheConfig
 from tokenyard.kv.blocks.prefix_index import PrefixIndex

@@ -7,9 +7,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.support.elsewhere import Elsewhere
+from tests.support.toy_connector import ToyConnector
+from tests.support.toy_engine import make_request
 from tests.support.worker import Worker
-from tests.support.yard import make_request
 from tests.unit.trace.recorded import RecordedYard
 
 from tokenyard.config import GroupKind, KVCacheGroup, PauseState, SpeculativeConfig
@@ -64,9 +64,9 @@ class TracedWorkload:
         settings = dict(WORKLOADS[name])
         self._name = name
         self._depth = 2 if settings.get("async_scheduling") else 1
-        self._connector = Elsewhere(random) if name == "connector" else None
+        self._connector = ToyConnector(random) if name == "connector" else None
         self._drafts = 2 if name == "speculation" else 0
-        self.yard = RecordedYard(
+        self.toy = RecordedYard(
             path,
             *sinks,
             trace=trace,
@@ -74,15 +74,15 @@ class TracedWorkload:
             kv_connector=self._connector,
             **settings,
         )
-        scheduler = self.yard.scheduler
-        scheduler.observer = Observers(self.yard.watcher, self.yard.recorder, *observers)
+        scheduler = self.toy.scheduler
+        scheduler.observer = Observers(self.toy.watcher, self.toy.recorder, *observers)
         self._worker = Worker(scheduler.cache_config)
         self._flights: deque[SchedulerOutput] = deque()
-        self.yard.now = 1_713_567_000.25
+        self.toy.now = 1_713_567_000.25
 
     def run(self, requests: int, *, to_the_end: bool = True) -> None:
         """Serve so many requests; if not to the end, the trace ends in the middle."""
-        random, scheduler, number = self._random, self.yard.scheduler, 0
+        random, scheduler, number = self._random, self.toy.scheduler, 0
         for _ in range(_MOST_STEPS):
             while number < requests and random.random() < 0.6:
                 self._add(number)
@@ -92,11 +92,11 @@ class TracedWorkload:
             if self._name == "pauses":
                 scheduler.set_pause_state(random.choice([*PauseState, *[PauseState.UNPAUSED] * 3]))
             if scheduler.requests and random.random() < 0.03:
-                self.yard.abort(random.choice(sorted(scheduler.requests)))
+                self.toy.abort(random.choice(sorted(scheduler.requests)))
             self._step()
         while self._flights:
             self._update()
-        self.yard.writer.close()
+        self.toy.writer.close()
 
     def _add(self, number: int) -> None:
         random = self._random
@@ -109,30 +109,30 @@ class TracedWorkload:
             f"{job}_t{number // 4}",
             length,
             max_tokens=random.choice([1, 2, 5, 8]),
-            arrival_time=self.yard.now - random.choice([0.0, 0.0, 0.125, 0.3]),
+            arrival_time=self.toy.now - random.choice([0.0, 0.0, 0.125, 0.3]),
             job_id=random.choice([job, job, None]),
             priority=random.randrange(3),
             lora_name=random.choice([None, "x", "y", "z"]) if self._name == "lora" else None,
             mm_features=images,
         )
         try:
-            self.yard.scheduler.add_request(request)
+            self.toy.scheduler.add_request(request)
         except RequestError:
             return  # no step could serve it
-        self.yard.requests[request.request_id] = request
+        self.toy.requests[request.request_id] = request
 
     def _step(self) -> None:
-        yard = self.yard
-        while len(self._flights) < self._depth and yard.scheduler.has_requests():
-            self._flights.append(yard.schedule())
-            yard.now += self._random.choice([0.0, 0.001, 0.25])
-        yard.now += self._random.choice([0.013, 0.25, 0.5, 1.1])
+        toy = self.toy
+        while len(self._flights) < self._depth and toy.scheduler.has_requests():
+            self._flights.append(toy.schedule())
+            toy.now += self._random.choice([0.0, 0.001, 0.25])
+        toy.now += self._random.choice([0.013, 0.25, 0.5, 1.1])
         if self._flights:
             self._update()
-            yard.now += self._random.choice([0.0, 0.0, 0.125])
+            toy.now += self._random.choice([0.0, 0.0, 0.125])
 
     def _update(self) -> None:
-        yard, random, output = self.yard, self._random, self._flights.popleft()
+        toy, random, output = self.toy, self._random, self._flights.popleft()
         drafted = output.scheduled_spec_decode_tokens if self._drafts else {}
         chunks = [False] * len(output.req_ids) if output.is_prefill_chunk is None else output.is_prefill_chunk.tolist()
         sampled: list[list[int]] = []
@@ -144,8 +144,8 @@ class TracedWorkload:
                 else [*known[: random.randint(0, len(known))], random.randrange(2_000_000_000, 2_000_000_099)]
             )
         report = self._connector.report(self._worker, lambda: random.random() < 0.4) if self._connector else None
-        yard.scheduler.update_from_output(output, ModelOutput.from_lists(sampled, report))
-        yard.scheduler.check_invariants()
+        toy.scheduler.update_from_output(output, ModelOutput.from_lists(sampled, report))
+        toy.scheduler.check_invariants()
         if self._drafts:
             drafts = [[random.randrange(99)] * random.randint(0, self._drafts) for _ in output.req_ids]
-            yard.scheduler.update_draft_token_ids(output, DraftTokens.from_lists(drafts))
+            toy.scheduler.update_draft_token_ids(output, DraftTokens.from_lists(drafts))

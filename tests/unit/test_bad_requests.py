@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.yard import Yard, make_request, snapshot
+from tests.support.toy_engine import ToyEngine, make_request, snapshot
 
 from tokenyard.config import GroupKind, KVCacheGroup, SpeculativeConfig, SpeculativeMethod
 from tokenyard.errors import ConfigError, RequestError
@@ -131,129 +131,129 @@ def test_an_unknown_field_is_refused() -> None:
 
 
 @pytest.fixture
-def yard() -> Yard:
+def toy() -> ToyEngine:
     """Ten usable blocks of four, at most 36 tokens; one request runs, one waits."""
-    yard = Yard(num_gpu_blocks=11, max_model_len=36, max_num_seqs=1)
-    yard.add("running", 8)
-    yard.step()
-    yard.add("waiting", 8)
-    return yard
+    toy = ToyEngine(num_gpu_blocks=11, max_model_len=36, max_num_seqs=1)
+    toy.add("running", 8)
+    toy.step()
+    toy.add("waiting", 8)
+    return toy
 
 
-def _not_added(yard: Yard, request: Request) -> RequestError:
-    before = snapshot(yard.scheduler)
+def _not_added(toy: ToyEngine, request: Request) -> RequestError:
+    before = snapshot(toy.scheduler)
     with pytest.raises(RequestError) as refusal:
-        yard.scheduler.add_request(request)
-    assert snapshot(yard.scheduler) == before
-    assert yard.watcher.names().count("request_arrived") == 2
+        toy.scheduler.add_request(request)
+    assert snapshot(toy.scheduler) == before
+    assert toy.watcher.names().count("request_arrived") == 2
     return refusal.value
 
 
 @pytest.mark.parametrize("name", ["running", "waiting"])
-def test_an_id_is_used_once(yard: Yard, name: str) -> None:
-    refusal = _not_added(yard, make_request(name))
+def test_an_id_is_used_once(toy: ToyEngine, name: str) -> None:
+    refusal = _not_added(toy, make_request(name))
     assert (refusal.field, refusal.value) == ("request_id", name)
 
 
-def test_a_request_is_added_once(yard: Yard) -> None:
-    assert _not_added(yard, yard.requests["waiting"]).field == "request_id"
+def test_a_request_is_added_once(toy: ToyEngine) -> None:
+    assert _not_added(toy, toy.requests["waiting"]).field == "request_id"
 
 
-def test_a_finished_request_is_not_added_again(yard: Yard) -> None:
-    yard.abort("waiting")
-    refusal = _not_added(yard, yard.requests["waiting"])
+def test_a_finished_request_is_not_added_again(toy: ToyEngine) -> None:
+    toy.abort("waiting")
+    refusal = _not_added(toy, toy.requests["waiting"])
     assert (refusal.field, refusal.value) == ("status", "FINISHED_ABORTED")
 
 
-def test_a_request_of_another_scheduler_is_not_added(yard: Yard) -> None:
-    other = Yard()
+def test_a_request_of_another_scheduler_is_not_added(toy: ToyEngine) -> None:
+    other = ToyEngine()
     other.add("a")
     other.step()
-    assert _not_added(yard, other.requests["a"]).field == "status"
+    assert _not_added(toy, other.requests["a"]).field == "status"
 
 
 @pytest.mark.parametrize("length", [36, 37, 1000])
-def test_a_prompt_is_shorter_than_max_model_len(yard: Yard, length: int) -> None:
-    refusal = _not_added(yard, make_request("long", length))
+def test_a_prompt_is_shorter_than_max_model_len(toy: ToyEngine, length: int) -> None:
+    refusal = _not_added(toy, make_request("long", length))
     assert refusal.field == "prompt_token_ids"
     assert "max_model_len (36)" in refusal.fix
     assert f"{length} tokens" in str(refusal)
 
 
-def test_the_longest_prompt_is_served(yard: Yard) -> None:
-    request = yard.add("long", 35, max_tokens=50)
-    yard.drain()
+def test_the_longest_prompt_is_served(toy: ToyEngine) -> None:
+    request = toy.add("long", 35, max_tokens=50)
+    toy.drain()
     assert request.num_output_tokens == 1
 
 
-def test_a_request_that_could_never_reach_min_tokens_is_refused(yard: Yard) -> None:
+def test_a_request_that_could_never_reach_min_tokens_is_refused(toy: ToyEngine) -> None:
     """No stop is looked at before min_tokens: it would run into max_model_len and stay there."""
-    refusal = _not_added(yard, make_request("greedy", 30, min_tokens=7, max_tokens=10))
+    refusal = _not_added(toy, make_request("greedy", 30, min_tokens=7, max_tokens=10))
     assert (refusal.field, refusal.value) == ("min_tokens", 7)
     assert "6 output tokens" in refusal.fix
-    yard.add("just", 30, min_tokens=6, max_tokens=10)
-    yard.drain()
-    assert yard.requests["just"].num_output_tokens == 6
+    toy.add("just", 30, min_tokens=6, max_tokens=10)
+    toy.drain()
+    assert toy.requests["just"].num_output_tokens == 6
 
 
 @pytest.mark.parametrize(("prompt", "max_tokens", "needed"), [(17, 1, 5), (10, 8, 5), (4, 2_000_000_000, 9)])
 def test_a_request_that_can_never_fit_is_refused_at_once(prompt: int, max_tokens: int, needed: int) -> None:
     """It would wait for ever for blocks that do not exist."""
-    yard = Yard(num_gpu_blocks=5, max_model_len=36)
-    before = snapshot(yard.scheduler)
+    toy = ToyEngine(num_gpu_blocks=5, max_model_len=36)
+    before = snapshot(toy.scheduler)
     with pytest.raises(RequestError, match=f"can need {needed} blocks and the pool has 4") as refusal:
-        yard.add("big", prompt, max_tokens=max_tokens)
+        toy.add("big", prompt, max_tokens=max_tokens)
     assert (refusal.value.field, refusal.value.value) == ("max_tokens", max_tokens)
     less = "shorten the prompt" if prompt > 16 else "lower max_tokens"
     assert refusal.value.fix.endswith(f"{less}, or raise num_gpu_blocks (5) to {needed + 1}")
-    assert snapshot(yard.scheduler) == before
+    assert snapshot(toy.scheduler) == before
 
 
 @pytest.mark.parametrize(("prompt", "max_tokens"), [(16, 1), (10, 7), (1, 16)])
 def test_the_largest_request_that_fits_is_served(prompt: int, max_tokens: int) -> None:
     """The last token is sampled, never computed: it needs no place."""
-    yard = Yard(num_gpu_blocks=5, max_model_len=36)
-    request = yard.add("big", prompt, max_tokens=max_tokens)
-    yard.drain()
+    toy = ToyEngine(num_gpu_blocks=5, max_model_len=36)
+    request = toy.add("big", prompt, max_tokens=max_tokens)
+    toy.drain()
     assert request.num_output_tokens == max_tokens
 
 
 def test_what_the_refusal_advises_helps() -> None:
     """A pool of just as many blocks as it says serves the request."""
-    yard = Yard(num_gpu_blocks=10, max_model_len=36)
-    request = yard.add("big", 4, max_tokens=2_000_000_000)
-    yard.drain()
+    toy = ToyEngine(num_gpu_blocks=10, max_model_len=36)
+    request = toy.add("big", 4, max_tokens=2_000_000_000)
+    toy.drain()
     assert request.num_output_tokens == 32
 
 
 def test_a_pool_of_the_null_block_alone_serves_nobody() -> None:
-    yard = Yard(num_gpu_blocks=1)
+    toy = ToyEngine(num_gpu_blocks=1)
     with pytest.raises(RequestError, match="the pool has 0"):
-        yard.add("a", 1, max_tokens=1)
-    assert yard.scheduler.make_stats().kv_cache_usage == 0.0
+        toy.add("a", 1, max_tokens=1)
+    assert toy.scheduler.make_stats().kv_cache_usage == 0.0
 
 
 def test_lookahead_slots_count_against_the_pool() -> None:
     """An EAGLE head needs slots beyond every step's tokens: eleven tokens and three slots do not fit twelve places."""
     speculative = SpeculativeConfig(num_speculative_tokens=3, method=SpeculativeMethod.EAGLE)
-    yard = Yard(num_gpu_blocks=4, speculative=speculative)
+    toy = ToyEngine(num_gpu_blocks=4, speculative=speculative)
     with pytest.raises(RequestError, match="can need 4 blocks and the pool has 3"):
-        yard.add("a", 9, max_tokens=2)
-    yard.add("b", 8, max_tokens=2)
-    assert yard.drain() > 0
+        toy.add("a", 9, max_tokens=2)
+    toy.add("b", 8, max_tokens=2)
+    assert toy.drain() > 0
 
 
 def test_settings_that_exclude_each_other_are_refused_together() -> None:
     groups = (KVCacheGroup(), KVCacheGroup(kind=GroupKind.CHUNKED_LOCAL, window=16))
     speculative = SpeculativeConfig(num_speculative_tokens=3, method=SpeculativeMethod.EAGLE)
     with pytest.raises(ConfigError, match="chunked local attention"):
-        Yard(groups=groups, speculative=speculative)
+        ToyEngine(groups=groups, speculative=speculative)
 
 
 @pytest.mark.parametrize(("field", "value"), [("num_gpu_blocks", 0), ("max_num_seqs", 0), ("block_size", -4)])
 def test_a_scheduler_without_room_cannot_be_made(field: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=field):
-        Yard(**{field: value})
+        ToyEngine(**{field: value})
 
 
 def test_what_a_host_attaches_is_kept() -> None:

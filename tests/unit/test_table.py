@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.yard import make_request
+from tests.support.toy_engine import make_request
 
 from tokenyard.request import Request, SamplingParams
 from tokenyard.table import _FLAG_COLUMNS, _INT_COLUMNS, NO_TOKEN, RequestTable

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.plant import Plant
-from tests.support.yard import prompt_of
+from tests.support.connector_engine import ConnectorEngine
+from tests.support.toy_engine import prompt_of
 
 from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup
 from tokenyard.connectors.cpu_tier import CPUTier
@@ -19,23 +19,23 @@ from tokenyard.sched.steps.model_output import ModelOutput
 from tokenyard.sched.steps.outcomes import Reason
 
 
-def plant(num_cpu_blocks: int = 100, *, threads: int = 0, **options: Any) -> Plant:
+def engine(num_cpu_blocks: int = 100, *, threads: int = 0, **options: Any) -> ConnectorEngine:
     """An engine of 20 GPU blocks with a CPU tier."""
     settings = {name: options.pop(name) for name in ("store_on", "load_async") if name in options}
-    return Plant(
+    return ConnectorEngine(
         lambda cache: TieredConnector(cache, CPUTier(num_cpu_blocks, events=True), **settings),
         lambda memory: TierWorker(memory, HostMemory(num_cpu_blocks), num_threads=threads),
         **options,
     )
 
 
-def flush(site: Plant) -> None:
+def flush(site: ConnectorEngine) -> None:
     """Push everything out of the GPU's prefix cache."""
     site.serve("flush", 60, max_tokens=4)
     site.serve("flush again", 17)
 
 
-def looked_up(site: Plant) -> tuple[str, int, int]:
+def looked_up(site: ConnectorEngine) -> tuple[str, int, int]:
     """Request, local and external tokens of the last lookup that an observer was told of."""
     *_, request_id, local, external = [call for call in site.watcher.calls if call[0] == "prefix_looked_up"][-1]
     return request_id, local, external
@@ -45,7 +45,7 @@ def looked_up(site: Plant) -> tuple[str, int, int]:
 @pytest.mark.parametrize("store_on", ["finish", "eviction"])
 @pytest.mark.parametrize("threads", [0, 2])
 def test_what_left_the_gpu_comes_back(store_on: str, load_async: bool, threads: int) -> None:
-    site = plant(store_on=store_on, load_async=load_async, threads=threads)
+    site = engine(store_on=store_on, load_async=load_async, threads=threads)
     prompt = prompt_of("shared", 40)
     site.serve("first", prompt)
     flush(site)
@@ -59,7 +59,7 @@ def test_what_left_the_gpu_comes_back(store_on: str, load_async: bool, threads: 
 
 
 def test_a_local_hit_is_continued_from_the_tier() -> None:
-    site = plant()
+    site = engine()
     prompt = prompt_of("shared", 40)
     site.serve("first", prompt)
     flush(site)
@@ -70,7 +70,7 @@ def test_a_local_hit_is_continued_from_the_tier() -> None:
 
 
 def test_output_is_kept_as_well() -> None:
-    site = plant()
+    site = engine()
     first = site.serve("first", 20, max_tokens=12)
     conversation = first.all_token_ids
     flush(site)
@@ -79,7 +79,7 @@ def test_output_is_kept_as_well() -> None:
 
 
 def test_while_a_load_waits_the_reasons_say_so() -> None:
-    site = plant(threads=1)
+    site = engine(threads=1)
     prompt = prompt_of("shared", 40)
     site.serve("first", prompt)
     flush(site)
@@ -91,7 +91,7 @@ def test_while_a_load_waits_the_reasons_say_so() -> None:
 
 
 def test_a_prefix_being_written_is_asked_for_again() -> None:
-    site = plant(num_gpu_blocks=41)
+    site = engine(num_gpu_blocks=41)
     prompt = prompt_of("shared", 20)
     site.serve("first", prompt)
     tier = site.connector.tier  # type: ignore[attr-defined]  # not every connector has one
@@ -107,7 +107,7 @@ def test_a_prefix_being_written_is_asked_for_again() -> None:
 
 
 def test_a_request_that_does_not_want_the_cache_gets_nothing_from_the_tier() -> None:
-    site = plant()
+    site = engine()
     prompt = prompt_of("shared", 40)
     site.serve("first", prompt)
     flush(site)
@@ -115,7 +115,7 @@ def test_a_request_that_does_not_want_the_cache_gets_nothing_from_the_tier() -> 
 
 
 def test_a_promise_is_withdrawn_when_there_is_no_memory() -> None:
-    site = plant(num_gpu_blocks=21)
+    site = engine(num_gpu_blocks=21)
     prompt = prompt_of("shared", 40)
     site.serve("first", prompt)
     flush(site)
@@ -130,7 +130,7 @@ def test_a_promise_is_withdrawn_when_there_is_no_memory() -> None:
 
 
 def test_blocks_stay_until_they_are_stored_and_their_id_is_taken() -> None:
-    site = plant()
+    site = engine()
     site.add("a", 20, max_tokens=1)
     output = site.scheduler.schedule()
     sampled = site.worker.execute(output, lambda name, drafts: [5])
@@ -146,7 +146,7 @@ def test_blocks_stay_until_they_are_stored_and_their_id_is_taken() -> None:
 
 
 def test_an_abort_during_a_load_gives_everything_back_when_the_load_is_over() -> None:
-    site = plant()
+    site = engine()
     prompt = prompt_of("shared", 40)
     site.serve("first", prompt)
     flush(site)
@@ -164,7 +164,7 @@ def test_an_abort_during_a_load_gives_everything_back_when_the_load_is_over() ->
 
 
 def test_a_small_tier_keeps_the_beginnings() -> None:
-    site = plant(num_cpu_blocks=4)
+    site = engine(num_cpu_blocks=4)
     prompt = prompt_of("shared", 40)
     site.serve("first", prompt)
     site.scheduler.reset_prefix_cache()
@@ -173,7 +173,7 @@ def test_a_small_tier_keeps_the_beginnings() -> None:
 
 
 def test_events_of_both_media_and_statistics() -> None:
-    site = plant(num_cpu_blocks=5)
+    site = engine(num_cpu_blocks=5)
     site.add("a", 20, max_tokens=1)
     stats = []
     while site.scheduler.has_requests():
@@ -190,7 +190,7 @@ def test_events_of_both_media_and_statistics() -> None:
 
 
 def test_a_pinned_turn_is_stored_and_stays_pinned() -> None:
-    site = plant(policy="continuum-fixed", max_model_len=64)
+    site = engine(policy="continuum-fixed", max_model_len=64)
     request = site.add("turn 1", 20, max_tokens=1, job_id="job", this_func_call="ls")
     site.run()
     assert [pinned.request_id for pinned in site.scheduler.pins] == ["turn 1"]

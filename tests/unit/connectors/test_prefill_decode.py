@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.plant import Plant
+from tests.support.connector_engine import ConnectorEngine
 
 from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup
 from tokenyard.connectors.memory import ArrayMemory
@@ -26,11 +26,11 @@ class Pair:
         self.exchange = OfferExchange()
         self.prefill, self.decode = (self._engine(name, threads, options) for name in ("prefill", "decode"))
 
-    def _engine(self, engine_id: str, threads: int, options: Mapping[str, Any]) -> Plant:
+    def _engine(self, engine_id: str, threads: int, options: Mapping[str, Any]) -> ConnectorEngine:
         def clock() -> float:
             return self.now
 
-        return Plant(
+        return ConnectorEngine(
             lambda cache: PrefillDecodeConnector(cache, engine_id, clock),
             lambda memory: PrefillDecodeWorker(memory, self.exchange, engine_id, clock, num_threads=threads),
             **options,

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.plant import Plant
-from tests.support.yard import prompt_of
+from tests.support.connector_engine import ConnectorEngine
+from tests.support.toy_engine import prompt_of
 
 from tokenyard.connectors.block_files import BlockFiles
 from tokenyard.connectors.disk_tier import DiskTier
@@ -24,10 +24,10 @@ from tokenyard.request import FinishReason
 HASH = bytes(range(32))
 
 
-def plant(root: Path, *, threads: int = 0, load_async: bool = True, **options: Any) -> Plant:
+def engine(root: Path, *, threads: int = 0, load_async: bool = True, **options: Any) -> ConnectorEngine:
     """An engine that shares the folder."""
     files = BlockFiles(root)
-    return Plant(
+    return ConnectorEngine(
         lambda cache: TieredConnector(cache, DiskTier(files), load_async=load_async),
         lambda memory: TierWorker(memory, files, num_threads=threads),
         **options,
@@ -161,7 +161,7 @@ def test_memory_refuses_blocks_of_another_shape() -> None:
 
 @pytest.mark.parametrize("threads", [0, 2])
 def test_another_engine_finds_what_one_stored(tmp_path: Path, threads: int) -> None:
-    one, other = plant(tmp_path, threads=threads), plant(tmp_path, threads=threads)
+    one, other = engine(tmp_path, threads=threads), engine(tmp_path, threads=threads)
     prompt = prompt_of("shared", 40)
     one.serve("a", prompt)
     assert other.serve("b", prompt).num_external_computed_tokens == 36
@@ -175,9 +175,9 @@ def test_another_engine_finds_what_one_stored(tmp_path: Path, threads: int) -> N
 @pytest.mark.parametrize("harm", ["deleted", "damaged"])
 def test_a_failed_load_is_computed_again(tmp_path: Path, harm: str, load_async: bool) -> None:
     prompt = prompt_of("shared", 40)
-    first = plant(tmp_path)
+    first = engine(tmp_path)
     first.serve("a", prompt)
-    site = plant(tmp_path, load_async=load_async, kv_load_failure_policy="recompute")
+    site = engine(tmp_path, load_async=load_async, kv_load_failure_policy="recompute")
     site.add("b", prompt, max_tokens=2)
     output = site.scheduler.schedule()  # the lookup finds everything, then the file changes
     path = BlockFiles(tmp_path).path_of(first.requests["a"].block_hashes[3])
@@ -186,15 +186,15 @@ def test_a_failed_load_is_computed_again(tmp_path: Path, harm: str, load_async: 
     site.run()
     assert site.requests["b"].num_output_tokens == 2
     assert site.is_quiet
-    third = plant(tmp_path)
+    third = engine(tmp_path)
     assert third.serve("c", prompt).num_external_computed_tokens == 36, "it was stored anew"
 
 
 def test_a_prefix_that_is_gone_from_its_beginning_is_not_waited_for_twice(tmp_path: Path) -> None:
     prompt = prompt_of("shared", 40)
-    first = plant(tmp_path)
+    first = engine(tmp_path)
     first.serve("a", prompt)
-    site = plant(tmp_path, kv_load_failure_policy="recompute")
+    site = engine(tmp_path, kv_load_failure_policy="recompute")
     site.add("b", prompt, max_tokens=2)
     output = site.scheduler.schedule()
     for path in tmp_path.rglob("*.safetensors"):
@@ -207,9 +207,9 @@ def test_a_prefix_that_is_gone_from_its_beginning_is_not_waited_for_twice(tmp_pa
 
 def test_a_file_of_another_shape_is_not_tried_again(tmp_path: Path) -> None:
     prompt = prompt_of("shared", 40)
-    first = plant(tmp_path)
+    first = engine(tmp_path)
     first.serve("a", prompt)
-    site = plant(tmp_path, kv_load_failure_policy="recompute")
+    site = engine(tmp_path, kv_load_failure_policy="recompute")
 
     def write(block: int, given: Any) -> None:
         raise ValueError("another model's")
@@ -221,9 +221,9 @@ def test_a_file_of_another_shape_is_not_tried_again(tmp_path: Path) -> None:
 
 def test_a_failed_load_ends_the_request_if_the_policy_says_so(tmp_path: Path) -> None:
     prompt = prompt_of("shared", 40)
-    first = plant(tmp_path)
+    first = engine(tmp_path)
     first.serve("a", prompt)
-    site = plant(tmp_path, load_async=False, kv_load_failure_policy="fail")
+    site = engine(tmp_path, load_async=False, kv_load_failure_policy="fail")
     site.add("b", prompt, max_tokens=2)
     output = site.scheduler.schedule()
     BlockFiles(tmp_path).path_of(first.requests["a"].block_hashes[3]).unlink()
@@ -234,7 +234,7 @@ def test_a_failed_load_ends_the_request_if_the_policy_says_so(tmp_path: Path) ->
 
 
 def test_the_storage_of_others_is_not_reset(tmp_path: Path) -> None:
-    site = plant(tmp_path)
+    site = engine(tmp_path)
     site.serve("a", 20)
     assert not site.scheduler.reset_connector_cache()
     assert list(tmp_path.rglob("*.safetensors"))

@@ -7,7 +7,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from tests.support.yard import make_request
+from tests.support.toy_engine import make_request
 
 from tokenyard.config import CacheConfig, PauseState, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
 from tokenyard.engine.core import EngineCore, Filling, PauseMode

@@ -158,11 +158,11 @@ def test_most_time_lost_comes_first() -> None:
 
 def test_a_run_with_too_few_seats_is_told_so(tmp_path: Path) -> None:
     summary = ReportBuilder()
-    yard = RecordedYard(tmp_path, summary, max_num_seqs=2, max_num_batched_tokens=64)
+    toy = RecordedYard(tmp_path, summary, max_num_seqs=2, max_num_batched_tokens=64)
     for number in range(12):
-        yard.add(f"r{number}", 4, max_tokens=6)
-    yard.drain()
-    yard.writer.close()
+        toy.add(f"r{number}", 4, max_tokens=6)
+    toy.drain()
+    toy.writer.close()
     report = summary.report()
     assert [(each.rule, each.now) for each in report.advice] == [("seats", 2)]
     assert "stopped at max_num_seqs = 2" in report.advice[0].evidence

@@ -16,7 +16,7 @@ BUDGET = 16_384
 def run(path: Path, *batches: int) -> ReportBuilder:
     """``batches[i]`` requests arrive before step i."""
     summary = ReportBuilder()
-    yard = RecordedYard(
+    toy = RecordedYard(
         path,
         summary,
         num_gpu_blocks=2000,
@@ -29,10 +29,10 @@ def run(path: Path, *batches: int) -> ReportBuilder:
     number = 0
     for batch in batches:
         for _ in range(batch):
-            yard.add(str(number), 1024, max_tokens=64, arrival_time=yard.now)
+            toy.add(str(number), 1024, max_tokens=64, arrival_time=toy.now)
             number += 1
-        yard.step()
-    yard.writer.close()
+        toy.step()
+    toy.writer.close()
     return summary
 
 

@@ -18,15 +18,15 @@ from tokenyard.explain.render.comparison import print_comparison
 
 def record(path: Path, *, extra: bool = False, seconds: float = 0.5, **settings: Any) -> Path:
     """Five requests of two jobs, and perhaps one more in the middle."""
-    yard = RecordedYard(path, seconds=seconds, **({"max_num_seqs": 2} | settings))
+    toy = RecordedYard(path, seconds=seconds, **({"max_num_seqs": 2} | settings))
     for number in range(5):
-        yard.add(f"r{number}", 8, max_tokens=4, job_id=f"job{number % 2}", arrival_time=yard.now)
+        toy.add(f"r{number}", 8, max_tokens=4, job_id=f"job{number % 2}", arrival_time=toy.now)
     for step in range(60):
         if step == 5 and extra:
-            yard.add("late", 8, max_tokens=4, job_id="late", arrival_time=yard.now)
-        if yard.scheduler.has_requests():
-            yard.step()
-    yard.writer.close()
+            toy.add("late", 8, max_tokens=4, job_id="late", arrival_time=toy.now)
+        if toy.scheduler.has_requests():
+            toy.step()
+    toy.writer.close()
     return path
 
 

@@ -19,18 +19,18 @@ ADDED = ("gpu_cached_blocks", "num_skipped_waiting", "total_scheduled_tokens", "
 def recorded(path: Path, **options: Any) -> tuple[RecordedYard, ReportBuilder]:
     """Requests that arrive at step boundaries, none preempted or aborted."""
     summary = ReportBuilder()
-    yard = RecordedYard(path, summary, max_num_seqs=4, max_num_batched_tokens=24, **options)
+    toy = RecordedYard(path, summary, max_num_seqs=4, max_num_batched_tokens=24, **options)
     rng = random.Random(4)
     for number in range(30):
         if number % 3 == 0:
             for turn in range(rng.randint(1, 4)):
                 name = f"r{number}.{turn}"
                 prompt = list(range(rng.randint(1, 40)))
-                yard.add(name, prompt, max_tokens=rng.randint(1, 9), arrival_time=yard.now, job_id=f"job{number}")
-        yard.step()
-    yard.drain()
-    yard.writer.close()
-    return yard, summary
+                toy.add(name, prompt, max_tokens=rng.randint(1, 9), arrival_time=toy.now, job_id=f"job{number}")
+        toy.step()
+    toy.drain()
+    toy.writer.close()
+    return toy, summary
 
 
 def as_others_write_it(source: Path, target: Path, *leave_out: str, every: int = 1) -> None:
@@ -121,11 +121,11 @@ def test_job_lists_that_do_not_match_are_counted_only(tmp_path: Path) -> None:
 
 def test_preempted_requests_end_without_a_token_count(tmp_path: Path) -> None:
     summary = ReportBuilder()
-    yard = RecordedYard(tmp_path / "ours", summary, num_gpu_blocks=9, enable_prefix_caching=False, max_num_seqs=2)
-    yard.add("a", 12, max_tokens=12)
-    yard.add("b", 12, max_tokens=12)
-    yard.drain()
-    yard.writer.close()
+    toy = RecordedYard(tmp_path / "ours", summary, num_gpu_blocks=9, enable_prefix_caching=False, max_num_seqs=2)
+    toy.add("a", 12, max_tokens=12)
+    toy.add("b", 12, max_tokens=12)
+    toy.drain()
+    toy.writer.close()
     as_others_write_it(tmp_path / "ours", tmp_path / "theirs")
     truth, found = summary.report(), summarize(tmp_path / "theirs")
     assert found.preemptions == truth.preemptions

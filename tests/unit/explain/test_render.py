@@ -92,9 +92,9 @@ def test_a_refusal_is_explained_with_its_numbers(report: Report) -> None:
 
 def test_a_calm_run_needs_no_explanation(tmp_path: Path) -> None:
     summary = ReportBuilder()
-    yard = RecordedYard(None, summary)
-    yard.add("a", 4)
-    yard.drain()
+    toy = RecordedYard(None, summary)
+    toy.add("a", 4)
+    toy.drain()
     text = printed(summary.report())
     assert "no request was held back" in text
     assert "Note" not in text
@@ -103,11 +103,11 @@ def test_a_calm_run_needs_no_explanation(tmp_path: Path) -> None:
 
 def test_late_arrivals_are_noted(tmp_path: Path) -> None:
     summary = ReportBuilder()
-    yard = RecordedYard(None, summary)
-    yard.add("a", 4)
-    yard.step()
-    yard.add("b", 4)
-    yard.drain()
+    toy = RecordedYard(None, summary)
+    toy.add("a", 4)
+    toy.step()
+    toy.add("b", 4)
+    toy.drain()
     text = words(printed(summary.report()))
     assert "the queue was empty: the other 1 had not arrived" in text
 

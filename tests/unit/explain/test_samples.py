@@ -64,23 +64,23 @@ def recorded(path: Path, name: str) -> tuple[list[str], list[str]]:
     """The lines of a short life under pressure: the steps file's, the requests file's."""
     settings = dict(RECORDED[name])
     late = settings.pop("late", 0.0)
-    yard = RecordedYard(path, trace={"request_records": True} | settings.pop("trace", {}), **settings)
+    toy = RecordedYard(path, trace={"request_records": True} | settings.pop("trace", {}), **settings)
     rng = random.Random(name)
-    yard.now = 1_713_567_000.25
+    toy.now = 1_713_567_000.25
     for number in range(7):
         job = f"job_{number % 3:04}"
-        yard.add(
+        toy.add(
             f"{job}_t{number // 3}",
             rng.randint(4, 30),
             max_tokens=rng.randint(2, 6),
-            arrival_time=yard.now - late * number,
+            arrival_time=toy.now - late * number,
             job_id=job,
         )
         if number % 3 == 2:
-            yard.step()
-    while yard.scheduler.has_requests():
-        yard.step()
-    yard.writer.close()
+            toy.step()
+    while toy.scheduler.has_requests():
+        toy.step()
+    toy.writer.close()
     return [slim(line) for line in lines_of(path)], [slim(line, NEEDED) for line in lines_of(path, "requests")]
 
 

@@ -29,38 +29,38 @@ def run(path: Path | None, *, seed: int = 1, **options: Any) -> tuple[RecordedYa
     """A life under pressure, watched by a summary."""
     summary = ReportBuilder()
     settings = {"num_gpu_blocks": 60, "max_num_seqs": 6, "max_num_batched_tokens": 48} | options
-    yard = RecordedYard(path, summary, **settings)
+    toy = RecordedYard(path, summary, **settings)
     rng = random.Random(seed)
     for number in range(60):
         length = rng.randint(1, 50)
         prompt: Any = list(range(length)) if number % 2 else length
-        yard.add(f"r{number}", prompt, max_tokens=rng.randint(1, 12), arrival_time=yard.now, job_id=f"job{number % 7}")
+        toy.add(f"r{number}", prompt, max_tokens=rng.randint(1, 12), arrival_time=toy.now, job_id=f"job{number % 7}")
         if rng.random() < 0.1:
-            yard.abort(rng.choice(list(yard.scheduler.requests)))
-        if yard.scheduler.has_requests():
-            yard.step()
-    yard.drain()
-    yard.writer.close()
-    return yard, summary
+            toy.abort(rng.choice(list(toy.scheduler.requests)))
+        if toy.scheduler.has_requests():
+            toy.step()
+    toy.drain()
+    toy.writer.close()
+    return toy, summary
 
 
 def lonely(path: Path | None, *, looks: int | None) -> Report:
     """Long stretches of decode in which every step repeats the last; ``looks``: a report after every so many steps."""
     summary = ReportBuilder()
-    yard = RecordedYard(path, summary, num_gpu_blocks=200, max_model_len=400)
-    yard.add("first", 9, max_tokens=90, arrival_time=0.0)
+    toy = RecordedYard(path, summary, num_gpu_blocks=200, max_model_len=400)
+    toy.add("first", 9, max_tokens=90, arrival_time=0.0)
     for step in range(140):
         if step == 40:
-            yard.add("second", 5, max_tokens=60, arrival_time=yard.now)
+            toy.add("second", 5, max_tokens=60, arrival_time=toy.now)
         if step == 70:
-            yard.add("unseen", 5, arrival_time=yard.now - 0.25)
-            yard.now += 0.125
-            yard.abort("unseen")
+            toy.add("unseen", 5, arrival_time=toy.now - 0.25)
+            toy.now += 0.125
+            toy.abort("unseen")
         if looks is not None and step % looks == 0:
             summary.report()
-        if yard.scheduler.has_requests():
-            yard.step()
-    yard.writer.close()
+        if toy.scheduler.has_requests():
+            toy.step()
+    toy.writer.close()
     return summary.report()
 
 
@@ -108,11 +108,11 @@ def test_every_step_has_one_bucket_and_every_blocked_one_a_reason(tmp_path: Path
 
 
 def test_the_requests_file_is_optional_and_adds_the_least_need(tmp_path: Path) -> None:
-    yard = RecordedYard(tmp_path, num_gpu_blocks=48)
+    toy = RecordedYard(tmp_path, num_gpu_blocks=48)
     for name in ("a", "b", "c", "d", "e"):
-        yard.add(name, 60, max_tokens=3)  # 15 blocks each: three fit
-    yard.drain()
-    yard.writer.close()
+        toy.add(name, 60, max_tokens=3)  # 15 blocks each: three fit
+    toy.drain()
+    toy.writer.close()
     whole, without = summarize(tmp_path), summarize(tmp_path, requests=False)
     assert whole.header.request_records is not None
     assert without.header.request_records is None
@@ -137,12 +137,12 @@ def test_json_has_the_documented_keys(tmp_path: Path) -> None:
 def test_numbers_of_a_small_run(tmp_path: Path) -> None:
     """One place, two requests of four prompt and three output tokens; a step takes half a second."""
     summary = ReportBuilder()
-    yard = RecordedYard(tmp_path, summary, max_num_seqs=1, max_num_batched_tokens=8)
-    yard.now = 100.0
-    yard.add("a", [1, 2, 3, 4], max_tokens=3, arrival_time=99.0, job_id="job")
-    yard.add("b", [1, 2, 3, 4, 5], max_tokens=3, arrival_time=100.0)
-    yard.drain()
-    yard.writer.close()
+    toy = RecordedYard(tmp_path, summary, max_num_seqs=1, max_num_batched_tokens=8)
+    toy.now = 100.0
+    toy.add("a", [1, 2, 3, 4], max_tokens=3, arrival_time=99.0, job_id="job")
+    toy.add("b", [1, 2, 3, 4, 5], max_tokens=3, arrival_time=100.0)
+    toy.drain()
+    toy.writer.close()
     report = summary.report()
     # Steps at 100.0, 100.5, ... : a runs in the first three, b in the next three, the last reports that b is gone.
     assert (report.steps, report.requests, report.requests_finished) == (7, 2, 2)
@@ -184,13 +184,13 @@ def test_numbers_of_a_small_run(tmp_path: Path) -> None:
 def test_lost_time_is_the_time_until_the_next_step(tmp_path: Path) -> None:
     """A request held back waits until the next decision, whenever that is."""
     summary = ReportBuilder()
-    yard = RecordedYard(tmp_path, summary, max_num_seqs=1)
+    toy = RecordedYard(tmp_path, summary, max_num_seqs=1)
     for name in ("a", "b", "c"):
-        yard.add(name, 4, max_tokens=2)
-    yard.step()  # from 0.0 to 0.5
-    yard.now = 3.0
-    yard.step()
-    yard.writer.close()
+        toy.add(name, 4, max_tokens=2)
+    toy.step()  # from 0.0 to 0.5
+    toy.now = 3.0
+    toy.step()
+    toy.writer.close()
     # b and c wait from 0.0 to 3.0, then until the end of the last step.
     expected = {"max_num_seqs": RecordedReason(2, 4, 2 * 3.0 + 2 * 0.5, kv_free=(100 + 99) / 2 / 101)}
     assert summary.report().recorded_reasons == summarize(tmp_path).recorded_reasons == expected
@@ -199,15 +199,15 @@ def test_lost_time_is_the_time_until_the_next_step(tmp_path: Path) -> None:
 def test_waiting_time_is_what_the_reasons_took(tmp_path: Path) -> None:
     """Nobody waits without a recorded reason: the queueing times add up to the time lost in the queue."""
     summary = ReportBuilder()
-    yard = RecordedYard(tmp_path, summary, max_num_seqs=3, num_gpu_blocks=40, enable_prefix_caching=False)
+    toy = RecordedYard(tmp_path, summary, max_num_seqs=3, num_gpu_blocks=40, enable_prefix_caching=False)
     for number in range(20):
-        yard.add(f"r{number}", 5 + number, max_tokens=6, arrival_time=yard.now)
-        yard.step()
-    yard.drain()
-    yard.writer.close()
+        toy.add(f"r{number}", 5 + number, max_tokens=6, arrival_time=toy.now)
+        toy.step()
+    toy.drain()
+    toy.writer.close()
     report = summary.report()
     assert report.preemptions == 0
-    waited = sum((request.times.first_scheduled or 0) - request.arrival_time for request in yard.requests.values())
+    waited = sum((request.times.first_scheduled or 0) - request.arrival_time for request in toy.requests.values())
     lost = sum(reason.seconds for reason in report.recorded_reasons.values())
     assert lost == pytest.approx(waited)
     assert waited > 0
@@ -215,12 +215,12 @@ def test_waiting_time_is_what_the_reasons_took(tmp_path: Path) -> None:
 
 def test_aborted_requests_have_no_end_to_end_time(tmp_path: Path) -> None:
     summary = ReportBuilder()
-    yard = RecordedYard(tmp_path, summary)
-    yard.add("a", 4, max_tokens=20)
-    yard.add("b", 4, max_tokens=2)
-    yard.steps(1)
-    yard.abort("a")
-    yard.drain()
+    toy = RecordedYard(tmp_path, summary)
+    toy.add("a", 4, max_tokens=20)
+    toy.add("b", 4, max_tokens=2)
+    toy.steps(1)
+    toy.abort("a")
+    toy.drain()
     report = summary.report()
     assert report.finish_reasons == {"abort": 1, "length": 1}
     assert report.requests_finished == 2

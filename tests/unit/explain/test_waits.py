@@ -27,35 +27,35 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 }
 
 
-def live(yard: RecordedYard, seed: int, steps: int = 70) -> None:
+def live(toy: RecordedYard, seed: int, steps: int = 70) -> None:
     """Arrivals, prefixes, pressure, preemptions, aborts; steps of uneven length without pauses between them."""
     rng = random.Random(seed)
     for _ in range(steps):
         for _ in range(rng.choice((0, 0, 1, 1, 3))):
-            yard.add(
-                f"r{len(yard.requests)}",
+            toy.add(
+                f"r{len(toy.requests)}",
                 list(range(rng.randint(1, 40))),
                 max_tokens=rng.randint(1, 20),
                 priority=rng.randint(0, 2),
-                arrival_time=yard.now - rng.random() * yard.seconds / 2 if yard.now else 0.0,
+                arrival_time=toy.now - rng.random() * toy.seconds / 2 if toy.now else 0.0,
                 job_id=rng.choice((None, "a", "b")),
             )
-        if rng.random() < 0.1 and yard.scheduler.requests:
-            yard.abort(rng.choice(list(yard.scheduler.requests)))
-        yard.seconds = 0.01 + rng.random() / 3
-        yard.step()
-    while yard.scheduler.has_requests():
-        yard.step()
-    yard.writer.close()
+        if rng.random() < 0.1 and toy.scheduler.requests:
+            toy.abort(rng.choice(list(toy.scheduler.requests)))
+        toy.seconds = 0.01 + rng.random() / 3
+        toy.step()
+    while toy.scheduler.has_requests():
+        toy.step()
+    toy.writer.close()
 
 
 def recorded(
     path: Path, seed: int, bound: int | None, **settings: Any
 ) -> tuple[CountedWaits, dict[str, RequestTimeline]]:
-    yard = RecordedYard(path, trace={"max_ids_per_step": bound, "request_records": False}, **settings)
+    toy = RecordedYard(path, trace={"max_ids_per_step": bound, "request_records": False}, **settings)
     counted = CountedWaits()
-    yard.scheduler.attach_observer(Observers(counted, yard.recorder))
-    live(yard, seed)
+    toy.scheduler.attach_observer(Observers(counted, toy.recorder))
+    live(toy, seed)
     return counted, {timeline.request_id: timeline for timeline in TimelineReader(path).timelines()}
 
 
@@ -111,15 +111,15 @@ def test_waits_of_all_add_up_to_the_reports_time_lost(tmp_path: Path, scenario: 
 
 
 def test_a_reset_sends_everybody_back_to_the_queue(tmp_path: Path) -> None:
-    yard = RecordedYard(tmp_path, max_num_seqs=2)
+    toy = RecordedYard(tmp_path, max_num_seqs=2)
     counted = CountedWaits()
-    yard.scheduler.attach_observer(Observers(counted, yard.recorder))
+    toy.scheduler.attach_observer(Observers(counted, toy.recorder))
     for name in ("a", "b", "c"):
-        yard.add(name, 9, max_tokens=6, arrival_time=0.0)
-    yard.steps(3)
-    assert yard.scheduler.reset_prefix_cache(reset_running_requests=True)
-    yard.drain()
-    yard.writer.close()
+        toy.add(name, 9, max_tokens=6, arrival_time=0.0)
+    toy.steps(3)
+    assert toy.scheduler.reset_prefix_cache(reset_running_requests=True)
+    toy.drain()
+    toy.writer.close()
     timelines = {timeline.request_id: timeline for timeline in TimelineReader(tmp_path).timelines()}
     for request_id, timeline in timelines.items():
         assert split(timeline) == +counted.waited[request_id], request_id
@@ -127,13 +127,13 @@ def test_a_reset_sends_everybody_back_to_the_queue(tmp_path: Path) -> None:
 
 
 def test_a_session_waits_for_its_next_input(tmp_path: Path) -> None:
-    yard = RecordedYard(tmp_path)
-    yard.add("s", 5, max_tokens=2, resumable=True, arrival_time=0.0)
-    yard.add("other", 5, max_tokens=30, arrival_time=0.0)
-    yard.steps(6)
-    yard.add("s", 5, max_tokens=2, arrival_time=yard.now)
-    yard.drain()
-    yard.writer.close()
+    toy = RecordedYard(tmp_path)
+    toy.add("s", 5, max_tokens=2, resumable=True, arrival_time=0.0)
+    toy.add("other", 5, max_tokens=30, arrival_time=0.0)
+    toy.steps(6)
+    toy.add("s", 5, max_tokens=2, arrival_time=toy.now)
+    toy.drain()
+    toy.writer.close()
     (timeline,) = [timeline for timeline in TimelineReader(tmp_path).timelines() if timeline.request_id == "s"]
     waited = [(wait.state, wait.parts[0].reason, wait.us) for wait in timeline.waits]
     assert waited == [(WaitState.PREEMPTED, "waiting_stream_input", 4 * 500_000)]

@@ -58,42 +58,42 @@ def load() -> list[dict[str, Any]]:
 
 
 class Host:
-    """Runs a yard's steps one after the other, or each before the one in front of it has come back."""
+    """Runs a toy's steps one after the other, or each before the one in front of it has come back."""
 
-    def __init__(self, yard: RecordedYard, rng: random.Random) -> None:
-        self._yard = yard
+    def __init__(self, toy: RecordedYard, rng: random.Random) -> None:
+        self._yard = toy
         self._rng = rng
         self._in_flight: list[SchedulerOutput] = []
 
     def step(self) -> None:
-        yard = self._yard
-        self._in_flight.append(yard.schedule())
-        yard.now += self._rng.randint(1, 400_000) / 1e6
-        if len(self._in_flight) > yard.scheduler.config.async_scheduling:
-            yard.update(self._in_flight.pop(0))
+        toy = self._yard
+        self._in_flight.append(toy.schedule())
+        toy.now += self._rng.randint(1, 400_000) / 1e6
+        if len(self._in_flight) > toy.scheduler.config.async_scheduling:
+            toy.update(self._in_flight.pop(0))
 
 
 def record(path: Path, name: str, seed: int) -> list[dict[str, Any]]:
     """The records of a short life under pressure."""
     settings = dict(SCENARIOS[name])
     trace = {"request_records": False} | settings.pop("trace", {})
-    yard = RecordedYard(path, trace=trace, **settings)
+    toy = RecordedYard(path, trace=trace, **settings)
     rng = random.Random(seed)
-    host = Host(yard, rng)
-    yard.now = 1_713_567_000.25
+    host = Host(toy, rng)
+    toy.now = 1_713_567_000.25
     for number in range(8):
         lengths = rng.randint(4, 30), rng.randint(2, 7)
-        arrival = yard.now - 0.4 * rng.random()
+        arrival = toy.now - 0.4 * rng.random()
         job, priority = f"job{number % 3}", rng.randint(0, 3)
-        yard.add(f"r{number}", lengths[0], max_tokens=lengths[1], arrival_time=arrival, job_id=job, priority=priority)
+        toy.add(f"r{number}", lengths[0], max_tokens=lengths[1], arrival_time=arrival, job_id=job, priority=priority)
         if number == 6:
-            yard.abort("r5")
+            toy.abort("r5")
         if number % 3 == 2:
             host.step()
-            yard.now += rng.choice((0.0, 0.000_9))
-    while yard.scheduler.has_requests():
+            toy.now += rng.choice((0.0, 0.000_9))
+    while toy.scheduler.has_requests():
         host.step()
-    yard.writer.close()
+    toy.writer.close()
     records = records_of(path)
     records = [{name: value for name, value in each.items() if name not in NOT_NEEDED} for each in records]
     return [each for each in records if each["event"] in FOREIGN] if name == "of another emitter" else records

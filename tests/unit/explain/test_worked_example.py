@@ -27,7 +27,7 @@ HEAD, SMALLEST = 8410, 5549
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trace whose last step is the example's."""
     path = tmp_path_factory.mktemp("trace")
-    yard = RecordedYard(
+    toy = RecordedYard(
         path,
         num_gpu_blocks=5711,
         block_size=16,
@@ -37,17 +37,17 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         long_prefill_token_threshold=1788,
     )
     for number, prompt in enumerate(PROMPTS):
-        yard.add(f"swe_{number:04}_t6", prompt, max_tokens=4000, job_id=f"swe_{number:04}")
-    while len(yard.running) < 11 or not all(request.num_output_tokens for request in yard.scheduler.running):
-        yard.step()
-    yard.add("swe_0019_t7", LAST_PROMPT, max_tokens=100, job_id="swe_0019")
-    yard.steps(4)
-    yard.add("swe_0011_t10", HEAD, max_tokens=100, job_id="swe_0011")
+        toy.add(f"swe_{number:04}_t6", prompt, max_tokens=4000, job_id=f"swe_{number:04}")
+    while len(toy.running) < 11 or not all(request.num_output_tokens for request in toy.scheduler.running):
+        toy.step()
+    toy.add("swe_0019_t7", LAST_PROMPT, max_tokens=100, job_id="swe_0019")
+    toy.steps(4)
+    toy.add("swe_0011_t10", HEAD, max_tokens=100, job_id="swe_0011")
     for number in range(20, 35):
         prompt = SMALLEST if number == 27 else 6000 + 16 * number
-        yard.add(f"swe_{number:04}_t9", prompt, max_tokens=100, job_id=f"swe_{number:04}")
-    yard.step()
-    yard.writer.close()
+        toy.add(f"swe_{number:04}_t9", prompt, max_tokens=100, job_id=f"swe_{number:04}")
+    toy.step()
+    toy.writer.close()
     return path
 
 

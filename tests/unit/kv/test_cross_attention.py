@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.yard import Yard
+from tests.support.toy_engine import ToyEngine
 
 from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup
 from tokenyard.errors import ConfigError, RequestError
@@ -15,26 +15,26 @@ from tokenyard.sched.steps.outcomes import Reason
 FULL, CROSS = KVCacheGroup(), KVCacheGroup(kind=GroupKind.CROSS_ATTENTION)
 
 
-def yard(**settings: Any) -> Yard:
+def toy(**settings: Any) -> ToyEngine:
     defaults: dict[str, Any] = {
         "groups": (FULL, CROSS),
         "enable_prefix_caching": False,
         "enable_chunked_prefill": False,
         "max_num_encoder_input_tokens": 40,
     }
-    return Yard(**(defaults | settings))
+    return ToyEngine(**(defaults | settings))
 
 
 def speech(length: int, name: str = "speech") -> MultiModalItem:
     return MultiModalItem(mm_hash=name, offset=0, length=length, cross=True)
 
 
-def blocks(there: Yard, request_id: str) -> tuple[list[int], ...]:
+def blocks(there: ToyEngine, request_id: str) -> tuple[list[int], ...]:
     return there.scheduler.kv.get_block_ids(there.requests[request_id])
 
 
 def test_blocks_of_the_encoder_are_taken_once() -> None:
-    there = yard()
+    there = toy()
     there.add("a", 3, max_tokens=12, mm_features=[speech(22)])
     output = there.step()
     assert output.scheduled_encoder_inputs == {"a": [0]}
@@ -48,14 +48,14 @@ def test_blocks_of_the_encoder_are_taken_once() -> None:
 
 
 def test_a_request_without_speech_takes_none() -> None:
-    there = yard()
+    there = toy()
     there.add("a", 3)
     there.step()
     assert blocks(there, "a")[1] == []
 
 
 def test_the_encoder_runs_again_after_a_preemption() -> None:
-    there = yard(num_gpu_blocks=14, max_num_seqs=2, scheduler_reserve_full_isl=False)
+    there = toy(num_gpu_blocks=14, max_num_seqs=2, scheduler_reserve_full_isl=False)
     for name in ("a", "b"):
         there.add(name, 3, max_tokens=20, mm_features=[speech(16)])
     runs = 0
@@ -66,7 +66,7 @@ def test_the_encoder_runs_again_after_a_preemption() -> None:
 
 
 def test_the_budget_of_the_encoder_holds_requests_back() -> None:
-    there = yard(encoder_cache_size=80)
+    there = toy(encoder_cache_size=80)
     for name in ("a", "b"):
         there.add(name, 3, mm_features=[speech(30, name)])
     there.step()
@@ -78,7 +78,7 @@ def test_the_budget_of_the_encoder_holds_requests_back() -> None:
 
 def test_room_in_the_cache_comes_back_with_every_step() -> None:
     """As in vLLM 0.22.1: soon there is more of it than there ever was."""
-    there = yard()
+    there = toy()
     there.add("a", 3, mm_features=[speech(30)])
     cache = there.scheduler.encoder_cache
     assert cache is not None
@@ -102,18 +102,18 @@ def test_room_in_the_cache_comes_back_with_every_step() -> None:
 )
 def test_what_no_step_can_read_is_refused(items: list[MultiModalItem], message: str) -> None:
     with pytest.raises(RequestError, match=message):
-        yard().add("a", 3, mm_features=items)
+        toy().add("a", 3, mm_features=items)
 
 
 def test_an_item_without_a_place_in_the_prompt_has_none() -> None:
     with pytest.raises(RequestError, match="give offset 0"):
-        Yard().add("a", 3, mm_features=[MultiModalItem(mm_hash="x", offset=1, length=3, cross=True)])
+        ToyEngine().add("a", 3, mm_features=[MultiModalItem(mm_hash="x", offset=1, length=3, cross=True)])
     with pytest.raises(RequestError, match="and no other does"):
-        Yard().add("a", 3, mm_features=[speech(3)])
+        ToyEngine().add("a", 3, mm_features=[speech(3)])
 
 
 def test_what_can_never_fit_is_refused_with_the_encoder_counted() -> None:
-    there = yard(num_gpu_blocks=10)
+    there = toy(num_gpu_blocks=10)
     there.add("a", 3, max_tokens=2, mm_features=[speech(32)])
     with pytest.raises(RequestError, match="can need 11 blocks and the pool has 9"):
         there.add("b", 3, max_tokens=3, mm_features=[speech(36)])
@@ -130,20 +130,20 @@ def test_what_can_never_fit_is_refused_with_the_encoder_counted() -> None:
 )
 def test_settings_that_do_not_go_together_are_refused(settings: dict[str, Any], field: str) -> None:
     with pytest.raises(ConfigError) as refusal:
-        yard(**settings)
+        toy(**settings)
     assert refusal.value.field == field
 
 
 def test_sessions_are_refused() -> None:
     with pytest.raises(RequestError, match="has no sessions"):
-        yard().add("a", 3, mm_features=[speech(4)], resumable=True)
+        toy().add("a", 3, mm_features=[speech(4)], resumable=True)
 
 
 # ---- context parallelism
 
 
 def test_a_block_holds_a_part_on_every_rank() -> None:
-    there = Yard(decode_context_parallel_size=2, prefill_context_parallel_size=2, num_gpu_blocks=20)
+    there = ToyEngine(decode_context_parallel_size=2, prefill_context_parallel_size=2, num_gpu_blocks=20)
     there.add("a", 33, max_tokens=1)
     there.step()
     there.add("b", 40, max_tokens=1)
@@ -152,7 +152,7 @@ def test_a_block_holds_a_part_on_every_rank() -> None:
 
 
 def test_hits_are_whole_blocks_over_all_ranks() -> None:
-    there = Yard(decode_context_parallel_size=2)
+    there = ToyEngine(decode_context_parallel_size=2)
     there.add("a", list(range(21)), max_tokens=1)
     there.drain()
     there.add("b", list(range(20)), max_tokens=1)
@@ -161,7 +161,7 @@ def test_hits_are_whole_blocks_over_all_ranks() -> None:
 
 def test_routed_experts_are_not_spread_over_ranks() -> None:
     with pytest.raises(ConfigError, match="use one rank"):
-        Yard(decode_context_parallel_size=2, enable_return_routed_experts=True)
+        ToyEngine(decode_context_parallel_size=2, enable_return_routed_experts=True)
 
 
 @pytest.mark.parametrize("groups", [(FULL, FULL), (KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=8),)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.support.memory import Memory
-from tests.support.yard import make_request, prompt_of
+from tests.support.toy_engine import make_request, prompt_of
 
 from tokenyard.kv.shortage import KVLimit, KVShortage
 from tokenyard.request import Request

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.yard import Yard, prompt_of
+from tests.support.toy_engine import ToyEngine, prompt_of
 
 from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode, SpeculativeConfig, SpeculativeMethod
 from tokenyard.errors import ConfigError
@@ -25,10 +25,10 @@ def aligned(drafts: int = 0) -> AlignedMambaManager:
     return AlignedMambaManager(BlockPool(40), 4, 0, 1, drafts, 64)
 
 
-def yard(mode: str, *groups: KVCacheGroup, **settings: Any) -> Yard:
+def toy(mode: str, *groups: KVCacheGroup, **settings: Any) -> ToyEngine:
     groups = groups or (FULL, STATE)
     caching = mode != "none"
-    return Yard(groups=groups, mamba_cache_mode=MambaCacheMode(mode), enable_prefix_caching=caching, **settings)
+    return ToyEngine(groups=groups, mamba_cache_mode=MambaCacheMode(mode), enable_prefix_caching=caching, **settings)
 
 
 # ---- what is kept
@@ -114,7 +114,7 @@ def test_a_hit_is_the_last_cached_state() -> None:
 
 
 def test_a_state_written_in_this_step_is_read_in_the_next() -> None:
-    there = yard("all", max_num_batched_tokens=64)
+    there = toy("all", max_num_batched_tokens=64)
     there.add("a", prompt_of("x", 12))
     there.add("b", prompt_of("x", 13))
     there.step()
@@ -129,7 +129,7 @@ def test_a_state_written_in_this_step_is_read_in_the_next() -> None:
 
 def test_a_hit_ends_where_both_types_have_something() -> None:
     """Full attention has every block, the state layer what its steps ended with."""
-    there = yard("align", max_num_batched_tokens=20)
+    there = toy("align", max_num_batched_tokens=20)
     there.add("a", prompt_of("x", 30), max_tokens=1)
     there.drain()
     there.add("b", prompt_of("x", 27), max_tokens=1)
@@ -142,7 +142,7 @@ def test_a_hit_ends_where_both_types_have_something() -> None:
 @pytest.mark.parametrize(("mode", "drafts"), [("all", 0), ("align", 0), ("none", 0), ("all", 2), ("align", 2)])
 def test_a_request_holds_few_states_however_long(mode: str, drafts: int) -> None:
     spec = SpeculativeConfig(num_speculative_tokens=drafts, method=SpeculativeMethod.EAGLE) if drafts else None
-    there = yard(mode, STATE, max_num_batched_tokens=8, speculative=spec)
+    there = toy(mode, STATE, max_num_batched_tokens=8, speculative=spec)
     request = there.add("a", 40, max_tokens=20, ignore_eos=True)
     most = there.scheduler.kv.most_blocks(60, at_once=False)
     assert most <= 4 + 2 * drafts
@@ -152,7 +152,7 @@ def test_a_request_holds_few_states_however_long(mode: str, drafts: int) -> None
 
 
 def test_workers_zero_the_attention_blocks_they_are_given() -> None:
-    there = yard("align")
+    there = toy("align")
     there.add("a", 9, max_tokens=9)
     taken = [there.step().new_block_ids_to_zero for _ in range(3)]
     assert [*(taken[0] or ()), *(taken[1] or ())] == there.scheduler.kv.get_block_ids(there.requests["a"])[0]
@@ -166,7 +166,7 @@ def test_workers_zero_the_attention_blocks_they_are_given() -> None:
 
 
 def test_a_model_without_states_zeroes_nothing() -> None:
-    there = Yard()
+    there = ToyEngine()
     there.add("a", 9)
     assert there.step().new_block_ids_to_zero is None
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.support.memory import Memory
-from tests.support.yard import make_request, prompt_of
+from tests.support.toy_engine import make_request, prompt_of
 
 from tokenyard.kv.shortage import KVShortage
 from tokenyard.request import Request, SamplingParams

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.yard import Yard, prompt_of
+from tests.support.toy_engine import ToyEngine, prompt_of
 
 from tokenyard.config import GroupKind, KVCacheGroup
 from tokenyard.kv.blocks.pool import NULL_BLOCK, BlockPool
@@ -125,12 +125,12 @@ def test_chunks_before_the_last_one_count_as_computed() -> None:
 
 def _memory_of(window: KVCacheGroup, *others: KVCacheGroup) -> list[int]:
     """Blocks that a request of 40 tokens holds after each step of eight."""
-    yard = Yard(groups=(*others, window), max_num_batched_tokens=8)
-    request = yard.add("a", 40, max_tokens=4)
+    toy = ToyEngine(groups=(*others, window), max_num_batched_tokens=8)
+    request = toy.add("a", 40, max_tokens=4)
     held = []
-    while request.request_id in yard.scheduler.requests:
-        yard.step()
-        held.append(yard.scheduler.num_blocks_of(request))
+    while request.request_id in toy.scheduler.requests:
+        toy.step()
+        held.append(toy.scheduler.num_blocks_of(request))
     return held[:5]
 
 
@@ -145,12 +145,12 @@ def test_chunks_bound_what_is_held() -> None:
 
 
 def test_a_hit_serves_every_group() -> None:
-    yard = Yard(groups=(FULL, KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=5)), max_num_batched_tokens=64)
+    toy = ToyEngine(groups=(FULL, KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=5)), max_num_batched_tokens=64)
     text = prompt_of("text", 21)
-    yard.add("a", text[:20], max_tokens=1)
-    yard.drain()
-    yard.add("b", text)
-    output = yard.step()
+    toy.add("a", text[:20], max_tokens=1)
+    toy.drain()
+    toy.add("b", text)
+    output = toy.step()
     assert output.num_computed.tolist() == [20]
     full, window = output.scheduled_new_reqs[0].block_ids
     assert NULL_BLOCK not in full
@@ -160,7 +160,7 @@ def test_a_hit_serves_every_group() -> None:
 def test_a_long_prompt_needs_little_memory_in_a_windowed_model() -> None:
     """Ten blocks would not hold 60 tokens of full attention."""
     window = KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=8)
-    yard = Yard(groups=(window,), num_gpu_blocks=11, max_num_batched_tokens=8)
-    request = yard.add("a", 60, max_tokens=4)
-    yard.drain()
+    toy = ToyEngine(groups=(window,), num_gpu_blocks=11, max_num_batched_tokens=8)
+    request = toy.add("a", 60, max_tokens=4)
+    toy.drain()
     assert request.num_output_tokens == 4

@@ -5,85 +5,85 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.yard import Yard
+from tests.support.toy_engine import ToyEngine
 
 from tokenyard.errors import ConfigError
 from tokenyard.policies.bypass import Bypass
 from tokenyard.sched.steps.outcomes import OutcomeKind, Reason
 
 
-def blocked(policy: Bypass, **settings: Any) -> Yard:
+def blocked(policy: Bypass, **settings: Any) -> ToyEngine:
     """``runs`` holds 5 of 10 blocks for long; ``head`` needs 8; small ones wait behind it."""
-    yard = Yard(policy_object=policy, num_gpu_blocks=11, **settings)
-    yard.add("runs", 16, max_tokens=4)
-    yard.step()
-    yard.add("head", 32, max_tokens=2)
+    toy = ToyEngine(policy_object=policy, num_gpu_blocks=11, **settings)
+    toy.add("runs", 16, max_tokens=4)
+    toy.step()
+    toy.add("head", 32, max_tokens=2)
     for i in range(3):
-        yard.add(f"small{i}", 4, max_tokens=1)
-    return yard
+        toy.add(f"small{i}", 4, max_tokens=1)
+    return toy
 
 
 def test_the_small_go_past_the_head() -> None:
-    yard = blocked(Bypass())
-    yard.step()
-    assert set(yard.requests) - set(yard.scheduler.requests) == {"small0", "small1", "small2"}
-    assert (yard.running, yard.skipped) == (["runs"], ["head"])
-    refusal = yard.outcomes.skipped[0]
+    toy = blocked(Bypass())
+    toy.step()
+    assert set(toy.requests) - set(toy.scheduler.requests) == {"small0", "small1", "small2"}
+    assert (toy.running, toy.skipped) == (["runs"], ["head"])
+    refusal = toy.outcomes.skipped[0]
     assert (refusal.kind, refusal.reason, refusal.request_id, refusal.num_requests) == (
         OutcomeKind.SKIPPED,
         Reason.KV_FULL_SEQUENCE,
         "head",
         1,
     )
-    assert yard.admission.reason is Reason.QUEUES_EMPTY
+    assert toy.admission.reason is Reason.QUEUES_EMPTY
 
 
 def test_the_head_is_tried_first_again() -> None:
-    yard = blocked(Bypass())
-    yard.until(lambda: "runs" not in yard.scheduler.requests)
-    yard.add("late", 4)
-    yard.step()
-    assert yard.running[0] == "head"
+    toy = blocked(Bypass())
+    toy.until(lambda: "runs" not in toy.scheduler.requests)
+    toy.add("late", 4)
+    toy.step()
+    assert toy.running[0] == "head"
 
 
 def test_patience_ends() -> None:
-    yard = blocked(Bypass(patience=5.0))
-    yard.step()
-    yard.now = 5.0
-    yard.add("small3", 4, max_tokens=1)
-    yard.step()
-    assert (yard.running, yard.admission.request_id) == (["runs"], "head")
-    assert [*yard.skipped, *yard.waiting] == ["head", "small3"]
+    toy = blocked(Bypass(patience=5.0))
+    toy.step()
+    toy.now = 5.0
+    toy.add("small3", 4, max_tokens=1)
+    toy.step()
+    assert (toy.running, toy.admission.request_id) == (["runs"], "head")
+    assert [*toy.skipped, *toy.waiting] == ["head", "small3"]
 
 
 def test_so_many_and_no_more_go_past() -> None:
-    yard = blocked(Bypass(limit=2), max_num_batched_tokens=8)
+    toy = blocked(Bypass(limit=2), max_num_batched_tokens=8)
     passed = []
     for _ in range(3):
-        yard.step()
-        passed.append(sum(f"small{i}" not in yard.scheduler.requests for i in range(3)))
+        toy.step()
+        passed.append(sum(f"small{i}" not in toy.scheduler.requests for i in range(3)))
     assert passed[-1] == 2
-    yard.drain()
+    toy.drain()
 
 
 def test_a_step_looks_at_so_many() -> None:
-    yard = blocked(Bypass(looks=2))
+    toy = blocked(Bypass(looks=2))
     for i in range(3):
-        yard.add(f"big{i}", 32, max_tokens=1)
-    yard.step()
-    assert [each.request_id for each in yard.outcomes.skipped] == ["head", "big0"]
-    assert yard.admission.request_id == "big1"
+        toy.add(f"big{i}", 32, max_tokens=1)
+    toy.step()
+    assert [each.request_id for each in toy.outcomes.skipped] == ["head", "big0"]
+    assert toy.admission.request_id == "big1"
 
 
 def test_whoever_aborts_while_blocked_is_forgotten() -> None:
     policy = Bypass(looks=1)
-    yard = blocked(policy)
+    toy = blocked(policy)
     for i in range(9):
-        yard.step()
-        yard.abort("head" if i == 0 else f"big{i - 1}")
-        yard.add(f"big{i}", 32)
-        if "runs" not in yard.scheduler.requests:
-            yard.add(f"runs{i}", 16)
+        toy.step()
+        toy.abort("head" if i == 0 else f"big{i - 1}")
+        toy.add(f"big{i}", 32)
+        if "runs" not in toy.scheduler.requests:
+            toy.add(f"runs{i}", 16)
     assert len(policy._blocked) <= 5
 
 

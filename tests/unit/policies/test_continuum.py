@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.support.yard import Yard, make_request, prompt_of
+from tests.support.toy_engine import ToyEngine, make_request, prompt_of
 
 from tokenyard.policies.continuum.policy import Continuum, continuum_fixed, continuum_share, continuum_ttl
 from tokenyard.policies.continuum.ttl import FinishedTurn, Observations, PrefillReload
@@ -24,8 +24,8 @@ class Always:
         return self.seconds
 
 
-class Agents(Yard):
-    """A yard in which jobs take turns. Blocks of 4 tokens."""
+class Agents(ToyEngine):
+    """A toy in which jobs take turns. Blocks of 4 tokens."""
 
     def __init__(self, policy: Continuum | None = None, **settings: Any) -> None:
         super().__init__(policy_object=policy or continuum_fixed(), **settings)
@@ -51,176 +51,176 @@ class Agents(Yard):
 
 
 def test_blocks_of_a_finished_turn_are_kept() -> None:
-    yard = Agents()
-    free = yard.free
-    yard.ended("a.1", 10, max_tokens=2)
-    assert (yard.pinned, yard.free) == (["a.1"], free - 3)
+    toy = Agents()
+    free = toy.free
+    toy.ended("a.1", 10, max_tokens=2)
+    assert (toy.pinned, toy.free) == (["a.1"], free - 3)
 
 
 def test_a_turn_that_calls_no_tool_leaves_nothing() -> None:
-    yard = Agents()
-    free = yard.free
-    yard.ended("a.1", 10, max_tokens=2, this_func_call=None)
-    yard.add("alone", 8, this_func_call="ls")
-    yard.drain()
-    assert (yard.pinned, yard.free) == ([], free)
+    toy = Agents()
+    free = toy.free
+    toy.ended("a.1", 10, max_tokens=2, this_func_call=None)
+    toy.add("alone", 8, this_func_call="ls")
+    toy.drain()
+    assert (toy.pinned, toy.free) == ([], free)
 
 
 def test_the_last_turn_leaves_nothing() -> None:
-    yard = Agents()
-    free = yard.free
-    yard.ended("a.1", 10, max_tokens=2)
-    yard.ended("a.2", yard.follow_up("a.1"), max_tokens=2, is_last_step=True)
-    assert (yard.pinned, yard.free) == ([], free)
+    toy = Agents()
+    free = toy.free
+    toy.ended("a.1", 10, max_tokens=2)
+    toy.ended("a.2", toy.follow_up("a.1"), max_tokens=2, is_last_step=True)
+    assert (toy.pinned, toy.free) == ([], free)
 
 
 def test_a_job_has_one_pin_at_most() -> None:
-    yard = Agents(max_num_seqs=2)
-    yard.turn("a.1", 10, max_tokens=2)
-    yard.turn("a.2", 10, max_tokens=4)
-    yard.drain()
-    assert yard.pinned == ["a.2"]
+    toy = Agents(max_num_seqs=2)
+    toy.turn("a.1", 10, max_tokens=2)
+    toy.turn("a.2", 10, max_tokens=4)
+    toy.drain()
+    assert toy.pinned == ["a.2"]
 
 
 def test_an_aborted_turn_leaves_nothing() -> None:
-    yard = Agents()
-    yard.turn("a.1", 10)
-    yard.step()
-    yard.abort("a.1")
-    assert yard.pinned == []
+    toy = Agents()
+    toy.turn("a.1", 10)
+    toy.step()
+    toy.abort("a.1")
+    assert toy.pinned == []
 
 
 def test_a_pin_expires() -> None:
-    yard = Agents()
-    free = yard.free
-    yard.ended("a.1", 10, max_tokens=2)
-    yard.now = 1.9
-    yard.step()
-    assert yard.pinned == ["a.1"]
-    yard.now = 2.0
-    yard.step()
-    assert (yard.pinned, yard.free) == ([], free)
+    toy = Agents()
+    free = toy.free
+    toy.ended("a.1", 10, max_tokens=2)
+    toy.now = 1.9
+    toy.step()
+    assert toy.pinned == ["a.1"]
+    toy.now = 2.0
+    toy.step()
+    assert (toy.pinned, toy.free) == ([], free)
 
 
 def test_a_pin_never_expires_under_a_turn_that_waits() -> None:
     """First fault: a pin that expires although its turn waits is a hit lost at the last moment."""
-    yard = Agents(max_num_seqs=1)
-    yard.ended("a.1", 10, max_tokens=2)
-    yard.turn("b.1", 4, max_tokens=20)
-    yard.step()
-    yard.now = 1.0
-    yard.turn("a.2", yard.follow_up("a.1"))
-    yard.now = 50.0
-    yard.steps(3)
-    assert (yard.running, yard.waiting, yard.pinned) == (["b.1"], ["a.2"], ["a.1"])
+    toy = Agents(max_num_seqs=1)
+    toy.ended("a.1", 10, max_tokens=2)
+    toy.turn("b.1", 4, max_tokens=20)
+    toy.step()
+    toy.now = 1.0
+    toy.turn("a.2", toy.follow_up("a.1"))
+    toy.now = 50.0
+    toy.steps(3)
+    assert (toy.running, toy.waiting, toy.pinned) == (["b.1"], ["a.2"], ["a.1"])
 
 
 def test_a_pin_expires_once_the_turn_that_waited_is_aborted() -> None:
-    yard = Agents(max_num_seqs=1)
-    yard.ended("a.1", 10, max_tokens=2)
-    yard.turn("b.1", 4, max_tokens=20)
-    yard.step()
-    yard.turn("a.2", yard.follow_up("a.1"))
-    yard.now = 50.0
-    yard.step()
-    yard.abort("a.2")
-    yard.step()
-    assert yard.pinned == []
+    toy = Agents(max_num_seqs=1)
+    toy.ended("a.1", 10, max_tokens=2)
+    toy.turn("b.1", 4, max_tokens=20)
+    toy.step()
+    toy.turn("a.2", toy.follow_up("a.1"))
+    toy.now = 50.0
+    toy.step()
+    toy.abort("a.2")
+    toy.step()
+    assert toy.pinned == []
 
 
 def test_the_next_turn_finds_its_prefix_and_consumes_the_pin() -> None:
     """Second fault: a pin that outlives its use holds blocks for nobody."""
-    yard = Agents()
-    yard.ended("a.1", 10, max_tokens=4)
-    held = yard.blocks("a.1")
-    yard.turn("a.2", yard.follow_up("a.1"))
-    yard.step()
-    assert yard.pinned == []
-    assert yard.requests["a.2"].num_cached_tokens == 12
-    assert yard.blocks("a.2")[:3] == held[:3]
-    assert yard.scheduler.num_blocks_of(yard.requests["a.1"]) == 0
+    toy = Agents()
+    toy.ended("a.1", 10, max_tokens=4)
+    held = toy.blocks("a.1")
+    toy.turn("a.2", toy.follow_up("a.1"))
+    toy.step()
+    assert toy.pinned == []
+    assert toy.requests["a.2"].num_cached_tokens == 12
+    assert toy.blocks("a.2")[:3] == held[:3]
+    assert toy.scheduler.num_blocks_of(toy.requests["a.1"]) == 0
 
 
 def test_pins_give_way_when_nothing_fits_beside_them() -> None:
     """Third fault: without this nothing would ever run again. The latest program's pin goes first."""
-    yard = Agents(Continuum(Always(1e9)), num_gpu_blocks=17)
+    toy = Agents(Continuum(Always(1e9)), num_gpu_blocks=17)
     for name in ("a.1", "b.1", "c.1"):
-        yard.now += 0.1
-        yard.ended(name, 15, max_tokens=1)
-    assert (yard.pinned, yard.free) == (["a.1", "b.1", "c.1"], 4)
-    yard.turn("d.1", 28, max_tokens=4)
-    yard.step()
-    assert (yard.running, yard.pinned) == (["d.1"], ["a.1", "b.1"])
+        toy.now += 0.1
+        toy.ended(name, 15, max_tokens=1)
+    assert (toy.pinned, toy.free) == (["a.1", "b.1", "c.1"], 4)
+    toy.turn("d.1", 28, max_tokens=4)
+    toy.step()
+    assert (toy.running, toy.pinned) == (["d.1"], ["a.1", "b.1"])
 
 
 def test_the_head_s_own_pin_goes_last() -> None:
-    yard = Agents(Continuum(Always(1e9)), num_gpu_blocks=13)
-    yard.ended("a.1", 15, max_tokens=1)
-    yard.now = 1.0
-    yard.ended("b.1", 15, max_tokens=1)
-    yard.now = 2.0
-    yard.turn("b.2", yard.follow_up("b.1", 16), max_tokens=4)
-    yard.step()
-    assert (yard.running, yard.pinned) == (["b.2"], [])
-    assert yard.requests["b.2"].num_cached_tokens == 12
+    toy = Agents(Continuum(Always(1e9)), num_gpu_blocks=13)
+    toy.ended("a.1", 15, max_tokens=1)
+    toy.now = 1.0
+    toy.ended("b.1", 15, max_tokens=1)
+    toy.now = 2.0
+    toy.turn("b.2", toy.follow_up("b.1", 16), max_tokens=4)
+    toy.step()
+    assert (toy.running, toy.pinned) == (["b.2"], [])
+    assert toy.requests["b.2"].num_cached_tokens == 12
 
 
 def test_no_pin_goes_while_something_runs() -> None:
-    yard = Agents(Continuum(Always(1e9)), num_gpu_blocks=13)
-    yard.ended("a.1", 15, max_tokens=1)
-    yard.turn("b.1", 16, max_tokens=3)
-    yard.step()
-    yard.turn("c.1", 28, max_tokens=2)
-    yard.step()
-    assert (yard.running, yard.waiting, yard.pinned) == (["b.1"], ["c.1"], ["a.1"])
-    yard.drain()
+    toy = Agents(Continuum(Always(1e9)), num_gpu_blocks=13)
+    toy.ended("a.1", 15, max_tokens=1)
+    toy.turn("b.1", 16, max_tokens=3)
+    toy.step()
+    toy.turn("c.1", 28, max_tokens=2)
+    toy.step()
+    assert (toy.running, toy.waiting, toy.pinned) == (["b.1"], ["c.1"], ["a.1"])
+    toy.drain()
 
 
 def test_a_request_that_runs_alone_is_not_preempted_for_a_pin() -> None:
-    yard = Agents(Continuum(Always(1e9)), num_gpu_blocks=9, scheduler_reserve_full_isl=False)
-    yard.ended("a.1", 19, max_tokens=1)
-    yard.turn("b.1", 11, max_tokens=12, is_last_step=True)
-    yard.drain(limit=20)
-    assert yard.requests["b.1"].num_preemptions == 0
+    toy = Agents(Continuum(Always(1e9)), num_gpu_blocks=9, scheduler_reserve_full_isl=False)
+    toy.ended("a.1", 19, max_tokens=1)
+    toy.turn("b.1", 11, max_tokens=12, is_last_step=True)
+    toy.drain(limit=20)
+    assert toy.requests["b.1"].num_preemptions == 0
 
 
 @pytest.mark.parametrize(("policy", "preemptions"), [(continuum_fixed(), 1), (continuum_share(), 0)])
 def test_the_share_policy_drops_pins_before_it_preempts(policy: Continuum, preemptions: int) -> None:
     if preemptions == 0:
         policy = continuum_share(reload=PrefillReload(base=100.0))
-    yard = Agents(policy, num_gpu_blocks=9)
-    yard.ended("a.1", 11, max_tokens=1)
-    assert yard.pinned == ["a.1"]
-    yard.turn("b.1", 8, max_tokens=6)
-    yard.turn("c.1", 8, max_tokens=6)
-    yard.steps(2)
-    assert sum(yard.requests[name].num_preemptions for name in ("b.1", "c.1")) == preemptions
+    toy = Agents(policy, num_gpu_blocks=9)
+    toy.ended("a.1", 11, max_tokens=1)
+    assert toy.pinned == ["a.1"]
+    toy.turn("b.1", 8, max_tokens=6)
+    toy.turn("c.1", 8, max_tokens=6)
+    toy.steps(2)
+    assert sum(toy.requests[name].num_preemptions for name in ("b.1", "c.1")) == preemptions
 
 
 def test_pinned_turns_go_first_then_by_the_program_s_arrival() -> None:
-    yard = Agents(max_num_seqs=1)
-    yard.ended("old.1", 8, max_tokens=1, arrival_time=0.0, this_func_call=None)
-    yard.ended("warm.1", 8, max_tokens=1, arrival_time=1.0)
-    yard.turn("busy.1", 4, arrival_time=2.0, max_tokens=20)
-    yard.step()
-    yard.turn("new.1", 8, arrival_time=3.0)
-    yard.turn("old.2", 8, arrival_time=4.0)
-    yard.turn("warm.2", yard.follow_up("warm.1"), arrival_time=5.0)
-    yard.step()
-    assert yard.waiting == ["warm.2", "old.2", "new.1"]
+    toy = Agents(max_num_seqs=1)
+    toy.ended("old.1", 8, max_tokens=1, arrival_time=0.0, this_func_call=None)
+    toy.ended("warm.1", 8, max_tokens=1, arrival_time=1.0)
+    toy.turn("busy.1", 4, arrival_time=2.0, max_tokens=20)
+    toy.step()
+    toy.turn("new.1", 8, arrival_time=3.0)
+    toy.turn("old.2", 8, arrival_time=4.0)
+    toy.turn("warm.2", toy.follow_up("warm.1"), arrival_time=5.0)
+    toy.step()
+    assert toy.waiting == ["warm.2", "old.2", "new.1"]
 
 
 def test_the_share_policy_without_pins_is_first_come_first_served() -> None:
     orders = []
     for policy in (continuum_share(), None):
-        yard = Yard(policy_object=policy, num_gpu_blocks=11, max_num_seqs=3)
+        toy = ToyEngine(policy_object=policy, num_gpu_blocks=11, max_num_seqs=3)
         steps = []
         for i in range(12):
-            yard.now = float(i)
-            yard.add(f"r{i}", 5 + 7 * i % 17, max_tokens=6, job_id=f"j{i % 3}", arrival_time=yard.now)
-            steps.append(list(yard.step().req_ids))
-        while yard.scheduler.has_requests():
-            steps.append(list(yard.step().req_ids))
+            toy.now = float(i)
+            toy.add(f"r{i}", 5 + 7 * i % 17, max_tokens=6, job_id=f"j{i % 3}", arrival_time=toy.now)
+            steps.append(list(toy.step().req_ids))
+        while toy.scheduler.has_requests():
+            steps.append(list(toy.step().req_ids))
         orders.append(steps)
     assert orders[0] == orders[1]
     assert sum(len(step) for step in orders[0]) >= 72
@@ -234,21 +234,21 @@ def test_a_share_is_taken_of_what_no_pin_holds() -> None:
             shares.append(turn.share)
             return super().ttl(known, turn)
 
-    yard = Agents(Continuum(Noting(9.0)), num_gpu_blocks=26)
+    toy = Agents(Continuum(Noting(9.0)), num_gpu_blocks=26)
     for name in ("a.1", "b.1"):
-        yard.ended(name, 19, max_tokens=1)
+        toy.ended(name, 19, max_tokens=1)
     assert shares == [20 / 80, 20 / 60]
 
 
 def test_preempted_turns_go_before_pinned_ones() -> None:
-    yard = Agents(num_gpu_blocks=10)
-    yard.ended("warm.1", 3, max_tokens=1, arrival_time=0.0)
-    yard.turn("x.1", 15, max_tokens=8, arrival_time=1.0)
-    yard.turn("y.1", 15, max_tokens=8, arrival_time=2.0)
-    yard.step()
-    yard.turn("warm.2", 24, arrival_time=3.0)
-    yard.until(lambda: bool(yard.outcomes.preemptions))
-    assert yard.waiting == ["y.1", "warm.2"]
+    toy = Agents(num_gpu_blocks=10)
+    toy.ended("warm.1", 3, max_tokens=1, arrival_time=0.0)
+    toy.turn("x.1", 15, max_tokens=8, arrival_time=1.0)
+    toy.turn("y.1", 15, max_tokens=8, arrival_time=2.0)
+    toy.step()
+    toy.turn("warm.2", 24, arrival_time=3.0)
+    toy.until(lambda: bool(toy.outcomes.preemptions))
+    assert toy.waiting == ["y.1", "warm.2"]
 
 
 def test_running_turns_of_pinned_jobs_are_the_last_victims() -> None:
@@ -261,38 +261,38 @@ def test_running_turns_of_pinned_jobs_are_the_last_victims() -> None:
 
 
 def test_tool_times_are_learnt_across_jobs() -> None:
-    yard = Agents(policy := continuum_fixed())
+    toy = Agents(policy := continuum_fixed())
     for job, seconds in (("a", 1.0), ("b", 5.0)):
-        yard.ended(f"{job}.1", 8, max_tokens=1, this_func_call="make")
-        yard.now += seconds
-        yard.turn(f"{job}.2", 8, max_tokens=1, is_last_step=True)
-        yard.drain()
+        toy.ended(f"{job}.1", 8, max_tokens=1, this_func_call="make")
+        toy.now += seconds
+        toy.turn(f"{job}.2", 8, max_tokens=1, is_last_step=True)
+        toy.drain()
     assert policy.known.tools.mean("make") == pytest.approx(3.0)
-    yard.ended("c.1", 8, max_tokens=1, this_func_call="make")
-    assert yard.pinned == []
+    toy.ended("c.1", 8, max_tokens=1, this_func_call="make")
+    assert toy.pinned == []
 
 
 def test_only_follow_ups_without_a_pin_count_as_delayed() -> None:
-    yard = Agents(policy := continuum_fixed())
-    yard.turn("a.1", 8, max_tokens=1)
-    yard.now = 3.0
-    yard.drain()
+    toy = Agents(policy := continuum_fixed())
+    toy.turn("a.1", 8, max_tokens=1)
+    toy.now = 3.0
+    toy.drain()
     assert policy.known.delay.mean == 0.0, "a first turn was never evicted"
-    yard.now = 4.0
-    yard.turn("a.2", yard.follow_up("a.1"), max_tokens=1)
-    yard.now = 4.5
-    yard.drain()
+    toy.now = 4.0
+    toy.turn("a.2", toy.follow_up("a.1"), max_tokens=1)
+    toy.now = 4.5
+    toy.drain()
     assert policy.known.delay.mean == 0.0, "its blocks had been kept"
-    yard.now = 20.0
-    yard.step()
-    yard.turn("a.3", 8, max_tokens=1)
-    yard.now = 24.0
-    yard.drain()
+    toy.now = 20.0
+    toy.step()
+    toy.turn("a.3", 8, max_tokens=1)
+    toy.now = 24.0
+    toy.drain()
     assert policy.known.delay.mean == 4.0
 
 
 def test_a_reset_of_the_cache_drops_pins() -> None:
-    yard = Agents()
-    yard.ended("a.1", 10, max_tokens=2)
-    assert yard.scheduler.reset_prefix_cache(reset_running_requests=True)
-    assert yard.pinned == []
+    toy = Agents()
+    toy.ended("a.1", 10, max_tokens=2)
+    assert toy.scheduler.reset_prefix_cache(reset_running_requests=True)
+    assert toy.pinned == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.yard import Yard, make_request
+from tests.support.toy_engine import ToyEngine, make_request
 
 from tokenyard.errors import ConfigError
 from tokenyard.policies.fair_share import FairShare
@@ -18,14 +18,14 @@ def test_who_the_user_is() -> None:
 
 def served(policy: FairShare, rounds: int) -> list[str]:
     """Order of admission when alice has much to do and bob asks for little, one seat."""
-    yard = Yard(policy_object=policy, max_num_seqs=1)
+    toy = ToyEngine(policy_object=policy, max_num_seqs=1)
     for i in range(rounds):
-        yard.add(f"a{i}", 8, max_tokens=1, job_id=f"alice/{i}")
+        toy.add(f"a{i}", 8, max_tokens=1, job_id=f"alice/{i}")
     for i in range(rounds):
-        yard.add(f"b{i}", 8, max_tokens=1, job_id=f"bob/{i}")
+        toy.add(f"b{i}", 8, max_tokens=1, job_id=f"bob/{i}")
     order = []
     for _ in range(rounds):
-        order += [request_id[0] for request_id in yard.step().req_ids]
+        order += [request_id[0] for request_id in toy.step().req_ids]
     return order
 
 
@@ -38,40 +38,40 @@ def test_a_user_of_weight_three_gets_three_times_as_much() -> None:
 
 
 def test_one_pass_does_not_admit_a_user_s_whole_line() -> None:
-    yard = Yard(policy_object=FairShare(), max_num_seqs=4)
+    toy = ToyEngine(policy_object=FairShare(), max_num_seqs=4)
     for name in ("a0", "a1", "a2", "b0", "b1"):
-        yard.add(name, 8, job_id=f"{name[0]}/x")
-    yard.step()
-    assert sorted(yard.running) == ["a0", "a1", "b0", "b1"]
+        toy.add(name, 8, job_id=f"{name[0]}/x")
+    toy.step()
+    assert sorted(toy.running) == ["a0", "a1", "b0", "b1"]
 
 
 def test_idleness_earns_no_credit() -> None:
     policy = FairShare()
-    yard = Yard(policy_object=policy, max_num_seqs=1)
+    toy = ToyEngine(policy_object=policy, max_num_seqs=1)
     for i in range(4):
-        yard.add(f"a{i}", 8, max_tokens=1, job_id="a/x")
-    yard.steps(3)
-    yard.add("b0", 8, job_id="b/x")
+        toy.add(f"a{i}", 8, max_tokens=1, job_id="a/x")
+    toy.steps(3)
+    toy.add("b0", 8, job_id="b/x")
     assert policy.given[0, "b"] == policy.given[0, "a"] > 0
 
 
 def test_whoever_comes_when_nobody_waits_starts_where_the_last_one_stood() -> None:
     policy = FairShare()
-    yard = Yard(policy_object=policy)
-    yard.add("a0", 8, max_tokens=1, job_id="a/x")
-    yard.drain()
-    yard.add("b0", 8, job_id="b/x")
+    toy = ToyEngine(policy_object=policy)
+    toy.add("a0", 8, max_tokens=1, job_id="a/x")
+    toy.drain()
+    toy.add("b0", 8, job_id="b/x")
     assert policy.given[0, "b"] > 0
 
 
 def test_everything_drains_with_preemptions_and_aborts() -> None:
-    yard = Yard(policy_object=FairShare(), num_gpu_blocks=9)
+    toy = ToyEngine(policy_object=FairShare(), num_gpu_blocks=9)
     for i in range(12):
-        yard.add(f"r{i}", 4 + i, max_tokens=8, job_id=f"user{i % 3}/x")
-    yard.steps(3)
-    yard.abort("r11", "r0")
-    yard.drain()
-    assert sum(request.num_preemptions for request in yard.requests.values()) > 0
+        toy.add(f"r{i}", 4 + i, max_tokens=8, job_id=f"user{i % 3}/x")
+    toy.steps(3)
+    toy.abort("r11", "r0")
+    toy.drain()
+    assert sum(request.num_preemptions for request in toy.requests.values()) > 0
 
 
 def test_the_queue_keeps_lines_in_order() -> None:

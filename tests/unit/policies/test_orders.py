@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.yard import Yard
+from tests.support.toy_engine import ToyEngine
 
 from tokenyard.errors import ConfigError
 from tokenyard.policies.attained_service import AttainedService
@@ -14,34 +14,34 @@ from tokenyard.request import Request
 
 
 def test_least_computed_loses_least() -> None:
-    yard = Yard(policy_object=LeastComputed(), num_gpu_blocks=9)
+    toy = ToyEngine(policy_object=LeastComputed(), num_gpu_blocks=9)
     for name, length in (("small", 8), ("large", 20)):
-        yard.add(name, length, max_tokens=8)
-    yard.until(lambda: bool(yard.outcomes.preemptions))
-    assert [each.request_id for each in yard.outcomes.preemptions] == ["small"]
-    assert Yard(policy_object=LeastComputed()).drain() == 0
+        toy.add(name, length, max_tokens=8)
+    toy.until(lambda: bool(toy.outcomes.preemptions))
+    assert [each.request_id for each in toy.outcomes.preemptions] == ["small"]
+    assert ToyEngine(policy_object=LeastComputed()).drain() == 0
 
 
 def test_the_youngest_of_equals_is_the_victim() -> None:
-    yard = Yard()
-    rows = [yard.add(name, 8) for name in "abc"]
-    yard.step()
+    toy = ToyEngine()
+    rows = [toy.add(name, 8) for name in "abc"]
+    toy.step()
     assert LeastComputed().victim(rows) == 2
 
 
 def test_the_shortest_goes_first() -> None:
-    yard = Yard(policy_object=ShortestRemaining(), max_num_seqs=1)
-    yard.add("busy", 4, max_tokens=30)
-    yard.step()
+    toy = ToyEngine(policy_object=ShortestRemaining(), max_num_seqs=1)
+    toy.add("busy", 4, max_tokens=30)
+    toy.step()
     for name, prompt, output in (("long", 20, 8), ("chatty", 4, 20), ("short", 8, 2)):
-        yard.add(name, prompt, max_tokens=output)
-    assert yard.waiting == ["short", "long", "chatty"]
+        toy.add(name, prompt, max_tokens=output)
+    assert toy.waiting == ["short", "long", "chatty"]
 
 
 def test_the_longest_loses() -> None:
-    yard = Yard()
-    rows = [yard.add("a", 8, max_tokens=4), yard.add("b", 8, max_tokens=20), yard.add("c", 8, max_tokens=9)]
-    yard.step()
+    toy = ToyEngine()
+    rows = [toy.add("a", 8, max_tokens=4), toy.add("b", 8, max_tokens=20), toy.add("c", 8, max_tokens=9)]
+    toy.step()
     assert ShortestRemaining().victim(rows) == 1
     assert remaining_work(rows[1]) == 1 + 2 * 19
 
@@ -49,30 +49,30 @@ def test_the_longest_loses() -> None:
 @pytest.mark.parametrize("policy", [ShortestRemaining(ageing=10.0), AttainedService(ageing=10.0)])
 def test_waiting_wins_in_the_end(policy: ShortestRemaining | AttainedService) -> None:
     """A long request against a stream of short ones, one step of a second each, one seat."""
-    yard = Yard(policy_object=policy, max_num_seqs=1)
-    yard.add("warm", 40, max_tokens=1, job_id="old")
-    yard.drain()
-    yard.add("long", 40, max_tokens=20, job_id="old", arrival_time=0.0)
+    toy = ToyEngine(policy_object=policy, max_num_seqs=1)
+    toy.add("warm", 40, max_tokens=1, job_id="old")
+    toy.drain()
+    toy.add("long", 40, max_tokens=20, job_id="old", arrival_time=0.0)
     for second in range(1, 20):
-        yard.now = float(second)
-        yard.add(f"short{second}", 4, max_tokens=1, arrival_time=yard.now, job_id=f"job{second}")
-        yard.step()
-        if yard.running == ["long"]:
+        toy.now = float(second)
+        toy.add(f"short{second}", 4, max_tokens=1, arrival_time=toy.now, job_id=f"job{second}")
+        toy.step()
+        if toy.running == ["long"]:
             break
-    assert yard.running == ["long"]
+    assert toy.running == ["long"]
     assert second > 1
 
 
 def test_programs_with_little_service_go_first() -> None:
-    yard = Yard(policy_object=AttainedService(), max_num_seqs=1)
+    toy = ToyEngine(policy_object=AttainedService(), max_num_seqs=1)
     for name, prompt in (("much.1", 40), ("little.1", 4)):
-        yard.add(name, prompt, max_tokens=1, job_id=name.partition(".")[0])
-        yard.drain()
-    yard.add("busy", 4, max_tokens=30)
-    yard.step()
+        toy.add(name, prompt, max_tokens=1, job_id=name.partition(".")[0])
+        toy.drain()
+    toy.add("busy", 4, max_tokens=30)
+    toy.step()
     for name in ("much.2", "little.2", "new.1"):
-        yard.add(name, 4, job_id=name.partition(".")[0])
-    assert yard.waiting == ["new.1", "little.2", "much.2"]
+        toy.add(name, 4, job_id=name.partition(".")[0])
+    assert toy.waiting == ["new.1", "little.2", "much.2"]
 
 
 def test_service_counts_prompts_once_and_output_twice() -> None:

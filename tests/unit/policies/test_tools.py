@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 import pytest
-from tests.support.yard import Yard
+from tests.support.toy_engine import ToyEngine
 
 from tokenyard.policies.continuum.policy import continuum_fixed
 from tokenyard.policies.continuum.tools import ToolReader
@@ -44,11 +44,11 @@ def test_a_tokenizer_that_cannot_be_loaded_costs_one_warning_and_all_pins(caplog
         raise OSError(f"no file {name}")
 
     with caplog.at_level(logging.WARNING, "tokenyard.continuum"):
-        yard = Yard(policy_object=continuum_fixed(ToolReader("nowhere.json", load=load)))
+        toy = ToyEngine(policy_object=continuum_fixed(ToolReader("nowhere.json", load=load)))
         for i in range(3):
-            yard.add(f"t{i}", 8, max_tokens=2, job_id=f"j{i}", this_func_call="ls")
-        yard.drain()
-    assert len(yard.scheduler.pins) == 0
+            toy.add(f"t{i}", 8, max_tokens=2, job_id=f"j{i}", this_func_call="ls")
+        toy.drain()
+    assert len(toy.scheduler.pins) == 0
     assert [record.message for record in caplog.records] == [
         "continuum: tokenizer nowhere.json cannot be used, nothing is pinned: no file nowhere.json"
     ]

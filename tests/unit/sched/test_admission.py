@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.yard import Yard, prompt_of
+from tests.support.toy_engine import ToyEngine, prompt_of
 
 from tokenyard.config import PauseState
 from tokenyard.errors import ConfigError
@@ -19,106 +19,106 @@ from tokenyard.sched.steps.outcomes import Outcome, OutcomeKind, Reason
 
 
 def test_queues_empty() -> None:
-    yard = Yard()
-    yard.add("a", 4)
-    yard.step()
-    assert yard.admission == Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY, budget_left=60)
-    yard.step()
-    assert yard.admission.budget_left == 63
+    toy = ToyEngine()
+    toy.add("a", 4)
+    toy.step()
+    assert toy.admission == Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY, budget_left=60)
+    toy.step()
+    assert toy.admission.budget_left == 63
 
 
 def test_nothing_at_all_is_also_queues_empty() -> None:
-    yard = Yard()
-    output = yard.step()
-    assert yard.admission == Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY, budget_left=64)
+    toy = ToyEngine()
+    output = toy.step()
+    assert toy.admission == Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY, budget_left=64)
     assert (output.req_ids, output.total_num_scheduled_tokens) == ((), 0)
 
 
 def test_token_budget() -> None:
-    yard = Yard(max_num_batched_tokens=8)
+    toy = ToyEngine(max_num_batched_tokens=8)
     for name in "abc":
-        yard.add(name, 6)
-    output = yard.step()
+        toy.add(name, 6)
+    output = toy.step()
     assert output.num_scheduled_tokens == {"a": 6, "b": 2}
-    assert yard.admission == Outcome(OutcomeKind.LOOP_ENDED, Reason.TOKEN_BUDGET, None, 1)
+    assert toy.admission == Outcome(OutcomeKind.LOOP_ENDED, Reason.TOKEN_BUDGET, None, 1)
 
 
 def test_a_budget_spent_by_running_requests_admits_nobody() -> None:
-    yard = Yard(max_num_batched_tokens=4)
-    yard.add("a", 12)
-    yard.step()
-    yard.add("b", 4)
-    yard.step()
-    assert (yard.running, yard.waiting) == (["a"], ["b"])
-    assert yard.admission == Outcome(OutcomeKind.LOOP_ENDED, Reason.TOKEN_BUDGET, None, 1)
+    toy = ToyEngine(max_num_batched_tokens=4)
+    toy.add("a", 12)
+    toy.step()
+    toy.add("b", 4)
+    toy.step()
+    assert (toy.running, toy.waiting) == (["a"], ["b"])
+    assert toy.admission == Outcome(OutcomeKind.LOOP_ENDED, Reason.TOKEN_BUDGET, None, 1)
 
 
 # ---- the loop is stopped
 
 
 def test_max_num_seqs() -> None:
-    yard = Yard(max_num_seqs=2)
+    toy = ToyEngine(max_num_seqs=2)
     for name in "abcd":
-        yard.add(name, 4)
-    yard.step()
-    assert (yard.running, yard.waiting) == (["a", "b"], ["c", "d"])
-    assert yard.admission == Outcome(OutcomeKind.STOPPED, Reason.MAX_NUM_SEQS, None, 2, budget_left=56)
+        toy.add(name, 4)
+    toy.step()
+    assert (toy.running, toy.waiting) == (["a", "b"], ["c", "d"])
+    assert toy.admission == Outcome(OutcomeKind.STOPPED, Reason.MAX_NUM_SEQS, None, 2, budget_left=56)
 
 
 def test_prefill_exceeds_budget_stops_the_pass() -> None:
-    yard = Yard(enable_chunked_prefill=False)
+    toy = ToyEngine(enable_chunked_prefill=False)
     for name, length in (("a", 40), ("b", 30), ("c", 4)):
-        yard.add(name, length)
-    yard.step()
-    assert (yard.running, yard.waiting, yard.skipped) == (["a"], ["b", "c"], [])
-    assert yard.admission == Outcome(
+        toy.add(name, length)
+    toy.step()
+    assert (toy.running, toy.waiting, toy.skipped) == (["a"], ["b", "c"], [])
+    assert toy.admission == Outcome(
         OutcomeKind.STOPPED, Reason.PREFILL_EXCEEDS_BUDGET, "b", 2, wanted_tokens=30, budget_left=24
     )
-    assert yard.outcomes.skipped == []
+    assert toy.outcomes.skipped == []
 
 
 def test_prefill_exceeds_budget_may_skip_instead() -> None:
-    yard = Yard(enable_chunked_prefill=False, skip_oversized_prefill=True)
+    toy = ToyEngine(enable_chunked_prefill=False, skip_oversized_prefill=True)
     for name, length in (("a", 40), ("b", 30), ("c", 4)):
-        yard.add(name, length)
-    yard.step()
-    assert (yard.running, yard.waiting, yard.skipped) == (["a", "c"], [], ["b"])
-    assert yard.outcomes.skipped == [
+        toy.add(name, length)
+    toy.step()
+    assert (toy.running, toy.waiting, toy.skipped) == (["a", "c"], [], ["b"])
+    assert toy.outcomes.skipped == [
         Outcome(OutcomeKind.SKIPPED, Reason.PREFILL_EXCEEDS_BUDGET, "b", 1, wanted_tokens=30, budget_left=24)
     ]
-    assert yard.admission == Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY, budget_left=20)
-    yard.add("d", 4)
-    yard.step()
-    assert yard.running == ["a", "c", "b", "d"], "who was skipped is tried first"
+    assert toy.admission == Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY, budget_left=20)
+    toy.add("d", 4)
+    toy.step()
+    assert toy.running == ["a", "c", "b", "d"], "who was skipped is tried first"
 
 
 def test_a_prefix_hit_makes_an_oversized_prompt_fit() -> None:
     """What is wanted is what is left to compute."""
-    yard = Yard(enable_chunked_prefill=False)
+    toy = ToyEngine(enable_chunked_prefill=False)
     text = prompt_of("text", 40)
-    yard.add("first", text[:36], max_tokens=1)
-    yard.step()
-    yard.add("a", 40)
-    yard.add("b", text)
-    yard.step()
-    assert yard.running == ["a", "b"]
+    toy.add("first", text[:36], max_tokens=1)
+    toy.step()
+    toy.add("a", 40)
+    toy.add("b", text)
+    toy.step()
+    assert toy.running == ["a", "b"]
 
 
 def test_a_threshold_makes_an_oversized_prompt_fit() -> None:
-    yard = Yard(enable_chunked_prefill=False, long_prefill_token_threshold=20)
-    yard.add("a", 40)
-    yard.add("b", 30)
-    assert yard.step().num_scheduled_tokens == {"a": 20, "b": 20}
+    toy = ToyEngine(enable_chunked_prefill=False, long_prefill_token_threshold=20)
+    toy.add("a", 40)
+    toy.add("b", 30)
+    assert toy.step().num_scheduled_tokens == {"a": 20, "b": 20}
 
 
 def test_kv_full_sequence() -> None:
-    yard = Yard(num_gpu_blocks=6)
-    yard.add("a", 12, max_tokens=4)
-    yard.add("b", 12, max_tokens=4)
-    yard.add("c", 5, max_tokens=4)
-    yard.step()
-    assert yard.waiting == ["b", "c"]
-    assert yard.admission == Outcome(
+    toy = ToyEngine(num_gpu_blocks=6)
+    toy.add("a", 12, max_tokens=4)
+    toy.add("b", 12, max_tokens=4)
+    toy.add("c", 5, max_tokens=4)
+    toy.step()
+    assert toy.waiting == ["b", "c"]
+    assert toy.admission == Outcome(
         OutcomeKind.STOPPED,
         Reason.KV_FULL_SEQUENCE,
         "b",
@@ -128,28 +128,28 @@ def test_kv_full_sequence() -> None:
         budget_left=52,
         smallest_need=2,
     )
-    assert yard.admission.kv is not None
-    assert yard.admission.kv.missing == 1
+    assert toy.admission.kv is not None
+    assert toy.admission.kv.missing == 1
 
 
 def test_the_head_blocks_smaller_requests_behind_it() -> None:
     """Free blocks would do for the smallest waiter: the refusal carries both needs, there is no fragmentation."""
-    yard = Yard(num_gpu_blocks=6)
+    toy = ToyEngine(num_gpu_blocks=6)
     for name, length in (("a", 8), ("big", 16), ("small", 4)):
-        yard.add(name, length, max_tokens=4)
-    yard.step()
-    refusal = yard.admission
+        toy.add(name, length, max_tokens=4)
+    toy.step()
+    refusal = toy.admission
     assert refusal.kv is not None
     assert refusal.smallest_need is not None
     assert refusal.smallest_need <= refusal.kv.free < refusal.kv.needed
 
 
 def test_kv_blocks() -> None:
-    yard = Yard(num_gpu_blocks=6, scheduler_reserve_full_isl=False)
-    yard.add("a", 12, max_tokens=4)
-    yard.add("b", 12, max_tokens=4)
-    yard.step()
-    assert yard.admission == Outcome(
+    toy = ToyEngine(num_gpu_blocks=6, scheduler_reserve_full_isl=False)
+    toy.add("a", 12, max_tokens=4)
+    toy.add("b", 12, max_tokens=4)
+    toy.step()
+    assert toy.admission == Outcome(
         OutcomeKind.STOPPED,
         Reason.KV_BLOCKS,
         "b",
@@ -164,48 +164,48 @@ def test_kv_blocks() -> None:
 @pytest.mark.parametrize(("reserve", "running"), [(True, ["a"]), (False, ["a", "b"])])
 def test_the_full_sequence_gate_looks_beyond_the_chunk(reserve: bool, running: list[str]) -> None:
     """The chunk of four tokens fits the two free blocks, the prompt of twelve does not."""
-    yard = Yard(num_gpu_blocks=6, max_num_batched_tokens=16, scheduler_reserve_full_isl=reserve)
-    yard.add("a", 12, max_tokens=4)
-    yard.add("b", 12, max_tokens=4)
-    yard.step()
-    assert yard.running == running
+    toy = ToyEngine(num_gpu_blocks=6, max_num_batched_tokens=16, scheduler_reserve_full_isl=reserve)
+    toy.add("a", 12, max_tokens=4)
+    toy.add("b", 12, max_tokens=4)
+    toy.step()
+    assert toy.running == running
 
 
 def test_cached_hits_that_must_be_taken_out_of_the_free_queue_are_told() -> None:
-    yard = Yard(num_gpu_blocks=6, scheduler_reserve_full_isl=False)
+    toy = ToyEngine(num_gpu_blocks=6, scheduler_reserve_full_isl=False)
     text = prompt_of("text", 16)
-    yard.add("first", text[:8], max_tokens=1)
-    yard.step()
-    yard.add("holder", 8, max_tokens=8)
-    yard.step()
-    yard.add("again", text, max_tokens=4)
-    yard.step()
-    assert yard.waiting == ["again"]
-    assert yard.admission.kv == KVShortage(KVLimit.BLOCKS, needed=4, free=2, cached_hits=2)
-    assert yard.admission.smallest_need == 4, "of known tokens, hits not counted"
+    toy.add("first", text[:8], max_tokens=1)
+    toy.step()
+    toy.add("holder", 8, max_tokens=8)
+    toy.step()
+    toy.add("again", text, max_tokens=4)
+    toy.step()
+    assert toy.waiting == ["again"]
+    assert toy.admission.kv == KVShortage(KVLimit.BLOCKS, needed=4, free=2, cached_hits=2)
+    assert toy.admission.smallest_need == 4, "of known tokens, hits not counted"
 
 
 def test_the_smallest_need_is_never_above_the_heads() -> None:
     """The head waits as well, and its hits are known: without them the smallest would seem larger than the head."""
-    yard = Yard(num_gpu_blocks=9)
+    toy = ToyEngine(num_gpu_blocks=9)
     text = prompt_of("text", 16)
-    yard.add("holder", text, max_tokens=8)
-    yard.step()
-    yard.add("alike", [*text, *prompt_of("tail", 16)], max_tokens=1)
-    yard.step()
-    assert yard.waiting == ["alike"]
-    assert yard.admission.kv == KVShortage(KVLimit.FULL_SEQUENCE, needed=4, free=3, cached_hits=0)
-    assert yard.admission.smallest_need == 4
+    toy.add("holder", text, max_tokens=8)
+    toy.step()
+    toy.add("alike", [*text, *prompt_of("tail", 16)], max_tokens=1)
+    toy.step()
+    assert toy.waiting == ["alike"]
+    assert toy.admission.kv == KVShortage(KVLimit.FULL_SEQUENCE, needed=4, free=3, cached_hits=0)
+    assert toy.admission.smallest_need == 4
 
 
 def test_kv_watermark() -> None:
-    yard = Yard(num_gpu_blocks=11, watermark=0.5)
-    yard.add("a", 4)
-    yard.add("b", 20)
-    yard.add("c", 4)
-    yard.step()
-    assert yard.running == ["a"], "nothing ran: the watermark did not hold the first one back"
-    assert yard.admission == Outcome(
+    toy = ToyEngine(num_gpu_blocks=11, watermark=0.5)
+    toy.add("a", 4)
+    toy.add("b", 20)
+    toy.add("c", 4)
+    toy.step()
+    assert toy.running == ["a"], "nothing ran: the watermark did not hold the first one back"
+    assert toy.admission == Outcome(
         OutcomeKind.STOPPED,
         Reason.KV_WATERMARK,
         "b",
@@ -215,7 +215,7 @@ def test_kv_watermark() -> None:
         budget_left=60,
         smallest_need=1,
     )
-    assert yard.drain() > 0
+    assert toy.drain() > 0
 
 
 # ---- the pass is not entered
@@ -223,52 +223,52 @@ def test_kv_watermark() -> None:
 
 def test_preempted_this_step() -> None:
     """Four blocks: both requests fill theirs at the same moment, the tail gives its own up; nobody enters."""
-    yard = Yard(num_gpu_blocks=6)
+    toy = ToyEngine(num_gpu_blocks=6)
     for name in "ab":
-        yard.add(name, 8, max_tokens=8)
-    yard.step()
-    yard.add("c", 4, max_tokens=4)
-    yard.add("d", 4, max_tokens=4)
-    yard.step()
-    assert yard.outcomes.preemptions != []
-    assert (yard.running, yard.waiting) == (["a"], ["b", "c", "d"])
-    assert yard.admission == Outcome(OutcomeKind.NOT_ENTERED, Reason.PREEMPTED_THIS_STEP, None, 3, budget_left=63)
-    assert yard.free >= 2, "there would have been memory for the next"
-    yard.step()
-    assert yard.outcomes.preemptions == []
-    assert yard.admission.reason is not Reason.PREEMPTED_THIS_STEP
+        toy.add(name, 8, max_tokens=8)
+    toy.step()
+    toy.add("c", 4, max_tokens=4)
+    toy.add("d", 4, max_tokens=4)
+    toy.step()
+    assert toy.outcomes.preemptions != []
+    assert (toy.running, toy.waiting) == (["a"], ["b", "c", "d"])
+    assert toy.admission == Outcome(OutcomeKind.NOT_ENTERED, Reason.PREEMPTED_THIS_STEP, None, 3, budget_left=63)
+    assert toy.free >= 2, "there would have been memory for the next"
+    toy.step()
+    assert toy.outcomes.preemptions == []
+    assert toy.admission.reason is not Reason.PREEMPTED_THIS_STEP
 
 
 @pytest.mark.parametrize("state", [PauseState.PAUSED_NEW, PauseState.PAUSED_ALL])
 def test_paused(state: PauseState) -> None:
-    yard = Yard()
-    yard.add("a", 4)
-    yard.step()
-    yard.add("b", 4)
-    yard.scheduler.set_pause_state(state)
-    output = yard.step()
-    assert yard.admission == Outcome(OutcomeKind.NOT_ENTERED, Reason.PAUSED, None, 1)
+    toy = ToyEngine()
+    toy.add("a", 4)
+    toy.step()
+    toy.add("b", 4)
+    toy.scheduler.set_pause_state(state)
+    output = toy.step()
+    assert toy.admission == Outcome(OutcomeKind.NOT_ENTERED, Reason.PAUSED, None, 1)
     assert output.num_scheduled_tokens == ({"a": 1} if state is PauseState.PAUSED_NEW else {})
-    yard.scheduler.set_pause_state(PauseState.UNPAUSED)
-    yard.step()
-    assert yard.running == ["a", "b"]
+    toy.scheduler.set_pause_state(PauseState.UNPAUSED)
+    toy.step()
+    assert toy.running == ["a", "b"]
 
 
 @pytest.mark.parametrize("state", [9, -1, "paused", None])
 def test_what_is_no_pause_is_refused(state: Any) -> None:
-    yard = Yard()
+    toy = ToyEngine()
     with pytest.raises(ConfigError, match="give one of: UNPAUSED, PAUSED_NEW, PAUSED_ALL"):
-        yard.scheduler.set_pause_state(state)
-    assert yard.scheduler.pause_state is PauseState.UNPAUSED
+        toy.scheduler.set_pause_state(state)
+    assert toy.scheduler.pause_state is PauseState.UNPAUSED
 
 
 def test_a_full_pause_says_so_for_running_requests_too() -> None:
-    yard = Yard()
-    yard.add("a", 4)
-    yard.step()
-    yard.scheduler.set_pause_state(PauseState.PAUSED_ALL)
-    yard.step()
-    assert yard.outcomes.not_scheduled == [
+    toy = ToyEngine()
+    toy.add("a", 4)
+    toy.step()
+    toy.scheduler.set_pause_state(PauseState.PAUSED_ALL)
+    toy.step()
+    assert toy.outcomes.not_scheduled == [
         Outcome(OutcomeKind.NOT_SCHEDULED, Reason.PAUSED, "a", 1, wanted_tokens=1, budget_left=0)
     ]
 
@@ -277,70 +277,70 @@ def test_a_full_pause_says_so_for_running_requests_too() -> None:
     ("state", "unfinished"), [(PauseState.UNPAUSED, 2), (PauseState.PAUSED_NEW, 1), (PauseState.PAUSED_ALL, 0)]
 )
 def test_a_pause_leaves_nothing_to_do(state: PauseState, unfinished: int) -> None:
-    yard = Yard(max_num_seqs=1)
+    toy = ToyEngine(max_num_seqs=1)
     for name in "ab":
-        yard.add(name, 4)
-    yard.step()
-    yard.scheduler.set_pause_state(state)
-    assert yard.scheduler.get_num_unfinished_requests() == unfinished
-    assert yard.scheduler.has_requests() is (unfinished > 0)
+        toy.add(name, 4)
+    toy.step()
+    toy.scheduler.set_pause_state(state)
+    assert toy.scheduler.get_num_unfinished_requests() == unfinished
+    assert toy.scheduler.has_requests() is (unfinished > 0)
 
 
 # ---- one request is skipped
 
 
 def test_lora_slots() -> None:
-    yard = Yard(max_loras=1)
+    toy = ToyEngine(max_loras=1)
     for name, lora in (("a", "x"), ("b", "y"), ("c", None), ("d", "x"), ("e", "y")):
-        yard.add(name, 4, lora_name=lora)
-    yard.step()
-    assert (yard.running, yard.skipped) == (["a", "c", "d"], ["b", "e"])
-    assert yard.outcomes.skipped == [
+        toy.add(name, 4, lora_name=lora)
+    toy.step()
+    assert (toy.running, toy.skipped) == (["a", "c", "d"], ["b", "e"])
+    assert toy.outcomes.skipped == [
         Outcome(OutcomeKind.SKIPPED, Reason.LORA_SLOTS, "b", 1, budget_left=60),
         Outcome(OutcomeKind.SKIPPED, Reason.LORA_SLOTS, "e", 1, budget_left=52),
     ]
-    assert yard.admission == Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY, budget_left=52)
+    assert toy.admission == Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY, budget_left=52)
 
 
 def test_running_adapters_keep_their_slots() -> None:
-    yard = Yard(max_loras=2)
-    yard.add("a", 4, lora_name="x", max_tokens=3)
-    yard.step()
+    toy = ToyEngine(max_loras=2)
+    toy.add("a", 4, lora_name="x", max_tokens=3)
+    toy.step()
     for name, lora in (("b", "y"), ("c", "z")):
-        yard.add(name, 4, lora_name=lora)
-    yard.step()
-    assert (yard.running, yard.skipped) == (["a", "b"], ["c"])
-    yard.steps(3)
-    assert yard.running == ["b", "c"]
+        toy.add(name, 4, lora_name=lora)
+    toy.step()
+    assert (toy.running, toy.skipped) == (["a", "b"], ["c"])
+    toy.steps(3)
+    assert toy.running == ["b", "c"]
 
 
 def test_no_limit_on_adapters_by_default() -> None:
-    yard = Yard()
+    toy = ToyEngine()
     for i in range(8):
-        yard.add(f"r{i}", 4, lora_name=f"adapter{i}")
-    yard.step()
-    assert len(yard.running) == 8
+        toy.add(f"r{i}", 4, lora_name=f"adapter{i}")
+    toy.step()
+    assert len(toy.running) == 8
 
 
 # ---- who is tried first
 
 
 def test_priority_admits_the_best_first() -> None:
-    yard = Yard(policy="priority", max_num_seqs=2)
+    toy = ToyEngine(policy="priority", max_num_seqs=2)
     for name, priority, arrival in (("late", 1, 2.0), ("bad", 9, 0.0), ("early", 1, 1.0)):
-        yard.add(name, 4, priority=priority, arrival_time=arrival)
-    yard.step()
-    assert (yard.running, yard.waiting) == (["early", "late"], ["bad"])
+        toy.add(name, 4, priority=priority, arrival_time=arrival)
+    toy.step()
+    assert (toy.running, toy.waiting) == (["early", "late"], ["bad"])
 
 
 def test_a_preempted_request_is_the_next_to_be_admitted() -> None:
-    yard = Yard(num_gpu_blocks=6)
+    toy = ToyEngine(num_gpu_blocks=6)
     for name in "ab":
-        yard.add(name, 8, max_tokens=8)
-    yard.step()
-    yard.add("c", 4, max_tokens=4)
-    yard.step()
-    assert yard.waiting == ["b", "c"]
-    output = yard.until(lambda: "b" in yard.running)
+        toy.add(name, 8, max_tokens=8)
+    toy.step()
+    toy.add("c", 4, max_tokens=4)
+    toy.step()
+    assert toy.waiting == ["b", "c"]
+    output = toy.until(lambda: "b" in toy.running)
     admitted = [output.req_ids[i] for i in output.admitted]
     assert admitted[0] == "b", "the head of the queue is not overtaken, though c would have fitted all the while"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.yard import Yard
+from tests.support.toy_engine import ToyEngine
 
 from tokenyard.config import GroupKind, KVCacheGroup, MambaCacheMode, SpeculativeConfig
 from tokenyard.errors import ConfigError, RequestError
@@ -17,8 +17,8 @@ from tokenyard.sched.steps.outcomes import OutcomeKind, Reason
 GROUPS = (KVCacheGroup(), KVCacheGroup(kind=GroupKind.MAMBA))
 
 
-def yard(**settings: Any) -> Yard:
-    return Yard(groups=GROUPS, mamba_cache_mode=MambaCacheMode.ALIGN, **settings)
+def toy(**settings: Any) -> ToyEngine:
+    return ToyEngine(groups=GROUPS, mamba_cache_mode=MambaCacheMode.ALIGN, **settings)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_head_that_drops_a_block_has_a_state_before_it(new: int, computed: int
 
 
 def test_the_numbers_of_a_stop_are_those_of_the_moment() -> None:
-    there = yard(max_num_batched_tokens=10)
+    there = toy(max_num_batched_tokens=10)
     there.add("a", 8)
     there.add("b", 12)
     there.add("c", 2)
@@ -56,7 +56,7 @@ def test_the_numbers_of_a_stop_are_those_of_the_moment() -> None:
 
 def test_a_running_prompt_waits_for_a_block_and_admission_goes_on() -> None:
     """Drafts of others leave three tokens, which do not fill a block; a short prompt can use them."""
-    there = yard(max_num_batched_tokens=12, speculative=SpeculativeConfig(num_speculative_tokens=3))
+    there = toy(max_num_batched_tokens=12, speculative=SpeculativeConfig(num_speculative_tokens=3))
     for name in "abc":
         there.add(name, 1, max_tokens=9)
     there.step()
@@ -79,10 +79,10 @@ def images(*places: tuple[int, int]) -> list[MultiModalItem]:
 @pytest.mark.parametrize("places", [((1, 9), (11, 9)), ((2, 5), (8, 9), (15, 4))])
 def test_images_of_one_block_that_no_step_computes_are_refused(places: tuple[tuple[int, int], ...]) -> None:
     """vLLM 0.22.1 accepts the request and waits for ever: a rest of a block is never granted."""
-    there = yard(block_size=16, max_num_encoder_input_tokens=17)
+    there = toy(block_size=16, max_num_encoder_input_tokens=17)
     with pytest.raises(RequestError, match="needed together with others, 18 embeddings"):
         there.add("a", 40, mm_features=images(*places))
-    there = yard(block_size=16, max_num_encoder_input_tokens=18)
+    there = toy(block_size=16, max_num_encoder_input_tokens=18)
     there.add("a", 40, mm_features=images(*places))
     there.drain()
 
@@ -98,5 +98,5 @@ def test_images_of_one_block_that_no_step_computes_are_refused(places: tuple[tup
 )
 def test_settings_that_could_never_fill_a_block_are_refused(settings: dict[str, Any], field: str) -> None:
     with pytest.raises(ConfigError) as refusal:
-        yard(**settings)
+        toy(**settings)
     assert refusal.value.field == field

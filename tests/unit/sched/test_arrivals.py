@@ -6,58 +6,58 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.yard import Yard
+from tests.support.toy_engine import ToyEngine
 
 from tokenyard.sched.steps.outcomes import OutcomeKind, Reason
 
 
 @pytest.fixture
-def yard() -> Yard:
-    return Yard(
+def toy() -> ToyEngine:
+    return ToyEngine(
         num_gpu_blocks=4000, block_size=16, max_num_seqs=256, max_num_batched_tokens=16_384, max_model_len=32_768
     )
 
 
-def _arrive(yard: Yard, first: int, last: int) -> None:
+def _arrive(toy: ToyEngine, first: int, last: int) -> None:
     for i in range(first, last):
-        yard.add(f"r{i}", 1024, max_tokens=64)
+        toy.add(f"r{i}", 1024, max_tokens=64)
 
 
-def test_prompts_that_are_all_there_are_all_scheduled(yard: Yard) -> None:
-    _arrive(yard, 0, 16)
-    output = yard.step()
+def test_prompts_that_are_all_there_are_all_scheduled(toy: ToyEngine) -> None:
+    _arrive(toy, 0, 16)
+    output = toy.step()
     assert list(output.num_scheduled_tokens.values()) == [1024] * 16
     assert output.total_num_scheduled_tokens == 16_384
-    assert (yard.admission.kind, yard.admission.reason) == (OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY)
-    assert yard.admission.budget_left == 0
+    assert (toy.admission.kind, toy.admission.reason) == (OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY)
+    assert toy.admission.budget_left == 0
 
 
 @pytest.mark.parametrize("early", [2, 5, 7])
-def test_prompts_that_trickle_in_are_not_there_to_be_scheduled(yard: Yard, early: int) -> None:
-    _arrive(yard, 0, early)
-    output = yard.step()
+def test_prompts_that_trickle_in_are_not_there_to_be_scheduled(toy: ToyEngine, early: int) -> None:
+    _arrive(toy, 0, early)
+    output = toy.step()
     assert len(output.req_ids) == early
-    assert yard.admission.reason is Reason.QUEUES_EMPTY, "nothing held anybody back"
-    assert yard.admission.num_requests == 0
-    assert yard.admission.budget_left == 16_384 - early * 1024
-    _arrive(yard, early, 16)
-    output = yard.step()
+    assert toy.admission.reason is Reason.QUEUES_EMPTY, "nothing held anybody back"
+    assert toy.admission.num_requests == 0
+    assert toy.admission.budget_left == 16_384 - early * 1024
+    _arrive(toy, early, 16)
+    output = toy.step()
     decodes, prefills = early, 16 - early
     assert sorted(output.num_scheduled_tokens.values()) == [1] * decodes + [1024] * prefills
-    assert yard.admission.reason is Reason.QUEUES_EMPTY
+    assert toy.admission.reason is Reason.QUEUES_EMPTY
 
 
-def test_one_prompt_more_has_to_wait_for_the_budget(yard: Yard) -> None:
-    _arrive(yard, 0, 17)
-    yard.step()
-    assert (len(yard.running), yard.waiting) == (16, ["r16"])
-    assert (yard.admission.reason, yard.admission.num_requests) == (Reason.TOKEN_BUDGET, 1)
+def test_one_prompt_more_has_to_wait_for_the_budget(toy: ToyEngine) -> None:
+    _arrive(toy, 0, 17)
+    toy.step()
+    assert (len(toy.running), toy.waiting) == (16, ["r16"])
+    assert (toy.admission.reason, toy.admission.num_requests) == (Reason.TOKEN_BUDGET, 1)
 
 
-def test_decodes_take_their_share_of_the_budget_first(yard: Yard) -> None:
+def test_decodes_take_their_share_of_the_budget_first(toy: ToyEngine) -> None:
     """With two decodes running, fourteen whole prompts and a chunk of the next fit."""
-    _arrive(yard, 0, 2)
-    yard.step()
-    _arrive(yard, 2, 18)
-    output = yard.step()
+    _arrive(toy, 0, 2)
+    toy.step()
+    _arrive(toy, 2, 18)
+    output = toy.step()
     assert sorted(output.num_scheduled_tokens.values()) == [1, 1, 1022] + [1024] * 15

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from tests.support.yard import Watcher, Yard
+from tests.support.toy_engine import ToyEngine, Watcher
 
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.kv.new_blocks import Blocks
@@ -181,12 +181,12 @@ def test_a_failed_load_ends_the_request_if_the_policy_says_so() -> None:
 
 def test_output_in_flight_of_a_request_whose_blocks_are_kept_is_dropped() -> None:
     """It keeps its slot while they are read: that does not make it alive."""
-    yard = Yard(async_scheduling=True, kv_connector=Remote(keeps=True))
-    yard.add("a", stop_token_ids=(0,), max_tokens=9)
-    yard.add("b", max_tokens=9)
-    first, second = yard.schedule(), yard.schedule()
-    assert len(yard.update(first, {"a": [0], "b": [5]})) == 2
-    assert [news.request_id for news in yard.update(second)] == ["b"]
+    toy = ToyEngine(async_scheduling=True, kv_connector=Remote(keeps=True))
+    toy.add("a", stop_token_ids=(0,), max_tokens=9)
+    toy.add("b", max_tokens=9)
+    first, second = toy.schedule(), toy.schedule()
+    assert len(toy.update(first, {"a": [0], "b": [5]})) == 2
+    assert [news.request_id for news in toy.update(second)] == ["b"]
 
 
 def test_a_host_can_reach_the_connector_and_shut_it_down() -> None:
@@ -197,12 +197,12 @@ def test_a_host_can_reach_the_connector_and_shut_it_down() -> None:
             self.closed = True
 
     remote = Closing()
-    yard = Yard(kv_connector=remote)
-    assert yard.scheduler.get_kv_connector() is remote
-    yard.scheduler.shutdown()
+    toy = ToyEngine(kv_connector=remote)
+    assert toy.scheduler.get_kv_connector() is remote
+    toy.scheduler.shutdown()
     assert remote.closed
-    assert Yard().scheduler.get_kv_connector() is None
-    Yard().scheduler.shutdown()
+    assert ToyEngine().scheduler.get_kv_connector() is None
+    ToyEngine().scheduler.shutdown()
 
 
 def test_what_shares_a_failed_block_starts_over_and_nothing_bad_can_be_found() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pytest
-from tests.support.yard import Yard
+from tests.support.toy_engine import ToyEngine
 
 from tokenyard.config import SpeculativeConfig
 from tokenyard.sched.steps.model_output import DraftTokens
@@ -37,86 +37,86 @@ class Masked(Below):
 
 
 def test_drafts_are_made_known_before_the_step_runs() -> None:
-    yard = Yard(async_scheduling=True, speculative=DRAFTS)
-    yard.add("free", max_tokens=20)
-    yard.add("bound", max_tokens=20, structured_output=Below(10))
-    yard.update(yard.schedule(), {"free": [1], "bound": [1]})
-    output = yard.schedule()
+    toy = ToyEngine(async_scheduling=True, speculative=DRAFTS)
+    toy.add("free", max_tokens=20)
+    toy.add("bound", max_tokens=20, structured_output=Below(10))
+    toy.update(toy.schedule(), {"free": [1], "bound": [1]})
+    output = toy.schedule()
     assert output.scheduled_spec_decode_tokens == {"free": [-1] * 3, "bound": [-1] * 3}
-    output = yard.scheduler.update_draft_token_ids_in_output(output, DraftTokens.from_lists([[5, 50, 5], [5, 50, 5]]))
+    output = toy.scheduler.update_draft_token_ids_in_output(output, DraftTokens.from_lists([[5, 50, 5], [5, 50, 5]]))
     assert output.scheduled_spec_decode_tokens == {"free": [5, 50, 5], "bound": [5, -1, -1]}
-    result = yard.update(output, {"free": [5, 50, 5, 6], "bound": [5, 6]})
+    result = toy.update(output, {"free": [5, 50, 5, 6], "bound": [5, 6]})
     stats = result.scheduler_stats.spec_decoding_stats
     assert stats is not None
     assert (stats.num_drafts, stats.num_draft_tokens, stats.num_accepted_tokens) == (2, 4, 4)
 
 
 def test_drafts_that_become_known_are_cut_to_what_was_scheduled() -> None:
-    yard = Yard(async_scheduling=True, speculative=DRAFTS, max_num_batched_tokens=6)
-    yard.add("a", max_tokens=20)
-    yard.add("b", 2, max_tokens=20)
-    yard.update(yard.schedule(), {"a": [1], "b": [1]})
-    output = yard.schedule()
+    toy = ToyEngine(async_scheduling=True, speculative=DRAFTS, max_num_batched_tokens=6)
+    toy.add("a", max_tokens=20)
+    toy.add("b", 2, max_tokens=20)
+    toy.update(toy.schedule(), {"a": [1], "b": [1]})
+    output = toy.schedule()
     assert {name: len(drafts) for name, drafts in output.scheduled_spec_decode_tokens.items()} == {"a": 3, "b": 1}
-    output = yard.scheduler.update_draft_token_ids_in_output(output, DraftTokens.from_lists([[1], [2, 3, 4]]))
+    output = toy.scheduler.update_draft_token_ids_in_output(output, DraftTokens.from_lists([[1], [2, 3, 4]]))
     assert output.scheduled_spec_decode_tokens == {"a": [1, -1, -1], "b": [2]}
 
 
 def test_drafts_of_a_request_that_ended_meanwhile_stay_unknown() -> None:
-    yard = Yard(async_scheduling=True, speculative=DRAFTS)
-    yard.add("a", max_tokens=20)
-    yard.update(yard.schedule())
-    output = yard.schedule()
-    yard.abort("a")
-    output = yard.scheduler.update_draft_token_ids_in_output(output, DraftTokens.from_lists([[1, 2, 3]]))
+    toy = ToyEngine(async_scheduling=True, speculative=DRAFTS)
+    toy.add("a", max_tokens=20)
+    toy.update(toy.schedule())
+    output = toy.schedule()
+    toy.abort("a")
+    output = toy.scheduler.update_draft_token_ids_in_output(output, DraftTokens.from_lists([[1, 2, 3]]))
     assert output.scheduled_spec_decode_tokens == {"a": [-1] * 3}
 
 
 def test_a_step_without_drafts_takes_none() -> None:
-    yard = Yard(async_scheduling=True, speculative=DRAFTS)
-    yard.add("a")
-    output = yard.schedule()
-    output = yard.scheduler.update_draft_token_ids_in_output(output, DraftTokens.from_lists([[1, 2, 3]]))
+    toy = ToyEngine(async_scheduling=True, speculative=DRAFTS)
+    toy.add("a")
+    output = toy.schedule()
+    output = toy.scheduler.update_draft_token_ids_in_output(output, DraftTokens.from_lists([[1, 2, 3]]))
     assert output.scheduled_spec_decode_tokens == {}
-    plain = Yard()
+    plain = ToyEngine()
     with pytest.raises(ValueError, match="SpeculativeConfig"):
         plain.scheduler.update_draft_token_ids_in_output(plain.schedule(), DraftTokens.from_lists([]))
 
 
 def test_the_bitmask_has_a_row_per_position() -> None:
-    yard = Yard(speculative=DRAFTS, max_num_batched_tokens=16)
-    yard.add("free", max_tokens=20)
-    yard.add("a", max_tokens=20, structured_output=Masked(4))
-    output = yard.schedule()
+    toy = ToyEngine(speculative=DRAFTS, max_num_batched_tokens=16)
+    toy.add("free", max_tokens=20)
+    toy.add("a", max_tokens=20, structured_output=Masked(4))
+    output = toy.schedule()
     assert list(output.num_scheduled_tokens) == ["a", "free"]  # who waited for a grammar is tried first
-    yard.update(output, {"free": [1], "a": [1]})
-    yard.scheduler.update_draft_token_ids(output, DraftTokens.from_lists([[2, 3], [2]]))
-    yard.add("long", 30, structured_output=Masked(5))  # its prompt is not complete in this step
-    mask = yard.scheduler.get_grammar_bitmask(yard.schedule())
+    toy.update(output, {"free": [1], "a": [1]})
+    toy.scheduler.update_draft_token_ids(output, DraftTokens.from_lists([[2, 3], [2]]))
+    toy.add("long", 30, structured_output=Masked(5))  # its prompt is not complete in this step
+    mask = toy.scheduler.get_grammar_bitmask(toy.schedule())
     assert mask is not None
     assert mask.structured_output_request_ids == ["a"]
     assert mask.grammar_bitmask.tolist() == [[15]] * 3
 
 
 def test_nobody_samples_by_a_grammar() -> None:
-    yard = Yard()
-    yard.add("a")
-    output = yard.schedule()
-    assert yard.scheduler.get_grammar_bitmask(output) is None
+    toy = ToyEngine()
+    toy.add("a")
+    output = toy.schedule()
+    assert toy.scheduler.get_grammar_bitmask(output) is None
     assert not output.has_structured_output_requests
 
 
 def test_a_grammar_without_a_bitmask_says_so() -> None:
-    yard = Yard()
-    yard.add("a", structured_output=Below(4))
+    toy = ToyEngine()
+    toy.add("a", structured_output=Below(4))
     with pytest.raises(TypeError, match="'a' has no bitmask"):
-        yard.scheduler.get_grammar_bitmask(yard.schedule())
+        toy.scheduler.get_grammar_bitmask(toy.schedule())
 
 
 def test_a_bitmask_may_have_to_wait_for_the_step_before() -> None:
-    yard = Yard(async_scheduling=True)
-    yard.add("a", structured_output=Masked(4))
-    first, second = yard.schedule(), yard.schedule()
+    toy = ToyEngine(async_scheduling=True)
+    toy.add("a", structured_output=Masked(4))
+    first, second = toy.schedule(), toy.schedule()
     assert first.has_structured_output_requests
     assert not first.pending_structured_output_tokens
     assert second.pending_structured_output_tokens

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.support.yard import Yard, prompt_of
+from tests.support.toy_engine import ToyEngine, prompt_of
 
 from tokenyard.sched.steps.model_output import ModelOutput
 
 
 def test_a_new_request_is_sent_in_full() -> None:
-    yard = Yard()
-    request = yard.add("a", 6, lora_name="adapter")
-    output = yard.step()
+    toy = ToyEngine()
+    request = toy.add("a", 6, lora_name="adapter")
+    output = toy.step()
     (new,) = output.scheduled_new_reqs
     assert new.req_id == "a"
     assert new.prompt_token_ids == prompt_of("a", 6)
@@ -24,23 +24,23 @@ def test_a_new_request_is_sent_in_full() -> None:
 
 
 def test_a_new_request_tells_its_hits() -> None:
-    yard = Yard()
+    toy = ToyEngine()
     text = prompt_of("text", 12)
-    yard.add("a", text)
-    yard.step()
-    yard.add("b", text[:10])
-    output = yard.step()
+    toy.add("a", text)
+    toy.step()
+    toy.add("b", text[:10])
+    output = toy.step()
     (new,) = output.scheduled_new_reqs
-    assert (new.num_computed_tokens, new.block_ids[0][:2]) == (8, yard.blocks("a")[:2])
+    assert (new.num_computed_tokens, new.block_ids[0][:2]) == (8, toy.blocks("a")[:2])
     assert output.num_scheduled_tokens == {"a": 1, "b": 2}
     assert new.prompt_token_ids == text[:10]
 
 
 def test_a_continuing_request_is_sent_as_a_delta() -> None:
-    yard = Yard()
-    yard.add("a", 7)
-    yard.step()
-    first, second = yard.step().scheduled_cached_reqs, yard.step().scheduled_cached_reqs
+    toy = ToyEngine()
+    toy.add("a", 7)
+    toy.step()
+    first, second = toy.step().scheduled_cached_reqs, toy.step().scheduled_cached_reqs
     assert (first.req_ids, second.req_ids) == (["a"], ["a"])
     assert (first.num_computed_tokens, second.num_computed_tokens) == ([7], [8]), "before the step"
     assert (first.num_output_tokens, second.num_output_tokens) == ([1], [2])
@@ -49,41 +49,41 @@ def test_a_continuing_request_is_sent_as_a_delta() -> None:
 
 
 def test_a_prompt_in_chunks_is_new_once() -> None:
-    yard = Yard(max_num_batched_tokens=4)
-    yard.add("a", 10)
-    outputs = [yard.step() for _ in range(3)]
+    toy = ToyEngine(max_num_batched_tokens=4)
+    toy.add("a", 10)
+    outputs = [toy.step() for _ in range(3)]
     assert [len(each.scheduled_new_reqs) for each in outputs] == [1, 0, 0]
     assert [each.scheduled_cached_reqs.num_computed_tokens for each in outputs] == [[], [4], [8]]
     assert [each.scheduled_cached_reqs.num_output_tokens for each in outputs] == [[], [0], [0]]
 
 
 def test_a_resumed_request_is_sent_whole() -> None:
-    yard = Yard(num_gpu_blocks=6, enable_prefix_caching=False)
+    toy = ToyEngine(num_gpu_blocks=6, enable_prefix_caching=False)
     for name in "ab":
-        yard.add(name, 8)
-    yard.steps(2)
-    known = yard.requests["b"].all_token_ids
-    output = yard.until(lambda: "b" in yard.running)
+        toy.add(name, 8)
+    toy.steps(2)
+    known = toy.requests["b"].all_token_ids
+    output = toy.until(lambda: "b" in toy.running)
     cached = output.scheduled_cached_reqs
     assert output.scheduled_new_reqs == []
     assert cached.resumed_req_ids == {"b"}
     assert cached.all_token_ids == {"b": known}
     at = cached.req_ids.index("b")
     assert (cached.num_computed_tokens[at], cached.num_output_tokens[at]) == (0, 1)
-    assert cached.new_block_ids[at] == (yard.blocks("b"),)
-    assert yard.step().scheduled_cached_reqs.resumed_req_ids == frozenset(), "once"
+    assert cached.new_block_ids[at] == (toy.blocks("b"),)
+    assert toy.step().scheduled_cached_reqs.resumed_req_ids == frozenset(), "once"
 
 
 def test_resumed_and_new_requests_stand_in_admission_order() -> None:
     """Columns are in scheduling order: running first, then admitted ones, new and resumed mixed."""
-    yard = Yard(num_gpu_blocks=6, policy="priority")
-    yard.add("old", 8, priority=5, max_tokens=3)
-    yard.step()
-    yard.add("best", 8, priority=0, max_tokens=2)
-    yard.steps(2)
-    assert yard.waiting == ["old"]
-    yard.add("new", 4, priority=9, max_tokens=2)
-    output = yard.step()
+    toy = ToyEngine(num_gpu_blocks=6, policy="priority")
+    toy.add("old", 8, priority=5, max_tokens=3)
+    toy.step()
+    toy.add("best", 8, priority=0, max_tokens=2)
+    toy.steps(2)
+    assert toy.waiting == ["old"]
+    toy.add("new", 4, priority=9, max_tokens=2)
+    output = toy.step()
     assert list(output.req_ids) == ["old", "new"]
     assert (output.admitted, output.admitted_resumed, output.admitted_new) == ([0, 1], (0,), [1])
     assert output.scheduled_cached_reqs.req_ids == ["old"]
@@ -92,53 +92,53 @@ def test_resumed_and_new_requests_stand_in_admission_order() -> None:
 
 def test_a_request_the_workers_forgot_is_sent_with_its_tokens() -> None:
     """Two steps in a row without one request: the workers keep only what the previous step scheduled."""
-    yard = Yard()
-    yard.add("a", 4)
-    first = yard.schedule()
-    second = yard.schedule()
-    yard.update(first)
-    yard.update(second)
-    output = yard.step()
+    toy = ToyEngine()
+    toy.add("a", 4)
+    first = toy.schedule()
+    second = toy.schedule()
+    toy.update(first)
+    toy.update(second)
+    output = toy.step()
     assert output.not_scheduled_before == (0,)
-    assert output.scheduled_cached_reqs.all_token_ids == {"a": yard.requests["a"].all_token_ids[:5]}
-    assert yard.step().scheduled_cached_reqs.all_token_ids == {}
+    assert output.scheduled_cached_reqs.all_token_ids == {"a": toy.requests["a"].all_token_ids[:5]}
+    assert toy.step().scheduled_cached_reqs.all_token_ids == {}
 
 
 def test_finished_and_preempted_ids_are_told_once() -> None:
-    yard = Yard(num_gpu_blocks=6)
+    toy = ToyEngine(num_gpu_blocks=6)
     for name in "ab":
-        yard.add(name, 8, max_tokens=2)
-    yard.step()
-    output = yard.step()
+        toy.add(name, 8, max_tokens=2)
+    toy.step()
+    output = toy.step()
     assert (output.finished_req_ids, output.preempted_req_ids) == (frozenset(), ("b",))
-    output = yard.step()
+    output = toy.step()
     assert (set(output.finished_req_ids), output.preempted_req_ids) == ({"a"}, ())
-    yard.add("c", 4)
-    yard.abort("c")
-    assert yard.scheduler.has_finished_requests()
-    assert yard.step().finished_req_ids == {"b", "c"}
-    assert not yard.scheduler.has_requests()
+    toy.add("c", 4)
+    toy.abort("c")
+    assert toy.scheduler.has_finished_requests()
+    assert toy.step().finished_req_ids == {"b", "c"}
+    assert not toy.scheduler.has_requests()
 
 
 def test_a_step_that_only_reports_is_still_asked_for() -> None:
-    yard = Yard()
-    yard.add("a", 4, max_tokens=1)
-    yard.step()
-    assert (yard.scheduler.get_num_unfinished_requests(), yard.scheduler.has_requests()) == (0, True)
-    yard.step()
-    assert yard.scheduler.has_requests() is False
+    toy = ToyEngine()
+    toy.add("a", 4, max_tokens=1)
+    toy.step()
+    assert (toy.scheduler.get_num_unfinished_requests(), toy.scheduler.has_requests()) == (0, True)
+    toy.step()
+    assert toy.scheduler.has_requests() is False
 
 
 def test_columns_tell_the_same_as_records() -> None:
-    yard = Yard(max_num_batched_tokens=9)
-    yard.add("a", 4)
-    yard.step()
-    yard.add("b", 20)
-    output = yard.step()
+    toy = ToyEngine(max_num_batched_tokens=9)
+    toy.add("a", 4)
+    toy.step()
+    toy.add("b", 20)
+    output = toy.step()
     assert output.num_new_tokens.tolist() == list(output.num_scheduled_tokens.values()) == [1, 8]
     assert output.num_computed.tolist() == [4, 0]
     assert output.num_known.tolist() == [5, 20]
-    assert output.slots.tolist() == [yard.requests[request_id].slot for request_id in output.req_ids]
+    assert output.slots.tolist() == [toy.requests[request_id].slot for request_id in output.req_ids]
     assert (output.num_running, output.admitted, output.total_num_scheduled_tokens) == (1, [1], 9)
     assert output.is_prefill_chunk is not None
     assert output.is_prefill_chunk.tolist() == [False, True]
@@ -146,14 +146,14 @@ def test_columns_tell_the_same_as_records() -> None:
 
 
 def test_common_prefix_blocks_are_counted_over_all_holders() -> None:
-    yard = Yard(count_common_prefix_blocks=True)
+    toy = ToyEngine(count_common_prefix_blocks=True)
     text = prompt_of("text", 16)
-    yard.add("a", text)
-    assert yard.step().num_common_prefix_blocks == (4,)
-    yard.add("b", [*text[:8], *prompt_of("b", 4)])
-    assert yard.schedule().num_common_prefix_blocks == (2,)
-    assert Yard(count_common_prefix_blocks=True).schedule().num_common_prefix_blocks == (0,)
-    assert Yard().schedule().num_common_prefix_blocks == (), "nobody asked"
+    toy.add("a", text)
+    assert toy.step().num_common_prefix_blocks == (4,)
+    toy.add("b", [*text[:8], *prompt_of("b", 4)])
+    assert toy.schedule().num_common_prefix_blocks == (2,)
+    assert ToyEngine(count_common_prefix_blocks=True).schedule().num_common_prefix_blocks == (0,)
+    assert ToyEngine().schedule().num_common_prefix_blocks == (), "nobody asked"
 
 
 def test_model_output_pads_ragged_rows() -> None:

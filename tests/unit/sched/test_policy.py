@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.yard import Yard, make_request
+from tests.support.toy_engine import ToyEngine, make_request
 
 from tokenyard.errors import ConfigError
 from tokenyard.policies.named import policy_maker
@@ -53,7 +53,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones(name: str) -> None:
         make_policy(name)
     assert (refusal.value.field, refusal.value.value) == ("policy", name)
     with pytest.raises(ConfigError):
-        Yard(policy=name)
+        ToyEngine(policy=name)
 
 
 @pytest.mark.usefixtures("registered")
@@ -97,7 +97,7 @@ def test_an_installed_policy_that_does_not_work_is_named(
     with pytest.raises(ConfigError, match=message):
         make_policy("nice")
     with pytest.raises(ConfigError, match=message):
-        Yard(policy="nice")
+        ToyEngine(policy="nice")
     with pytest.raises(ConfigError, match=f"scheduling_{message}"):
         policy_maker("nice", "scheduling_policy")
     assert isinstance(make_policy("fcfs"), FCFS)
@@ -105,22 +105,22 @@ def test_an_installed_policy_that_does_not_work_is_named(
 
 @pytest.mark.usefixtures("registered")
 def test_a_registered_policy_decides_who_is_tried_first() -> None:
-    yard = Yard(policy="shortest", max_num_seqs=2)
+    toy = ToyEngine(policy="shortest", max_num_seqs=2)
     for name, length in (("long", 12), ("short", 3), ("middle", 7)):
-        yard.add(name, length)
-    yard.step()
-    assert (yard.running, yard.waiting) == (["short", "middle"], ["long"])
+        toy.add(name, length)
+    toy.step()
+    assert (toy.running, toy.waiting) == (["short", "middle"], ["long"])
 
 
 def test_a_policy_object_may_be_handed_in_and_chooses_the_victim() -> None:
-    yard = Yard(policy_object=ShortestFirst(), num_gpu_blocks=6)
+    toy = ToyEngine(policy_object=ShortestFirst(), num_gpu_blocks=6)
     for name, length in (("a", 4), ("b", 12)):
-        yard.add(name, length, max_tokens=6)
-    yard.step()
-    assert (yard.running, yard.free) == (["a", "b"], 1)
-    yard.step()
-    assert yard.running == ["a"]
-    assert [victim.request_id for victim in yard.outcomes.preemptions] == ["b"]
+        toy.add(name, length, max_tokens=6)
+    toy.step()
+    assert (toy.running, toy.free) == (["a", "b"], 1)
+    toy.step()
+    assert toy.running == ["a"]
+    assert [victim.request_id for victim in toy.outcomes.preemptions] == ["b"]
 
 
 def _running(*orders: tuple[int, float]) -> list[Request]:

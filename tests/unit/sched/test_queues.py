@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.support.yard import make_request
+from tests.support.toy_engine import make_request
 
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.queues.waiting import FCFSQueue, PriorityQueue, RequestQueue, WaitingQueues

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from tests.support.yard import Watcher, Yard
+from tests.support.toy_engine import ToyEngine, Watcher
 
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.errors import RequestError
@@ -148,54 +148,54 @@ def more(name: str, *tokens: int, max_tokens: int = 8) -> Request:
 
 
 def test_a_stop_among_accepted_drafts_leaves_nothing_of_those_behind_it() -> None:
-    yard = Yard(speculative=SpeculativeConfig(num_speculative_tokens=3))
-    session = yard.add("s", [1, 2, 3], stop_token_ids=(0,), resumable=True)
-    output = yard.schedule()
-    yard.update(output, {"s": [7]})
-    yard.scheduler.update_draft_token_ids(output, DraftTokens.from_lists([[8, 0, 9]]))
-    yard.update(yard.schedule(), {"s": [8, 0, 9, 5]})
+    toy = ToyEngine(speculative=SpeculativeConfig(num_speculative_tokens=3))
+    session = toy.add("s", [1, 2, 3], stop_token_ids=(0,), resumable=True)
+    output = toy.schedule()
+    toy.update(output, {"s": [7]})
+    toy.scheduler.update_draft_token_ids(output, DraftTokens.from_lists([[8, 0, 9]]))
+    toy.update(toy.schedule(), {"s": [8, 0, 9, 5]})
     assert session.all_token_ids == [1, 2, 3, 7, 8, 0]
-    yard.scheduler.add_request(more("s", 40, 41))
+    toy.scheduler.add_request(more("s", 40, 41))
     assert session.all_token_ids == [1, 2, 3, 7, 8, 40, 41]
-    output = yard.schedule()
+    output = toy.schedule()
     assert (output.num_computed.tolist(), output.num_new_tokens.tolist()) == ([5], [2])
 
 
 def test_output_in_flight_when_an_answer_ends_does_not_reach_the_next_one() -> None:
-    yard = Yard(async_scheduling=True)
-    session = yard.add("s", [1, 2, 3], stop_token_ids=(0,), resumable=True)
-    yard.scheduler.add_request(more("s", 40, 41))
-    first, second = yard.schedule(), yard.schedule()
-    yard.update(first, {"s": [0]})
+    toy = ToyEngine(async_scheduling=True)
+    session = toy.add("s", [1, 2, 3], stop_token_ids=(0,), resumable=True)
+    toy.scheduler.add_request(more("s", 40, 41))
+    first, second = toy.schedule(), toy.schedule()
+    toy.update(first, {"s": [0]})
     assert session.all_token_ids == [1, 2, 3, 40, 41], "the last token is dropped, whether it is computed or not"
-    third = yard.schedule()
-    assert list(yard.update(second, {"s": [66]})) == []
+    third = toy.schedule()
+    assert list(toy.update(second, {"s": [66]})) == []
     assert third.num_scheduled_tokens == {"s": 2}
-    (news,) = yard.update(third, {"s": [5]})
+    (news,) = toy.update(third, {"s": [5]})
     assert news.new_token_ids == [5]
     assert session.output_token_ids == [5]
 
 
 def test_a_session_reset_before_its_answer_ends_keeps_what_was_said() -> None:
-    yard = Yard()
-    session = yard.add("s", [1, 2, 3], stop_token_ids=(0,), resumable=True)
-    yard.update(yard.schedule(), {"s": [7]})
-    output = yard.schedule()
-    yard.scheduler.reset_prefix_cache(reset_running_requests=True)
-    yard.update(output, {"s": [0]})
-    yard.scheduler.add_request(more("s", 40))
+    toy = ToyEngine()
+    session = toy.add("s", [1, 2, 3], stop_token_ids=(0,), resumable=True)
+    toy.update(toy.schedule(), {"s": [7]})
+    output = toy.schedule()
+    toy.scheduler.reset_prefix_cache(reset_running_requests=True)
+    toy.update(output, {"s": [0]})
+    toy.scheduler.add_request(more("s", 40))
     assert session.all_token_ids == [1, 2, 3, 7, 40]
-    assert yard.schedule().num_scheduled_tokens == {"s": 5}
+    assert toy.schedule().num_scheduled_tokens == {"s": 5}
 
 
 def test_each_piece_counts_with_its_own_limit() -> None:
-    yard = Yard(max_model_len=40)
-    yard.add("s", 10, max_tokens=2, resumable=True)
+    toy = ToyEngine(max_model_len=40)
+    toy.add("s", 10, max_tokens=2, resumable=True)
     with pytest.raises(RequestError, match="can reach 43 tokens"):
-        yard.scheduler.add_request(more("s", 40, max_tokens=30))
-    yard.scheduler.add_request(more("s", 40, max_tokens=20))
+        toy.scheduler.add_request(more("s", 40, max_tokens=30))
+    toy.scheduler.add_request(more("s", 40, max_tokens=20))
     with pytest.raises(RequestError):
-        yard.scheduler.add_request(more("s", 41, max_tokens=20))
+        toy.scheduler.add_request(more("s", 41, max_tokens=20))
 
 
 def test_a_forbidden_token_ends_the_session() -> None:
@@ -208,8 +208,8 @@ def test_a_forbidden_token_ends_the_session() -> None:
         def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
             return list(tokens)
 
-    yard = Yard()
-    yard.add("s", structured_output=Grammar(), resumable=True)
-    (news,) = yard.update(yard.schedule(), {"s": [0]})
+    toy = ToyEngine()
+    toy.add("s", structured_output=Grammar(), resumable=True)
+    (news,) = toy.update(toy.schedule(), {"s": [0]})
     assert news.finish_reason is FinishReason.ERROR
-    assert not yard.scheduler.requests
+    assert not toy.scheduler.requests

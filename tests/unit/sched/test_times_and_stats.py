@@ -5,108 +5,108 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.yard import Watcher, Yard, prompt_of
+from tests.support.toy_engine import ToyEngine, Watcher, prompt_of
 
 from tokenyard.sched.observer import Observers
 
 
 def test_the_three_moments_of_a_request() -> None:
-    yard = Yard(max_num_batched_tokens=4)
-    request = yard.add("a", 8, max_tokens=2, arrival_time=0.5)
+    toy = ToyEngine(max_num_batched_tokens=4)
+    request = toy.add("a", 8, max_tokens=2, arrival_time=0.5)
     assert (request.times.first_scheduled, request.times.first_token, request.times.finished) == (None, None, None)
     for moment in (1.0, 3.0, 5.0):
-        yard.now = moment
-        output = yard.schedule()
-        yard.now = moment + 1
-        yard.update(output)
+        toy.now = moment
+        output = toy.schedule()
+        toy.now = moment + 1
+        toy.update(output)
     assert (request.times.first_scheduled, request.times.first_token, request.times.finished) == (1.0, 4.0, 6.0)
 
 
 def test_a_preemption_changes_none_of_them() -> None:
-    yard = Yard(num_gpu_blocks=6)
+    toy = ToyEngine(num_gpu_blocks=6)
     for name in "ab":
-        yard.add(name, 8)
-    yard.now = 1.0
-    yard.step()
-    yard.now = 2.0
-    yard.step()
-    assert yard.waiting == ["b"]
-    yard.now = 9.0
-    yard.drain()
-    times = yard.requests["b"].times
+        toy.add(name, 8)
+    toy.now = 1.0
+    toy.step()
+    toy.now = 2.0
+    toy.step()
+    assert toy.waiting == ["b"]
+    toy.now = 9.0
+    toy.drain()
+    times = toy.requests["b"].times
     assert (times.first_scheduled, times.first_token, times.finished) == (1.0, 1.0, 9.0)
 
 
 def test_a_first_token_after_a_preemption_is_stamped_then() -> None:
     """Preempted in the middle of its prompt, before it said anything."""
-    yard = Yard(num_gpu_blocks=7, max_num_batched_tokens=16, scheduler_reserve_full_isl=False)
-    yard.add("a", 11, max_tokens=8)
-    yard.add("b", 16, max_tokens=2)
-    yard.now = 1.0
-    yard.until(lambda: bool(yard.outcomes.preemptions))
-    b = yard.requests["b"]
+    toy = ToyEngine(num_gpu_blocks=7, max_num_batched_tokens=16, scheduler_reserve_full_isl=False)
+    toy.add("a", 11, max_tokens=8)
+    toy.add("b", 16, max_tokens=2)
+    toy.now = 1.0
+    toy.until(lambda: bool(toy.outcomes.preemptions))
+    b = toy.requests["b"]
     assert (b.num_output_tokens, b.times.first_scheduled, b.times.first_token) == (0, 1.0, None)
-    yard.now = 5.0
-    yard.drain()
+    toy.now = 5.0
+    toy.drain()
     assert (b.times.first_scheduled, b.times.first_token) == (1.0, 5.0)
 
 
 def test_an_aborted_request_has_no_first_token() -> None:
-    yard = Yard()
-    waiting, running = yard.add("w"), yard.add("r")
-    yard.now = 3.0
-    yard.abort("w")
-    output = yard.schedule()
-    yard.now = 4.0
-    yard.abort("r")
-    yard.update(output)
+    toy = ToyEngine()
+    waiting, running = toy.add("w"), toy.add("r")
+    toy.now = 3.0
+    toy.abort("w")
+    output = toy.schedule()
+    toy.now = 4.0
+    toy.abort("r")
+    toy.update(output)
     assert (waiting.times.first_scheduled, waiting.times.first_token, waiting.times.finished) == (None, None, 3.0)
     assert (running.times.first_scheduled, running.times.first_token, running.times.finished) == (3.0, None, 4.0)
 
 
 def test_gauges_follow_the_queues() -> None:
-    yard = Yard(num_gpu_blocks=11, max_loras=1, max_num_seqs=2)
+    toy = ToyEngine(num_gpu_blocks=11, max_loras=1, max_num_seqs=2)
     for name, lora in (("a", "x"), ("b", "y"), ("c", None), ("d", None)):
-        yard.add(name, 4, lora_name=lora, max_tokens=2)
-    stats = yard.update(yard.schedule()).scheduler_stats
+        toy.add(name, 4, lora_name=lora, max_tokens=2)
+    stats = toy.update(toy.schedule()).scheduler_stats
     assert (stats.num_running_reqs, stats.num_waiting_reqs, stats.num_skipped_waiting_reqs) == (2, 1, 1)
     assert stats.kv_cache_usage == pytest.approx(0.2)
-    assert yard.scheduler.get_request_counts() == (2, 2)
-    yard.drain()
-    assert yard.scheduler.make_stats()[:4] == (0, 0, 0, 0.0)
+    assert toy.scheduler.get_request_counts() == (2, 2)
+    toy.drain()
+    assert toy.scheduler.make_stats()[:4] == (0, 0, 0, 0.0)
 
 
 def test_prefix_statistics_are_per_step() -> None:
-    yard = Yard()
+    toy = ToyEngine()
     text = prompt_of("text", 12)
-    yard.add("a", text)
-    first = yard.update(yard.schedule()).scheduler_stats.prefix_cache_stats
-    yard.add("b", text[:9])
-    second = yard.update(yard.schedule()).scheduler_stats.prefix_cache_stats
-    third = yard.update(yard.schedule()).scheduler_stats.prefix_cache_stats
+    toy.add("a", text)
+    first = toy.update(toy.schedule()).scheduler_stats.prefix_cache_stats
+    toy.add("b", text[:9])
+    second = toy.update(toy.schedule()).scheduler_stats.prefix_cache_stats
+    third = toy.update(toy.schedule()).scheduler_stats.prefix_cache_stats
     assert (first.requests, first.queries, first.hits) == (1, 12, 0)
     assert (second.requests, second.queries, second.hits) == (1, 9, 8)
     assert (third.requests, third.queries, third.hits) == (0, 0, 0)
 
 
 def test_lookups_of_preempted_requests_are_counted_apart() -> None:
-    yard = Yard(num_gpu_blocks=6)
+    toy = ToyEngine(num_gpu_blocks=6)
     for name in "ab":
-        yard.add(name, 8, max_tokens=3)
-    yard.steps(2)
+        toy.add(name, 8, max_tokens=3)
+    toy.steps(2)
     while True:
-        stats = yard.update(yard.schedule()).scheduler_stats.prefix_cache_stats
-        if "b" in yard.running:
+        stats = toy.update(toy.schedule()).scheduler_stats.prefix_cache_stats
+        if "b" in toy.running:
             break
     assert (stats.requests, stats.preempted_requests, stats.preempted_queries, stats.preempted_hits) == (0, 1, 9, 8)
 
 
 def test_cached_tokens_are_those_of_the_first_admission() -> None:
-    yard = Yard()
+    toy = ToyEngine()
     text = prompt_of("text", 12)
-    first, second = yard.add("a", text), yard.add("b", text)
+    first, second = toy.add("a", text), toy.add("b", text)
     assert (first.num_cached_tokens, second.num_cached_tokens) == (-1, -1)
-    yard.step()
+    toy.step()
     assert (first.num_cached_tokens, second.num_cached_tokens) == (0, 8), "found within the very same step"
 
 
@@ -114,17 +114,17 @@ def test_cached_tokens_are_those_of_the_first_admission() -> None:
 
 
 def test_observers_are_told_in_order() -> None:
-    yard = Yard()
-    yard.now = 1.0
-    yard.add("a", prompt_of("text", 8), max_tokens=2)
-    yard.now = 2.0
-    yard.step()
-    yard.now = 3.0
-    yard.add("b", prompt_of("text", 6), max_tokens=9)
-    yard.step()
-    yard.now = 4.0
-    yard.abort("b")
-    assert yard.watcher.calls == [
+    toy = ToyEngine()
+    toy.now = 1.0
+    toy.add("a", prompt_of("text", 8), max_tokens=2)
+    toy.now = 2.0
+    toy.step()
+    toy.now = 3.0
+    toy.add("b", prompt_of("text", 6), max_tokens=9)
+    toy.step()
+    toy.now = 4.0
+    toy.abort("b")
+    assert toy.watcher.calls == [
         ("request_arrived", 1.0, "a"),
         ("step_started", 2.0, 0, 0),
         ("prefix_looked_up", 2.0, 0, "a", 0, 0),
@@ -141,26 +141,26 @@ def test_observers_are_told_in_order() -> None:
 
 
 def test_a_refused_request_is_not_announced() -> None:
-    yard = Yard()
-    yard.add("a")
+    toy = ToyEngine()
+    toy.add("a")
     with pytest.raises(Exception, match="another"):
-        yard.add("a")
-    assert yard.watcher.names() == ["request_arrived"]
+        toy.add("a")
+    assert toy.watcher.names() == ["request_arrived"]
 
 
 def test_a_resumed_request_is_not_looked_up_anew() -> None:
-    yard = Yard(num_gpu_blocks=6)
+    toy = ToyEngine(num_gpu_blocks=6)
     for name in "ab":
-        yard.add(name, 8)
-    yard.drain()
-    assert yard.requests["b"].num_preemptions > 0
-    assert yard.watcher.names().count("prefix_looked_up") == 2
+        toy.add(name, 8)
+    toy.drain()
+    assert toy.requests["b"].num_preemptions > 0
+    assert toy.watcher.names().count("prefix_looked_up") == 2
 
 
 def test_every_step_is_told_even_an_empty_one() -> None:
-    yard = Yard()
-    yard.step()
-    assert yard.watcher.names() == ["step_started", "step_decided", "step_completed"]
+    toy = ToyEngine()
+    toy.step()
+    assert toy.watcher.names() == ["step_started", "step_decided", "step_completed"]
 
 
 def test_a_finished_request_is_complete_when_it_is_told() -> None:
@@ -170,19 +170,19 @@ def test_a_finished_request_is_complete_when_it_is_told() -> None:
         def request_finished(self, ts: float, request: Any) -> None:
             seen.append((request.status.is_finished, request.slot, request.times.finished, request.num_output_tokens))
 
-    yard = Yard()
-    yard.scheduler.attach_observer(Finisher())
-    yard.now = 2.5
-    yard.add("a", max_tokens=1)
-    yard.step()
+    toy = ToyEngine()
+    toy.scheduler.attach_observer(Finisher())
+    toy.now = 2.5
+    toy.add("a", max_tokens=1)
+    toy.step()
     assert seen == [(True, -1, 2.5, 1)]
 
 
 def test_several_observers_are_one() -> None:
-    yard, first, second = Yard(), Watcher(), Watcher()
-    yard.scheduler.attach_observer(Observers(first, second))
-    yard.add("a", max_tokens=1)
-    yard.step()
+    toy, first, second = ToyEngine(), Watcher(), Watcher()
+    toy.scheduler.attach_observer(Observers(first, second))
+    toy.add("a", max_tokens=1)
+    toy.step()
     assert first.calls == second.calls
     assert first.names() == [
         "request_arrived",
@@ -196,11 +196,11 @@ def test_several_observers_are_one() -> None:
 
 def test_without_an_observer_decisions_are_the_same() -> None:
     def run(*, watched: bool) -> list[dict[str, int]]:
-        yard = Yard(num_gpu_blocks=9)
+        toy = ToyEngine(num_gpu_blocks=9)
         if not watched:
-            yard.scheduler.attach_observer(None)
+            toy.scheduler.attach_observer(None)
         for i in range(6):
-            yard.add(f"r{i}", 6 + i)
-        return [yard.step().num_scheduled_tokens for _ in range(40)]
+            toy.add(f"r{i}", 6 + i)
+        return [toy.step().num_scheduled_tokens for _ in range(40)]
 
     assert run(watched=True) == run(watched=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.yard import Yard, prompt_of, snapshot
+from tests.support.toy_engine import ToyEngine, prompt_of, snapshot
 
 from tokenyard.request import FinishReason, RequestStatus
 from tokenyard.sched.steps.engine_outputs import RequestOutput
@@ -14,10 +14,10 @@ from tokenyard.sched.steps.model_output import ModelOutput
 EOS, STOP, OTHER = 2, 7, 9
 
 
-def _row(yard: Yard, *tokens: int) -> RequestOutput:
+def _row(toy: ToyEngine, *tokens: int) -> RequestOutput:
     """What the one request's next step says when the model samples ``tokens``."""
-    output = yard.schedule()
-    (row,) = yard.update(output, {"a": tokens})
+    output = toy.schedule()
+    (row,) = toy.update(output, {"a": tokens})
     return row
 
 
@@ -25,85 +25,85 @@ def _row(yard: Yard, *tokens: int) -> RequestOutput:
 
 
 def test_tokens_are_appended_and_told() -> None:
-    yard = Yard()
-    request = yard.add("a", [1, 2, 3])
-    assert _row(yard, 50) == RequestOutput("a", [50], None, None)
-    assert _row(yard, 51) == RequestOutput("a", [51], None, None)
+    toy = ToyEngine()
+    request = toy.add("a", [1, 2, 3])
+    assert _row(toy, 50) == RequestOutput("a", [50], None, None)
+    assert _row(toy, 51) == RequestOutput("a", [51], None, None)
     assert (request.all_token_ids, request.output_token_ids) == ([1, 2, 3, 50, 51], [50, 51])
     assert (request.prompt_token_ids, request.num_output_tokens) == ([1, 2, 3], 2)
 
 
 def test_the_end_of_sequence_token_stops() -> None:
-    yard = Yard()
-    request = yard.add("a", eos_token_id=EOS)
-    assert _row(yard, OTHER).finish_reason is None
-    assert _row(yard, EOS) == RequestOutput("a", [EOS], FinishReason.STOP, None)
+    toy = ToyEngine()
+    request = toy.add("a", eos_token_id=EOS)
+    assert _row(toy, OTHER).finish_reason is None
+    assert _row(toy, EOS) == RequestOutput("a", [EOS], FinishReason.STOP, None)
     assert (request.status, request.stop_reason) == (RequestStatus.FINISHED_STOPPED, None)
-    assert (yard.running, yard.free, yard.scheduler.requests) == ([], 100, {})
+    assert (toy.running, toy.free, toy.scheduler.requests) == ([], 100, {})
 
 
 def test_the_end_of_sequence_token_may_be_ignored() -> None:
-    yard = Yard()
-    yard.add("a", eos_token_id=EOS, ignore_eos=True)
-    assert _row(yard, EOS).finish_reason is None
+    toy = ToyEngine()
+    toy.add("a", eos_token_id=EOS, ignore_eos=True)
+    assert _row(toy, EOS).finish_reason is None
 
 
 def test_another_requests_end_of_sequence_token_does_not_stop() -> None:
-    yard = Yard()
-    yard.add("a")
-    yard.add("b", eos_token_id=EOS)
-    output = yard.schedule()
-    rows = list(yard.update(output, {"a": [EOS], "b": [EOS]}))
+    toy = ToyEngine()
+    toy.add("a")
+    toy.add("b", eos_token_id=EOS)
+    output = toy.schedule()
+    rows = list(toy.update(output, {"a": [EOS], "b": [EOS]}))
     assert [row.finish_reason for row in rows] == [None, FinishReason.STOP]
 
 
 def test_a_stop_token_stops_and_is_the_reason() -> None:
-    yard = Yard()
-    request = yard.add("a", stop_token_ids=(STOP, 8))
-    assert _row(yard, OTHER).finish_reason is None
-    assert _row(yard, 8) == RequestOutput("a", [8], FinishReason.STOP, 8)
+    toy = ToyEngine()
+    request = toy.add("a", stop_token_ids=(STOP, 8))
+    assert _row(toy, OTHER).finish_reason is None
+    assert _row(toy, 8) == RequestOutput("a", [8], FinishReason.STOP, 8)
     assert request.stop_reason == 8
 
 
 def test_ignoring_the_end_of_sequence_leaves_stop_tokens_alone() -> None:
-    yard = Yard()
-    yard.add("a", eos_token_id=EOS, ignore_eos=True, stop_token_ids=(EOS,))
-    assert _row(yard, EOS) == RequestOutput("a", [EOS], FinishReason.STOP, EOS)
+    toy = ToyEngine()
+    toy.add("a", eos_token_id=EOS, ignore_eos=True, stop_token_ids=(EOS,))
+    assert _row(toy, EOS) == RequestOutput("a", [EOS], FinishReason.STOP, EOS)
 
 
 def test_the_end_of_sequence_is_asked_about_before_stop_tokens() -> None:
-    yard = Yard()
-    yard.add("a", eos_token_id=EOS, stop_token_ids=(EOS,))
-    assert _row(yard, EOS) == RequestOutput("a", [EOS], FinishReason.STOP, None)
+    toy = ToyEngine()
+    toy.add("a", eos_token_id=EOS, stop_token_ids=(EOS,))
+    assert _row(toy, EOS) == RequestOutput("a", [EOS], FinishReason.STOP, None)
 
 
 def test_a_stop_counts_before_the_length() -> None:
-    yard = Yard()
-    yard.add("a", max_tokens=1, stop_token_ids=(STOP,))
-    assert _row(yard, STOP).finish_reason is FinishReason.STOP
+    toy = ToyEngine()
+    toy.add("a", max_tokens=1, stop_token_ids=(STOP,))
+    assert _row(toy, STOP).finish_reason is FinishReason.STOP
 
 
 @pytest.mark.parametrize("params", [{"eos_token_id": EOS}, {"stop_token_ids": (EOS,)}])
 def test_nothing_stops_before_min_tokens(params: dict[str, Any]) -> None:
-    yard = Yard()
-    yard.add("a", min_tokens=3, **params)
-    reasons = [_row(yard, EOS).finish_reason for _ in range(3)]
+    toy = ToyEngine()
+    toy.add("a", min_tokens=3, **params)
+    reasons = [_row(toy, EOS).finish_reason for _ in range(3)]
     assert reasons == [None, None, FinishReason.STOP]
 
 
 @pytest.mark.parametrize("max_tokens", [1, 2, 5])
 def test_max_tokens(max_tokens: int) -> None:
-    yard = Yard()
-    request = yard.add("a", max_tokens=max_tokens)
-    reasons = [_row(yard, OTHER).finish_reason for _ in range(max_tokens)]
+    toy = ToyEngine()
+    request = toy.add("a", max_tokens=max_tokens)
+    reasons = [_row(toy, OTHER).finish_reason for _ in range(max_tokens)]
     assert reasons == [None] * (max_tokens - 1) + [FinishReason.LENGTH]
     assert (request.status, request.num_output_tokens) == (RequestStatus.FINISHED_LENGTH_CAPPED, max_tokens)
 
 
 def test_max_model_len() -> None:
-    yard = Yard(max_model_len=7)
-    request = yard.add("a", 4, max_tokens=50)
-    assert [_row(yard, OTHER).finish_reason for _ in range(3)] == [None, None, FinishReason.LENGTH]
+    toy = ToyEngine(max_model_len=7)
+    request = toy.add("a", 4, max_tokens=50)
+    assert [_row(toy, OTHER).finish_reason for _ in range(3)] == [None, None, FinishReason.LENGTH]
     assert request.num_tokens == 7
 
 
@@ -118,95 +118,95 @@ def test_max_model_len() -> None:
 )
 def test_tokens_after_a_stop_are_dropped(sampled: list[int], kept: list[int], reason: FinishReason | None) -> None:
     """Several tokens may arrive at once (accepted drafts)."""
-    yard = Yard()
-    request = yard.add("a", max_tokens=5, eos_token_id=EOS)
-    row = _row(yard, *sampled)
+    toy = ToyEngine()
+    request = toy.add("a", max_tokens=5, eos_token_id=EOS)
+    row = _row(toy, *sampled)
     assert (row.new_token_ids, row.finish_reason) == (kept, reason)
     assert request.output_token_ids == kept
 
 
 def test_rows_of_different_lengths_keep_to_their_requests() -> None:
-    yard = Yard()
+    toy = ToyEngine()
     for name in "abcd":
-        yard.add(name, eos_token_id=EOS, max_tokens=6)
-    output = yard.schedule()
+        toy.add(name, eos_token_id=EOS, max_tokens=6)
+    output = toy.schedule()
     sampled = {"a": [10, 11, 12], "b": [], "c": [20, EOS, 21], "d": [30]}
-    rows = {row.request_id: row for row in yard.update(output, sampled)}
+    rows = {row.request_id: row for row in toy.update(output, sampled)}
     assert list(rows) == ["a", "c", "d"], "in scheduling order, only those with news"
     assert [rows[name].new_token_ids for name in "acd"] == [[10, 11, 12], [20, EOS], [30]]
     assert rows["c"].finish_reason is FinishReason.STOP
-    assert [yard.requests[name].output_token_ids for name in "abcd"] == [[10, 11, 12], [], [20, EOS], [30]]
-    assert yard.running == ["a", "b", "d"]
+    assert [toy.requests[name].output_token_ids for name in "abcd"] == [[10, 11, 12], [], [20, EOS], [30]]
+    assert toy.running == ["a", "b", "d"]
 
 
 def test_several_tokens_fill_several_blocks() -> None:
     """Blocks of four: ten tokens at once seal two and begin a third; the prefix is found by the next turn."""
-    yard = Yard(max_num_seqs=2)
-    request = yard.add("a", [1, 2, 3], max_tokens=30)
-    _row(yard, *range(100, 110))
+    toy = ToyEngine(max_num_seqs=2)
+    request = toy.add("a", [1, 2, 3], max_tokens=30)
+    _row(toy, *range(100, 110))
     assert request.all_token_ids == [1, 2, 3, *range(100, 110)]
     assert len(request.block_hashes) == 3
-    assert yard.step().num_scheduled_tokens == {"a": 10}, "computed catches up with what is known"
+    assert toy.step().num_scheduled_tokens == {"a": 10}, "computed catches up with what is known"
 
 
 def test_several_stops_in_one_step_free_everything() -> None:
-    yard = Yard()
+    toy = ToyEngine()
     for name in "abcde":
-        yard.add(name, max_tokens=1 if name in "bde" else 4)
-    result = yard.update(yard.schedule())
+        toy.add(name, max_tokens=1 if name in "bde" else 4)
+    result = toy.update(toy.schedule())
     assert {result.requests[row].request_id for row in result.finish_reasons} == set("bde")
-    assert yard.running == ["a", "c"]
-    assert yard.free == 98
+    assert toy.running == ["a", "c"]
+    assert toy.free == 98
 
 
 def test_blocks_return_in_the_order_in_which_requests_stop() -> None:
-    yard = Yard(enable_prefix_caching=False)
+    toy = ToyEngine(enable_prefix_caching=False)
     for name in "abc":
-        yard.add(name, 8, max_tokens=1)
-    yard.step()
-    assert list(yard.scheduler.kv.pool.free_queue)[-6:] == [2, 1, 4, 3, 6, 5]
+        toy.add(name, 8, max_tokens=1)
+    toy.step()
+    assert list(toy.scheduler.kv.pool.free_queue)[-6:] == [2, 1, 4, 3, 6, 5]
 
 
 # ---- what is not the model's business
 
 
 def test_a_model_output_of_another_size_is_refused() -> None:
-    yard = Yard()
+    toy = ToyEngine()
     for name in "ab":
-        yard.add(name)
-    output = yard.schedule()
+        toy.add(name)
+    output = toy.schedule()
     with pytest.raises(ValueError, match="1 rows for 2 scheduled requests"):
-        yard.scheduler.update_from_output(output, ModelOutput.from_lists([[5]]))
-    yard.update(output)
-    assert [request.num_output_tokens for request in yard.requests.values()] == [1, 1]
+        toy.scheduler.update_from_output(output, ModelOutput.from_lists([[5]]))
+    toy.update(output)
+    assert [request.num_output_tokens for request in toy.requests.values()] == [1, 1]
 
 
 def test_an_output_is_taken_in_once_and_in_order() -> None:
     """Two steps in flight: the second time, tokens would be appended to requests that are elsewhere by now."""
-    yard = Yard(async_scheduling=True)
+    toy = ToyEngine(async_scheduling=True)
     for name in "ab":
-        yard.add(name, max_tokens=5)
-    first, second = yard.schedule(), yard.schedule()
-    yard.update(first)
-    third = yard.schedule()
-    before = snapshot(yard.scheduler)
+        toy.add(name, max_tokens=5)
+    first, second = toy.schedule(), toy.schedule()
+    toy.update(first)
+    third = toy.schedule()
+    before = snapshot(toy.scheduler)
     with pytest.raises(ValueError, match="step 2: take in that of step 1 first"):
-        yard.update(third)
+        toy.update(third)
     with pytest.raises(ValueError, match=r"step 0: it was taken in already.*; the next is step 1"):
-        yard.update(first)
-    assert snapshot(yard.scheduler) == before
-    other = Yard(async_scheduling=True)
+        toy.update(first)
+    assert snapshot(toy.scheduler) == before
+    other = ToyEngine(async_scheduling=True)
     other.add("c", max_tokens=5)
     other.schedule()
     other.schedule()
     with pytest.raises(ValueError, match="step 1: it is another scheduler's, which scheduled other requests"):
         other.update(second)
-    yard.update(second)
-    yard.update(third)
+    toy.update(second)
+    toy.update(third)
     with pytest.raises(ValueError, match=r"step 0: it was taken in already.*; no step is in flight"):
-        yard.update(first)
-    yard.drain()
-    assert [request.num_output_tokens for request in yard.requests.values()] == [5, 5]
+        toy.update(first)
+    toy.drain()
+    assert [request.num_output_tokens for request in toy.requests.values()] == [5, 5]
 
 
 @pytest.mark.parametrize("token", [-1, -5, 2**31, 2**40])
@@ -217,60 +217,60 @@ def test_what_cannot_be_a_token_id_is_refused(token: int) -> None:
 
 
 def test_an_empty_step_may_be_updated() -> None:
-    yard = Yard()
-    assert len(yard.update(yard.schedule())) == 0
+    toy = ToyEngine()
+    assert len(toy.update(toy.schedule())) == 0
 
 
 def test_output_of_a_request_aborted_meanwhile_is_dropped() -> None:
-    yard = Yard()
+    toy = ToyEngine()
     for name in "abc":
-        yard.add(name)
-    output = yard.schedule()
-    yard.abort("b")
-    result = yard.update(output)
+        toy.add(name)
+    output = toy.schedule()
+    toy.abort("b")
+    result = toy.update(output)
     assert [row.request_id for row in result] == ["a", "c"]
-    assert yard.requests["b"].num_output_tokens == 0
+    assert toy.requests["b"].num_output_tokens == 0
 
 
 def test_a_new_tenant_of_the_slot_gets_nothing_of_the_old_one() -> None:
     """b is aborted between schedule and update, and a request of the same id takes its slot before the update."""
-    yard = Yard(max_num_seqs=2)
-    yard.add("a")
-    old = yard.add("b")
-    first = yard.schedule()
-    yard.abort("b")
-    new = yard.add("b", prompt_of("other", 4))
-    second = yard.schedule()
+    toy = ToyEngine(max_num_seqs=2)
+    toy.add("a")
+    old = toy.add("b")
+    first = toy.schedule()
+    toy.abort("b")
+    new = toy.add("b", prompt_of("other", 4))
+    second = toy.schedule()
     assert new.slot == first.slots[1]
-    assert [row.request_id for row in yard.update(first)] == ["a"]
+    assert [row.request_id for row in toy.update(first)] == ["a"]
     assert (old.num_output_tokens, new.num_output_tokens) == (0, 0)
-    assert [row.request_id for row in yard.update(second)] == ["b"]
+    assert [row.request_id for row in toy.update(second)] == ["b"]
     assert new.num_output_tokens == 1
 
 
 def test_a_request_reset_meanwhile_keeps_its_token() -> None:
     """Preempted by a reset between schedule and update: the token is known, and computed again later."""
-    yard = Yard()
-    request = yard.add("a", 4, max_tokens=3)
-    output = yard.schedule()
-    assert yard.scheduler.reset_prefix_cache(reset_running_requests=True) is True
-    yard.update(output, {"a": [55]})
+    toy = ToyEngine()
+    request = toy.add("a", 4, max_tokens=3)
+    output = toy.schedule()
+    assert toy.scheduler.reset_prefix_cache(reset_running_requests=True) is True
+    toy.update(output, {"a": [55]})
     assert (request.status, request.output_token_ids) == (RequestStatus.PREEMPTED, [55])
-    assert yard.step().num_scheduled_tokens == {"a": 5}
-    yard.drain()
+    assert toy.step().num_scheduled_tokens == {"a": 5}
+    toy.drain()
     assert request.num_output_tokens == 3
 
 
 def test_a_request_reset_meanwhile_may_stop() -> None:
-    yard = Yard()
+    toy = ToyEngine()
     for name in "ab":
-        yard.add(name, 4, eos_token_id=EOS)
-    output = yard.schedule()
-    yard.scheduler.reset_prefix_cache(reset_running_requests=True)
-    rows = list(yard.update(output, {"a": [OTHER, EOS, OTHER], "b": [OTHER, OTHER]}))
+        toy.add(name, 4, eos_token_id=EOS)
+    output = toy.schedule()
+    toy.scheduler.reset_prefix_cache(reset_running_requests=True)
+    rows = list(toy.update(output, {"a": [OTHER, EOS, OTHER], "b": [OTHER, OTHER]}))
     assert rows == [
         RequestOutput("a", [OTHER, EOS], FinishReason.STOP, None),
         RequestOutput("b", [OTHER, OTHER], None, None),
     ]
-    assert (yard.running, yard.waiting) == ([], ["b"])
-    assert yard.requests["a"].output_token_ids == [OTHER, EOS]
+    assert (toy.running, toy.waiting) == ([], ["b"])
+    assert toy.requests["a"].output_token_ids == [OTHER, EOS]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from tests.support.yard import Yard
+from tests.support.toy_engine import ToyEngine
 
 from tokenyard.errors import RequestError
 from tokenyard.request import FinishReason, MultiModalItem, RequestStatus
@@ -36,45 +36,45 @@ def image(name: str, offset: int, length: int) -> MultiModalItem:
 
 
 def test_a_request_waits_for_its_grammar_and_others_do_not_wait_for_it() -> None:
-    yard, grammar = Yard(), Grammar()
-    yard.add("a", structured_output=grammar)
-    yard.add("b")
-    assert (yard.skipped, yard.waiting) == (["a"], ["b"])
-    yard.step()
-    assert (yard.running, yard.skipped) == (["b"], ["a"])
-    assert yard.outcomes.skipped == [Outcome(OutcomeKind.SKIPPED, Reason.WAITING_GRAMMAR, "a", 1, budget_left=64)]
-    assert yard.requests["a"].status is RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
+    toy, grammar = ToyEngine(), Grammar()
+    toy.add("a", structured_output=grammar)
+    toy.add("b")
+    assert (toy.skipped, toy.waiting) == (["a"], ["b"])
+    toy.step()
+    assert (toy.running, toy.skipped) == (["b"], ["a"])
+    assert toy.outcomes.skipped == [Outcome(OutcomeKind.SKIPPED, Reason.WAITING_GRAMMAR, "a", 1, budget_left=64)]
+    assert toy.requests["a"].status is RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
     grammar.is_ready = True
-    yard.step()
-    assert yard.running == ["b", "a"]
+    toy.step()
+    assert toy.running == ["b", "a"]
 
 
 def test_sampled_tokens_advance_the_grammar() -> None:
-    yard, grammar = Yard(), Grammar()
+    toy, grammar = ToyEngine(), Grammar()
     grammar.is_ready = True
-    yard.add("a", structured_output=grammar, max_tokens=3)
-    yard.drain()
-    assert grammar.accepted == yard.requests["a"].output_token_ids
+    toy.add("a", structured_output=grammar, max_tokens=3)
+    toy.drain()
+    assert grammar.accepted == toy.requests["a"].output_token_ids
 
 
 def test_a_token_that_the_grammar_forbids_ends_the_request_as_an_error() -> None:
-    yard, grammar = Yard(), Grammar(forbidden=66)
+    toy, grammar = ToyEngine(), Grammar(forbidden=66)
     grammar.is_ready = True
-    yard.add("a", structured_output=grammar)
-    yard.add("b")
-    yard.step({"a": [65]})
-    rows = {row.request_id: row for row in yard.update(yard.schedule(), {"a": [66]})}
+    toy.add("a", structured_output=grammar)
+    toy.add("b")
+    toy.step({"a": [65]})
+    rows = {row.request_id: row for row in toy.update(toy.schedule(), {"a": [66]})}
     assert rows["a"].finish_reason is FinishReason.ERROR
-    assert yard.requests["a"].status is RequestStatus.FINISHED_ERROR
-    assert (yard.running, rows["b"].finish_reason) == (["b"], None)
+    assert toy.requests["a"].status is RequestStatus.FINISHED_ERROR
+    assert (toy.running, rows["b"].finish_reason) == (["b"], None)
 
 
 def test_a_request_that_waits_for_its_grammar_can_be_aborted() -> None:
-    yard = Yard()
-    yard.add("a", structured_output=Grammar())
-    yard.step()
-    assert yard.abort("a") == ["a"]
-    assert yard.skipped == []
+    toy = ToyEngine()
+    toy.add("a", structured_output=Grammar())
+    toy.step()
+    assert toy.abort("a") == ["a"]
+    assert toy.skipped == []
 
 
 # ---- outputs in flight (async scheduling)
@@ -82,33 +82,33 @@ def test_a_request_that_waits_for_its_grammar_can_be_aborted() -> None:
 
 def test_placeholders_cover_the_limit() -> None:
     """Two outputs are allowed, one has come and one is on its way: a third step would be for nothing."""
-    yard = Yard(async_scheduling=True)
-    yard.add("a", max_tokens=2)
-    first, second = yard.schedule(), yard.schedule()
-    assert yard.requests["a"].num_output_placeholders == 2
-    yard.update(first)
-    assert yard.schedule().req_ids == ()
-    assert yard.outcomes.not_scheduled == [Outcome(OutcomeKind.NOT_SCHEDULED, Reason.PLACEHOLDERS_COVER_LIMIT, "a", 1)]
-    yard.update(second)
-    assert yard.requests["a"].status is RequestStatus.FINISHED_LENGTH_CAPPED
-    assert yard.requests["a"].num_output_tokens == 2
+    toy = ToyEngine(async_scheduling=True)
+    toy.add("a", max_tokens=2)
+    first, second = toy.schedule(), toy.schedule()
+    assert toy.requests["a"].num_output_placeholders == 2
+    toy.update(first)
+    assert toy.schedule().req_ids == ()
+    assert toy.outcomes.not_scheduled == [Outcome(OutcomeKind.NOT_SCHEDULED, Reason.PLACEHOLDERS_COVER_LIMIT, "a", 1)]
+    toy.update(second)
+    assert toy.requests["a"].status is RequestStatus.FINISHED_LENGTH_CAPPED
+    assert toy.requests["a"].num_output_tokens == 2
 
 
 @pytest.mark.parametrize(("drifts", "scheduled"), [(True, ["best"]), (False, ["best", "other"])])
 def test_the_index_into_the_running_list_drifts(drifts: bool, scheduled: list[str]) -> None:
     """The victim stands before the request it makes room for and wanted no tokens: vLLM's index slips over the next."""
-    yard = Yard(async_scheduling=True, policy="priority", num_gpu_blocks=5, running_index_drifts=drifts)
-    yard.add("worst", 4, max_tokens=2, priority=9)
-    first = yard.schedule()
-    yard.add("best", 4, priority=0)
-    yard.add("other", 2, priority=1)
-    yard.schedule()
-    yard.update(first)
-    assert (yard.running, yard.free) == (["worst", "best", "other"], 0)
-    output = yard.schedule()
-    assert [victim.request_id for victim in yard.outcomes.preemptions] == ["worst"]
+    toy = ToyEngine(async_scheduling=True, policy="priority", num_gpu_blocks=5, running_index_drifts=drifts)
+    toy.add("worst", 4, max_tokens=2, priority=9)
+    first = toy.schedule()
+    toy.add("best", 4, priority=0)
+    toy.add("other", 2, priority=1)
+    toy.schedule()
+    toy.update(first)
+    assert (toy.running, toy.free) == (["worst", "best", "other"], 0)
+    output = toy.schedule()
+    assert [victim.request_id for victim in toy.outcomes.preemptions] == ["worst"]
     assert list(output.req_ids) == scheduled
-    drifted = [each.request_id for each in yard.outcomes.not_scheduled if each.reason is Reason.RUNNING_INDEX_DRIFT]
+    drifted = [each.request_id for each in toy.outcomes.not_scheduled if each.reason is Reason.RUNNING_INDEX_DRIFT]
     assert drifted == (["other"] if drifts else [])
 
 
@@ -116,51 +116,51 @@ def test_the_index_into_the_running_list_drifts(drifts: bool, scheduled: list[st
 
 
 def test_the_encoder_budget_lets_the_text_before_a_picture_through() -> None:
-    yard = Yard(max_num_encoder_input_tokens=6)
-    yard.add("a", 10, mm_features=[image("cat", 2, 4)])
-    yard.add("b", 10, mm_features=[image("dog", 3, 4)])
-    output = yard.step()
+    toy = ToyEngine(max_num_encoder_input_tokens=6)
+    toy.add("a", 10, mm_features=[image("cat", 2, 4)])
+    toy.add("b", 10, mm_features=[image("dog", 3, 4)])
+    output = toy.step()
     assert output.num_scheduled_tokens == {"a": 10, "b": 3}
     assert output.scheduled_encoder_inputs == {"a": [0]}
 
 
 def test_a_waiting_request_whose_picture_comes_first_stops_the_pass() -> None:
-    yard = Yard(max_num_encoder_input_tokens=6)
-    yard.add("a", 10, mm_features=[image("cat", 2, 4)])
-    yard.add("b", 10, mm_features=[image("dog", 0, 4)])
-    yard.add("c", 4)
-    yard.step()
-    assert (yard.running, yard.waiting) == (["a"], ["b", "c"])
-    assert (yard.admission.kind, yard.admission.reason) == (OutcomeKind.STOPPED, Reason.ENCODER_BUDGET)
-    assert (yard.admission.request_id, yard.admission.num_requests) == ("b", 2)
-    yard.step()
-    assert yard.running == ["a", "b", "c"]
+    toy = ToyEngine(max_num_encoder_input_tokens=6)
+    toy.add("a", 10, mm_features=[image("cat", 2, 4)])
+    toy.add("b", 10, mm_features=[image("dog", 0, 4)])
+    toy.add("c", 4)
+    toy.step()
+    assert (toy.running, toy.waiting) == (["a"], ["b", "c"])
+    assert (toy.admission.kind, toy.admission.reason) == (OutcomeKind.STOPPED, Reason.ENCODER_BUDGET)
+    assert (toy.admission.request_id, toy.admission.num_requests) == ("b", 2)
+    toy.step()
+    assert toy.running == ["a", "b", "c"]
 
 
 def test_a_running_request_at_its_picture_is_passed_over() -> None:
     """b stands before its picture when a's second picture takes the budget of the step."""
-    yard = Yard(max_num_encoder_input_tokens=4, max_num_batched_tokens=12, long_prefill_token_threshold=6)
-    yard.add("a", 12, mm_features=[image("cat", 2, 4), image("cow", 7, 4)])
-    yard.add("b", 12, mm_features=[image("dog", 4, 4)])
-    assert yard.step().num_scheduled_tokens == {"a": 6, "b": 4}
-    output = yard.step()
+    toy = ToyEngine(max_num_encoder_input_tokens=4, max_num_batched_tokens=12, long_prefill_token_threshold=6)
+    toy.add("a", 12, mm_features=[image("cat", 2, 4), image("cow", 7, 4)])
+    toy.add("b", 12, mm_features=[image("dog", 4, 4)])
+    assert toy.step().num_scheduled_tokens == {"a": 6, "b": 4}
+    output = toy.step()
     assert output.num_scheduled_tokens == {"a": 6}
-    assert [(each.reason, each.request_id) for each in yard.outcomes.not_scheduled] == [(Reason.ENCODER_BUDGET, "b")]
-    assert yard.step().num_scheduled_tokens == {"a": 1, "b": 6}
+    assert [(each.reason, each.request_id) for each in toy.outcomes.not_scheduled] == [(Reason.ENCODER_BUDGET, "b")]
+    assert toy.step().num_scheduled_tokens == {"a": 1, "b": 6}
 
 
 def test_a_picture_that_no_step_can_compute_is_refused() -> None:
-    yard = Yard(max_num_encoder_input_tokens=4)
+    toy = ToyEngine(max_num_encoder_input_tokens=4)
     with pytest.raises(RequestError, match="max_num_encoder_input_tokens") as refusal:
-        yard.add("a", 10, mm_features=[image("cat", 2, 5)])
+        toy.add("a", 10, mm_features=[image("cat", 2, 5)])
     assert refusal.value.field == "mm_features"
-    assert yard.scheduler.requests == {}
+    assert toy.scheduler.requests == {}
 
 
 def test_the_same_picture_is_computed_once() -> None:
-    yard = Yard(max_num_encoder_input_tokens=4)
+    toy = ToyEngine(max_num_encoder_input_tokens=4)
     for name in "ab":
-        yard.add(name, 10, mm_features=[image("cat", 2, 4)])
-    output = yard.step()
+        toy.add(name, 10, mm_features=[image("cat", 2, 4)])
+    output = toy.step()
     assert output.num_scheduled_tokens == {"a": 10, "b": 10}
     assert output.scheduled_encoder_inputs == {"a": [0]}

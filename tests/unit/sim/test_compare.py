@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.yard import make_request
+from tests.support.toy_engine import make_request
 
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.errors import ConfigError

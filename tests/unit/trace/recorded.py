@@ -1,4 +1,4 @@
-"""A yard whose scheduler is recorded: what the tests of traces and reports need to make one."""
+"""A toy whose scheduler is recorded: what the tests of traces and reports need to make one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.support.yard import Yard
+from tests.support.toy_engine import ToyEngine
 
 from tokenyard.sched.observer import Observers
 from tokenyard.trace.emit.recorder import TraceRecorder
@@ -19,8 +19,8 @@ from tokenyard.trace.format.step_facts import FactSink
 __all__ = ["RecordedYard", "lines_of", "records_of"]
 
 
-class RecordedYard(Yard):
-    """A yard that writes a trace to ``path`` and tells ``sinks``; ``seconds`` pass between schedule and update."""
+class RecordedYard(ToyEngine):
+    """A toy that writes a trace to ``path`` and tells ``sinks``; ``seconds`` pass between schedule and update."""
 
     def __init__(
         self,

@@ -44,11 +44,11 @@ def read(path: Path, **options: Any) -> tuple[TraceReader, list[Step]]:
 
 
 def recorded(path: Path, *sinks: Any, **options: Any) -> RecordedYard:
-    yard = RecordedYard(path, *sinks, num_gpu_blocks=19, max_num_seqs=6, **options)
-    live(yard, 3, 100)
-    yard.drain()
-    yard.writer.close()
-    return yard
+    toy = RecordedYard(path, *sinks, num_gpu_blocks=19, max_num_seqs=6, **options)
+    live(toy, 3, 100)
+    toy.drain()
+    toy.writer.close()
+    return toy
 
 
 def test_what_is_read_is_what_happened(tmp_path: Path) -> None:
@@ -351,11 +351,11 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_hostile_text_comes_through(tmp_path: Path) -> None:
     names = ["</script><script>alert(1)</script>", "\u202eright to left", "x" * 1_000_000, "[red]markup[/red]"]
-    yard = RecordedYard(tmp_path)
+    toy = RecordedYard(tmp_path)
     for name in names:
-        yard.add(name, 4, max_tokens=2, job_id=name)
-    yard.drain()
-    yard.writer.close()
+        toy.add(name, 4, max_tokens=2, job_id=name)
+    toy.drain()
+    toy.writer.close()
     reader, steps = read(tmp_path)
     assert steps[0].snapshot is not None
     assert steps[0].snapshot.waiting_req_ids == names

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from tests.support.yard import Yard
+from tests.support.toy_engine import ToyEngine
 from tests.unit.trace.recorded import RecordedYard, lines_of, records_of
 
 from tokenyard.request import Request
@@ -174,21 +174,21 @@ class Gathered:
         self.finished.append(record)
 
 
-def live(yard: Yard, seed: int, steps: int) -> None:
+def live(toy: ToyEngine, seed: int, steps: int) -> None:
     """A life with everything in it: arrivals, prefixes, pressure, preemptions, aborts, a reset."""
     rng = random.Random(seed)
     for number in range(steps):
         for _ in range(rng.choice((0, 0, 1, 1, 3))):
-            name = f"r{len(yard.requests)}"
+            name = f"r{len(toy.requests)}"
             prompt = list(range(rng.randint(1, 40)))
             job = rng.choice((None, "job-a", 'job "b" <b>'))
-            yard.add(name, prompt, max_tokens=rng.randint(1, 20), priority=rng.randint(0, 2), job_id=job)
-        if rng.random() < 0.1 and yard.scheduler.requests:
-            yard.abort(rng.choice(list(yard.scheduler.requests)))
+            toy.add(name, prompt, max_tokens=rng.randint(1, 20), priority=rng.randint(0, 2), job_id=job)
+        if rng.random() < 0.1 and toy.scheduler.requests:
+            toy.abort(rng.choice(list(toy.scheduler.requests)))
         if number == steps // 2:
-            yard.scheduler.reset_prefix_cache(reset_running_requests=True)
-        if yard.scheduler.has_requests():
-            yard.step()
+            toy.scheduler.reset_prefix_cache(reset_running_requests=True)
+        if toy.scheduler.has_requests():
+            toy.step()
 
 
 SCENARIOS: list[dict[str, Any]] = [
@@ -215,11 +215,11 @@ class KeepsTurns(FCFS):
 @pytest.mark.parametrize("limit", [None, 0, 2])
 @pytest.mark.parametrize("seed", range(3))
 def test_records_are_the_schemas(tmp_path: Path, settings: dict[str, Any], limit: int | None, seed: int) -> None:
-    yard = RecordedYard(tmp_path, trace={"max_ids_per_step": limit}, **settings)
-    plain = PlainRecorder(yard.writer.config.policy, limit)
-    yard.scheduler.attach_observer(Observers(plain, yard.recorder))
-    live(yard, seed, 120)
-    yard.writer.close()
+    toy = RecordedYard(tmp_path, trace={"max_ids_per_step": limit}, **settings)
+    plain = PlainRecorder(toy.writer.config.policy, limit)
+    toy.scheduler.attach_observer(Observers(plain, toy.recorder))
+    live(toy, seed, 120)
+    toy.writer.close()
     decode = msgspec.json.Decoder(StepEvent).decode
     written = [record for record in map(decode, lines_of(tmp_path)) if isinstance(record, Record)]
     assert written == plain.records
@@ -232,11 +232,11 @@ def test_records_are_the_schemas(tmp_path: Path, settings: dict[str, Any], limit
 
 
 def test_pinned_turns_are_recorded(tmp_path: Path) -> None:
-    yard = RecordedYard(tmp_path, policy_object=KeepsTurns(), num_gpu_blocks=26)
+    toy = RecordedYard(tmp_path, policy_object=KeepsTurns(), num_gpu_blocks=26)
     plain = PlainRecorder("fcfs", None)
-    yard.scheduler.attach_observer(Observers(plain, yard.recorder))
-    live(yard, 1, 60)
-    yard.writer.close()
+    toy.scheduler.attach_observer(Observers(plain, toy.recorder))
+    live(toy, 1, 60)
+    toy.writer.close()
     decode = msgspec.json.Decoder(StepEvent).decode
     written = [record for record in map(decode, lines_of(tmp_path)) if isinstance(record, StepSnapshot)]
     assert written == [record for record in plain.records if isinstance(record, StepSnapshot)]
@@ -245,11 +245,11 @@ def test_pinned_turns_are_recorded(tmp_path: Path) -> None:
 
 def test_what_happens_to_one_request(tmp_path: Path) -> None:
     sink = Gathered()
-    yard = RecordedYard(tmp_path, sink)
-    yard.now = 10.0
-    yard.add("a", 9, max_tokens=3, job_id="job", arrival_time=9.5, priority=2)
-    yard.drain()
-    yard.writer.close()
+    toy = RecordedYard(tmp_path, sink)
+    toy.now = 10.0
+    toy.add("a", 9, max_tokens=3, job_id="job", arrival_time=9.5, priority=2)
+    toy.drain()
+    toy.writer.close()
     events = [record["event"] for record in records_of(tmp_path)]
     assert events == [
         "trace_start",
@@ -304,12 +304,12 @@ def test_what_happens_to_one_request(tmp_path: Path) -> None:
 
 
 def test_a_prefix_hit_is_recorded_once(tmp_path: Path) -> None:
-    yard = RecordedYard(tmp_path)
-    yard.add("a", list(range(12)), max_tokens=1)
-    yard.drain()
-    yard.add("b", list(range(12)), max_tokens=2)
-    yard.drain()
-    yard.writer.close()
+    toy = RecordedYard(tmp_path)
+    toy.add("a", list(range(12)), max_tokens=1)
+    toy.drain()
+    toy.add("b", list(range(12)), max_tokens=2)
+    toy.drain()
+    toy.writer.close()
     lookups = records_of(tmp_path, "prefix_cache_lookup")
     assert [(each["req_id"], each["local_hit_tokens"], each["total_prompt_tokens"]) for each in lookups] == [
         ("a", 0, 12),
@@ -331,11 +331,11 @@ def test_a_prefix_hit_is_recorded_once(tmp_path: Path) -> None:
 
 
 def test_recomputed_tokens_are_those_that_the_cache_lost(tmp_path: Path) -> None:
-    yard = RecordedYard(tmp_path, num_gpu_blocks=9, enable_prefix_caching=False, max_num_seqs=2)
-    yard.add("a", 12, max_tokens=12)
-    yard.add("b", 12, max_tokens=12)
-    yard.drain()
-    yard.writer.close()
+    toy = RecordedYard(tmp_path, num_gpu_blocks=9, enable_prefix_caching=False, max_num_seqs=2)
+    toy.add("a", 12, max_tokens=12)
+    toy.add("b", 12, max_tokens=12)
+    toy.drain()
+    toy.writer.close()
     preempted = [record for record in records_of(tmp_path, "admission_outcome") if "preemptions" in record]
     lost = [each["num_computed_tokens"] for record in preempted for each in record["preemptions"]]
     assert lost
@@ -347,12 +347,12 @@ def test_recomputed_tokens_are_those_that_the_cache_lost(tmp_path: Path) -> None
 
 
 def test_an_outcome_is_written_only_when_somebody_was_held_back(tmp_path: Path) -> None:
-    yard = RecordedYard(tmp_path, max_num_seqs=1)
-    yard.add("a", 4, max_tokens=2)
-    yard.add("b", 4, max_tokens=2)
-    yard.add("c", 4, max_tokens=2)
-    yard.drain()
-    yard.writer.close()
+    toy = RecordedYard(tmp_path, max_num_seqs=1)
+    toy.add("a", 4, max_tokens=2)
+    toy.add("b", 4, max_tokens=2)
+    toy.add("c", 4, max_tokens=2)
+    toy.drain()
+    toy.writer.close()
     outcomes = [msgspec.convert(record, AdmissionOutcome) for record in records_of(tmp_path, "admission_outcome")]
     assert [(each.step, each.kind, each.reason, each.num_requests) for each in outcomes] == [
         (0, "stopped", "max_num_seqs", 2),
@@ -364,23 +364,23 @@ def test_an_outcome_is_written_only_when_somebody_was_held_back(tmp_path: Path) 
 
 
 def test_a_refused_allocation_carries_its_numbers(tmp_path: Path) -> None:
-    yard = RecordedYard(tmp_path, num_gpu_blocks=11)
-    yard.add("a", 24, max_tokens=4)
-    yard.add("head", 36, max_tokens=2)
-    yard.add("small", 5, max_tokens=2)
-    yard.step()
-    yard.writer.close()
+    toy = RecordedYard(tmp_path, num_gpu_blocks=11)
+    toy.add("a", 24, max_tokens=4)
+    toy.add("head", 36, max_tokens=2)
+    toy.add("small", 5, max_tokens=2)
+    toy.step()
+    toy.writer.close()
     (outcome,) = records_of(tmp_path, "admission_outcome")
     assert outcome["reason"] == "kv_full_sequence"
     assert outcome["req_id"] == "head"
     assert outcome["num_requests"] == 2
     assert outcome["smallest_need"] == 2
     assert outcome["kv"]["needed"] == 9
-    assert outcome["kv"]["free"] == yard.free == 4
+    assert outcome["kv"]["free"] == toy.free == 4
 
 
 def test_skipped_requests_are_listed_up_to_the_bound_and_counted_beyond_it(tmp_path: Path) -> None:
-    yard = RecordedYard(
+    toy = RecordedYard(
         tmp_path,
         trace={"max_ids_per_step": 2},
         enable_chunked_prefill=False,
@@ -389,9 +389,9 @@ def test_skipped_requests_are_listed_up_to_the_bound_and_counted_beyond_it(tmp_p
         max_model_len=64,
     )
     for name in "abcdef":
-        yard.add(name, 40)
-    yard.step()
-    yard.writer.close()
+        toy.add(name, 40)
+    toy.step()
+    toy.writer.close()
     (outcome,) = records_of(tmp_path, "admission_outcome")
     assert outcome["reason"] == "queues_empty"
     assert outcome["skipped_counts"] == {"prefill_exceeds_budget": 5}
@@ -402,11 +402,11 @@ def test_skipped_requests_are_listed_up_to_the_bound_and_counted_beyond_it(tmp_p
 
 def test_sampled_steps_carry_all_their_records(tmp_path: Path) -> None:
     sink = Gathered()
-    yard = RecordedYard(tmp_path, sink, trace={"every_n": 3}, max_num_seqs=1)
+    toy = RecordedYard(tmp_path, sink, trace={"every_n": 3}, max_num_seqs=1)
     for name in "abc":
-        yard.add(name, 4, max_tokens=4)
-    yard.drain()
-    yard.writer.close()
+        toy.add(name, 4, max_tokens=4)
+    toy.drain()
+    toy.writer.close()
     wanted = [step for step in range(13) if step % 3 == 0]
     for event in ("step_snapshot", "step_decision", "step_completed"):
         assert [record["step"] for record in records_of(tmp_path, event)] == wanted
@@ -423,22 +423,22 @@ def test_a_step_like_the_last_one_is_told_as_such(tmp_path: Path) -> None:
             repeated.append(step)
             super().step_repeated(step, ts, free_blocks)
 
-    yard = RecordedYard(tmp_path, Noting(), max_num_seqs=2)
-    yard.add("a", 4, max_tokens=12)
-    yard.steps(4)
-    yard.add("b", 4, max_tokens=3)
-    yard.steps(2)
-    yard.add("waits", 4, max_tokens=1)
-    yard.drain()
+    toy = RecordedYard(tmp_path, Noting(), max_num_seqs=2)
+    toy.add("a", 4, max_tokens=12)
+    toy.steps(4)
+    toy.add("b", 4, max_tokens=3)
+    toy.steps(2)
+    toy.add("waits", 4, max_tokens=1)
+    toy.drain()
     assert repeated == [2, 3, 9, 10, 11]
 
 
 def test_facts_need_no_writer(tmp_path: Path) -> None:
     with_writer, without = Gathered(), Gathered()
-    yard = RecordedYard(tmp_path, with_writer, num_gpu_blocks=31)
-    yard.scheduler.attach_observer(Observers(yard.recorder, TraceRecorder(None, without, start=with_writer.start)))
-    live(yard, 5, 60)
-    yard.writer.close()
+    toy = RecordedYard(tmp_path, with_writer, num_gpu_blocks=31)
+    toy.scheduler.attach_observer(Observers(toy.recorder, TraceRecorder(None, without, start=with_writer.start)))
+    live(toy, 5, 60)
+    toy.writer.close()
     for each, other in zip(with_writer.facts, without.facts, strict=True):
         for facts in (each, other):
             if facts.outcome is not None:  # lists are bounded by the writer's settings, counts are not
@@ -449,62 +449,62 @@ def test_facts_need_no_writer(tmp_path: Path) -> None:
 
 
 def test_the_waiting_list_follows_changes_that_keep_its_length(tmp_path: Path) -> None:
-    yard = RecordedYard(tmp_path, max_num_seqs=1)
+    toy = RecordedYard(tmp_path, max_num_seqs=1)
     for name in ("a", "b", "c"):
-        yard.add(name, 4, max_tokens=30)
-    yard.step()
-    yard.step()
-    yard.abort("b")
-    yard.add("d", 4, max_tokens=30)
-    yard.step()
-    yard.writer.close()
+        toy.add(name, 4, max_tokens=30)
+    toy.step()
+    toy.step()
+    toy.abort("b")
+    toy.add("d", 4, max_tokens=30)
+    toy.step()
+    toy.writer.close()
     waiting = [record["waiting_req_ids"] for record in records_of(tmp_path, "step_snapshot")]
     assert waiting == [["a", "b", "c"], ["b", "c"], ["c", "d"]]
 
 
 def test_the_waiting_list_follows_requests_that_are_passed_over(tmp_path: Path) -> None:
-    yard = RecordedYard(tmp_path, policy="priority", max_loras=1)
-    yard.add("running", 4, max_tokens=30, lora_name="a")
-    yard.add("late", 4, lora_name="b", priority=5)
-    yard.step()
-    yard.add("early", 4, lora_name="c", priority=1)
-    yard.step()  # both are passed over, in another order than the snapshot's
-    yard.step()
-    yard.writer.close()
+    toy = RecordedYard(tmp_path, policy="priority", max_loras=1)
+    toy.add("running", 4, max_tokens=30, lora_name="a")
+    toy.add("late", 4, lora_name="b", priority=5)
+    toy.step()
+    toy.add("early", 4, lora_name="c", priority=1)
+    toy.step()  # both are passed over, in another order than the snapshot's
+    toy.step()
+    toy.writer.close()
     waiting = [record["waiting_req_ids"] for record in records_of(tmp_path, "step_snapshot")]
     assert waiting == [["running", "late"], ["late", "early"], ["early", "late"]]
 
 
 def test_a_recorder_attached_late_starts_where_it_is(tmp_path: Path) -> None:
-    yard = RecordedYard(tmp_path, max_num_seqs=2)
-    recorder = yard.recorder
-    yard.scheduler.attach_observer(None)
+    toy = RecordedYard(tmp_path, max_num_seqs=2)
+    recorder = toy.recorder
+    toy.scheduler.attach_observer(None)
     for name in ("a", "b", "c"):
-        yard.add(name, 4, max_tokens=6)
-    output = yard.schedule()
-    yard.scheduler.attach_observer(recorder)
-    yard.update(output)  # a step that the recorder did not see begin
-    yard.drain()
-    yard.writer.close()
-    assert [record["step"] for record in records_of(tmp_path, "step_completed")] == list(range(1, yard.scheduler.step))
+        toy.add(name, 4, max_tokens=6)
+    output = toy.schedule()
+    toy.scheduler.attach_observer(recorder)
+    toy.update(output)  # a step that the recorder did not see begin
+    toy.drain()
+    toy.writer.close()
+    assert [record["step"] for record in records_of(tmp_path, "step_completed")] == list(range(1, toy.scheduler.step))
     assert [record["req_id"] for record in records_of(tmp_path, "request_finished")] == ["a", "b", "c"]
 
 
 def test_equal_runs_give_equal_bytes(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        yard = RecordedYard(tmp_path / name, **SCENARIOS[0])
-        live(yard, 7, 80)
-        yard.writer.close()
+        toy = RecordedYard(tmp_path / name, **SCENARIOS[0])
+        live(toy, 7, 80)
+        toy.writer.close()
     for kind in ("steps", "requests"):
         assert lines_of(tmp_path / "one", kind) == lines_of(tmp_path / "two", kind)
 
 
 def test_accepted_drafts_are_sampled_tokens(tmp_path: Path) -> None:
-    yard = RecordedYard(tmp_path)
+    toy = RecordedYard(tmp_path)
     for name in ("a", "b", "c"):
-        yard.add(name, 4)
-    output = yard.schedule()
-    result = yard.scheduler.update_from_output(output, yard.model(output, {}))
+        toy.add(name, 4)
+    output = toy.schedule()
+    result = toy.scheduler.update_from_output(output, toy.model(output, {}))
     several = EngineOutputs(
         step=output.step,
         requests=result.requests,
@@ -522,12 +522,12 @@ def test_accepted_drafts_are_sampled_tokens(tmp_path: Path) -> None:
 
 def test_steps_that_never_complete_are_forgotten(tmp_path: Path) -> None:
     """Every completed step drops one of the oldest, as long as there are too many."""
-    yard = RecordedYard(tmp_path, max_model_len=200, num_gpu_blocks=101)
-    recorder = yard.recorder
+    toy = RecordedYard(tmp_path, max_model_len=200, num_gpu_blocks=101)
+    recorder = toy.recorder
     for step in range(-100, 0):
-        recorder.step_started(float(step), step, yard.scheduler.state)
-    yard.add("a", 4, max_tokens=60)
-    yard.drain()
+        recorder.step_started(float(step), step, toy.scheduler.state)
+    toy.add("a", 4, max_tokens=60)
+    toy.drain()
     assert recorder._records is not None
     assert len(recorder._records._started) == 64
     assert min(recorder._records._started) > -100
@@ -544,17 +544,17 @@ _Interrupted: Any = type("_Interrupted", (list,), {"append": _interrupt, "__iadd
 def test_a_host_that_goes_on_after_an_interrupt_has_the_same_trace(tmp_path: Path) -> None:
     """The interrupt hits a snapshot whose numbers are there already and whose lists are not."""
     for folder in ("calm", "interrupted"):
-        yard = RecordedYard(tmp_path / folder)
-        yard.add("a", 4, max_tokens=6)
-        yard.steps(3)
-        assert yard.recorder._records is not None
-        lines = yard.recorder._records._lines
+        toy = RecordedYard(tmp_path / folder)
+        toy.add("a", 4, max_tokens=6)
+        toy.steps(3)
+        assert toy.recorder._records is not None
+        lines = toy.recorder._records._lines
         assert lines is not None
         if folder == "interrupted":
             lines.pieces = _Interrupted(lines.pieces)
             with pytest.raises(KeyboardInterrupt):
-                yard.scheduler.schedule()
+                toy.scheduler.schedule()
             lines.pieces = list(lines.pieces)
-        yard.drain()
-        yard.writer.close()
+        toy.drain()
+        toy.writer.close()
     assert lines_of(tmp_path / "interrupted") == lines_of(tmp_path / "calm")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.support.yard import FIRST_SAMPLED, prompt_of
+from tests.support.toy_engine import FIRST_SAMPLED, prompt_of
 from tests.unit.trace.recorded import RecordedYard, lines_of, records_of
 
 from tokenyard.sched.observer import Observers
@@ -19,14 +19,14 @@ from tokenyard.trace.format.schema import RequestRecord
 
 
 def test_every_field_of_a_running_request(tmp_path: Path) -> None:
-    yard = RecordedYard(tmp_path)
-    yard.add("old", list(range(20)), max_tokens=1)
-    yard.drain()
-    yard.add("a", list(range(20)), max_tokens=9, job_id="job", priority=3, arrival_time=0.25)
-    yard.step()
-    yard.step()
-    yard.step()
-    yard.writer.close()
+    toy = RecordedYard(tmp_path)
+    toy.add("old", list(range(20)), max_tokens=1)
+    toy.drain()
+    toy.add("a", list(range(20)), max_tokens=9, job_id="job", priority=3, arrival_time=0.25)
+    toy.step()
+    toy.step()
+    toy.step()
+    toy.writer.close()
     record = records_of(tmp_path, kind="requests")[-1]
     assert record == {
         "step": 4,
@@ -56,12 +56,12 @@ def test_every_field_of_a_running_request(tmp_path: Path) -> None:
 
 
 def test_a_waiting_request_has_no_hits_yet(tmp_path: Path) -> None:
-    yard = RecordedYard(tmp_path, max_num_seqs=1)
-    yard.add("a", 3, max_tokens=5)
-    yard.add("b", 40, max_tokens=5)
-    yard.step()
-    yard.step()
-    yard.writer.close()
+    toy = RecordedYard(tmp_path, max_num_seqs=1)
+    toy.add("a", 3, max_tokens=5)
+    toy.add("b", 40, max_tokens=5)
+    toy.step()
+    toy.step()
+    toy.writer.close()
     records = [msgspec.json.decode(line, type=RequestRecord) for line in lines_of(tmp_path, "requests")]
     assert [(each.step, each.queue, each.req_id) for each in records] == [
         (0, "waiting", "a"),
@@ -76,21 +76,21 @@ def test_a_waiting_request_has_no_hits_yet(tmp_path: Path) -> None:
 
 
 def test_output_tail_is_the_last_sixteen(tmp_path: Path) -> None:
-    yard = RecordedYard(tmp_path)
-    yard.add("a", 3, max_tokens=30)
-    yard.drain()
-    yard.writer.close()
+    toy = RecordedYard(tmp_path)
+    toy.add("a", 3, max_tokens=30)
+    toy.drain()
+    toy.writer.close()
     record = records_of(tmp_path, kind="requests")[-1]
     assert record["output_tail"] == [FIRST_SAMPLED + number for number in range(14, 30)]
 
 
 def test_the_bound_is_per_queue(tmp_path: Path) -> None:
-    yard = RecordedYard(tmp_path, max_num_seqs=3, trace={"max_ids_per_step": 2})
+    toy = RecordedYard(tmp_path, max_num_seqs=3, trace={"max_ids_per_step": 2})
     for name in "abcdefg":
-        yard.add(name, 4, max_tokens=5)
-    yard.step()
-    yard.step()
-    yard.writer.close()
+        toy.add(name, 4, max_tokens=5)
+    toy.step()
+    toy.step()
+    toy.writer.close()
     assert [(each["step"], each["req_id"]) for each in records_of(tmp_path, kind="requests")] == [
         *[(0, "a"), (0, "b")],
         *[(1, "a"), (1, "b"), (1, "d"), (1, "e")],
@@ -98,10 +98,10 @@ def test_the_bound_is_per_queue(tmp_path: Path) -> None:
 
 
 def test_they_can_be_switched_off(tmp_path: Path) -> None:
-    yard = RecordedYard(tmp_path, trace={"request_records": False})
-    yard.add("a", 4)
-    yard.drain()
-    yard.writer.close()
+    toy = RecordedYard(tmp_path, trace={"request_records": False})
+    toy.add("a", 4)
+    toy.drain()
+    toy.writer.close()
     assert [file.name for file in tmp_path.iterdir()] == ["sched_trace.fcfs.steps.jsonl"]
 
 
@@ -111,17 +111,17 @@ def spell(name: str) -> Decode:
 
 
 def with_decoder(path: Path, decoder: Decoder) -> RecordedYard:
-    yard = RecordedYard(path)
-    yard.recorder = TraceRecorder(yard.writer, decoder=decoder)
-    yard.scheduler.attach_observer(Observers(yard.recorder))
-    return yard
+    toy = RecordedYard(path)
+    toy.recorder = TraceRecorder(toy.writer, decoder=decoder)
+    toy.scheduler.attach_observer(Observers(toy.recorder))
+    return toy
 
 
 def test_texts_stand_beside_the_ids_if_a_tokenizer_is_named(tmp_path: Path) -> None:
-    yard = with_decoder(tmp_path, Decoder("toy", spell))
-    yard.add("a", [1, 2, 3], max_tokens=3)
-    yard.drain()
-    yard.writer.close()
+    toy = with_decoder(tmp_path, Decoder("toy", spell))
+    toy.add("a", [1, 2, 3], max_tokens=3)
+    toy.drain()
+    toy.writer.close()
     first, *_, last = records_of(tmp_path, kind="requests")
     assert first["prompt_prefix_text"] == "toy:1-2-3"
     assert "output_tail_text" not in first
@@ -142,10 +142,10 @@ def fails_to_decode(name: str) -> Decode:
 @pytest.mark.parametrize("load", [fails_to_load, fails_to_decode])
 def test_a_useless_tokenizer_costs_one_warning(tmp_path: Path, load: object, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "tokenyard.trace"):
-        yard = with_decoder(tmp_path, Decoder("bad", load))  # type: ignore[arg-type]
-        yard.add("a", [1, 2, 3], max_tokens=3)
-        yard.drain()
-        yard.writer.close()
+        toy = with_decoder(tmp_path, Decoder("bad", load))  # type: ignore[arg-type]
+        toy.add("a", [1, 2, 3], max_tokens=3)
+        toy.drain()
+        toy.writer.close()
     assert len(caplog.records) == 1
     assert "token ids only" in caplog.text
     records = records_of(tmp_path, kind="requests")

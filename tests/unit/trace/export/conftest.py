@@ -18,30 +18,30 @@ HOSTILE = '</script><script>alert("x")</script>\u202e'
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three jobs of several turns and a request of none, under memory pressure, with two steps in flight."""
     path = tmp_path_factory.mktemp("trace")
-    yard = RecordedYard(path, num_gpu_blocks=15, max_num_seqs=4, async_scheduling=True)
+    toy = RecordedYard(path, num_gpu_blocks=15, max_num_seqs=4, async_scheduling=True)
     rng, flying = random.Random(3), []
-    yard.add(HOSTILE, 9, max_tokens=3, arrival_time=0.0)
+    toy.add(HOSTILE, 9, max_tokens=3, arrival_time=0.0)
     for number in range(9):
         job = f"job{number % 3}"
-        yard.add(f"r{number}", rng.randint(4, 30), max_tokens=9, job_id=job, arrival_time=yard.now)
+        toy.add(f"r{number}", rng.randint(4, 30), max_tokens=9, job_id=job, arrival_time=toy.now)
         for _ in range(6 if number % 3 == 2 else 0):
-            flying.append(yard.schedule())
-            yard.now += 0.25
+            flying.append(toy.schedule())
+            toy.now += 0.25
             if len(flying) > 1:
-                yard.update(flying.pop(0))
+                toy.update(flying.pop(0))
     for job in ("job0", "job1"):
-        while yard.scheduler.has_requests():
-            flying.append(yard.schedule())
-            yard.now += 0.25
-            yard.update(flying.pop(0))
-        yard.now += 2.0
-        yard.add(f"{job}, the next turn", 12, max_tokens=2, job_id=job, arrival_time=yard.now)
-    while yard.scheduler.has_requests() or flying:
-        if yard.scheduler.has_requests():
-            flying.append(yard.schedule())
-        yard.now += 0.25
-        yard.update(flying.pop(0))
-    yard.writer.close()
+        while toy.scheduler.has_requests():
+            flying.append(toy.schedule())
+            toy.now += 0.25
+            toy.update(flying.pop(0))
+        toy.now += 2.0
+        toy.add(f"{job}, the next turn", 12, max_tokens=2, job_id=job, arrival_time=toy.now)
+    while toy.scheduler.has_requests() or flying:
+        if toy.scheduler.has_requests():
+            flying.append(toy.schedule())
+        toy.now += 0.25
+        toy.update(flying.pop(0))
+    toy.writer.close()
     return path
 
 

@@ -7,8 +7,8 @@ from time import sleep
 from typing import Any
 
 import numpy as np
+from tests.support.toy_engine import Watcher, make_request
 from tests.support.worker import Worker
-from tests.support.yard import Watcher, make_request
 
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.connectors.memory import BlockMemory, Tensors
@@ -21,7 +21,7 @@ from tokenyard.sched.steps.model_output import ConnectorOutput, ModelOutput
 from tokenyard.sched.steps.outcomes import Reason
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
-__all__ = ["DigestMemory", "Plant"]
+__all__ = ["ConnectorEngine", "DigestMemory"]
 
 
 class DigestMemory:
@@ -40,7 +40,7 @@ class DigestMemory:
             self._cells[block, i] = digest
 
 
-class Plant:
+class ConnectorEngine:
     """Steps as an engine does them; a toy model samples ever new tokens. All invariants are checked all the time."""
 
     def __init__(

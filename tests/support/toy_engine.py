@@ -18,7 +18,7 @@ from tokenyard.sched.steps.model_output import ModelOutput
 from tokenyard.sched.steps.outcomes import Outcome, StepOutcomes
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
-__all__ = ["Watcher", "Yard", "make_request", "prompt_of", "snapshot"]
+__all__ = ["ToyEngine", "Watcher", "make_request", "prompt_of", "snapshot"]
 
 FIRST_SAMPLED = 2_000_000_000
 """Tokens that the toy model samples start here: no prompt holds one."""
@@ -71,7 +71,7 @@ class Watcher(StepObserver):
         self.calls.append(("request_finished", ts, request.request_id, request.times.finished))
 
 
-class Yard:
+class ToyEngine:
     """A small scheduler, its watcher and a toy model; checks all invariants after everything it does.
 
     Settings go to SchedulerConfig or CacheConfig by their names. ``now`` is the clock: set it.

@@ -14,7 +14,7 @@ from tokenyard.sched.connector import KVConnector, Match
 from tokenyard.sched.steps.model_output import ConnectorOutput
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
-__all__ = ["Elsewhere", "Load"]
+__all__ = ["Load", "ToyConnector"]
 
 _FAILING = 0.15
 """Share of the asynchronous loads of which a block never arrives."""
@@ -32,7 +32,7 @@ class Load(NamedTuple):
         worker.load(self.request, self.blocks, self.start, self.stop)
 
 
-class Elsewhere(KVConnector):
+class ToyConnector(KVConnector):
     """Knows any prompt; how much of it, and how soon, is drawn."""
 
     def __init__(self, random: Random) -> None:
