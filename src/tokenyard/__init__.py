@@ -17,6 +17,7 @@ __all__ = [
     "BlockFiles",
     "CacheConfig",
     "ConfigError",
+    "ConnectorContext",
     "DiskTier",
     "DoneStep",
     "DraftTokens",
@@ -33,6 +34,7 @@ __all__ = [
     "ModelOutput",
     "Outcome",
     "Policy",
+    "PolicyContext",
     "Preemption",
     "Reason",
     "ReplayResult",
@@ -46,6 +48,7 @@ __all__ = [
     "Scheduler",
     "SchedulerConfig",
     "SchedulerOutput",
+    "SchedulerState",
     "SpeculativeConfig",
     "StepObserver",
     "StepOutcomes",
@@ -98,18 +101,18 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "tokenyard.engine.executor": ("Executor", "DoneStep"),
     },
     "Why somebody waited": {
-        "tokenyard.sched.observer": ("StepObserver",),
+        "tokenyard.sched.observer": ("StepObserver", "SchedulerState"),
         "tokenyard.sched.steps.outcomes": ("StepOutcomes", "Outcome", "Preemption", "Reason"),
     },
     "Policies": {
-        "tokenyard.sched.policy": ("Policy", "make_policy", "known_policies"),
+        "tokenyard.sched.policy": ("Policy", "PolicyContext", "make_policy", "known_policies"),
         "tokenyard.policies.named": ("policy_maker",),
         "tokenyard.policies.keyed": ("KeyedPolicy",),
         "tokenyard.policies.continuum.policy": ("continuum_fixed", "continuum_ttl", "continuum_share"),
         "tokenyard.policies.continuum.tools": ("ToolReader",),
     },
     "KV kept elsewhere": {
-        "tokenyard.sched.connector": ("KVConnector",),
+        "tokenyard.sched.connector": ("KVConnector", "ConnectorContext"),
         "tokenyard.connectors.config": ("KVTransferConfig",),
         "tokenyard.connectors.tiered": ("TieredConnector",),
         "tokenyard.connectors.disk_tier": ("DiskTier",),
@@ -170,9 +173,9 @@ if TYPE_CHECKING:
     from tokenyard.policies.keyed import KeyedPolicy
     from tokenyard.policies.named import policy_maker
     from tokenyard.request import FinishReason, Request, SamplingParams
-    from tokenyard.sched.connector import KVConnector
-    from tokenyard.sched.observer import StepObserver
-    from tokenyard.sched.policy import Policy, known_policies, make_policy
+    from tokenyard.sched.connector import ConnectorContext, KVConnector
+    from tokenyard.sched.observer import SchedulerState, StepObserver
+    from tokenyard.sched.policy import Policy, PolicyContext, known_policies, make_policy
     from tokenyard.sched.scheduler import Scheduler
     from tokenyard.sched.steps.engine_outputs import EngineOutputs, RequestOutput
     from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput

@@ -14,14 +14,14 @@ import pytest
 import tokenyard
 
 NAMES = """
-ArrayMemory BlockFiles CacheConfig ConfigError DiskTier DoneStep DraftTokens EngineCore EngineOutputs Executor
-FinishReason KVCacheGroup KVConnector KVLink KVTransferConfig KeyedPolicy LatencyModel ModelOutput Outcome Policy
-Preemption Reason ReplayResult ReplaySettings Report ReportBuilder Request RequestError RequestOutput SamplingParams
-Scheduler SchedulerConfig SchedulerOutput SpeculativeConfig StepObserver StepOutcomes StepShape TierWorker
-TieredConnector TokenyardError ToolReader TraceConfig TraceError TraceReader TraceRecorder TraceWriter Why Workload
-WorkloadError WorkloadRequest __version__ compare compare_traces continuum_fixed continuum_share continuum_ttl
-describe_run known_policies load_latency load_workload make_policy policy_maker print_report replay replay_split
-summarize why
+ArrayMemory BlockFiles CacheConfig ConfigError ConnectorContext DiskTier DoneStep DraftTokens EngineCore EngineOutputs
+Executor FinishReason KVCacheGroup KVConnector KVLink KVTransferConfig KeyedPolicy LatencyModel ModelOutput Outcome
+Policy PolicyContext Preemption Reason ReplayResult ReplaySettings Report ReportBuilder Request RequestError
+RequestOutput SamplingParams Scheduler SchedulerConfig SchedulerOutput SchedulerState SpeculativeConfig StepObserver
+StepOutcomes StepShape TierWorker TieredConnector TokenyardError ToolReader TraceConfig TraceError TraceReader
+TraceRecorder TraceWriter Why Workload WorkloadError WorkloadRequest __version__ compare compare_traces
+continuum_fixed continuum_share continuum_ttl describe_run known_policies load_latency load_workload make_policy
+policy_maker print_report replay replay_split summarize why
 """
 """A name that is added here is a promise, one that is taken away breaks programs: both belong into the changelog."""
 

@@ -74,7 +74,9 @@ class Why(RequestMoments, kw_only=True):
     """The answer."""
 
     why_version: int = WHY_VERSION
+    """Raised when a field changes its meaning."""
     phases: Phases
+    """Its time in pieces that do not overlap."""
     waited_us: int
     """Queued, preempted and stalled together."""
     reasons: list[ReasonShare]
@@ -82,6 +84,7 @@ class Why(RequestMoments, kw_only=True):
     spans: list[Span]
     """In order of time."""
     preemptions: list[PreemptionMoment]
+    """When it lost its blocks, in order of time."""
     reconstructed: bool
     """The trace records no arrivals and ends: moments are exact to a step."""
 

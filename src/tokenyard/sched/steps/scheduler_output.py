@@ -87,6 +87,7 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
     step: int
     """Number of the step."""
     req_ids: tuple[str, ...]
+    """Ids of the scheduled requests, in scheduling order."""
     slots: IntArray
     """Request-table slots, shape ``[n]``: the rows of a runner's persistent batch."""
     num_new_tokens: IntArray
@@ -106,6 +107,7 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
     num_running: int
     """The first ``num_running`` requests were running before the step, the others are admitted in it."""
     total_num_scheduled_tokens: int
+    """Tokens to compute in this step, all requests together."""
     new_blocks: BlockDeltas
     """Blocks got in this step (all blocks, if admitted), by row and KV-cache group."""
     new_requests: Mapping[int, NewRequest] = {}
@@ -117,6 +119,7 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
     known_tokens: Mapping[int, TokenIds] = {}
     """Row -> all known tokens, of the rows that are resumed or were passed over, int32."""
     preempted_req_ids: tuple[str, ...] = ()
+    """Requests that lost their blocks in this step."""
     finished_req_ids: frozenset[str] = frozenset()
     """Finished since the previous step: workers drop their state."""
     is_prefill_chunk: npt.NDArray[np.bool_] | None = None

@@ -62,19 +62,31 @@ class RequestMoments(msgspec.Struct, kw_only=True, gc=False):
     """When what happened to a request, in microseconds on the trace's clock; None where it did not come so far."""
 
     request_id: str
+    """Names the request."""
     job_id: str | None = None
+    """The agent or session it belongs to; None: none."""
     arrived_us: int | None = None
+    """When it was added."""
     first_scheduled_us: int | None = None
+    """When a step first gave it tokens."""
     first_scheduled_step: int | None = None
+    """Number of that step."""
     first_token_us: int | None = None
+    """When its first token was there."""
     finished_us: int | None = None
+    """When it ended."""
     until_us: int = 0
     """Its end, or the last moment of a trace that does not show it."""
     finish_reason: str | None = None
+    """Why it ended; None: it has not."""
     num_prompt_tokens: int | None = None
+    """Tokens of its prompt."""
     num_output_tokens: int | None = None
+    """Tokens it was given."""
     local_hit_tokens: int | None = None
+    """Prompt tokens found in the prefix cache at its first admission."""
     external_hit_tokens: int | None = None
+    """Prompt tokens that a connector brought."""
 
 
 class RequestTimeline(RequestMoments, kw_only=True, gc=False):
