@@ -16,6 +16,7 @@ __all__ = [
     "STEP_EVENTS",
     "AdmissionOutcome",
     "KVNumbers",
+    "MultiModalSpan",
     "PreemptionNumbers",
     "PrefixCacheLookup",
     "Refusal",
@@ -116,6 +117,10 @@ class PrefixCacheLookup(
     num_tokens: Whole | None = None
     connector: str | None = None
     load_kv_async: bool | None = None
+    # ---- additive
+    prompt_hash_runs: list[Whole] | None = None
+    """Its full blocks, as ids that are equal where the block and all tokens before it are equal: the first id of a run
+    of consecutive ids, how many there are, the first of the next run, and so on."""
 
 
 class TraceStart(msgspec.Struct, tag_field="event", tag="trace_start", omit_defaults=True, kw_only=True):
@@ -203,6 +208,17 @@ class AdmissionOutcome(
     preemptions: list[PreemptionNumbers] | None = None
 
 
+class MultiModalSpan(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
+    """Where a multi-modal item stands in a prompt."""
+
+    mm_hash: str
+    """Content hash of the item."""
+    offset: Whole
+    """Position of its first placeholder token."""
+    length: Whole
+    """Placeholder tokens."""
+
+
 class RequestArrived(
     msgspec.Struct, tag_field="event", tag="request_arrived", omit_defaults=True, kw_only=True, gc=False
 ):
@@ -217,6 +233,21 @@ class RequestArrived(
     priority: Whole | None = None
     num_prompt_tokens: Whole | None = None
     max_tokens: Whole | None = None
+    # ---- additive
+    min_tokens: Whole | None = None
+    """No stop condition counts before so many output tokens; None for 0."""
+    ignore_eos: bool | None = None
+    """The end-of-sequence token does not end it; None if it does."""
+    lora_name: str | None = None
+    cache_salt_hash: str | None = None
+    """Hash of the salt that keeps its blocks apart from others'; equal salts have equal hashes."""
+    mm_items: list[MultiModalSpan] | None = None
+    after: list[str] | None = None
+    """Requests after whose end it was sent, if the host knows them."""
+    gap: float | None = None
+    """Seconds, at least, from the last of these ends to its arrival."""
+    spacing: float | None = None
+    """Seconds, at least, from the arrival of the last one that ended to its own; None for 0."""
 
 
 class RequestFinished(
@@ -243,6 +274,8 @@ class RequestFinished(
     num_preemptions: Whole | None = None
     recomputed_tokens: Whole | None = None
     """Tokens computed again after its preemptions."""
+    output_hash_runs: list[Whole] | None = None
+    """The full blocks that hold output, from the one in which the output begins, as ``prompt_hash_runs`` go on."""
 
 
 class StepCompleted(
