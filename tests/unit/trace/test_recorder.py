@@ -12,8 +12,9 @@ import pytest
 from tests.support.yard import Yard
 from tests.unit.trace.recorded import RecordedYard, lines_of, records_of
 
+from tokenyard.config import PauseState
 from tokenyard.params import MultiModalItem
-from tokenyard.request import Request
+from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.observer import Observers, SchedulerState, StepObserver
 from tokenyard.sched.policy import FCFS
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
@@ -32,6 +33,7 @@ from tokenyard.trace.format.schema import (
     TraceStart,
 )
 from tokenyard.trace.format.step_facts import Drafts, StepFacts, running_consumed
+from tokenyard.trace.read.reader import TraceReader
 
 Record = StepSnapshot | StepDecision | StepCompleted
 
@@ -296,6 +298,7 @@ def test_what_happens_to_one_request(tmp_path: Path) -> None:
         )
     ]
     (finished,) = records_of(tmp_path, "request_finished")
+    assert finished.pop("output_hash_runs") == [2, 1]
     assert msgspec.convert(finished, RequestFinished) == sink.finished[0]
     assert [record.num_sampled_tokens for record in sink.completed] == [1, 1, 1, 0]
     assert sink.start is not None
@@ -365,7 +368,7 @@ def test_equal_prefixes_have_equal_block_ids(tmp_path: Path) -> None:
 def test_what_decides_about_a_request_is_recorded(tmp_path: Path) -> None:
     yard = RecordedYard(tmp_path, max_loras=1, max_num_encoder_input_tokens=8, encoder_cache_size=8)
     yard.recorder = TraceRecorder(yard.writer, turns={"b": TurnOrder(("a",), 2.5)})
-    yard.scheduler.observer = yard.recorder
+    yard.scheduler.observer = Observers(yard.recorder)
     yard.add("a", 4, min_tokens=2, ignore_eos=True, lora_name="poet", cache_salt="pepper")
     yard.add("b", 6, cache_salt="pepper", mm_features=(MultiModalItem(mm_hash="cat", offset=1, length=3),))
     yard.add("c", 6)
@@ -378,6 +381,34 @@ def test_what_decides_about_a_request_is_recorded(tmp_path: Path) -> None:
     assert set(c) == {
         *("event", "step", "ts", "policy", "req_id", "arrival_time", "priority", "num_prompt_tokens", "max_tokens")
     }
+
+
+def test_pauses_resets_and_aborts_are_recorded_where_they_happened(tmp_path: Path) -> None:
+    yard = RecordedYard(tmp_path)
+    yard.add("a", 9, max_tokens=5)
+    yard.step()
+    yard.scheduler.set_pause_state(PauseState.PAUSED_NEW)
+    assert not yard.scheduler.reset_prefix_cache()
+    yard.step()
+    yard.scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED)
+    yard.scheduler.set_pause_state(PauseState.UNPAUSED)
+    assert yard.scheduler.reset_prefix_cache()
+    yard.step()
+    yard.writer.close()
+    events = [
+        (each["step"], each.get("state"), each.get("done"))
+        for each in records_of(tmp_path)
+        if each["event"] in ("pause_changed", "cache_reset")
+    ]
+    assert events == [(1, "paused_new", None), (1, None, False), (2, "unpaused", None), (2, None, True)]
+    (end,) = records_of(tmp_path, "request_finished")
+    assert (end["step"], end["finish_reason"]) == (1, "abort")
+    steps = list(TraceReader(tmp_path).steps())
+    assert [[type(event).__name__ for event in step.host_events] for step in steps] == [
+        ["PauseChanged", "CacheReset"],
+        ["PauseChanged", "CacheReset"],
+        [],
+    ]
 
 
 def test_recomputed_tokens_are_those_that_the_cache_lost(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, cast
 
 from msgspec.structs import replace
 
+from tokenyard.config import PauseState
 from tokenyard.params import MultiModalItem
 from tokenyard.request import FinishReason, Request
 from tokenyard.sched.observer import SchedulerState, StepObserver
@@ -25,7 +26,16 @@ from tokenyard.trace.emit.request_records import STATUS_TEXT
 from tokenyard.trace.emit.step_effects import StepEffects
 from tokenyard.trace.emit.step_records import StepRecords
 from tokenyard.trace.emit.writer import TraceWriter
-from tokenyard.trace.format.schema import MultiModalSpan, PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
+from tokenyard.trace.format.schema import (
+    CacheReset,
+    HostEvent,
+    MultiModalSpan,
+    PauseChanged,
+    PrefixCacheLookup,
+    RequestArrived,
+    RequestFinished,
+    TraceStart,
+)
 from tokenyard.trace.format.step_facts import FactSink
 
 __all__ = ["TraceRecorder", "TurnOrder"]
@@ -210,6 +220,24 @@ class TraceRecorder(StepObserver):
         if self._writer is not None and self._writer.wants_events(step):
             self._prompt_blocks[request.request_id] = len(request.block_hashes)
             self._writer.append_event(replace(record, prompt_hash_runs=self._runs(request.block_hashes)))
+
+    # ---- what the host does
+
+    def pause_changed(self, ts: float, state: PauseState) -> None:
+        """Record a pause, or its end."""
+        self._append(
+            PauseChanged(step=self._steps.step + 1, ts=float(ts), policy=self._policy, state=state.name.lower())
+        )
+
+    def cache_reset(self, ts: float, cache: str, *, done: bool) -> None:
+        """Record that a cache was to be forgotten."""
+        self._append(CacheReset(step=self._steps.step + 1, ts=float(ts), policy=self._policy, cache=cache, done=done))
+
+    def _append(self, record: HostEvent) -> None:
+        if self._records is not None:
+            self._records.queues_changed()
+        if self._writer is not None and self._writer.wants_events(self._steps.step):
+            self._writer.append_event(record)
 
     def _runs(self, hashes: Sequence[bytes]) -> list[int] | None:
         """The ids of blocks, numbered when the record is written; None for no blocks."""

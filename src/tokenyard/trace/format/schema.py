@@ -15,8 +15,11 @@ __all__ = [
     "FORMAT_VERSION",
     "STEP_EVENTS",
     "AdmissionOutcome",
+    "CacheReset",
+    "HostEvent",
     "KVNumbers",
     "MultiModalSpan",
+    "PauseChanged",
     "PreemptionNumbers",
     "PrefixCacheLookup",
     "Refusal",
@@ -296,6 +299,28 @@ class StepCompleted(
     """How often the draft token at each position was accepted."""
 
 
+class PauseChanged(msgspec.Struct, tag_field="event", tag="pause_changed", omit_defaults=True, kw_only=True, gc=False):
+    """The host paused the scheduler or let it go on; ``step`` is the next step to run."""
+
+    step: Whole | None = None
+    ts: float | None = None
+    policy: str | None = None
+    state: str | None = None
+    """``unpaused``, ``paused_new`` (none is admitted) or ``paused_all`` (nothing is scheduled)."""
+
+
+class CacheReset(msgspec.Struct, tag_field="event", tag="cache_reset", omit_defaults=True, kw_only=True, gc=False):
+    """The host had a cache forgotten; ``step`` is the next step to run."""
+
+    step: Whole | None = None
+    ts: float | None = None
+    policy: str | None = None
+    cache: str | None = None
+    """``prefix``, ``connector`` or ``encoder``."""
+    done: bool | None = None
+    """It was forgotten; false where it could not be at that moment."""
+
+
 class RequestRecord(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     """One queued request at one step (the requests file)."""
 
@@ -333,6 +358,9 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
 RequestEvent = RequestArrived | PrefixCacheLookup | RequestFinished
 """A record of the steps file about one request."""
 
+HostEvent = PauseChanged | CacheReset
+"""A record of the steps file about something that the host did to the whole scheduler."""
+
 StepEvent = (
     StepSnapshot
     | StepDecision
@@ -342,6 +370,8 @@ StepEvent = (
     | RequestArrived
     | RequestFinished
     | StepCompleted
+    | PauseChanged
+    | CacheReset
 )
 """A record of the steps file."""
 
