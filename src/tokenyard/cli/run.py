@@ -19,7 +19,7 @@ from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import Report
 from tokenyard.sim.replay import RefusedRequest, replay
 from tokenyard.sim.workload import Workload
-from tokenyard.trace.emit.recorder import TraceRecorder
+from tokenyard.trace.emit.recorder import TraceRecorder, TurnOrder
 from tokenyard.trace.emit.writer import TraceWriter
 
 __all__ = ["execute", "run", "show", "warn_of_refused"]
@@ -50,7 +50,10 @@ def run(flags: Run) -> Report:
     directory = open_trace(setup.trace)
     builder = ReportBuilder()
     with TraceWriter(setup.trace) as writer:
-        recorder = TraceRecorder(writer if directory else None, builder, start=setup.start)
+        turns = {
+            each.request_id: TurnOrder(each.after, each.gap, each.spacing) for each in setup.workload if each.after
+        }
+        recorder = TraceRecorder(writer if directory else None, builder, start=setup.start, turns=turns)
         try:
             with replay_bar(len(setup.workload)) as on_progress:
                 result = replay(

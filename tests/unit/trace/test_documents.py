@@ -13,6 +13,7 @@ from tokenyard.sched.steps.outcomes import OutcomeKind, Reason
 from tokenyard.trace.format.schema import (
     STEP_EVENTS,
     KVNumbers,
+    MultiModalSpan,
     PreemptionNumbers,
     Refusal,
     RequestRecord,
@@ -41,7 +42,7 @@ def test_every_field_of_an_event_is_explained(event: str) -> None:
 
 def test_every_field_of_the_other_records_is_explained() -> None:
     words = words_of((DOCS / "trace-format.md").read_text(encoding="utf-8"))
-    for record in (RequestRecord, KVNumbers, Refusal, PreemptionNumbers):
+    for record in (RequestRecord, MultiModalSpan, KVNumbers, Refusal, PreemptionNumbers):
         assert {field.name for field in msgspec.structs.fields(record)} <= words
 
 

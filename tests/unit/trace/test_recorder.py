@@ -12,13 +12,15 @@ import pytest
 from tests.support.toy_engine import ToyEngine
 from tests.unit.trace.recorded import RecordedYard, lines_of, records_of
 
-from tokenyard.request import Request
+from tokenyard.config import PauseState
+from tokenyard.params import MultiModalItem
+from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.observer import Observers, SchedulerState, StepObserver
 from tokenyard.sched.policy import FCFS
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sched.steps.outcomes import Outcome, StepOutcomes
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
-from tokenyard.trace.emit.recorder import TraceRecorder
+from tokenyard.trace.emit.recorder import TraceRecorder, TurnOrder
 from tokenyard.trace.format.schema import (
     AdmissionOutcome,
     PrefixCacheLookup,
@@ -31,6 +33,7 @@ from tokenyard.trace.format.schema import (
     TraceStart,
 )
 from tokenyard.trace.format.step_facts import Drafts, StepFacts, running_consumed
+from tokenyard.trace.read.reader import TraceReader
 
 Record = StepSnapshot | StepDecision | StepCompleted
 
@@ -295,6 +298,7 @@ def test_what_happens_to_one_request(tmp_path: Path) -> None:
         )
     ]
     (finished,) = records_of(tmp_path, "request_finished")
+    assert finished.pop("output_hash_runs") == [2, 1]
     assert msgspec.convert(finished, RequestFinished) == sink.finished[0]
     assert [record.num_sampled_tokens for record in sink.completed] == [1, 1, 1, 0]
     assert sink.start is not None
@@ -327,7 +331,84 @@ def test_a_prefix_hit_is_recorded_once(tmp_path: Path) -> None:
         "total_prompt_tokens": 12,
         "num_tokens": 12,
         "load_kv_async": False,
+        "prompt_hash_runs": lookups[0]["prompt_hash_runs"],
     }
+
+
+def block_ids(runs: list[int]) -> list[int]:
+    """The ids that runs of them stand for."""
+    return [
+        number for first, count in zip(runs[::2], runs[1::2], strict=True) for number in range(first, first + count)
+    ]
+
+
+def test_equal_prefixes_have_equal_block_ids(tmp_path: Path) -> None:
+    """What a replay needs to make prompts that share what these share, output of earlier turns included."""
+    yard = RecordedYard(tmp_path)
+    for name, prompt in (("a", [1] * 10), ("b", [1] * 8 + [2] * 5), ("c", [3] * 4)):
+        yard.add(name, prompt, max_tokens=8)
+        yard.drain()
+    said = list(yard.requests["a"].token_slice(0, 18))
+    yard.add("d", said, max_tokens=1)
+    yard.drain()
+    yard.writer.close()
+    prompts = {
+        each["req_id"]: block_ids(each["prompt_hash_runs"]) for each in records_of(tmp_path, "prefix_cache_lookup")
+    }
+    outputs = {
+        each["req_id"]: block_ids(each.get("output_hash_runs", [])) for each in records_of(tmp_path, "request_finished")
+    }
+    assert prompts["a"] == [0, 1]
+    assert prompts["b"] == [0, 1, prompts["b"][2]]
+    assert len({*prompts["a"], *outputs["a"], prompts["b"][2], *prompts["c"]}) == 2 + len(outputs["a"]) + 2
+    assert prompts["d"] == [*prompts["a"], *outputs["a"]]
+    assert len(outputs["a"]) == 2
+
+
+def test_what_decides_about_a_request_is_recorded(tmp_path: Path) -> None:
+    yard = RecordedYard(tmp_path, max_loras=1, max_num_encoder_input_tokens=8, encoder_cache_size=8)
+    yard.recorder = TraceRecorder(yard.writer, turns={"b": TurnOrder(("a",), 2.5)})
+    yard.scheduler.observer = Observers(yard.recorder)
+    yard.add("a", 4, min_tokens=2, ignore_eos=True, lora_name="poet", cache_salt="pepper")
+    yard.add("b", 6, cache_salt="pepper", mm_features=(MultiModalItem(mm_hash="cat", offset=1, length=3),))
+    yard.add("c", 6)
+    yard.writer.close()
+    a, b, c = records_of(tmp_path, "request_arrived")
+    assert (a["min_tokens"], a["ignore_eos"], a["lora_name"]) == (2, True, "poet")
+    assert a["cache_salt_hash"] == b["cache_salt_hash"] != "pepper"
+    assert b["mm_items"] == [{"mm_hash": "cat", "offset": 1, "length": 3}]
+    assert (b["after"], b["gap"]) == (["a"], 2.5)
+    assert set(c) == {
+        *("event", "step", "ts", "policy", "req_id", "arrival_time", "priority", "num_prompt_tokens", "max_tokens")
+    }
+
+
+def test_pauses_resets_and_aborts_are_recorded_where_they_happened(tmp_path: Path) -> None:
+    yard = RecordedYard(tmp_path)
+    yard.add("a", 9, max_tokens=5)
+    yard.step()
+    yard.scheduler.set_pause_state(PauseState.PAUSED_NEW)
+    assert not yard.scheduler.reset_prefix_cache()
+    yard.step()
+    yard.scheduler.finish_requests("a", RequestStatus.FINISHED_ABORTED)
+    yard.scheduler.set_pause_state(PauseState.UNPAUSED)
+    assert yard.scheduler.reset_prefix_cache()
+    yard.step()
+    yard.writer.close()
+    events = [
+        (each["step"], each.get("state"), each.get("done"))
+        for each in records_of(tmp_path)
+        if each["event"] in ("pause_changed", "cache_reset")
+    ]
+    assert events == [(1, "paused_new", None), (1, None, False), (2, "unpaused", None), (2, None, True)]
+    (end,) = records_of(tmp_path, "request_finished")
+    assert (end["step"], end["finish_reason"]) == (1, "abort")
+    steps = list(TraceReader(tmp_path).steps())
+    assert [[type(event).__name__ for event in step.host_events] for step in steps] == [
+        ["PauseChanged", "CacheReset"],
+        ["PauseChanged", "CacheReset"],
+        [],
+    ]
 
 
 def test_recomputed_tokens_are_those_that_the_cache_lost(tmp_path: Path) -> None:

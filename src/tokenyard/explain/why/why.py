@@ -71,7 +71,7 @@ class Span(msgspec.Struct, kw_only=True):
 
 
 class Why(RequestMoments, kw_only=True):
-    """The answer."""
+    """Why one request waited. Moments are microseconds on the clock of the trace, None where it did not come so far."""
 
     why_version: int = WHY_VERSION
     """Raised when a field changes its meaning."""

@@ -33,6 +33,8 @@ EVENT_VIEWS = {
     "step_completed": "completions",
     "request_arrived": "arrivals",
     "request_finished": "finishes",
+    "pause_changed": "pauses",
+    "cache_reset": "resets",
 }
 """Event -> the view that has its records and their fields alone."""
 _SETTINGS = {

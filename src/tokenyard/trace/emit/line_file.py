@@ -7,6 +7,7 @@ never half a line. When a write stops in the middle (a full disk) the file is cu
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-__all__ = ["LineFile", "Lines", "encodable", "valid_text"]
+__all__ = ["Deferred", "LineFile", "Lines", "encodable", "valid_text"]
 
 
 _GAP = b"\0"
@@ -82,8 +83,18 @@ class Lines:
         return parts
 
 
+class Deferred(ABC):
+    """A value of a record that is made when the record is written, by the thread that writes."""
+
+    @abstractmethod
+    def made(self) -> object:
+        """What to write. It may be asked for twice."""
+
+
 def encodable(value: object) -> object:
     """What to write for a value that JSON has no notation for: numbers of numpy as numbers, the rest as text."""
+    if isinstance(value, Deferred):
+        return value.made()
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     return str(value)

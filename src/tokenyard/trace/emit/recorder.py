@@ -6,24 +6,50 @@ made anew only when a queue has changed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from hashlib import blake2s
+from typing import NamedTuple, Protocol, cast
 
+from msgspec.structs import replace
+
+from tokenyard.config import PauseState
+from tokenyard.params import MultiModalItem
 from tokenyard.request import FinishReason, Request
 from tokenyard.sched.observer import SchedulerState, StepObserver
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sched.steps.outcomes import StepOutcomes
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.trace.emit.block_ids import BlockIds, HashedBlocks
 from tokenyard.trace.emit.detokenizer import Decoder
 from tokenyard.trace.emit.fact_emitter import FactEmitter
 from tokenyard.trace.emit.request_records import STATUS_TEXT
 from tokenyard.trace.emit.step_effects import StepEffects
 from tokenyard.trace.emit.step_records import StepRecords
 from tokenyard.trace.emit.writer import TraceWriter
-from tokenyard.trace.format.schema import PrefixCacheLookup, RequestArrived, RequestFinished, TraceStart
+from tokenyard.trace.format.schema import (
+    CacheReset,
+    HostEvent,
+    MultiModalSpan,
+    PauseChanged,
+    PrefixCacheLookup,
+    RequestArrived,
+    RequestFinished,
+    TraceStart,
+)
 from tokenyard.trace.format.step_facts import FactSink
 
-__all__ = ["TraceRecorder"]
+__all__ = ["TraceRecorder", "TurnOrder"]
+
+
+class TurnOrder(NamedTuple):
+    """When a request is sent that follows others."""
+
+    after: Sequence[str]
+    """Requests that must have ended."""
+    gap: float
+    """Seconds from the last of these ends."""
+    spacing: float = 0.0
+    """Seconds, at least, from the arrival of the last one that ended."""
 
 
 class _StepWatcher(Protocol):
@@ -67,7 +93,8 @@ class TraceRecorder(StepObserver):
     """A ``StepObserver`` that feeds a trace writer, statistics, or both.
 
     ``start`` describes the run (see ``describe_run``); ``decoder`` turns token ids into text and is made from the
-    writer's settings unless given. The writer stays the caller's to close.
+    writer's settings unless given; ``turns`` says which requests follow which others, as far as the host knows. The
+    writer stays the caller's to close.
     """
 
     def __init__(
@@ -76,9 +103,14 @@ class TraceRecorder(StepObserver):
         *sinks: FactSink,
         start: TraceStart | None = None,
         decoder: Decoder | None = None,
+        turns: Mapping[str, TurnOrder] | None = None,
     ) -> None:
         self._writer = writer
         self._sinks = sinks
+        self._turns = turns or {}
+        self._block_ids = BlockIds()
+        self._prompt_blocks: dict[str, int] = {}
+        """Request that is running -> blocks of its prompt that the trace has named."""
         self._policy = start.policy if start is not None else None
         self._connector = ((start.config or {}) if start is not None else {}).get("kv_transfer", {}).get("kv_connector")
         self._records: StepRecords | None = None
@@ -110,6 +142,7 @@ class TraceRecorder(StepObserver):
         """Record an arrival."""
         if self._records is not None:
             self._records.queues_changed()
+        limits, turn = request.sampling_params, self._turns.get(request.request_id)
         record = RequestArrived(
             step=self._steps.step + 1,
             ts=float(ts),
@@ -120,7 +153,14 @@ class TraceRecorder(StepObserver):
             priority=request.priority,
             num_prompt_tokens=request.num_prompt_tokens,
             max_tokens=request.max_tokens,
+            min_tokens=limits.min_tokens or None,
+            ignore_eos=limits.ignore_eos or None,
+            lora_name=request.lora_name,
+            cache_salt_hash=_hash_of(request.cache_salt) if request.cache_salt else None,
+            mm_items=[_span(item) for item in request.mm_features] or None,
         )
+        if turn is not None:
+            record.after, record.gap, record.spacing = list(turn.after), turn.gap, turn.spacing or None
         for sink in self._sinks:
             sink.request_arrived(record)
         if self._writer is not None and self._writer.wants_events(self._steps.step):
@@ -153,7 +193,10 @@ class TraceRecorder(StepObserver):
             sink.request_finished(record)
         if self._records is not None:
             self._records.forget(request_id)
+        num_prompt_blocks = self._prompt_blocks.pop(request_id, None)
         if self._writer is not None and self._writer.wants_events(self._steps.step):
+            if num_prompt_blocks is not None:
+                record = replace(record, output_hash_runs=self._runs(request.block_hashes[num_prompt_blocks:]))
             self._writer.append_event(record)
 
     def prefix_looked_up(self, ts: float, step: int, request: Request, local: int, external: int) -> None:
@@ -175,4 +218,35 @@ class TraceRecorder(StepObserver):
         for sink in self._sinks:
             sink.prefix_looked_up(record)
         if self._writer is not None and self._writer.wants_events(step):
+            self._prompt_blocks[request.request_id] = len(request.block_hashes)
+            self._writer.append_event(replace(record, prompt_hash_runs=self._runs(request.block_hashes)))
+
+    # ---- what the host does
+
+    def pause_changed(self, ts: float, state: PauseState) -> None:
+        """Record a pause, or its end."""
+        self._append(
+            PauseChanged(step=self._steps.step + 1, ts=float(ts), policy=self._policy, state=state.name.lower())
+        )
+
+    def cache_reset(self, ts: float, cache: str, *, done: bool) -> None:
+        """Record that a cache was to be forgotten."""
+        self._append(CacheReset(step=self._steps.step + 1, ts=float(ts), policy=self._policy, cache=cache, done=done))
+
+    def _append(self, record: HostEvent) -> None:
+        if self._records is not None:
+            self._records.queues_changed()
+        if self._writer is not None and self._writer.wants_events(self._steps.step):
             self._writer.append_event(record)
+
+    def _runs(self, hashes: Sequence[bytes]) -> list[int] | None:
+        """The ids of blocks, numbered when the record is written; None for no blocks."""
+        return cast("list[int]", HashedBlocks(self._block_ids, list(hashes))) if hashes else None
+
+
+def _span(item: MultiModalItem) -> MultiModalSpan:
+    return MultiModalSpan(mm_hash=item.mm_hash, offset=item.offset, length=item.length)
+
+
+def _hash_of(salt: str) -> str:
+    return blake2s(salt.encode(errors="surrogatepass"), digest_size=8).hexdigest()

@@ -23,6 +23,7 @@ from tokenyard.trace.emit.line_file import LineFile, Lines
 from tokenyard.trace.emit.writer_thread import WriterThread
 from tokenyard.trace.format.config import TraceConfig
 from tokenyard.trace.format.schema import (
+    HostEvent,
     PrefixCacheLookup,
     RequestEvent,
     RequestRecord,
@@ -129,8 +130,8 @@ class TraceWriter:
         if steps.waiting.num_bytes >= _BYTES_HELD:
             self._hand_over()
 
-    def append_event(self, record: RequestEvent) -> None:
-        """Write what happened to a request; the thread that writes encodes it, so it must not change any more."""
+    def append_event(self, record: RequestEvent | HostEvent) -> None:
+        """Write what happened to a request, or what the host did. The writing thread encodes it: leave it unchanged."""
         if self._closed:
             return
         steps = self._steps

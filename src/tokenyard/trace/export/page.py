@@ -28,6 +28,7 @@ _BETWEEN = b"\x1e\n"
 """Stands between the lines of the steps file and those of the requests file."""
 _PRIVATE = re.compile(r"prompt|output|text|content|message|token_ids", re.IGNORECASE)
 """Fields that may hold what was said, if they hold text or a list; counts under such names are kept."""
+_CONTENT_FREE = frozenset({"prompt_hash_runs", "output_hash_runs"})
 _CHUNK = 3 * 64 * 1024
 
 
@@ -118,5 +119,5 @@ def _cleaned(value: Any) -> Any:
     return {
         name: _cleaned(held)
         for name, held in value.items()
-        if not (isinstance(held, str | list | dict) and _PRIVATE.search(name))
+        if name in _CONTENT_FREE or not (isinstance(held, str | list | dict) and _PRIVATE.search(name))
     }

@@ -15,7 +15,11 @@ __all__ = [
     "FORMAT_VERSION",
     "STEP_EVENTS",
     "AdmissionOutcome",
+    "CacheReset",
+    "HostEvent",
     "KVNumbers",
+    "MultiModalSpan",
+    "PauseChanged",
     "PreemptionNumbers",
     "PrefixCacheLookup",
     "Refusal",
@@ -116,6 +120,10 @@ class PrefixCacheLookup(
     num_tokens: Whole | None = None
     connector: str | None = None
     load_kv_async: bool | None = None
+    # ---- additive
+    prompt_hash_runs: list[Whole] | None = None
+    """Its full blocks, as ids that are equal where the block and all tokens before it are equal: the first id of a run
+    of consecutive ids, how many there are, the first of the next run, and so on."""
 
 
 class TraceStart(msgspec.Struct, tag_field="event", tag="trace_start", omit_defaults=True, kw_only=True):
@@ -203,6 +211,17 @@ class AdmissionOutcome(
     preemptions: list[PreemptionNumbers] | None = None
 
 
+class MultiModalSpan(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
+    """Where a multi-modal item stands in a prompt."""
+
+    mm_hash: str
+    """Content hash of the item."""
+    offset: Whole
+    """Position of its first placeholder token."""
+    length: Whole
+    """Placeholder tokens."""
+
+
 class RequestArrived(
     msgspec.Struct, tag_field="event", tag="request_arrived", omit_defaults=True, kw_only=True, gc=False
 ):
@@ -217,6 +236,21 @@ class RequestArrived(
     priority: Whole | None = None
     num_prompt_tokens: Whole | None = None
     max_tokens: Whole | None = None
+    # ---- additive
+    min_tokens: Whole | None = None
+    """No stop condition counts before so many output tokens; None for 0."""
+    ignore_eos: bool | None = None
+    """The end-of-sequence token does not end it; None if it does."""
+    lora_name: str | None = None
+    cache_salt_hash: str | None = None
+    """Hash of the salt that keeps its blocks apart from others'; equal salts have equal hashes."""
+    mm_items: list[MultiModalSpan] | None = None
+    after: list[str] | None = None
+    """Requests after whose end it was sent, if the host knows them."""
+    gap: float | None = None
+    """Seconds, at least, from the last of these ends to its arrival."""
+    spacing: float | None = None
+    """Seconds, at least, from the arrival of the last one that ended to its own; None for 0."""
 
 
 class RequestFinished(
@@ -243,6 +277,8 @@ class RequestFinished(
     num_preemptions: Whole | None = None
     recomputed_tokens: Whole | None = None
     """Tokens computed again after its preemptions."""
+    output_hash_runs: list[Whole] | None = None
+    """The full blocks that hold output, from the one in which the output begins, as ``prompt_hash_runs`` go on."""
 
 
 class StepCompleted(
@@ -261,6 +297,28 @@ class StepCompleted(
     num_draft_tokens: Whole | None = None
     num_accepted_tokens_per_pos: list[Whole] | None = None
     """How often the draft token at each position was accepted."""
+
+
+class PauseChanged(msgspec.Struct, tag_field="event", tag="pause_changed", omit_defaults=True, kw_only=True, gc=False):
+    """The host paused the scheduler or let it go on; ``step`` is the next step to run."""
+
+    step: Whole | None = None
+    ts: float | None = None
+    policy: str | None = None
+    state: str | None = None
+    """``unpaused``, ``paused_new`` (none is admitted) or ``paused_all`` (nothing is scheduled)."""
+
+
+class CacheReset(msgspec.Struct, tag_field="event", tag="cache_reset", omit_defaults=True, kw_only=True, gc=False):
+    """The host had a cache forgotten; ``step`` is the next step to run."""
+
+    step: Whole | None = None
+    ts: float | None = None
+    policy: str | None = None
+    cache: str | None = None
+    """``prefix``, ``connector`` or ``encoder``."""
+    done: bool | None = None
+    """It was forgotten; false where it could not be at that moment."""
 
 
 class RequestRecord(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
@@ -300,6 +358,9 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
 RequestEvent = RequestArrived | PrefixCacheLookup | RequestFinished
 """A record of the steps file about one request."""
 
+HostEvent = PauseChanged | CacheReset
+"""A record of the steps file about something that the host did to the whole scheduler."""
+
 StepEvent = (
     StepSnapshot
     | StepDecision
@@ -309,6 +370,8 @@ StepEvent = (
     | RequestArrived
     | RequestFinished
     | StepCompleted
+    | PauseChanged
+    | CacheReset
 )
 """A record of the steps file."""
 

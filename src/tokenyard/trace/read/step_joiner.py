@@ -12,6 +12,9 @@ from typing import Any
 
 from tokenyard.trace.format.schema import (
     AdmissionOutcome,
+    CacheReset,
+    HostEvent,
+    PauseChanged,
     PrefixCacheLookup,
     RequestArrived,
     RequestFinished,
@@ -38,6 +41,7 @@ class Step:
         "completed",
         "decision",
         "finished",
+        "host_events",
         "lookups",
         "number",
         "outcome",
@@ -61,6 +65,8 @@ class Step:
         """After the last step of the trace."""
         self.finished: list[RequestFinished] = []
         """Until the next step."""
+        self.host_events: list[HostEvent] = []
+        """Until the next step; before the first one those since the trace began as well."""
         self.requests: list[RequestRecord] = []
         self.unknown: dict[str, dict[str, Any]] = {}
         """Event -> fields the schema does not know, if the reader keeps them."""
@@ -96,6 +102,8 @@ class StepJoiner:
             self._waiting.arrived.append(record)
         elif isinstance(record, RequestFinished):
             self._newest().finished.append(record)
+        elif isinstance(record, PauseChanged | CacheReset):
+            self._newest().host_events.append(record)
         elif isinstance(record, PrefixCacheLookup):
             self._by_number.get(record.step, self._newest()).lookups.append(record)
         else:

@@ -1,0 +1,46 @@
+"""Blocks are numbered so that equal hashes have equal ids, as long as they are remembered."""
+
+from __future__ import annotations
+
+from hashlib import blake2s
+from unittest import mock
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenyard.trace.emit import block_ids
+from tokenyard.trace.emit.block_ids import BlockIds
+
+PROMPTS = st.lists(st.lists(st.integers(0, 40), max_size=12), max_size=12)
+
+
+def hashes(prompt: list[int]) -> list[bytes]:
+    """A hash per block, of the block and all before it."""
+    return [blake2s(repr(prompt[: end + 1]).encode()).digest() for end in range(len(prompt))]
+
+
+def unrolled(runs: list[int]) -> list[int]:
+    return [
+        number for first, count in zip(runs[::2], runs[1::2], strict=True) for number in range(first, first + count)
+    ]
+
+
+@given(prompts=PROMPTS)
+def test_equal_blocks_have_equal_ids_and_others_have_not(prompts: list[list[int]]) -> None:
+    ids, seen = BlockIds(), dict[bytes, int]()
+    for prompt in prompts:
+        named = hashes(prompt)
+        for name, number in zip(named, unrolled(ids.runs(named)), strict=True):
+            assert seen.setdefault(name, number) == number
+    assert sorted(set(seen.values())) == list(range(len(seen)))
+
+
+@given(prompts=PROMPTS, last=st.lists(st.integers(0, 40), min_size=1, max_size=12))
+def test_what_is_forgotten_gets_ids_that_nobody_else_has(prompts: list[list[int]], last: list[int]) -> None:
+    with mock.patch.object(block_ids, "_GENERATION", 5):
+        ids, given_out = BlockIds(), dict[int, bytes]()
+        for prompt in [*prompts, last]:
+            named = hashes(prompt)
+            for name, number in zip(named, unrolled(ids.runs(named)), strict=True):
+                assert given_out.setdefault(number, name) == name
+        assert ids.runs(hashes(last)) == ids.runs(hashes(last)), "what came just now is remembered"
