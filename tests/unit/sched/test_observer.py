@@ -6,7 +6,7 @@ from operator import methodcaller
 from typing import Any
 
 import pytest
-from tests.support.yard import Watcher, Yard
+from tests.support.toy_engine import ToyEngine, Watcher
 
 from tokenyard.config import PauseState
 from tokenyard.sched.observer import Counts, Gauges, Observers, ObserverWarning, SchedulerState, StepObserver
@@ -37,7 +37,7 @@ class Fragile(Watcher):
         setattr(self, event, fail)
 
 
-def everything_happens(yard: Yard) -> list[list[int]]:
+def everything_happens(yard: ToyEngine) -> list[list[int]]:
     """One request from its arrival to its end, a pause and a reset; what clients get."""
     yard.add("a", 4, max_tokens=3)
     yard.scheduler.set_pause_state(PauseState.UNPAUSED)
@@ -58,7 +58,7 @@ def everything_happens(yard: Yard) -> list[list[int]]:
 @pytest.mark.parametrize("event", EVENTS)
 def test_an_observer_that_raises_is_reported_once_and_left_out(event: str) -> None:
     fragile, sound = Fragile(event), Watcher()
-    yard = Yard()
+    yard = ToyEngine()
     yard.scheduler.attach_observer(Observers(fragile, sound))
     with pytest.warns(
         ObserverWarning, match=f"observer Fragile raised KeyError in {event}.*the scheduler goes on"
@@ -71,7 +71,7 @@ def test_an_observer_that_raises_is_reported_once_and_left_out(event: str) -> No
 
 def test_a_single_observer_may_raise_as_well() -> None:
     fragile = Fragile("step_decided")
-    yard = Yard()
+    yard = ToyEngine()
     yard.scheduler.attach_observer(fragile)
     with pytest.warns(ObserverWarning):
         assert everything_happens(yard) == [[7], [7], [7], []]
@@ -90,7 +90,7 @@ class Resets(StepObserver):
 
 
 def test_resets_and_pauses_are_told() -> None:
-    yard, watcher = Yard(), Resets()
+    yard, watcher = ToyEngine(), Resets()
     yard.scheduler.attach_observer(watcher)
     yard.add("a", 4, max_tokens=3)
     yard.step()
@@ -131,7 +131,7 @@ class Meddler(StepObserver):
 
 
 def test_what_observers_are_shown_is_read_only() -> None:
-    yard, meddler = Yard(num_gpu_blocks=20), Meddler()
+    yard, meddler = ToyEngine(num_gpu_blocks=20), Meddler()
     yard.scheduler.attach_observer(meddler)
     for name in "ab":
         yard.add(name, 4, max_tokens=2)

@@ -144,7 +144,7 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
         return msgspec.structs.replace(self, **fields)
 
     def encode(self) -> bytes:
-        """The fields as MessagePack; an array is a map of ``dtype``, ``shape`` and ``data``. Equal plans, equal bytes."""
+        """The fields as MessagePack, equal for equal plans; an array is a map of ``dtype``, ``shape`` and ``data``."""
         return msgspec.msgpack.encode(self, enc_hook=encode_arrays, order="deterministic")
 
     @property
