@@ -11,15 +11,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tokenyard.config import PauseState
+from tokenyard.engine.core import EngineCore
 from tokenyard.errors import ConfigError, ParityError, RequestError
 from tokenyard.parity.model_inputs import drafts_problem, sampled_problem
+from tokenyard.parity.recorded_executor import RecordedExecutor
 from tokenyard.parity.setup import RecordedGrammar, make_request, make_scheduler, unsupported_features
 from tokenyard.parity.vector import GoldenVector, Json
 from tokenyard.request import RequestStatus
 from tokenyard.sched.scheduler import Scheduler
-from tokenyard.sched.steps.aux_output import ModelAuxOutput
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
-from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
+from tokenyard.sched.steps.model_output import DraftTokens
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 __all__ = ["Difference", "VectorResult", "replay_vector"]
@@ -90,8 +91,11 @@ class _Replay:
         self.records_events = bool(vector.header.config.get("record_events"))
         self.encoder_decoder = bool(vector.header.config.get("encoder_decoder"))
         self.specs = {spec.id: spec for spec in vector.header.requests}
+        self.executor = RecordedExecutor()
+        self.core = EngineCore(self.scheduler, self.executor)
         self.steps = 0
-        self.pending: dict[int, SchedulerOutput] = {}
+        self.in_flight: dict[int, SchedulerOutput] = {}
+        """Number of a schedule() -> its step, until its output is taken in; oldest first."""
         self.now = -1
 
     def tick(self, tick: Json) -> None:
@@ -102,16 +106,17 @@ class _Replay:
                 raise self._damaged(f"adds {request_id!r}, which the header does not describe")
             self.scheduler.add_request(make_request(self.specs[request_id], encoder_decoder=self.encoder_decoder))
         self._compare("has_requests", self.scheduler.has_requests(), "s" in tick)
-        if "s" in tick:
-            self._schedule(tick["s"])
+        is_due = self._schedule(tick["s"]) if "s" in tick else bool(self.in_flight)
         self._events(tick.get("ev_mid", []))
+        # The loop is vLLM's, too: which ticks take an output in.
+        self._compare("takes_in", is_due, "u" in tick)
         if "u" in tick:
             self._update(tick["u"])
 
     def end(self) -> None:
         """ParityError if the output of a step was never recorded."""
-        if self.pending:
-            raise self._damaged(f"ends before the outputs of schedule() number {', '.join(map(str, self.pending))}")
+        if self.in_flight:
+            raise self._damaged(f"ends before the outputs of schedule() number {', '.join(map(str, self.in_flight))}")
 
     def _damaged(self, problem: str) -> ParityError:
         return ParityError(f"{self.path}: tick {self.now}: {problem}")
@@ -161,21 +166,26 @@ class _Replay:
             changes = {"prompt": event["prompt"], "resumable": not event["last"], "arrival_time": float(self.now)}
             self.scheduler.add_request(make_request(msgspec.structs.replace(self.specs[event["id"]], **changes)))
 
-    def _schedule(self, theirs: Json) -> None:
+    def _schedule(self, theirs: Json) -> bool:
+        """Schedule and compare a step; True if an output has to be taken in then."""
         if theirs["n"] != self.steps:
             raise self._damaged(f"schedule() number {theirs['n']} stands where number {self.steps} is due")
-        output = self.scheduler.schedule()
-        self.pending[self.steps] = output
+        is_due = self.core.fill()
+        output = self.executor.plan
+        assert output is not None, "somebody is there to be scheduled"
+        self.in_flight[self.steps] = output
         self.steps += 1
         decided = {**_decision(output), **self._encoder(output)}
         if "known" in theirs:
             self._check(drafts_problem(output, theirs["known"], self.max_drafts))
             decided |= self._make_drafts_known(output, dict(theirs["known"]))
         self._compare_all("schedule", {**decided, **_queues(self.scheduler)}, theirs)
+        return is_due
 
     def _make_drafts_known(self, output: SchedulerOutput, known: dict[str, list[int]]) -> Json:
         lists = [known.get(request_id, []) for request_id in output.req_ids]
         output = self.scheduler.update_draft_token_ids_in_output(output, DraftTokens.from_lists(lists))
+        self.in_flight[output.step] = output
         invalid = output.num_invalid_spec_tokens
         counts = [] if invalid is None else invalid.tolist()
         pairs = zip(output.req_ids, counts, strict=True)
@@ -191,21 +201,17 @@ class _Replay:
         return {"enc": output.scheduled_encoder_inputs, "enc_free": list(output.free_encoder_mm_hashes)}
 
     def _update(self, theirs: Json) -> None:
-        if theirs["of"] not in self.pending:
+        if theirs["of"] not in self.in_flight:
             raise self._damaged(f"updates schedule() number {theirs['of']}, which is not in flight")
-        output = self.pending.pop(theirs["of"])
+        self._compare("update.of", next(iter(self.in_flight)), theirs["of"])
+        output = self.in_flight.pop(theirs["of"])
         self._check(sampled_problem(output, theirs["sampled"]))
-        sampled = dict(theirs["sampled"])
-        tokens = [sampled.get(request_id, []) for request_id in output.req_ids]
-        pooled = set(theirs.get("pooled", ()))
-        pooler = [request_id if request_id in pooled else None for request_id in output.req_ids]
-        extras = ModelAuxOutput(pooler_output=pooler) if pooled else None
-        result = self.scheduler.update_from_output(output, ModelOutput.from_lists(tokens, extras=extras))
+        drafts = None
         if "drafts" in theirs:
             self._check(drafts_problem(output, theirs["drafts"], self.max_drafts))
             drafts = dict(theirs["drafts"])
-            lists = [drafts.get(request_id, []) for request_id in output.req_ids]
-            self.scheduler.update_draft_token_ids(output, DraftTokens.from_lists(lists))
+        self.executor.record(dict(theirs["sampled"]), frozenset(theirs.get("pooled", ())), drafts)
+        result = self.core.take_in()
         news = _news(result, self.scheduler)
         if self.records_events:
             news["events"] = [

@@ -7,6 +7,9 @@ from dataclasses import fields
 from enum import StrEnum
 from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from tokenyard.config import (
     CacheConfig,
     GroupKind,
@@ -117,6 +120,10 @@ class RecordedGrammar:
     def accept_tokens(self, tokens: Sequence[int]) -> bool:
         """Advance by sampled tokens; False if one is forbidden."""
         return self._forbids.isdisjoint(tokens)
+
+    def bitmask(self, drafts: Sequence[int]) -> npt.NDArray[np.int32]:
+        """Nobody samples by it: what was sampled is recorded."""
+        return np.full((1 + len(drafts), 1), -1, np.int32)
 
     def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
         """The leading tokens that are allowed."""
