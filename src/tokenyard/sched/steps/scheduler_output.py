@@ -145,7 +145,8 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
 
     def encode(self) -> bytes:
         """The fields as MessagePack, equal for equal plans; an array is a map of ``dtype``, ``shape`` and ``data``."""
-        return msgspec.msgpack.encode(self, enc_hook=encode_arrays, order="deterministic")
+        fields = msgspec.structs.asdict(self) | {"finished_req_ids": sorted(self.finished_req_ids)}
+        return msgspec.msgpack.encode(fields, enc_hook=encode_arrays)
 
     @property
     def admitted(self) -> list[int]:
