@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ONE", "Int32Array", "IntArray", "anywhere", "constant", "total"]
+__all__ = ["ONE", "Int32Array", "IntArray", "anywhere", "constant", "counting", "total"]
 
 IntArray = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
@@ -29,6 +29,19 @@ def constant(value: int) -> IntArray:
 
 
 ONE = constant(1)
+
+
+_counting = np.arange(1024)
+_counting.flags.writeable = False
+
+
+def counting(n: int) -> IntArray:
+    """0, 1, ... ``n - 1``, read-only: a part of one array that is kept."""
+    global _counting  # noqa: PLW0603 - grows when somebody needs more
+    if n > len(_counting):
+        _counting = np.arange(2 * n)
+        _counting.flags.writeable = False
+    return _counting[:n]
 
 
 def anywhere(mask: npt.NDArray[np.bool_]) -> bool:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from operator import add
 
 import numpy as np
 import numpy.typing as npt
@@ -337,12 +336,15 @@ class RequestTable:
             table = self._wide_enough(group, len(ids))
             table[slot, : len(ids)] = ids
 
-    def append_blocks(self, slots: IntArray, starts: IntArray, counts: IntArray, blocks: list[int]) -> None:
+    def append_blocks(self, slots: IntArray, starts: IntArray, counts: IntArray, blocks: Int32Array) -> None:
         """Of ``blocks``, ``counts[i]`` go to ``slots[i]``, from place ``starts[i]`` on; there is one KV-cache group."""
-        table = self._wide_enough(0, max(map(add, starts.tolist(), counts.tolist())))
         if len(blocks) == len(slots):
-            table[slots, starts] = blocks
+            try:
+                self.block_tables[0][slots, starts] = blocks
+            except IndexError:
+                self._wide_enough(0, int(starts.max()) + 1)[slots, starts] = blocks
             return
+        table = self._wide_enough(0, int((starts + counts).max()))
         within = np.arange(len(blocks)) - np.repeat(counts.cumsum() - counts, counts)
         table[np.repeat(slots, counts), np.repeat(starts, counts) + within] = blocks
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
 from tokenyard.columns import IntArray, anywhere, total
 from tokenyard.kv.blocks.pool import BlockPool
 from tokenyard.kv.groups.full_attention import FullAttentionManager
@@ -162,8 +164,9 @@ class NoPrefixCacheCoordinator:
         if count:
             taken = self.pool.take(count)
             self.group.grow_run(targets.tolist(), needs.tolist(), taken)
-            new.add_run(targets, needs, taken)
-            self.table.append_blocks(targets, own // size, needs, taken)
+            blocks = np.array(taken, np.int32)
+            new.add_run(targets, needs, blocks)
+            self.table.append_blocks(targets, own // size, needs, blocks)
             self.table.set_capacity(targets, own + needs * size)
         return served
 

@@ -130,8 +130,11 @@ class KVCacheManager:
 
     def block_deltas(self, slots: IntArray) -> BlockDeltas:
         """Blocks that the requests in ``slots``, the rows of the step that ends, got in it."""
-        deltas = self.new_blocks.deltas(slots, self.table.row_in_step)
-        self.new_blocks.clear()
+        new = self.new_blocks
+        if not new:
+            return new.nothing
+        deltas = new.deltas(slots, self.table.row_in_step)
+        new.clear()
         return deltas
 
     def take_events(self) -> list[KVEvent]:

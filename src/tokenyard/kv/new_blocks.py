@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenyard.columns import Int32Array, IntArray
+from tokenyard.columns import Int32Array, IntArray, counting
 
 __all__ = ["BlockDeltas", "Blocks", "NewBlocks"]
 
@@ -59,26 +59,31 @@ class _Run(NamedTuple):
 
     slots: IntArray
     counts: IntArray
-    blocks: list[int]
+    blocks: Int32Array
 
 
 class NewBlocks:
     """Gathers by slot: rows are known only when the step is complete."""
 
-    __slots__ = ("_by_slot", "_nothing", "_num_groups", "_runs")
+    __slots__ = ("_by_slot", "_num_groups", "_runs", "nothing")
 
     def __init__(self, num_groups: int) -> None:
         self._num_groups = num_groups
         self._runs: list[_Run] = []
         self._by_slot: dict[int, Blocks] = {}
-        self._nothing = BlockDeltas(_NO_ROWS, (_NO_OFFSETS,) * num_groups, (_NO_BLOCKS,) * num_groups)
+        self.nothing = BlockDeltas(_NO_ROWS, (_NO_OFFSETS,) * num_groups, (_NO_BLOCKS,) * num_groups)
+        """Of a step in which nobody gets a block."""
+
+    def __bool__(self) -> bool:
+        """Whether anybody got a block."""
+        return bool(self._runs or self._by_slot)
 
     def clear(self) -> None:
         """A new step begins."""
         if self._runs or self._by_slot:
             self._runs, self._by_slot = [], {}
 
-    def add_run(self, slots: IntArray, counts: IntArray, blocks: list[int]) -> None:
+    def add_run(self, slots: IntArray, counts: IntArray, blocks: Int32Array) -> None:
         """``counts[i]`` of ``blocks`` go to ``slots[i]``, in order; the model has one group."""
         self._runs.append(_Run(slots, counts, blocks))
 
@@ -98,7 +103,7 @@ class NewBlocks:
         for run in self._runs:
             at = 0
             for slot, count in zip(run.slots.tolist(), run.counts.tolist(), strict=True):
-                self._by_slot[slot] = (run.blocks[at : at + count],)
+                self._by_slot[slot] = (run.blocks[at : at + count].tolist(),)
                 at += count
         self._runs = []
 
@@ -113,13 +118,12 @@ class NewBlocks:
         ``row_of_slot`` is scratch space, one entry per slot. A request that got blocks but no tokens (its KV is being
         loaded) is left out: its admission brings all its blocks.
         """
-        if not (self._runs or self._by_slot):
-            return self._nothing
-        row_of_slot[slots] = np.arange(len(slots))
+        row_of_slot[slots] = counting(len(slots))
         if len(self._runs) == 1 and not self._by_slot:
             run = self._runs[0]
-            blocks = np.array(run.blocks, np.int32)
-            return BlockDeltas(row_of_slot[run.slots], (_bounds(run.counts),), (blocks,))
+            one_each = len(run.blocks) == len(run.slots)
+            bounds = counting(len(run.slots) + 1) if one_each else _bounds(run.counts)
+            return BlockDeltas(row_of_slot[run.slots], (bounds,), (run.blocks,))
         self._split_runs()
         return self._gathered(slots, row_of_slot)
 
@@ -127,7 +131,7 @@ class NewBlocks:
         taking_part = set(slots.tolist())
         given = {slot: blocks for slot, blocks in self._by_slot.items() if slot in taking_part}
         if not given:
-            return self._nothing
+            return self.nothing
         rows = row_of_slot[list(given)]
         order = rows.argsort()
         per_row = list(given.values())

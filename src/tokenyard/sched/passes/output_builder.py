@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tokenyard.columns import IntArray, anywhere
 from tokenyard.config import SchedulerConfig
@@ -50,6 +51,7 @@ class OutputBuilder:
         self._encoder = features.encoder
         self._zeroes_blocks = kv.zeroes_blocks
         self._counts_common_prefix = config.count_common_prefix_blocks
+        self._says_more = features.encoder is not None or self._zeroes_blocks or self._counts_common_prefix
         self._is_async = features.placeholders is not None
         self._last_was_complete = True
         """The last step scheduled every running request: nobody was passed over."""
@@ -88,6 +90,7 @@ class OutputBuilder:
             granted = np.concatenate((granted, [c.num_new_tokens for c in admitted]))
             computed = np.concatenate((computed, [c.num_computed_tokens for c in admitted]))
             num_prompt = table.num_prompt[slots]
+        is_eventful = admitted or passed_over or outcomes.preemptions
         ends = computed + granted
         num_known = table.num_tokens[slots]
         num_placeholders = table.placeholders[slots] if self._is_async else None
@@ -100,7 +103,6 @@ class OutputBuilder:
         self._marked_chunks = has_chunks or (self._marked_chunks and not self._last_was_complete)
         if not self._last_was_complete:
             table.mark_scheduled(slots, step)
-        by_grammar = grammar_rows(requests, chunk) if table.num_with_grammar else ()
         plan = SchedulerOutput(
             step=step,
             req_ids=req_ids,
@@ -114,27 +116,59 @@ class OutputBuilder:
             num_running=num_running,
             total_num_scheduled_tokens=budget.tokens_used,
             new_blocks=self._kv.block_deltas(slots),
-            new_requests=_new_requests(requests, num_running, resumed) if admitted else _NOTHING,
-            admitted_resumed=tuple(resumed),
-            not_scheduled_before=tuple(passed_over),
-            known_tokens=_known_tokens(requests, (*passed_over, *resumed)) if passed_over or resumed else _NOTHING,
-            preempted_req_ids=tuple([each.request_id for each in outcomes.preemptions]),
             finished_req_ids=finished,
             is_prefill_chunk=chunk if has_chunks else None,
-            scheduled_encoder_inputs=budget.encoder_items or _NOTHING,
-            free_encoder_mm_hashes=self._encoder.cache.take_evicted() if self._encoder is not None else (),
-            new_block_ids_to_zero=self._kv.take_new_block_ids() if self._zeroes_blocks else None,
-            has_structured_output_requests=bool(by_grammar),
-            pending_structured_output_tokens=num_placeholders is not None
-            and any(num_placeholders[row] > 0 for row, _ in by_grammar),
-            num_common_prefix_blocks=self._num_common_prefix_blocks() if self._counts_common_prefix else (),
+            **self._features_of(requests, chunk, num_placeholders, budget),
+            **(_changes(requests, num_running, passed_over, resumed, outcomes) if is_eventful else _NOTHING),
         )
         return StepInFlight(plan, requests, table.version)
+
+    def _features_of(
+        self,
+        requests: Sequence[Request],
+        chunk: npt.NDArray[np.bool_],
+        num_placeholders: IntArray | None,
+        budget: StepBudget,
+    ) -> Mapping[str, Any]:
+        """What features that are switched on say in every step."""
+        if not (self._says_more or self._table.num_with_grammar):
+            return _NOTHING
+        more: dict[str, Any] = {}
+        if self._encoder is not None:
+            more["scheduled_encoder_inputs"] = budget.encoder_items
+            more["free_encoder_mm_hashes"] = self._encoder.cache.take_evicted()
+        if self._zeroes_blocks:
+            more["new_block_ids_to_zero"] = self._kv.take_new_block_ids()
+        if self._counts_common_prefix:
+            more["num_common_prefix_blocks"] = self._num_common_prefix_blocks()
+        if self._table.num_with_grammar:
+            rows = [row for row, _ in grammar_rows(requests, chunk)]
+            more["has_structured_output_requests"] = bool(rows)
+            waits = num_placeholders is not None and bool((num_placeholders[rows] > 0).any())
+            more["pending_structured_output_tokens"] = waits
+        return more
 
     def _num_common_prefix_blocks(self) -> tuple[int, ...]:
         if not len(self._running):
             return (0,) * self._kv.num_groups
         return tuple(self._kv.num_common_prefix_blocks(self._running.requests[0]))
+
+
+def _changes(
+    requests: Sequence[Request],
+    num_running: int,
+    passed_over: Sequence[int],
+    resumed: Sequence[int],
+    outcomes: StepOutcomes,
+) -> dict[str, Any]:
+    """Who came, came back, was left out before or lost its blocks."""
+    return {
+        "new_requests": _new_requests(requests, num_running, resumed),
+        "admitted_resumed": tuple(resumed),
+        "not_scheduled_before": tuple(passed_over),
+        "known_tokens": _known_tokens(requests, (*passed_over, *resumed)),
+        "preempted_req_ids": tuple([each.request_id for each in outcomes.preemptions]),
+    }
 
 
 def _new_requests(requests: Sequence[Request], first: int, resumed: Sequence[int]) -> dict[int, NewRequest]:

@@ -56,6 +56,10 @@ class StepsInFlight:
 
     def oldest(self, plan: SchedulerOutput) -> StepInFlight:
         """The step of ``plan``, which has to be the oldest one; else ValueError."""
+        for expected in self._by_number.values():
+            if expected.plan is plan:
+                return expected
+            break
         step = self.of(plan)
         first = next(iter(self._by_number))
         if plan.step != first:
