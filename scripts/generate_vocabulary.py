@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from tokenyard.explain.advice.rule_book import rule_book
+from tokenyard.trace.format.schema import STEP_EVENTS
 from tokenyard.vocabulary import buckets, families, reasons, waits, wording
 
 __all__ = ["generated_files"]
@@ -56,6 +57,10 @@ def _vocabulary() -> dict[str, Any]:
         "WAIT_STATES": waits.WAIT_STATES,
         "PLACES": {name: {"word": entry.word, "meaning": entry.meaning} for name, entry in waits.PLACES.items()},
         "GAPS": {name: {"meaning": entry.meaning, "family": entry.family} for name, entry in waits.GAPS.items()},
+        "EVENTS": {
+            name: {"needsStep": any(field.name == "step" and field.required for field in msgspec.structs.fields(event))}
+            for name, event in STEP_EVENTS.items()
+        },
         "GUESS": wording.GUESS,
         "UNKNOWN_REASON": wording.UNKNOWN_REASON,
     }

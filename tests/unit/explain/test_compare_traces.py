@@ -14,6 +14,7 @@ from tokenyard.errors import TraceError
 from tokenyard.explain.compare.comparison import TraceComparison, compare_traces
 from tokenyard.explain.compare.first_difference import first_difference
 from tokenyard.explain.render.comparison import print_comparison
+from tokenyard.trace.format.held_back import held_by_reason
 
 
 def record(path: Path, *, extra: bool = False, seconds: float = 0.5, **settings: Any) -> Path:
@@ -64,6 +65,8 @@ def test_a_request_more_parts_them_where_it_arrives(plain: Path, tmp_path: Path)
     assert (parting.a.step, parting.a.num_waiting, parting.b.num_waiting) == (5, 1, 2)
     assert parting.a.outcome is not None
     assert parting.a.decision is not None
+    (reason, number), *_ = held_by_reason(parting.a.outcome).items()
+    assert f"then {reason} held back {number}" in " ".join(shown(compare_traces(plain, other)).split())
 
 
 def test_a_slower_clock_parts_nothing(plain: Path, tmp_path: Path) -> None:

@@ -3,31 +3,13 @@
  * each other but not always next to each other, so the last few steps are kept open.
  */
 
+import { EVENTS } from "../generated/vocabulary";
 import { FieldReader, type Parsed, parsedLine } from "./fields";
 import { isBlank } from "./lines";
 import type { LoadNotes, TraceStart } from "./model/trace";
 import { countMore, noteBadLine } from "./notes";
 
 const STEPS_OPEN = 8;
-const STEP_EVENTS = new Set([
-  "step_snapshot",
-  "step_decision",
-  "prefix_cache_lookup",
-  "trace_start",
-  "admission_outcome",
-  "request_arrived",
-  "request_finished",
-  "step_completed",
-]);
-/** Events that mean nothing without a step. */
-const NEED_STEP = new Set([
-  "step_snapshot",
-  "step_decision",
-  "prefix_cache_lookup",
-  "admission_outcome",
-  "step_completed",
-]);
-
 /** Everything the trace says about one step. */
 export class Step {
   snapshot: Parsed | null = null;
@@ -58,7 +40,7 @@ export class StepJoiner {
     /** Takes steps to which nothing more is expected, in order. */
     private readonly give: (step: Step) => void,
   ) {
-    this.readers = Object.fromEntries([...STEP_EVENTS].map((event) => [event, new FieldReader(event, notes)]));
+    this.readers = Object.fromEntries(Object.keys(EVENTS).map((event) => [event, new FieldReader(event, notes)]));
   }
 
   line(bytes: Uint8Array, offset: number, number: number): void {
@@ -74,12 +56,12 @@ export class StepJoiner {
       noteBadLine(this.notes, this.file, number, "no event");
       return;
     }
-    if (!STEP_EVENTS.has(event)) {
+    if (!Object.hasOwn(EVENTS, event)) {
       countMore(this.notes.unknownEvents, event);
       return;
     }
     const step = this.readers[event].whole(record, "step");
-    if (step === null && NEED_STEP.has(event)) {
+    if (step === null && EVENTS[event as keyof typeof EVENTS].needsStep) {
       noteBadLine(this.notes, this.file, number, `${event} without a usable step`);
       return;
     }
@@ -120,6 +102,10 @@ export class StepJoiner {
         step.lines.push(offset);
         return;
       }
+      case "pause_changed":
+      case "cache_reset":
+        this.newest().lines.push(offset);
+        return;
       default:
         this.place(event, record, number, offset);
     }

@@ -84,11 +84,11 @@ class Splitter {
     this.tally.spans.sort((a, b) => a.startUs - b.startUs);
   }
 
-  /** The row that scheduled it first, or -1. */
+  /** The row that scheduled it first, or that shows it running and takes its blocks; -1 if there is none. */
   private firstRunning(): Row {
     const { spans } = this.store;
     for (let span = spans.starts[this.request]; span < (spans.starts[this.request + 1] ?? 0); span++) {
-      if (spans.kind[span] === SPAN_KINDS.running) return spans.first[span];
+      if (spans.kind[span] !== SPAN_KINDS.queued) return spans.first[span];
     }
     return -1;
   }

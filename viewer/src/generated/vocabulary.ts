@@ -322,6 +322,39 @@ export const GAPS = {
   }
 } as const;
 
+export const EVENTS = {
+  "step_snapshot": {
+    "needsStep": true
+  },
+  "step_decision": {
+    "needsStep": true
+  },
+  "prefix_cache_lookup": {
+    "needsStep": true
+  },
+  "trace_start": {
+    "needsStep": false
+  },
+  "admission_outcome": {
+    "needsStep": true
+  },
+  "request_arrived": {
+    "needsStep": false
+  },
+  "request_finished": {
+    "needsStep": false
+  },
+  "step_completed": {
+    "needsStep": true
+  },
+  "pause_changed": {
+    "needsStep": false
+  },
+  "cache_reset": {
+    "needsStep": false
+  }
+} as const;
+
 export const GUESS = "No reason is recorded; from the step's counts: {meaning}" as const;
 
 export const UNKNOWN_REASON = "A reason that this version does not know." as const;

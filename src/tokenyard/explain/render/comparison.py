@@ -15,6 +15,7 @@ from tokenyard.explain.compare.first_difference import DecidedStep, FirstDiffere
 from tokenyard.explain.render.tables import print_section, table_of
 from tokenyard.explain.render.units import count, duration, milliseconds, percent, plain, shorten
 from tokenyard.explain.report.header import Header
+from tokenyard.trace.format.held_back import held_by_reason
 
 __all__ = ["print_comparison"]
 
@@ -86,8 +87,10 @@ def _decision(side: DecidedStep) -> str:
             if ids:
                 more = f" and {len(ids) - 2:,} more" if len(ids) > 2 else ""
                 parts.append(f"{word} {', '.join(map(plain, ids[:2]))}{more}")
-    if outcome is not None and outcome.reason is not None:
-        parts.append(f"then {plain(outcome.reason)} held back {count(outcome.num_requests)}")
+    held = held_by_reason(outcome) if outcome is not None else {}
+    if held:
+        reasons = [f"{plain(reason)} held back {number:,}" for reason, number in held.items()]
+        parts.append(f"then {', '.join(reasons)}")
     return "; ".join(parts) or "nobody new"
 
 

@@ -161,7 +161,8 @@ class WaitTracker:
                 self._wait_until_seen(wait, step.number)
         self._unseen.clear()
         running = None if step.snapshot is None else step.snapshot.num_running
-        if running is not None and running != self._num_running:
+        steps_missing = 0 <= self._step < step.number - 1
+        if running is not None and (steps_missing or running != self._num_running):
             self._look_again(step)
 
     def _wait_until_seen(self, wait: OpenWait, number: int) -> None:
@@ -184,7 +185,7 @@ class WaitTracker:
                     self._watcher.passed(WaitState.QUEUED, cause, number, begin, end)
 
     def _look_again(self, step: Step) -> None:
-        """More or fewer run than is known: a host took requests out of the running list, or a record is missing."""
+        """Others may run than is known: a host took some out of the running list, or steps or records are missing."""
         assert step.snapshot is not None
         for request_id in step.snapshot.waiting_req_ids or ():
             wait = self._open.get(request_id)
