@@ -13,7 +13,7 @@ from typing import Any
 from hypothesis import note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.property.test_scheduler_machine import SEEDS, SchedulerMachine, draw_cache, draw_limits
+from tests.property.test_scheduler_machine import SEEDS, MachineExecutor, SchedulerMachine, draw_cache, draw_limits
 from tests.support.connector_engine import ConnectorEngine, DigestMemory
 from tests.support.worker import Worker
 
@@ -25,9 +25,11 @@ from tokenyard.connectors.prefill_decode import PrefillDecodeConnector
 from tokenyard.connectors.prefill_decode_worker import OfferExchange, PrefillDecodeWorker
 from tokenyard.connectors.tier_worker import BlockStore, HostMemory, TierWorker
 from tokenyard.connectors.tiered import TieredConnector
+from tokenyard.engine.core import EngineCore
 from tokenyard.request import FinishReason, Request, RequestStatus
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.model_output import ConnectorOutput, ModelOutput
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 WAITING = RequestStatus.WAITING_FOR_REMOTE_KVS
 
@@ -62,6 +64,15 @@ class MoodyWorker(TierWorker):
         return super()._fetch(load, source)
 
 
+class MovingExecutor(MachineExecutor):
+    """Its workers move KV as well."""
+
+    machine: OffloadMachine
+
+    def run(self, plan: SchedulerOutput) -> ModelOutput:
+        return self.machine.carry_out(plan, self.random)
+
+
 class OffloadMachine(SchedulerMachine):
     """A CPU tier, seldom large enough."""
 
@@ -78,6 +89,8 @@ class OffloadMachine(SchedulerMachine):
         note(f"{self.config}\n{self.cache}\n{self.tier.num_blocks} blocks, {store_on}, async {load_async}")
         self.scheduler = Scheduler(self.config, self.cache, observer=self.watcher, kv_connector=self.connector)
         self.worker = Worker(self.cache)
+        self.executor = MovingExecutor(self)
+        self.core = EngineCore(self.scheduler, self.executor, depth=self.depth)
         memory = DigestMemory(self.worker, self.cache.block_size)
         self.mover = MoodyWorker(memory, HostMemory(self.tier.num_blocks), seed)
         # A step in flight can give away, and save, what was computed from a load that is not known to have failed.
@@ -86,23 +99,28 @@ class OffloadMachine(SchedulerMachine):
         self.bad: deque[set[int]] = deque(maxlen=self.depth)
         """Blocks that failed to load in the steps that those in flight may build on."""
 
-    def update_one(self, seed: int) -> None:
-        flight, random = self.flights.popleft(), Random(seed)
-        plan: Any = flight.output.kv_connector_metadata
+    def carry_out(self, step: SchedulerOutput, random: Random) -> ModelOutput:
+        """Move what the step asks for, and compute it; notes what the failures of this step make worthless."""
+        plan: Any = step.kv_connector_metadata
         self.mover.before_step(plan)
         first = self.mover.report()
         self.bad.append(set(first.invalid_block_ids) if first is not None else set())
         self.worker.bad = set().union(*self.bad)
-        void = {r.request_id for r in self.scheduler.running if self._touches(r, self.bad[-1])}
-        sampled = self.worker.execute(flight.output, lambda name, drafts: self._sample(random, drafts))
+        self.void = {r.request_id for r in self.scheduler.running if self._touches(r, self.bad[-1])}
+        self.sampled = self.worker.execute(step, lambda name, drafts: self._sample(random, drafts))
         self.mover.after_step(plan)
-        alive = set(self._live())
+        self.alive = alive = set(self._live())
         if self.worker.starts_over and self.config.kv_load_failure_policy == "recompute":
-            for request_id in void:
+            for request_id in self.void:
                 self.ledgers[request_id].num_resets += 1
-        lost = {name for name in self.mover.failed & alive if self.scheduler.requests[name].status is WAITING}
+        self.lost = {name for name in self.mover.failed & alive if self.scheduler.requests[name].status is WAITING}
         self.mover.failed = set()
-        result = self.scheduler.update_from_output(flight.output, ModelOutput.from_lists(sampled, first))
+        return ModelOutput.from_lists(self.sampled, first)
+
+    def update_one(self, seed: int) -> None:
+        flight, self.executor.random = self.flights.popleft(), Random(seed)
+        result = self.core.take_in()
+        sampled, void, alive, lost = self.sampled, self.void, self.alive, self.lost
         expected = []
         for ledger, tokens, resets in zip(flight.ledgers, sampled, flight.resets, strict=True):
             worthless = ledger.ended or self._stale(ledger, resets) or ledger.request.request_id in void
