@@ -156,7 +156,7 @@ def test_block_tables_are_as_wide_as_they_have_to_be() -> None:
     for name in "ab":
         table.acquire(Request(name, [1, 2, 3]), 10_000)
     table.set_blocks(0, ([5, 6, 7], [8]))
-    table.append_blocks(np.array([0, 1]), np.array([3, 0]), np.array([1, 2]), [9, 10, 11])
+    table.append_blocks(np.array([0, 1]), np.array([3, 0]), np.array([1, 2]), np.array([9, 10, 11], np.int32))
     table.set_blocks(1, ([10, 11], list(range(100, 1000))))
     assert table.block_tables[0][:, :4].tolist() == [[5, 6, 7, 9], [10, 11, 0, 0]]
     assert table.block_tables[1][0, 0] == 8
