@@ -4,7 +4,7 @@ output; what each of them decides is decided there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from tokenyard.config import CacheConfig, PauseState, SchedulerConfig, SpeculativeConfig
 from tokenyard.errors import ConfigError, RequestError
@@ -245,7 +245,7 @@ class Scheduler(SchedulerView):
         if failed:
             self._lifecycle.finish([(request, RequestStatus.FINISHED_ERROR) for request in failed], now)
             accepted = accepted.with_failed(failed)
-        params = None
+        params: Mapping[str, Mapping[str, object]] = {}
         if transfers is not None:
             params = transfers.take_params()
             if model_output.connector is not None:

@@ -6,7 +6,7 @@ taken back when its output arrives.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,8 +29,6 @@ from tokenyard.sched.steps.scheduler_output import NewRequest, SchedulerOutput
 from tokenyard.table import RequestTable
 
 __all__ = ["OutputBuilder"]
-
-_NOTHING: Mapping[Any, Any] = {}
 
 
 class OutputBuilder:
@@ -90,7 +88,6 @@ class OutputBuilder:
             granted = np.concatenate((granted, [c.num_new_tokens for c in admitted]))
             computed = np.concatenate((computed, [c.num_computed_tokens for c in admitted]))
             num_prompt = table.num_prompt[slots]
-        is_eventful = admitted or passed_over or outcomes.preemptions
         ends = computed + granted
         num_known = table.num_tokens[slots]
         num_placeholders = table.placeholders[slots] if self._is_async else None
@@ -118,9 +115,12 @@ class OutputBuilder:
             new_blocks=self._kv.block_deltas(slots),
             finished_req_ids=finished,
             is_prefill_chunk=chunk if has_chunks else None,
-            **self._features_of(requests, chunk, num_placeholders, budget),
-            **(_changes(requests, num_running, passed_over, resumed, outcomes) if is_eventful else _NOTHING),
         )
+        # Most steps have nothing more to say, and to make a plan costs by the field.
+        if admitted or passed_over or outcomes.preemptions:
+            plan = plan.replace(**_changes(requests, num_running, passed_over, resumed, outcomes))
+        if self._says_more or table.num_with_grammar:
+            plan = plan.replace(**self._features_of(requests, chunk, num_placeholders, budget))
         return StepInFlight(plan, requests, table.version)
 
     def _features_of(
@@ -129,10 +129,8 @@ class OutputBuilder:
         chunk: npt.NDArray[np.bool_],
         num_placeholders: IntArray | None,
         budget: StepBudget,
-    ) -> Mapping[str, Any]:
+    ) -> dict[str, Any]:
         """What features that are switched on say in every step."""
-        if not (self._says_more or self._table.num_with_grammar):
-            return _NOTHING
         more: dict[str, Any] = {}
         if self._encoder is not None:
             more["scheduled_encoder_inputs"] = budget.encoder_items

@@ -31,52 +31,25 @@ class RequestOutput(msgspec.Struct, frozen=True):
     """What the client has to hand to the engine that goes on with the request."""
 
 
-class EngineOutputs:
+class EngineOutputs(msgspec.Struct, kw_only=True, eq=False):
     """Result of ``update_from_output``: columns over the requests that produced something."""
 
-    __slots__ = (
-        "extras",
-        "finish_reasons",
-        "kv_transfer_params",
-        "num_tokens",
-        "req_ids",
-        "requests",
-        "scheduler_stats",
-        "step",
-        "stop_reasons",
-        "tokens",
-    )
-
-    def __init__(
-        self,
-        *,
-        step: int,
-        requests: Sequence[Request],
-        req_ids: Sequence[str],
-        tokens: IntArray,
-        num_tokens: IntArray,
-        finish_reasons: dict[int, FinishReason],
-        stop_reasons: dict[int, int | str],
-        scheduler_stats: SchedulerStats,
-        extras: Mapping[int, RequestAuxOutput] = NO_AUX,
-        kv_transfer_params: Mapping[str, Mapping[str, object]] | None = None,
-    ) -> None:
-        self.step = step
-        self.requests = requests
-        self.req_ids = req_ids
-        """Their ids."""
-        self.tokens = tokens
-        """Shape ``[m, width]``."""
-        self.num_tokens = num_tokens
-        """Accepted tokens per request, shape ``[m]``."""
-        self.finish_reasons = finish_reasons
-        """Row -> reason, for requests that ended."""
-        self.stop_reasons = stop_reasons
-        self.scheduler_stats = scheduler_stats
-        self.extras = extras
-        """Row -> what there is beside tokens, for the few requests that have any."""
-        self.kv_transfer_params = kv_transfer_params or {}
-        """Request id -> a connector's parameters for the client, for requests that have ended."""
+    step: int
+    requests: Sequence[Request]
+    req_ids: Sequence[str]
+    """Their ids."""
+    tokens: IntArray
+    """Shape ``[m, width]``."""
+    num_tokens: IntArray
+    """Accepted tokens per request, shape ``[m]``."""
+    finish_reasons: dict[int, FinishReason]
+    """Row -> reason, for requests that ended."""
+    stop_reasons: dict[int, int | str]
+    scheduler_stats: SchedulerStats
+    extras: Mapping[int, RequestAuxOutput] = NO_AUX
+    """Row -> what there is beside tokens, for the few requests that have any."""
+    kv_transfer_params: Mapping[str, Mapping[str, object]] = {}
+    """Request id -> a connector's parameters for the client, for requests that have ended."""
 
     def by_client(self) -> dict[int, list[RequestOutput]]:
         """The records per ``client_index``, for hosts with several front ends."""

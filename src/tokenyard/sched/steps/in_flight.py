@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from tokenyard.request import Request
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 __all__ = ["StepInFlight", "StepsInFlight"]
 
 
-class StepInFlight:
+class StepInFlight(msgspec.Struct, eq=False):
     """A step that was decided and whose output has not been taken in."""
 
-    __slots__ = ("plan", "requests", "table_version")
-
-    def __init__(self, plan: SchedulerOutput, requests: Sequence[Request], table_version: int) -> None:
-        self.plan = plan
-        self.requests = requests
-        """Row by row, as ``plan.req_ids``; other steps may share it."""
-        self.table_version = table_version
-        """The request table's version when the step was made: ``plan.slots`` holds while it has not changed."""
+    plan: SchedulerOutput
+    requests: Sequence[Request]
+    """Row by row, as ``plan.req_ids``; other steps may share it."""
+    table_version: int
+    """The request table's version when the step was made: ``plan.slots`` holds while it has not changed."""
 
 
 class StepsInFlight:
