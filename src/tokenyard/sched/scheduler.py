@@ -101,7 +101,7 @@ class Scheduler(SchedulerView):
         self.policy.bind(PolicyContext(lifecycle.pins, kv_tokens, prefill_seconds))
         stalemate = Stalemate(kv, room, running, features)
         self._running_pass = RunningPass(
-            config, kv, table, running, self.policy, features, lifecycle.preempt, stalemate
+            config, kv, table, running, self.policy, features, preempt=lifecycle.preempt, stalemate=stalemate
         )
         self._admission_pass = AdmissionPass(
             self.policy,

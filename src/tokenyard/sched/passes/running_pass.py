@@ -44,6 +44,7 @@ class RunningPass:
         running: RunningList,
         policy: Policy,
         features: Features,
+        *,
         preempt: Callable[[Request], None],
         stalemate: Stalemate,
     ) -> None:
