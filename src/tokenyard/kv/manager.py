@@ -173,6 +173,7 @@ class KVCacheManager:
         delay_cache_blocks: bool = False,
         num_encoder_tokens: int = 0,
         full_sequence_must_fit: bool = False,
+        must_fit: int = 0,
         keep_watermark: bool = False,
     ) -> Blocks | KVShortage:
         """Make room for a request that is being admitted; it gets a table slot, and all its blocks are returned.
@@ -180,7 +181,8 @@ class KVCacheManager:
         ``num_new_tokens`` are computed in this step after ``computed`` (prefix hits) and
         ``num_external_computed_tokens`` (a connector's). ``delay_cache_blocks`` publishes nothing yet.
         ``num_encoder_tokens`` get blocks of cross-attention layers, this once.
-        ``full_sequence_must_fit`` refuses unless the whole known sequence fits the free blocks;
+        ``full_sequence_must_fit`` refuses unless the whole known sequence fits the free blocks, ``must_fit`` unless so
+        many tokens do;
         ``keep_watermark`` refuses if fewer blocks than the watermark would stay free.
         """
         hits = computed or self.no_hits
@@ -189,8 +191,8 @@ class KVCacheManager:
         need_of = self.coordinator.need
         if self._mamba and any(group.is_being_written(hits.blocks[group.group_id]) for group in self._mamba):
             return KVShortage(KVLimit.STATE_NOT_READY, needed=0, free=self.pool.num_free, cached_hits=0)
-        if full_sequence_must_fit:
-            whole = min(request.num_tokens, self.max_model_len)
+        if full_sequence_must_fit or must_fit:
+            whole = min(max(must_fit, request.num_tokens if full_sequence_must_fit else 0), self.max_model_len)
             need = need_of(
                 request.slot, whole, hits.blocks, total_computed, main=whole, encoder=num_encoder_tokens, whole=True
             )

@@ -12,7 +12,7 @@ class KVLimit(StrEnum):
     """Which check of ``allocate_slots`` refused."""
 
     FULL_SEQUENCE = "full_sequence"
-    """The whole sequence does not fit the free blocks (``scheduler_reserve_full_isl``)."""
+    """The whole sequence does not fit the free blocks (``scheduler_reserve_full_isl``, or it preempted itself)."""
     BLOCKS = "blocks"
     """This step's tokens do not fit the free blocks."""
     WATERMARK = "watermark"

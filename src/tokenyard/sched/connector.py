@@ -46,11 +46,15 @@ class KVConnector:
         """Once, before anything else: what it may know of its scheduler."""
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> Match:
-        """Tokens available beyond the first ``num_computed_tokens``."""
+        """Tokens available beyond the first ``num_computed_tokens``.
+
+        At most the rest of the request is taken; one token less if the load is part of the step, or the request has no
+        other: its logits are needed.
+        """
         return Match(0)
 
     def update_state_after_alloc(self, request: Request, blocks: Blocks, num_external_tokens: int) -> None:
-        """The request has these blocks now; the external tokens follow the local hit."""
+        """The request has these blocks now; the external tokens, as many as were taken, follow the local hit."""
 
     def build_connector_meta(self, output: SchedulerOutput) -> object:
         """Whatever the worker half has to know for this step."""

@@ -10,7 +10,7 @@ from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import Request
 from tokenyard.sched.features.encoder import CrossEncoderInputs, EncoderInputs
 
-__all__ = ["check_encodable", "check_lengths", "check_servable"]
+__all__ = ["check_encodable", "check_lengths", "check_servable", "most_blocks_of"]
 
 
 def check_servable(
@@ -62,10 +62,8 @@ def check_lengths(
         raise RequestError(rid, "prompt_token_ids", length, f"the prompt must be shorter than max_model_len ({limit})")
 
     def most_blocks(num_output_tokens: int) -> int:
-        # The last sampled token is never computed, so it needs no place; lookahead slots come on top.
-        longest = min(num_prompt_tokens + num_output_tokens, limit) - 1
-        longest = min(longest + num_lookahead_tokens, limit)
-        return kv.most_blocks(longest, encoder_tokens, at_once=config.scheduler_reserve_full_isl)
+        length = num_prompt_tokens + num_output_tokens
+        return most_blocks_of(length, config, kv, num_lookahead_tokens, encoder_tokens)
 
     needed, usable = most_blocks(max_tokens), kv.num_usable_blocks
     if needed > usable:
@@ -77,6 +75,16 @@ def check_lengths(
             f"prompt ({num_prompt_tokens}) and output can need {needed} blocks and the pool has {usable} (one more is"
             f" the null block): {less}, or raise num_gpu_blocks ({usable + 1}) to {needed + 1}",
         )
+
+
+def most_blocks_of(
+    length: int, config: SchedulerConfig, kv: KVCacheManager, num_lookahead_tokens: int = 0, encoder_tokens: int = 0
+) -> int:
+    """Blocks that a request of ``length`` tokens, prompt and output, can need at once."""
+    limit = config.max_model_len
+    # The last sampled token is never computed, so it needs no place; lookahead slots come on top.
+    longest = min(min(length, limit) - 1 + num_lookahead_tokens, limit)
+    return kv.most_blocks(longest, encoder_tokens, at_once=config.scheduler_reserve_full_isl)
 
 
 def check_encodable(request: Request, encoder: EncoderInputs | None) -> None:

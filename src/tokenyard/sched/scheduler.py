@@ -99,14 +99,17 @@ class Scheduler(SchedulerView):
         self._sessions = lifecycle.sessions
         kv_tokens = kv.num_usable_blocks * cache_config.tokens_per_block
         self.policy.bind(PolicyContext(lifecycle.pins, kv_tokens, prefill_seconds))
-        self._running_pass = RunningPass(config, kv, table, running, self.policy, features, lifecycle.preempt)
+        stalemate = Stalemate(kv, room, running, features)
+        self._running_pass = RunningPass(
+            config, kv, table, running, self.policy, features, preempt=lifecycle.preempt, stalemate=stalemate
+        )
         self._admission_pass = AdmissionPass(
             self.policy,
             room,
             running,
             limits_in_order(config, kv, running, features, lifecycle.pins),
             config.max_num_seqs,
-            Stalemate(kv, room, running, features),
+            stalemate,
         )
         self._output_builder = OutputBuilder(config, kv, table, running, features)
         acceptance = Acceptance(table, config.max_model_len, kv.on_seal)

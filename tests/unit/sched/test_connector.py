@@ -114,6 +114,29 @@ def test_a_prompt_that_was_loaded_whole_computes_its_last_token() -> None:
     assert output.num_scheduled_tokens == {"a": 1}
 
 
+@pytest.mark.parametrize("then", [Match(1, is_async=True), Match(0)], ids=str)
+def test_a_prompt_of_one_token_is_computed_and_not_loaded(then: Match) -> None:
+    """Its only token has to be computed again after the load: the connector would be asked once more, for ever."""
+    remote = Remote(Match(1, is_async=True), *[then] * 50)
+    site = Site(remote)
+    request = site.add("a", 1)
+    step, _ = site.step()
+    assert step.num_scheduled_tokens == {"a": 1}
+    assert [tokens for _, _, tokens in remote.allocated] == [0], "the connector learns that nothing is to be brought"
+    assert len(remote.matches) == 50, "and is asked once"
+    site.step()
+    assert request.status is RequestStatus.FINISHED_LENGTH_CAPPED
+
+
+@pytest.mark.parametrize(("offer", "taken"), [(Match(9), 7), (Match(9, is_async=True), 8), (Match(8), 7)], ids=str)
+def test_no_more_is_taken_than_the_request_can_use(offer: Match, taken: int) -> None:
+    remote = Remote(offer)
+    site = Site(remote)
+    site.add("a", 8)
+    site.step()
+    assert [tokens for _, _, tokens in remote.allocated] == [taken]
+
+
 def test_blocks_stay_until_they_have_been_sent() -> None:
     site = Site(Remote(keeps=True))
     site.add("a", 6, max_tokens=1)

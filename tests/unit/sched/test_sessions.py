@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from tests.support.toy_engine import ToyEngine, Watcher
 
-from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
+from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
 from tokenyard.errors import RequestError
 from tokenyard.request import FinishReason, Request, RequestStatus, SamplingParams
 from tokenyard.sched.scheduler import Scheduler
@@ -129,6 +129,20 @@ def test_too_much_input_is_refused_and_changes_nothing() -> None:
     assert session.all_token_ids == before
     assert status_of(session) is RequestStatus.WAITING_FOR_STREAMING_REQ
     scheduler.check_invariants()
+
+
+def test_input_for_which_drafts_leave_no_room_is_refused() -> None:
+    """Its tokens would fit the pool, but not the slots that the drafts need beyond the last of them."""
+    eagle = SpeculativeConfig(num_speculative_tokens=3, method=SpeculativeMethod.EAGLE)
+    toy = ToyEngine(num_gpu_blocks=5, max_num_batched_tokens=64, max_model_len=60, speculative=eagle)
+    session = toy.add("s", 4, max_tokens=2, resumable=True, ignore_eos=True)
+    toy.until(lambda: toy.skipped == ["s"])
+    with pytest.raises(RequestError, match="can reach 16 tokens and need 5 blocks, and the pool has 4"):
+        toy.scheduler.add_request(more("s", *range(6), max_tokens=4))
+    assert session.num_tokens == 6, "nothing has changed"
+    toy.scheduler.add_request(more("s", *range(6), max_tokens=2))
+    toy.until(lambda: toy.skipped == ["s"], limit=5)
+    assert session.num_tokens == 13
 
 
 def test_the_reason_of_a_waiting_session_is_recorded() -> None:

@@ -111,3 +111,76 @@ def test_nothing_is_dropped_while_somebody_runs() -> None:
     toy.step()
     assert toy.running == ["runs"]
     assert toy.blocks("a") == held
+
+
+def crowded(prompt: int, arrived: tuple[str, ...] = ("a", "b", "c")) -> ToyEngine:
+    """Eight blocks; three loads of low priority hold six, have ``arrived``, and ``high`` starts with what is left."""
+    toy = ToyEngine(
+        policy="priority",
+        num_gpu_blocks=9,
+        max_num_batched_tokens=8,
+        max_model_len=32,
+        scheduler_reserve_full_isl=False,
+        kv_connector=Loads(a=8, b=8, c=8),
+    )
+    for name in ("a", "b", "c"):
+        toy.add(name, 12, max_tokens=2, priority=5)
+    report(toy)
+    toy.add("high", prompt, max_tokens=2, skip_reading_prefix_cache=True)
+    report(toy, *arrived)
+    return toy
+
+
+def decided(toy: ToyEngine, steps: int) -> list[dict[str, int]]:
+    """Tokens of each of the next steps."""
+    return [dict(toy.step().num_scheduled_tokens) for _ in range(steps)]
+
+
+def test_a_request_that_preempts_itself_does_not_take_turns_for_ever() -> None:
+    """It is admitted with the two free blocks, needs a third and has nobody to take it from but itself."""
+    toy = crowded(12)
+    assert toy.running == ["high"]
+    assert decided(toy, 3) == [{}, {"high": 8}, {}], "as in vLLM; but the second time was as the first"
+    assert decided(toy, 1) == [{"a": 4, "b": 4}], "those whose loads have come are tried"
+    refused = toy.outcomes.skipped[0]
+    assert (refused.request_id, refused.reason) == ("high", Reason.KV_FULL_SEQUENCE)
+    assert refused.kv is not None
+    assert (refused.kv.needed, refused.kv.free) == (3, 2)
+    assert toy.drain() < 12
+
+
+def test_what_a_request_lacks_may_be_freed_meanwhile() -> None:
+    toy = crowded(12)
+    toy.steps(3)
+    toy.abort("c")
+    assert decided(toy, 1) == [{"high": 8}], "c held what it lacked"
+    assert decided(toy, 1) == [{"high": 4, "a": 4}]
+    assert toy.drain() < 12
+
+
+def test_a_request_that_preempts_itself_waits_for_loads_under_way() -> None:
+    toy = crowded(12, arrived=("a", "b"))
+    assert decided(toy, 5) == [{}, {"high": 8}, {}, {"high": 8}, {}], "as in vLLM, which the load may help"
+    report(toy, "c")
+    assert toy.drain() < 14
+
+
+def test_a_session_goes_on_although_the_request_before_it_preempts_itself() -> None:
+    toy = ToyEngine(
+        num_gpu_blocks=9,
+        max_num_batched_tokens=8,
+        max_model_len=32,
+        scheduler_reserve_full_isl=False,
+        enable_prefix_caching=False,
+    )
+    toy.add("talk", 20, max_tokens=1, resumable=True, ignore_eos=True)
+    feed(toy, "talk", 4)
+    toy.add("late", 16, max_tokens=2)
+    toy.step()
+    toy.step()
+    assert decided(toy, 2) == [{"talk": 4, "late": 4}, {"late": 8}]
+    assert toy.waiting == ["talk"]
+    assert len(toy.blocks("talk")) == 5, "the session has its next input, and late needs one block more than is left"
+    assert decided(toy, 4) == [{}, {"late": 8}, {}, {"talk": 4}]
+    toy.abort("talk")
+    assert toy.drain() < 6

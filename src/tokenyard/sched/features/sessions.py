@@ -13,11 +13,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tokenyard.config import SchedulerConfig
 from tokenyard.errors import RequestError
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.params import MultiModalItem, SamplingParams, TokenIds
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.queues.waiting import WaitingQueues
+from tokenyard.sched.request_checks import most_blocks_of
 from tokenyard.table import RequestTable
 
 __all__ = ["SessionInput", "Sessions"]
@@ -44,9 +46,17 @@ class Sessions:
     """Inputs that wait for their session, and sessions that wait for input."""
 
     def __init__(
-        self, kv: KVCacheManager, table: RequestTable, room: WaitingQueues, on_continued: Callable[[Request], None]
+        self,
+        config: SchedulerConfig,
+        kv: KVCacheManager,
+        table: RequestTable,
+        room: WaitingQueues,
+        num_lookahead_tokens: int,
+        on_continued: Callable[[Request], None],
     ) -> None:
         """``on_continued`` is called when a session has got its next input."""
+        self._config = config
+        self._num_lookahead_tokens = num_lookahead_tokens
         self._kv = kv
         self._table = table
         self._on_continued = on_continued
@@ -103,14 +113,15 @@ class Sessions:
         answering = session.status is not RequestStatus.WAITING_FOR_STREAMING_REQ
         length = session.num_tokens + session.max_tokens * answering
         length += sum(len(each.tokens) + each.sampling_params.max_tokens for each in pieces)
-        limit = self._kv.max_model_len
-        if length >= limit or self._kv.most_blocks(length) > self._kv.num_usable_blocks:
-            raise RequestError(
-                session.request_id,
-                "prompt_token_ids",
-                f"{len(update.tokens)} tokens",
-                f"with it the session can reach {length} tokens, more than max_model_len ({limit}) or the pool allow",
-            )
+        rid, value, limit = session.request_id, f"{len(update.tokens)} tokens", self._config.max_model_len
+        with_it = f"with it the session can reach {length} tokens"
+        if length >= limit:
+            fix = f"{with_it}, and max_model_len is {limit}: end the session and open another"
+            raise RequestError(rid, "prompt_token_ids", value, fix)
+        needed = most_blocks_of(length, self._config, self._kv, self._num_lookahead_tokens)
+        if needed > (usable := self._kv.num_usable_blocks):
+            fix = f"{with_it} and need {needed} blocks, and the pool has {usable}: end the session and open another"
+            raise RequestError(rid, "prompt_token_ids", value, fix)
 
     def _continue(self, session: Request, update: SessionInput) -> None:
         """Give a session that has no step in flight its next input."""

@@ -20,6 +20,7 @@ class Candidate:
         "computed",
         "encoder_items",
         "loads_async",
+        "must_fit",
         "num_computed_tokens",
         "num_encoder_tokens",
         "num_external_computed_tokens",
@@ -37,6 +38,8 @@ class Candidate:
         """Tokens that need no computing, of whatever origin."""
         self.num_new_tokens = 0
         """Tokens to compute in this step."""
+        self.must_fit = 0
+        """Tokens that need room even if fewer are computed in this step: the way out of a stalemate."""
         self.loads_async = False
         """External tokens have to be waited for: blocks are allocated, nothing is computed yet."""
         self.encoder_items: tuple[int, ...] = ()

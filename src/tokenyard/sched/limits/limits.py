@@ -103,9 +103,13 @@ class ConnectorLookup:
             return Outcome(
                 OutcomeKind.SKIPPED, Reason.CONNECTOR_UNDECIDED, request.request_id, 1, budget_left=budget.tokens
             )
-        candidate.num_external_computed_tokens = match.num_tokens
-        candidate.num_computed_tokens += match.num_tokens
-        candidate.loads_async = match.is_async and match.num_tokens > 0
+        # The last token is computed for its logits. A request that waits for its load may get it brought all the same,
+        # and computes it again; but one that has no other token would be back where it was, with blocks in hand.
+        num_left = 0 if match.is_async and request.num_tokens > 1 else 1
+        external = min(match.num_tokens, request.num_tokens - candidate.num_local_hit_tokens - num_left)
+        candidate.num_external_computed_tokens = external
+        candidate.num_computed_tokens += external
+        candidate.loads_async = match.is_async and external > 0
         return None
 
 

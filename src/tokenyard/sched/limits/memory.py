@@ -54,6 +54,7 @@ class MemoryLimit:
             delay_cache_blocks=candidate.loads_async,
             num_encoder_tokens=candidate.num_encoder_tokens,
             full_sequence_must_fit=self._reserve_full,
+            must_fit=candidate.must_fit,
             keep_watermark=len(self._running) > 0,
         )
         if not isinstance(answer, KVShortage):

@@ -51,6 +51,7 @@ class AdmissionPass:
         while (ended := self._why_ended(budget)) is None:
             queue = self._policy.next_queue(room)
             candidate = Candidate(queue.peek())
+            candidate.must_fit = self._stalemate.must_fit(candidate.request)
             refusal = self._ask(candidate, budget)
             if refusal is None:
                 queue.pop()

@@ -24,6 +24,7 @@ from tokenyard.sched.features.encoder import EncoderInputs
 from tokenyard.sched.features.features import Features
 from tokenyard.sched.passes.budget import StepBudget
 from tokenyard.sched.passes.rows import Rows
+from tokenyard.sched.passes.stalemate import Stalemate
 from tokenyard.sched.policy import Policy
 from tokenyard.sched.queues.running import RunningList
 from tokenyard.sched.steps.outcomes import Outcome, OutcomeKind, Preemption, Reason, StepOutcomes
@@ -43,7 +44,9 @@ class RunningPass:
         running: RunningList,
         policy: Policy,
         features: Features,
+        *,
         preempt: Callable[[Request], None],
+        stalemate: Stalemate,
     ) -> None:
         self._config = config
         self._table = table
@@ -51,6 +54,7 @@ class RunningPass:
         self._running = running
         self._policy = policy
         self._preempt = preempt
+        self._stalemate = stalemate
         self._placeholders = features.placeholders
         self._counts_beyond_known = features.placeholders is not None or features.speculation is not None
         self._encoder = features.encoder
@@ -224,6 +228,10 @@ class RunningPass:
             self._encoder.roll_back(victim, budget, rows.requests[: row + 1] if forgets else None)
         self._record_victim(victim, request, rolled_back, shortage, outcomes)
         self._preempt(victim)
+        if not len(self._running):
+            self._stalemate.preempted_itself(
+                request, int(rows.computed[row] + rows.want[row]) + self._num_lookahead_tokens
+            )
         if at >= 0:
             rows.drop(at)
         return row - (0 <= at < row), victim is request

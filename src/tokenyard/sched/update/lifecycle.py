@@ -38,7 +38,8 @@ class Lifecycle:
         self._on_finished = on_finished
         self.requests: dict[str, Request] = {}
         """Every unfinished request."""
-        self.sessions = Sessions(kv, parts.table, parts.waiting_queues, on_continued)
+        ahead = parts.features.num_lookahead_tokens
+        self.sessions = Sessions(parts.config, kv, parts.table, parts.waiting_queues, ahead, on_continued)
         self.pins = PinBoard(self.release)
         self.finished_req_ids: set[str] = set()
         """Finished since the last step."""
