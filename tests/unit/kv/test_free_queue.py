@@ -89,6 +89,7 @@ def test_it_behaves_like_a_list(initial: list[int], commands: list[Command]) -> 
         assert all((block in queue) == (block in model) for block in range(31))
 
 
+@pytest.mark.slow
 @given(blocks=st.lists(st.integers(0, 99), unique=True, min_size=1), data=st.data())
 def test_batch_forms_equal_repeated_single_ones(blocks: list[int], data: st.DataObject) -> None:
     batch, single = FreeQueue(100), FreeQueue(100)

@@ -103,6 +103,7 @@ STEPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gpu", "model", "folder", "world"),
     [

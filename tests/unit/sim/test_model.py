@@ -115,6 +115,7 @@ def requests() -> list[Request]:
     return [request(f"r{i}", 5 + i, 120, seed=i) for i in range(8)]
 
 
+@pytest.mark.slow
 def test_drafts_change_how_soon_and_not_what_is_said() -> None:
     without, drafted = requests(), requests()
     run(without, SchedulerConfig(max_num_batched_tokens=64), CacheConfig(block_size=4))
@@ -137,6 +138,7 @@ def test_none_or_all_may_be_right(rate: float, accepted: int) -> None:
     assert stats.num_drafts > 0
 
 
+@pytest.mark.slow
 def test_the_seed_alone_decides() -> None:
     first, again, other = (serve(speculation(3, 0.5, seed=seed), requests()) for seed in (1, 1, 2))
     assert first == again

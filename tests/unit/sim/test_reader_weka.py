@@ -62,6 +62,7 @@ def test_a_call_that_ends_with_a_tool_says_so(write_lines: Writer) -> None:
     assert [each.this_func_call for each in load_workload(path)] == ["tool", None, None]
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 30), st.lists(st.tuples(st.integers(0, 50), st.integers(1, 9)))), max_size=6))
 def test_decoding_is_keep_then_new(tmp_path_factory: pytest.TempPathFactory, calls: list[Any]) -> None:
     import json  # noqa: PLC0415

@@ -48,6 +48,7 @@ def test_tokens_are_shared_as_recorded(shared: Path, file: str, block_size: int,
     assert hits(by_token) == recorded
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "requests", "prompt_tokens"),
     [

@@ -142,6 +142,7 @@ def test_an_answer_that_only_the_decode_engine_refuses_frees_the_prompt_in_the_e
     assert result.seconds == 31.0, "its lease is over"
 
 
+@pytest.mark.slow
 def test_a_workload_is_served_whole_and_the_same_each_time() -> None:
     workload = load_workload("chat", limit=20, rate_scale=4.0)
     config = SchedulerConfig(max_num_seqs=16, max_num_batched_tokens=2048, max_model_len=16_384)

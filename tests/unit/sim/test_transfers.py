@@ -266,6 +266,7 @@ def test_memory_is_for_all_gpus_together() -> None:
     assert transfer.make(CacheConfig(), VirtualClock(), latency(1)).connector.cpu_blocks == (25, 25)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     st.integers(0, 10_000),

@@ -52,6 +52,7 @@ def recorded(path: Path, *sinks: Any, **options: Any) -> RecordedYard:
     return toy
 
 
+@pytest.mark.slow
 def test_what_is_read_is_what_happened(tmp_path: Path) -> None:
     sink = Gathered()
     recorded(tmp_path, sink)
@@ -90,6 +91,7 @@ def test_counts_survive_the_bound_on_ids(tmp_path: Path) -> None:
     assert omitted > 0
 
 
+@pytest.mark.slow
 def test_either_file_alone_and_gzipped(tmp_path: Path) -> None:
     recorded(tmp_path)
     steps_file, requests_file = (tmp_path / f"sched_trace.fcfs.{kind}.jsonl" for kind in ("steps", "requests"))
