@@ -59,6 +59,7 @@ COMMANDS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(initial=st.lists(st.integers(0, 30), unique=True, max_size=12), commands=COMMANDS)
 def test_it_behaves_like_a_list(initial: list[int], commands: list[Command]) -> None:
     """Against a plain list; commands that would break the rules (a block twice, one that is absent) are bent first."""
