@@ -32,7 +32,7 @@ test: lint types viewer-check $(INSTALLED_DEV)  ## Lint, types, import contracts
 
 .PHONY: check
 check: lint types $(INSTALLED_DEV)  ## The fast lane: lint, types and the quick unit tests, in about a minute
-	@$(BIN)/python -m pytest -q -m "not slow" tests/unit tests/regression
+	@$(BIN)/python -m pytest -q --maxfail=3 -m "not slow" tests/unit tests/regression
 
 .PHONY: explore
 explore: $(INSTALLED_DEV)  ## Search for unknown failures: property tests with ever new seeds, drawn scenarios; MINUTES=30

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tokenyard.cli.flags import HardwareFlags, Run, SchedulerFlags, TraceFlags
 from tokenyard.cli.run import run
+from tokenyard.cli.support.flags import HardwareFlags, Run, SchedulerFlags, TraceFlags
 from tokenyard.trace.columnar.convert import convert
 from tokenyard.trace.columnar.query import Limits, ask
 from tokenyard.trace.read.files import find_trace

@@ -17,9 +17,9 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from tokenyard.cli.flags import Run
-from tokenyard.cli.parsing import parse
-from tokenyard.cli.setup import open_trace, prepare
+from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.parsing import parse
+from tokenyard.cli.support.setup import open_trace, prepare
 from tokenyard.explain.report.builder import summarize
 from tokenyard.explain.why.timeline_reader import TimelineReader
 from tokenyard.request import Request

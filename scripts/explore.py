@@ -1,8 +1,8 @@
 """Search for what no test has met yet (`make explore MINUTES=60`): for a night, not for a change.
 
-In turns, until the time is over: the state machines and the other property tests with a seed of their own each round,
-and, where .venv-vllm is built, scenarios drawn at random, recorded from real vLLM and replayed. Ends at the first
-failure, which is printed with what repeats it; hypothesis keeps the shortest example in .hypothesis and tries it first.
+In turns, until the time is over: a file of property tests (the state machines among them) with a new seed and, where
+.venv-vllm is built, scenarios drawn at random, recorded from real vLLM and replayed. Ends at the first failure, which
+is printed with what repeats it; hypothesis keeps the shortest example in .hypothesis and tries it first.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from itertools import cycle
 from pathlib import Path
 
 __all__ = ["main"]
@@ -22,21 +24,34 @@ REPO = Path(__file__).resolve().parent.parent
 VLLM = REPO / ".venv-vllm" / "bin" / "python"
 SCENARIOS = 20
 """Scenarios per round."""
+_PROPERTIES = sorted(str(path.relative_to(REPO)) for path in (REPO / "tests" / "property").glob("test_*.py"))
+FILES = cycle(secrets.SystemRandom().sample(_PROPERTIES, len(_PROPERTIES)))
+"""Files of property tests, in another order each time."""
+GRACE = 20
+"""Seconds that a search has to end in when the time is over."""
 
 
 def _run(command: list[str], deadline: float) -> int | None:
     """The exit status; None if the time was over first."""
     environment = {name: value for name, value in os.environ.items() if name != "CI"}
+    running = subprocess.Popen(command, cwd=REPO, env=environment)
     try:
-        done = subprocess.run(command, cwd=REPO, env=environment, check=False, timeout=max(1, deadline - time.time()))
+        return running.wait(max(1, deadline - time.time()))
     except subprocess.TimeoutExpired:
-        return None
-    return done.returncode
+        running.send_signal(signal.SIGINT)  # as Ctrl-C would: it ends by itself what it has started
+    try:
+        running.wait(GRACE)
+    except subprocess.TimeoutExpired:
+        running.kill()
+        running.wait()
+    return None
 
 
 def _search_properties(deadline: float) -> int | None:
+    """One file at a time, so that a short search comes to the end of some."""
+    file = next(FILES)
     seed = secrets.randbelow(2**32)
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "tests/property", f"--hypothesis-seed={seed}"]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", file, f"--hypothesis-seed={seed}"]
     print(f"$ {' '.join(command[1:])}", flush=True)
     return _run(command, deadline)
 
@@ -73,7 +88,7 @@ def main() -> int:
         if status:
             return status
         rounds += 1
-    print(f"nothing found in {rounds} rounds")
+    print(f"nothing found: {rounds} searches came to their end")
     return 0
 
 

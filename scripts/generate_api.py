@@ -18,7 +18,7 @@ from types import FunctionType
 from typing import Any, ForwardRef
 
 import tokenyard
-from tokenyard.cli.field_docs import field_docs
+from tokenyard.cli.support.field_docs import field_docs
 from tokenyard.vocabulary.reasons import REASONS, Reason
 
 __all__ = ["main", "page"]

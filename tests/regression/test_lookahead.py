@@ -33,6 +33,7 @@ def _serve(scheduler: Scheduler, drafts: int) -> int:
     return steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blocks", range(2, 14))
 @pytest.mark.parametrize("budget", [1, 2, 5])
 @pytest.mark.parametrize("size", [1, 2, 4])

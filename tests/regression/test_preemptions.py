@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any, NamedTuple
 
+import pytest
 from tests.support.toy_engine import ToyEngine
 
 
@@ -55,12 +56,14 @@ def test_37307_a_prompt_is_admitted_only_if_all_of_it_fits() -> None:
     assert preemptions(gate=False) > 0
 
 
+@pytest.mark.slow
 def test_44594_a_watermark_saves_preemptions() -> None:
     without, with_one = (serve(watermark=fraction) for fraction in (0.0, 0.15))
     assert without.preemptions > 20, "the situation is not one"
     assert with_one.preemptions < 0.75 * without.preemptions
 
 
+@pytest.mark.slow
 def test_54644_the_least_computed_victim_wastes_less() -> None:
     seeds = range(4)
     youngest = sum(serve(seed, scheduler_reserve_full_isl=False).recomputed for seed in seeds)
@@ -68,6 +71,7 @@ def test_54644_the_least_computed_victim_wastes_less() -> None:
     assert 0 < least < youngest
 
 
+@pytest.mark.slow
 def test_42827_nobody_is_preempted_for_ever() -> None:
     """The oldest running request always gets on, so a request loses its blocks at most once per older one's growth."""
     for policy in ("fcfs", "priority"):

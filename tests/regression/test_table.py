@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).resolve().parent
 TABLE = HERE.parents[1] / "docs" / "regressions.md"
 REPORTED = {
@@ -15,6 +17,7 @@ REPORTED = {
 }
 
 
+@pytest.mark.slow
 def test_every_thread_has_a_test_and_every_test_stands_in_the_table() -> None:
     rows = re.findall(r"^\| (\d+) \|.*`(test_\w+\.py)::(test_(\d+)_\w+)` \|$", TABLE.read_text("utf-8"), re.MULTILINE)
     assert {int(thread) for thread, *_ in rows} == REPORTED

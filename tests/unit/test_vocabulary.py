@@ -63,6 +63,7 @@ def test_the_viewer_has_the_same_words() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_no_other_module_writes_a_reason_as_text() -> None:
     words = {*Reason, *Bucket, *StepReason, *Gap} - NOT_REASONS - {"unknown", "idle"}
     found = []

@@ -9,9 +9,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tokenyard.cli.console import errors, print_json, results, warn
-from tokenyard.cli.flags import Compare, Run
-from tokenyard.cli.setup import Setup, prepare
+from tokenyard.cli.support.console import errors, print_json, results, warn
+from tokenyard.cli.support.flags import Compare, Run
+from tokenyard.cli.support.setup import Setup, prepare
 from tokenyard.config import require_int
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.explain.compare.comparison import compare_traces

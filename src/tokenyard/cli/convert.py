@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
-from tokenyard.cli.console import errors, print_json, results, warn
-from tokenyard.cli.flags import Convert
+from tokenyard.cli.support.console import errors, print_json, results, warn
+from tokenyard.cli.support.flags import Convert
 from tokenyard.errors import ConfigError
 from tokenyard.trace.columnar.convert import Conversion, OnProgress, convert, twin_of
 from tokenyard.trace.read.files import PACKINGS, find_trace

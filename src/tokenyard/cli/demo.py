@@ -10,9 +10,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from tokenyard.cli.console import results
-from tokenyard.cli.flags import Demo, HardwareFlags, Run, SchedulerFlags, TraceFlags, WorkloadFlags
 from tokenyard.cli.run import run, show
+from tokenyard.cli.support.console import results
+from tokenyard.cli.support.flags import Demo, HardwareFlags, Run, SchedulerFlags, TraceFlags, WorkloadFlags
 
 __all__ = ["execute"]
 

@@ -11,8 +11,8 @@ from typing import IO
 
 from rich.markup import escape
 
-from tokenyard.cli.console import errors, warn
-from tokenyard.cli.flags import Export
+from tokenyard.cli.support.console import errors, warn
+from tokenyard.cli.support.flags import Export
 from tokenyard.errors import ConfigError, TraceError
 from tokenyard.explain.why.timeline_reader import TimelineReader
 from tokenyard.trace.export.chrome import ChromeWriter

@@ -18,8 +18,8 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from tokenyard.cli.flag_names import as_flags
-from tokenyard.cli.streams import say, silence
+from tokenyard.cli.support.flag_names import as_flags
+from tokenyard.cli.support.streams import say, silence
 from tokenyard.errors import RequestError, TokenyardError, shown
 
 __all__ = ["main"]
@@ -57,8 +57,8 @@ def _run(arguments: list[str]) -> int:
     if arguments == ["--version"]:
         print(f"tokenyard {import_module('tokenyard.version').__version__}")
         return 0
-    commands = import_module("tokenyard.cli.flags").COMMANDS
-    command = import_module("tokenyard.cli.parsing").parse(["--help"] if arguments == ["help"] else arguments)
+    commands = import_module("tokenyard.cli.support.flags").COMMANDS
+    command = import_module("tokenyard.cli.support.parsing").parse(["--help"] if arguments == ["help"] else arguments)
     return int(import_module(f"tokenyard.cli.{commands[type(command)]}").execute(command))
 
 

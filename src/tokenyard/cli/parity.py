@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import track
 
-from tokenyard.cli.console import errors, print_json, results
-from tokenyard.cli.flags import Parity
+from tokenyard.cli.support.console import errors, print_json, results
+from tokenyard.cli.support.flags import Parity
 from tokenyard.errors import ParityError
 from tokenyard.parity.replay import Difference, VectorResult, replay_vector
 

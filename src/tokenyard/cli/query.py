@@ -9,8 +9,8 @@ import msgspec
 from rich.markup import escape
 from rich.table import Table
 
-from tokenyard.cli.console import errors, print_json, results, warn
-from tokenyard.cli.flags import Query
+from tokenyard.cli.support.console import errors, print_json, results, warn
+from tokenyard.cli.support.flags import Query
 from tokenyard.config import require_int
 from tokenyard.trace.columnar.query import Answer, Limits, ask
 from tokenyard.trace.columnar.twins import as_parquet, needed

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tokenyard.cli.console import print_json, results
-from tokenyard.cli.flags import Report
+from tokenyard.cli.support.console import print_json, results
+from tokenyard.cli.support.flags import Report
 from tokenyard.errors import ConfigError
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.report.builder import summarize

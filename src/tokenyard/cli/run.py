@@ -8,11 +8,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from tokenyard.cli.console import errors, print_json, results, warn
-from tokenyard.cli.flag_names import as_flags
-from tokenyard.cli.flags import Run
-from tokenyard.cli.progress import replay_bar
-from tokenyard.cli.setup import open_trace, prepare
+from tokenyard.cli.support.console import errors, print_json, results, warn
+from tokenyard.cli.support.flag_names import as_flags
+from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.progress import replay_bar
+from tokenyard.cli.support.setup import open_trace, prepare
 from tokenyard.errors import WorkloadError
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.report.builder import ReportBuilder

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tokenyard.cli.console import errors, print_json, results
-from tokenyard.cli.flags import Run, Split
-from tokenyard.cli.progress import replay_bar
 from tokenyard.cli.run import warn_of_refused
-from tokenyard.cli.setup import Setup, open_trace, prepare
+from tokenyard.cli.support.console import errors, print_json, results
+from tokenyard.cli.support.flags import Run, Split
+from tokenyard.cli.support.progress import replay_bar
+from tokenyard.cli.support.setup import Setup, open_trace, prepare
 from tokenyard.connectors.config import PREFILL_DECODE, KVTransferConfig
 from tokenyard.errors import ConfigError
 from tokenyard.explain.render.report import print_report

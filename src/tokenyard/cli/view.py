@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from rich.markup import escape
 
-from tokenyard.cli.console import errors, results, warn
-from tokenyard.cli.flags import View
+from tokenyard.cli.support.console import errors, results, warn
+from tokenyard.cli.support.flags import View
 from tokenyard.errors import ConfigError, MissingExtraError, TraceError
 from tokenyard.trace.read.files import find_trace
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tokenyard.cli.console import print_json, results
-from tokenyard.cli.flags import Why
+from tokenyard.cli.support.console import print_json, results
+from tokenyard.cli.support.flags import Why
 from tokenyard.explain.render.why import print_waiting, print_why
 from tokenyard.explain.why.longest_waits import waiting
 from tokenyard.explain.why.why import why

@@ -6,8 +6,8 @@ from importlib import import_module
 
 from rich.table import Table
 
-from tokenyard.cli.console import print_json, results
-from tokenyard.cli.flags import Workloads
+from tokenyard.cli.support.console import print_json, results
+from tokenyard.cli.support.flags import Workloads
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import GPUS
 from tokenyard.kv.sizing.models import MODELS

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tokenyard.cli.flags import COMMANDS, Command, Demo, HardwareFlags, Parity, Report, Run
-from tokenyard.cli.parsing import parse
+from tokenyard.cli.support.flags import COMMANDS, Command, Demo, HardwareFlags, Parity, Report, Run
+from tokenyard.cli.support.parsing import parse
 from tokenyard.kv.sizing.gpus import GPUS
 from tokenyard.sim.workload import FORMATS, GENERATORS, AgenticOptions, ChatOptions
 

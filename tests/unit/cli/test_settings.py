@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 import pytest
 import tyro
 
-from tokenyard.cli.settings import setting, with_settings
+from tokenyard.cli.support.settings import setting, with_settings
 from tokenyard.config import settings_for
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tokenyard.cli.flags import Run
-from tokenyard.cli.parsing import parse
-from tokenyard.cli.setup import Setup, open_trace, prepare
+from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.parsing import parse
+from tokenyard.cli.support.setup import Setup, open_trace, prepare
 from tokenyard.config import HashAlgo
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import named_gpu

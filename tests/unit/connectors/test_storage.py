@@ -123,6 +123,7 @@ for number in range(first, first + 40):
 """
 
 
+@pytest.mark.slow
 def test_processes_write_the_same_blocks_at_the_same_time(tmp_path: Path) -> None:
     writers = [subprocess.Popen([sys.executable, "-c", _WRITE_MANY, tmp_path, str(first)]) for first in (0, 0, 20)]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]

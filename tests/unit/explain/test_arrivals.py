@@ -63,6 +63,7 @@ def test_the_others_had_not_arrived(tmp_path: Path, first: int) -> None:
     assert live.recorded_reasons == {}  # nobody was held back
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [2, 5, 7])
 def test_the_others_came_in_slowly(tmp_path: Path, first: int) -> None:
     """Decode steps are short: arrivals a tenth of a second apart lie many steps apart."""

@@ -163,7 +163,7 @@ def test_text_from_a_trace_is_never_markup_nor_an_escape(tmp_path: Path) -> None
     text = printed(summarize(tmp_path), 200)
     assert "\x1b" not in text
     assert "\u202e" not in text
-    assert text.count("[red]x[/red][/]") >= 5
+    assert text.count("[red]x[/red][/]") == 7
 
 
 def test_colours_only_where_the_terminal_has_them(report: Report) -> None:

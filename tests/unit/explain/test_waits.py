@@ -17,6 +17,8 @@ from tokenyard.sched.observer import Observers
 from tokenyard.trace.format.request_timeline import RequestTimeline
 from tokenyard.vocabulary.waits import Place, WaitState
 
+pytestmark = pytest.mark.slow
+
 SCENARIOS: dict[str, dict[str, Any]] = {
     "pressure": {"num_gpu_blocks": 19, "max_num_seqs": 6},
     "priority": {"num_gpu_blocks": 25, "policy": "priority", "max_num_batched_tokens": 24},

@@ -56,6 +56,7 @@ def last_step(path: Path) -> Step:
     return step
 
 
+@pytest.mark.slow
 def test_the_counts_are_the_examples(trace: Path) -> None:
     facts = facts_of(last_step(trace))
     assert (facts.num_running, facts.num_waiting, facts.free_blocks, facts.total_blocks) == (12, 16, 533, 5711)

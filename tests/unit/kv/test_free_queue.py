@@ -59,6 +59,7 @@ COMMANDS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(initial=st.lists(st.integers(0, 30), unique=True, max_size=12), commands=COMMANDS)
 def test_it_behaves_like_a_list(initial: list[int], commands: list[Command]) -> None:
     """Against a plain list; commands that would break the rules (a block twice, one that is absent) are bent first."""
@@ -89,6 +90,7 @@ def test_it_behaves_like_a_list(initial: list[int], commands: list[Command]) -> 
         assert all((block in queue) == (block in model) for block in range(31))
 
 
+@pytest.mark.slow
 @given(blocks=st.lists(st.integers(0, 99), unique=True, min_size=1), data=st.data())
 def test_batch_forms_equal_repeated_single_ones(blocks: list[int], data: st.DataObject) -> None:
     batch, single = FreeQueue(100), FreeQueue(100)

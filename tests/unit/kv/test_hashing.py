@@ -183,6 +183,7 @@ ITEMS = st.lists(
 EMBEDS = st.none() | st.integers(0, 2)
 
 
+@pytest.mark.slow
 @given(a=st.tuples(NAMES, ITEMS, NAMES, EMBEDS), b=st.tuples(NAMES, ITEMS, NAMES, EMBEDS))
 def test_different_extra_keys_have_different_encodings(a: tuple[Any, ...], b: tuple[Any, ...]) -> None:
     """(adapter, pictures, salt, embeddings) of a first block; a picture is its hash and place, not its length."""

@@ -32,6 +32,7 @@ def seal(hasher: BlockHasher, of: Request, tokens: list[int]) -> None:
     hasher.append(of, np.array(tokens, np.int32).tobytes())
 
 
+@pytest.mark.slow
 @given(data=st.data(), algo=st.sampled_from(HashAlgo))
 def test_hashes_do_not_depend_on_the_turns_before(data: st.DataObject, algo: HashAlgo) -> None:
     """Prompts grow, are cut, begin anew or change at any place; outputs follow each."""

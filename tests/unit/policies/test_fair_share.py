@@ -52,7 +52,7 @@ def test_idleness_earns_no_credit() -> None:
         toy.add(f"a{i}", 8, max_tokens=1, job_id="a/x")
     toy.steps(3)
     toy.add("b0", 8, job_id="b/x")
-    assert policy.given[0, "b"] == policy.given[0, "a"] > 0
+    assert policy.given[0, "b"] == policy.given[0, "a"] == 28.0
 
 
 def test_whoever_comes_when_nobody_waits_starts_where_the_last_one_stood() -> None:
@@ -61,7 +61,7 @@ def test_whoever_comes_when_nobody_waits_starts_where_the_last_one_stood() -> No
     toy.add("a0", 8, max_tokens=1, job_id="a/x")
     toy.drain()
     toy.add("b0", 8, job_id="b/x")
-    assert policy.given[0, "b"] > 0
+    assert policy.given[0, "b"] == 8.0
 
 
 def test_everything_drains_with_preemptions_and_aborts() -> None:
@@ -71,7 +71,7 @@ def test_everything_drains_with_preemptions_and_aborts() -> None:
     toy.steps(3)
     toy.abort("r11", "r0")
     toy.drain()
-    assert sum(request.num_preemptions for request in toy.requests.values()) > 0
+    assert sum(request.num_preemptions for request in toy.requests.values()) == 5
 
 
 def test_the_queue_keeps_lines_in_order() -> None:

@@ -215,7 +215,7 @@ def test_kv_watermark() -> None:
         budget_left=60,
         smallest_need=1,
     )
-    assert toy.drain() > 0
+    assert toy.drain() == 24
 
 
 # ---- the pass is not entered
@@ -233,7 +233,7 @@ def test_preempted_this_step() -> None:
     assert toy.outcomes.preemptions != []
     assert (toy.running, toy.waiting) == (["a"], ["b", "c", "d"])
     assert toy.admission == Outcome(OutcomeKind.NOT_ENTERED, Reason.PREEMPTED_THIS_STEP, None, 3, budget_left=63)
-    assert toy.free >= 2, "there would have been memory for the next"
+    assert toy.free == 2, "there would have been memory for the next"
     toy.step()
     assert toy.outcomes.preemptions == []
     assert toy.admission.reason is not Reason.PREEMPTED_THIS_STEP

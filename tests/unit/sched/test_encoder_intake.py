@@ -37,7 +37,7 @@ def _request(*places: tuple[int, int]) -> Request:
 
 
 def _run(scheduler: Scheduler, request: Request) -> int:
-    """Steps until the request has finished."""
+    """Steps until the request has finished and the last one, which is empty, has said so."""
     scheduler.add_request(request)
     for step in range(40):
         if not scheduler.has_requests():
@@ -57,18 +57,18 @@ def test_an_eagle_head_needs_two_adjacent_items_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("eagle", "places", "cache"),
+    ("eagle", "places", "cache", "steps"),
     [
-        (False, ((12, 28), (40, 24)), 48),
-        (True, ((12, 28), (41, 24)), 48),
-        (True, ((12, 28), (40, 24)), 52),
-        (True, ((0, 20), (20, 28), (48, 20), (68, 28)), 48),
+        (False, ((12, 28), (40, 24)), 48, 5),
+        (True, ((12, 28), (41, 24)), 48, 5),
+        (True, ((12, 28), (40, 24)), 52, 6),
+        (True, ((0, 20), (20, 28), (48, 20), (68, 28)), 48, 7),
     ],
 )
 def test_items_that_fit_one_after_the_other_are_served(
-    eagle: bool, places: tuple[tuple[int, int], ...], cache: int
+    eagle: bool, places: tuple[tuple[int, int], ...], cache: int, steps: int
 ) -> None:
-    assert _run(_scheduler(eagle=eagle, encoder_cache_size=cache), _request(*places)) > 0
+    assert _run(_scheduler(eagle=eagle, encoder_cache_size=cache), _request(*places)) == steps
 
 
 @pytest.mark.parametrize(
@@ -83,11 +83,11 @@ def test_a_whole_item_must_fit_the_tokens_of_one_step(eagle: bool, settings: dic
     with pytest.raises(RequestError, match="never fit the tokens of one step"):
         _scheduler(eagle=eagle, disable_chunked_mm_input=True, **settings).add_request(_request((12, 28)))
     enough = {name: value + 1 for name, value in settings.items()}
-    assert _run(_scheduler(eagle=eagle, disable_chunked_mm_input=True, **enough), _request((12, 28))) > 0
+    assert _run(_scheduler(eagle=eagle, disable_chunked_mm_input=True, **enough), _request((12, 28))) == 7
 
 
-@pytest.mark.parametrize(("eagle", "offset"), [(False, 12), (True, 0)])
-def test_a_request_that_has_come_to_an_item_may_compute_part_of_it(eagle: bool, offset: int) -> None:
+@pytest.mark.parametrize(("eagle", "offset", "steps"), [(False, 12, 9), (True, 0, 8)])
+def test_a_request_that_has_come_to_an_item_may_compute_part_of_it(eagle: bool, offset: int, steps: int) -> None:
     """As in vLLM 0.22.1: only an item that lies ahead is not cut."""
     scheduler = _scheduler(eagle=eagle, disable_chunked_mm_input=True, long_prefill_token_threshold=20)
-    assert _run(scheduler, _request((offset, 28))) > 0
+    assert _run(scheduler, _request((offset, 28))) == steps

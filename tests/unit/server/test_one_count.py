@@ -75,6 +75,7 @@ def test_the_viewer_counts_alike(name: str, tmp_path: Path, headless_viewer: Hea
     assert {each["reason"]: each["requests"] for each in statistics["recorded"]} == held(summary.report())
 
 
+@pytest.mark.slow
 def test_the_workloads_meet_many_reasons(tmp_path: Path) -> None:
     met: set[str] = set()
     for name in WORKLOADS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,6 +76,7 @@ def test_a_refused_turn_ends_its_session() -> None:
     assert due(queue, 9.0) == [(1.0, "free")]
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_every_request_arrives_once_or_is_left_out(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 25))

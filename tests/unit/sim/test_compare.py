@@ -51,6 +51,7 @@ def test_a_job_lasts_from_its_first_arrival_to_its_last_end() -> None:
     assert jobs.seconds == [8.0, 1.0]
 
 
+@pytest.mark.slow
 def test_everybody_sees_the_same_workloads() -> None:
     drafts = SimulatedSpeculation(config=SpeculativeConfig(num_speculative_tokens=2))
     drafting = settings()._replace(speculation=drafts)

@@ -33,6 +33,7 @@ def test_features_are_those_of_the_step() -> None:
     assert step_features(step) == (1.0, 10, 2, 101, 10 * 5 + 55.0)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 1000))
 def test_known_coefficients_come_back(seed: int) -> None:
     true = FittedLatency(constant=2e-3, prefill_tokens=3e-5, decodes=1e-5, decode_context=4e-8, prefill_pairs=5e-9)
@@ -43,6 +44,7 @@ def test_known_coefficients_come_back(seed: int) -> None:
         assert getattr(found, name) == pytest.approx(getattr(true, name), rel=1e-6, abs=1e-15)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 1000), st.lists(st.floats(1e-4, 1.0), min_size=6, max_size=40))
 def test_no_coefficient_is_negative_whatever_was_measured(seed: int, measured: list[float]) -> None:
     steps = random_steps(seed, len(measured))

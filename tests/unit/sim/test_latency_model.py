@@ -57,7 +57,7 @@ def test_transfers_cost_latency_and_bandwidth(model: LatencyModel) -> None:
     assert model.transfer_seconds(0, TransferDirection.TO_HOST) == 0.0
     small = model.transfer_seconds(1, TransferDirection.TO_DEVICE)
     large = model.transfer_seconds(1 << 30, TransferDirection.TO_DEVICE)
-    assert 0 < small < 1e-3
+    assert small == pytest.approx(20e-6 + 1 / 25.6e9)
     assert large - small == pytest.approx(((1 << 30) - 1) / 25.6e9)
 
 

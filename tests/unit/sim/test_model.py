@@ -58,7 +58,7 @@ def test_outputs_are_the_streams_of_the_seeds() -> None:
 def test_a_request_that_is_preempted_keeps_its_stream() -> None:
     requests = [request(f"r{i}", 30, 60, seed=i) for i in range(8)]
     config = SchedulerConfig(max_num_batched_tokens=64, max_num_seqs=8, scheduler_reserve_full_isl=False)
-    assert run(requests, config, CacheConfig(num_gpu_blocks=24)) > 0
+    assert run(requests, config, CacheConfig(num_gpu_blocks=24)) == 4
     assert_streams(requests)
 
 
@@ -115,6 +115,7 @@ def requests() -> list[Request]:
     return [request(f"r{i}", 5 + i, 120, seed=i) for i in range(8)]
 
 
+@pytest.mark.slow
 def test_drafts_change_how_soon_and_not_what_is_said() -> None:
     without, drafted = requests(), requests()
     run(without, SchedulerConfig(max_num_batched_tokens=64), CacheConfig(block_size=4))
@@ -127,16 +128,18 @@ def test_rates_hold_per_position() -> None:
     _, stats = serve(speculation(3, 0.9, 0.5), requests())
     shares = [count / stats.num_drafts for count in stats.num_accepted_tokens_per_pos]
     assert shares == pytest.approx([0.9, 0.45, 0.225], abs=0.06)
-    assert stats.num_draft_tokens > 500
+    assert stats.num_draft_tokens == 1134
 
 
-@pytest.mark.parametrize(("rate", "accepted"), [(0.0, 0), (1.0, 1)])
-def test_none_or_all_may_be_right(rate: float, accepted: int) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize(("rate", "accepted", "drafts"), [(0.0, 0, 8 * 119), (1.0, 1, 8 * 30)])
+def test_none_or_all_may_be_right(rate: float, accepted: int, drafts: int) -> None:
     _, stats = serve(speculation(3, rate), requests())
     assert stats.num_accepted_tokens == accepted * stats.num_draft_tokens
-    assert stats.num_drafts > 0
+    assert stats.num_drafts == drafts
 
 
+@pytest.mark.slow
 def test_the_seed_alone_decides() -> None:
     first, again, other = (serve(speculation(3, 0.5, seed=seed), requests()) for seed in (1, 1, 2))
     assert first == again

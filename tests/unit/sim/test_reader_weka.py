@@ -62,6 +62,7 @@ def test_a_call_that_ends_with_a_tool_says_so(write_lines: Writer) -> None:
     assert [each.this_func_call for each in load_workload(path)] == ["tool", None, None]
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 30), st.lists(st.tuples(st.integers(0, 50), st.integers(1, 9)))), max_size=6))
 def test_decoding_is_keep_then_new(tmp_path_factory: pytest.TempPathFactory, calls: list[Any]) -> None:
     import json  # noqa: PLC0415
@@ -145,7 +146,7 @@ def test_a_subagent_before_any_call_starts_by_the_clock(write_lines: Writer) -> 
 def test_real_gaps_are_the_recorded_think_times(shared: Path) -> None:
     workload = load_workload(shared / "data/traces/weka_claude_code_sessions.jsonl.gz", limit=5)
     chained = [each for each in workload if len(each.after) == 1]
-    assert len(chained) > 300
+    assert len(chained) == 737
     assert all(each.gap >= 0 for each in workload)
     assert sorted(each.gap for each in chained)[len(chained) // 2] == pytest.approx(10, abs=6)
 

@@ -99,6 +99,7 @@ def test_turns_follow_the_end_of_the_turn_before() -> None:
     assert c.arrival_time == 14.5
 
 
+@pytest.mark.slow
 def test_the_next_turn_finds_the_last_answer_in_the_cache() -> None:
     """Every full block of the previous turn's prompt and answer, but for the last sampled token."""
     workload = agentic(AgenticOptions(num_sessions=3))
@@ -107,11 +108,11 @@ def test_the_next_turn_finds_the_last_answer_in_the_cache() -> None:
     replay(workload, config, CacheConfig(num_gpu_blocks=10_000), SECOND, observer=recorder)
     by_id = {each.request_id: each for each in workload}
     followers = [each for each in workload if each.after]
-    assert len(followers) > 10
+    assert len(followers) == len(workload) - 3 == 39
     for each in followers:
         before = by_id[each.after[0]]
         known = before.num_prompt_tokens + before.max_tokens - 1
-        assert recorder.hits[each.request_id] >= known // 16 * 16
+        assert recorder.hits[each.request_id] == known // 16 * 16
 
 
 @pytest.mark.parametrize(
@@ -151,6 +152,7 @@ def test_everything_refused() -> None:
     assert (result.steps, result.num_finished, len(result.refused)) == (0, 0, 1)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run() -> None:
     def once() -> list[tuple[object, ...]]:
         recorder = Recorder()
@@ -161,7 +163,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
         return recorder.log
 
     first = once()
-    assert len(first) > 1000
+    assert len(first) == 6746
     assert first == once()
 
 
@@ -174,6 +176,7 @@ def test_progress_ends_with_everything_done() -> None:
     assert (last.num_done, last.num_running, last.num_waiting, last.now) == (5, 0, 0, result.seconds)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.data())
 def test_nothing_is_lost_under_pressure(data: st.DataObject) -> None:
@@ -250,6 +253,7 @@ def simulated(workload: Workload, num_gpu_blocks: int, max_num_seqs: int, latenc
     return {"ttft": sum(ttft) / len(ttft), "tpot": sum(tpot) / len(tpot)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gpu", "num_gpu_blocks", "max_num_seqs", "kind", "tolerance"),
     [
@@ -273,6 +277,7 @@ def test_a_measured_run_is_met(
     assert found["tpot"] == pytest.approx(truth["tpot"], rel=tolerance)
 
 
+@pytest.mark.slow
 def test_a_recorded_trace_runs_to_its_end(shared: Path) -> None:
     workload = load_workload(shared / "data/traces/mooncake_conversation.jsonl.gz", limit=120)
     latency = RooflineLatency(named_model("llama-3.1-8b"), named_gpu("h100"))

@@ -129,7 +129,7 @@ def test_a_faster_link_is_never_worse_and_a_tier_that_is_too_small_is_no_help() 
     assert times[0] - times[-1] == pytest.approx(19 - 0.019)
     _, none = run(*evicted(), kv_transfer=None)
     _, small = run(*evicted(), kv_transfer=offloading(num_blocks=1))
-    assert small.requests["again"].num_external_computed_tokens <= 16
+    assert small.requests["again"].num_external_computed_tokens == 0
     assert none.requests["again"].num_external_computed_tokens == 0
 
 
@@ -266,6 +266,7 @@ def test_memory_is_for_all_gpus_together() -> None:
     assert transfer.make(CacheConfig(), VirtualClock(), latency(1)).connector.cpu_blocks == (25, 25)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     st.integers(0, 10_000),

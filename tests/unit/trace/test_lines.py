@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +34,7 @@ NAMES = st.text(st.sampled_from('a%sb"\\\x00\x01é'), max_size=6)
 LISTS = st.lists(st.text("ab%", max_size=2), max_size=3)
 
 
+@pytest.mark.slow
 @given(rows=st.lists(st.tuples(NAMES, LISTS, LISTS, st.integers(), st.floats(allow_nan=False, allow_infinity=False))))
 def test_what_is_put_together_decodes_to_the_record(
     rows: list[tuple[str, list[str], list[str], int, float]],

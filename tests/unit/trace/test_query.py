@@ -37,6 +37,7 @@ def test_every_event_has_a_view() -> None:
     assert set(EVENT_VIEWS) == set(STEP_EVENTS)
 
 
+@pytest.mark.slow
 def test_every_view_can_be_asked(trace: Path) -> None:
     for view in EVENT_VIEWS.values():
         assert rows(trace, f"select count(*) from {view}") == [(20 if view == "snapshots" else 0,)]

@@ -214,6 +214,7 @@ class KeepsTurns(FCFS):
         return kept is not None and kept.job_id is not None and self.pins.unpin(kept.job_id)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", SCENARIOS, ids=["fcfs", "priority", "no-cache", "fair-share", "continuum"])
 @pytest.mark.parametrize("limit", [None, 0, 2])
 @pytest.mark.parametrize("seed", range(3))

@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 import msgspec
+import pytest
 
 from tokenyard.trace.emit.line_file import LineFile
 from tokenyard.trace.emit.writer_thread import WriterThread
@@ -59,6 +60,7 @@ def interrupted(after: int, path: Path) -> tuple[bool, WriterThread, LineFile]:
     return False, writer, file
 
 
+@pytest.mark.slow
 def test_an_interrupt_anywhere_leaves_no_lock_behind(tmp_path: Path) -> None:
     """Else the thread would wait for ever, and the process that ends for the thread."""
     after, went_on = 1, True

@@ -89,6 +89,7 @@ def test_a_name_cannot_end_the_tag(tmp_path: Path) -> None:
     assert "data-requests-name" not in tag.attributes
 
 
+@pytest.mark.slow
 def test_a_large_trace_is_joined_from_pieces(tmp_path: Path) -> None:
     rng = random.Random(0)
     lines = [

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from tokenyard.cli.streams import say
+from tokenyard.cli.support.streams import say
 
 __all__ = ["errors", "print_json", "results", "warn"]
 

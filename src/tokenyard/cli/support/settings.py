@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 import tyro.conf
 
-from tokenyard.cli.field_docs import field_docs
+from tokenyard.cli.support.field_docs import field_docs
 
 __all__ = ["Switch", "setting", "with_settings"]
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import tyro.conf
 
-from tokenyard.cli.settings import Switch, setting, with_settings
+from tokenyard.cli.support.settings import Switch, setting, with_settings
 from tokenyard.config import CacheConfig, HashAlgo, SchedulerConfig, SpeculativeMethod
 
 __all__ = [

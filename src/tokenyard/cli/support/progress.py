@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from tokenyard.cli.console import errors
+from tokenyard.cli.support.console import errors
 from tokenyard.sim.replay import Progress as Replayed
 
 __all__ = ["replay_bar"]

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
 
-from tokenyard.cli.flags import (
+from tokenyard.cli.support.flags import (
     HardwareFlags,
     Run,
     SchedulerFlags,

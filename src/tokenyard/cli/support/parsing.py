@@ -8,8 +8,8 @@ from typing import Annotated, Any, cast
 
 import tyro
 
-from tokenyard.cli.flags import COMMANDS, Command
-from tokenyard.cli.numbers import number_registry
+from tokenyard.cli.support.flags import COMMANDS, Command
+from tokenyard.cli.support.numbers import number_registry
 
 __all__ = ["parse"]
 

@@ -1,0 +1,51 @@
+"""What `make lint` asks of the package's shape is found where it is broken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import check_tree
+from import_graph import import_cycle, imports_of
+
+
+def package(folder: Path, **modules: str) -> Path:
+    """A package named house with these modules."""
+    house = folder / "house"
+    house.mkdir()
+    for name, source in {"__init__": "", **modules}.items():
+        (house / f"{name}.py").write_text(source, encoding="utf-8")
+    return house
+
+
+def test_who_imports_whom(tmp_path: Path) -> None:
+    house = package(
+        tmp_path,
+        roof="import json\nfrom house.walls import door\nfrom house import cellar\nimport house",
+        walls="def door() -> None:\n    import house.cellar",
+        cellar="from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from house import roof",
+    )
+    assert imports_of(house) == {
+        "house": set(),
+        "house.roof": {"house", "house.walls", "house.cellar"},
+        "house.walls": {"house.cellar"},
+        "house.cellar": set(),
+    }
+    assert import_cycle(imports_of(house)) == []
+
+
+def test_a_circle_is_found_even_through_a_function(tmp_path: Path) -> None:
+    house = package(
+        tmp_path,
+        attic="from house import roof",
+        cellar="def stairs() -> None:\n    from house.roof import tiles",
+        roof="from house.walls import door",
+        walls="import house.cellar",
+    )
+    assert import_cycle(imports_of(house)) == ["house.roof", "house.walls", "house.cellar", "house.roof"]
+
+
+def test_crowded_folders(tmp_path: Path) -> None:
+    house = package(tmp_path, **{f"room{number}": "" for number in range(check_tree.MOST_MODULES - 1)})
+    assert check_tree.crowded_folders(house) == {}
+    (house / "one_more.py").touch()
+    assert check_tree.crowded_folders(house) == {house: 21}
