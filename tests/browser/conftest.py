@@ -60,8 +60,9 @@ def browser() -> Iterator[Browser]:
 
 
 def replay(folder: Path, *arguments: str) -> Path:
-    """Write a trace with `tokenyard run`; the folder."""
-    command = [sys.executable, "-m", "tokenyard.cli.main", "run", *arguments, "--trace", str(folder)]
+    """Write a trace with `tokenyard run`, one step in flight; the folder."""
+    flags = ["--no-async-scheduling", "--trace", str(folder)]
+    command = [sys.executable, "-m", "tokenyard.cli.main", "run", *arguments, *flags]
     subprocess.run(command, check=True, capture_output=True)
     return folder
 
