@@ -19,6 +19,8 @@ __all__ = [
     "RepetitionDetectionParams",
     "SamplingParams",
     "TokenIds",
+    "check_embeds",
+    "check_id",
     "check_items",
     "check_order",
     "check_pooling_params",
@@ -147,11 +149,42 @@ def _check_flag(request_id: str, field: str, value: object) -> None:
         raise RequestError(request_id, field, value, "give true or false")
 
 
+def check_id(request_id: str) -> None:
+    """Raise RequestError for a request id that is no text, empty, or cannot be written."""
+    if not isinstance(request_id, str) or not request_id:
+        raise RequestError(str(request_id), "request_id", request_id, "give a text that is not empty")
+    _check_encodable(request_id, "request_id", request_id)
+
+
 def check_texts(request_id: str, **fields: object) -> None:
-    """Raise RequestError for a field that is neither a text nor absent."""
+    """Raise RequestError for a field that is neither a text nor absent, or cannot be hashed and written."""
     for field, value in fields.items():
-        if value is not None and not isinstance(value, str):
+        if value is None:
+            continue
+        if not isinstance(value, str):
             raise RequestError(request_id, field, value, "give a text, or leave it out")
+        _check_encodable(request_id, field, value)
+
+
+def _check_encodable(request_id: str, field: str, text: str) -> None:
+    """A lone surrogate (JSON can bring one) cannot be encoded, and hashes and traces are made of bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        fix = f"the character at {error.start} is a lone surrogate, half of a character: give both halves or none"
+        raise RequestError(request_id, field, text, fix) from None
+
+
+def check_embeds(request_id: str, embeds: object, num_prompt_tokens: int) -> None:
+    """Raise RequestError unless ``embeds`` is a numeric array with a row per prompt token."""
+    if not isinstance(embeds, np.ndarray):
+        raise RequestError(request_id, "prompt_embeds", embeds, "give a NumPy array: numpy.asarray(...) makes one")
+    if embeds.ndim != 2 or embeds.dtype.kind not in "fiu":
+        value = f"{embeds.dtype} array of shape {embeds.shape}"
+        raise RequestError(request_id, "prompt_embeds", value, "give numbers in two dimensions, a row per prompt token")
+    if len(embeds) != num_prompt_tokens:
+        fix = f"give one row per prompt token ({num_prompt_tokens})"
+        raise RequestError(request_id, "prompt_embeds", len(embeds), fix)
 
 
 def check_order(request_id: str, arrival_time: object, priority: object) -> None:
@@ -206,9 +239,22 @@ def check_pooling_params(request_id: str, params: PoolingParams) -> None:
     _check_flag(request_id, "pooling_params.skip_reading_prefix_cache", params.skip_reading_prefix_cache)
 
 
+def _check_item(request_id: str, item: MultiModalItem) -> None:
+    """Raise RequestError for a field of ``item`` that has the wrong type."""
+    if not isinstance(item.mm_hash, str):
+        raise RequestError(request_id, "mm_features.mm_hash", item.mm_hash, "give a text")
+    _check_encodable(request_id, "mm_features.mm_hash", item.mm_hash)
+    for field, value in (("offset", item.offset), ("length", item.length)):
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise RequestError(request_id, f"mm_features.{field}", value, "give a whole number of tokens")
+
+
 def check_items(request_id: str, items: Sequence[MultiModalItem], num_prompt_tokens: int) -> None:
-    """Raise RequestError for a multi-modal item that does not lie within the prompt."""
+    """Raise RequestError for what is no multi-modal item, or does not lie within the prompt."""
+    if not isinstance(items, Sequence) or not all(isinstance(item, MultiModalItem) for item in items):
+        raise RequestError(request_id, "mm_features", items, "give a list of MultiModalItem")
     for item in items:
+        _check_item(request_id, item)
         if item.cross and (item.offset or item.length < 1):
             fix = "has no place in the prompt: give offset 0 and a length of at least 1"
             raise RequestError(request_id, "mm_features", item, fix)

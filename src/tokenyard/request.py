@@ -20,6 +20,8 @@ from tokenyard.params import (
     PoolingParams,
     SamplingParams,
     TokenIds,
+    check_embeds,
+    check_id,
     check_items,
     check_order,
     check_pooling_params,
@@ -87,14 +89,12 @@ def _check(
     num_prompt_tokens: int,
 ) -> None:
     """Raise RequestError for a field that cannot work."""
-    if not isinstance(request_id, str) or not request_id:
-        raise RequestError(str(request_id), "request_id", request_id, "give a text that is not empty")
+    check_id(request_id)
     check_sampling_params(request_id, params)
     check_order(request_id, arrival_time, priority)
     check_items(request_id, mm_features, num_prompt_tokens)
-    if prompt_embeds is not None and len(prompt_embeds) != num_prompt_tokens:
-        fix = f"give one row per prompt token ({num_prompt_tokens})"
-        raise RequestError(request_id, "prompt_embeds", len(prompt_embeds), fix)
+    if prompt_embeds is not None:
+        check_embeds(request_id, prompt_embeds, num_prompt_tokens)
 
 
 def _limits(request_id: str, sampling: SamplingParams | None, pooling: PoolingParams | None) -> SamplingParams:

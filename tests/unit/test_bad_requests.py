@@ -11,6 +11,7 @@ from tests.support.toy_engine import ToyEngine, make_request, snapshot
 from tokenyard.config import GroupKind, KVCacheGroup, SpeculativeConfig, SpeculativeMethod
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.request import MultiModalItem, Request, SamplingParams
+from tokenyard.sched.steps.model_output import ModelOutput
 
 
 def _refused(field: str, *args: Any, **options: Any) -> RequestError:
@@ -105,6 +106,43 @@ def test_fields_of_a_wrong_type_are_refused(field: str, values: list[Any]) -> No
         assert _refused(field, "r", [1], **{field: value}).value is value
 
 
+@pytest.mark.parametrize("field", ["lora_name", "cache_salt", "job_id", "this_func_call"])
+@pytest.mark.parametrize("text", ["\ud800", "ab\udfff"], ids=ascii)
+def test_a_text_that_cannot_be_encoded_is_refused(field: str, text: str) -> None:
+    """JSON brings lone surrogates; hashing would raise in every step, also after the request is gone."""
+    refusal = _refused(field, "r", [1], **{field: text})
+    assert refusal.value == text
+    assert f"character at {len(text) - 1} is a lone surrogate" in refusal.fix
+    str(refusal).encode()
+
+
+def test_an_id_that_cannot_be_encoded_is_refused() -> None:
+    str(_refused("request_id", "r\ud800", [1])).encode()
+
+
+@pytest.mark.parametrize("text", ["", "naïve", "\U0001f600", "\x00"], ids=ascii)
+def test_any_other_text_enters_the_hashes(text: str) -> None:
+    toy = ToyEngine()
+    toy.add("r", 9, max_tokens=1, lora_name=text, cache_salt=text, job_id=text)
+    toy.drain()
+    assert toy.requests["r"].num_output_tokens == 1
+
+
+@pytest.mark.parametrize("items", [["x"], "x", None, 5, [{"mm_hash": "cat", "offset": 0, "length": 1}]], ids=repr)
+def test_pictures_are_multi_modal_items(items: Any) -> None:
+    assert _refused("mm_features", "r", [1, 2], mm_features=items).value is items
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("mm_hash", "\ud800"), ("mm_hash", None), ("mm_hash", b"x"), ("offset", "0"), ("offset", 0.0), ("length", True)],
+    ids=ascii,
+)
+def test_fields_of_a_picture_are_checked(field: str, value: Any) -> None:
+    item = MultiModalItem(**{"mm_hash": "cat", "offset": 0, "length": 1, field: value})
+    assert _refused(f"mm_features.{field}", "r", [1, 2], mm_features=[item]).value is value
+
+
 @pytest.mark.parametrize(("offset", "length"), [(-1, 1), (0, 0), (0, 5), (4, 1), (3, 2)])
 def test_a_picture_lies_within_the_prompt(offset: int, length: int) -> None:
     item = MultiModalItem(mm_hash="cat", offset=offset, length=length)
@@ -118,6 +156,33 @@ def test_a_picture_has_one_flag_per_placeholder() -> None:
 
 def test_prompt_embeddings_have_a_row_per_token() -> None:
     assert "(3)" in _refused("prompt_embeds", "r", [1, 2, 3], prompt_embeds=np.ones((2, 4))).fix
+
+
+@pytest.mark.parametrize(
+    "embeds",
+    [
+        [[0.5], [0.5]],
+        [0.5, 0.5],
+        "ab",
+        np.ones(2),
+        np.ones((2, 1, 1)),
+        np.array([["a"], ["b"]]),
+        np.array([[None], [None]]),
+        np.array([[True], [True]]),
+    ],
+    ids=repr,
+)
+def test_prompt_embeddings_are_an_array_of_numbers(embeds: Any) -> None:
+    """Their bytes enter the hashes, and those of objects are addresses."""
+    _refused("prompt_embeds", "r", [1, 2], prompt_embeds=embeds)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.uint16, np.int8])
+def test_prompt_embeddings_of_any_number_are_served(kind: type[np.generic]) -> None:
+    toy = ToyEngine()
+    toy.add("r", 9, max_tokens=1, prompt_embeds=np.ones((9, 4), kind))
+    toy.drain()
+    assert toy.requests["r"].num_output_tokens == 1
 
 
 def test_an_unknown_field_is_refused() -> None:
@@ -254,6 +319,32 @@ def test_settings_that_exclude_each_other_are_refused_together() -> None:
 def test_a_scheduler_without_room_cannot_be_made(field: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=field):
         ToyEngine(**{field: value})
+
+
+# ---- what the model answers
+
+
+@pytest.mark.parametrize("token", [-1, -(2**63), 2**31, 2**40])
+@pytest.mark.parametrize("row", [0, 2])
+def test_arrays_of_sampled_tokens_hold_ids(token: int, row: int) -> None:
+    """They would end up wrong in the request, and its next prompt in another's cache."""
+    sampled = np.array([[5, 6], [7, 8], [9, 0]])
+    sampled[row, 1] = token
+    with pytest.raises(ValueError, match=f"row {row} holds token {token}: give ids from 0 to {2**31 - 1}"):
+        ModelOutput(sampled, np.array([2, 2, 2]))
+
+
+def test_padding_of_sampled_tokens_may_hold_anything() -> None:
+    sampled = np.array([[5, -1], [2**40, -1], [2**31 - 1, 0]])
+    assert ModelOutput(sampled, np.array([1, 0, 2])).sampled is sampled
+    assert ModelOutput(np.zeros((0, 1), np.int64), np.zeros(0, np.int64)).sampled.size == 0
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_sampled_tokens_may_be_narrow(kind: type[np.signedinteger[Any]]) -> None:
+    assert ModelOutput(np.array([[7]], kind), np.array([1])).sampled.dtype == kind
+    with pytest.raises(ValueError, match="row 0 holds token -7"):
+        ModelOutput(np.array([[-7]], kind), np.array([1]))
 
 
 def test_what_a_host_attaches_is_kept() -> None:

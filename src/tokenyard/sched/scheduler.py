@@ -232,8 +232,7 @@ class Scheduler(SchedulerView):
         """Take in the sampled tokens of a step: append, stop, finish, free.
 
         Requests that finished or were aborted since the step was made are passed over. A step's output is taken in
-        once, and after those of earlier steps: else ValueError, and nothing changes. Tokens are not looked at: ids
-        outside 0 to 2**31 - 1 end up wrong in the requests (``ModelOutput.from_lists`` refuses them).
+        once, and after those of earlier steps: else ValueError, and nothing changes.
         """
         step = self._in_flight.oldest(output)
         output = step.plan

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenyard.columns import IntArray
+from tokenyard.columns import IntArray, anywhere
 from tokenyard.config import MAX_COUNT
 from tokenyard.sched.steps.aux_output import ModelAuxOutput
 
@@ -50,7 +50,7 @@ class ModelOutput:
     """What the model returned for one step: sampled tokens, aligned with ``SchedulerOutput.req_ids``.
 
     ``sampled`` has shape ``[n, width]``; row ``i`` holds ``num_sampled[i]`` tokens, then padding. A prefill chunk has
-    none. That tokens are ids from 0 to 2**31 - 1 is up to whoever makes the arrays: nobody looks again.
+    none. Raises ValueError for a token that is no id from 0 to 2**31 - 1; padding may hold anything.
     """
 
     __slots__ = ("connector", "extras", "num_sampled", "sampled")
@@ -64,6 +64,7 @@ class ModelOutput:
     ) -> None:
         if sampled.ndim != 2 or num_sampled.shape != sampled.shape[:1]:
             raise ValueError(f"sampled {sampled.shape} and num_sampled {num_sampled.shape} do not belong together")
+        _check_ids(sampled, num_sampled)
         self.sampled = sampled
         self.num_sampled = num_sampled
         self.connector = connector
@@ -80,7 +81,6 @@ class ModelOutput:
     ) -> ModelOutput:
         """From one list of tokens per scheduled request; ValueError for an id below 0 or above 2**31 - 1."""
         sampled, num_sampled = _padded(tokens)
-        _check_ids(sampled, num_sampled)
         return cls(sampled, num_sampled, connector, extras)
 
 
@@ -96,8 +96,11 @@ def _padded(lists: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
 
 def _check_ids(tokens: IntArray, counts: IntArray) -> None:
     """ValueError unless all tokens but the padding can be token ids."""
-    if not tokens.size or (tokens.max() <= MAX_COUNT and np.count_nonzero(tokens >= 0) == counts.sum()):
+    # Asked in every step. As unsigned numbers those below 0 are the largest; argmax costs less than max on few entries.
+    wide = tokens if tokens.itemsize == 8 else tokens.astype(np.int64)
+    if not wide.size or 0 <= wide.item(wide.view(np.uint64).argmax()) <= MAX_COUNT:
         return
     wrong = ((tokens < 0) | (tokens > MAX_COUNT)) & (np.arange(tokens.shape[1]) < counts[:, None])
-    row, column = np.argwhere(wrong)[0].tolist()
-    raise ValueError(f"row {row} holds token {tokens[row, column]}: give ids from 0 to {MAX_COUNT}, or no token")
+    if anywhere(wrong):
+        row, column = np.argwhere(wrong)[0].tolist()
+        raise ValueError(f"row {row} holds token {tokens[row, column]}: give ids from 0 to {MAX_COUNT}, or no token")
