@@ -148,7 +148,11 @@ class _Loop:
         while True:
             for moment, request in arrivals.due(clock.now()):
                 self._arrive(moment, request)
-            if executor.num_empty_steps < EMPTY_STEPS or core.num_in_flight:
+            if executor.num_empty_steps >= EMPTY_STEPS and core.num_in_flight:
+                self._took_in(core.take_in())
+                executor.num_empty_steps -= 1  # another step sees what this one has brought
+                continue
+            if executor.num_empty_steps < EMPTY_STEPS:
                 outputs = core.step()
                 if outputs is not None:
                     self._took_in(outputs)

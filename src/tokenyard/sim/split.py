@@ -120,6 +120,8 @@ class _Engine:
         self._core = EngineCore(scheduler, self._executor)
         self._is_due = False
         """The oldest step in flight has to be taken in before anything else."""
+        self._is_draining = False
+        """It is due because nothing can be scheduled, not because enough is in flight."""
         self._slept_at = 0.0
 
     def add(self, request: Request) -> None:
@@ -147,13 +149,17 @@ class _Engine:
 
     def act(self) -> EngineOutputs | None:
         """Take in the step that is due, if it is over, or begin one; what a step brought."""
+        core, executor = self._core, self._executor
         if self._is_due:
-            self._is_due = False
-            return self._core.take_in()
-        if self._executor.num_empty_steps >= EMPTY_STEPS:
-            self._executor.num_empty_steps = 0
+            outputs = core.take_in()
+            if self._is_draining:
+                executor.num_empty_steps -= 1  # another step sees what this one has brought
+            self._is_due = self._is_draining = executor.num_empty_steps >= EMPTY_STEPS and core.num_in_flight > 0
+            return outputs
+        if executor.num_empty_steps >= EMPTY_STEPS:
+            executor.num_empty_steps = 0
         self._slept_at = self._clock.now()
-        self._is_due = self._core.fill()
+        self._is_due = core.fill()
         return None
 
 
