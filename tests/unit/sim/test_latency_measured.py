@@ -38,9 +38,11 @@ def requests() -> Workload:
     )
 
 
-def record(directory: Path, *, num_gpu_blocks: int = 3000, request_records: bool = False) -> Path:
+def record(
+    directory: Path, *, num_gpu_blocks: int = 3000, request_records: bool = False, is_async: bool = False
+) -> Path:
     """Replay requests whose steps take as long as TRUTH says, and trace them."""
-    scheduler = SchedulerConfig(max_num_batched_tokens=2048)
+    scheduler = SchedulerConfig(max_num_batched_tokens=2048, async_scheduling=is_async)
     cache = CacheConfig(num_gpu_blocks=num_gpu_blocks)
     with TraceWriter(TraceConfig(path=directory, policy="t", request_records=request_records)) as writer:
         recorder = TraceRecorder(writer, start=describe_run(scheduler, cache, host="replay"))
@@ -56,6 +58,10 @@ def assert_is_truth(found: FittedLatency) -> None:
 @pytest.mark.parametrize("request_records", [False, True])
 def test_coefficients_are_found_again(request_records: bool, tmp_path: Path) -> None:
     assert_is_truth(fit_trace(record(tmp_path, request_records=request_records)))
+
+
+def test_a_step_does_not_take_the_time_in_which_the_one_before_it_ran(tmp_path: Path) -> None:
+    assert_is_truth(fit_trace(record(tmp_path, is_async=True)))
 
 
 def test_steps_with_requests_of_unknown_context_are_left_out(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ class PlainRecorder(StepObserver):
         self.limit = limit
         self.records: list[Record] = []
         self.began: dict[int, float] = {}
+        self.last_end = -inf
         self.lost: dict[str, int] = {}
 
     def request_arrived(self, ts: float, request: Request) -> None:
@@ -131,10 +133,11 @@ class PlainRecorder(StepObserver):
                 step=output.step,
                 ts=ts,
                 policy=self.policy,
-                step_seconds=ts - self.began.pop(output.step),
+                step_seconds=ts - max(self.began.pop(output.step), self.last_end),
                 num_sampled_tokens=sum(len(each.new_token_ids) for each in outputs),
             )
         )
+        self.last_end = ts
 
 
 class Gathered:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from tokenyard.sched.observer import Counts, SchedulerState
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
@@ -45,6 +46,8 @@ class FactEmitter:
         """The last step that was reported in full, if it was quiet: the next one may equal it."""
         self._started: dict[int, float] = {}
         """Step in flight -> when it began."""
+        self._last_end = -inf
+        """When the last step that has completed did."""
         self.step = -1
         """Number of the last step that was begun."""
 
@@ -98,7 +101,8 @@ class FactEmitter:
     def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
         """Report that the model ran."""
         ts = float(ts)
-        seconds = ts - self._started.pop(output.step, ts)
+        seconds = ts - max(self._started.pop(output.step, ts), self._last_end)
+        self._last_end = ts
         if len(self._started) > STEPS_IN_FLIGHT:
             self._started.pop(min(self._started))
         sampled = num_sampled_tokens(outputs)

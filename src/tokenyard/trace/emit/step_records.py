@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from math import inf
 
 import msgspec
 
@@ -52,6 +53,8 @@ class StepRecords:
         """The writer's; None until something is to be written."""
         self._started: dict[int, float] = {}
         """Step in flight that is written -> when it began."""
+        self._last_end = -inf
+        """When the last step that has completed did, written or not."""
         self._steps_unreported, self._report_after = 0, 1
         """Steps done since the last report to the writer, and how many there may be before the next."""
         self._template, self._whole_template = b"", b""
@@ -240,7 +243,7 @@ class StepRecords:
             if lines.is_open:
                 lines.drop_unfinished()
             lines.is_open = True
-            lines.numbers += (step, ts, ts - started, num_sampled)
+            lines.numbers += (step, ts, ts - max(started, self._last_end), num_sampled)
             if drafts is None:
                 lines.templates.append(self._completion)
             else:
@@ -250,6 +253,7 @@ class StepRecords:
             lines.is_open = False
             if len(self._started) > STEPS_IN_FLIGHT:
                 del self._started[min(self._started)]
+        self._last_end = ts
         idle = not (stats.num_running_reqs or stats.num_waiting_reqs or stats.num_skipped_waiting_reqs)
         self._steps_unreported += 1
         if idle or self._steps_unreported >= self._report_after:

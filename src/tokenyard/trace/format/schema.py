@@ -290,7 +290,7 @@ class StepCompleted(
     ts: float | None = None
     policy: str | None = None
     step_seconds: float | None = None
-    """From the step's snapshot to here."""
+    """From the step's snapshot, or the end of the step before it if that came later, to here."""
     num_sampled_tokens: Whole | None = None
     num_drafts: Whole | None = None
     """Requests whose draft tokens were verified; this and the next two only where there are any."""
