@@ -74,9 +74,12 @@ class EngineCore:
         executor: Executor,
         *,
         depth: int | None = None,
-        filling: Filling = Filling.RETURN_EARLY,
+        filling: Filling | str = Filling.RETURN_EARLY,
     ) -> None:
-        """``depth`` is 2 with ``async_scheduling`` and 1 without, unless given. Raises ConfigError."""
+        """``depth`` is 2 with ``async_scheduling`` and 1 without, unless given; ``filling`` may be its value.
+
+        Raises ConfigError.
+        """
         is_async = scheduler.config.async_scheduling
         self.scheduler = scheduler
         self.executor = executor
@@ -84,7 +87,9 @@ class EngineCore:
         if self.depth < 1 or (self.depth > 1 and not is_async):
             fix = "give 1, or turn async_scheduling on: only then are steps decided before outputs are known"
             raise ConfigError("depth", depth, fix)
-        self._filling = filling
+        if filling not in tuple(Filling):
+            raise ConfigError("filling", filling, f"use one of: {', '.join(Filling)}")
+        self._filling = Filling(filling)
         self._asks_for_drafts = scheduler.num_speculative_tokens > 0 and not is_async
         """Without async scheduling the scheduler is told the drafts of a step after it."""
         self._running: deque[_Running] = deque()
@@ -210,10 +215,11 @@ class EngineCore:
 
     # ---- control
 
-    def pause(self, mode: PauseMode = PauseMode.ABORT) -> list[Request]:
-        """Stop admitting requests; returns those that were aborted. Raises ConfigError for an unknown mode."""
+    def pause(self, mode: PauseMode | str = PauseMode.ABORT) -> list[Request]:
+        """Stop admitting requests; returns those that were aborted. ``mode`` may be its value, else ConfigError."""
         if mode not in tuple(PauseMode):
             raise ConfigError("mode", mode, f"use one of: {', '.join(PauseMode)}")
+        mode = PauseMode(mode)
         aborted = self.scheduler.finish_requests(None) if mode is PauseMode.ABORT else []
         self.scheduler.set_pause_state(PauseState.PAUSED_ALL if mode is PauseMode.KEEP else PauseState.PAUSED_NEW)
         return aborted

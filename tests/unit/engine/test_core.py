@@ -85,7 +85,7 @@ class Anything:
 
 
 def engine(
-    *, is_async: bool = False, drafts: int = 0, filling: Filling = Filling.RETURN_EARLY, **settings: Any
+    *, is_async: bool = False, drafts: int = 0, filling: Filling | str = Filling.RETURN_EARLY, **settings: Any
 ) -> tuple[EngineCore, Workers]:
     config = SchedulerConfig(**{"max_model_len": 64, "async_scheduling": is_async, **settings})
     method = SpeculativeMethod.NGRAM_GPU if is_async else SpeculativeMethod.NGRAM
@@ -178,8 +178,8 @@ def test_drain_takes_in_and_schedules_nothing() -> None:
     assert core.scheduler.requests["a"].num_output_tokens == 1
 
 
-@pytest.mark.parametrize("mode", PauseMode)
-def test_pauses(mode: PauseMode) -> None:
+@pytest.mark.parametrize("mode", [*PauseMode, *map(str, PauseMode)], ids=repr)
+def test_pauses(mode: PauseMode | str) -> None:
     core, _ = engine(max_num_seqs=1)
     for name in "ab":
         core.add_request(make_request(name, 4, max_tokens=3))
@@ -189,11 +189,11 @@ def test_pauses(mode: PauseMode) -> None:
         PauseMode.ABORT: (["a", "b"], PauseState.PAUSED_NEW),
         PauseMode.WAIT: ([], PauseState.PAUSED_NEW),
         PauseMode.KEEP: ([], PauseState.PAUSED_ALL),
-    }[mode]
+    }[PauseMode(mode)]
     assert ([request.request_id for request in aborted], core.scheduler.pause_state) == expected
     while core.has_work:
         core.step()
-    left = {PauseMode.ABORT: set(), PauseMode.WAIT: {"b"}, PauseMode.KEEP: {"a", "b"}}[mode]
+    left = {PauseMode.ABORT: set(), PauseMode.WAIT: {"b"}, PauseMode.KEEP: {"a", "b"}}[PauseMode(mode)]
     assert set(core.scheduler.requests) == left
     core.resume()
     while core.has_work:
@@ -203,7 +203,16 @@ def test_pauses(mode: PauseMode) -> None:
 
 def test_a_pause_of_no_known_kind() -> None:
     with pytest.raises(ConfigError, match="mode = 'later'"):
-        engine()[0].pause("later")  # type: ignore[arg-type]
+        engine()[0].pause("later")
+
+
+def test_a_filling_by_its_value() -> None:
+    with pytest.raises(ConfigError, match="filling = 'never'"):
+        engine(filling="never")
+    core, workers = engine(is_async=True, filling="fill_first")
+    workers.done_at_once = True
+    core.add_request(make_request("a", 4, max_tokens=9))
+    assert core.step() is None, "a second step is scheduled first"
 
 
 @pytest.mark.parametrize(("is_async", "depth"), [(False, 2), (True, 0), (False, -1)])
