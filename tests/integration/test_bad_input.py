@@ -102,6 +102,14 @@ def test_in_a_process_of_its_own(
         (["--session-rate", "2"], ["session_rate = 2.0", "plain", "agentic, chat, lmcache and weka"]),
         (["--format", "parquet"], ["format = 'parquet'", "mooncake"]),
         (["--format", ""], ["format = ''", "mooncake"]),
+        (
+            ["--async-scheduling", "--no-async-scheduling"],
+            ["async_scheduling", "no_async_scheduling", "give one of them"],
+        ),
+        (
+            ["--async-scheduling", "--num-speculative-tokens", "2", "--speculative-method", "ngram"],
+            ["async_scheduling", "drafts of method ngram", "use eagle, ngram_gpu or draft_model"],
+        ),
         (["--max-ids-per-step", "-1"], ["max_ids_per_step = -1"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,

@@ -77,6 +77,24 @@ def test_accepted_drafts_are_in_the_report(tmp_path: Path) -> None:
     assert f"speculation {first + second:,} of {said['num_draft_tokens']:,} drafts accepted" in table
 
 
+def test_two_steps_in_flight_cost_the_first_token_and_save_on_all_others(tmp_path: Path) -> None:
+    """At light load: an arrival waits for the step that was scheduled ahead; no step waits for the host."""
+    rows = [{"request_id": "long", "prompt_len": 200, "max_tokens": 400, "arrival_time": 0}]
+    rows += [
+        {"request_id": f"r{i}", "prompt_len": 100, "max_tokens": 20, "arrival_time": 0.1 + 0.21 * i} for i in range(9)
+    ]
+    (tmp_path / "w.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ahead, waiting = (
+        json.loads(call("run", "w.jsonl", *SMALL, *flags, "--trace", name, "--json", cwd=tmp_path).stdout)
+        for name, flags in (("ahead", ()), ("waiting", ("--no-async-scheduling",)))
+    )
+    assert ahead["tpot_ms"]["mean"] < waiting["tpot_ms"]["mean"]
+    assert ahead["ttft_ms"]["mean"] > waiting["ttft_ms"]["mean"]
+    for name, is_async in (("ahead", True), ("waiting", False)):
+        (start,) = steps_of(tmp_path / name, "trace_start")
+        assert start["config"]["scheduler"]["async_scheduling"] is is_async
+
+
 def test_same_seed_same_bytes(tmp_path: Path) -> None:
     arguments = ["run", "agentic", "--limit", "4", *SMALL, "--skip-refused", "--record-requests"]
     for name in ("one", "two"):
@@ -182,7 +200,9 @@ def test_all_prompts_are_in_the_first_step_when_they_are_there(tmp_path: Path) -
 @pytest.mark.parametrize("early", [2, 5, 7])
 def test_report_says_that_the_others_had_not_arrived(early: int, tmp_path: Path) -> None:
     path = prompts(tmp_path, [0.0] * early + [0.012 * i for i in range(1, 17 - early)])
-    outcome = call("run", path, "--max-num-batched-tokens", "16384", "--trace", "t", cwd=tmp_path)
+    # With two steps in flight the one before the last passes over every request whose last token is on its way.
+    flags = ("--max-num-batched-tokens", "16384", "--no-async-scheduling")
+    outcome = call("run", path, *flags, "--trace", "t", cwd=tmp_path)
     first = steps_of(tmp_path / "t", "step_decision")[0]
     assert list(first["num_scheduled_tokens"].values()) == [1024] * early
     for printed in (outcome.stdout, call("report", "t", cwd=tmp_path).stdout):

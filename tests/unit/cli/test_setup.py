@@ -70,6 +70,28 @@ def test_setting(flags: list[str], part: str, setting: str, value: Any) -> None:
     assert getattr(getattr(setup(*flags), part), setting) == value
 
 
+@pytest.mark.parametrize(
+    ("flags", "is_async"),
+    [
+        ([], True),
+        (["--no-async-scheduling"], False),
+        (["--async-scheduling"], True),
+        (["--num-speculative-tokens", "2", "--speculative-method", "eagle"], True),
+        (["--num-speculative-tokens", "2", "--speculative-method", "ngram_gpu"], True),
+        (["--num-speculative-tokens", "2", "--speculative-method", "ngram"], False),
+        (["--num-speculative-tokens", "2", "--speculative-method", "draft_model"], False),
+        (["--num-speculative-tokens", "2", "--speculative-method", "draft_model", "--async-scheduling"], True),
+        (["--num-speculative-tokens", "2", "--speculative-method", "eagle", "--no-async-scheduling"], False),
+    ],
+    ids=lambda value: " ".join(value) or "nothing said" if isinstance(value, list) else None,
+)
+def test_async_scheduling_is_on_where_vllm_turns_it_on(flags: list[str], is_async: bool) -> None:
+    made = setup(*flags)
+    assert made.scheduler.async_scheduling is is_async
+    assert made.start.config is not None
+    assert made.start.config["scheduler"]["async_scheduling"] is is_async
+
+
 def test_pool_is_sized_with_the_flags_that_matter() -> None:
     flags = ["--gpu", "h200", "--model", "llama-3.1-70b", "--tensor-parallel-size", "4"]
     flags += ["--gpu-memory-utilization", "0.8", "--max-num-seqs", "64", "--max-num-batched-tokens", "4096"]
