@@ -31,7 +31,12 @@ def _vocabulary() -> dict[str, Any]:
     return {
         "FAMILIES": families.FAMILIES,
         "REASONS": {
-            name: {"meaning": entry.meaning, "family": entry.family, "countedIn": entry.counted_in}
+            name: {
+                "meaning": entry.meaning,
+                "family": entry.family,
+                "countedIn": entry.counted_in,
+                "holds": entry.holds,
+            }
             for name, entry in reasons.REASONS.items()
         },
         "BUCKETS": {

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tokenyard.vocabulary.families import Family
 
-__all__ = ["REASONS", "OutcomeKind", "Reason", "ReasonEntry"]
+__all__ = ["REASONS", "OutcomeKind", "Reason", "ReasonEntry", "holds"]
 
 
 class OutcomeKind(StrEnum):
@@ -64,6 +64,8 @@ class ReasonEntry(NamedTuple):
     """What the numbers recorded with it count; None if it has none."""
     counted_in: Reason | None = None
     """The reason of the pass whose number of requests counts these requests as well."""
+    holds: bool = True
+    """The request could have used tokens. False: it needs none, so nobody counts it as held back."""
 
 
 _MORE_BLOCKS = (
@@ -167,7 +169,10 @@ REASONS = {
         "Nothing: it runs when they are there.",
     ),
     Reason.PLACEHOLDERS_COVER_LIMIT: ReasonEntry(
-        "Tokens in flight already reach its length limit.", Family.TOKENS, "Nothing: it ends with the steps in flight."
+        "Tokens in flight already reach its length limit.",
+        Family.TOKENS,
+        "Nothing: it ends with the steps in flight.",
+        holds=False,
     ),
     Reason.NO_NEW_TOKENS: ReasonEntry(
         "All its known tokens are computed or in flight.",
@@ -188,3 +193,8 @@ REASONS = {
     ),
 }
 """Every recorded reason."""
+
+
+def holds(reason: str) -> bool:
+    """Whether requests of this reason are held back; a reason that is not known holds."""
+    return reason not in REASONS or REASONS[Reason(reason)].holds

@@ -36,6 +36,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "out of memory": {"num_gpu_blocks": 15, "max_num_seqs": 4},
     "all seats taken": {"max_num_seqs": 2},
     "budget spent": {"max_num_batched_tokens": 16},
+    "budget below the running list": {"max_num_batched_tokens": 3, "max_num_seqs": 6},
     "whole prompts, some passed over": PASSES_OVER,
     "preempts itself": {"num_gpu_blocks": 12, "scheduler_reserve_full_isl": False, "policy": "priority"},
     "two steps in flight": {"max_num_seqs": 3, "async_scheduling": True},

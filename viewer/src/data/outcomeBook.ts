@@ -6,7 +6,7 @@ import type { OutcomeTable, Preemption, Refusal } from "./model/outcomes";
 import type { LoadNotes } from "./model/trace";
 import { Names } from "./names";
 import type { RequestBook } from "./requestBook";
-import { countedIn } from "./wording";
+import { countedIn, holds } from "./wording";
 
 /** The lists of one outcome, as they are kept in `OutcomeTable.rest`. */
 export interface OutcomeRest {
@@ -139,7 +139,8 @@ export class OutcomeBook {
       const twice = sum((rest.notScheduledCounts ?? []).filter(([name]) => countedIn(name) === reason));
       if (numRequests > twice) held.set(reason, numRequests - twice);
     }
-    for (const counts of [rest.skippedCounts, rest.notScheduledCounts]) {
+    const stalled = rest.notScheduledCounts?.filter(([name]) => holds(name));
+    for (const counts of [rest.skippedCounts, stalled]) {
       for (const [name, count] of counts ?? []) held.set(name, (held.get(name) ?? 0) + count);
     }
     this.byReason.push(

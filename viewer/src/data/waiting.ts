@@ -22,6 +22,7 @@ import {
   STEP_IN_PROGRESS,
   Tally,
 } from "./waitingTally";
+import { holds } from "./wording";
 
 export function waitingSplit(store: TraceStore, request: RequestIndex): WaitingSplit {
   const split = new Splitter(store as StoreInside, request);
@@ -183,7 +184,7 @@ class Splitter {
       const at = steps.outcome[row];
       if (at < 0 || !outcomes.rest[at].includes('"notScheduled":[{')) continue;
       const refusal = outcome(this.store, row)?.notScheduled.find(({ request }) => request === this.request);
-      if (!refusal) continue;
+      if (!refusal || !holds(refusal.reason)) continue;
       const next = row + 1 < rows ? this.moments.at[row + 1] : this.moments.last;
       const end = row === this.endRow ? Math.min(next, this.untilUs) : next;
       this.tally.pass("stalled", { reason: refusal.reason, place: "own", head: null }, row, this.moments.at[row], end);

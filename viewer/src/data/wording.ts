@@ -52,6 +52,11 @@ export function agrees(bucket: Bucket, reason: string): boolean {
 }
 
 /** The reason of the whole pass whose number of requests counts those held back for `reason` as well. */
+/** Whether requests of this reason are held back; a reason that is not known holds. */
+export function holds(reason: string): boolean {
+  return Object.hasOwn(REASONS, reason) ? REASONS[reason as Reason].holds : true;
+}
+
 export function countedIn(reason: string): string | null {
   return Object.hasOwn(REASONS, reason) ? REASONS[reason as Reason].countedIn : null;
 }

@@ -16,112 +16,134 @@ export const REASONS = {
   "preempted_this_step": {
     "meaning": "A running request had just lost its blocks for want of memory; the freed blocks are kept for those that run, and nobody is admitted in such a step.",
     "family": "preempted",
-    "countedIn": null
+    "countedIn": null,
+    "holds": true
   },
   "paused": {
     "meaning": "The scheduler was paused.",
     "family": "dependency",
-    "countedIn": null
+    "countedIn": null,
+    "holds": true
   },
   "queues_empty": {
     "meaning": "Everybody who waited was looked at.",
     "family": "healthy",
-    "countedIn": null
+    "countedIn": null,
+    "holds": true
   },
   "token_budget": {
     "meaning": "The step's tokens (max_num_batched_tokens) were spent before these requests had their turn.",
     "family": "tokens",
-    "countedIn": null
+    "countedIn": null,
+    "holds": true
   },
   "max_num_seqs": {
     "meaning": "As many requests were running as max_num_seqs allows.",
     "family": "sequences",
-    "countedIn": null
+    "countedIn": null,
+    "holds": true
   },
   "prefill_exceeds_budget": {
     "meaning": "With chunked prefill off, the next prompt was longer than what was left of the step's tokens.",
     "family": "tokens",
-    "countedIn": null
+    "countedIn": null,
+    "holds": true
   },
   "kv_full_sequence": {
     "meaning": "The whole prompt of the first request in the queue did not fit the free KV blocks, and a request is admitted only when all of it fits (scheduler_reserve_full_isl).",
     "family": "memory",
-    "countedIn": null
+    "countedIn": null,
+    "holds": true
   },
   "kv_blocks": {
     "meaning": "The first request in the queue needed more KV blocks for this step than were free.",
     "family": "memory",
-    "countedIn": null
+    "countedIn": null,
+    "holds": true
   },
   "kv_watermark": {
     "meaning": "Admitting would have left fewer free KV blocks than the watermark keeps.",
     "family": "memory",
-    "countedIn": null
+    "countedIn": null,
+    "holds": true
   },
   "encoder_budget": {
     "meaning": "The step's budget for image, audio or video inputs was used up.",
     "family": "dependency",
-    "countedIn": null
+    "countedIn": null,
+    "holds": true
   },
   "mamba_alignment": {
     "meaning": "What was left of the step's tokens did not fill a block of a state-space layer.",
     "family": "tokens",
-    "countedIn": null
+    "countedIn": null,
+    "holds": true
   },
   "mamba_state_not_ready": {
     "meaning": "The state that its cached prefix ends with was being computed in this very step.",
     "family": "dependency",
-    "countedIn": null
+    "countedIn": null,
+    "holds": true
   },
   "waiting_grammar": {
     "meaning": "The grammar of a structured output was still being compiled.",
     "family": "dependency",
-    "countedIn": null
+    "countedIn": null,
+    "holds": true
   },
   "waiting_remote_kv": {
     "meaning": "Its KV blocks were still on their way from elsewhere.",
     "family": "dependency",
-    "countedIn": null
+    "countedIn": null,
+    "holds": true
   },
   "waiting_stream_input": {
     "meaning": "Its next piece of input had not come.",
     "family": "dependency",
-    "countedIn": null
+    "countedIn": null,
+    "holds": true
   },
   "lora_slots": {
     "meaning": "All slots for LoRA adapters were taken by others in this step.",
     "family": "dependency",
-    "countedIn": null
+    "countedIn": null,
+    "holds": true
   },
   "connector_undecided": {
     "meaning": "The KV connector could not say yet what it has.",
     "family": "dependency",
-    "countedIn": null
+    "countedIn": null,
+    "holds": true
   },
   "async_kv_load_started": {
     "meaning": "The load of its KV blocks was started in this step.",
     "family": "dependency",
-    "countedIn": null
+    "countedIn": null,
+    "holds": true
   },
   "placeholders_cover_limit": {
     "meaning": "Tokens in flight already reach its length limit.",
     "family": "tokens",
-    "countedIn": null
+    "countedIn": null,
+    "holds": false
   },
   "no_new_tokens": {
     "meaning": "All its known tokens are computed or in flight.",
     "family": "tokens",
-    "countedIn": null
+    "countedIn": null,
+    "holds": true
   },
   "running_index_drift": {
     "meaning": "It stood behind a request that an idle victim made room for, and was passed over.",
     "family": "order",
-    "countedIn": null
+    "countedIn": null,
+    "holds": true
   },
   "self_preempted": {
     "meaning": "It needed a block, none was free, and it was itself next to give way.",
     "family": "preempted",
-    "countedIn": "preempted_this_step"
+    "countedIn": "preempted_this_step",
+    "holds": true
   }
 } as const;
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tokenyard.trace.format.schema import AdmissionOutcome, Refusal
-from tokenyard.vocabulary.reasons import Reason
+from tokenyard.vocabulary.reasons import Reason, holds
 from tokenyard.vocabulary.waits import Gap, Place
 
 __all__ = ["BETWEEN_STEPS", "NOT_RECORDED", "STEP_IN_PROGRESS", "Cause", "HeldBack"]
@@ -56,7 +56,7 @@ class HeldBack:
         if outcome.num_requests and outcome.reason is not None and outcome.req_id is not None:
             held.named[outcome.req_id] = Cause(outcome.reason, Place.OWN)
         for refusal in outcome.not_scheduled or ():
-            if refusal.req_id is not None:
+            if refusal.req_id is not None and holds(refusal.reason):
                 held.stalled[refusal.req_id] = Cause(refusal.reason, Place.OWN)
         return held
 

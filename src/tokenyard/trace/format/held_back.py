@@ -10,18 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tokenyard.trace.format.schema import AdmissionOutcome
-from tokenyard.vocabulary.reasons import REASONS, Reason
+from tokenyard.vocabulary.reasons import REASONS, Reason, holds
 
 __all__ = ["held_by_reason", "main_reason"]
 
 
 def held_by_reason(outcome: AdmissionOutcome) -> dict[str, int]:
-    """Requests that the step held back, per reason: waiting ones, and running ones that got no tokens.
+    """Requests that the step held back, per reason: waiting ones, and running ones that wanted tokens and got none.
 
     Every request counts once: a running request that preempted itself is among those who wait when the step is over,
     and only its own reason counts it.
     """
-    skipped, stalled = outcome.skipped_counts, outcome.not_scheduled_counts
+    skipped = outcome.skipped_counts
+    stalled = {name: count for name, count in (outcome.not_scheduled_counts or {}).items() if holds(name)}
     held: dict[str, int] = {}
     if outcome.reason is not None and outcome.num_requests:
         held[outcome.reason] = max(outcome.num_requests - _counted_twice(stalled, outcome.reason), 0)
