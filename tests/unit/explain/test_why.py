@@ -36,7 +36,12 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "out of memory": {"num_gpu_blocks": 15, "max_num_seqs": 4},
     "all seats taken": {"max_num_seqs": 2},
     "budget spent": {"max_num_batched_tokens": 16},
-    "budget below the running list": {"max_num_batched_tokens": 3, "max_num_seqs": 6},
+    "passed over while running": {
+        "num_gpu_blocks": 12,
+        "max_num_seqs": 4,
+        "scheduler_reserve_full_isl": False,
+        "policy": "priority",
+    },
     "whole prompts, some passed over": PASSES_OVER,
     "preempts itself": {"num_gpu_blocks": 12, "scheduler_reserve_full_isl": False, "policy": "priority"},
     "two steps in flight": {"max_num_seqs": 3, "async_scheduling": True},
@@ -46,7 +51,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "cut off": {"max_num_seqs": 2, "trace": {"max_steps": 9}},
     "of another emitter": {"num_gpu_blocks": 15, "max_num_seqs": 3},
 }
-SEEDS = {"preempts itself": 7}
+SEEDS = {"preempts itself": 7, "passed over while running": 16}
 NOT_NEEDED = {
     *["config", "tokenyard_version", "policy", "num_pinned", "pinned_blocks", "pinned_job_ids", "gpu_cached_blocks"],
     *["priority", "max_tokens", "status", "num_tokens", "load_kv_async"],
