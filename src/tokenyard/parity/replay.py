@@ -97,8 +97,12 @@ class _Replay:
         self.in_flight: dict[int, SchedulerOutput] = {}
         """Number of a schedule() -> its step, until its output is taken in; oldest first."""
         self.now = -1
+        self.is_overdue = False
+        """By our loop an output was to be taken in by the tick before, and it took none in."""
 
     def tick(self, tick: Json) -> None:
+        if self.is_overdue:
+            self._compare("takes_in", ours=True, theirs=False)
         self.now = tick["t"]
         self._events(tick.get("ev_pre", []))
         for request_id in tick.get("add", []):
@@ -108,9 +112,10 @@ class _Replay:
         self._compare("has_requests", self.scheduler.has_requests(), "s" in tick)
         is_due = self._schedule(tick["s"]) if "s" in tick else bool(self.in_flight)
         self._events(tick.get("ev_mid", []))
-        # The loop is vLLM's, too: which ticks take an output in.
-        self._compare("takes_in", is_due, "u" in tick)
+        # The loop is vLLM's, too: which ticks take an output in. After the last tick it is the record that lacks one.
+        self.is_overdue = is_due and "u" not in tick
         if "u" in tick:
+            self._compare("takes_in", is_due, theirs=True)
             self._update(tick["u"])
 
     def end(self) -> None:
