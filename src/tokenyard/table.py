@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +51,13 @@ _INT_COLUMNS = (
 
 _BLOCKS_AT_FIRST = 64
 """Width of a block table before anybody needs more."""
+
+
+def _shown(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The column as others see it: read-only."""
+    shown = column.view()
+    shown.flags.writeable = False
+    return shown
 
 
 def _enlarged(table: Int32Array, rows: int, columns: int) -> Int32Array:
@@ -113,7 +121,9 @@ class RequestTable:
 
     def __init__(self, capacity: int, block_size: int, max_drafts: int = 0, num_groups: int = 1) -> None:
         self.block_size = block_size
-        self.block_tables: list[Int32Array] = [np.zeros((0, _BLOCKS_AT_FIRST), np.int32) for _ in range(num_groups)]
+        self._block_tables: list[Int32Array] = [np.zeros((0, _BLOCKS_AT_FIRST), np.int32) for _ in range(num_groups)]
+        self.block_tables: list[Int32Array] = []
+        """Per KV-cache group; read-only."""
         self._offset_mask = constant(block_size - 1) if block_size & (block_size - 1) == 0 else None
         self._last_offset = constant(block_size - 1)
         self.max_drafts = max_drafts
@@ -165,17 +175,15 @@ class RequestTable:
             if old:
                 column[:old] = getattr(before, name)
             setattr(now, name, column)
-            shown = column.view()
-            shown.flags.writeable = False
-            setattr(self, name, shown)
+            setattr(self, name, _shown(column))
         self._write = now
         tail = np.zeros((size, self.block_size), np.int32)
         if old:
             tail[:old] = self.tail
         self.tail = tail
         self.row_in_step = np.zeros(size, np.int64)
-        for group, table in enumerate(self.block_tables):
-            self.block_tables[group] = _enlarged(table, size, table.shape[1])
+        self._block_tables = [_enlarged(table, size, table.shape[1]) for table in self._block_tables]
+        self.block_tables = [_shown(table) for table in self._block_tables]
         # One index array into the flat tails costs half of two into the table.
         self._flat_tail = tail.reshape(-1)
         self._tail_start = np.arange(0, size * self.block_size, self.block_size)
@@ -340,7 +348,7 @@ class RequestTable:
         """Of ``blocks``, ``counts[i]`` go to ``slots[i]``, from place ``starts[i]`` on; there is one KV-cache group."""
         if len(blocks) == len(slots):
             try:
-                self.block_tables[0][slots, starts] = blocks
+                self._block_tables[0][slots, starts] = blocks
             except IndexError:
                 self._wide_enough(0, int(starts.max()) + 1)[slots, starts] = blocks
             return
@@ -349,9 +357,10 @@ class RequestTable:
         table[np.repeat(slots, counts), np.repeat(starts, counts) + within] = blocks
 
     def _wide_enough(self, group: int, width: int) -> Int32Array:
-        table = self.block_tables[group]
+        table = self._block_tables[group]
         if width > table.shape[1]:
-            table = self.block_tables[group] = _enlarged(table, self._size, max(width, 2 * table.shape[1]))
+            table = self._block_tables[group] = _enlarged(table, self._size, max(width, 2 * table.shape[1]))
+            self.block_tables[group] = _shown(table)
         return table
 
     def tenants(self, slots: IntArray) -> list[Request]:

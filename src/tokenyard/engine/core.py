@@ -105,17 +105,21 @@ class EngineCore:
         """Queue a request. Raises RequestError if it can never be served."""
         self.scheduler.add_request(request)
 
-    def abort_requests(self, request_ids: Iterable[str]) -> list[Request]:
+    def abort_requests(self, request_ids: str | Iterable[str]) -> list[Request]:
         """End requests at their clients' wish; ids without an unfinished request are passed over."""
-        return self.scheduler.finish_requests(list(request_ids), RequestStatus.FINISHED_ABORTED, missing_ok=True)
+        ids = [request_ids] if isinstance(request_ids, str) else list(request_ids)
+        return self.scheduler.finish_requests(ids, RequestStatus.FINISHED_ABORTED, missing_ok=True)
 
     def submit(self, request: Request) -> None:
         """:meth:`add_request` from any thread: it is added before the next step is scheduled or taken in."""
+        if not isinstance(request, Request):
+            raise ConfigError("request", request, "submit a Request")
         self._inbox.put(_Submitted(request))
 
-    def submit_abort(self, request_ids: Iterable[str]) -> None:
+    def submit_abort(self, request_ids: str | Iterable[str]) -> None:
         """:meth:`abort_requests` from any thread: done before the next step is scheduled or taken in."""
-        self._inbox.put(_Submitted(None, tuple(request_ids)))
+        ids = (request_ids,) if isinstance(request_ids, str) else tuple(request_ids)
+        self._inbox.put(_Submitted(None, ids))
 
     def take_refused(self) -> list[RequestError]:
         """Why submitted requests were refused, since the last call."""
@@ -159,9 +163,14 @@ class EngineCore:
         return self.take_in() if self.fill() else None
 
     def fill(self) -> bool:
-        """Schedule and begin a step if there is anybody to schedule. True: the oldest output is due, take it in."""
+        """Schedule and begin a step if there is anybody to schedule. True: the oldest output is due, take it in.
+
+        With ``depth`` steps in flight nothing is scheduled.
+        """
         scheduler = self.scheduler
         self._do_submitted()
+        if self.num_in_flight >= self.depth:
+            return True
         if not scheduler.has_requests():
             return bool(self._running)
         plan = scheduler.schedule()
@@ -185,7 +194,9 @@ class EngineCore:
         self._running.append(_Running(plan, self.executor.sample_tokens(plan, grammar)))
 
     def take_in(self) -> EngineOutputs:
-        """Wait for the oldest output in flight and take it in; a step must be in flight."""
+        """Wait for the oldest output in flight and take it in. ValueError if no step is in flight."""
+        if not self._running:
+            raise ValueError("no step is in flight: call fill() first, or step()")
         plan, future = self._running.popleft()
         model_output = future.result()
         self._do_submitted()

@@ -236,12 +236,16 @@ class Scheduler(SchedulerView):
         """
         step = self._in_flight.oldest(output)
         output = step.plan
+        if len(model_output.num_sampled) != len(step.requests):
+            rows = f"{len(model_output.num_sampled)} rows for {len(step.requests)} scheduled requests"
+            raise ValueError(f"the model returned {rows}")
         now, events = self.clock(), self._features.events
         transfers, extras = self._features.transfers, model_output.extras
         lost = self._recovery.lost(step, model_output.connector, now) if self._recovery is not None else []
         failed = failed_requests(step, extras) if extras is not None else []
-        accepted = self._update.run(step, model_output, now, lost + failed)
+        # From here the step is no longer in flight: a session that goes on below must discard only those after it.
         self._in_flight.remove(step)
+        accepted = self._update.run(step, model_output, now, lost + failed)
         if lost and self.config.kv_load_failure_policy == "fail":
             failed += [request for request in lost if request not in failed]
         if failed:

@@ -100,6 +100,8 @@ class OutputBuilder:
         self._marked_chunks = has_chunks or (self._marked_chunks and not self._last_was_complete)
         if not self._last_was_complete:
             table.mark_scheduled(slots, step)
+        for column in (granted, computed, num_known):
+            column.flags.writeable = False
         plan = SchedulerOutput(
             step=step,
             req_ids=req_ids,

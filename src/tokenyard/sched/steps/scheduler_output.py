@@ -139,12 +139,24 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
     kv_connector_metadata: object = None
     """What the workers' half of a KV connector has to know."""
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both say the same; what a connector put into them is compared as it is."""
+        if not isinstance(other, SchedulerOutput):
+            return NotImplemented
+        bare, others = (each.replace(kv_connector_metadata=None) for each in (self, other))
+        return bare.encode() == others.encode() and bool(self.kv_connector_metadata == other.kv_connector_metadata)
+
+    __hash__ = None  # type: ignore[assignment]  # arrays have no hash
+
     def replace(self, **fields: object) -> SchedulerOutput:
         """A copy with other values in these fields."""
         return msgspec.structs.replace(self, **fields)
 
     def encode(self) -> bytes:
-        """The fields as MessagePack, equal for equal plans; an array is a map of ``dtype``, ``shape`` and ``data``."""
+        """The fields as MessagePack, equal for equal plans; an array is a map of ``dtype``, ``shape`` and ``data``.
+
+        For other languages and for comparing; a plan that has to come back as one is pickled.
+        """
         fields = msgspec.structs.asdict(self) | {"finished_req_ids": sorted(self.finished_req_ids)}
         return msgspec.msgpack.encode(fields, enc_hook=encode_arrays)
 

@@ -78,8 +78,6 @@ class OutputUpdate:
     def run(self, step: StepInFlight, model: ModelOutput, now: float, lost: Sequence[Request] = ()) -> Accepted:
         """Append tokens, end requests; see :class:`Accepted`. What was sampled for ``lost`` requests is void."""
         output, requests = step.plan, step.requests
-        if len(model.num_sampled) != len(requests):
-            raise ValueError(f"the model returned {len(model.num_sampled)} rows for {len(requests)} scheduled requests")
         endings: RowEndings = {}
         everyone_here = self._table.version == step.table_version
         slots, counts = output.slots, model.num_sampled
