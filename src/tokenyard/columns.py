@@ -15,7 +15,7 @@ __all__ = ["ONE", "Int32Array", "IntArray", "anywhere", "constant", "counting", 
 IntArray = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
 
-_FEW = 16
+_FEW = 64
 """Entries up to which Python adds faster than NumPy."""
 
 _sum = np.add.reduce

@@ -39,8 +39,10 @@ class FullAttentionManager(SingleTypeManager):
         return hits
 
     def num_common_prefix_blocks(self, slot: int) -> int:
-        everyone = len(self.held)
-        references = map(self.pool.ref.__getitem__, self.held[slot])
+        everyone, blocks, ref = len(self.held), self.held[slot], self.pool.ref
+        if not blocks or ref[blocks[0]] != everyone:  # nearly always
+            return 0
+        references = map(ref.__getitem__, blocks)
         return sum(1 for _ in takewhile(everyone.__eq__, references))
 
 

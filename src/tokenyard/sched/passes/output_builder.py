@@ -49,7 +49,7 @@ class OutputBuilder:
         self._encoder = features.encoder
         self._zeroes_blocks = kv.zeroes_blocks
         self._counts_common_prefix = config.count_common_prefix_blocks
-        self._says_more = features.encoder is not None or self._zeroes_blocks or self._counts_common_prefix
+        self._says_more = features.encoder is not None or self._zeroes_blocks
         self._is_async = features.placeholders is not None
         self._last_was_complete = True
         """The last step scheduled every running request: nobody was passed over."""
@@ -101,7 +101,7 @@ class OutputBuilder:
         if not self._last_was_complete:
             table.mark_scheduled(slots, step)
         for column in (granted, computed, num_known):
-            column.flags.writeable = False
+            column.setflags(write=False)
         plan = SchedulerOutput(
             step=step,
             req_ids=req_ids,
@@ -117,6 +117,7 @@ class OutputBuilder:
             new_blocks=self._kv.block_deltas(slots),
             finished_req_ids=finished,
             is_prefill_chunk=chunk if has_chunks else None,
+            num_common_prefix_blocks=self._num_common_prefix_blocks() if self._counts_common_prefix else (),
         )
         # Most steps have nothing more to say, and to make a plan costs by the field.
         if admitted or passed_over or outcomes.preemptions:
@@ -139,8 +140,6 @@ class OutputBuilder:
             more["free_encoder_mm_hashes"] = self._encoder.cache.take_evicted()
         if self._zeroes_blocks:
             more["new_block_ids_to_zero"] = self._kv.take_new_block_ids()
-        if self._counts_common_prefix:
-            more["num_common_prefix_blocks"] = self._num_common_prefix_blocks()
         if self._table.num_with_grammar:
             rows = [row for row, _ in grammar_rows(requests, chunk)]
             more["has_structured_output_requests"] = bool(rows)

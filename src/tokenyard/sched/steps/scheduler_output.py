@@ -8,7 +8,6 @@ from the columns on demand, whenever that is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.columns import IntArray
+from tokenyard.derived import derived
 from tokenyard.kv.new_blocks import BlockDeltas, Blocks
 from tokenyard.params import MultiModalItem, PoolingParams, SamplingParams, TokenIds
 
@@ -170,12 +170,14 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
         """Rows of requests scheduled for the first time."""
         return list(self.new_requests)
 
-    @cached_property
+    @derived
     def num_scheduled_tokens(self) -> dict[str, int]:
         """Request id -> tokens, in scheduling order."""
+        if self.total_num_scheduled_tokens == len(self.req_ids):  # nobody has none, so everybody has one
+            return dict.fromkeys(self.req_ids, 1)
         return dict(zip(self.req_ids, self.num_new_tokens.tolist(), strict=True))
 
-    @cached_property
+    @derived
     def scheduled_spec_decode_tokens(self) -> dict[str, list[int]]:
         """Request id -> drafts to verify, for requests that have any."""
         if self.drafts is None:
@@ -188,11 +190,11 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
             if count
         }
 
-    @cached_property
+    @derived
     def _blocks_by_row(self) -> dict[int, Blocks]:
         return self.new_blocks.by_row()
 
-    @cached_property
+    @derived
     def scheduled_new_reqs(self) -> list[NewRequestData]:
         """Requests scheduled for the first time, in full."""
         return [self._new(row, new) for row, new in self.new_requests.items()]
@@ -211,18 +213,19 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
             new.cache_salt,
         )
 
-    @cached_property
+    @derived
     def scheduled_cached_reqs(self) -> CachedRequestData:
         """All others, as deltas."""
         running, resumed = self.num_running, self.admitted_resumed
+        req_ids, known_tokens = list(self.req_ids[:running]), self.known_tokens
         outputs = self.num_known - self.num_prompt
         if self.num_placeholders is not None:
             outputs = outputs + self.num_placeholders
-        req_ids, computed = list(self.req_ids[:running]), self.num_computed.tolist()
-        num_outputs = outputs.tolist()
+        computed, num_outputs = self.num_computed.tolist(), outputs.tolist()
         blocks: list[Blocks | None] = [None] * len(self.req_ids)
-        for row, new in self._blocks_by_row.items():
-            blocks[row] = new
+        if len(self.new_blocks.rows):
+            for row, new in self._blocks_by_row.items():
+                blocks[row] = new
         if running < len(self.req_ids):
             rows = [*range(running), *resumed]
             req_ids += [self.req_ids[row] for row in resumed]
@@ -232,7 +235,7 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
         return CachedRequestData(
             req_ids,
             frozenset(req_ids[running:]),
-            {self.req_ids[row]: tokens.tolist() for row, tokens in self.known_tokens.items()},
+            {self.req_ids[row]: tokens.tolist() for row, tokens in known_tokens.items()} if known_tokens else {},
             blocks,
             computed,
             num_outputs,
