@@ -12,13 +12,13 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from enum import Enum
-from functools import cached_property
 from pathlib import Path
 from types import FunctionType
 from typing import Any, ForwardRef
 
 import tokenyard
 from tokenyard.cli.support.field_docs import field_docs
+from tokenyard.derived import derived
 from tokenyard.vocabulary.reasons import REASONS, Reason
 
 __all__ = ["main", "page"]
@@ -130,8 +130,8 @@ def _members(kind: type) -> Iterator[str]:
             inherited = {name: value for name, value in vars(each).items() if not name.startswith("_")}
             found |= {name: value for name, value in inherited.items() if name not in found}
     for name, value in found.items():
-        if isinstance(value, property | cached_property):
-            compute = value.func if isinstance(value, cached_property) else value.fget
+        if isinstance(value, property | derived):
+            compute = value.func if isinstance(value, derived) else value.fget
             assert compute is not None
             yield _bullet(f"{name}: {_text(inspect.signature(compute).return_annotation)}", compute)
         elif isinstance(value, FunctionType | classmethod | staticmethod):

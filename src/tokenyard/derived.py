@@ -19,7 +19,7 @@ class derived(Generic[T]):  # noqa: N801 - a decorator, named like ``property``
     """Method -> attribute, kept in the object's ``__dict__`` under the method's name."""
 
     def __init__(self, work_out: Callable[[Any], T]) -> None:
-        self._work_out = work_out
+        self.func = work_out
         self._name = work_out.__name__
         self.__doc__ = work_out.__doc__
 
@@ -30,7 +30,7 @@ class derived(Generic[T]):  # noqa: N801 - a decorator, named like ``property``
     def __get__(self, owner: object | None, kind: type) -> derived[T] | T:
         if owner is None:
             return self
-        value = self._work_out(owner)
+        value = self.func(owner)
         # Not a data descriptor: from now on the attribute is found before this is asked.
         owner.__dict__[self._name] = value
         return value
