@@ -12,6 +12,7 @@ from rich.table import Table
 from tokenyard.cli.support.console import errors, print_json, results, warn
 from tokenyard.cli.support.flags import Compare, Run
 from tokenyard.cli.support.setup import Setup, prepare
+from tokenyard.cli.support.workload import say_notes
 from tokenyard.config import require_int
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.explain.compare.comparison import compare_traces
@@ -65,6 +66,7 @@ def _compare(flags: Compare) -> Comparison:
     require_int("seeds", flags.seeds, 1, _MOST_SEEDS)
     policies, loads = _names(flags.policies), _loads(flags.loads)
     setup = _prepare(flags, flags.arrivals.seed)
+    say_notes(setup.workload)
     runs = len(policies) * len(loads) * flags.seeds
     seen: set[tuple[str, float, int]] = set()
     with errors().status("") as status:

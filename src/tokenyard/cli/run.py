@@ -13,6 +13,7 @@ from tokenyard.cli.support.flag_names import as_flags
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.progress import replay_bar
 from tokenyard.cli.support.setup import open_trace, prepare
+from tokenyard.cli.support.workload import say_notes
 from tokenyard.errors import WorkloadError
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.report.builder import ReportBuilder
@@ -47,6 +48,7 @@ def run(flags: Run) -> Report:
     """Replay, with a progress bar on a terminal; warnings go to standard error."""
     with errors().status(f"reading {escape(flags.workload)}"):
         setup = prepare(flags)
+    say_notes(setup.workload)
     directory = open_trace(setup.trace)
     builder = ReportBuilder()
     with TraceWriter(setup.trace) as writer:

@@ -16,6 +16,7 @@ from tokenyard.cli.support.console import errors, print_json, results
 from tokenyard.cli.support.flags import Run, Split
 from tokenyard.cli.support.progress import replay_bar
 from tokenyard.cli.support.setup import Setup, open_trace, prepare
+from tokenyard.cli.support.workload import say_notes
 from tokenyard.connectors.config import PREFILL_DECODE, KVTransferConfig
 from tokenyard.errors import ConfigError
 from tokenyard.explain.render.report import print_report
@@ -73,6 +74,7 @@ def _run(flags: Split) -> SplitReport:
                 output=flags.output,
             )
         )
+    say_notes(setup.workload)
     builders = [ReportBuilder() for _ in ENGINES]
     paths: list[str | None] = []
     with ExitStack() as stack:

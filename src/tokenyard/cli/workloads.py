@@ -14,6 +14,7 @@ from tokenyard.kv.sizing.models import MODELS
 from tokenyard.policies.named import policy_maker
 from tokenyard.sched.policy import SHIPPED, known_policies
 from tokenyard.sim.workload import FORMATS, GENERATORS
+from tokenyard.sim.workload.logs.kinds import LOGS
 
 __all__ = ["execute"]
 
@@ -22,6 +23,7 @@ def execute(flags: Workloads) -> int:
     """Print every name with a sentence or its numbers; always 0."""
     generators = {name: _first_line(f"tokenyard.sim.workload.generators.{name}") for name in GENERATORS}
     formats = {name: _first_line(reader.__module__) for name, reader in FORMATS.items()}
+    logs = {name: _first_line(reader.__module__) for name, reader in LOGS.items()}
     gpus = {gpu.name: f"{gpu.memory_bytes / 2**30:.0f} GiB" for gpu in GPUS.values()}
     models = {
         model.name: f"{model.num_parameters / 1e9:.1f} B parameters, context of {model.max_model_len:,} tokens"
@@ -31,6 +33,7 @@ def execute(flags: Workloads) -> int:
     sections = {
         "workloads": generators,
         "formats": formats,
+        "logs": logs,
         "policies": policies,
         "gpus": gpus,
         "models": models,

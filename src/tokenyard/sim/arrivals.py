@@ -1,7 +1,7 @@
 """Which request arrives when: fixed moments, and turns that follow the end of others.
 
 pending[i]     turns that request i still waits for
-queue          (moment, i) of requests whose moment is known
+queue          (moment, i) of requests whose moment is known; in a closed loop the due ones wait there for room
 every request is exactly one of: waiting for others, queued, arrived, left out
 """
 
@@ -26,13 +26,15 @@ class ArrivalQueue:
         for i, request in enumerate(self._requests):
             for parent in request.after:
                 self._followers[parent].append(i)
+        self._room = [0.0] * min(workload.max_concurrency or len(self._requests), len(self._requests))
+        """Since when each free place of a closed loop is free: who waited for it arrives then."""
         self._queue = [(request.arrival_time, i) for i, request in enumerate(self._requests) if not request.after]
         heapify(self._queue)
 
     @property
     def next_moment(self) -> float | None:
         """When the next request arrives, as far as is known now; None: no moment is known."""
-        return self._queue[0][0] if self._queue else None
+        return self._queue[0][0] if self._queue and self._room else None
 
     @property
     def num_left_out(self) -> int:
@@ -43,21 +45,23 @@ class ArrivalQueue:
         """Requests that have arrived by ``now``, each with its moment, in order."""
         queue = self._queue
         arrived = []
-        while queue and queue[0][0] <= now:
+        while queue and queue[0][0] <= now and self._room:
             moment, i = heappop(queue)
-            arrived.append((moment, self._requests[i]))
+            arrived.append((max(moment, heappop(self._room)), self._requests[i]))
         return arrived
 
     def ended(self, request_id: str, *, arrived: float, now: float) -> None:
         """A request ended ``now``: its followers come after their gap."""
+        heappush(self._room, now)
         for i in self._followers.pop(request_id, ()):
             self._pending[i] -= 1
             if not self._pending[i] and i not in self._left_out:
                 request = self._requests[i]
                 heappush(self._queue, (max(now + request.gap, arrived + request.spacing), i))
 
-    def refused(self, request_id: str) -> None:
+    def refused(self, request_id: str, *, now: float) -> None:
         """A request did not run: neither do the turns after it, nor theirs."""
+        heappush(self._room, now)
         refused = [request_id]
         while refused:
             followers = self._followers.pop(refused.pop(), ())

@@ -183,7 +183,7 @@ class _Loop:
             if not self._skip_refused:
                 raise
             self._refused.append(RefusedRequest(request.request_id, str(error)))
-            self._arrivals.refused(request.request_id)
+            self._arrivals.refused(request.request_id, now=moment)
 
     def _took_in(self, outputs: EngineOutputs) -> None:
         if outputs.finish_reasons:

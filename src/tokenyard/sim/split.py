@@ -212,13 +212,13 @@ class _Loop:
             self._prefill.add(first)
             self._here[request.request_id] = moment, request
         except RequestError as error:
-            self._refuse(request, error)
+            self._refuse(moment, request, error)
 
-    def _refuse(self, request: WorkloadRequest, error: RequestError) -> None:
+    def _refuse(self, now: float, request: WorkloadRequest, error: RequestError) -> None:
         if not self._skip_refused:
             raise error
         self._refused.append(RefusedRequest(request.request_id, str(error)))
-        self._arrivals.refused(request.request_id)
+        self._arrivals.refused(request.request_id, now=now)
 
     def _prefilled(self, outputs: EngineOutputs | None) -> None:
         """Prompts are computed: on to the other engine with them."""
@@ -231,7 +231,7 @@ class _Loop:
                 second.kv_transfer_params = outputs.kv_transfer_params[request_id]
                 self._decode.add(second)
             except RequestError as error:
-                self._refuse(request, error)
+                self._refuse(self._clock.now(), request, error)
 
     def _decoded(self, outputs: EngineOutputs | None) -> None:
         if outputs is None:

@@ -70,7 +70,7 @@ def test_a_refused_turn_ends_its_session() -> None:
         request("free", after=("other",)),
     )
     queue.due(0.0)
-    queue.refused("a")
+    queue.refused("a", now=0.0)
     assert queue.num_left_out == 3
     queue.ended("other", arrived=0.0, now=1.0)
     assert due(queue, 9.0) == [(1.0, "free")]
@@ -99,10 +99,41 @@ def test_every_request_arrives_once_or_is_left_out(data: st.DataObject) -> None:
             assert moment <= now
             assert all(parent in ran and moment >= ran[parent] for parent in each.after)
             if int(each.request_id[1:]) in refused:
-                queue.refused(each.request_id)
+                queue.refused(each.request_id, now=now)
             else:
                 now += 1.0
                 ran[each.request_id] = now
                 queue.ended(each.request_id, arrived=moment, now=now)
     assert len(arrived) == len(set(arrived))
     assert len(arrived) + queue.num_left_out == count
+
+
+def test_a_closed_loop_sends_the_next_request_when_one_ends() -> None:
+    requests = [request(str(i), arrival_time=i / 10) for i in range(5)]
+    queue = ArrivalQueue(Workload("w", requests, max_concurrency=2))
+    assert due(queue, 9.0) == [(0.0, "0"), (0.1, "1")]
+    assert queue.next_moment is None, "there is no room: nothing arrives by itself"
+    assert due(queue, 10.0) == []
+    queue.ended("0", arrived=0.0, now=11.0)
+    assert due(queue, 12.0) == [(11.0, "2")]
+    queue.refused("2", now=12.0)
+    queue.ended("1", arrived=0.1, now=13.0)
+    assert due(queue, 13.0) == [(12.0, "3"), (13.0, "4")]
+
+
+@given(st.integers(1, 5), st.lists(st.floats(0, 5), min_size=1, max_size=20))
+def test_a_closed_loop_never_has_more_under_way(most: int, moments: list[float]) -> None:
+    requests = [request(str(i), arrival_time=moment) for i, moment in enumerate(sorted(moments))]
+    queue, now, under_way, seen = ArrivalQueue(Workload("w", requests, max_concurrency=most)), 0.0, list[str](), 0
+    while seen < len(requests):
+        arrived = due(queue, now)
+        assert all(moment <= now for moment, _ in arrived)
+        under_way += [each for _, each in arrived]
+        seen += len(arrived)
+        assert len(under_way) <= most
+        if under_way:
+            now += 1.0
+            queue.ended(under_way.pop(0), arrived=0.0, now=now)
+        else:
+            assert queue.next_moment is not None, "nobody is under way: somebody may come"
+            now = max(now, queue.next_moment)

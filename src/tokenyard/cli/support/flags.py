@@ -23,6 +23,7 @@ __all__ = [
     "Demo",
     "Export",
     "HardwareFlags",
+    "Import",
     "Parity",
     "Query",
     "Report",
@@ -52,7 +53,8 @@ class WorkloadFlags:
     """What arrives."""
 
     format: Annotated[str | None, _optional("NAME", "seen from the first line")] = None
-    """Format of a workload file: azure, lmcache, mooncake, plain, servegen or weka."""
+    """Format of a workload file: azure, lmcache, mooncake, plain, servegen or weka; or kind of a service's log:
+    burstgpt, csv, guidellm, jsonl, openai, otel, sharegpt, vllm-bench or vllm-log."""
     limit: Annotated[int | None, _optional("N", "all")] = None
     """Only the first N sessions of a workload that has sessions, else the first N requests."""
     seed: int = 0
@@ -63,6 +65,30 @@ class WorkloadFlags:
     """Sessions per second where sessions start at random: agentic, chat, and files in format lmcache or weka."""
     skip_refused: Switch = False
     """Go on without the requests that the engine refuses (too long for the model or the pool)."""
+    request_rate: Annotated[float | None, _optional("FLOAT", "as recorded")] = None
+    """Send requests at random, so many a second on average, whatever was recorded; inf sends all at once."""
+    burstiness: float = 1.0
+    """Of --request-rate: 1 is a Poisson process, less is burstier, more is more regular."""
+    max_concurrency: Annotated[int | None, _optional("N", "no limit")] = None
+    """Never have more than N requests under way: the next is sent when one ends (a closed loop)."""
+    num_prompts: Annotated[int | None, _optional("N", "1000")] = None
+    """Requests of the workload `random`."""
+    input_len: Annotated[int | None, _optional("TOKENS", "1024")] = None
+    """Prompt tokens of the workload `random`, its prefix not counted."""
+    output_len: Annotated[int | None, _optional("TOKENS", "128")] = None
+    """Output tokens of the workload `random`."""
+    random_prefix_len: Annotated[int | None, _optional("TOKENS", "0")] = None
+    """Tokens that all prompts of the workload `random` begin with."""
+    random_range_ratio: Annotated[float | None, _optional("FLOAT", "0")] = None
+    """Lengths of the workload `random` vary by so much up and down."""
+    columns: Annotated[str | None, _optional("FIELD=NAME,...", "known names")] = None
+    """Columns or keys of a log: arrival_time, prompt_len, max_tokens, cached_tokens, duration, request_id, group."""
+    time_unit: Annotated[Literal["s", "ms", "us", "ns"] | None, _optional("{s,ms,us,ns}", "told by their size")] = None
+    """Unit of a log's times that are numbers."""
+    stamped: Literal["arrival", "completion"] = "arrival"
+    """Which moment of a request a log's times are; arrivals are completions less durations."""
+    max_bad_lines: int = 100
+    """Lines of a log that may be unreadable before reading stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +177,7 @@ class Run:
     """Replay a workload on a virtual clock and report what held requests back."""
 
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
-    """Built-in workload (agentic, chat, completion, rag), or a file; `tokenyard workloads` says more."""
+    """Built-in workload (agentic, chat, completion, rag, random), or a file; `tokenyard workloads` says more."""
     arrivals: tyro.conf.OmitArgPrefixes[WorkloadFlags] = field(default_factory=WorkloadFlags)
     hardware: tyro.conf.OmitArgPrefixes[HardwareFlags] = field(default_factory=HardwareFlags)
     scheduler: tyro.conf.OmitArgPrefixes[SchedulerFlags] = field(default_factory=SchedulerFlags)
@@ -314,6 +340,21 @@ class View:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Import:
+    """Make a workload file of a service's log: OpenAI usage, vLLM's log, CSV, ShareGPT, benchmarks, spans."""
+
+    log: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="LOG")]
+    """The log; whatever `run` takes can be converted."""
+    output: Annotated[Path | None, _optional("FILE", "only say what is in it")] = None
+    """Workload file to write, in our own format, for `run`, `compare` and `split` (*.jsonl, *.jsonl.gz)."""
+    overwrite: Switch = False
+    """Replace a file that is there."""
+    arrivals: tyro.conf.OmitArgPrefixes[WorkloadFlags] = field(default_factory=WorkloadFlags)
+    json: Switch = False
+    """Print what was read as one JSON object and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workloads:
     """List what is known by name: workloads, formats, policies, GPUs and models."""
 
@@ -321,7 +362,7 @@ class Workloads:
     """Print one JSON object and nothing else."""
 
 
-Command = Run | Report | Why | Export | Compare | Split | Parity | Demo | Workloads | Convert | Query | View
+Command = Run | Report | Why | Export | Compare | Split | Parity | Demo | Workloads | Convert | Query | View | Import
 
 COMMANDS: dict[type[Command], str] = {
     Run: "run",
@@ -336,5 +377,6 @@ COMMANDS: dict[type[Command], str] = {
     Parity: "parity",
     Demo: "demo",
     Workloads: "workloads",
+    Import: "import",
 }
 """Every sub-command and its name, which is also the module with its ``execute``."""

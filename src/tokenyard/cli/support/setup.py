@@ -13,8 +13,8 @@ from tokenyard.cli.support.flags import (
     SpeculationFlags,
     TraceFlags,
     TransferFlags,
-    WorkloadFlags,
 )
+from tokenyard.cli.support.workload import workload_from
 from tokenyard.config import (
     MAX_BLOCKS,
     CacheConfig,
@@ -34,7 +34,7 @@ from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency import LatencyModel, load_latency
 from tokenyard.sim.transfers.offload import GIB, KVTransfer
-from tokenyard.sim.workload import Workload, load_workload
+from tokenyard.sim.workload import Workload
 from tokenyard.trace.format.config import TraceConfig
 from tokenyard.trace.format.schema import TraceStart
 from tokenyard.trace.format.start import describe_run
@@ -76,7 +76,7 @@ def prepare(flags: Run) -> Setup:
     if speculation is not None:
         sections["speculation"] = asdict(flags.speculation)
     trace = _trace(flags.output, policy_label(scheduler.policy))
-    workload = _workload(flags.workload, flags.arrivals)
+    workload = workload_from(flags.workload, flags.arrivals)
     start = describe_run(
         scheduler,
         cache,
@@ -192,17 +192,6 @@ def _trace(flags: TraceFlags, policy: str) -> TraceConfig:
         policy=environment.policy if named else policy,
         request_records=flags.record_requests,
         max_ids_per_step=flags.max_ids_per_step or None,
-    )
-
-
-def _workload(spec: str, flags: WorkloadFlags) -> Workload:
-    return load_workload(
-        spec,
-        format=flags.format,
-        limit=flags.limit,
-        rate_scale=flags.rate_scale,
-        seed=flags.seed,
-        session_rate=flags.session_rate,
     )
 
 

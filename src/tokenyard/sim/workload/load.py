@@ -1,8 +1,14 @@
-"""From a name or a path to a workload."""
+"""From a name or a path to a workload.
+
+name of a generator    ->  generated
+file of a format       ->  read request by request (readers/): prefixes, turns and jobs as recorded
+log of a service       ->  read as what it says (logs/): lengths and times, perhaps hits
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +17,27 @@ from tokenyard.sim.workload.generators.agentic import AgenticOptions, agentic
 from tokenyard.sim.workload.generators.chat import ChatOptions, chat
 from tokenyard.sim.workload.generators.completion import CompletionOptions, completion
 from tokenyard.sim.workload.generators.rag import RagOptions, rag
-from tokenyard.sim.workload.readers.formats import detect_format, reader_of
+from tokenyard.sim.workload.generators.random import RandomOptions, random
+from tokenyard.sim.workload.logs.conversion import arrivals_of, requests_of
+from tokenyard.sim.workload.logs.kinds import LOGS, kind_of_log, read_log
+from tokenyard.sim.workload.logs.logged import LogOptions
+from tokenyard.sim.workload.readers.formats import FORMATS, detect_format
 from tokenyard.sim.workload.readers.lines import ReadOptions
 from tokenyard.sim.workload.record import Workload
 
-__all__ = ["GENERATORS", "STARTS_ARE_DRAWN", "load_workload"]
+__all__ = ["GENERATORS", "STARTS_ARE_DRAWN", "LoadShape", "load_workload"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadShape:
+    """When requests are sent, where that is not what was recorded: the flags of ``vllm bench serve``."""
+
+    request_rate: float | None = None
+    """Requests a second, at random, in the workload's order; infinity: all at once; None: as recorded."""
+    burstiness: float = 1.0
+    """1: a Poisson process; less: burstier; more: more regular."""
+    max_concurrency: int | None = None
+    """Most requests under way (a closed loop); None: no limit."""
 
 
 def _given(**options: Any) -> dict[str, Any]:
@@ -40,11 +62,16 @@ def _rag(options: ReadOptions) -> Workload:
     return rag(RagOptions(**_given(seed=options.seed, num_requests=options.limit)))
 
 
+def _random(options: ReadOptions) -> Workload:
+    return random(RandomOptions(**_given(seed=options.seed, num_prompts=options.limit)))
+
+
 GENERATORS: dict[str, Callable[[ReadOptions], Workload]] = {
     "agentic": _agentic,
     "chat": _chat,
     "completion": _completion,
     "rag": _rag,
+    "random": _random,
 }
 """Built-in workloads by name."""
 
@@ -60,29 +87,56 @@ def load_workload(
     rate_scale: float = 1.0,
     seed: int = 0,
     session_rate: float | None = None,
+    random_options: RandomOptions | None = None,
+    log: LogOptions | None = None,
+    load: LoadShape | None = None,
 ) -> Workload:
     """A built-in workload by name, or one read from a file (plain or gzipped).
 
-    ``format`` overrides what the file's first line shows; ``limit`` counts sessions where the workload has them, else
+    ``format`` overrides what the file's beginning shows; ``limit`` counts sessions where the workload has them, else
     requests; ``rate_scale`` makes arrivals so many times as fast; ``session_rate`` is the sessions per second where
     starts are drawn (``STARTS_ARE_DRAWN``; default 0.05 for files, else the generator's own), and refused elsewhere.
-    Raises WorkloadError naming file and line, or ConfigError naming the option.
+    ``random_options`` are for the workload ``random``, ``log`` for logs of services; ``load`` sends the requests
+    otherwise than recorded. Raises WorkloadError naming file and line, or ConfigError naming the option.
     """
     options = ReadOptions(limit=limit, seed=seed, session_rate=session_rate)
+    load = load or LoadShape()
     path = Path(spec)
     if isinstance(spec, str) and spec in GENERATORS and (format is None or not path.exists()):
         if format is not None:
             raise ConfigError("format", format, f"it belongs to files, and {spec} is built in: leave it out")
         _check_session_rate(session_rate, spec)
-        workload = GENERATORS[spec](options)
+        workload = _generated(spec, options, random_options)
     elif not path.exists():
         raise WorkloadError(spec, 0, f"is neither a file nor a built-in workload ({', '.join(GENERATORS)})")
     else:
-        format = detect_format(path) if format is None else format  # noqa: A001
-        read = reader_of(format)
-        _check_session_rate(session_rate, format)
-        workload = Workload(str(path), read(path, options))
+        workload = _read(path, format, options, log or LogOptions(), load)
+    if load.request_rate is not None:
+        workload = workload.with_request_rate(load.request_rate, burstiness=load.burstiness, seed=seed)
+    if load.max_concurrency is not None:
+        workload = workload.with_max_concurrency(load.max_concurrency)
     return workload.with_rate(rate_scale)
+
+
+def _generated(name: str, options: ReadOptions, random_options: RandomOptions | None) -> Workload:
+    if name != "random" or random_options is None:
+        return GENERATORS[name](options)
+    given = _given(seed=options.seed, num_prompts=options.limit)
+    return random(replace(random_options, **given))
+
+
+def _read(path: Path, format: str | None, options: ReadOptions, log: LogOptions, load: LoadShape) -> Workload:  # noqa: A002
+    if format is None:
+        format = kind_of_log(path, log) or detect_format(path)  # noqa: A001
+    if format not in FORMATS and format not in LOGS:
+        raise ConfigError("format", format, f"use one of: {', '.join((*FORMATS, *LOGS))}")
+    _check_session_rate(options.session_rate, format)
+    if format in FORMATS:
+        return Workload(str(path), FORMATS[format](path, options))
+    logged, notes = read_log(path, format, log)
+    arrivals, assumed = arrivals_of(path, logged, log, drawn=load.request_rate is not None)
+    requests = requests_of(arrivals[: options.limit], format, options.seed)
+    return Workload(str(path), requests, notes=(*notes, *assumed))
 
 
 def _check_session_rate(rate: float | None, kind: str) -> None:

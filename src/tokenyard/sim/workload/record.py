@@ -10,10 +10,12 @@ A request arrives at a fixed moment, or when the turns it answers to have ended:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tokenyard.config import MAX_COUNT
+import numpy as np
+
+from tokenyard.config import MAX_COUNT, require_int
 from tokenyard.errors import ConfigError, RequestError, WorkloadError, shown
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sim.workload.tokens import TokenSource
@@ -80,11 +82,24 @@ class WorkloadRequest:
 class Workload:
     """A named list of requests, checked once."""
 
-    __slots__ = ("name", "requests")
+    __slots__ = ("max_concurrency", "name", "notes", "requests")
 
-    def __init__(self, name: str, requests: Iterable[WorkloadRequest]) -> None:
+    def __init__(
+        self,
+        name: str,
+        requests: Iterable[WorkloadRequest],
+        *,
+        max_concurrency: int | None = None,
+        notes: Sequence[str] = (),
+    ) -> None:
         """Raises WorkloadError if there is no request, an id occurs twice, or a turn follows an unknown one."""
+        if max_concurrency is not None:
+            require_int("max_concurrency", max_concurrency, 1)
         self.name = name
+        self.max_concurrency = max_concurrency
+        """A closed loop: a request is sent only when fewer than so many are under way; None: when it is due."""
+        self.notes = tuple(notes)
+        """Sentences about what was left out or assumed when it was read."""
         self.requests = tuple(requests)
         if not self.requests:
             raise WorkloadError(name, 0, "holds no request")
@@ -121,7 +136,36 @@ class Workload:
             raise ConfigError("rate_scale", scale, "give a number above 0")
         if scale == 1:
             return self
-        return Workload(self.name, (replace(r, arrival_time=r.arrival_time / scale) for r in self.requests))
+        return self._with(replace(r, arrival_time=r.arrival_time / scale) for r in self.requests)
+
+    def with_request_rate(self, rate: float, *, burstiness: float = 1.0, seed: int = 0) -> Workload:
+        """The same requests, arriving at random: ``rate`` a second on average, in this order; infinity: all at once.
+
+        As in ``vllm bench serve``: intervals are gamma distributed, and ``burstiness`` 1 is a Poisson process, less is
+        burstier, more is more regular. ConfigError if a number cannot work, or if turns follow each other.
+        """
+        for name, value in (("request_rate", rate), ("burstiness", burstiness)):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                raise ConfigError(name, value, "give a number above 0")
+        if any(request.after for request in self.requests):
+            raise ConfigError("request_rate", rate, f"{self.name} has turns that follow each other: use session_rate")
+        count = len(self.requests)
+        if rate == math.inf:
+            moments = np.zeros(count)
+        else:
+            intervals = np.random.default_rng(seed).gamma(burstiness, 1.0 / (rate * burstiness), count)
+            moments = np.cumsum(intervals) - intervals[0]
+        return self._with(
+            replace(request, arrival_time=float(moment))
+            for request, moment in zip(self.requests, moments.tolist(), strict=True)
+        )
+
+    def with_max_concurrency(self, most: int) -> Workload:
+        """The same workload, of which never more than ``most`` requests are under way: a closed loop."""
+        return Workload(self.name, self.requests, max_concurrency=most, notes=self.notes)
+
+    def _with(self, requests: Iterable[WorkloadRequest]) -> Workload:
+        return Workload(self.name, requests, max_concurrency=self.max_concurrency, notes=self.notes)
 
 
 def _problem(request: WorkloadRequest, earlier: set[str]) -> str | None:

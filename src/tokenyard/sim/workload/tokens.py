@@ -164,6 +164,11 @@ class HashedTokens:
     def __len__(self) -> int:
         return self._length
 
+    @property
+    def block_size(self) -> int:
+        """Tokens of a block."""
+        return self._block_size
+
     def hash_ids(self) -> Int64s:
         """The ids, shape ``[blocks]``."""
         ends = np.cumsum(self._counts)

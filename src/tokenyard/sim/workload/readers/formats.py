@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.errors import WorkloadError
 from tokenyard.sim.workload.readers.azure import read_azure
 from tokenyard.sim.workload.readers.lines import ReadOptions, first_line
 from tokenyard.sim.workload.readers.lmcache import read_lmcache
@@ -18,7 +18,7 @@ from tokenyard.sim.workload.readers.servegen import read_servegen
 from tokenyard.sim.workload.readers.weka import read_weka
 from tokenyard.sim.workload.record import WorkloadRequest
 
-__all__ = ["FORMATS", "detect_format", "reader_of"]
+__all__ = ["FORMATS", "detect_format"]
 
 Reader = Callable[[Path, ReadOptions], Iterator[WorkloadRequest]]
 
@@ -31,6 +31,7 @@ FORMATS: dict[str, Reader] = {
     "weka": read_weka,
 }
 """By name, as ``--format`` takes it."""
+_FIX = f"name one of {', '.join(FORMATS)} with --format, or its columns with --columns"
 _OWN = '; plain is {"request_id": "a", "arrival_time": 0.5, "prompt_len": 1200, "max_tokens": 64} a line'
 
 _JSON_FIELDS: tuple[tuple[str, set[str]], ...] = (
@@ -45,13 +46,6 @@ _CSV_COLUMNS: tuple[tuple[str, set[str]], ...] = (
 )
 
 
-def reader_of(name: str) -> Reader:
-    """The reader called ``name``, or ConfigError listing all formats."""
-    if name not in FORMATS:
-        raise ConfigError("format", name, f"use one of: {', '.join(FORMATS)}")
-    return FORMATS[name]
-
-
 def detect_format(path: Path) -> str:
     """Name of the format that the file's first line shows. Raises WorkloadError if it shows none."""
     number, line = first_line(path)
@@ -64,7 +58,11 @@ def detect_format(path: Path) -> str:
     for name, needed in known:
         if needed <= fields:
             return name
-    raise WorkloadError(path, number, f"is of no known format: name one of {', '.join(FORMATS)} with --format{_OWN}")
+    raise WorkloadError(
+        path,
+        number,
+        f"is of no known format: {_FIX}{_OWN}",
+    )
 
 
 def _keys(path: Path, number: int, line: bytes) -> set[str]:

@@ -35,7 +35,7 @@ from tokenyard.sim.workload.readers.lines import MAX_SECONDS, Length, ReadOption
 from tokenyard.sim.workload.record import WorkloadRequest
 from tokenyard.sim.workload.tokens import HashedTokens, ListedTokens, StreamTokens, TokenSource, seed_of
 
-__all__ = ["read_plain"]
+__all__ = ["plain_line", "read_plain"]
 
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -120,3 +120,29 @@ def _prompt(row: _Row, own: int, seed: int) -> TokenSource:
         return StreamTokens.unique(own, row.prompt_len)
     scope = seed_of("plain", seed, row.block_size)
     return HashedTokens(id_ranges(row.hash_ids), row.prompt_len, block_size=row.block_size, scope=scope, tail=own)
+
+
+def plain_line(request: WorkloadRequest) -> bytes:
+    """A request as a line of this format; :func:`read_plain` makes the same request of it, seeds aside.
+
+    A prompt of streams, which no hash ids describe, is written as its length alone.
+    """
+    row: dict[str, object] = {"request_id": request.request_id, "prompt_len": request.num_prompt_tokens}
+    prompt = request.prompt
+    if isinstance(prompt, ListedTokens):
+        row = {"request_id": request.request_id, "prompt_token_ids": prompt.tokens().tolist()}
+    elif isinstance(prompt, HashedTokens) and len(prompt.hash_ids()):
+        row |= {"hash_ids": prompt.hash_ids().tolist(), "block_size": prompt.block_size}
+    row["max_tokens"] = request.max_tokens
+    if request.after:
+        row |= {"after": list(request.after), "gap": request.gap}
+    else:
+        row["arrival_time"] = request.arrival_time
+    said = {
+        "job_id": request.job_id,
+        "is_last_step": request.is_last_step or None,
+        "this_func_call": request.this_func_call,
+        "priority": request.priority or None,
+    }
+    row |= {name: value for name, value in said.items() if value is not None}
+    return msgspec.json.encode(row) + b"\n"

@@ -1,0 +1,71 @@
+"""``tokenyard import``: a service's log as a workload file, and what is in it."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+from statistics import fmean
+
+from rich.table import Table
+
+from tokenyard.cli.support.console import print_json, results
+from tokenyard.cli.support.flags import Import
+from tokenyard.cli.support.workload import say_notes, workload_from
+from tokenyard.errors import ConfigError
+from tokenyard.sim.workload import Workload
+from tokenyard.sim.workload.readers.plain import plain_line
+
+__all__ = ["execute"]
+
+
+def execute(flags: Import) -> int:
+    """Read, write and say what was read; always 0 if it ends."""
+    target = flags.output
+    if target is not None and target.exists() and not flags.overwrite:
+        raise ConfigError("output", str(target), "is there already: name another, or --overwrite it")
+    workload = workload_from(flags.log, flags.arrivals)
+    if target is not None:
+        _write(workload, target)
+    facts = _facts(workload)
+    if flags.json:
+        print_json(facts | {"notes": list(workload.notes), "output": str(target) if target else None})
+        return 0
+    say_notes(workload)
+    _print(facts, target)
+    return 0
+
+
+def _write(workload: Workload, target: Path) -> None:
+    """All lines or no file."""
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with gzip.open(draft, "wb") if target.name.endswith(".gz") else draft.open("wb") as file:
+            file.writelines(plain_line(request) for request in workload)
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _facts(workload: Workload) -> dict[str, int | float | str]:
+    last = max(request.arrival_time for request in workload)
+    return {
+        "workload": workload.name,
+        "requests": len(workload),
+        "seconds": last,
+        "requests_per_second": len(workload) / last if last else 0.0,
+        "prompt_tokens": workload.num_prompt_tokens,
+        "mean_prompt_tokens": fmean(request.num_prompt_tokens for request in workload),
+        "output_tokens": workload.num_output_tokens,
+        "mean_output_tokens": fmean(request.max_tokens for request in workload),
+    }
+
+
+def _print(facts: dict[str, int | float | str], target: Path | None) -> None:
+    table = Table(box=None, show_header=False, padding=(0, 2))
+    for name, value in facts.items():
+        shown = value if isinstance(value, str) else f"{value:,.3f}" if isinstance(value, float) else f"{value:,}"
+        table.add_row(name.replace("_", " "), shown)
+    results().print(table)
+    if target is not None:
+        results().print(f"Written to {target}: tokenyard run {target}", soft_wrap=True, markup=False)

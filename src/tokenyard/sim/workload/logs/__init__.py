@@ -1,0 +1,1 @@
+"""Logs of services: what they recorded for other purposes, read as workloads."""

@@ -1,0 +1,97 @@
+"""From logged requests to a workload: order, arrivals, prompts, and what had to be assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from tokenyard.errors import WorkloadError
+from tokenyard.sim.workload.logs.logged import LoggedRequest, LogOptions, Stamp
+from tokenyard.sim.workload.record import WorkloadRequest
+from tokenyard.sim.workload.tokens import HashedTokens, seed_of
+
+__all__ = ["HIT_BLOCK", "arrivals_of", "requests_of"]
+
+HIT_BLOCK = 16
+"""Tokens of a block in which recorded hits come back."""
+_IDS_PER_GROUP = 1 << 30
+
+_DOUBTFUL_GAP = 60.0
+"""Median seconds between arrivals from which whole numbers look like milliseconds."""
+
+
+def arrivals_of(
+    path: Path, logged: Sequence[LoggedRequest], options: LogOptions, *, drawn: bool
+) -> tuple[list[tuple[float, LoggedRequest]], list[str]]:
+    """The requests with their arrivals in seconds since the first one, in order; and what was assumed for it.
+
+    ``drawn``: arrivals are drawn anyway, so that the log need not say any.
+    """
+    timed = [each for each in logged if each.moment is not None]
+    if drawn or not timed:
+        if not drawn:
+            raise WorkloadError(
+                path, 0, "says no arrival times: name their column (--columns arrival_time=NAME) or give --request-rate"
+            )
+        return [(0.0, each) for each in logged], []
+    notes = []
+    if len(timed) < len(logged):
+        notes.append(f"{len(logged) - len(timed):,} requests without a time were left out")
+    moments = [_arrival(each, options) for each in timed]
+    if options.stamped is Stamp.COMPLETION:
+        without = sum(each.duration is None for each in timed)
+        if without:
+            raise WorkloadError(
+                path,
+                0,
+                f"{without:,} of {len(timed):,} requests say no duration, and their times are completions: name its "
+                "column (--columns duration=NAME)",
+            )
+        notes.append("arrivals are completions less durations")
+    start = min(moments)
+    arrivals = sorted(((moment - start, each) for moment, each in zip(moments, timed, strict=True)), key=_by_moment)
+    gaps = [b[0] - a[0] for a, b in pairwise(arrivals)]
+    whole = all(moment == int(moment) for moment in moments)
+    if options.time_unit is None and gaps and whole and median(gaps) >= _DOUBTFUL_GAP:
+        notes.append(
+            f"half of the arrivals are {median(gaps):,.0f} s apart or more, in whole numbers: if the log counts in "
+            "milliseconds, say --time-unit ms"
+        )
+    return arrivals, notes
+
+
+def _by_moment(item: tuple[float, LoggedRequest]) -> float:
+    return item[0]
+
+
+def _arrival(logged: LoggedRequest, options: LogOptions) -> float:
+    assert logged.moment is not None
+    if options.stamped is Stamp.COMPLETION and logged.duration is not None:
+        return logged.moment - logged.duration
+    return logged.moment
+
+
+def requests_of(arrivals: Sequence[tuple[float, LoggedRequest]], name: str, seed: int) -> Iterator[WorkloadRequest]:
+    """Requests of a workload. Recorded hits come back as prompts that begin alike.
+
+    A log that counts cached tokens does not say with whom they were shared: the whole blocks of ``HIT_BLOCK`` tokens
+    within them are taken from one stream per ``group`` (session, user), or one for all.
+    """
+    taken: set[str] = set()
+    groups: dict[str | None, int] = {}
+    scope = seed_of(name, seed)
+    for i, (moment, logged) in enumerate(arrivals):
+        request_id = logged.request_id if logged.request_id not in taken else None
+        request_id = request_id or f"{name}_{i:06d}"
+        taken.add(request_id)
+        own, first = seed_of(name, seed, i), groups.setdefault(logged.group, len(groups)) * _IDS_PER_GROUP
+        hits = [(first, blocks)] if (blocks := logged.cached_tokens // HIT_BLOCK) else []
+        yield WorkloadRequest(
+            request_id=request_id,
+            prompt=HashedTokens(hits, logged.prompt_tokens, block_size=HIT_BLOCK, scope=scope, tail=own),
+            max_tokens=max(1, logged.output_tokens),
+            arrival_time=moment,
+            output_seed=own,
+        )

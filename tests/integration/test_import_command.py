@@ -1,0 +1,61 @@
+"""``tokenyard import``, and logs and closed loops under ``tokenyard run``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.integration.command import call
+
+ON = ["--gpu", "l4", "--model", "llama-3.2-1b", "--max-model-len", "8192"]
+
+
+def _log(tmp_path: Path) -> Path:
+    path = tmp_path / "usage.jsonl"
+    lines = [
+        {"created": 1_764_000_000 + i, "usage": {"prompt_tokens": 100 + i, "completion_tokens": 5 + i}}
+        for i in range(20)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + "no JSON\n")
+    return path
+
+
+def test_a_log_becomes_a_workload_that_replays_alike(tmp_path: Path) -> None:
+    log = _log(tmp_path)
+    outcome = call("import", log, "--output", "w.jsonl", "--json", cwd=tmp_path)
+    assert outcome.code == 0, outcome.stderr
+    facts = json.loads(outcome.stdout)
+    assert (facts["requests"], facts["seconds"], facts["output_tokens"]) == (20, 19.0, sum(range(5, 25)))
+    assert facts["notes"][0].startswith("1 line was left out; the first is line 21")
+    direct, copied = (
+        json.loads(call("run", source, *ON, "--json", cwd=tmp_path).stdout) for source in (log, "w.jsonl")
+    )
+    assert direct["ttft_ms"] == copied["ttft_ms"]
+    assert direct["output_tokens"] == facts["output_tokens"]
+    call("import", log, "--output", "w.jsonl", cwd=tmp_path).refused("output = 'w.jsonl'", "--overwrite")
+    shown = call("import", log, "--output", "w.jsonl", "--overwrite", cwd=tmp_path)
+    assert "requests per second" in shown.stdout
+    assert "1 line was left out" in shown.stderr
+
+
+def test_a_closed_loop_has_fewer_requests_waiting(tmp_path: Path) -> None:
+    def report(*flags: str) -> dict[str, Any]:
+        outcome = call(
+            "run", "random", "--num-prompts", "60", "--output-len", "20", *flags, *ON, "--json", cwd=tmp_path
+        )
+        assert outcome.code == 0, outcome.stderr
+        answer: dict[str, dict[str, float]] = json.loads(outcome.stdout)
+        return answer
+
+    everything, closed = report(), report("--max-concurrency", "2")
+    assert closed["requests_finished"] == everything["requests_finished"] == 60
+    assert closed["ttft_ms"]["mean"] < everything["ttft_ms"]["mean"] / 5
+    paced = report("--request-rate", "2", "--random-range-ratio", "0.5", "--random-prefix-len", "512")
+    assert paced["prefix_hit_rate"]["local"] > 0.2
+
+
+def test_flags_that_have_no_say_are_refused(tmp_path: Path) -> None:
+    call("run", "chat", "--input-len", "5", cwd=tmp_path).refused("input_len = 5", "workload `random`")
+    call("run", "random", "--burstiness", "2", cwd=tmp_path).refused("burstiness = 2", "request_rate")
+    call("import", "nothing.log", cwd=tmp_path).refused("nothing.log")

@@ -1,0 +1,235 @@
+"""Logs of services as workloads."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.sim.workload.load import LoadShape, load_workload
+from tokenyard.sim.workload.logs.logged import LogOptions, Stamp, TimeUnit, columns_from
+from tokenyard.sim.workload.logs.moments import moment_of
+from tokenyard.sim.workload.readers.plain import plain_line
+from tokenyard.sim.workload.record import Workload
+
+
+def _file(tmp_path: Path, text: str, name: str = "log") -> Path:
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+def _lines(*records: dict[str, Any]) -> str:
+    return "".join(json.dumps(each) + "\n" for each in records)
+
+
+def _facts(workload: Workload) -> list[tuple[float, int, int]]:
+    return [(round(r.arrival_time, 6), r.num_prompt_tokens, r.max_tokens) for r in workload]
+
+
+def _usage(prompt: int, output: int, cached: int = 0) -> dict[str, Any]:
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": output,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (1_764_000_000, 1.764e9),
+        (1_764_000_000_500, 1_764_000_000.5),
+        (1_764_000_000_500_000, 1_764_000_000.5),
+        (1_764_000_000_500_000_000, 1_764_000_000.5),
+        ("1764000000.5", 1_764_000_000.5),
+        ("2025-11-24T16:00:00Z", 1_764_000_000.0),
+        ("2025-11-24T16:00:00.123456789+00:00", 1_764_000_000.123456),
+        ("2025-11-24 17:00:00.5+01:00", 1_764_000_000.5),
+        (12.5, 12.5),
+    ],
+)
+def test_times_are_read_as_logs_write_them(value: object, seconds: float) -> None:
+    assert moment_of(value) == pytest.approx(seconds, abs=1e-6)
+
+
+@pytest.mark.parametrize("value", [None, True, "yesterday", "", -1, float("nan"), "inf", [1]])
+def test_what_is_no_time_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match="is no time: give one like"):
+        moment_of(value)
+
+
+def test_openai_usage(tmp_path: Path) -> None:
+    path = _file(
+        tmp_path,
+        _lines(
+            {"id": "b", "created": 1_764_000_003, "usage": _usage(1200, 64, 1024)},
+            {"id": "a", "created": 1_764_000_000, "usage": _usage(1100, 32)},
+            {"id": "c", "created": 1_764_000_005, "response": {}, "usage": {"input_tokens": 7, "output_tokens": 0}},
+        ),
+    )
+    workload = load_workload(path)
+    assert [r.request_id for r in workload] == ["a", "b", "c"]
+    assert _facts(workload) == [(0, 1100, 32), (3, 1200, 64), (5, 7, 1)]
+
+
+def test_recorded_hits_come_back_as_shared_blocks(tmp_path: Path) -> None:
+    path = _file(
+        tmp_path,
+        _lines(
+            {"created": 1, "user": "x", "usage": _usage(100, 1, 40)},
+            {"created": 2, "user": "x", "usage": _usage(100, 1, 70)},
+            {"created": 3, "user": "y", "usage": _usage(100, 1, 70)},
+        ),
+    )
+    first, second, other = (request.prompt.tokens().tolist() for request in load_workload(path))
+    assert first[:32] == second[:32], "whole blocks of 16 of the recorded 40"
+    assert first[32:] != second[32:]
+    assert second[:16] != other[:16], "another user's"
+
+
+def test_completions_less_durations_are_arrivals(tmp_path: Path) -> None:
+    records = [
+        {"timestamp": "2025-11-24T16:00:10Z", "duration_ms": 9000, "usage": _usage(5, 2)},
+        {"timestamp": "2025-11-24T16:00:11Z", "duration_ms": 500, "usage": _usage(6, 2)},
+    ]
+    path = _file(tmp_path, _lines(*records))
+    workload = load_workload(path, log=LogOptions(stamped=Stamp.COMPLETION))
+    assert _facts(workload) == [(0, 5, 2), (9.5, 6, 2)]
+    assert workload.notes == ("arrivals are completions less durations",)
+    path = _file(tmp_path, _lines(*records, {"timestamp": 1_764_000_000, "usage": _usage(5, 2)}))
+    with pytest.raises(WorkloadError, match="1 of 3 requests say no duration"):
+        load_workload(path, log=LogOptions(stamped=Stamp.COMPLETION))
+
+
+def test_any_csv_by_its_columns(tmp_path: Path) -> None:
+    path = _file(tmp_path, 'When,"In, tokens",Out\n1500,10,2\n500,20,3\n', "any.csv")
+    columns = columns_from("arrival_time=when,prompt_len=In, tokens".replace(", ", "; "))
+    assert columns == {"arrival_time": "when", "prompt_len": "In; tokens"}
+    options = LogOptions(
+        columns={"arrival_time": "When", "prompt_len": "in, tokens", "max_tokens": "Out"},
+        time_unit=TimeUnit.MILLISECONDS,
+    )
+    assert _facts(load_workload(path, log=options)) == [(0, 20, 3), (1, 10, 2)]
+    with pytest.raises(WorkloadError, match="the header has no column 'Nope'"):
+        load_workload(path, format="csv", log=LogOptions(columns={"prompt_len": "Nope"}))
+
+
+def test_burstgpt(tmp_path: Path) -> None:
+    path = _file(
+        tmp_path,
+        "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+        "5,ChatGPT,472,18,490,Conversation log\n45,ChatGPT,1087,230,1317,Conversation log\n",
+    )
+    assert _facts(load_workload(path)) == [(0, 472, 18), (40, 1087, 230)]
+
+
+def test_vllm_log(tmp_path: Path) -> None:
+    path = _file(
+        tmp_path,
+        "(APIServer pid=9) INFO 11-22 03:17:52 [logger.py:63] Received request cmpl-1: params: "
+        "SamplingParams(n=1, max_tokens=64, min_tokens=0), lora_request: None.\n"
+        "(APIServer pid=9) DEBUG 11-22 03:17:52 [logger.py:55] Request cmpl-1 details: prompt: 'x', "
+        "prompt_token_ids: [1, 2, 3], prompt_embeds shape: None.\n"
+        "INFO 11-22 03:17:53 [loggers.py:248] Engine 000: Avg prompt throughput: 0.0 tokens/s\n"
+        "INFO 11-22 03:17:55 [logger.py:39] Received request cmpl-2: prompt: 'hi', params: SamplingParams(n=1, "
+        "max_tokens=9), prompt_token_ids: [4, 5], lora_request: None.\n"
+        "INFO 11-22 03:17:56 [logger.py:70] Generated response cmpl-1: output: 'y', output_token_ids: [7, 8], "
+        "finish_reason: stop\n"
+        "INFO 11-22 03:17:57 [logger.py:63] Received request cmpl-3: params: SamplingParams(max_tokens=5), x\n",
+    )
+    workload = load_workload(path)
+    assert _facts(workload) == [(0, 3, 2), (3, 2, 9)]
+    assert any("request cmpl-3: its prompt's length is not logged" in note for note in workload.notes)
+
+
+def test_vllm_bench(tmp_path: Path) -> None:
+    result = {"date": "x", "total_input_tokens": 5, "request_throughput": 1.0}
+    with pytest.raises(WorkloadError, match="--save-detailed"):
+        load_workload(_file(tmp_path, json.dumps(result)))
+    result |= {"input_lens": [10, 20, 30], "output_lens": [3, 4, 0], "start_times": [100.5, 100.25, 101.0]}
+    workload = load_workload(_file(tmp_path, json.dumps(result, indent=1)))
+    assert _facts(workload) == [(0, 20, 4), (0.25, 10, 3)]
+    assert "request 2: it failed" in workload.notes[0]
+    del result["start_times"]
+    path = _file(tmp_path, json.dumps(result))
+    with pytest.raises(WorkloadError, match="give --request-rate"):
+        load_workload(path)
+    drawn = load_workload(path, load=LoadShape(request_rate=2.0))
+    assert [r.arrival_time > 0 for r in drawn] == [False, True]
+
+
+def test_guidellm_sharegpt_and_spans(tmp_path: Path) -> None:
+    requests = [{"request_start_time": 5.0, "prompt_tokens": 8, "output_tokens": 2}]
+    report = {"benchmarks": [{"requests": {"successful": requests, "errored": [{"prompt_tokens": 1}]}}]}
+    assert _facts(load_workload(_file(tmp_path, json.dumps(report, indent=1)))) == [(0, 8, 2)]
+
+    talk = [{"from": "human", "value": "a" * 40}, {"from": "gpt", "value": "b" * 20}]
+    path = _file(tmp_path, json.dumps([{"id": "1", "conversations": talk}, {"id": "2", "conversations": talk[:1]}]))
+    workload = load_workload(path, load=LoadShape(request_rate=float("inf")))
+    assert _facts(workload) == [(0, 10, 5)]
+    assert "lengths are estimates" in workload.notes[0]
+
+    def attribute(key: str, value: int) -> dict[str, Any]:
+        return {"key": key, "value": {"intValue": str(value)}}
+
+    span = {
+        "spanId": "s1",
+        "startTimeUnixNano": "1764000000500000000",
+        "endTimeUnixNano": "1764000001000000000",
+        "attributes": [attribute("gen_ai.usage.input_tokens", 11), attribute("gen_ai.usage.output_tokens", 3)],
+    }
+    other = {"spanId": "s2", "startTimeUnixNano": "1", "endTimeUnixNano": "2", "attributes": []}
+    spans = {"resourceSpans": [{"scopeSpans": [{"spans": [span, other]}]}]}
+    assert _facts(load_workload(_file(tmp_path, json.dumps(spans)))) == [(0, 11, 3)]
+
+
+def test_bad_lines_are_counted_and_too_many_refused(tmp_path: Path) -> None:
+    good = {"created": 1, "usage": _usage(5, 1)}
+    path = _file(tmp_path, _lines(good) + "nonsense\n" + _lines({"created": 2}) + _lines(good))
+    workload = load_workload(path)
+    assert len(workload) == 2
+    assert workload.notes[0].startswith("2 lines were left out; the first is line 2: ")
+    with pytest.raises(WorkloadError, match="2 lines cannot be read, and --max-bad-lines allows 1; line 2"):
+        load_workload(path, log=LogOptions(max_bad_lines=1))
+    with pytest.raises(WorkloadError, match="holds no request"):
+        load_workload(_file(tmp_path, _lines({"usage": {}})))
+
+
+def test_milliseconds_that_look_like_seconds_are_doubted(tmp_path: Path) -> None:
+    text = "arrival_time,prompt_tokens,completion_tokens\n" + "".join(f"{i * 250},9,2\n" for i in range(9))
+    path = _file(tmp_path, text)
+    assert "say --time-unit ms" in load_workload(path, format="csv").notes[0]
+    workload = load_workload(path, format="csv", log=LogOptions(time_unit=TimeUnit.MILLISECONDS))
+    assert workload.notes == ()
+    assert workload.requests[-1].arrival_time == 2.0
+
+
+def test_what_is_read_can_be_written_in_our_own_format(tmp_path: Path) -> None:
+    path = _file(
+        tmp_path, _lines(*({"id": str(i), "created": i, "usage": _usage(100 + i, 3, 16 * i)} for i in range(4)))
+    )
+    workload = load_workload(path)
+    copy = tmp_path / "copy.jsonl.gz"
+    copy.write_bytes(gzip.compress(b"".join(plain_line(request) for request in workload)))
+    again = load_workload(copy)
+    assert _facts(again) == _facts(workload)
+    first, second = (request.prompt.tokens().tolist() for request in again.requests[2:])
+    assert first[:32] == second[:32]
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(ConfigError, match="columns = 'prompt'"):
+        LogOptions(columns={"prompt": "x"})
+    with pytest.raises(ConfigError, match="give FIELD=COLUMN pairs"):
+        columns_from("prompt_len")
+    with pytest.raises(ConfigError, match="request_rate = 0"):
+        load_workload("random", limit=2, load=LoadShape(request_rate=0))
+    with pytest.raises(ConfigError, match="turns that follow each other"):
+        load_workload("agentic", limit=2, load=LoadShape(request_rate=1))
+    with pytest.raises(ConfigError, match="max_concurrency = 0"):
+        load_workload("random", limit=2, load=LoadShape(max_concurrency=0))
