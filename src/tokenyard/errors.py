@@ -5,6 +5,7 @@
     ├── RequestError     a request cannot be accepted: names the request, the field and the fix
     ├── WorkloadError    a workload file is wrong: names the file and the line
     ├── TraceError       a trace cannot be read
+    ├── PolicyError      a policy breaks its contract: names its class, the method and what is wrong
     ├── ParityError      a golden vector cannot be replayed (a *difference* is a result, not an error)
     └── MissingExtraError  an optional dependency is absent: names the extra to install
 
@@ -17,6 +18,7 @@ __all__ = [
     "ConfigError",
     "MissingExtraError",
     "ParityError",
+    "PolicyError",
     "RequestError",
     "TokenyardError",
     "TraceError",
@@ -76,6 +78,17 @@ class WorkloadError(TokenyardError):
 
 class TraceError(TokenyardError):
     """A trace cannot be found or holds nothing that can be read."""
+
+
+class PolicyError(TokenyardError):
+    """A policy has broken its contract, or raised: the scheduler that it serves cannot go on."""
+
+    def __init__(self, policy: object, method: str, problem: str) -> None:
+        name = type(policy).__name__
+        super().__init__(f"policy {name}.{method} {problem}")
+        self.policy = name
+        self.method = method
+        self.problem = problem
 
 
 class ParityError(TokenyardError):

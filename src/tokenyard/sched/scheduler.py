@@ -26,6 +26,7 @@ from tokenyard.sched.passes.output_builder import OutputBuilder
 from tokenyard.sched.passes.running_pass import RunningPass
 from tokenyard.sched.passes.stalemate import Stalemate
 from tokenyard.sched.policy import Policy, PolicyContext, make_policy
+from tokenyard.sched.policy_gate import PolicyGate
 from tokenyard.sched.queues.running import RunningList
 from tokenyard.sched.queues.waiting import WaitingQueues
 from tokenyard.sched.request_checks import check_encodable, check_servable
@@ -75,7 +76,8 @@ class Scheduler(SchedulerView):
         self.observer: ObserverGate | None = None
         """Tells the observer, and survives it."""
         self.attach_observer(observer)
-        self.policy = policy or make_policy(config.policy)
+        self.policy = make_policy(config.policy) if policy is None else policy
+        self._policy_gate = gate = PolicyGate(self.policy)
         self.pause_state = PauseState.UNPAUSED
         self.step = 0
         """Number of the next step."""
@@ -90,21 +92,19 @@ class Scheduler(SchedulerView):
             config, speculative_config, kv, table, kv_connector, log_stats=log_stats
         )
         self._hooks = features.hooks
-        self._waiting_queues = room = WaitingQueues(self.policy.new_queue, cache_config.tokens_per_block)
+        self._waiting_queues = room = WaitingQueues(gate.new_queue, cache_config.tokens_per_block)
         self._running = running = RunningList(config.max_num_seqs)
-        parts = Parts(
-            config, cache_config, kv, table, self.policy, running, room, features, self._hooks, self._in_flight
-        )
+        parts = Parts(config, cache_config, kv, table, gate, running, room, features, self._hooks, self._in_flight)
         self._lifecycle = lifecycle = Lifecycle(parts, self._queued, self._tell_finished)
         self._sessions = lifecycle.sessions
         kv_tokens = kv.num_usable_blocks * cache_config.tokens_per_block
-        self.policy.bind(PolicyContext(lifecycle.pins, kv_tokens, prefill_seconds))
+        gate.bind(PolicyContext(lifecycle.pins, kv_tokens, prefill_seconds))
         stalemate = Stalemate(kv, room, running, features)
         self._running_pass = RunningPass(
-            config, kv, table, running, self.policy, features, preempt=lifecycle.preempt, stalemate=stalemate
+            config, kv, table, running, gate, features, preempt=lifecycle.preempt, stalemate=stalemate
         )
         self._admission_pass = AdmissionPass(
-            self.policy,
+            gate,
             room,
             running,
             limits_in_order(config, kv, running, features, lifecycle.pins),
@@ -119,7 +119,7 @@ class Scheduler(SchedulerView):
         """What observers are shown."""
 
     def attach_observer(self, observer: StepObserver | None) -> None:
-        """Have ``observer``, in place of the one before, told what happens from now on."""
+        """Have ``observer``, in place of the one before, told what happens from now on; ConfigError if it is none."""
         self.observer = None if observer is None else ObserverGate([observer])
 
     # ---- arrivals
@@ -143,7 +143,7 @@ class Scheduler(SchedulerView):
             self._sessions.open(request)
         self._waiting_queues.add(request)
         self._queued(request)
-        self.policy.request_arrived(self.clock(), request)
+        self._policy_gate.request_arrived(self.clock(), request)
         if self.observer is not None:
             self.observer.request_arrived(self.clock(), request)
 
@@ -161,7 +161,7 @@ class Scheduler(SchedulerView):
         if observer is not None:
             observer.step_started(now, self.step, self.state)
         self.kv.new_step_starts()
-        self.policy.step_begins(now, self._waiting_queues)
+        self._policy_gate.step_begins(now, self._waiting_queues)
         paused = self.pause_state is PauseState.PAUSED_ALL
         budget = StepBudget(
             0 if paused else self.config.max_num_batched_tokens,
@@ -213,7 +213,7 @@ class Scheduler(SchedulerView):
         num_computed = candidate.num_computed_tokens
         request.num_computed_tokens = num_computed
         self._update.expect_first_token(request)
-        self.policy.request_admitted(now, request)
+        self._policy_gate.request_admitted(now, request)
         for joined in self._hooks.request_admitted:
             joined(now, candidate)
         if request.times.first_scheduled is None:
@@ -239,6 +239,7 @@ class Scheduler(SchedulerView):
         if len(model_output.num_sampled) != len(step.requests):
             rows = f"{len(model_output.num_sampled)} rows for {len(step.requests)} scheduled requests"
             raise ValueError(f"the model returned {rows}")
+        model_output.check_chunks(output.req_ids, output.is_prefill_chunk)
         now, events = self.clock(), self._features.events
         transfers, extras = self._features.transfers, model_output.extras
         lost = self._recovery.lost(step, model_output.connector, now) if self._recovery is not None else []

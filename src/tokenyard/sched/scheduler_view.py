@@ -15,6 +15,7 @@ from tokenyard.sched.features.grammars import GrammarOutput, grammar_bitmask
 from tokenyard.sched.features.pins import PinBoard
 from tokenyard.sched.observer import ObserverGate
 from tokenyard.sched.policy import Policy
+from tokenyard.sched.policy_gate import PolicyGate
 from tokenyard.sched.queues.running import RunningList
 from tokenyard.sched.queues.waiting import RequestQueue, WaitingQueues
 from tokenyard.sched.steps.in_flight import StepsInFlight
@@ -34,6 +35,7 @@ class SchedulerView:
     observer: ObserverGate | None
     pause_state: PauseState
     policy: Policy
+    _policy_gate: PolicyGate
     _running: RunningList
     _waiting_queues: WaitingQueues
     _lifecycle: Lifecycle
@@ -109,6 +111,10 @@ class SchedulerView:
     @property
     def waiting_reorders(self) -> bool:
         return self.policy.reorders
+
+    def next_moment(self, now: float) -> float | None:
+        """When, after ``now``, the policy changes something by itself, in seconds; None: nothing does."""
+        return self._policy_gate.next_moment(now)
 
     def num_blocks_of(self, request: Request) -> int:
         """Blocks the request holds."""

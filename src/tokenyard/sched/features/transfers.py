@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from tokenyard.errors import RequestError
+from tokenyard.errors import ConfigError, RequestError
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.kv.stats import PrefixCacheStats
 from tokenyard.request import Request, RequestStatus
@@ -50,7 +50,16 @@ class Transfers(StepHook):
         """What clients are to be told of requests that have ended since the last call of :meth:`take_params`."""
         self.stats = PrefixCacheStats()
         """Hits of the connector, in tokens beyond the local hit."""
-        connector.bind(ConnectorContext(kv.pool, kv.max_model_len))
+        self._bind(ConnectorContext(kv.pool, kv.max_model_len))
+
+    def _bind(self, context: ConnectorContext) -> None:
+        """Tell the connector whom it serves, once."""
+        connector, field = self.connector, "kv_connector"
+        if not isinstance(connector, KVConnector):
+            raise ConfigError(field, connector, "give an object of a class derived from tokenyard.KVConnector")
+        connector.bind(context)
+        if connector.context is not context:
+            raise ConfigError(field, type(connector).__name__, "its bind must call super().bind(context)")
 
     def take_stats(self) -> PrefixCacheStats:
         """Hits since the last call."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tokenyard.columns import IntArray, anywhere
 from tokenyard.config import MAX_COUNT
@@ -82,6 +83,16 @@ class ModelOutput:
         """From one list of tokens per scheduled request; ValueError for an id below 0 or above 2**31 - 1."""
         sampled, num_sampled = _padded(tokens)
         return cls(sampled, num_sampled, connector, extras)
+
+    def check_chunks(self, req_ids: Sequence[str], is_prefill_chunk: npt.NDArray[np.bool_] | None) -> None:
+        """ValueError if a prefill chunk brings a token: what follows its last position is known already."""
+        if is_prefill_chunk is None:
+            return
+        sampled = is_prefill_chunk & (self.num_sampled > 0)
+        if anywhere(sampled):
+            row = int(sampled.argmax())
+            fix = "its prompt is not computed to its end in this step: give no token for it"
+            raise ValueError(f"row {row} holds {self.num_sampled[row]} tokens for request {req_ids[row]!r}, but {fix}")
 
 
 def _padded(lists: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
