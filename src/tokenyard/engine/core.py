@@ -37,14 +37,17 @@ class Filling(StrEnum):
 
 
 class PauseMode(StrEnum):
-    """What :meth:`EngineCore.pause` does to requests that have not ended (vLLM's names)."""
+    """What :meth:`EngineCore.pause` does to requests that have not ended (vLLM's names).
+
+    Requests can be added in every mode; they wait until the engine resumes. ``docs/features.md`` has an example.
+    """
 
     ABORT = "abort"
-    """They are aborted."""
+    """All of them are aborted, running and waiting ones; ``pause`` returns them."""
     WAIT = "wait"
-    """Running ones go on to their end, waiting ones wait."""
+    """Running ones are served to their end; nobody is admitted, preempted ones included."""
     KEEP = "keep"
-    """All of them stay as they are and go on when the engine resumes."""
+    """All of them stay as they are: nothing is scheduled, blocks are kept, and they go on when the engine resumes."""
 
 
 class _Submitted(NamedTuple):
@@ -82,8 +85,11 @@ class EngineCore:
         """
         is_async = scheduler.config.async_scheduling
         self.scheduler = scheduler
+        """The scheduler that it drives."""
         self.executor = executor
-        self.depth = (2 if is_async else 1) if depth is None else depth
+        """What runs the model."""
+        self.depth: int = (2 if is_async else 1) if depth is None else depth
+        """Most steps in flight."""
         if self.depth < 1 or (self.depth > 1 and not is_async):
             fix = "give 1, or turn async_scheduling on: only then are steps decided before outputs are known"
             raise ConfigError("depth", depth, fix)
@@ -102,11 +108,20 @@ class EngineCore:
     # ---- requests
 
     def add_request(self, request: Request) -> None:
-        """Queue a request. Raises RequestError if it can never be served."""
+        """Queue a request. Raises RequestError if it can never be served.
+
+        Its outputs come with the steps that bring it tokens, the last with its ``finish_reason``; if it is aborted,
+        none comes any more.
+        """
         self.scheduler.add_request(request)
 
     def abort_requests(self, request_ids: str | Iterable[str]) -> list[Request]:
-        """End requests at their clients' wish; ids without an unfinished request are passed over."""
+        """End requests at their clients' wish; returns those that were ended.
+
+        No output names them, neither this step's nor a later one's: whoever aborts tells the client. Workers learn of
+        it in the next step's ``finished_req_ids``, observers by ``request_finished``. Ids without an unfinished
+        request are passed over.
+        """
         ids = [request_ids] if isinstance(request_ids, str) else list(request_ids)
         return self.scheduler.finish_requests(ids, RequestStatus.FINISHED_ABORTED, missing_ok=True)
 
@@ -227,7 +242,11 @@ class EngineCore:
     # ---- control
 
     def pause(self, mode: PauseMode | str = PauseMode.ABORT) -> list[Request]:
-        """Stop admitting requests; returns those that were aborted. ``mode`` may be its value, else ConfigError."""
+        """Stop admitting requests; returns those that were aborted (no output names them).
+
+        ``mode`` says what happens to requests that have not ended, by member or value; else ConfigError. Outputs of
+        steps in flight are still taken in. A second call may change the mode.
+        """
         if mode not in tuple(PauseMode):
             raise ConfigError("mode", mode, f"use one of: {', '.join(PauseMode)}")
         mode = PauseMode(mode)

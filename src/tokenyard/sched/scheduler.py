@@ -322,8 +322,8 @@ class Scheduler(SchedulerView):
     ) -> list[Request]:
         """End requests from outside, at any moment and in any state; None means all.
 
-        Returns those that were ended. An id without an unfinished request raises RequestError before anything changes,
-        unless ``missing_ok`` (a host whose aborts race with finishes).
+        Returns those that were ended; no output names them. An id without an unfinished request raises RequestError
+        before anything changes, unless ``missing_ok`` (a host whose aborts race with finishes).
         """
         if not isinstance(status, RequestStatus) or not status.is_finished:
             raise ConfigError("status", status, "give one of RequestStatus.FINISHED_*")
