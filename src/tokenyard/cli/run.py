@@ -81,7 +81,7 @@ def run(flags: Run) -> Report:
 
 def warn_of_refused(workload: Workload, refusals: Sequence[RefusedRequest], left_out: int) -> None:
     """Say on standard error that a replay went on without some requests; WorkloadError if none was left."""
-    refused, first = len(refusals), as_flags(refusals[0].problem)
+    refused, first = len(refusals), as_flags(refusals[0].problem, Run)
     if refused + left_out == len(workload):
         problem = f"--skip-refused leaves none of its {len(workload):,} requests; the first: {first}"
         raise WorkloadError(workload.name, 0, problem)

@@ -48,6 +48,11 @@ def _optional(metavar: str, otherwise: str) -> object:
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {otherwise})")
 
 
+def _default(text: str) -> object:
+    """A switch that is thrown elsewhere if nobody names it: the help says which way."""
+    return tyro.conf.arg(help_behavior_hint=f"(default: {text})")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadFlags:
     """What arrives."""
@@ -127,9 +132,9 @@ class SchedulerFlags:
     enable_chunked_prefill: bool = setting(SchedulerConfig)
     long_prefill_token_threshold: int = setting(SchedulerConfig)
     scheduler_reserve_full_isl: bool = setting(SchedulerConfig)
-    async_scheduling: Switch = False
-    """Schedule a step while the one before runs; the default, unless drafts come from ngram or draft_model."""
-    no_async_scheduling: Switch = False
+    async_scheduling: Annotated[Switch, _default("on, off if drafts come from ngram or draft_model")] = False
+    """Schedule a step while the one before runs."""
+    no_async_scheduling: Annotated[Switch, _default("see --async-scheduling")] = False
     """Schedule a step when the output of the one before is there."""
     watermark: float = setting(CacheConfig)
     skip_oversized_prefill: bool = setting(SchedulerConfig)

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
 
+from tokenyard.cli.support.console import warn
 from tokenyard.cli.support.flags import (
     HardwareFlags,
     Run,
@@ -71,7 +72,7 @@ def prepare(flags: Run) -> Setup:
     latency = _latency(hardware, model, gpu)
     sections = {"hardware": asdict(hardware)}
     if kv_transfer is not None:
-        kv_transfer.make(cache, VirtualClock(), latency)  # whatever is wrong with it shall be said now
+        _check_transfer(kv_transfer, flags.transfer, cache, latency)
         sections["kv_transfer"] = asdict(kv_transfer.config)
     if speculation is not None:
         sections["speculation"] = asdict(flags.speculation)
@@ -128,6 +129,16 @@ def _kv_transfer(flags: TransferFlags, hardware: HardwareFlags, model: ModelShap
     num_gpus = hardware.tensor_parallel_size
     bytes_per_block = model.kv_bytes_per_token(num_gpus) * hardware.block_size
     return KVTransfer(config=config, bytes_per_block=bytes_per_block, num_gpus=num_gpus)
+
+
+def _check_transfer(kv_transfer: KVTransfer, flags: TransferFlags, cache: CacheConfig, latency: LatencyModel) -> None:
+    """Whatever is wrong with it shall be said before the workload is read."""
+    try:
+        kv_transfer.make(cache, VirtualClock(), latency)
+    except ConfigError as error:
+        if error.field == "cpu_bytes_to_use" and flags.kv_offloading_size is not None:
+            raise ConfigError("kv_offloading_size", flags.kv_offloading_size, error.fix) from None
+        raise
 
 
 def _scheduler(
@@ -204,6 +215,8 @@ def open_trace(config: TraceConfig) -> Path | None:
         return None
     try:
         config.path.mkdir(parents=True, exist_ok=True)
+        if any(path.exists() and path.stat().st_size for path in (config.steps_path, config.requests_path)):
+            warn(f"the trace that was in {config.path} is overwritten; --trace DIR keeps both")
         config.steps_path.open("wb").close()
         config.requests_path.unlink(missing_ok=True)
     except OSError as error:
