@@ -21,8 +21,8 @@ def test_settings_of_a_command_are_its_flags() -> None:
     assert "workload" not in setting_names(Run)
     assert setting_names(Report) == {"json", "svg"}
     assert setting_names(View) == {"host", "port", "browser"}
-    for command in COMMANDS:
-        setting_names(command)
+    commands: list[type] = list(COMMANDS)
+    assert all(setting_names(command) for command in commands)
 
 
 @pytest.mark.parametrize(
@@ -90,6 +90,14 @@ DRAFTS = "is ignored: without --num-speculative-tokens there are no drafts"
             ["--skip-oversized-prefill is ignored: with chunked prefill no prompt is too long for a step"],
         ),
         ("run chat --no-enable-chunked-prefill --skip-oversized-prefill", []),
+        (
+            "run chat --time-unit ms --stamped completion",
+            [
+                "--time-unit is ignored: it is for logs of services, and the workload is built in",
+                "--stamped is ignored: it is for logs of services, and the workload is built in",
+            ],
+        ),
+        ("run my.csv --time-unit ms", []),
         ("run chat --record-requests", ["--record-requests is ignored: without --trace nothing is recorded"]),
         ("run chat --record-requests --trace here", []),
         (

@@ -178,14 +178,20 @@ class TraceFlags:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class _Replay:
+    """What every replay needs."""
+
+    arrivals: tyro.conf.OmitArgPrefixes[WorkloadFlags] = field(default_factory=WorkloadFlags)
+    hardware: tyro.conf.OmitArgPrefixes[HardwareFlags] = field(default_factory=HardwareFlags)
+    scheduler: tyro.conf.OmitArgPrefixes[SchedulerFlags] = field(default_factory=SchedulerFlags)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run(_Replay):
     """Replay a workload on a virtual clock and report what held requests back."""
 
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
     """Built-in workload (agentic, chat, completion, rag, random), or a file; `tokenyard workloads` says more."""
-    arrivals: tyro.conf.OmitArgPrefixes[WorkloadFlags] = field(default_factory=WorkloadFlags)
-    hardware: tyro.conf.OmitArgPrefixes[HardwareFlags] = field(default_factory=HardwareFlags)
-    scheduler: tyro.conf.OmitArgPrefixes[SchedulerFlags] = field(default_factory=SchedulerFlags)
     transfer: tyro.conf.OmitArgPrefixes[TransferFlags] = field(default_factory=TransferFlags)
     speculation: tyro.conf.OmitArgPrefixes[SpeculationFlags] = field(default_factory=SpeculationFlags)
     output: tyro.conf.OmitArgPrefixes[TraceFlags] = field(default_factory=TraceFlags)
@@ -218,7 +224,7 @@ class Why:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compare:
+class Compare(_Replay):
     """Compare two traces (`compare A B`), or one workload under several policies."""
 
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD|TRACE")]
@@ -235,9 +241,6 @@ class Compare:
     """Seeds --seed, --seed + 1, ...: with two or more there are confidence intervals."""
     plot: Annotated[Path | None, _optional("FILE", "no drawing")] = None
     """Draw job completion times over loads, as SVG."""
-    arrivals: tyro.conf.OmitArgPrefixes[WorkloadFlags] = field(default_factory=WorkloadFlags)
-    hardware: tyro.conf.OmitArgPrefixes[HardwareFlags] = field(default_factory=HardwareFlags)
-    scheduler: tyro.conf.OmitArgPrefixes[SchedulerFlags] = field(default_factory=SchedulerFlags)
     transfer: tyro.conf.OmitArgPrefixes[TransferFlags] = field(default_factory=TransferFlags)
     speculation: tyro.conf.OmitArgPrefixes[SpeculationFlags] = field(default_factory=SpeculationFlags)
     json: Switch = False
@@ -263,16 +266,13 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class Split(_Replay):
     """Replay a workload with prefill on one engine and decode on another."""
 
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
     """Built-in workload, or a file, as for `run`."""
     kv_link_gb_per_s: float = 50.0
     """What the network between two of their GPUs carries, in GB/s; 50 is a port of 400 Gbit/s."""
-    arrivals: tyro.conf.OmitArgPrefixes[WorkloadFlags] = field(default_factory=WorkloadFlags)
-    hardware: tyro.conf.OmitArgPrefixes[HardwareFlags] = field(default_factory=HardwareFlags)
-    scheduler: tyro.conf.OmitArgPrefixes[SchedulerFlags] = field(default_factory=SchedulerFlags)
     output: tyro.conf.OmitArgPrefixes[TraceFlags] = field(default_factory=TraceFlags)
     json: Switch = False
     """Print both reports and the use of engines and link as one JSON object and nothing else."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from tokenyard.cli.support.flag_names import flag, setting_names
@@ -27,7 +28,19 @@ _NO_GPU_IN = ("constant:", "fitted:")
 _OF_TRACES = {"align", "json"}
 """What two traces are compared by; every other flag of `compare` is about replays."""
 
+
+def _is_built_in(command: Any) -> bool:
+    """Whether the workload is one of ours; looked up only where it matters, since it takes time to load."""
+    return command.workload in import_module("tokenyard.sim.workload.load").GENERATORS
+
+
 _RULES = (
+    _Rule(
+        _REPLAYS,
+        ("columns", "time_unit", "stamped", "max_bad_lines"),
+        _is_built_in,
+        "it is for logs of services, and the workload is built in",
+    ),
     _Rule(
         (Run, Compare),
         ("speculative_method", "acceptance_rates"),
@@ -99,5 +112,6 @@ def _without_effect(command: Command, typed: Counter[str], known: set[str]) -> I
                 yield f"{flag(name)} is ignored: two traces are compared, and nothing is replayed"
         return
     for rule in _RULES:
-        if isinstance(command, rule.commands) and rule.when(command):
-            yield from (f"{flag(name)} is ignored: {rule.because}" for name in rule.flags if name in typed)
+        names = [name for name in rule.flags if name in typed]
+        if names and isinstance(command, rule.commands) and rule.when(command):
+            yield from (f"{flag(name)} is ignored: {rule.because}" for name in names)
