@@ -6,7 +6,7 @@ import ast
 import inspect
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any, get_args, get_type_hints
@@ -45,9 +45,9 @@ DiskTier HostMemory Load LookupResult Match Offer OfferExchange PoolListener Pre
 PrefillDecodeWorker RemoteRequest Store Tier TierWorker TieredConnector TransferPlan
 """,
     "tokenyard.sim": """
-Cell Comparison ConstantLatency EngineUse GPU Interval KVLink KVTransfer LatencyModel Link Metric ModelShape Progress
-RefusedRequest ReplayResult ReplaySettings SimulatedConnector SimulatedSpeculation SimulatedTransfers SplitResult
-StepShape TokenSource Transfer TransferDirection VirtualClock
+Cell Comparison ConstantLatency EngineUse GPU Interval KVLink KVTransfer LatencyModel Link LoadShape LogOptions Metric
+ModelShape Progress RandomOptions RefusedRequest ReplayResult ReplaySettings SimulatedConnector SimulatedSpeculation
+SimulatedTransfers SplitResult Stamp StepShape TimeUnit TokenSource Transfer TransferDirection VirtualClock
 """,
     "tokenyard.errors": """
 MissingExtraError ParityError PolicyError TraceError WorkloadError
@@ -109,7 +109,7 @@ OF_TRACES = {"Traces", "Answers from traces"}
 """What these lead to is read as attributes, and not made by users."""
 
 
-_UNDER_TYPE_CHECKING = {"StructuredOutput": StructuredOutput}
+_UNDER_TYPE_CHECKING = {"StructuredOutput": StructuredOutput, "Mapping": Mapping}
 """What modules know for their type checker only."""
 
 
@@ -118,7 +118,9 @@ def _annotations(offered: object) -> Iterator[object]:
     if not inspect.isclass(offered):
         yield from get_type_hints(offered).values()
         return
-    yield from (hint for name, hint in get_type_hints(offered).items() if not name.startswith("_"))
+    yield from (
+        hint for name, hint in get_type_hints(offered, None, _UNDER_TYPE_CHECKING).items() if not name.startswith("_")
+    )
     for name, member in inspect.getmembers(offered):
         found = member.fget if isinstance(member, property) else getattr(member, "func", member)
         made = getattr(found, "__func__", found)
@@ -178,7 +180,7 @@ def test_packages_with_names_of_their_own_are_there_without_an_import() -> None:
 def test_what_is_not_asked_for_is_not_loaded(asked: str, stays_out: str) -> None:
     program = f"""
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 before = set(sys.modules)
 import tokenyard

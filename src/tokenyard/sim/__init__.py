@@ -21,9 +21,12 @@ __all__ = [
     "KVTransfer",
     "LatencyModel",
     "Link",
+    "LoadShape",
+    "LogOptions",
     "Metric",
     "ModelShape",
     "Progress",
+    "RandomOptions",
     "RefusedRequest",
     "ReplayResult",
     "ReplaySettings",
@@ -31,7 +34,9 @@ __all__ = [
     "SimulatedSpeculation",
     "SimulatedTransfers",
     "SplitResult",
+    "Stamp",
     "StepShape",
+    "TimeUnit",
     "TokenSource",
     "Transfer",
     "TransferDirection",
@@ -49,6 +54,9 @@ OFFERED = {
     "tokenyard.kv.sizing.models": ("ModelShape",),
     "tokenyard.sim.clock": ("VirtualClock",),
     "tokenyard.sim.workload.tokens": ("TokenSource",),
+    "tokenyard.sim.workload.generators.random": ("RandomOptions",),
+    "tokenyard.sim.workload.logs.logged": ("Stamp", "TimeUnit", "LogOptions"),
+    "tokenyard.sim.workload.load": ("LoadShape",),
     "tokenyard.sim.drafts": ("SimulatedSpeculation",),
     "tokenyard.sim.transfers.offload": ("KVTransfer", "SimulatedConnector"),
     "tokenyard.sim.transfers.link": ("Link", "SimulatedTransfers"),
@@ -67,6 +75,9 @@ if TYPE_CHECKING:
     from tokenyard.sim.split import EngineUse, KVLink, SplitResult
     from tokenyard.sim.transfers.link import Link, SimulatedTransfers
     from tokenyard.sim.transfers.offload import KVTransfer, SimulatedConnector
+    from tokenyard.sim.workload.generators.random import RandomOptions
+    from tokenyard.sim.workload.load import LoadShape
+    from tokenyard.sim.workload.logs.logged import LogOptions, Stamp, TimeUnit
     from tokenyard.sim.workload.tokens import TokenSource
 else:
     __getattr__, __dir__ = lazy_names(__name__, OFFERED)
