@@ -6,6 +6,7 @@
     ├── WorkloadError    a workload file is wrong: names the file and the line
     ├── TraceError       a trace cannot be read
     ├── PolicyError      a policy breaks its contract: names its class, the method and what is wrong
+    ├── FileError        a file cannot be opened, is no file, or holds more than may be read
     ├── ParityError      a golden vector cannot be replayed (a *difference* is a result, not an error)
     └── MissingExtraError  an optional dependency is absent: names the extra to install
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 __all__ = [
     "ConfigError",
+    "FileError",
     "MissingExtraError",
     "ParityError",
     "PolicyError",
@@ -73,6 +75,15 @@ class WorkloadError(TokenyardError):
         super().__init__(f"{where}: {problem}")
         self.path = path
         self.line = line
+        self.problem = problem
+
+
+class FileError(TokenyardError):
+    """A file cannot be opened, is no regular file, or holds more than may be read; names the file and the fix."""
+
+    def __init__(self, path: object, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = path
         self.problem = problem
 
 

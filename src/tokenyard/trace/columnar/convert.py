@@ -15,9 +15,10 @@ from typing import IO
 import msgspec
 
 from tokenyard.errors import ConfigError, TraceError
+from tokenyard.files.lines import DamagedFileError
 from tokenyard.trace.columnar.reading import columnar_reader
 from tokenyard.trace.columnar.writing import columnar_writer
-from tokenyard.trace.read.files import PACKINGS, DamagedFileError, is_columnar, raw_lines
+from tokenyard.trace.read.files import PACKINGS, is_columnar, raw_lines
 
 __all__ = ["Conversion", "OnProgress", "convert", "twin_of"]
 
@@ -109,7 +110,7 @@ class _Lines:
                 if self._on_progress is not None and self.count % _LINES_BETWEEN_REPORTS == 0:
                     self._on_progress(self.num_bytes)
         except DamagedFileError as error:
-            self.damage = str(error)
+            self.damage = error.problem
 
 
 def _bad_lines(source: Path) -> int:

@@ -18,7 +18,8 @@ from typing import IO, Any
 import msgspec
 
 from tokenyard.errors import TraceError
-from tokenyard.trace.read.files import DamagedFileError, TraceFiles, open_lines
+from tokenyard.files.lines import DamagedFileError
+from tokenyard.trace.read.files import TraceFiles, open_lines
 
 __all__ = ["EMBEDDED_ID", "embed", "without_prompts"]
 
