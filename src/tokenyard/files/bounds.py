@@ -31,7 +31,7 @@ class Bounds:
     """MiB of one line, unpacked. ``TOKENYARD_MAX_LINE_MB``."""
     row_group_mb: int = 512
     """MiB of a Parquet row group, decoded as far as its footer tells. ``TOKENYARD_MAX_ROW_GROUP_MB``."""
-    column_mb: int = 128
+    column_mb: int = 256
     """MiB of a column in a row group, decoded as far as its footer tells. ``TOKENYARD_MAX_COLUMN_MB``."""
     nesting: int = 100
     """Depth of lists and objects in a line of JSON. ``TOKENYARD_MAX_NESTING``."""
@@ -59,6 +59,10 @@ class Bounds:
     def unpacked_bytes(self, packed_bytes: int) -> int:
         """Bytes that a compressed file of ``packed_bytes`` may hold."""
         return max(self.unpacked_mb * MIB, _FREE_RATIO * packed_bytes)
+
+    def too_much(self, path: object) -> FileError:
+        """The error for a file that holds more than :meth:`unpacked_bytes`."""
+        return self.exceeded(path, f"it unpacks to more than {_FREE_RATIO} times its size, and to more", "unpacked_mb")
 
     def exceeded(self, path: object, what: str, bound: str) -> FileError:
         """The error for a file with something larger than ``bound``, the name of a field."""

@@ -60,7 +60,7 @@ def bounded_lines(path: Path, packing: Packing | None = None, bounds: Bounds | N
                     raise bounds.exceeded(path, f"line {number:,} is longer", "line_mb")
                 left -= len(line)
                 if left < 0 and packing != "plain":
-                    raise bounds.exceeded(path, "it unpacks to 250 times its size and to more", "unpacked_mb")
+                    raise bounds.too_much(path)
                 yield line
     except _BAD_DATA as error:
         raise _damaged(path, number, error) from None
