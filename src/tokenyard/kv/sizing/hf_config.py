@@ -9,12 +9,16 @@ from typing import Any
 import msgspec
 
 from tokenyard.config import MAX_COUNT
-from tokenyard.errors import ConfigError
+from tokenyard.errors import ConfigError, FileError
+from tokenyard.files.bounds import MIB, Bounds
+from tokenyard.files.nesting import is_nested_deeper
+from tokenyard.files.opening import read_input
 from tokenyard.kv.sizing.models import ModelShape, named_model
 
 __all__ = ["model_shape", "shape_from_hf_config"]
 
 _DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
+_MOST_BYTES = 16 * MIB
 _EXPERT_COUNTS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 
@@ -33,15 +37,18 @@ def shape_from_hf_config(path: Path | str) -> ModelShape:
     """
     file = Path(path) / "config.json" if Path(path).is_dir() else Path(path)
     try:
-        raw = msgspec.json.decode(file.read_bytes().removeprefix(BOM_UTF8))
-    except OSError as error:
-        raise ConfigError("model", str(file), f"cannot be read: {error.strerror}") from None
+        text = read_input(file, _MOST_BYTES).removeprefix(BOM_UTF8)
+        if is_nested_deeper(text, Bounds.from_env().nesting):
+            raise RecursionError("it is nested too deeply")
+        raw = msgspec.json.decode(text)
+    except FileError as error:
+        raise ConfigError("model", str(file), error.problem) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError("model", str(file), f"is not JSON: {error}") from None
     if not isinstance(raw, dict):
         raise ConfigError("model", str(file), "must hold a JSON object")
-    text = raw.get("text_config")
-    return _Fields(file, {**raw, **text} if isinstance(text, dict) else raw).shape()
+    inner = raw.get("text_config")
+    return _Fields(file, {**raw, **inner} if isinstance(inner, dict) else raw).shape()
 
 
 class _Fields:
