@@ -35,7 +35,7 @@ class Bounds:
     """MiB of a column in a row group, decoded as far as its footer tells. ``TOKENYARD_MAX_COLUMN_MB``."""
     nesting: int = 100
     """Depth of lists and objects in a line of JSON. ``TOKENYARD_MAX_NESTING``."""
-    unpacked_mb: int = 64
+    unpacked_mb: int = 4
     """MiB that a compressed file may hold beyond 250 times its size. ``TOKENYARD_MAX_UNPACKED_MB``."""
 
     @classmethod

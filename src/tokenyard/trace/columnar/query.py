@@ -104,14 +104,26 @@ def _answer(database: duckdb.DuckDBPyConnection, sql: str, limits: Limits, began
         raise ConfigError("sql", sql, f"needs more than {limits.memory_mb:,} MB: ask for less at once") from None
     except duckdb.Error as error:
         raise ConfigError("sql", sql, _first_lines(error)) from None
+    except (ValueError, OverflowError, TypeError) as error:  # Python has no such value: an interval, a map by lists
+        fix = f"a value cannot be given back ({error}): cast its column to VARCHAR"
+        raise ConfigError("sql", sql, fix) from None
     finally:
         timer.cancel()
     return Answer(
         columns=columns,
-        rows=rows[: limits.rows],
+        rows=[tuple(map(_with_text_keys, row)) for row in rows[: limits.rows]],
         truncated=len(rows) > limits.rows,
         seconds=round(time.perf_counter() - began, 6),
     )
+
+
+def _with_text_keys(value: Any) -> Any:
+    """A value with the keys of every map in it as text, as JSON wants them."""
+    if isinstance(value, list | tuple):
+        return [_with_text_keys(each) for each in value]
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else str(key): _with_text_keys(held) for key, held in value.items()}
+    return value
 
 
 def _one_select(sql: str) -> Any:

@@ -45,6 +45,8 @@ class TableRows:
     def row(self, line: bytes) -> Row:
         """The row of one line, given without its line feed."""
         self.record = None
+        if not line:
+            return {RAW: line}
         if is_nested_deeper(line, self._nesting):
             return {RAW: line}
         with suppress(ValueError, RecursionError):

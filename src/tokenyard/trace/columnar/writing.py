@@ -41,6 +41,8 @@ class ColumnarWriter:
     def __init__(self, sink: Any, kind: str, compression: str) -> None:
         self.lines = 0
         """Lines so far."""
+        self.records = 0
+        """Lines so far that are a JSON object."""
         self.bad_lines = 0
         """Lines so far that are no JSON object, blank ones not counted; they are kept as they are."""
         self.first_bad: int | None = None
@@ -61,6 +63,7 @@ class ColumnarWriter:
         self.lines += 1
         if not self._facts_are_known:
             self._facts_are_known = self._facts.take(self._table.record) or self.lines == _LINES_WITH_FACTS
+        self.records += RAW not in row
         if row.get(RAW, b"").strip():
             self.bad_lines += 1
             self.first_bad = self.first_bad or self.lines
