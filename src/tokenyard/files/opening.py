@@ -30,9 +30,9 @@ def open_input(
             raise _no_file(path)
         fd = os.open(path, _FLAGS if follow_links else _FLAGS | _NO_LINKS)
     except OSError as error:
-        raise FileError(path, f"cannot be opened: {error.strerror or error}") from None
+        raise FileError(path, f"cannot be read: {error.strerror or error}") from None
     except ValueError:  # a zero byte in the name
-        raise FileError(path, "cannot be opened: no such file") from None
+        raise FileError(path, "cannot be read: no such file") from None
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):  # it was swapped meanwhile
             raise _no_file(path)
