@@ -50,7 +50,7 @@ ModelShape Progress RandomOptions RefusedRequest ReplayResult ReplaySettings Sim
 SimulatedTransfers SplitResult Stamp StepShape TimeUnit TokenSource Transfer TransferDirection VirtualClock
 """,
     "tokenyard.errors": """
-MissingExtraError ParityError PolicyError TraceError WorkloadError
+FileError MissingExtraError ParityError PolicyError TraceError WorkloadError
 """,
 }
 """A name that is added here is a promise, one that is taken away breaks programs: both belong into the changelog."""
