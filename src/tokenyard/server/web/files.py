@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import anyio
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
@@ -32,7 +33,7 @@ class OpenFileResponse(FileResponse):
 
     It is the file that was allowed, whatever its path leads to by now; where the system has no names for open files
     (Windows), its path is opened again. No more is sent than the length that was told first: a trace may be written
-    meanwhile. The file is closed in the end, whatever becomes of the client.
+    meanwhile. Reading ends when the client has gone, and the file is closed in the end.
     """
 
     def __init__(self, file: BinaryIO, path: Path, **options: Any) -> None:
@@ -52,8 +53,16 @@ class OpenFileResponse(FileResponse):
                 left -= len(message["body"])
             await send(message)
 
+        async def until_disconnected() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            group.cancel_scope.cancel()
+
         with self._file:
-            await super().__call__(scope, receive, send_at_most)
+            async with anyio.create_task_group() as group:
+                group.start_soon(until_disconnected)
+                await super().__call__(scope, receive, send_at_most)
+                group.cancel_scope.cancel()
 
 
 class _UnpackedResponse(StreamingResponse):
