@@ -3,46 +3,21 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx
 import pytest
-import uvicorn
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
-from tests.unit.server.web_client import client_of
+from tests.unit.server.real_server import connected, serving
 
-from tokenyard.server.web.connections import BoundedConnection, FairShare, most_connections
+from tokenyard.server.web.connections import FairShare, most_connections
 
 HALF = b"GET /api/traces HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Ha"
-
-
-@contextmanager
-def serving(folder: Path, **bounds: Any) -> Iterator[int]:
-    """The port of a server whose connections have other bounds."""
-    kind = type("Bounded", (BoundedConnection,), bounds)
-    with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
-        config = uvicorn.Config(client_of([folder]).app, http=kind, log_level="critical", timeout_graceful_shutdown=1)
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, args=([listener],))
-        thread.start()
-        try:
-            yield listener.getsockname()[1]
-        finally:
-            server.should_exit = True
-            thread.join()
-
-
-def connected(stack: ExitStack, port: int, sent: bytes = b"") -> socket.socket:
-    each = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
-    each.sendall(sent)
-    return each
 
 
 def read_all(each: socket.socket) -> bytes:
