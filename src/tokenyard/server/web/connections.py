@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -17,6 +17,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from tokenyard.server.web.problems import RefusedError
 
 __all__ = ["BoundedConnection", "FairShare", "most_connections"]
+
+_DUE = "tokenyard.room_is_due"
+"""In the state that the connections of a server share."""
+_SECONDS_BETWEEN = 0.05
+"""Between two looks at all of them."""
 
 
 def most_connections() -> int:
@@ -53,7 +58,9 @@ class BoundedConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._look()
-        self._make_room()
+        if not self.app_state.get(_DUE):
+            self.app_state[_DUE] = True
+            self.loop.call_later(_SECONDS_BETWEEN, self._make_room)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._look_again.cancel()
@@ -86,15 +93,18 @@ class BoundedConnection(H11Protocol):
         self._look_again = self.loop.call_later(min(1.0, self.seconds_to_ask / 4, self.seconds_to_read / 4), self._look)
 
     def _make_room(self) -> None:
-        """Close idle connections that are beyond a bound, the oldest first."""
-        if len(self.connections) <= self.idle_per_client:
-            return
+        """Close idle connections, of whomever, that are beyond a bound: the oldest first."""
+        self.app_state[_DUE] = False
         everybody = [each for each in self.connections if isinstance(each, BoundedConnection)]
         idle = sorted((each for each in everybody if each.is_idle), key=lambda each: each.since)
         excess = max(0, len(everybody) - self.most)
-        mine = [each for each in idle[excess:] if each.address == self.address]
-        old = [each for each in mine if each.since <= self.loop.time() - self.seconds_new]
-        for each in (*idle[:excess], *old[: max(0, len(mine) - self.idle_per_client)]):
+        closed, of_address = idle[:excess], defaultdict[str | None, list[BoundedConnection]](list)
+        for each in idle[excess:]:
+            of_address[each.address].append(each)
+        for group in of_address.values():
+            old = [each for each in group if each.since <= self.loop.time() - self.seconds_new]
+            closed += old[: max(0, len(group) - self.idle_per_client)]
+        for each in closed:
             self.connections.discard(each)
             each.transport.abort()
 
