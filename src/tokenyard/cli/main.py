@@ -4,7 +4,7 @@ Exit codes:
 
     0    done
     1    ``parity`` found a difference
-    2    the user can mend it: a message on stderr, no traceback
+    2    the user can mend it: a message on stderr, no traceback; also where all ran but a trace is not whole
     130  interrupted
 
 A traceback means a bug of ours. So that Ctrl-C shows none either, whenever it comes, this module itself imports next to

@@ -13,6 +13,7 @@ from tokenyard.cli.support.parsing import parse
 from tokenyard.cli.support.setup import open_trace
 from tokenyard.connectors.config import KVTransferConfig
 from tokenyard.errors import ConfigError, RequestError, TokenyardError, TraceError
+from tokenyard.trace.emit.writer import TraceWriter
 from tokenyard.trace.format.config import TraceConfig
 
 
@@ -138,10 +139,12 @@ def test_help_tells_the_true_default_of_async_scheduling(capsys: pytest.CaptureF
 def test_a_trace_that_is_overwritten_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = TraceConfig(path=tmp_path / "trace")
     assert config.steps_path is not None
-    open_trace(config)
+    with TraceWriter(config) as writer:
+        open_trace(writer)
     assert capsys.readouterr().err == ""
     config.steps_path.write_text("{}\n", encoding="utf-8")
-    open_trace(config)
+    with TraceWriter(config) as writer:
+        open_trace(writer)
     assert capsys.readouterr().err == (
         f"tokenyard: warning: the trace that was in {config.path} is overwritten; --trace DIR keeps both\n"
     )

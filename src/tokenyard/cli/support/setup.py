@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
@@ -36,6 +37,7 @@ from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency import LatencyModel, load_latency
 from tokenyard.sim.transfers.offload import GIB, KVTransfer
 from tokenyard.sim.workload import Workload
+from tokenyard.trace.emit.writer import TraceWriter
 from tokenyard.trace.format.config import TraceConfig
 from tokenyard.trace.format.schema import TraceStart
 from tokenyard.trace.format.start import describe_run
@@ -206,19 +208,22 @@ def _trace(flags: TraceFlags, policy: str) -> TraceConfig:
     )
 
 
-def open_trace(config: TraceConfig) -> Path | None:
-    """Make sure that the trace can be written, and clear away what an earlier run left under the same name.
+def open_trace(writer: TraceWriter) -> Path | None:
+    """Make sure that the trace can be written, by this run alone, and clear away an earlier one of the same name.
 
-    The emitter itself never fails (it must not harm an engine); a command that was asked for a trace should.
+    Returns its directory; None if no trace is wanted. The emitter itself never fails (it must not harm an engine); a
+    command that was asked for a trace should.
     """
-    if config.path is None or config.steps_path is None or config.requests_path is None:
-        return None
+    config = writer.config
     try:
-        config.path.mkdir(parents=True, exist_ok=True)
-        if any(path.exists() and path.stat().st_size for path in (config.steps_path, config.requests_path)):
-            warn(f"the trace that was in {config.path} is overwritten; --trace DIR keeps both")
-        config.steps_path.open("wb").close()
-        config.requests_path.unlink(missing_ok=True)
+        files = [path for path in (config.steps_path, config.requests_path) if path is not None]
+        is_overwritten = any(path.is_file() and path.stat().st_size for path in files)
+        writer.claim()
     except OSError as error:
+        if error.errno == errno.EBUSY:
+            fix = f"another run is writing {Path(error.filename).name} there: wait for it, or name another directory"
+            raise ConfigError("trace", str(config.path), fix) from None
         raise ConfigError("trace", str(config.path), f"cannot be written: {error.strerror or error}") from None
+    if is_overwritten:
+        warn(f"the trace that was in {config.path} is overwritten; --trace DIR keeps both")
     return config.path
