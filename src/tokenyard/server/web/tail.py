@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tokenyard.files.bounds import Bounds
 from tokenyard.server.web.identity import identity_of, is_other
 from tokenyard.server.web.problems import RefusedError, whole_number
 from tokenyard.server.web.roots import Roots
@@ -18,7 +19,6 @@ from tokenyard.server.web.roots import Roots
 __all__ = ["TailServer"]
 
 _AT_ONCE = 4 << 20
-_LONGEST_LINE = 16 << 20
 _POLL = 0.2
 """Seconds between two looks at a file that somebody waits for."""
 _WAIT = 30
@@ -118,8 +118,8 @@ def _whole_lines(file: BinaryIO, offset: int, searched: int) -> tuple[bytes, int
         if end and at == offset:
             return piece[:end], offset
         at += end or len(piece)
-        if at - offset > _LONGEST_LINE:
-            raise RefusedError(422, "offset", offset, f"a line is longer than {_LONGEST_LINE} bytes: this is no trace")
+        if at - offset > (longest := Bounds.from_env().line_bytes):
+            raise RefusedError(422, "offset", offset, f"a line is longer than {longest} bytes: this is no trace")
         if end:
             file.seek(offset)
             return file.read(at - offset), offset
