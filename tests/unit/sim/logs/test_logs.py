@@ -247,10 +247,10 @@ def test_options_are_checked() -> None:
         (
             "usage.jsonl",
             b'{"created": 1' + b"1" * 400 + b', "usage": {"prompt_tokens": 1, "completion_tokens": 1}}',
-            "",
+            "is no time",
         ),
         ("odd.csv", b"a\rb,c\n1,2\n", "is of no known format"),
-        ("moon.jsonl", b'{"timestamp": 1, "x": "\xff", "input_length": 1, "hash_ids": []}', ""),
+        ("moon.jsonl", b'{"timestamp": 1, "x": "\xff", "input_length": 1, "hash_ids": []}', "UTF-8"),
         ("report.json", b'{"benchmarks": [{"requests": {"successful": 7}}]}', "holds no request"),
     ],
 )
