@@ -105,7 +105,7 @@ class Sessions:
         else:
             session.status = RequestStatus.WAITING_FOR_STREAMING_REQ
             self.num_waiting += 1
-        self._waiting_queues.add(session)
+        self._waiting_queues.add_again(session)
         return True
 
     def _check_length(self, session: Request, update: SessionInput) -> None:
