@@ -4,6 +4,7 @@ output; what each of them decides is decided there.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 
 from tokenyard.config import CacheConfig, PauseState, SchedulerConfig, SpeculativeConfig
@@ -20,6 +21,7 @@ from tokenyard.sched.limits.candidate import Candidate
 from tokenyard.sched.limits.order import limits_in_order
 from tokenyard.sched.limits.undo import AdmissionUndo
 from tokenyard.sched.observer import ObserverGate, StepObserver
+from tokenyard.sched.one_thread import OneThread
 from tokenyard.sched.parts import Parts
 from tokenyard.sched.passes.admission_pass import AdmissionPass
 from tokenyard.sched.passes.budget import StepBudget
@@ -49,6 +51,13 @@ from tokenyard.table import RequestTable
 
 __all__ = ["Scheduler"]
 
+_CHANGING = (
+    *("add_request", "finish_requests", "schedule", "update_from_output", "update_draft_token_ids"),
+    *("update_draft_token_ids_in_output", "set_pause_state", "reset_prefix_cache", "reset_connector_cache"),
+    *("reset_encoder_cache", "take_kv_events", "make_stats", "attach_observer"),
+)
+"""Calls that belong to one thread."""
+
 
 class Scheduler(SchedulerView):
     """Decides, step by step, which requests run and how many tokens each computes.
@@ -58,6 +67,10 @@ class Scheduler(SchedulerView):
 
     ``clock`` gives seconds; it is only read to stamp requests and observations. ``policy`` overrides the one named in
     ``config``. ``log_stats`` has outputs carry their requests' events (queued, scheduled, preempted).
+
+    Not thread-safe: all calls belong to one thread, and :class:`~tokenyard.engine.core.EngineCore` takes requests and
+    aborts from others. With ``debug`` (None: in Python's development mode, ``-X dev``) a call in a second thread is a
+    RuntimeError.
     """
 
     def __init__(
@@ -72,6 +85,7 @@ class Scheduler(SchedulerView):
         kv_connector: KVConnector | None = None,
         prefill_seconds: Callable[[int], float] | None = None,
         log_stats: bool = False,
+        debug: bool | None = None,
     ) -> None:
         self.config = config
         self.cache_config = cache_config
@@ -124,6 +138,14 @@ class Scheduler(SchedulerView):
         self._update = OutputUpdate(kv, table, acceptance, features, lifecycle.stop)
         self.state = StateView(parts, lifecycle.pins)
         """What observers are shown."""
+        if sys.flags.dev_mode if debug is None else debug:
+            self._watch_threads()
+
+    def _watch_threads(self) -> None:
+        """Have every call that changes anything check its thread."""
+        watch = OneThread()
+        for name in _CHANGING:
+            setattr(self, name, watch.guard(getattr(self, name)))
 
     def attach_observer(self, observer: StepObserver | None) -> None:
         """Have ``observer``, in place of the one before, told what happens from now on; ConfigError if it is none."""
