@@ -166,6 +166,7 @@ class Scheduler(SchedulerView):
             return
         check_servable(request, self.requests, self.config, self.kv, self._features.num_lookahead_tokens)
         check_encodable(request, self._features.encoder)
+        self._sessions.check_request(request)
         for check in self._hooks.check_request:
             check(request)
         now = self.clock()
