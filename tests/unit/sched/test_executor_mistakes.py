@@ -14,6 +14,7 @@ from tests.support.toy_engine import ToyEngine, snapshot
 from tokenyard.config import SpeculativeConfig, SpeculativeMethod
 from tokenyard.params import PoolingParams
 from tokenyard.request import Request
+from tokenyard.sched.connector import KVConnector, Match
 from tokenyard.sched.steps.aux_output import ModelAuxOutput
 from tokenyard.sched.steps.model_output import ConnectorOutput, DraftTokens, ModelOutput
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
@@ -79,9 +80,7 @@ def test_a_wrong_answer_is_refused_and_the_right_one_taken_in(mistake: str, is_a
 class Silent(ToyConnector):
     """Has nothing."""
 
-    def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> Any:
-        from tokenyard.sched.connector import Match  # noqa: PLC0415
-
+    def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> Match:
         return Match(0)
 
     def request_finished(self, request: Request, blocks: Any) -> tuple[bool, None]:
@@ -200,3 +199,26 @@ def test_a_pooling_result_too_many_changes_nothing() -> None:
     with pytest.raises(ValueError, match="pooler_output has 2 for 1"):
         toy.scheduler.update_from_output(plan, answer)
     assert snapshot(toy.scheduler) == before
+
+
+def test_a_connector_may_report_a_load_and_a_read_of_the_same_request() -> None:
+    """It was aborted while it was loaded, and its connector keeps what has come: the first report frees its blocks."""
+
+    class Keeps(KVConnector):
+        def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> Match:
+            return Match(4, is_async=True)
+
+        def request_finished(self, request: Request, blocks: Any) -> tuple[bool, None]:
+            return True, None
+
+    toy = ToyEngine(kv_connector=Keeps())
+    toy.add("a", 8)
+    toy.step()
+    toy.abort("a")
+    sent = ConnectorOutput(finished_sending=frozenset("a"))
+    for report_of_both in (ConnectorOutput(finished_receiving=frozenset("a")), sent):
+        toy.scheduler.update_from_output(toy.schedule(), ModelOutput.from_lists([], report_of_both))
+        toy.scheduler.check_invariants()
+        assert toy.free == 100
+    with pytest.raises(ValueError, match="finished_sending names 'a'"):
+        toy.scheduler.update_from_output(toy.schedule(), ModelOutput.from_lists([], sent))

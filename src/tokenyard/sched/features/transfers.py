@@ -45,7 +45,8 @@ class Transfers(StepHook):
         self.delayed: dict[str, Request] = {}
         """Ended requests whose blocks are still being read or written."""
         self._unheard: set[str] = set()
-        """Ended requests that the connector raised about: it may believe that their blocks are kept."""
+        """Ended requests of which a further report may come: the connector raised when it was told, and may believe
+        that their blocks are kept; or they waited for a load, and it keeps them all the same."""
         self.local_hits: dict[str, int] = {}
         """Local prefix hit, in tokens, of requests that wait for a load or have just got it."""
         self._params: dict[str, Mapping[str, object]] = {}
@@ -126,7 +127,8 @@ class Transfers(StepHook):
             self._kv.failures.note(error, "KVConnector.update_connector_output")
         over = []
         if self._unheard:
-            self._unheard -= output.finished_receiving | output.finished_sending
+            reported = output.finished_receiving | output.finished_sending
+            self._unheard -= {request_id for request_id in reported if request_id not in self.delayed}
         for request_id in sorted(output.finished_receiving):
             if request_id in requests:
                 self._received.add(request_id)
@@ -150,6 +152,8 @@ class Transfers(StepHook):
             self._params[request_id] = params
         if loading or needed:
             self.delayed[request_id] = request
+        if loading and needed:
+            self._unheard.add(request_id)
         return loading or needed
 
     def _told_of_end(self, request: Request) -> tuple[bool, Mapping[str, object] | None]:
