@@ -81,7 +81,7 @@ class RaisingMachine(FeaturesMachine):
     def build(self, seed: int) -> None:
         super().build(seed)
         self.random = Random(seed)
-        for owner, protocol in ((self.scheduler.policy, Policy), (self.connector, KVConnector)):
+        for owner, protocol in ((self.scheduler._policy_gate, Policy), (self.connector, KVConnector)):
             if owner is not None:
                 for hook in vars(protocol):
                     if hook[0] != "_" and hook not in _NEVER and callable(getattr(owner, hook)):

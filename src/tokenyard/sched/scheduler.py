@@ -138,13 +138,12 @@ class Scheduler(SchedulerView):
         self._update = OutputUpdate(kv, table, acceptance, features, lifecycle.stop)
         self.state = StateView(parts, lifecycle.pins)
         """What observers are shown."""
-        if sys.flags.dev_mode if debug is None else debug:
-            self._watch_threads()
+        self._watch_threads(debug=sys.flags.dev_mode if debug is None else debug)
 
-    def _watch_threads(self) -> None:
-        """Have every call that changes anything check its thread."""
+    def _watch_threads(self, *, debug: bool) -> None:
+        """With ``debug`` have every call that changes anything check its thread."""
         watch = OneThread()
-        for name in _CHANGING:
+        for name in _CHANGING if debug else ():
             setattr(self, name, watch.guard(getattr(self, name)))
 
     def attach_observer(self, observer: StepObserver | None) -> None:

@@ -92,7 +92,7 @@ def test_a_prompt_that_is_not_complete_samples_nothing() -> None:
     toy.add("a", 10)
     plan = toy.schedule()
     before = snapshot(toy.scheduler)
-    with pytest.raises(ValueError, match="1 tokens for request 'a', whose prompt is not complete"):
+    with pytest.raises(ValueError, match="row 0 holds 1 tokens for request 'a', but its prompt is not computed"):
         toy.scheduler.update_from_output(plan, ModelOutput.from_lists([[5]]))
     assert snapshot(toy.scheduler) == before
     toy.update(plan)

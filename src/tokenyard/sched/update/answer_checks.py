@@ -57,10 +57,7 @@ def _check_tokens(step: StepInFlight, model: ModelOutput) -> None:
     plan, counts = step.plan, model.num_sampled
     if len(counts) != len(step.requests):
         raise ValueError(f"the model returned {len(counts)} rows for {len(step.requests)} scheduled requests")
-    if plan.is_prefill_chunk is not None and anywhere(wrong := plan.is_prefill_chunk & (counts > 0)):
-        row = int(wrong.argmax())
-        sampled = f"{counts[row]} tokens for request {plan.req_ids[row]!r}"
-        raise ValueError(f"the model returned {sampled}, whose prompt is not complete: its row has none")
+    model.check_chunks(plan.req_ids, plan.is_prefill_chunk)
     # Without either, tokens beyond the first are known tokens that have still to be computed.
     if model.sampled.shape[1] > 1 and (plan.drafts is not None or plan.num_placeholders is not None):
         most = np.ones_like(counts) if plan.drafts is None else plan.drafts.counts + 1
