@@ -85,14 +85,14 @@ class RaisingMachine(FeaturesMachine):
             if owner is not None:
                 for hook in vars(protocol):
                     if hook[0] != "_" and hook not in _NEVER and callable(getattr(owner, hook)):
-                        setattr(owner, hook, self._sometimes(getattr(owner, hook)))
+                        setattr(owner, hook, self._sometimes(hook, getattr(owner, hook)))
         self.scheduler: Any = PatientHost(self.scheduler)
 
-    def _sometimes(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    def _sometimes(self, hook: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def raising(*given: Any) -> Any:
             if self.random.random() < _HOW_OFTEN:
                 RaisingMachine.num_raised += 1
-                raise HookError(call.__name__)
+                raise HookError(hook)
             return call(*given)
 
         return raising
