@@ -264,6 +264,9 @@ class SchedulerConfig:
     """Schedule a step before the outputs of the previous one are known (two steps in flight)."""
     max_loras: int = 0
     """Most distinct LoRA adapters in one step (0 = no limit; vLLM: LoRA disabled)."""
+    idle_loras_count: bool = False
+    """Count the adapters of running requests that get no tokens in a step against max_loras as well; vLLM 0.22 does
+    not, so that more adapters than max_loras can be among those that run."""
     max_num_encoder_input_tokens: int = 0
     """Encoder embeddings computed in one step (0: a text model; multi-modal items only enter block hashes)."""
     encoder_cache_size: int = 0

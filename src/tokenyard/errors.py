@@ -92,7 +92,7 @@ class TraceError(TokenyardError):
 
 
 class PolicyError(TokenyardError):
-    """A policy has broken its contract, or raised: the scheduler that it serves cannot go on."""
+    """A policy has broken its contract, or raised; the scheduler goes on when it is called again (docs/hooks.md)."""
 
     def __init__(self, policy: object, method: str, problem: str) -> None:
         name = type(policy).__name__

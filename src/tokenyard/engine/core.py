@@ -68,7 +68,9 @@ class EngineCore:
     """Steps ``scheduler`` and ``executor`` with at most ``depth`` steps in flight.
 
     All methods but :meth:`submit` and :meth:`submit_abort` belong to one thread. If the executor raises, the error
-    leaves :meth:`step`; the steps in flight are lost then, and the core is only good for :meth:`shutdown`.
+    leaves :meth:`step`; the steps in flight are lost then, and the core is only good for :meth:`shutdown`. Any other
+    error (a hook that raised, an answer or drafts that do not belong to their step) leaves all in place: the next
+    :meth:`step` goes on, and asks the same future again.
     """
 
     def __init__(
@@ -102,6 +104,8 @@ class EngineCore:
         """Oldest first."""
         self._deferred: SchedulerOutput | None = None
         """A step that was begun and not sampled from: its bitmask needs the tokens of the step before."""
+        self._untold: EngineOutputs | None = None
+        """Taken in, and not returned yet, because what comes after it raised."""
         self._inbox: SimpleQueue[_Submitted] = SimpleQueue()
         self._refused: list[RequestError] = []
 
@@ -134,6 +138,8 @@ class EngineCore:
     def submit_abort(self, request_ids: str | Iterable[str]) -> None:
         """:meth:`abort_requests` from any thread: done before the next step is scheduled or taken in."""
         ids = (request_ids,) if isinstance(request_ids, str) else tuple(request_ids)
+        if not all(isinstance(each, str) for each in ids):
+            raise ConfigError("request_ids", request_ids, "give a request id, or several")
         self._inbox.put(_Submitted(None, ids))
 
     def take_refused(self) -> list[RequestError]:
@@ -152,6 +158,11 @@ class EngineCore:
                 self.add_request(asked.request)
             except RequestError as error:
                 self._refused.append(error)
+            except Exception as error:
+                # A hook has raised: who submitted it has to know as well.
+                request_id, fix = asked.request.request_id, "a hook raised when it was added: submit it again"
+                self._refused.append(RequestError(request_id, "request", error, fix))
+                raise
 
     # ---- steps
 
@@ -163,7 +174,8 @@ class EngineCore:
     @property
     def has_work(self) -> bool:
         """Whether :meth:`step` has anything to do or to wait for."""
-        return bool(self._running) or self.scheduler.has_requests() or not self._inbox.empty()
+        waits = self._untold is not None or not self._inbox.empty()
+        return bool(self._running) or self.scheduler.has_requests() or waits
 
     @property
     def oldest(self) -> StepFuture | None:
@@ -184,7 +196,7 @@ class EngineCore:
         """
         scheduler = self.scheduler
         self._do_submitted()
-        if self.num_in_flight >= self.depth:
+        if self.num_in_flight >= self.depth or self._untold is not None:
             return True
         if not scheduler.has_requests():
             return bool(self._running)
@@ -210,32 +222,35 @@ class EngineCore:
 
     def take_in(self) -> EngineOutputs:
         """Wait for the oldest output in flight and take it in. ValueError if no step is in flight."""
-        if not self._running:
-            raise ValueError("no step is in flight: call fill() first, or step()")
-        plan, future = self._running.popleft()
-        model_output = future.result()
-        self._do_submitted()
-        outputs = self.scheduler.update_from_output(plan, model_output)
-        if self._asks_for_drafts and plan.total_num_scheduled_tokens:
-            drafts = self.executor.take_draft_token_ids()
-            if drafts is not None:
-                self.scheduler.update_draft_token_ids(plan, drafts)
+        if self._untold is None:
+            if not self._running:
+                raise ValueError("no step is in flight: call fill() first, or step()")
+            plan, future = self._running[0]
+            model_output = future.result()
+            self._do_submitted()
+            self._untold = self.scheduler.update_from_output(plan, model_output)
+            self._running.popleft()
+            if self._asks_for_drafts and plan.total_num_scheduled_tokens:
+                drafts = self.executor.take_draft_token_ids()
+                if drafts is not None:
+                    self.scheduler.update_draft_token_ids(plan, drafts)
         if self._deferred is not None:
             self._sample_deferred(self._deferred)
+        outputs, self._untold = self._untold, None
         return outputs
 
     def _sample_deferred(self, plan: SchedulerOutput) -> None:
-        self._deferred = None
         if self.scheduler.num_speculative_tokens:
             drafts = self.executor.take_draft_token_ids()
             if drafts is not None:
                 plan = self.scheduler.update_draft_token_ids_in_output(plan, drafts)
+        self._deferred = None
         self._sample(plan)
 
     def drain(self) -> list[EngineOutputs]:
         """Take in every output in flight, and schedule nothing."""
         taken = []
-        while self._running:
+        while self._running or self._untold is not None:
             taken.append(self.take_in())
         return taken
 
@@ -267,6 +282,6 @@ class EngineCore:
     def shutdown(self) -> None:
         """Let go of executor and connector; steps in flight are forgotten."""
         self._running.clear()
-        self._deferred = None
+        self._deferred = self._untold = None
         self.executor.shutdown()
         self.scheduler.shutdown()

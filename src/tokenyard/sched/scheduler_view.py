@@ -18,6 +18,7 @@ from tokenyard.sched.policy import Policy
 from tokenyard.sched.policy_gate import PolicyGate
 from tokenyard.sched.queues.running import RunningList
 from tokenyard.sched.queues.waiting import RequestQueue, WaitingQueues
+from tokenyard.sched.steps.held import Held
 from tokenyard.sched.steps.in_flight import StepsInFlight
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.sched.update.lifecycle import Lifecycle
@@ -41,6 +42,7 @@ class SchedulerView:
     _lifecycle: Lifecycle
     _in_flight: StepsInFlight
     _features: Features
+    _held: Held
 
     @property
     def running(self) -> list[Request]:
@@ -164,4 +166,4 @@ class SchedulerView:
 
     def has_requests(self) -> bool:
         """Whether another step has anything to do or to report."""
-        return self.has_unfinished_requests() or self.has_finished_requests()
+        return self.has_unfinished_requests() or self.has_finished_requests() or self._held.step is not None
