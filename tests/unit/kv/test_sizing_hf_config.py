@@ -10,7 +10,7 @@ import pytest
 
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.hf_config import model_shape, shape_from_hf_config
-from tokenyard.kv.sizing.models import named_model
+from tokenyard.models.named import named_model
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],

@@ -27,8 +27,8 @@ from tokenyard.connectors.config import OFFLOADING, KVTransferConfig
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import GPU, named_gpu
 from tokenyard.kv.sizing.hf_config import model_shape
-from tokenyard.kv.sizing.models import ModelShape
 from tokenyard.kv.sizing.num_blocks import check_utilization, size_kv_cache
+from tokenyard.models.spec import ModelSpec
 from tokenyard.policies.named import PolicyMaker, policy_label, policy_maker
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
@@ -111,7 +111,7 @@ def _speculation(flags: SpeculationFlags, seed: int) -> SimulatedSpeculation | N
     return SimulatedSpeculation(config=config, acceptance=rates, seed=seed)
 
 
-def _kv_transfer(flags: TransferFlags, hardware: HardwareFlags, model: ModelShape) -> KVTransfer | None:
+def _kv_transfer(flags: TransferFlags, hardware: HardwareFlags, model: ModelSpec) -> KVTransfer | None:
     if flags.kv_offloading_backend != "native":
         raise ConfigError("kv_offloading_backend", flags.kv_offloading_backend, "use native")
     config = None if flags.kv_transfer_config is None else KVTransferConfig.from_json(flags.kv_transfer_config)
@@ -132,7 +132,7 @@ def _kv_transfer(flags: TransferFlags, hardware: HardwareFlags, model: ModelShap
 
 def _scheduler(
     flags: SchedulerFlags,
-    model: ModelShape,
+    model: ModelSpec,
     kv_transfer: KVTransfer | None,
     speculation: SimulatedSpeculation | None,
 ) -> SchedulerConfig:
@@ -158,7 +158,7 @@ def _async_scheduling(flags: SchedulerFlags, speculative: SpeculativeConfig | No
     return flags.async_scheduling or (not flags.no_async_scheduling and async_scheduling_by_default(speculative))
 
 
-def _cache(flags: SchedulerFlags, hardware: HardwareFlags, model: ModelShape, gpu: GPU) -> CacheConfig:
+def _cache(flags: SchedulerFlags, hardware: HardwareFlags, model: ModelSpec, gpu: GPU) -> CacheConfig:
     blocks = hardware.num_gpu_blocks_override
     model.check_tensor_parallel(hardware.tensor_parallel_size)
     check_utilization(hardware.gpu_memory_utilization)
@@ -178,7 +178,7 @@ def _cache(flags: SchedulerFlags, hardware: HardwareFlags, model: ModelShape, gp
     return CacheConfig(**settings_for(CacheConfig, asdict(flags) | asdict(hardware) | {"num_gpu_blocks": blocks}))
 
 
-def _latency(hardware: HardwareFlags, model: ModelShape, gpu: GPU) -> LatencyModel:
+def _latency(hardware: HardwareFlags, model: ModelSpec, gpu: GPU) -> LatencyModel:
     return load_latency(hardware.latency, model=model, gpu=gpu, tensor_parallel_size=hardware.tensor_parallel_size)
 
 

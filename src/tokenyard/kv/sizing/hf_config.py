@@ -10,15 +10,17 @@ import msgspec
 
 from tokenyard.config import MAX_COUNT
 from tokenyard.errors import ConfigError
-from tokenyard.kv.sizing.models import ModelShape, named_model
+from tokenyard.models.decoder import uniform_decoder
+from tokenyard.models.named import named_model
+from tokenyard.models.spec import ModelSpec
+from tokenyard.models.weights import DTYPE_BYTES
 
 __all__ = ["model_shape", "shape_from_hf_config"]
 
-_DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
 _EXPERT_COUNTS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 
-def model_shape(name_or_path: str) -> ModelShape:
+def model_shape(name_or_path: str) -> ModelSpec:
     """A named model, or the shape read from the path of a ``config.json`` or of the folder that holds it."""
     path = Path(name_or_path)
     if path.suffix == ".json" or path.is_dir():
@@ -26,7 +28,7 @@ def model_shape(name_or_path: str) -> ModelShape:
     return named_model(name_or_path)
 
 
-def shape_from_hf_config(path: Path | str) -> ModelShape:
+def shape_from_hf_config(path: Path | str) -> ModelSpec:
     """Read a Hugging Face ``config.json`` (or the folder with one in it).
 
     Raises ConfigError naming the file and the field that is missing, mistyped or not supported.
@@ -70,16 +72,16 @@ class _Fields:
             raise self._error(field, "give true or false")
         return value
 
-    def dtype_bytes(self) -> int:
+    def dtype(self) -> str:
         field = "dtype" if "dtype" in self._raw else "torch_dtype"
         value = self._raw.get(field)
         if value is None:
             value = "bfloat16"
-        if not isinstance(value, str) or value not in _DTYPE_BYTES:
-            raise self._error(field, f"use one of: {', '.join(_DTYPE_BYTES)}")
-        return _DTYPE_BYTES[value]
+        if not isinstance(value, str) or value not in DTYPE_BYTES:
+            raise self._error(field, f"use one of: {', '.join(DTYPE_BYTES)}")
+        return value
 
-    def shape(self) -> ModelShape:
+    def shape(self) -> ModelSpec:
         if self._raw.get("kv_lora_rank") is not None:
             raise self._error("kv_lora_rank", "multi-head latent attention is not supported: its cache has no heads")
         heads = self.count("num_attention_heads")
@@ -88,7 +90,7 @@ class _Fields:
         experts = self.count(experts_field) if experts_field else 0
         mlp = self.count("intermediate_size", 1 if experts else None)
         try:
-            return ModelShape(
+            return uniform_decoder(
                 name=str(self._raw.get("_name_or_path") or self._file.parent.name or self._file.stem),
                 num_layers=self.count("num_hidden_layers"),
                 hidden_size=hidden,
@@ -98,7 +100,7 @@ class _Fields:
                 intermediate_size=mlp,
                 vocab_size=self.count("vocab_size"),
                 max_model_len=self.count("max_position_embeddings"),
-                dtype_bytes=self.dtype_bytes(),
+                dtype=self.dtype(),
                 tie_word_embeddings=self.flag("tie_word_embeddings", default=False),
                 num_experts=experts,
                 num_experts_per_tok=self.count("num_experts_per_tok") if experts else 0,
