@@ -32,13 +32,13 @@ def execute(flags: Run) -> int:
     if flags.json:
         print_json(report)
     else:
-        show(report, results())
+        show(report, results(), buckets=flags.buckets)
     return 0
 
 
-def show(report: Report, console: Console) -> None:
+def show(report: Report, console: Console, *, buckets: bool = False) -> None:
     """The report, and where its trace is."""
-    print_report(report, console)
+    print_report(report, console, buckets=buckets)
     if report.header.source:
         directory = Path(report.header.source).parent
         console.print(f"\nThe trace is in [bold]{escape(str(directory))}[/].", soft_wrap=True)

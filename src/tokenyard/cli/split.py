@@ -26,6 +26,7 @@ from tokenyard.explain.report.report import Report
 from tokenyard.sim.split import KVLink, SplitResult, replay_split
 from tokenyard.trace.emit.recorder import TraceRecorder
 from tokenyard.trace.emit.writer import TraceWriter
+from tokenyard.trace.format.deployment import Deployment
 
 __all__ = ["BusyShares", "SplitReport", "execute"]
 
@@ -45,6 +46,8 @@ class BusyShares(msgspec.Struct, frozen=True, kw_only=True):
 class SplitReport(msgspec.Struct, frozen=True, kw_only=True):
     """What ``--json`` prints. ``decode`` holds the latencies that clients see: both engines know the true arrivals."""
 
+    header: Deployment
+    """Of both engines."""
     prefill: Report
     decode: Report
     use: BusyShares
@@ -56,7 +59,7 @@ def execute(flags: Split) -> int:
     if flags.json:
         print_json(report)
     else:
-        _show(report, results())
+        _show(report, results(), buckets=flags.buckets)
     return 0
 
 
@@ -68,6 +71,7 @@ def _run(flags: Split) -> SplitReport:
         setup = prepare(
             Run(
                 workload=flags.workload,
+                launch=flags.launch,
                 arrivals=flags.arrivals,
                 hardware=hardware,
                 scheduler=scheduler,
@@ -101,7 +105,7 @@ def _run(flags: Split) -> SplitReport:
     if result.refused:
         warn_of_refused(setup.workload, result.refused, result.num_left_out)
     prefill, decode = (builder.report(source=path) for builder, path in zip(builders, paths, strict=True))
-    return SplitReport(prefill=prefill, decode=decode, use=_use(result))
+    return SplitReport(header=setup.deployment, prefill=prefill, decode=decode, use=_use(result))
 
 
 def _engine(setup: Setup, name: str, role: str) -> Setup:
@@ -126,10 +130,10 @@ def _use(result: SplitResult) -> BusyShares:
     )
 
 
-def _show(report: SplitReport, console: Console) -> None:
+def _show(report: SplitReport, console: Console, *, buckets: bool) -> None:
     """The decode engine's report in full, of the other one and the link what there is to know."""
     console.print("[bold]The decode engine[/], with the latencies that clients see")
-    print_report(report.decode, console)
+    print_report(report.decode, console, buckets=buckets)
     console.print("\n[bold]The prefill engine and the link[/]")
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1))
     table.add_column(style="bright_black", no_wrap=True)
