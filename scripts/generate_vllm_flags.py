@@ -25,12 +25,12 @@ What each flag of `vllm serve --help` does to a replay. `tokenyard run`, `compar
 one, in a file (`--config FILE.yaml`), or as a whole line that is pasted:
 
 ```console
-$ tokenyard run log.jsonl --gpu h100 --serve "vllm serve Qwen/Qwen3-8B --max-model-len 32k --max-num-seqs 64 --port 8000"
+$ tokenyard run log.jsonl --gpu h100 --serve "vllm serve Qwen/Qwen3-8B --max-model-len 32k --max-num-seqs 64"
 ```
 
 They are read as vLLM reads them: short forms (`-tp 2`), `--no-...` and `--disable-...`, `8k` (8,000) and `8K` (8,192),
-JSON and its fields one by one (`--speculative-config.method eagle3`), `_` for `-`. In a pasted line assignments in front,
-backslashes at line ends, comments, a pipe or a redirection behind it are taken as a shell takes them; `docker run` of a
+JSON and its fields one by one (`--speculative-config.method eagle3`), `_` for `-`. In a pasted line assignments in
+front, backslashes at line ends, comments, a pipe or a redirection are taken as a shell takes them; `docker run` of a
 vLLM image and `python -m vllm.entrypoints.openai.api_server` are known too. Flags beside the line win over it, and it
 wins over the file.
 

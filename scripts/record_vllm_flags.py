@@ -56,14 +56,17 @@ def _parser() -> argparse.ArgumentParser:
             if not f"{name}.".startswith(f"{error.name}."):
                 raise
             continue
-        return module.make_arg_parser(flexible(prog="vllm serve"))
+        parser: argparse.ArgumentParser = module.make_arg_parser(flexible(prog="vllm serve"))
+        return parser
     raise SystemExit("this vLLM makes its parser elsewhere: add the module to _PARSERS")
 
 
 def _reader(read: Any) -> str:
     """The name of the function that reads a value, below vLLM's wrappers of it."""
     while True:
-        inside = [cell.cell_contents for cell in getattr(read, "__closure__", None) or () if callable(cell.cell_contents)]
+        inside = [
+            cell.cell_contents for cell in getattr(read, "__closure__", None) or () if callable(cell.cell_contents)
+        ]
         if not inside or "<lambda>" in getattr(read, "__name__", ""):
             return str(getattr(read, "__name__", "text"))
         if getattr(read, "__name__", "") in _READERS:
@@ -123,7 +126,9 @@ def main() -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(f"  {json.dumps(flag, ensure_ascii=False)}" for flag in found["flags"])
     path.write_text(f'{{"vllm": {json.dumps(found["vllm"])}, "flags": [\n{lines}\n]}}\n')
-    print(f"{path.relative_to(FOLDER.parent.parent.parent.parent)}: {len(found['flags'])} flags of vLLM {found['vllm']}")
+    print(
+        f"{path.relative_to(FOLDER.parent.parent.parent.parent)}: {len(found['flags'])} flags of vLLM {found['vllm']}"
+    )
 
 
 if __name__ == "__main__":

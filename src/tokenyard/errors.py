@@ -95,7 +95,9 @@ class NotModelledError(TokenyardError):
         named = "; ".join(f"{flag} ({why})" for flag, why in flags)
         them = "it" if len(flags) == 1 else "them"
         are = "is" if len(flags) == 1 else "are"
-        super().__init__(f"{named}: {are} not modelled: leave {them} out, or --ignore-unmodelled goes on without {them}")
+        super().__init__(
+            f"{named}: {are} not modelled: leave {them} out, or --ignore-unmodelled goes on without {them}"
+        )
         self.flags = tuple(flag for flag, _ in flags)
 
 

@@ -1,4 +1,4 @@
-"""What somebody asked of vLLM: flags of the command line, of a pasted line and of a file, told apart by what they do."""
+"""What somebody asked of vLLM: flags of the command line, of a pasted line and of a file, by what they do."""
 
 from __future__ import annotations
 

@@ -12,14 +12,28 @@ _TUNED = re.compile(
 )
 """What says how a model was tuned or packed, not what shape it has."""
 _MAKERS = ("meta-", "c4ai-", "nvidia-", "mistral-ai-", "rhai-")
-_QUANTISED = ("fp8", "awq", "gptq", "nvfp4", "w8a8", "w4a16", "int4", "int8", "bnb", "fp4", "mxfp4", "quantized", "gguf")
+_QUANTISED = (
+    "fp8",
+    "awq",
+    "gptq",
+    "nvfp4",
+    "w8a8",
+    "w4a16",
+    "int4",
+    "int8",
+    "bnb",
+    "fp4",
+    "mxfp4",
+    "quantized",
+    "gguf",
+)
 
 
 def known_as(name: str, known: Collection[str]) -> str | None:
-    """Which of the ``known`` names a name of the hub stands for: ``meta-llama/Llama-3.1-8B-Instruct`` is ``llama-3.1-8b``.
+    """Which of the ``known`` names a name of the hub stands for.
 
-    None if it is none of them. A name that says how weights are quantised stands for one that says the same, and for
-    no other.
+    ``meta-llama/Llama-3.1-8B-Instruct`` is ``llama-3.1-8b``. None if it is none of them. A name
+    that says how weights are quantised stands for one that says the same, and for no other.
     """
     short = name.rsplit("/", 1)[-1].lower().replace("_", "-")
     for maker in _MAKERS:

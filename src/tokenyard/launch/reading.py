@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from tokenyard.errors import ConfigError
-from tokenyard.launch.flag import FlagKind, GivenFlag, VLLMFlag
+from tokenyard.launch.flag import Effect, FlagKind, GivenFlag, VLLMFlag
 from tokenyard.launch.flag_table import FlagTable, Named, flag_table
 from tokenyard.launch.values import dotted_value, read_value
 
@@ -31,10 +31,10 @@ class Reading(NamedTuple):
 def read_words(words: Sequence[str], *, own: Collection[str] = _NO_OWN) -> Reading:
     """Take the flags of vLLM, and their values, out of ``words``.
 
-    Names in ``own`` are not vLLM's here, whatever they are called. As vLLM: ``_`` in a name is ``-``, a unique beginning
-    of a long name will do (not if there are ``own`` names, which it might mean), ``--flag.field value`` is a field of a
-    JSON value, ``-O3`` is an optimisation level. Raises ConfigError naming the flag for a value that is missing or
-    cannot be read.
+    Names in ``own`` are not vLLM's here, whatever they are called. As vLLM: ``_`` in a name is ``-``, a unique
+    beginning of a long name will do (not if there are ``own`` names, which it might mean), ``--flag.field value`` is
+    a field of a JSON value, ``-O3`` is an optimisation level. Raises ConfigError naming the flag for a
+    value that is missing or cannot be read.
     """
     return _Reader(words, own).read()
 
@@ -114,10 +114,10 @@ class _Reader:
             texts = [self._value(spelled)]
             while not self._next_is_no_value():
                 texts.append(self._value(spelled))
-            self._note(flag, [read_value(flag, text, spelled) for text in texts])
+            self._note(flag, [_value(flag, text, spelled) for text in texts])
         else:
             text = self._value(spelled) if inline is None else inline
-            value = read_value(flag, text, spelled)
+            value = _value(flag, text, spelled)
             known = self._plain.get(flag.name) if flag.repeats else None
             self._note(flag, [*(known.value if known else []), value] if flag.repeats else value)
 
@@ -136,6 +136,16 @@ class _Reader:
     def _note(self, flag: VLLMFlag, value: Any) -> None:
         self._plain.pop(flag.name, None)
         self._plain[flag.name] = GivenFlag(flag=flag, value=value, words=_words_of(flag, value))
+
+
+def _value(flag: VLLMFlag, text: str, spelled: str) -> Any:
+    """The value; of a flag without effect whatever it says, a variable that nobody set or a place holder included."""
+    try:
+        return read_value(flag, text, spelled)
+    except ConfigError:
+        if flag.effect is not Effect.NO_EFFECT:
+            raise
+        return text
 
 
 def _words_of(flag: VLLMFlag, value: Any) -> tuple[str, ...]:

@@ -31,9 +31,10 @@ class AskedSpeculation(NamedTuple):
 
 
 def read_speculation(text: str | None, *, method: str | None, num_tokens: int | None) -> AskedSpeculation | None:
-    """What the JSON ``text`` asks for, ``--spec-method`` and ``--spec-tokens`` in the place of its fields; None if nothing.
+    """What the JSON ``text`` asks for; ``--spec-method`` and ``--spec-tokens`` stand in the place of its fields.
 
-    Raises ConfigError for what is no JSON object, for a method that is not modelled, and without a number of drafts.
+    None if nothing is asked for. Raises ConfigError for what is no JSON object, for a method that is not
+    modelled, and without a number of drafts.
     """
     if text is None and method is None and num_tokens is None:
         return None
@@ -59,7 +60,9 @@ def _fields(text: str | None) -> Mapping[str, Any]:
     except (json.JSONDecodeError, RecursionError) as error:
         raise ConfigError("speculative_config", text, f"is not JSON: {error}") from None
     if not isinstance(fields, dict):
-        raise ConfigError("speculative_config", text, 'give a JSON object: {"method": ..., "num_speculative_tokens": ...}')
+        raise ConfigError(
+            "speculative_config", text, 'give a JSON object: {"method": ..., "num_speculative_tokens": ...}'
+        )
     return fields
 
 

@@ -27,12 +27,13 @@ def check_limits(
         )
     if tokens < max_num_seqs:
         raise NoStartError(
-            f"max_num_batched_tokens = {tokens} is less than max_num_seqs = {max_num_seqs}: every running request needs "
-            "a token of each step; raise the one or lower the other"
+            f"max_num_batched_tokens = {tokens} is less than max_num_seqs = {max_num_seqs}: every running "
+            "request needs a token of each step; raise the one or lower the other"
         )
     if long_prefill_token_threshold > max_model_len:
         raise NoStartError(
-            f"long_prefill_token_threshold = {long_prefill_token_threshold} is more than max_model_len = {max_model_len}"
+            f"long_prefill_token_threshold = {long_prefill_token_threshold} is more than "
+            f"max_model_len = {max_model_len}"
         )
 
 
@@ -49,8 +50,8 @@ def check_pool(max_model_len: int, kv_tokens: int) -> None:
     """Raise NoStartError if the KV cache cannot hold one request of the greatest length."""
     if kv_tokens < max_model_len:
         raise NoStartError(
-            f"one request of max_model_len = {max_model_len} tokens does not fit the KV cache, which holds {kv_tokens}: "
-            f"--max-model-len {kv_tokens} or less, a higher gpu_memory_utilization or more GPUs make it fit"
+            f"one request of max_model_len = {max_model_len} tokens does not fit the KV cache, which holds "
+            f"{kv_tokens}: --max-model-len {kv_tokens} or less, more memory or more GPUs make it fit"
         )
 
 

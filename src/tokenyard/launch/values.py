@@ -19,18 +19,18 @@ _NUMBER = "give a whole number, or one such as 8k (8,000) or 8K (8,192)"
 
 
 def readable_int(text: str) -> int:
-    """``8k`` is 8,000, ``8K`` is 8,192, ``1.5k`` is 1,500. ValueError for anything else, ``1.5K`` and ``1GiB`` included.
+    """``8k`` is 8,000, ``8K`` is 8,192, ``1.5k`` is 1,500. ValueError for anything else: ``1.5K``, ``1GiB``.
 
     As vLLM: the letters k, m, g, t stand for powers of 1,000, K, M, G, T for powers of 1,024 and take no decimals.
     """
     match = _READABLE.fullmatch(text.strip())
     if match is None:
         return int(text)
-    number, letter = match.groups()
-    power = 1 + _POWERS.index(letter.lower())
+    number, letter = match[1], match[2]
+    power: int = 1 + _POWERS.index(letter.lower())
     if letter.islower():
         return int(float(number) * 1000**power)
-    return int(number) * 1024**power
+    return int(number) * int(1024**power)
 
 
 def read_value(flag: VLLMFlag, text: str, spelled: str | None = None) -> Any:

@@ -16,7 +16,7 @@ _CONTINUED = re.compile(r"[ \t]*\\[ \t]*\r?\n")
 _ENDS = frozenset((";", "&", "&&", "||", "|", ">", ">>", "<", "2>", "2>>", "&>", "2>&1"))
 _MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main")
 _IMAGE = re.compile(r"(?:^|/)vllm(?:-openai)?(?:[-/][\w.-]+)*(?::[\w.-]+)?$")
-_PROMPT = re.compile(r"^\s*[$#>]\s+(?=\S)")
+_PROMPT = re.compile(r"^\s*[$>]\s+(?=\S)")
 _HOW = 'paste the whole line, for example "vllm serve MODEL --max-num-seqs 64"'
 
 
@@ -32,8 +32,8 @@ class ServeWords(NamedTuple):
 def serve_words(text: str, source: str = "serve") -> ServeWords:
     """Find the ``vllm serve`` in ``text`` and the words after it; ConfigError, naming ``source``, if there is none.
 
-    Known besides ``vllm serve``: ``python -m vllm.entrypoints.openai.api_server``, a ``docker run`` of a vLLM image, and
-    flags alone. Lines that a backslash continues, comments, assignments before the command, ``export``, variables
+    Known besides ``vllm serve``: ``python -m vllm.entrypoints.openai.api_server``, a ``docker run`` of a vLLM image,
+    and flags alone. Lines that a backslash continues, comments, assignments before the command, ``export``, variables
     that were assigned, ``$`` of a prompt, pipes and redirections behind it are taken as a shell takes them.
     """
     environment: dict[str, str] = {}
@@ -51,9 +51,10 @@ def serve_words(text: str, source: str = "serve") -> ServeWords:
 
 
 def _lines(text: str) -> list[str]:
-    joined = _CONTINUED.sub(" ", text).strip().rstrip("\\")
+    without_comments = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    joined = _CONTINUED.sub(" ", without_comments).strip().rstrip("\\")
     lines = [_PROMPT.sub("", line).strip() for line in joined.splitlines()]
-    return [line for line in lines if line and not line.startswith("#")]
+    return [line for line in lines if line]
 
 
 def _split(line: str, source: str) -> list[str]:
@@ -89,10 +90,13 @@ def _substituted(word: str, environment: dict[str, str]) -> str:
 
 def _until_the_end(words: list[str]) -> list[str]:
     """Without what a pipe, a redirection or another command adds."""
-    end = next((i for i, word in enumerate(words) if word in _ENDS or word.startswith((">", "2>", "&>"))), len(words))
-    kept = words[:end]
-    if kept and kept[-1].endswith(";"):
-        kept[-1] = kept[-1].rstrip(";")
+    kept: list[str] = []
+    for word in words:
+        if word in _ENDS or word.startswith((">", "2>", "&>")):
+            break
+        kept.append(word.rstrip(";"))
+        if word.endswith(";"):
+            break
     return kept
 
 

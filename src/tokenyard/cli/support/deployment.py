@@ -85,7 +85,9 @@ def _assumptions(flags: Run, settled: Settled, speculation: SimulatedSpeculation
             yield Assumption(name="acceptance-rates", value=rates, why="not given: how many drafts are right")
         yield Assumption(name="drafting", value="0 s", why="drafts take neither time nor memory here")
     for each in asked.missing_in(settled.version):
-        yield Assumption(name=each.flag.name, value=" ".join(each.words[1:]), why=_no_such_flag(each.flag.versions, settled))
+        yield Assumption(
+            name=each.flag.name, value=" ".join(each.words[1:]), why=_no_such_flag(each.flag.versions, settled)
+        )
 
 
 def _limits(asked: Asked, settled: Settled, default: str) -> Iterator[Assumption]:

@@ -106,7 +106,7 @@ class ServeFlags:
     """vLLM whose defaults are taken where a flag is not given: 0.22 or 0.33."""
     ignore_unmodelled: Switch = False
     """Go on without flags that a replay does not model; the report's header then lists them."""
-    asked: Annotated[tyro.conf.Suppress[tyro.conf.Fixed[Asked]], tyro.conf.arg(help="")] = Asked()
+    asked: Annotated[tyro.conf.Suppress[tyro.conf.Fixed[Asked]], tyro.conf.arg(help="")] = field(default_factory=Asked)
     """Flags of vLLM's that were given, however they were given."""
 
 
@@ -137,7 +137,9 @@ class HardwareFlags:
 class SchedulerFlags:
     """Limits and order of the scheduler."""
 
-    max_num_seqs: Annotated[int | None, _optional("N", "as vllm serve: 1024 on GPUs of 70 GiB, A100 aside; else 256")] = None
+    max_num_seqs: Annotated[
+        int | None, _optional("N", "as vllm serve: 1024 on GPUs of 70 GiB, A100 aside; else 256")
+    ] = None
     """Most requests that run at the same time."""
     max_num_batched_tokens: Annotated[
         int | None, _optional("N", "as vllm serve: 8192 on GPUs of 70 GiB, A100 aside; else 2048")

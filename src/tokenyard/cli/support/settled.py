@@ -45,7 +45,7 @@ class Settled:
 
 
 def settle(flags: Run) -> Settled:
-    """Settle what is not given. Raises ConfigError for a value that is none, NoStartError where vLLM would not start."""
+    """Settle what is not given. Raises ConfigError for a wrong value, NoStartError where vLLM would not start."""
     version = known_version(flags.launch.vllm_version)
     hardware, scheduler = flags.hardware, flags.scheduler
     gpu, model = named_gpu(hardware.gpu), served_model(hardware.model)
@@ -81,7 +81,7 @@ def settle(flags: Run) -> Settled:
         long_prefill_token_threshold=scheduler.long_prefill_token_threshold,
     )
     if hardware.num_gpu_blocks_override is None:
-        check_pool(settled_length, held)
+        check_pool(settled_length, held - (hardware.block_size if version != "0.22" else 0))
     return Settled(
         version=version,
         gpu=gpu,
@@ -147,4 +147,4 @@ def _blocks_in(hardware: HardwareFlags, model: ModelSpec) -> int:
     if given < 2 * per_block:
         fix = f"a block takes {per_block} bytes, and there must be two at least"
         raise ConfigError("kv_cache_memory_bytes", given, fix)
-    return min(given // per_block, MAX_BLOCKS)
+    return given // per_block

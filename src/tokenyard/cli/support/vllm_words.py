@@ -19,7 +19,7 @@ from tokenyard.launch.flag_table import flag_table
 from tokenyard.launch.reading import merged, read_words
 from tokenyard.launch.serve_line import ServeLine, read_config_file, read_serve_line
 
-__all__ = ["REPLAYS", "Replay", "plain_words", "with_asked"]
+__all__ = ["REPLAYS", "Replay", "field_names", "plain_words", "with_asked"]
 
 Replay = Run | Compare | Split
 REPLAYS: dict[str, type[Replay]] = {"run": Run, "compare": Compare, "split": Split}
@@ -64,7 +64,7 @@ def _field(word: str) -> str:
 def _own_flags(command: type[Replay]) -> Iterator[str]:
     """Flags of ours: those of the command that no flag of vLLM's is called."""
     theirs = {flag.field for flag in flag_table() if flag.effect is Effect.USED}
-    for name in _fields(command):
+    for name in field_names(command):
         if name not in theirs or name in _OURS:
             flag = "--" + name.replace("_", "-")
             yield flag
@@ -72,20 +72,20 @@ def _own_flags(command: type[Replay]) -> Iterator[str]:
     yield "--help"
 
 
-def _fields(kind: Any) -> Iterator[str]:
+def field_names(kind: Any) -> Iterator[str]:
     """Names of all fields, those of groups of flags in the place of the groups."""
     hints = get_type_hints(kind)
     for each in fields(kind):
         group = hints[each.name]
         if is_dataclass(group) and group is not Asked:
-            yield from _fields(group)
+            yield from field_names(group)
         else:
             yield each.name
 
 
 def _is_field(command: type[Replay], given: GivenFlag) -> bool:
     """Whether the command has this flag; the header says so of one that it has not."""
-    return given.flag.field in set(_fields(command))
+    return given.flag.field in set(field_names(command))
 
 
 def _line(rest: Sequence[str]) -> ServeLine:

@@ -64,7 +64,7 @@ def print_report(report: Report, console: Console, *, buckets: bool = False) -> 
     if deployment is not None:
         print_section(console, "Deployment", deployment)
     print_section(console, "What held requests back", *reasons_of(report))
-    if buckets or (sum(report.reasons.values()) and not report.recorded_reasons):
+    if buckets or (any(report.reasons.values()) and not report.recorded_reasons):
         print_section(console, "Steps, by what limited admission", _buckets(report, console.width), _agreement(report))
     print_section(
         console, "Latency" + (" (exact to a step)" if report.times == "reconstructed" else ""), _latency(report)
