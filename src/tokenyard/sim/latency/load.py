@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import GPU, named_gpu
-from tokenyard.kv.sizing.hf_config import model_shape
+from tokenyard.models.named import model_spec
 from tokenyard.models.spec import ModelSpec
 from tokenyard.sim.latency.aic import is_aic_folder, load_aic
 from tokenyard.sim.latency.lss import is_lss_folder, load_lss
@@ -39,7 +39,7 @@ def load_latency(
         raise ConfigError("latency", spec, f"use {_KINDS}")
     if model is None:
         raise ConfigError("model", None, f"name a model for the {kind} latency")
-    model = model_shape(model) if isinstance(model, str) else model
+    model = model_spec(model) if isinstance(model, str) else model
     gpu = named_gpu(gpu) if isinstance(gpu, str) else gpu
     if kind == "table":
         return load_tables(argument, model, gpu=gpu, tensor_parallel_size=tensor_parallel_size)
