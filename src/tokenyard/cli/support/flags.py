@@ -220,6 +220,9 @@ class Run:
     transfer: tyro.conf.OmitArgPrefixes[TransferFlags] = field(default_factory=TransferFlags)
     speculation: tyro.conf.OmitArgPrefixes[SpeculationFlags] = field(default_factory=SpeculationFlags)
     output: tyro.conf.OmitArgPrefixes[TraceFlags] = field(default_factory=TraceFlags)
+    advice: Literal["auto", "all", "none"] = "auto"
+    """Replay the changes that the report proposes, say what each would do, and leave out what does not help; auto takes
+    30,000 steps for that and no more, all takes what it needs."""
     buckets: Switch = False
     """Also count steps by what seems to have limited admission: guesses, as for a trace that records no reasons."""
     json: Switch = False

@@ -51,12 +51,14 @@ class Setup:
     trace: TraceConfig
     start: TraceStart
     """The trace's first record."""
+    settled: Settled
+    """Flags, with what nobody said settled."""
     deployment: Deployment
     """What it stands for, as its header says."""
 
 
-def prepare(flags: Run) -> Setup:
-    """Check every flag, then read the workload. Raises TokenyardError."""
+def prepare(flags: Run, workload: Workload | None = None) -> Setup:
+    """Check every flag, then read the workload, unless it is given. Raises TokenyardError."""
     serve = flags.launch
     if not serve.ignore_unmodelled:
         serve.asked.require_modelled()
@@ -78,7 +80,8 @@ def prepare(flags: Run) -> Setup:
     if speculation is not None:
         sections["speculation"] = asdict(flags.speculation)
     trace = _trace(flags.output, policy_label(scheduler.policy))
-    workload = workload_from(flags.workload, flags.arrivals)
+    if workload is None:
+        workload = workload_from(flags.workload, flags.arrivals)
     start = describe_run(
         scheduler,
         cache,
@@ -98,6 +101,7 @@ def prepare(flags: Run) -> Setup:
         speculation=speculation,
         trace=trace,
         start=start,
+        settled=settled,
         deployment=deployment,
     )
 

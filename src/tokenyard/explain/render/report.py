@@ -70,8 +70,8 @@ def print_report(report: Report, console: Console, *, buckets: bool = False) -> 
         console, "Latency" + (" (exact to a step)" if report.times == "reconstructed" else ""), _latency(report)
     )
     print_section(console, "Figures", _figures(report))
-    if report.advice:
-        print_section(console, "What to change", advice_of(report))
+    if report.advice or report.tried:
+        print_section(console, "What to change", *advice_of(report))
     notes = [Text(note) for note in _notes(report)]
     if notes:
         print_section(console, "Note", *notes)
