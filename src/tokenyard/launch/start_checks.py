@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from tokenyard.errors import ConfigError, NoStartError
 
-__all__ = ["check_length", "check_limits", "check_pool", "no_start"]
+__all__ = ["check_length", "check_limits", "check_room", "no_start"]
 
 
 def check_limits(
@@ -46,13 +46,17 @@ def check_length(max_model_len: int, known: int, model: str) -> None:
         )
 
 
-def check_pool(max_model_len: int, kv_tokens: int) -> None:
-    """Raise NoStartError if the KV cache cannot hold one request of the greatest length."""
-    if kv_tokens < max_model_len:
+def check_room(model: str, gpu: str, usable: int, weights: int, to_run: int, gpus: int) -> None:
+    """Raise NoStartError if weights and a step leave no memory for KV; all in bytes, on each of so many ``gpus``."""
+    if usable <= weights + to_run:
         raise NoStartError(
-            f"one request of max_model_len = {max_model_len} tokens does not fit the KV cache, which holds "
-            f"{kv_tokens}: --max-model-len {kv_tokens} or less, more memory or more GPUs make it fit"
+            f"{model} needs {_gib(weights)} for weights and {_gib(to_run)} to run, and {_gib(usable)} of {gpu} are "
+            f"usable: raise tensor_parallel_size ({gpus}), or take a larger GPU"
         )
+
+
+def _gib(num_bytes: int) -> str:
+    return f"{num_bytes / (1 << 30):.1f} GiB"
 
 
 @contextmanager
@@ -61,4 +65,4 @@ def no_start() -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        raise NoStartError(str(error)) from None
+        raise NoStartError(str(error).replace("vLLM would not start: ", "")) from None

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from tokenyard.errors import ConfigError
-from tokenyard.models.reading.read import model_from_config, read_config, read_model_file
+from tokenyard.models.reading.read import model_from_config, name_in, read_config, read_model_file
 from tokenyard.models.spec import ModelSpec
 
-__all__ = ["MODELS", "model_spec", "named_model"]
+__all__ = ["MODELS", "config_of", "model_spec", "named_model"]
 
 _CONFIGS = Path(__file__).parent / "configs"
 
@@ -50,6 +51,17 @@ def named_model(name: str, *, dtype: str = "auto") -> ModelSpec:
     if not isinstance(name, str) or name.lower() not in _names():
         raise ConfigError("model", name, f"give the path of a config.json, or use one of: {', '.join(_names())}")
     return _named(name.lower(), dtype)
+
+
+def config_of(name_or_path: str) -> tuple[str, str, dict[str, Any]]:
+    """The name, the file and the content of a model's ``config.json``; ConfigError as :func:`model_spec`."""
+    path = Path(name_or_path)
+    if path.suffix == ".json" or path.is_dir():
+        file, raw = read_config(path)
+        return name_in(file, raw), str(file), raw
+    known = named_model(name_or_path).name
+    file, raw = read_config(_CONFIGS / f"{known}.json")
+    return known, file.name, raw
 
 
 def model_spec(name_or_path: str, *, dtype: str = "auto", ignore_unmodelled: bool = False) -> ModelSpec:

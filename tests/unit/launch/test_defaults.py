@@ -10,8 +10,9 @@ from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.kv.sizing.gpus import named_gpu
 from tokenyard.launch.defaults import batch_limits, known_version
 from tokenyard.launch.model_names import known_as
+from tokenyard.launch.quantization import online_quantization, same_method
 from tokenyard.launch.speculation import read_speculation
-from tokenyard.launch.start_checks import check_length, check_limits, check_pool
+from tokenyard.launch.start_checks import check_length, check_limits, check_room
 
 
 @pytest.mark.parametrize(
@@ -83,11 +84,11 @@ def test_limits_that_contradict_each_other(changed: dict[str, Any], problem: str
 
 def test_lengths() -> None:
     check_length(100, 100, "m")
-    check_pool(100, 100)
+    check_room("m", "h100", 10 << 30, 5 << 30, 4 << 30, 1)
     with pytest.raises(NoStartError, match="101 is more than the 100 tokens that m was made for"):
         check_length(101, 100, "m")
-    with pytest.raises(NoStartError, match="max_model_len = 101 tokens does not fit the KV cache, which holds 100"):
-        check_pool(101, 100)
+    with pytest.raises(NoStartError, match=r"m needs 9\.0 GiB for weights and 1\.0 GiB to run, and 10\.0 GiB of h100"):
+        check_room("m", "h100", 10 << 30, 9 << 30, 1 << 30, 1)
 
 
 @pytest.mark.parametrize(
@@ -159,3 +160,22 @@ KNOWN = (
 )
 def test_names_of_the_hub(name: str, known: str | None) -> None:
     assert known_as(name, KNOWN) == known
+
+
+@pytest.mark.parametrize(
+    ("asked", "found", "same"),
+    [
+        ("fp8", "fp8", True),
+        ("awq_marlin", "awq", True),
+        ("gptq", "gptq", True),
+        ("moe_wna16", "awq", True),
+        ("compressed-tensors", "compressed-tensors", True),
+        ("modelopt_fp4", "modelopt", True),
+        ("awq", "gptq", False),
+        ("fp8", "awq", False),
+        ("awq", None, False),
+    ],
+)
+def test_methods_of_quantisation(asked: str, found: str | None, same: bool) -> None:
+    assert same_method(asked, found) is same
+    assert (online_quantization(asked) is not None) == (asked == "fp8")

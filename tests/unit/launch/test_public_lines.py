@@ -32,6 +32,13 @@ SHAPE = {
 """Stands in for models of any size: what is tested is what a line says."""
 
 
+QUANTISED = {
+    "modelopt": {"quant_method": "modelopt", "quant_algo": "FP8"},
+    "moe_wna16": {"quant_method": "awq", "bits": 4, "group_size": 128},
+}
+"""What the checkpoints say that need it."""
+
+
 def name_of(line: dict[str, Any]) -> str:
     return f"{line['source'].rsplit('/', 1)[-1]}: {line['given']['model']}"
 
@@ -54,7 +61,9 @@ def test_it_is_read(line: dict[str, Any]) -> None:
 @pytest.mark.parametrize("line", LINES, ids=name_of)
 def test_every_flag_is_accounted_for(line: dict[str, Any], tmp_path: Path) -> None:
     length = {"max_position_embeddings": line["given"].get("max-model-len", SHAPE["max_position_embeddings"])}
-    (tmp_path / "config.json").write_text(json.dumps(SHAPE | length))
+    method = QUANTISED.get(line["given"].get("quantization"))
+    quantised = {"quantization_config": method} if method else {}
+    (tmp_path / "config.json").write_text(json.dumps(SHAPE | length | quantised))
     ours = ["--model", str(tmp_path), "--gpu", "h200", "--ignore-unmodelled"]
     command = parse(["run", "chat", "--limit", "1", "--serve", line["text"], *ours])
     assert isinstance(command, Run)

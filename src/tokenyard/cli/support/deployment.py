@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.settled import Settled
 from tokenyard.config import SchedulerConfig
+from tokenyard.kv.sizing.layer_cache import LayerCache
 from tokenyard.launch.asked import Asked
 from tokenyard.launch.flag import Effect
 from tokenyard.sim.drafts import SimulatedSpeculation
@@ -33,14 +34,15 @@ def describe_deployment(
 ) -> Deployment:
     """Everything that the header of a report says. ``ignored`` is what the caller passed over."""
     asked, hardware, model = flags.launch.asked, settled.hardware, settled.model
-    blocks, tp = settled.num_gpu_blocks, hardware.tensor_parallel_size
+    plan, tp = settled.plan, hardware.tensor_parallel_size
     latency = hardware.latency.partition(":")[0]
     return Deployment(
-        kv_tokens=blocks * hardware.block_size,
-        num_gpu_blocks=blocks,
-        block_size=hardware.block_size,
-        kv_dtype=model.dtype,
-        kv_gib=_gib(blocks * settled.bytes_per_block),
+        kv_tokens=plan.num_tokens,
+        num_gpu_blocks=plan.num_blocks,
+        block_size=plan.block_size,
+        kv_dtype=plan.kv_cache_dtype,
+        kv_gib=_gib(plan.num_blocks * plan.bytes_per_block),
+        kv_groups=[_group(group.first, len(group.layers)) for group in plan.groups],
         weight_gib=_gib(model.weight_bytes(tp)),
         weight_dtype=model.weight_format.name,
         tensor_parallel_size=tp,
@@ -57,8 +59,24 @@ def describe_deployment(
         assumed=list(_assumptions(flags, settled, speculation)),
         used=[str(each) for each in asked.of(Effect.USED)],
         without_effect=asked.without_effect,
-        ignored=[*asked.ignored, *model.ignored, *ignored],
+        ignored=[*asked.ignored, *model.ignored, *ignored, *_not_in_step_times(settled)],
     )
+
+
+def _group(layer: LayerCache, num_layers: int) -> str:
+    window = f" of {layer.window:,} tokens" if layer.window else ""
+    return f"{num_layers} layers {layer.kind.value}{window}, blocks of {layer.block_size}"
+
+
+def _not_in_step_times(settled: Settled) -> Iterator[str]:
+    """What makes steps faster or slower in vLLM, and the same here; docs/latency.md."""
+    if not settled.hardware.latency.startswith("roofline"):
+        return
+    model, plan = settled.model, settled.plan
+    if model.quantization is not None:
+        yield f"step times: weights count as {model.dtype}, though most are {model.weight_format.name}"
+    if plan.kv_cache_dtype != model.dtype:
+        yield f"step times: KV counts as {model.dtype}, though it is {plan.kv_cache_dtype}"
 
 
 def _gib(num_bytes: int) -> float:
@@ -106,7 +124,7 @@ def _memory(asked: Asked, settled: Settled, default: str) -> Iterator[Assumption
     if "gpu_memory_utilization" not in asked.named:
         value = settled.hardware.gpu_memory_utilization
         yield Assumption(name="gpu-memory-utilization", value=value, why=default)
-    blocks = f"{settled.num_gpu_blocks:,}"
+    blocks = f"{settled.plan.num_blocks:,}"
     why = "estimated; --kv-cache-memory-bytes takes what vLLM logs as available KV cache memory"
     yield Assumption(name="KV blocks", value=blocks, why=why)
 

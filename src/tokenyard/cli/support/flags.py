@@ -121,13 +121,22 @@ class HardwareFlags:
     """Named model, or the path of a Hugging Face config.json."""
     tensor_parallel_size: int = 1
     """GPUs that share the model."""
+    dtype: str = "auto"
+    """Of weights that are not quantised, and of activations: auto (the checkpoint's), bfloat16, float16 or float32."""
+    quantization: Annotated[str | None, _optional("METHOD", "the checkpoint's")] = None
+    """How weights are quantised; fp8 and bitsandbytes also of weights that are not."""
+    kv_cache_dtype: str = "auto"
+    """auto (the checkpoint's, else the model's), bfloat16, float16, fp8, fp8_e4m3, fp8_e5m2 or nvfp4."""
+    language_model_only: Switch = False
+    """Leave the encoders of images and sound out."""
     gpu_memory_utilization: float = GPU_MEMORY_UTILIZATION
     """Fraction of the GPU's memory that the engine may use."""
     kv_cache_memory_bytes: Annotated[int | None, _optional("BYTES", "what is left of the GPU")] = None
     """Memory for KV on each GPU, as vLLM logs it: "Available KV cache memory"."""
     num_gpu_blocks_override: Annotated[int | None, _optional("N", "as many as fit the GPU")] = None
     """KV blocks on the GPU; one of them, the null block, holds no KV."""
-    block_size: int = setting(CacheConfig)
+    block_size: Annotated[int | None, _optional("TOKENS", "16, or what the model's layers need")] = None
+    """Tokens per KV block."""
     latency: str = "roofline"
     """How long a step takes: roofline, constant:SECONDS, table:DIR (kernel timings) or fitted:TRACE."""
 

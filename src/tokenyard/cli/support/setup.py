@@ -62,15 +62,19 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
     serve = flags.launch
     if not serve.ignore_unmodelled:
         serve.asked.require_modelled()
-    settled = settle(flags)
-    hardware, model = settled.hardware, settled.model
     passed_over: list[str] = []
-    kv_transfer = _kv_transfer(flags.transfer, settled)
     speculation = _speculation(flags.speculation, flags.arrivals.seed, passed_over)
-    scheduler = _scheduler(settled, kv_transfer, speculation)
+    speculative = None if speculation is None else speculation.config
+    settled = settle(
+        flags,
+        num_speculative_tokens=0 if speculative is None else speculative.num_speculative_tokens,
+        async_scheduling=_async_scheduling(flags.scheduler, speculative),
+    )
+    hardware, model = settled.hardware, settled.model
+    kv_transfer = _kv_transfer(flags.transfer, settled)
+    scheduler = _scheduler(settled, kv_transfer, speculative)
     policy = policy_maker(scheduler.policy, "scheduling_policy")
-    known = asdict(settled.scheduler) | asdict(hardware) | {"num_gpu_blocks": settled.num_gpu_blocks}
-    cache = CacheConfig(**settings_for(CacheConfig, known))
+    cache = _cache(settled)
     latency = _latency(settled)
     deployment = describe_deployment(flags, settled, scheduler, speculation, passed_over)
     sections = {SECTION: msgspec.to_builtins(deployment), "hardware": asdict(hardware)}
@@ -88,7 +92,7 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
         host="replay",
         model=model.name,
         gpu=settled.gpu.name,
-        bytes_per_block=settled.bytes_per_block,
+        bytes_per_block=settled.plan.bytes_per_block,
         sections={"workload": {"workload": workload.name, **asdict(flags.arrivals)}, **sections},
     )
     return Setup(
@@ -138,14 +142,13 @@ def _kv_transfer(flags: TransferFlags, settled: Settled) -> KVTransfer | None:
     if config is None:
         return None
     num_gpus = settled.hardware.tensor_parallel_size
-    return KVTransfer(config=config, bytes_per_block=settled.bytes_per_block, num_gpus=num_gpus)
+    return KVTransfer(config=config, bytes_per_block=settled.plan.bytes_per_block, num_gpus=num_gpus)
 
 
 def _scheduler(
-    settled: Settled, kv_transfer: KVTransfer | None, speculation: SimulatedSpeculation | None
+    settled: Settled, kv_transfer: KVTransfer | None, speculative: SpeculativeConfig | None
 ) -> SchedulerConfig:
     flags = settled.scheduler
-    speculative = speculation.config if speculation is not None else None
     given = asdict(flags) | {
         "policy": flags.scheduling_policy,
         "async_scheduling": _async_scheduling(flags, speculative),
@@ -163,6 +166,15 @@ def _async_scheduling(flags: SchedulerFlags, speculative: SpeculativeConfig | No
         fix = f"drafts of method {speculative.method} are known too late for it: use eagle, ngram_gpu or draft_model"
         raise ConfigError("async_scheduling", True, fix)
     return flags.async_scheduling or (not flags.no_async_scheduling and async_scheduling_by_default(speculative))
+
+
+def _cache(settled: Settled) -> CacheConfig:
+    plan = settled.plan
+    given = asdict(settled.scheduler) | asdict(settled.hardware)
+    given |= {"num_gpu_blocks": plan.num_blocks, "groups": plan.cache_groups, "mamba_cache_mode": plan.mamba_cache_mode}
+    if settled.model.max_encoder_tokens:
+        given["enable_prefix_caching"] = False
+    return CacheConfig(**settings_for(CacheConfig, given))
 
 
 def _latency(settled: Settled) -> LatencyModel:

@@ -1,7 +1,7 @@
 """From advice to concrete changes that can be replayed: a setting, its new value, and the flag that sets it.
 
-Nothing is proposed that cannot have an effect under the given settings: more memory where the number of blocks was given
-by hand, fewer seats than ever were taken.
+Nothing is proposed that cannot have an effect under the given settings: more memory where the number of blocks was
+given by hand, fewer seats than ever were taken.
 """
 
 from __future__ import annotations
@@ -47,7 +47,11 @@ def objective_of(rule: str) -> str:
 
 
 def _number(setting: str, settings: Settings, then: float) -> Change:
-    flag = f"--{setting.replace('_', '-')} {then:g}" if isinstance(then, float) else f"--{setting.replace('_', '-')} {then}"
+    flag = (
+        f"--{setting.replace('_', '-')} {then:g}"
+        if isinstance(then, float)
+        else f"--{setting.replace('_', '-')} {then}"
+    )
     return Change(setting, settings.get(setting), then, flag)
 
 

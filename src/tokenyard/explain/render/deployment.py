@@ -28,7 +28,7 @@ def deployment_table(deployment: Deployment) -> Table | None:
         table.add_row(name, Text(said))
     for name, style, lines in (
         ("assumed", "", [str(each) for each in deployment.assumed]),
-        ("used", "", deployment.used),
+        ("used", "", [" ".join(deployment.used)] if deployment.used else []),
         ("no effect", "", deployment.without_effect),
         ("ignored", "yellow", deployment.ignored),
     ):
@@ -48,9 +48,10 @@ def _weights(deployment: Deployment) -> str:
 
 
 def _kv(deployment: Deployment) -> str:
+    groups = f": {'; '.join(map(plain, deployment.kv_groups))}" if len(deployment.kv_groups) > 1 else ""
     return (
         f"{deployment.kv_tokens:,} tokens in {deployment.num_gpu_blocks:,} blocks of {deployment.block_size}, "
-        f"{deployment.kv_gib:,.1f} GiB of {deployment.kv_dtype}"
+        f"{deployment.kv_gib:,.1f} GiB of {deployment.kv_dtype}{groups}"
     )
 
 

@@ -24,7 +24,7 @@ from tokenyard.models.reading.unmodelled import check_unread
 from tokenyard.models.spec import ModelSpec
 from tokenyard.models.weights import DTYPE_BYTES
 
-__all__ = ["model_from_config", "read_config", "read_model_file"]
+__all__ = ["model_from_config", "name_in", "read_config", "read_model_file"]
 
 _DTYPES = {"half": "float16", "float": "float32", "float32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
 _PLAIN_ROPE = ("default", "su", "longrope", "llama3", "mrope", "proportional")
@@ -48,10 +48,14 @@ def read_config(path: Path | str) -> tuple[Path, dict[str, Any]]:
 def read_model_file(path: Path | str, *, dtype: str = "auto", ignore_unmodelled: bool = False) -> ModelSpec:
     """Read a Hugging Face ``config.json`` (or the folder with one in it). Arguments as :func:`model_from_config`."""
     file, raw = read_config(path)
-    name = str(raw.get("_name_or_path") or "") or (file.parent.name if file.stem == "config" else file.stem)
     return model_from_config(
-        raw, name=name or file.stem, where=str(file), dtype=dtype, ignore_unmodelled=ignore_unmodelled
+        raw, name=name_in(file, raw), where=str(file), dtype=dtype, ignore_unmodelled=ignore_unmodelled
     )
+
+
+def name_in(file: Path, raw: Mapping[str, Any]) -> str:
+    """What a model is called that is read from a file: by its content, else by the folder or the file."""
+    return str(raw.get("_name_or_path") or "") or (file.parent.name if file.stem == "config" else "") or file.stem
 
 
 def model_from_config(

@@ -39,6 +39,8 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     kv_dtype: str | None = None
     kv_gib: float | None = None
     """KV cache on each GPU, in GiB."""
+    kv_groups: list[str] = []
+    """Layers that share block tables, in words."""
     weight_gib: float | None = None
     """Weights on each GPU, in GiB."""
     weight_dtype: str | None = None
