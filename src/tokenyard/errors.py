@@ -8,6 +8,8 @@
     ├── PolicyError      a policy breaks its contract: names its class, the method and what is wrong
     ├── FileError        a file cannot be opened, is no file, or holds more than may be read
     ├── ParityError      a golden vector cannot be replayed (a *difference* is a result, not an error)
+    ├── NotModelledError flags would change the result, and a replay does not know how: names all of them
+    ├── NoStartError     vLLM would not start with these settings: says what keeps it from it
     └── MissingExtraError  an optional dependency is absent: names the extra to install
 
 The command line prints the message alone and exits with code 2; a traceback means a bug of ours.
@@ -15,10 +17,14 @@ The command line prints the message alone and exits with code 2; a traceback mea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 __all__ = [
     "ConfigError",
     "FileError",
     "MissingExtraError",
+    "NoStartError",
+    "NotModelledError",
     "ParityError",
     "PolicyError",
     "RequestError",
@@ -104,6 +110,27 @@ class PolicyError(TokenyardError):
 
 class ParityError(TokenyardError):
     """A golden vector is damaged or was not written by a recorder we know."""
+
+
+class NotModelledError(TokenyardError):
+    """Flags that change memory, time or decisions, and that a replay does not model."""
+
+    def __init__(self, flags: Sequence[tuple[str, str]]) -> None:
+        named = "; ".join(f"{flag} ({why})" for flag, why in flags)
+        them = "it" if len(flags) == 1 else "them"
+        are = "is" if len(flags) == 1 else "are"
+        super().__init__(
+            f"{named}: {are} not modelled: leave {them} out, or --ignore-unmodelled goes on without {them}"
+        )
+        self.flags = tuple(flag for flag, _ in flags)
+
+
+class NoStartError(TokenyardError):
+    """With these settings vLLM ends before it serves a request."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"vLLM would not start: {reason}")
+        self.reason = reason
 
 
 class MissingExtraError(TokenyardError):

@@ -237,7 +237,7 @@ def test_demo_runs_reports_and_says_how_to_go_on(tmp_path: Path) -> None:
 
 def test_picture_of_a_report(tmp_path: Path) -> None:
     assert call("run", "chat", "--limit", "2", *SMALL, "--trace", "t", cwd=tmp_path).code == 0
-    assert call("report", "t", "--svg", "images/report.svg", cwd=tmp_path).code == 0
+    assert call("report", "t", "--buckets", "--svg", "images/report.svg", cwd=tmp_path).code == 0
     picture = (tmp_path / "images" / "report.svg").read_text()
     assert picture.startswith("<svg")
     assert "under-capacity" in picture

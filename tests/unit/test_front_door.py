@@ -46,7 +46,7 @@ PrefillDecodeWorker RemoteRequest Store Tier TierWorker TieredConnector Transfer
 """,
     "tokenyard.sim": """
 Cell Comparison ConstantLatency EngineUse GPU Interval KVLink KVTransfer LatencyModel Link LoadShape LogOptions Metric
-ModelShape Progress RandomOptions RefusedRequest ReplayResult ReplaySettings SimulatedConnector SimulatedSpeculation
+ModelSpec Progress RandomOptions RefusedRequest ReplayResult ReplaySettings SimulatedConnector SimulatedSpeculation
 SimulatedTransfers SplitResult Stamp StepShape TimeUnit TokenSource Transfer TransferDirection VirtualClock
 """,
     "tokenyard.errors": """

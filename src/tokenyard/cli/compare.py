@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
@@ -18,6 +19,8 @@ from tokenyard.config import require_int
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.explain.compare.comparison import compare_traces
 from tokenyard.explain.render.comparison import print_comparison
+from tokenyard.explain.render.deployment import deployment_table
+from tokenyard.explain.render.tables import print_section
 from tokenyard.sim.compare.comparison import Cell, Comparison, ReplaySettings, compare
 from tokenyard.sim.compare.intervals import Interval
 from tokenyard.sim.compare.measures import Metric
@@ -76,7 +79,7 @@ def _compare(flags: Compare) -> Comparison:
             seen.add((policy, load, seed))
             status.update(f"run {len(seen)} of {runs}: {policy}, load {load:g}, {progress.num_done:,} requests done")
 
-        return compare(
+        comparison = compare(
             policies,
             lambda seed: _workload(flags, setup, seed),
             ReplaySettings(
@@ -91,6 +94,7 @@ def _compare(flags: Compare) -> Comparison:
             seeds=range(flags.arrivals.seed, flags.arrivals.seed + flags.seeds),
             on_progress=show,
         )
+    return msgspec.structs.replace(comparison, header=setup.deployment)
 
 
 def _workload(flags: Compare, setup: Setup, seed: int) -> Workload:
@@ -102,6 +106,7 @@ def _prepare(flags: Compare, seed: int) -> Setup:
     return prepare(
         Run(
             workload=flags.workload,
+            launch=flags.launch,
             arrivals=replace(flags.arrivals, seed=seed),
             hardware=flags.hardware,
             scheduler=flags.scheduler,
@@ -133,7 +138,11 @@ def _write(path: Path, drawing: str) -> None:
 
 
 def _print(comparison: Comparison, console: Console) -> None:
-    """A table per load, or several where the terminal is too narrow for all columns."""
+    """The deployment, and a table per load, or several where the terminal is too narrow for all columns."""
+    deployment = None if comparison.header is None else deployment_table(comparison.header)
+    if deployment is not None:
+        print_section(console, "Deployment", deployment)
+        console.print()
     for load in comparison.loads:
         title: str | None = f"load {load:g}"
         for metrics in _column_groups(comparison, load, console):

@@ -25,18 +25,18 @@ def execute(flags: Report) -> int:
     """Summarise, print, and draw if asked to; always 0 if the trace can be read."""
     report = summarize(flags.trace)
     if flags.svg is not None:
-        _draw(report, flags.svg)
+        _draw(report, flags.svg, buckets=flags.buckets)
     if flags.json:
         print_json(report)
     else:
-        print_report(report, results())
+        print_report(report, results(), buckets=flags.buckets)
     return 0
 
 
-def _draw(report: FullReport, path: Path) -> None:
+def _draw(report: FullReport, path: Path, *, buckets: bool) -> None:
     """The report as a terminal of 100 columns would show it."""
     console = PlainConsole(record=True, width=_PICTURE_WIDTH, file=StringIO(), force_terminal=True, highlight=False)
-    print_report(report, console)
+    print_report(report, console, buckets=buckets)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_FONTS_FROM_AFAR.sub("", console.export_svg(title="tokenyard report")), encoding="utf-8")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 
@@ -13,13 +14,14 @@ from tokenyard.cli.support.console import errors, print_json, results, warn
 from tokenyard.cli.support.flag_names import as_flags
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.progress import replay_bar
-from tokenyard.cli.support.setup import open_trace, prepare
+from tokenyard.cli.support.setup import Setup, open_trace, prepare
+from tokenyard.cli.support.trials import with_trials
 from tokenyard.cli.support.workload import say_notes
 from tokenyard.errors import WorkloadError
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import Report
-from tokenyard.sim.replay import RefusedRequest, replay
+from tokenyard.sim.replay import RefusedRequest, ReplayResult, replay
 from tokenyard.sim.workload import Workload
 from tokenyard.trace.emit.recorder import TraceRecorder, TurnOrder
 from tokenyard.trace.emit.writer import TraceWriter
@@ -42,19 +44,23 @@ class Replayed(NamedTuple):
         return 0 if self.problem is None else 2
 
 
+STEPS_TRIED = 30_000
+"""Steps that proposals are replayed for unasked, all together: some ten seconds."""
+
+
 def execute(flags: Run) -> int:
     """Replay and report; 0 if it ends, 2 if its trace does not hold all of it."""
     replayed = run(flags)
     if flags.json:
         print_json(replayed.report)
     else:
-        show(replayed, results())
+        show(replayed, results(), buckets=flags.buckets)
     return replayed.code
 
 
-def show(replayed: Replayed, console: Console) -> None:
+def show(replayed: Replayed, console: Console, *, buckets: bool = False) -> None:
     """The report, and where its trace is."""
-    print_report(replayed.report, console)
+    print_report(replayed.report, console, buckets=buckets)
     if replayed.trace is not None:
         console.print(where_it_is("The trace is", replayed.trace, replayed.problem), soft_wrap=True)
 
@@ -78,19 +84,7 @@ def run(flags: Run) -> Replayed:
         }
         recorder = TraceRecorder(writer if directory else None, builder, start=setup.start, turns=turns)
         try:
-            with replay_bar(len(setup.workload)) as on_progress:
-                result = replay(
-                    setup.workload,
-                    setup.scheduler,
-                    setup.cache,
-                    setup.latency,
-                    observer=recorder,
-                    policy=setup.policy(),
-                    kv_transfer=setup.kv_transfer,
-                    speculation=setup.speculation,
-                    skip_refused=flags.arrivals.skip_refused,
-                    on_progress=on_progress,
-                )
+            result = _replayed(setup, flags, recorder)
         except KeyboardInterrupt:
             writer.flush()
             if writer.is_whole:
@@ -98,8 +92,42 @@ def run(flags: Run) -> Replayed:
             raise
     if result.refused:
         warn_of_refused(setup.workload, result.refused, result.num_left_out)
-    source = str(setup.trace.steps_path) if writer.is_whole else None
-    return Replayed(builder.report(source=source), directory, writer.problem)
+    report = builder.report(source=str(setup.trace.steps_path) if writer.is_whole else None)
+    return Replayed(_advised(flags, setup, report), directory, writer.problem)
+
+
+def _advised(flags: Run, setup: Setup, report: Report) -> Report:
+    """The report with what was tried; without advice if trying was interrupted or nobody wants it."""
+    most = STEPS_TRIED // max(report.steps, 1) if flags.advice == "auto" else None
+    if flags.advice != "none":
+        try:
+            return with_trials(flags, setup, report, _tried, most=most)
+        except KeyboardInterrupt:
+            warn("interrupted while proposals were tried: the report is without advice")
+    return msgspec.structs.replace(report, advice=[])
+
+
+def _replayed(setup: Setup, flags: Run, recorder: TraceRecorder, trial: str = "") -> ReplayResult:
+    with replay_bar(len(setup.workload), trial) as on_progress:
+        return replay(
+            setup.workload,
+            setup.scheduler,
+            setup.cache,
+            setup.latency,
+            observer=recorder,
+            policy=setup.policy(),
+            kv_transfer=setup.kv_transfer,
+            speculation=setup.speculation,
+            skip_refused=flags.arrivals.skip_refused,
+            on_progress=on_progress,
+        )
+
+
+def _tried(setup: Setup, flags: Run, trial: str) -> Report:
+    """The report of a replay that is not the one asked for."""
+    builder = ReportBuilder()
+    _replayed(setup, flags, TraceRecorder(None, builder, start=setup.start), f"trying {trial}")
+    return builder.report()
 
 
 def warn_of_refused(workload: Workload, refusals: Sequence[RefusedRequest], left_out: int) -> None:

@@ -27,6 +27,7 @@ from tokenyard.explain.report.report import Report
 from tokenyard.sim.split import KVLink, SplitResult, replay_split
 from tokenyard.trace.emit.recorder import TraceRecorder
 from tokenyard.trace.emit.writer import TraceWriter
+from tokenyard.trace.format.deployment import Deployment
 
 __all__ = ["BusyShares", "SplitReport", "execute"]
 
@@ -46,6 +47,8 @@ class BusyShares(msgspec.Struct, frozen=True, kw_only=True):
 class SplitReport(msgspec.Struct, frozen=True, kw_only=True):
     """What ``--json`` prints. ``decode`` holds the latencies that clients see: both engines know the true arrivals."""
 
+    header: Deployment
+    """Of both engines."""
     prefill: Report
     decode: Report
     use: BusyShares
@@ -65,7 +68,7 @@ def execute(flags: Split) -> int:
     if flags.json:
         print_json(outcome.report)
     else:
-        _show(outcome, results())
+        _show(outcome, results(), buckets=flags.buckets)
     return 0 if outcome.problem is None else 2
 
 
@@ -77,6 +80,7 @@ def _run(flags: Split) -> _Outcome:
         setup = prepare(
             Run(
                 workload=flags.workload,
+                launch=flags.launch,
                 arrivals=flags.arrivals,
                 hardware=hardware,
                 scheduler=scheduler,
@@ -114,7 +118,7 @@ def _run(flags: Split) -> _Outcome:
         for builder, writer in zip(builders, writers, strict=True)
     )
     problems = [writer.problem for writer in writers if writer.problem is not None]
-    report = SplitReport(prefill=prefill, decode=decode, use=_use(result))
+    report = SplitReport(header=setup.deployment, prefill=prefill, decode=decode, use=_use(result))
     return _Outcome(report, setup.trace.path, problems[0] if problems else None)
 
 
@@ -140,11 +144,11 @@ def _use(result: SplitResult) -> BusyShares:
     )
 
 
-def _show(outcome: _Outcome, console: Console) -> None:
+def _show(outcome: _Outcome, console: Console, *, buckets: bool) -> None:
     """The decode engine's report in full, of the other one and the link what there is to know."""
     report = outcome.report
     console.print("[bold]The decode engine[/], with the latencies that clients see")
-    print_report(report.decode, console)
+    print_report(report.decode, console, buckets=buckets)
     console.print("\n[bold]The prefill engine and the link[/]")
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1))
     table.add_column(style="bright_black", no_wrap=True)

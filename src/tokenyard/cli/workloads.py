@@ -10,7 +10,7 @@ from tokenyard.cli.support.console import print_json, results
 from tokenyard.cli.support.flags import Workloads
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import GPUS
-from tokenyard.kv.sizing.models import MODELS
+from tokenyard.models.named import MODELS
 from tokenyard.policies.named import policy_maker
 from tokenyard.sched.policy import SHIPPED, known_policies
 from tokenyard.sim.workload import FORMATS, GENERATORS

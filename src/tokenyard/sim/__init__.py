@@ -24,7 +24,7 @@ __all__ = [
     "LoadShape",
     "LogOptions",
     "Metric",
-    "ModelShape",
+    "ModelSpec",
     "Progress",
     "RandomOptions",
     "RefusedRequest",
@@ -51,7 +51,7 @@ OFFERED = {
     "tokenyard.sim.compare.measures": ("Metric",),
     "tokenyard.sim.latency.model": ("LatencyModel", "StepShape", "ConstantLatency", "Transfer", "TransferDirection"),
     "tokenyard.kv.sizing.gpus": ("GPU",),
-    "tokenyard.kv.sizing.models": ("ModelShape",),
+    "tokenyard.models.spec": ("ModelSpec",),
     "tokenyard.sim.clock": ("VirtualClock",),
     "tokenyard.sim.workload.tokens": ("TokenSource",),
     "tokenyard.sim.workload.generators.random": ("RandomOptions",),
@@ -64,7 +64,7 @@ OFFERED = {
 
 if TYPE_CHECKING:
     from tokenyard.kv.sizing.gpus import GPU
-    from tokenyard.kv.sizing.models import ModelShape
+    from tokenyard.models.spec import ModelSpec
     from tokenyard.sim.clock import VirtualClock
     from tokenyard.sim.compare.comparison import Cell, Comparison, ReplaySettings
     from tokenyard.sim.compare.intervals import Interval

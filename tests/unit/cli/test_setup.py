@@ -15,8 +15,8 @@ from tokenyard.cli.support.setup import Setup, open_trace, prepare
 from tokenyard.config import HashAlgo
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import named_gpu
-from tokenyard.kv.sizing.models import named_model
 from tokenyard.kv.sizing.num_blocks import size_kv_cache
+from tokenyard.models.named import named_model
 from tokenyard.sim.latency import ConstantLatency, RooflineLatency
 from tokenyard.trace.emit.writer import TraceWriter
 

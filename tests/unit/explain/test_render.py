@@ -20,9 +20,9 @@ from tokenyard.explain.report.recorded_reasons import RecordedReason
 from tokenyard.explain.report.report import Report
 
 
-def printed(report: Report, width: int = 80, **options: Any) -> str:
+def printed(report: Report, width: int = 80, *, buckets: bool = True, **options: Any) -> str:
     file = io.StringIO()
-    print_report(report, Console(file=file, width=width, **options))
+    print_report(report, Console(file=file, width=width, **options), buckets=buckets)
     return file.getvalue()
 
 
@@ -78,6 +78,16 @@ def test_what_stands_in_it(report: Report) -> None:
     for name in ("queue", "TTFT", "TPOT", "E2E", "prefix hits", "preemptions", "token budget", "throughput"):
         assert f"  {name} " in text
     assert f"{report.recomputed_tokens:,} tokens computed again" in text
+
+
+def test_buckets_are_printed_where_nothing_was_recorded_or_on_request(report: Report, tmp_path: Path) -> None:
+    title, reasons = "Steps, by what limited admission", "What held requests back"
+    assert title not in printed(report, buckets=False)
+    on_request = printed(report)
+    assert on_request.index(reasons) < on_request.index(title)
+    run(tmp_path / "ours", num_gpu_blocks=40)
+    as_others_write_it(tmp_path / "ours", tmp_path / "theirs")
+    assert title in printed(summarize(tmp_path / "theirs"), buckets=False)
 
 
 def test_a_refusal_is_explained_with_its_numbers(report: Report) -> None:
@@ -176,6 +186,6 @@ def test_bars_without_block_characters(report: Report) -> None:
         encoding = "ascii"
 
     file = Ascii()
-    print_report(report, Console(file=file, width=80))
+    print_report(report, Console(file=file, width=80), buckets=True)
     assert "###" in file.getvalue()
     assert "█" not in file.getvalue()

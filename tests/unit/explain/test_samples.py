@@ -19,6 +19,7 @@ from tests.unit.trace.recorded import RecordedYard, lines_of
 
 from tokenyard.explain.held_back.classifier import classify
 from tokenyard.explain.report.builder import summarize
+from tokenyard.trace.format.deployment import Deployment
 from tokenyard.trace.format.step_facts import CLASSIFIER_BLOCK_SIZE
 from tokenyard.trace.read.facts_of_step import facts_of
 from tokenyard.trace.read.reader import TraceReader
@@ -191,7 +192,8 @@ def judged(path: Path, steps: list[str], requests: list[str]) -> dict[str, Any]:
         numbers = verdict.unadmitted, verdict.effective_free, facts.min_need, facts.token_sum, facts.running_consumed
         rows.append([step.number, verdict.bucket.value, verdict.reason and verdict.reason.value, *numbers])
     report = msgspec.to_builtins(summarize(path))
-    report["header"].pop("source")
+    for name in ("source", *Deployment.__struct_fields__):
+        report["header"].pop(name)
     report["reading"].pop("first_bad_lines")
     return {"steps": rows, "report": {name: report[name] for name in REPORTED}}
 

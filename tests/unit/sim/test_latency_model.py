@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import named_gpu
-from tokenyard.kv.sizing.models import named_model
+from tokenyard.models.named import named_model
 from tokenyard.sim.latency import (
     ConstantLatency,
     FittedLatency,

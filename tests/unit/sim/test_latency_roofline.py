@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import named_gpu
-from tokenyard.kv.sizing.models import named_model
+from tokenyard.models.named import named_model
 from tokenyard.sim.latency import Efficiency, LatencyModel, RooflineLatency, StepShape, load_tables
 
 LLAMA, H100 = named_model("llama-3.1-8b"), named_gpu("h100")

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import named_gpu
-from tokenyard.kv.sizing.models import ModelShape, named_model
+from tokenyard.models.decoder import uniform_decoder
+from tokenyard.models.named import named_model
 from tokenyard.sim.latency import StepShape, StepWork, load_latency, load_tables
 from tokenyard.sim.latency.grid import Curve, Grid, through
 from tokenyard.sim.latency.table import JointAttention, SeparateAttention, equivalent_prefill
 
-TINY = ModelShape(
+TINY = uniform_decoder(
     name="tiny",
     num_layers=2,
     hidden_size=64,
@@ -141,7 +142,7 @@ def test_a_step_is_the_sum_of_its_kernels(lss: Path) -> None:
 
 
 def test_experts_are_interpolated_at_the_number_expected(lss: Path) -> None:
-    model = ModelShape(
+    model = uniform_decoder(
         name="moe",
         num_layers=2,
         hidden_size=64,

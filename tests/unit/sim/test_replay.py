@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import RequestError
 from tokenyard.kv.sizing.gpus import named_gpu
-from tokenyard.kv.sizing.models import named_model
+from tokenyard.models.named import named_model
 from tokenyard.request import Request
 from tokenyard.sched.observer import StepObserver
 from tokenyard.sched.steps.engine_outputs import EngineOutputs

@@ -14,6 +14,8 @@ import tyro.conf
 
 from tokenyard.cli.support.settings import Switch, setting, with_settings
 from tokenyard.config import CacheConfig, HashAlgo, SchedulerConfig, SpeculativeMethod
+from tokenyard.launch.asked import Asked
+from tokenyard.launch.defaults import DEFAULT_VERSION, GPU_MEMORY_UTILIZATION
 
 __all__ = [
     "COMMANDS",
@@ -29,6 +31,7 @@ __all__ = [
     "Report",
     "Run",
     "SchedulerFlags",
+    "ServeFlags",
     "SpeculationFlags",
     "Split",
     "TraceFlags",
@@ -97,6 +100,22 @@ class WorkloadFlags:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServeFlags:
+    """How vLLM is started. Any flag of `vllm serve` may also be given by itself; docs/vllm-flags.md lists them all."""
+
+    serve: Annotated[str | None, _optional("LINE|FILE", "no line")] = None
+    """A whole `vllm serve ...` line, or a file (@FILE) that holds one; flags beside it win over it."""
+    config: Annotated[Path | None, _optional("FILE", "no file")] = None
+    """YAML of flags, as `vllm serve --config` reads it; the line and flags beside it win over it."""
+    vllm_version: Annotated[str, tyro.conf.arg(metavar="VERSION")] = DEFAULT_VERSION
+    """vLLM whose defaults are taken where a flag is not given: 0.22 or 0.33."""
+    ignore_unmodelled: Switch = False
+    """Go on without flags that a replay does not model; the report's header then lists them."""
+    asked: Annotated[tyro.conf.Suppress[tyro.conf.Fixed[Asked]], tyro.conf.arg(help="")] = field(default_factory=Asked)
+    """Flags of vLLM's that were given, however they were given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 @with_settings
 class HardwareFlags:
     """What it runs on."""
@@ -107,11 +126,22 @@ class HardwareFlags:
     """Named model, or the path of a Hugging Face config.json."""
     tensor_parallel_size: int = 1
     """GPUs that share the model."""
-    gpu_memory_utilization: float = 0.9
+    dtype: str = "auto"
+    """Of weights that are not quantised, and of activations: auto (the checkpoint's), bfloat16, float16 or float32."""
+    quantization: Annotated[str | None, _optional("METHOD", "the checkpoint's")] = None
+    """How weights are quantised; fp8 and bitsandbytes also of weights that are not."""
+    kv_cache_dtype: str = "auto"
+    """auto (the checkpoint's, else the model's), bfloat16, float16, fp8, fp8_e4m3, fp8_e5m2 or nvfp4."""
+    language_model_only: Switch = False
+    """Leave the encoders of images and sound out."""
+    gpu_memory_utilization: float = GPU_MEMORY_UTILIZATION
     """Fraction of the GPU's memory that the engine may use."""
+    kv_cache_memory_bytes: Annotated[int | None, _optional("BYTES", "what is left of the GPU")] = None
+    """Memory for KV on each GPU, as vLLM logs it: "Available KV cache memory"."""
     num_gpu_blocks_override: Annotated[int | None, _optional("N", "as many as fit the GPU")] = None
     """KV blocks on the GPU; one of them, the null block, holds no KV."""
-    block_size: int = setting(CacheConfig)
+    block_size: Annotated[int | None, _optional("TOKENS", "16, or what the model's layers need")] = None
+    """Tokens per KV block."""
     latency: str = "roofline"
     """How long a step takes: roofline, constant:SECONDS, table:DIR (kernel timings) or fitted:TRACE."""
 
@@ -121,8 +151,16 @@ class HardwareFlags:
 class SchedulerFlags:
     """Limits and order of the scheduler."""
 
-    max_num_seqs: int = setting(SchedulerConfig)
-    max_num_batched_tokens: int = setting(SchedulerConfig)
+    max_num_seqs: Annotated[
+        int | None, _optional("N", "as vllm serve: 1024 on GPUs of 70 GiB, A100 aside; else 256")
+    ] = None
+    """Most requests that run at the same time."""
+    max_num_batched_tokens: Annotated[
+        int | None, _optional("N", "as vllm serve: 8192 on GPUs of 70 GiB, A100 aside; else 2048")
+    ] = None
+    """Token budget of one step, prefill and decode together."""
+    performance_mode: Literal["balanced", "interactivity", "throughput"] = "balanced"
+    """throughput doubles these two defaults, as in vLLM."""
     max_model_len: Annotated[int | None, _optional("TOKENS", "the model's own limit")] = None
     """Longest prompt and output together."""
     scheduling_policy: str = SchedulerConfig().policy
@@ -145,6 +183,12 @@ class SchedulerFlags:
 class SpeculationFlags:
     """Drafts, and how many of them are right."""
 
+    speculative_config: Annotated[str | None, _optional("JSON", "no speculative decoding")] = None
+    """As for vLLM: {"method": "eagle3", "num_speculative_tokens": 3, ...}."""
+    spec_method: Annotated[str | None, _optional("NAME", "that of --speculative-config")] = None
+    """vLLM's short form of its method."""
+    spec_tokens: Annotated[int | None, _optional("N", "that of --speculative-config")] = None
+    """vLLM's short form of its num_speculative_tokens."""
     num_speculative_tokens: Annotated[int | None, _optional("N", "no speculative decoding")] = None
     """Drafts per request and step."""
     speculative_method: SpeculativeMethod = SpeculativeMethod.NGRAM
@@ -181,6 +225,7 @@ class TraceFlags:
 class _Replay:
     """What every replay needs."""
 
+    launch: tyro.conf.OmitArgPrefixes[ServeFlags] = field(default_factory=ServeFlags)
     arrivals: tyro.conf.OmitArgPrefixes[WorkloadFlags] = field(default_factory=WorkloadFlags)
     hardware: tyro.conf.OmitArgPrefixes[HardwareFlags] = field(default_factory=HardwareFlags)
     scheduler: tyro.conf.OmitArgPrefixes[SchedulerFlags] = field(default_factory=SchedulerFlags)
@@ -195,6 +240,11 @@ class Run(_Replay):
     transfer: tyro.conf.OmitArgPrefixes[TransferFlags] = field(default_factory=TransferFlags)
     speculation: tyro.conf.OmitArgPrefixes[SpeculationFlags] = field(default_factory=SpeculationFlags)
     output: tyro.conf.OmitArgPrefixes[TraceFlags] = field(default_factory=TraceFlags)
+    advice: Literal["auto", "all", "none"] = "auto"
+    """Replay the changes that the report proposes, say what each would do, and leave out what does not help; auto takes
+    30,000 steps for that and no more, all takes what it needs."""
+    buckets: Switch = False
+    """Also count steps by what seems to have limited admission: guesses, as for a trace that records no reasons."""
     json: Switch = False
     """Print the report as one JSON object and nothing else."""
 
@@ -205,6 +255,8 @@ class Report:
 
     trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
     """A trace directory, or a file of it (*.steps.jsonl, *.requests.jsonl; also .gz, .zst, .parquet)."""
+    buckets: Switch = False
+    """Also count steps by what seems to have limited admission: guesses, as for a trace that records no reasons."""
     json: Switch = False
     """Print the report as one JSON object and nothing else."""
     svg: Annotated[Path | None, _optional("FILE", "no picture")] = None
@@ -274,6 +326,8 @@ class Split(_Replay):
     kv_link_gb_per_s: float = 50.0
     """What the network between two of their GPUs carries, in GB/s; 50 is a port of 400 Gbit/s."""
     output: tyro.conf.OmitArgPrefixes[TraceFlags] = field(default_factory=TraceFlags)
+    buckets: Switch = False
+    """Also count steps by what seems to have limited admission: guesses, as for a trace that records no reasons."""
     json: Switch = False
     """Print both reports and the use of engines and link as one JSON object and nothing else."""
 

@@ -14,13 +14,16 @@ __all__ = ["replay_bar"]
 
 
 @contextmanager
-def replay_bar(total: int) -> Iterator[Callable[[Replayed], None] | None]:
-    """What to call with a replay's progress; None when standard error is no terminal."""
+def replay_bar(total: int, what: str = "") -> Iterator[Callable[[Replayed], None] | None]:
+    """What to call with a replay's progress; None when standard error is no terminal. ``what`` is replayed, if it is
+    not the run itself.
+    """
     console = errors()
     if not console.is_terminal:
         yield None
         return
     columns = (
+        *([TextColumn("{task.description}")] if what else []),
         BarColumn(bar_width=None),
         MofNCompleteColumn(),
         TextColumn("requests  {task.fields[clock]}"),
@@ -28,7 +31,7 @@ def replay_bar(total: int) -> Iterator[Callable[[Replayed], None] | None]:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console, transient=True, expand=True) as progress:
-        task = progress.add_task("", total=total, clock=_clock(0.0), running=0, waiting=0)
+        task = progress.add_task(what, total=total, clock=_clock(0.0), running=0, waiting=0)
 
         def show(done: Replayed) -> None:
             progress.update(

@@ -7,18 +7,14 @@ from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
 
+import msgspec
+
 from tokenyard.cli.support.console import warn
-from tokenyard.cli.support.flags import (
-    HardwareFlags,
-    Run,
-    SchedulerFlags,
-    SpeculationFlags,
-    TraceFlags,
-    TransferFlags,
-)
+from tokenyard.cli.support.deployment import describe_deployment
+from tokenyard.cli.support.flags import Run, SchedulerFlags, SpeculationFlags, TraceFlags, TransferFlags
+from tokenyard.cli.support.settled import Settled, settle
 from tokenyard.cli.support.workload import workload_from
 from tokenyard.config import (
-    MAX_BLOCKS,
     CacheConfig,
     SchedulerConfig,
     SpeculativeConfig,
@@ -27,10 +23,7 @@ from tokenyard.config import (
 )
 from tokenyard.connectors.config import OFFLOADING, KVTransferConfig
 from tokenyard.errors import ConfigError
-from tokenyard.kv.sizing.gpus import GPU, named_gpu
-from tokenyard.kv.sizing.hf_config import model_shape
-from tokenyard.kv.sizing.models import ModelShape
-from tokenyard.kv.sizing.num_blocks import check_utilization, size_kv_cache
+from tokenyard.launch.speculation import read_speculation
 from tokenyard.policies.named import PolicyMaker, policy_label, policy_maker
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
@@ -39,6 +32,7 @@ from tokenyard.sim.transfers.offload import GIB, KVTransfer
 from tokenyard.sim.workload import Workload
 from tokenyard.trace.emit.writer import TraceWriter
 from tokenyard.trace.format.config import TraceConfig
+from tokenyard.trace.format.deployment import SECTION, Deployment
 from tokenyard.trace.format.schema import TraceStart
 from tokenyard.trace.format.start import describe_run
 
@@ -60,33 +54,48 @@ class Setup:
     trace: TraceConfig
     start: TraceStart
     """The trace's first record."""
+    settled: Settled
+    """Flags, with what nobody said settled."""
+    deployment: Deployment
+    """What it stands for, as its header says."""
 
 
-def prepare(flags: Run) -> Setup:
-    """Check every flag, then read the workload. Raises TokenyardError."""
-    hardware = flags.hardware
-    gpu, model = named_gpu(hardware.gpu), model_shape(hardware.model)
-    kv_transfer = _kv_transfer(flags.transfer, hardware, model)
-    speculation = _speculation(flags.speculation, flags.arrivals.seed)
-    scheduler = _scheduler(flags.scheduler, model, kv_transfer, speculation)
+def prepare(flags: Run, workload: Workload | None = None) -> Setup:
+    """Check every flag, then read the workload, unless it is given. Raises TokenyardError."""
+    serve = flags.launch
+    if not serve.ignore_unmodelled:
+        serve.asked.require_modelled()
+    passed_over: list[str] = []
+    speculation = _speculation(flags.speculation, flags.arrivals.seed, passed_over)
+    speculative = None if speculation is None else speculation.config
+    settled = settle(
+        flags,
+        num_speculative_tokens=0 if speculative is None else speculative.num_speculative_tokens,
+        async_scheduling=_async_scheduling(flags.scheduler, speculative),
+    )
+    hardware, model = settled.hardware, settled.model
+    kv_transfer = _kv_transfer(flags.transfer, settled)
+    scheduler = _scheduler(settled, kv_transfer, speculative)
     policy = policy_maker(scheduler.policy, "scheduling_policy")
-    cache = _cache(flags.scheduler, hardware, model, gpu)
-    latency = _latency(hardware, model, gpu)
-    sections = {"hardware": asdict(hardware)}
+    cache = _cache(settled)
+    latency = _latency(settled)
+    deployment = describe_deployment(flags, settled, scheduler, speculation, passed_over)
+    sections = {SECTION: msgspec.to_builtins(deployment), "hardware": asdict(hardware)}
     if kv_transfer is not None:
         _check_transfer(kv_transfer, flags.transfer, cache, latency)
         sections["kv_transfer"] = asdict(kv_transfer.config)
     if speculation is not None:
         sections["speculation"] = asdict(flags.speculation)
     trace = _trace(flags.output, policy_label(scheduler.policy))
-    workload = workload_from(flags.workload, flags.arrivals)
+    if workload is None:
+        workload = workload_from(flags.workload, flags.arrivals)
     start = describe_run(
         scheduler,
         cache,
         host="replay",
         model=model.name,
-        gpu=gpu.name,
-        bytes_per_block=model.kv_bytes_per_token(hardware.tensor_parallel_size) * cache.block_size,
+        gpu=settled.gpu.name,
+        bytes_per_block=settled.plan.bytes_per_block,
         sections={"workload": {"workload": workload.name, **asdict(flags.arrivals)}, **sections},
     )
     return Setup(
@@ -99,22 +108,29 @@ def prepare(flags: Run) -> Setup:
         speculation=speculation,
         trace=trace,
         start=start,
+        settled=settled,
+        deployment=deployment,
     )
 
 
-def _speculation(flags: SpeculationFlags, seed: int) -> SimulatedSpeculation | None:
+def _speculation(flags: SpeculationFlags, seed: int, passed_over: list[str]) -> SimulatedSpeculation | None:
     try:
         rates = tuple(float(rate) for rate in flags.acceptance_rates.split(","))
     except ValueError:
         fix = "give probabilities with commas between them, for example 0.8,0.6"
         raise ConfigError("acceptance_rates", flags.acceptance_rates, fix) from None
-    if flags.num_speculative_tokens is None:
+    asked = read_speculation(flags.speculative_config, method=flags.spec_method, num_tokens=flags.spec_tokens)
+    if asked is not None:
+        passed_over += asked.ignored
+        config = asked.config
+    elif flags.num_speculative_tokens is not None:
+        config = SpeculativeConfig(num_speculative_tokens=flags.num_speculative_tokens, method=flags.speculative_method)
+    else:
         return None
-    config = SpeculativeConfig(num_speculative_tokens=flags.num_speculative_tokens, method=flags.speculative_method)
     return SimulatedSpeculation(config=config, acceptance=rates, seed=seed)
 
 
-def _kv_transfer(flags: TransferFlags, hardware: HardwareFlags, model: ModelShape) -> KVTransfer | None:
+def _kv_transfer(flags: TransferFlags, settled: Settled) -> KVTransfer | None:
     if flags.kv_offloading_backend != "native":
         raise ConfigError("kv_offloading_backend", flags.kv_offloading_backend, "use native")
     config = None if flags.kv_transfer_config is None else KVTransferConfig.from_json(flags.kv_transfer_config)
@@ -128,9 +144,8 @@ def _kv_transfer(flags: TransferFlags, hardware: HardwareFlags, model: ModelShap
         config = replace(config, kv_connector_extra_config=extra)
     if config is None:
         return None
-    num_gpus = hardware.tensor_parallel_size
-    bytes_per_block = model.kv_bytes_per_token(num_gpus) * hardware.block_size
-    return KVTransfer(config=config, bytes_per_block=bytes_per_block, num_gpus=num_gpus)
+    num_gpus = settled.hardware.tensor_parallel_size
+    return KVTransfer(config=config, bytes_per_block=settled.plan.bytes_per_block, num_gpus=num_gpus)
 
 
 def _check_transfer(kv_transfer: KVTransfer, flags: TransferFlags, cache: CacheConfig, latency: LatencyModel) -> None:
@@ -144,18 +159,13 @@ def _check_transfer(kv_transfer: KVTransfer, flags: TransferFlags, cache: CacheC
 
 
 def _scheduler(
-    flags: SchedulerFlags,
-    model: ModelShape,
-    kv_transfer: KVTransfer | None,
-    speculation: SimulatedSpeculation | None,
+    settled: Settled, kv_transfer: KVTransfer | None, speculative: SpeculativeConfig | None
 ) -> SchedulerConfig:
-    speculative = speculation.config if speculation is not None else None
+    flags = settled.scheduler
     given = asdict(flags) | {
         "policy": flags.scheduling_policy,
         "async_scheduling": _async_scheduling(flags, speculative),
     }
-    if flags.max_model_len is None:
-        given["max_model_len"] = model.max_model_len
     if kv_transfer is not None:
         given["kv_load_failure_policy"] = kv_transfer.config.kv_load_failure_policy
     return SchedulerConfig(**settings_for(SchedulerConfig, given))
@@ -171,28 +181,23 @@ def _async_scheduling(flags: SchedulerFlags, speculative: SpeculativeConfig | No
     return flags.async_scheduling or (not flags.no_async_scheduling and async_scheduling_by_default(speculative))
 
 
-def _cache(flags: SchedulerFlags, hardware: HardwareFlags, model: ModelShape, gpu: GPU) -> CacheConfig:
-    blocks = hardware.num_gpu_blocks_override
-    model.check_tensor_parallel(hardware.tensor_parallel_size)
-    check_utilization(hardware.gpu_memory_utilization)
-    if blocks is None:
-        blocks = size_kv_cache(
-            model,
-            gpu,
-            gpu_memory_utilization=hardware.gpu_memory_utilization,
-            block_size=hardware.block_size,
-            max_num_batched_tokens=flags.max_num_batched_tokens,
-            max_num_seqs=flags.max_num_seqs,
-            tensor_parallel_size=hardware.tensor_parallel_size,
-        ).num_blocks
-    elif not 2 <= blocks <= MAX_BLOCKS:
-        fix = f"give a whole number from 2 to {MAX_BLOCKS}; one of them is the null block, which holds no KV"
-        raise ConfigError("num_gpu_blocks_override", blocks, fix)
-    return CacheConfig(**settings_for(CacheConfig, asdict(flags) | asdict(hardware) | {"num_gpu_blocks": blocks}))
+def _cache(settled: Settled) -> CacheConfig:
+    plan = settled.plan
+    given = asdict(settled.scheduler) | asdict(settled.hardware)
+    given |= {"num_gpu_blocks": plan.num_blocks, "groups": plan.cache_groups, "mamba_cache_mode": plan.mamba_cache_mode}
+    if settled.model.max_encoder_tokens:
+        given["enable_prefix_caching"] = False
+    return CacheConfig(**settings_for(CacheConfig, given))
 
 
-def _latency(hardware: HardwareFlags, model: ModelShape, gpu: GPU) -> LatencyModel:
-    return load_latency(hardware.latency, model=model, gpu=gpu, tensor_parallel_size=hardware.tensor_parallel_size)
+def _latency(settled: Settled) -> LatencyModel:
+    hardware = settled.hardware
+    return load_latency(
+        hardware.latency,
+        model=settled.model,
+        gpu=settled.gpu,
+        tensor_parallel_size=hardware.tensor_parallel_size,
+    )
 
 
 def _trace(flags: TraceFlags, policy: str) -> TraceConfig:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from tokenyard.explain.advice.trial import Trial
 from tokenyard.vocabulary.reasons import Reason
 
 __all__ = ["Advice", "Comparison", "Condition", "Frame", "Part", "Rule", "RuleBook", "Sentence", "SymptomRules"]
@@ -106,3 +107,5 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     """What the change costs."""
     lost_s: float | None = None
     """Request-seconds lost to it; None if that is not what it costs."""
+    trial: Trial | None = None
+    """A replay with the change; None where the workload was not at hand."""

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from rich.table import Column, Table
 from rich.text import Text
 
+from tokenyard.explain.advice.rule import Advice
+from tokenyard.explain.advice.trial import Trial
 from tokenyard.explain.render.tables import table_of
 from tokenyard.explain.render.units import count, duration
 from tokenyard.explain.report.recorded_reasons import RecordedReason
@@ -88,14 +90,52 @@ _DIRECTION = {
 }
 
 
-def advice_of(report: Report) -> Table:
-    """Each advice: the setting, then why, what shows it and what it costs."""
-    table = table_of(Column(no_wrap=True), Column(), header=False)
-    for advice in report.advice:
+_EFFECTS = {
+    "ttft_ms.p90": "TTFT p90",
+    "tpot_ms.p90": "TPOT p90",
+    "tpot_ms.p99": "TPOT p99",
+    "e2e_ms.mean": "E2E mean",
+    "throughput.output_tokens_per_s": "output tokens/s",
+}
+_TOO_SMALL = 0.005
+
+
+def advice_of(report: Report) -> Iterable[Table | Text]:
+    """Each advice: the setting, what a replay with it did, why, what shows it and what it costs."""
+    if report.advice:
+        table = table_of(Column(no_wrap=True), Column(), header=False)
+        for advice in report.advice:
+            text = Text(f"{_what(advice)}: ", "bold")
+            diagnosis = advice.diagnosis
+            if advice.trial is not None:
+                text.append(f"{_effects(advice.trial)} ", "green")
+                diagnosis = diagnosis[:1].upper() + diagnosis[1:]
+            text.append(f"{diagnosis}. ", "not bold")
+            text.append(f"{plain(advice.evidence)} ", "not bold")
+            text.append(f"The price: {advice.price}.", "not bold bright_black")
+            table.add_row(Text("\N{BULLET}"), text)
+        yield table
+        if any(each.trial is None for each in report.advice):
+            yield Text("Not replayed: the workload was not at hand, or the run is long (--advice all).", "bright_black")
+    if report.tried:
+        tried = "; ".join(each.title + (f" ({plain(each.problem)})" if each.problem else "") for each in report.tried)
+        yield Text(f"Tried, and no better: {tried}.", "bright_black")
+
+
+def _what(advice: Advice) -> str:
+    trial = advice.trial
+    if trial is None:
         now = "" if advice.now is None else f" (now {plain(str(advice.now))})"
-        text = Text(f"{_DIRECTION.get(advice.direction, advice.direction)} {advice.setting}{now}: ", "bold")
-        text.append(f"{advice.diagnosis}. ", "not bold")
-        text.append(f"{plain(advice.evidence)} ", "not bold")
-        text.append(f"The price: {advice.price}.", "not bold bright_black")
-        table.add_row(Text("\N{BULLET}"), text)
-    return table
+        return f"{_DIRECTION.get(advice.direction, advice.direction)} {advice.setting}{now}"
+    whose = "" if trial.is_vllm else ", which vLLM has not"
+    return f"{plain(trial.title)} ({plain(trial.flag)}{whose})"
+
+
+def _effects(trial: Trial) -> str:
+    """``TTFT p90 -41 %, TPOT p90 +9 %.``"""
+    said = [
+        f"{_EFFECTS[each.figure]} {100 * each.change:+.0f} %"
+        for each in trial.effects
+        if each.figure in _EFFECTS and abs(each.change) >= _TOO_SMALL
+    ]
+    return ", ".join(said) + "."

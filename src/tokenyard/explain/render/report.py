@@ -13,6 +13,7 @@ from rich.style import Style
 from rich.table import Column, Table
 from rich.text import Text
 
+from tokenyard.explain.render.deployment import deployment_table
 from tokenyard.explain.render.reasons import advice_of, reasons_of
 from tokenyard.explain.render.tables import print_section, table_of
 from tokenyard.explain.render.units import (
@@ -49,20 +50,28 @@ _WIDE = 100
 """Columns from which bars are wide."""
 
 
-def print_report(report: Report, console: Console) -> None:
-    """Print ``report``: header, buckets, reasons, latencies, figures, and what could not be read."""
+def print_report(report: Report, console: Console, *, buckets: bool = False) -> None:
+    """Print ``report``: header, deployment, reasons, latencies, figures, advice, and what could not be read.
+
+    The classifier's ``buckets`` come last if they are asked for, and in the place of the reasons where a step that held
+    somebody back has none recorded.
+    """
     console.print(_header(report.header, console.width))
     if report.header.source:
         source = shorten(plain(report.header.source), max(console.width - 4, 16))
         console.print(Text(f"src {source}", "bright_black", no_wrap=True))
-    print_section(console, "Steps, by what limited admission", _buckets(report, console.width), _agreement(report))
+    deployment = deployment_table(report.header)
+    if deployment is not None:
+        print_section(console, "Deployment", deployment)
     print_section(console, "What held requests back", *reasons_of(report))
+    if buckets or (any(report.reasons.values()) and not report.recorded_reasons):
+        print_section(console, "Steps, by what limited admission", _buckets(report, console.width), _agreement(report))
     print_section(
         console, "Latency" + (" (exact to a step)" if report.times == "reconstructed" else ""), _latency(report)
     )
     print_section(console, "Figures", _figures(report))
-    if report.advice:
-        print_section(console, "What to change", advice_of(report))
+    if report.advice or report.tried:
+        print_section(console, "What to change", *advice_of(report))
     notes = [Text(note) for note in _notes(report)]
     if notes:
         print_section(console, "Note", *notes)

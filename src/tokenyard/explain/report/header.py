@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from tokenyard.trace.format.deployment import Deployment, deployment_of
 from tokenyard.trace.format.schema import TraceStart
 from tokenyard.trace.format.step_facts import CLASSIFIER_BLOCK_SIZE, StepFacts
 
@@ -21,7 +22,7 @@ _GPU_BY_BLOCKS = (
 )
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True):
+class Header(Deployment, frozen=True, kw_only=True):
     """What ran, where and how long. None where the trace does not tell."""
 
     policy: str
@@ -87,6 +88,7 @@ def header_of(
     if first is not None and last is not None and first.ts is not None and last.ts is not None:
         seconds = last.ts - first.ts
     return Header(
+        **msgspec.structs.asdict(deployment_of(start.config if start is not None else None)),
         policy=(first.policy if first is not None else None) or "unknown",
         gpu=gpu or infer_gpu(blocks),
         gpu_inferred=gpu is None,

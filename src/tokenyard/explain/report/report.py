@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from tokenyard.explain.advice.rule import Advice
+from tokenyard.explain.advice.trial import Trial
 from tokenyard.explain.held_back.agreement import Disagreements
 from tokenyard.explain.report.arrivals import Arrivals
 from tokenyard.explain.report.header import Header
@@ -121,3 +122,5 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What could not be read, or was not recorded."""
     advice: list[Advice] = []
     """What to change, most time lost first; nothing where nothing is wrong."""
+    tried: list[Trial] = []
+    """Changes that were replayed and did not help."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from tokenyard.config import require_int
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import GPU
-from tokenyard.kv.sizing.models import ModelShape
+from tokenyard.models.spec import ModelSpec
 
 __all__ = ["KVCacheSize", "activation_bytes", "check_utilization", "size_kv_cache"]
 
@@ -48,7 +48,7 @@ class KVCacheSize:
 
 
 def activation_bytes(
-    model: ModelShape, *, max_num_batched_tokens: int, max_num_seqs: int, tensor_parallel_size: int = 1
+    model: ModelSpec, *, max_num_batched_tokens: int, max_num_seqs: int, tensor_parallel_size: int = 1
 ) -> int:
     """Estimated peak memory of a step besides weights and KV cache, per GPU, in bytes (module docstring)."""
     width = model.intermediate_size
@@ -60,7 +60,7 @@ def activation_bytes(
 
 
 def size_kv_cache(
-    model: ModelShape,
+    model: ModelSpec,
     gpu: GPU,
     *,
     gpu_memory_utilization: float = 0.9,

@@ -25,6 +25,7 @@ from tokenyard.sim.replay import Progress, replay
 from tokenyard.sim.transfers.offload import KVTransfer
 from tokenyard.sim.workload.record import Workload
 from tokenyard.trace.emit.recorder import TraceRecorder
+from tokenyard.trace.format.deployment import Deployment
 
 __all__ = ["Cell", "Comparison", "ReplaySettings", "compare"]
 
@@ -71,6 +72,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     loads: tuple[float, ...]
     seeds: tuple[int, ...]
     cells: list[Cell]
+    header: Deployment | None = None
+    """What is served, and what was assumed; None if the caller does not say."""
 
     @property
     def baseline(self) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import GPU
-from tokenyard.kv.sizing.models import ModelShape
+from tokenyard.models.spec import ModelSpec
 from tokenyard.sim.latency.csv_columns import numbers, read_columns
 from tokenyard.sim.latency.estimates import elementwise_bytes
 from tokenyard.sim.latency.grid import Curve, Floats, Grid, through
@@ -42,7 +42,7 @@ def is_aic_folder(folder: Path) -> bool:
 
 def load_aic(
     folder: Path,
-    model: ModelShape,
+    model: ModelSpec,
     gpu: GPU,
     *,
     tensor_parallel_size: int = 1,
@@ -72,7 +72,7 @@ def load_aic(
     )
 
 
-def _layer_products(model: ModelShape, world: int) -> list[tuple[int, int]]:
+def _layer_products(model: ModelSpec, world: int) -> list[tuple[int, int]]:
     """(n, k) of a layer's matrix products on one GPU: columns out, columns in."""
     hidden, size = model.hidden_size, model.head_size
     kv_heads = max(1, model.num_kv_heads // world)
@@ -116,13 +116,13 @@ class _Products:
         return through({m: times * math.exp(grid(math.log(n), math.log(k))) for m, grid in self._grids.items()})
 
 
-def _small_kernels(model: ModelShape, gpu: GPU, world: int) -> Part:
+def _small_kernels(model: ModelSpec, gpu: GPU, world: int) -> Part:
     """Norms, rotary embedding and activation: launches and memory traffic."""
     per_token = elementwise_bytes(model, world) / gpu.memory_bandwidth
     return lambda tokens: model.num_layers * (SMALL_KERNELS + tokens * per_token)
 
 
-def _all_reduce(path: Path, model: ModelShape, world: int) -> Part:
+def _all_reduce(path: Path, model: ModelSpec, world: int) -> Part:
     """Two per layer, from the CUDA-graph rows where there are any."""
     rows: dict[str, dict[float, float]] = defaultdict(dict)
     for backend, *row in read_columns(path, "backend", "num_gpus", "message_size", "latency"):
@@ -136,7 +136,7 @@ def _all_reduce(path: Path, model: ModelShape, world: int) -> Part:
     return lambda tokens: curve(tokens * (model.hidden_size * 2))
 
 
-def _experts(path: Path, model: ModelShape, world: int) -> Part:
+def _experts(path: Path, model: ModelSpec, world: int) -> Part:
     """The experts of all layers, with the most even load that was measured."""
     wanted = (model.hidden_size, model.moe_intermediate_size, model.num_experts_per_tok, model.num_experts, world, 1)
     columns = ("hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
@@ -151,7 +151,7 @@ def _experts(path: Path, model: ModelShape, world: int) -> Part:
     return through(points[min(points)])
 
 
-def _attention(tables: _Tables, model: ModelShape, world: int) -> SeparateAttention:
+def _attention(tables: _Tables, model: ModelSpec, world: int) -> SeparateAttention:
     heads, kv_heads = model.num_heads // world, max(1, model.num_kv_heads // world)
     path = tables.path("context_attention")
     prefill = _rows(path, heads, kv_heads, model.head_size, ("batch_size", "isl"))

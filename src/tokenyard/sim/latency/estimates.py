@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tokenyard.kv.sizing.models import ModelShape
+from tokenyard.models.spec import ModelSpec
 
 __all__ = ["all_reduce_seconds", "elementwise_bytes"]
 
@@ -17,7 +17,7 @@ def all_reduce_seconds(num_bytes: float, world: int, link_bandwidth: float) -> f
     return LATENCY + 2.0 * (world - 1) / world * num_bytes / (link_bandwidth * LINK_EFFICIENCY)
 
 
-def elementwise_bytes(model: ModelShape, world: int) -> int:
+def elementwise_bytes(model: ModelSpec, world: int) -> int:
     """Memory traffic per token and layer of everything between the matrix products.
 
     The activation reads two MLP widths and writes one; norms, residuals and rotary embedding come to four hidden

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import GPU, named_gpu
-from tokenyard.kv.sizing.hf_config import model_shape
-from tokenyard.kv.sizing.models import ModelShape
+from tokenyard.models.named import model_spec
+from tokenyard.models.spec import ModelSpec
 from tokenyard.sim.latency.aic import is_aic_folder, load_aic
 from tokenyard.sim.latency.lss import is_lss_folder, load_lss
 from tokenyard.sim.latency.measured import fit_trace
@@ -23,7 +23,7 @@ _KINDS = "roofline, constant:SECONDS, table:FOLDER or fitted:TRACE"
 
 
 def load_latency(
-    spec: str, *, model: ModelShape | str | None = None, gpu: GPU | str | None = None, tensor_parallel_size: int = 1
+    spec: str, *, model: ModelSpec | str | None = None, gpu: GPU | str | None = None, tensor_parallel_size: int = 1
 ) -> LatencyModel:
     """``roofline`` (of ``gpu``, ``model``), ``constant:SECONDS``, ``table:FOLDER`` (of ``model``) or ``fitted:TRACE``.
 
@@ -39,7 +39,7 @@ def load_latency(
         raise ConfigError("latency", spec, f"use {_KINDS}")
     if model is None:
         raise ConfigError("model", None, f"name a model for the {kind} latency")
-    model = model_shape(model) if isinstance(model, str) else model
+    model = model_spec(model) if isinstance(model, str) else model
     gpu = named_gpu(gpu) if isinstance(gpu, str) else gpu
     if kind == "table":
         return load_tables(argument, model, gpu=gpu, tensor_parallel_size=tensor_parallel_size)
@@ -49,7 +49,7 @@ def load_latency(
 
 
 def load_tables(
-    folder: str | os.PathLike[str], model: ModelShape, *, gpu: GPU | None = None, tensor_parallel_size: int = 1
+    folder: str | os.PathLike[str], model: ModelSpec, *, gpu: GPU | None = None, tensor_parallel_size: int = 1
 ) -> TableLatency:
     """Kernel timings of a folder, in whichever of the known formats it holds."""
     path = Path(folder)

@@ -16,7 +16,7 @@ import numpy as np
 
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import GPU
-from tokenyard.kv.sizing.models import ModelShape
+from tokenyard.models.spec import ModelSpec
 from tokenyard.sim.latency.csv_columns import find_table, numbers, read_columns
 from tokenyard.sim.latency.estimates import all_reduce_seconds
 from tokenyard.sim.latency.grid import Curve, Floats, Grid, through
@@ -43,7 +43,7 @@ def is_lss_folder(folder: Path) -> bool:
 
 def load_lss(
     folder: Path,
-    model: ModelShape,
+    model: ModelSpec,
     *,
     gpu: GPU | None = None,
     tensor_parallel_size: int = 1,
@@ -102,7 +102,7 @@ def _per_sequence(path: Path) -> Curve:
     return Curve(_total([through(each) for each in points.values()]), _MOST_SEQUENCES)
 
 
-def _experts(path: Path, model: ModelShape) -> Part:
+def _experts(path: Path, model: ModelSpec) -> Part:
     """A layer's experts: of ``E`` experts, tokens that choose ``k`` each activate ``E (1 - (1 - k / E) ^ tokens)``."""
     rows = [numbers(path, row) for row in read_columns(path, "tokens", "activated_experts", "time_us")]
     experts, chosen = model.num_experts, model.num_experts_per_tok
@@ -115,7 +115,7 @@ def _experts(path: Path, model: ModelShape) -> Part:
     return through(points)
 
 
-def _all_reduce(model: ModelShape, gpu: GPU, world: int) -> Part:
+def _all_reduce(model: ModelSpec, gpu: GPU, world: int) -> Part:
     per_token = model.hidden_size * max(model.dtype_bytes, 2)
     runs = 2 * model.num_layers
 

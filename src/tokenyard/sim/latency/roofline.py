@@ -20,7 +20,7 @@ import math
 from dataclasses import dataclass
 
 from tokenyard.kv.sizing.gpus import GPU
-from tokenyard.kv.sizing.models import ModelShape
+from tokenyard.models.spec import ModelSpec
 from tokenyard.sim.latency.estimates import all_reduce_seconds, elementwise_bytes
 from tokenyard.sim.latency.model import StepShape, StepWork, Transfer, TransferDirection, require_seconds
 
@@ -82,7 +82,7 @@ class RooflineLatency:
 
     def __init__(
         self,
-        model: ModelShape,
+        model: ModelSpec,
         gpu: GPU,
         *,
         tensor_parallel_size: int = 1,

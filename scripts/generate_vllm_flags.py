@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Writes docs/vllm-flags.md from the table of flags (src/tokenyard/launch). ``--check`` only compares."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tokenyard.launch.flag import Effect, VLLMFlag
+from tokenyard.launch.flag_table import VERSIONS, flag_table
+
+__all__ = ["document"]
+
+PATH = Path(__file__).resolve().parents[1] / "docs" / "vllm-flags.md"
+TITLES = {
+    Effect.USED: "Used",
+    Effect.NOT_MODELLED: "Not modelled",
+    Effect.NO_EFFECT: "Without effect on a replay",
+}
+HEAD = """\
+# Flags of `vllm serve`
+
+What each flag of `vllm serve --help` does to a replay. `tokenyard run`, `compare` and `split` take all of them, one by
+one, in a file (`--config FILE.yaml`), or as a whole line that is pasted:
+
+```console
+$ tokenyard run log.jsonl --gpu h100 --serve "vllm serve Qwen/Qwen3-8B --max-model-len 32k --max-num-seqs 64"
+```
+
+They are read as vLLM reads them: short forms (`-tp 2`), `--no-...` and `--disable-...`, `8k` (8,000) and `8K` (8,192),
+JSON and its fields one by one (`--speculative-config.method eagle3`), `_` for `-`. In a pasted line assignments in
+front, backslashes at line ends, comments, a pipe or a redirection are taken as a shell takes them; `docker run` of a
+vLLM image and `python -m vllm.entrypoints.openai.api_server` are known too. Flags beside the line win over it, and it
+wins over the file.
+
+A flag that is **used** sets something of the replay. One **without effect** changes neither memory, nor time, nor
+decisions. One that is **not modelled** changes one of them, and the replay does not know how: it is an error that names
+the flag, unless it has the value that vLLM takes anyway; with `--ignore-unmodelled` the replay goes on without it. The
+report's header lists the flags of all three kinds, and `--json` has them as `header.used`, `header.without_effect` and
+`header.ignored`.
+
+The lists are recorded from vLLM {versions} by `scripts/record_vllm_flags.py`; this page is made by
+`scripts/generate_vllm_flags.py`, from `src/tokenyard/launch/flags.toml`. Defaults are those of the version that
+`--vllm-version` names.
+"""
+
+
+def document() -> str:
+    """The page."""
+    return "\n".join([HEAD.format(versions=" and ".join(VERSIONS)), *_parts()])
+
+
+def _parts() -> Iterator[str]:
+    recorded = [flag for flag in flag_table() if flag.versions]
+    counts = {version: sum(version in flag.versions for flag in recorded) for version in VERSIONS}
+    for effect, title in TITLES.items():
+        flags = sorted((flag for flag in recorded if flag.effect is effect), key=lambda flag: flag.name)
+        latest = sum(VERSIONS[-1] in flag.versions for flag in flags)
+        yield f"## {title}\n\n{latest} of the {counts[VERSIONS[-1]]} flags of vLLM {VERSIONS[-1]}.\n"
+        yield "| flag | what it does |\n| --- | --- |"
+        yield from (_row(flag) for flag in flags)
+        yield ""
+    older = sorted((flag for flag in flag_table() if not flag.versions), key=lambda flag: flag.name)
+    yield "## Of older versions\n\nThey stand in recipes still. vLLM " + VERSIONS[-1] + " refuses them.\n"
+    yield "| flag | what it did | here |\n| --- | --- | --- |"
+    yield from (f"| `{flag.flag}` | {flag.why} | {TITLES[flag.effect].lower()} |" for flag in older)
+    yield ""
+
+
+def _row(flag: VLLMFlag) -> str:
+    names = ", ".join(f"`{name}`" for name in (flag.flag, *(name for name in flag.other_names if name.count("-") < 2)))
+    only = "" if flag.versions == VERSIONS else f" (vLLM {flag.versions[0]} alone)"
+    return f"| {names} | {flag.why}{only} |"
+
+
+def main() -> int:
+    """Write the page, or compare it."""
+    if "--check" not in sys.argv[1:]:
+        PATH.write_text(document(), encoding="utf-8")
+        return 0
+    if PATH.is_file() and PATH.read_text(encoding="utf-8") == document():
+        return 0
+    print("docs/vllm-flags.md is out of date: run scripts/generate_vllm_flags.py", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""Makes vLLM believe in a GPU: configurations, attention backends and model classes are then the ones it would use.
+
+Nothing is computed: models are built on torch's ``meta`` device. Compiled extensions are replaced by stand-ins that
+only exist, tensor-parallel groups by ones that only have a size.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+import types
+from collections.abc import Callable, MutableSequence, Sequence
+from typing import Any
+from unittest.mock import MagicMock
+
+__all__ = ["pretend_gpu", "pretend_groups"]
+
+COMPILED = (
+    "vllm._C",
+    "vllm._C_stable_libtorch",
+    "vllm._moe_C",
+    "vllm._moe_C_stable_libtorch",
+    "vllm._flashmla_C",
+    "vllm._flashmla_extension_C",
+    "vllm.cumem_allocator",
+    "vllm.third_party.flashmla",
+    "deep_gemm",
+    "vllm.vllm_flash_attn",
+)
+"""Extensions of vLLM's GPU wheel."""
+NAMESPACES = ("_C", "_C_cache_ops", "_C_cuda_utils", "_C_stable_libtorch", "_flashmla_C", "_moe_C")
+"""Where they register their operators."""
+
+
+class _StandIn(types.ModuleType):
+    """A module that has every attribute."""
+
+    __path__: MutableSequence[str] = []  # noqa: RUF012 - as every package has it
+    __file__ = "stand-in"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return MagicMock(name=f"{self.__name__}.{name}")
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds stand-ins for the compiled extensions."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if any(fullname == name or fullname.startswith(f"{name}.") for name in COMPILED):
+            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        return None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        return _StandIn(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """There is nothing to run."""
+
+
+def pretend_gpu(memory_bytes: int, capability: tuple[int, int], name: str) -> None:
+    """Install a GPU of this memory and compute capability. Call it before anything else of vLLM is imported."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("VLLM_PLUGINS", "")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Triton may do without a driver then
+    sys.meta_path.insert(0, _Finder())
+    _forgive_missing_operators()
+    from vllm import platforms
+
+    platforms.vllm_version_matches_substr = lambda _substring: False  # no CPU build
+    from vllm.platforms.cuda import CudaPlatformBase
+    from vllm.platforms.interface import DeviceCapability
+
+    class PretendedGPU(CudaPlatformBase):  # type: ignore[misc,unused-ignore]
+        """Answers what configurations ask."""
+
+        @classmethod
+        def get_device_capability(cls, device_id: int = 0) -> Any:
+            return DeviceCapability(*capability)
+
+        @classmethod
+        def has_device_capability(cls, capability_wanted: int | tuple[int, int], device_id: int = 0) -> bool:
+            wanted = divmod(capability_wanted, 10) if isinstance(capability_wanted, int) else capability_wanted
+            return capability >= tuple(wanted)
+
+        @classmethod
+        def get_device_name(cls, device_id: int = 0) -> str:
+            return name
+
+        @classmethod
+        def get_device_uuid(cls, device_id: int = 0) -> str:
+            return "GPU-0"
+
+        @classmethod
+        def get_device_total_memory(cls, device_id: int = 0) -> int:
+            return memory_bytes
+
+        @classmethod
+        def is_fully_connected(cls, device_ids: list[int]) -> bool:
+            return True
+
+        @classmethod
+        def current_device(cls) -> str:
+            return "meta"
+
+        @classmethod
+        def num_compute_units(cls, device_id: int = 0) -> int:
+            return 132
+
+        @classmethod
+        def device_count(cls) -> int:
+            return 8
+
+    platforms._current_platform = PretendedGPU()  # noqa: SLF001
+    _pretend_operators()
+    _inspect_here()
+
+
+def _inspect_here() -> None:
+    """Model classes are looked at in this process, where the stand-ins are, and not in one of their own."""
+    from vllm.model_executor.models import registry
+
+    registry._run_in_subprocess = lambda function: function()  # noqa: SLF001
+
+
+def _forgive_missing_operators() -> None:
+    """Fake kernels of operators that are not there are passed over."""
+    import torch
+
+    register = torch.library.register_fake
+
+    def register_fake(op: Any, *args: Any, **options: Any) -> Callable[[Any], Any]:
+        def decorate(function: Any) -> Any:
+            try:
+                return register(op, *args, **options)(function)
+            except Exception:  # noqa: BLE001 - whatever it is, the operator is not there
+                return function
+
+        return decorate
+
+    torch.library.register_fake = register_fake
+
+
+def _pretend_operators() -> None:
+    """Operators that nobody has compiled exist and say yes."""
+    import torch
+    import vllm._custom_ops  # noqa: F401 - registers what there is, before the rest is pretended
+
+    namespace = torch._ops._OpNamespace  # noqa: SLF001
+    real = namespace.__getattr__
+
+    def operator(self: Any, name: str) -> Any:
+        try:
+            return real(self, name)
+        except AttributeError:
+            if self.name in NAMESPACES and not name.startswith("__"):
+                return MagicMock(name=name, return_value=True)
+            raise
+
+    namespace.__getattr__ = operator
+    for name in ("Stream", "Event", "current_stream", "default_stream"):
+        setattr(torch.cuda, name, MagicMock(name=name))
+
+
+def pretend_groups(tensor_parallel_size: int) -> None:
+    """Be the first rank of a tensor-parallel group of this size, alone in all others."""
+    import vllm.distributed.parallel_state as state
+
+    for name in ("_WORLD", "_TP", "_EP"):
+        setattr(state, name, _group(tensor_parallel_size))
+    for name in ("_PP", "_DP", "_DCP", "_PCP", "_ETP"):
+        setattr(state, name, _group(1))
+
+
+def _group(size: int) -> MagicMock:
+    group = MagicMock(world_size=size, rank=0, rank_in_group=0, local_rank=0, ranks=list(range(size)))
+    group.configure_mock(is_first_rank=True, is_last_rank=size == 1, first_rank=0, last_rank=size - 1)
+    group.configure_mock(use_device_communicator=False, unique_name="pretended", next_rank=0, prev_rank=0)
+    for part in (group.device_group, group.cpu_group):
+        part.size.return_value, part.rank.return_value = size, 0
+    return group

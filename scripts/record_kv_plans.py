@@ -1,0 +1,97 @@
+"""Records what vLLM's own planner makes of every known model: groups, block sizes, blocks, capacity and weights.
+
+Run it in an environment with vLLM's sources and torch; no GPU is needed, and no weights: models are built on torch's
+``meta`` device under a pretended H100. ``tests/unit/models`` compares its answers with ours.
+
+    PYTHONPATH=scripts python scripts/record_kv_plans.py [--only NAME ...] [--out FILE] [--tp N ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import gzip
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from planner.pretend_gpu import pretend_gpu
+
+REPO = Path(__file__).resolve().parent.parent
+CONFIGS = REPO / "src" / "tokenyard" / "models" / "configs"
+OUT = REPO / "tests" / "unit" / "models" / "kv_plans.json.gz"
+H100_BYTES = 85_029_615_042
+AVAILABLE = (4 << 30, (24 << 30) + 12_345, 70 << 30)
+"""Bytes for the KV cache on every GPU."""
+TENSOR_PARALLEL = (1, 2, 8)
+
+
+def main() -> int:
+    """Record, and say what could not be built."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="*", default=None)
+    parser.add_argument("--tp", nargs="*", type=int, default=list(TENSOR_PARALLEL))
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--verbose", action="store_true")
+    flags = parser.parse_args()
+    pretend_gpu(H100_BYTES, (9, 0), "NVIDIA H100 80GB HBM3")
+    from planner.ask import MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS, versions
+
+    plans, failures = [], 0
+    for file in sorted(CONFIGS.glob("*.json")):
+        if flags.only is not None and file.stem not in flags.only:
+            continue
+        config = json.loads(file.read_text())
+        for size in flags.tp:
+            for options in _variants(config):
+                try:
+                    plans.append({"model": file.stem, **_record(config, size, options)})
+                except Exception as error:  # noqa: BLE001 - one model that cannot be built must not hide the others
+                    failures += 1
+                    print(f"{file.stem} tp={size} {options}: {type(error).__name__}: {str(error)[:300]}")
+                    if flags.verbose:
+                        traceback.print_exc()
+                gc.collect()
+        print(file.stem, len(plans), file=sys.stderr)
+    settings = {"max_num_batched_tokens": MAX_NUM_BATCHED_TOKENS, "max_num_seqs": MAX_NUM_SEQS}
+    text = json.dumps({"versions": versions(), "settings": settings, "plans": plans}, indent=1, sort_keys=True)
+    flags.out.write_bytes(gzip.compress(text.encode(), mtime=0))
+    print(f"{len(plans)} plans in {flags.out}, {failures} not recorded")
+    return 1 if failures else 0
+
+
+def _variants(config: dict[str, Any]) -> list[dict[str, Any]]:
+    """Options to record: vLLM's defaults, and prefix caching the other way round where states are kept."""
+    text = config.get("text_config", config)
+    hybrid = any("mamba" in key or "linear" in key or "hybrid" in key for key in text)
+    return [{}, {"enable_prefix_caching": True}, {"enable_prefix_caching": False}] if hybrid else [{}]
+
+
+def _record(config: dict[str, Any], tensor_parallel_size: int, options: dict[str, Any]) -> dict[str, Any]:
+    from planner.ask import BuiltModel
+
+    built = BuiltModel(config, tensor_parallel_size, options)
+    parameters, weight_bytes = built.weights()
+    model, cache = built.config.model_config, built.config.cache_config
+    return {
+        "tensor_parallel_size": tensor_parallel_size,
+        "options": options,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "max_model_len": model.max_model_len,
+        "kv_cache_dtype": cache.cache_dtype,
+        "block_size": cache.block_size,
+        "enable_prefix_caching": bool(cache.enable_prefix_caching),
+        "mamba_cache_mode": cache.mamba_cache_mode,
+        "async_scheduling": bool(built.config.scheduler_config.async_scheduling),
+        "max_num_encoder_input_tokens": built.config.scheduler_config.max_num_encoder_input_tokens,
+        "backends": built.backends(),
+        "rank_parameters": parameters,
+        "rank_weight_bytes": weight_bytes,
+        "plans": [{"available_bytes": size, **built.plan(size)} for size in AVAILABLE],
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""The header of a replay: what is served as we understood it, what was assumed, what was passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.settled import Settled
+from tokenyard.config import SchedulerConfig
+from tokenyard.kv.sizing.layer_cache import LayerCache
+from tokenyard.launch.asked import Asked
+from tokenyard.launch.flag import Effect
+from tokenyard.sim.drafts import SimulatedSpeculation
+from tokenyard.trace.format.deployment import Assumption, Deployment
+
+__all__ = ["describe_deployment"]
+
+_GIB = float(1 << 30)
+_STEP_TIME_ERRORS = {
+    "roofline": "10 to 25 % of a step, where it was measured",
+    "table": "that of the timings and of what lies between them",
+    "fitted": "that of the fit",
+    "constant": "not meant to be a time",
+}
+"""By the word in front of the colon of ``--latency``; docs/latency.md."""
+
+
+def describe_deployment(
+    flags: Run,
+    settled: Settled,
+    scheduler: SchedulerConfig,
+    speculation: SimulatedSpeculation | None,
+    ignored: Sequence[str] = (),
+) -> Deployment:
+    """Everything that the header of a report says. ``ignored`` is what the caller passed over."""
+    asked, hardware, model = flags.launch.asked, settled.hardware, settled.model
+    plan, tp = settled.plan, hardware.tensor_parallel_size
+    latency = hardware.latency.partition(":")[0]
+    return Deployment(
+        kv_tokens=plan.num_tokens,
+        num_gpu_blocks=plan.num_blocks,
+        block_size=plan.block_size,
+        kv_dtype=plan.kv_cache_dtype,
+        kv_gib=_gib(plan.num_blocks * plan.bytes_per_block),
+        kv_groups=[_group(group.first, len(group.layers)) for group in plan.groups],
+        weight_gib=_gib(model.weight_bytes(tp)),
+        weight_dtype=model.weight_format.name,
+        tensor_parallel_size=tp,
+        pipeline_parallel_size=1,
+        data_parallel_size=1,
+        enable_expert_parallel=False,
+        max_num_batched_tokens=settled.max_num_batched_tokens,
+        max_num_seqs=settled.max_num_seqs,
+        max_model_len=settled.max_model_len,
+        async_scheduling=scheduler.async_scheduling,
+        vllm_version=settled.version,
+        step_time=hardware.latency,
+        step_time_error=_STEP_TIME_ERRORS.get(latency),
+        assumed=list(_assumptions(flags, settled, speculation)),
+        used=[str(each) for each in asked.of(Effect.USED)],
+        without_effect=asked.without_effect,
+        ignored=[*asked.ignored, *model.ignored, *ignored, *_not_in_step_times(settled)],
+    )
+
+
+def _group(layer: LayerCache, num_layers: int) -> str:
+    window = f" of {layer.window:,} tokens" if layer.window else ""
+    return f"{num_layers} layers {layer.kind.value}{window}, blocks of {layer.block_size}"
+
+
+def _not_in_step_times(settled: Settled) -> Iterator[str]:
+    """What makes steps faster or slower in vLLM, and the same here; docs/latency.md."""
+    if not settled.hardware.latency.startswith("roofline"):
+        return
+    model, plan = settled.model, settled.plan
+    if model.quantization is not None:
+        yield f"step times: weights count as {model.dtype}, though most are {model.weight_format.name}"
+    if plan.kv_cache_dtype != model.dtype:
+        yield f"step times: KV counts as {model.dtype}, though it is {plan.kv_cache_dtype}"
+
+
+def _gib(num_bytes: int) -> float:
+    return round(num_bytes / _GIB, 3)
+
+
+def _assumptions(flags: Run, settled: Settled, speculation: SimulatedSpeculation | None) -> Iterator[Assumption]:
+    asked, hardware = flags.launch.asked, settled.hardware
+    given = asked.named
+    default = f"vllm serve's default (vLLM {settled.version})"
+    if "gpu" not in given:
+        yield Assumption(name="gpu", value=hardware.gpu, why="not given")
+    if "model" not in given:
+        yield Assumption(name="model", value=settled.model.name, why="not given")
+    elif settled.model.name != hardware.model and "/" in hardware.model:
+        yield Assumption(name="model", value=settled.model.name, why=f"what {hardware.model} has the shape of")
+    yield from _limits(asked, settled, default)
+    yield from _memory(asked, settled, default)
+    if "latency" not in given:
+        yield Assumption(name="step times", value="roofline", why="estimated from data sheets, not measured")
+    if speculation is not None:
+        rates = ", ".join(f"{rate:g}" for rate in speculation.acceptance)
+        if "acceptance_rates" not in given:
+            yield Assumption(name="acceptance-rates", value=rates, why="not given: how many drafts are right")
+        yield Assumption(name="drafting", value="0 s", why="drafts take neither time nor memory here")
+    for each in asked.missing_in(settled.version):
+        yield Assumption(
+            name=each.flag.name, value=" ".join(each.words[1:]), why=_no_such_flag(each.flag.versions, settled)
+        )
+
+
+def _limits(asked: Asked, settled: Settled, default: str) -> Iterator[Assumption]:
+    by_gpu = f"{default} on {settled.gpu.name}"
+    if "max_num_seqs" not in asked.named:
+        yield Assumption(name="max-num-seqs", value=settled.max_num_seqs, why=by_gpu)
+    if "max_num_batched_tokens" not in asked.named:
+        yield Assumption(name="max-num-batched-tokens", value=settled.max_num_batched_tokens, why=by_gpu)
+    if "max_model_len" not in asked.named:
+        yield Assumption(name="max-model-len", value=settled.max_model_len, why="the model's own")
+
+
+def _memory(asked: Asked, settled: Settled, default: str) -> Iterator[Assumption]:
+    if asked.says(("num_gpu_blocks_override", "kv_cache_memory_bytes")):
+        return
+    if "gpu_memory_utilization" not in asked.named:
+        value = settled.hardware.gpu_memory_utilization
+        yield Assumption(name="gpu-memory-utilization", value=value, why=default)
+    blocks = f"{settled.plan.num_blocks:,}"
+    why = "estimated; --kv-cache-memory-bytes takes what vLLM logs as available KV cache memory"
+    yield Assumption(name="KV blocks", value=blocks, why=why)
+
+
+def _no_such_flag(versions: tuple[str, ...], settled: Settled) -> str:
+    have = f"vLLM {' and '.join(versions)}" if versions else "older versions"
+    return f"a flag of {have}, not of {settled.version}"

@@ -1,0 +1,174 @@
+"""What nobody said, settled: limits by GPU and version, the length of the model, the size of the pool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tokenyard.cli.support.flags import HardwareFlags, Run, SchedulerFlags
+from tokenyard.cli.support.served_model import served_model
+from tokenyard.config import MAX_BLOCKS, MAX_COUNT, MAX_SEQS, require_int
+from tokenyard.errors import ConfigError, NoStartError
+from tokenyard.kv.sizing.gpus import GPU, named_gpu
+from tokenyard.kv.sizing.num_blocks import activation_bytes, check_utilization
+from tokenyard.kv.sizing.plan import KVCachePlan, plan_kv_cache
+from tokenyard.launch.defaults import BatchLimits, batch_limits, known_version
+from tokenyard.launch.start_checks import check_length, check_limits, check_room, no_start
+from tokenyard.models.spec import ModelSpec
+
+__all__ = ["Settled", "settle"]
+
+AUTO = -1
+"""``--max-model-len auto``: as long as the pool holds."""
+_ANY_LENGTH = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What is served, on what, within which limits; nothing is left to a default."""
+
+    version: str
+    """vLLM's, whose defaults were taken."""
+    gpu: GPU
+    model: ModelSpec
+    hardware: HardwareFlags
+    """With the block size that the plan ended up with."""
+    scheduler: SchedulerFlags
+    plan: KVCachePlan
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+
+
+def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -> Settled:
+    """Settle what is not given. Raises ConfigError for a wrong value, NoStartError where vLLM would not start."""
+    version = known_version(flags.launch.vllm_version)
+    hardware, scheduler = flags.hardware, flags.scheduler
+    gpu = named_gpu(hardware.gpu)
+    model = served_model(hardware, ignore_unmodelled=flags.launch.ignore_unmodelled)
+    _require_numbers(scheduler)
+    check_utilization(hardware.gpu_memory_utilization)
+    given = None if scheduler.max_model_len == AUTO else scheduler.max_model_len
+    if given is not None and not _allows_any_length(flags):
+        check_length(given, model.max_model_len, model.name)
+    with no_start():
+        model.check_tensor_parallel(hardware.tensor_parallel_size)
+    length = given or model.max_model_len
+    limits = _limits(scheduler, gpu, version, length)
+    settings: dict[str, Any] = {
+        "block_size": hardware.block_size,
+        "kv_cache_dtype": hardware.kv_cache_dtype,
+        "tensor_parallel_size": hardware.tensor_parallel_size,
+        "max_model_len": length,
+        "max_num_batched_tokens": limits.max_num_batched_tokens,
+        "async_scheduling": async_scheduling,
+        "enable_prefix_caching": scheduler.enable_prefix_caching,
+        "num_speculative_tokens": num_speculative_tokens,
+        "planner": version,
+    }
+    memory = _memory_for_kv(hardware, model, gpu, limits)
+    if scheduler.max_model_len == AUTO:
+        length = settings["max_model_len"] = _longest(model, memory, settings)
+    plan = _plan(model, hardware.num_gpu_blocks_override, memory, settings, version)
+    check_limits(
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_model_len=length,
+        enable_chunked_prefill=scheduler.enable_chunked_prefill,
+        long_prefill_token_threshold=scheduler.long_prefill_token_threshold,
+    )
+    return Settled(
+        version=version,
+        gpu=gpu,
+        model=model,
+        hardware=replace(hardware, block_size=plan.block_size),
+        scheduler=replace(
+            scheduler,
+            max_num_seqs=limits.max_num_seqs,
+            max_num_batched_tokens=limits.max_num_batched_tokens,
+            max_model_len=length,
+        ),
+        plan=plan,
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_model_len=length,
+    )
+
+
+def _limits(flags: SchedulerFlags, gpu: GPU, version: str, max_model_len: int) -> BatchLimits:
+    return batch_limits(
+        gpu,
+        version=version,
+        max_model_len=max_model_len,
+        max_num_seqs=flags.max_num_seqs,
+        max_num_batched_tokens=flags.max_num_batched_tokens,
+        enable_chunked_prefill=flags.enable_chunked_prefill,
+        for_throughput=flags.performance_mode == "throughput",
+    )
+
+
+def _require_numbers(flags: SchedulerFlags) -> None:
+    """Raise ConfigError for a limit that is given and is none."""
+    for field, value, most in (
+        ("max_num_seqs", flags.max_num_seqs, MAX_SEQS),
+        ("max_num_batched_tokens", flags.max_num_batched_tokens, MAX_COUNT),
+        ("max_model_len", flags.max_model_len, MAX_COUNT),
+    ):
+        if value is not None and not (field == "max_model_len" and value == AUTO):
+            require_int(field, value, 1, most)
+
+
+def _allows_any_length(flags: Run) -> bool:
+    return flags.launch.asked.environment.get(_ANY_LENGTH, "0") not in ("", "0")
+
+
+def _memory_for_kv(hardware: HardwareFlags, model: ModelSpec, gpu: GPU, limits: BatchLimits) -> int | None:
+    """Bytes on each GPU; None where the number of blocks was given."""
+    if hardware.num_gpu_blocks_override is not None:
+        return None
+    if hardware.kv_cache_memory_bytes is not None:
+        require_int("kv_cache_memory_bytes", hardware.kv_cache_memory_bytes, 1, 1 << 50)
+        return hardware.kv_cache_memory_bytes
+    usable = int(gpu.memory_bytes * hardware.gpu_memory_utilization)
+    weights = model.weight_bytes(hardware.tensor_parallel_size)
+    to_run = activation_bytes(
+        model,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_num_seqs=limits.max_num_seqs,
+        tensor_parallel_size=hardware.tensor_parallel_size,
+    )
+    check_room(model.name, gpu.name, usable, weights, to_run, hardware.tensor_parallel_size)
+    return usable - weights - to_run
+
+
+def _plan(
+    model: ModelSpec, blocks: int | None, memory: int | None, settings: dict[str, Any], version: str
+) -> KVCachePlan:
+    """The plan of the memory, or of blocks that were given; vLLM 0.22 does not ask whether a request fits those."""
+    if blocks is None:
+        with no_start():
+            return plan_kv_cache(model, available_bytes=memory, **settings)
+    if not 2 <= blocks <= MAX_BLOCKS:
+        fix = f"give a whole number from 2 to {MAX_BLOCKS}; one of them is the null block, which holds no KV"
+        raise ConfigError("num_gpu_blocks_override", blocks, fix)
+    try:
+        with no_start():
+            return plan_kv_cache(model, num_gpu_blocks=blocks, **settings)
+    except NoStartError:
+        if version != "0.22":
+            raise
+    return plan_kv_cache(model, num_gpu_blocks=blocks, **settings | {"max_model_len": 1})
+
+
+def _longest(model: ModelSpec, memory: int | None, settings: dict[str, Any]) -> int:
+    """The longest request that fits the memory, as long as the model was made for at most."""
+    low, high = 1, model.max_model_len
+    while low < high and memory is not None:
+        middle = (low + high + 1) // 2
+        try:
+            plan_kv_cache(model, available_bytes=memory, **settings | {"max_model_len": middle})
+        except ConfigError:
+            high = middle - 1
+        else:
+            low = middle
+    return high

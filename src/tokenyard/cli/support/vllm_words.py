@@ -1,0 +1,101 @@
+"""Flags of ``vllm serve`` on our command line: pasted as a line, read from a file, or given by themselves.
+
+Whatever vLLM understands is taken out of the words, read as vLLM reads it, and what a replay uses is put back in its
+plain form (``-tp 2`` becomes ``--tensor-parallel-size 2``), for tyro to read like any other flag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, get_type_hints
+
+from tokenyard.cli.support.flags import Compare, Run, Split
+from tokenyard.errors import ConfigError
+from tokenyard.launch.asked import Asked
+from tokenyard.launch.flag import Effect, GivenFlag
+from tokenyard.launch.flag_table import flag_table
+from tokenyard.launch.reading import merged, read_words
+from tokenyard.launch.serve_line import ServeLine, read_config_file, read_serve_line
+
+__all__ = ["REPLAYS", "Replay", "field_names", "plain_words", "with_asked"]
+
+Replay = Run | Compare | Split
+REPLAYS: dict[str, type[Replay]] = {"run": Run, "compare": Compare, "split": Split}
+"""Sub-commands that take flags of vLLM."""
+
+_OURS = ("seed",)
+"""Names that vLLM has too, for something else."""
+
+
+class _Plain(NamedTuple):
+    words: list[str]
+    asked: Asked
+
+
+def plain_words(command: type[Replay], words: Sequence[str]) -> _Plain:
+    """The words for tyro, and what was asked of vLLM. Raises ConfigError."""
+    own = set(_own_flags(command))
+    direct, rest = read_words(words, own=own)
+    line = _line(rest)
+    config = next((each for each in direct if each.flag.name == "config"), None)
+    from_file = read_config_file(Path(config.value)) if config is not None else []
+    given = merged(from_file, line.given, direct)
+    used = [each for each in given if each.flag.effect is Effect.USED and _is_field(command, each)]
+    named = {each.flag.field for each in given} | {_field(word) for word in rest if _name(word) in own}
+    asked = Asked(tuple(given), line.environment, frozenset(named))
+    return _Plain([*rest, *(word for each in used for word in each.words)], asked)
+
+
+def with_asked(command: Replay, asked: Asked) -> Replay:
+    """The command, knowing what was asked."""
+    return replace(command, launch=replace(command.launch, asked=asked))
+
+
+def _name(word: str) -> str:
+    return word.partition("=")[0].replace("_", "-")
+
+
+def _field(word: str) -> str:
+    return _name(word).removeprefix("--").removeprefix("no-").replace("-", "_")
+
+
+def _own_flags(command: type[Replay]) -> Iterator[str]:
+    """Flags of ours: those of the command that no flag of vLLM's is called."""
+    theirs = {flag.field for flag in flag_table() if flag.effect is Effect.USED}
+    for name in field_names(command):
+        if name not in theirs or name in _OURS:
+            flag = "--" + name.replace("_", "-")
+            yield flag
+            yield "--no-" + flag.removeprefix("--")
+    yield "--help"
+
+
+def field_names(kind: Any) -> Iterator[str]:
+    """Names of all fields, those of groups of flags in the place of the groups."""
+    hints = get_type_hints(kind)
+    for each in fields(kind):
+        group = hints[each.name]
+        if is_dataclass(group) and group is not Asked:
+            yield from field_names(group)
+        else:
+            yield each.name
+
+
+def _is_field(command: type[Replay], given: GivenFlag) -> bool:
+    """Whether the command has this flag; the header says so of one that it has not."""
+    return given.flag.field in set(field_names(command))
+
+
+def _line(rest: Sequence[str]) -> ServeLine:
+    """What ``--serve`` says; the words stay for tyro."""
+    text = None
+    for i, word in enumerate(rest):
+        if word == "--serve":
+            if i + 1 == len(rest):
+                raise ConfigError("serve", "", 'needs a value: paste the line, "vllm serve MODEL ..."')
+            text = rest[i + 1]
+        elif word.startswith("--serve="):
+            text = word.removeprefix("--serve=")
+    return ServeLine([], {}) if text is None else read_serve_line(text)

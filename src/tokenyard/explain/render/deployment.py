@@ -1,0 +1,63 @@
+"""What a replay stood for, in a terminal: sizes, limits, and what was assumed or passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.table import Column, Table
+from rich.text import Text
+
+from tokenyard.explain.render.tables import table_of
+from tokenyard.printable import plain
+from tokenyard.trace.format.deployment import Deployment
+
+__all__ = ["deployment_table"]
+
+
+def deployment_table(deployment: Deployment) -> Table | None:
+    """The deployment; None where the trace does not tell of one."""
+    if deployment.num_gpu_blocks is None:
+        return None
+    table = table_of(Column(style="bright_black", no_wrap=True), Column(), header=False)
+    for name, said in (
+        ("weights", _weights(deployment)),
+        ("KV", _kv(deployment)),
+        ("limits", _limits(deployment)),
+        ("step times", f"{plain(deployment.step_time or 'unknown')}; error: {deployment.step_time_error or 'unknown'}"),
+    ):
+        table.add_row(name, Text(said))
+    for name, style, lines in (
+        ("assumed", "", [str(each) for each in deployment.assumed]),
+        ("used", "", [" ".join(deployment.used)] if deployment.used else []),
+        ("no effect", "", deployment.without_effect),
+        ("ignored", "yellow", deployment.ignored),
+    ):
+        if lines:
+            table.add_row(name, _lines(lines, style))
+    return table
+
+
+def _lines(lines: Iterable[str], style: str) -> Text:
+    return Text("\n".join(plain(line) for line in lines), style)
+
+
+def _weights(deployment: Deployment) -> str:
+    gpus = deployment.tensor_parallel_size or 1
+    each = " on each of them" if gpus > 1 else ""
+    return f"{deployment.weight_gib:,.1f} GiB of {deployment.weight_dtype}{each}, {gpus} GPU{'s' * (gpus > 1)}"
+
+
+def _kv(deployment: Deployment) -> str:
+    groups = f": {'; '.join(map(plain, deployment.kv_groups))}" if len(deployment.kv_groups) > 1 else ""
+    return (
+        f"{deployment.kv_tokens:,} tokens in {deployment.num_gpu_blocks:,} blocks of {deployment.block_size}, "
+        f"{deployment.kv_gib:,.1f} GiB of {deployment.kv_dtype}{groups}"
+    )
+
+
+def _limits(deployment: Deployment) -> str:
+    ahead = "a step ahead" if deployment.async_scheduling else "one step at a time"
+    return (
+        f"{deployment.max_num_batched_tokens:,} tokens a step, {deployment.max_num_seqs:,} sequences, "
+        f"{deployment.max_model_len:,} tokens each, {ahead}; defaults of vLLM {deployment.vllm_version}"
+    )

@@ -1,0 +1,233 @@
+"""What every layer keeps per block: the facts that vLLM's planner groups layers by.
+
+full, chunk, window   block size x KV heads x (key size + value size) x element size
+latent (MLA)          block size x (kv_lora_rank + rope size) x element size; an indexer adds its keys
+cross                 as full, for the encoder's tokens
+state (Mamba)         the state, padded to the page of the attention layers beside it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from tokenyard.config import GroupKind, MambaCacheMode, require_int
+from tokenyard.errors import ConfigError
+from tokenyard.models.attention import Attends, LatentAttention, SoftmaxAttention
+from tokenyard.models.spec import ModelSpec
+from tokenyard.models.state_space import Mamba2, StateSpace
+from tokenyard.models.weights import dtype_bytes
+
+__all__ = ["DEFAULT_BLOCK_SIZE", "KV_CACHE_DTYPES", "CacheSettings", "LayerCache", "kv_element_bytes", "layer_caches"]
+
+DEFAULT_BLOCK_SIZE = 16
+SPARSE_BLOCK_SIZE = 64
+"""Of DeepSeek's sparse attention, whose kernels take no other."""
+INDEXER_SCALE_BYTES = 4
+"""Of every 128 indexer keys, which are stored in a byte each."""
+SPARSE_FP8_BYTES = 656
+"""Of a token's latent vector in DeepSeek's sparse attention with an fp8 cache: scales and a bfloat16 rope part."""
+
+KV_CACHE_DTYPES = {"bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "fp8_e4m3": 1.0, "fp8_e5m2": 1.0, "nvfp4": 0.5625}
+"""Bytes per element by ``--kv-cache-dtype``; nvfp4 with its scale per 16 elements."""
+
+Planner = Literal["0.22", "0.33"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheSettings:
+    """What the plan depends on besides the model and the memory; names are vLLM's."""
+
+    block_size: int | None = None
+    """Tokens per block; None: what the attention kernels prefer."""
+    kv_cache_dtype: str = "auto"
+    """auto: what the checkpoint asks for, else the model's dtype."""
+    tensor_parallel_size: int = 1
+    decode_context_parallel_size: int = 1
+    max_model_len: int = 8192
+    max_num_batched_tokens: int = 8192
+    max_num_encoder_input_tokens: int = 0
+    """Embeddings that cross attention reserves per request; 0: the encoder's output."""
+    async_scheduling: bool = True
+    """Two steps may be in flight: windows keep blocks for both (from 0.33 on)."""
+    enable_prefix_caching: bool = True
+    num_speculative_tokens: int = 0
+    planner: Planner = "0.33"
+    """The version whose planner is followed."""
+
+    def __post_init__(self) -> None:
+        if self.block_size is not None:
+            require_int("block_size", self.block_size, 1, 1 << 20)
+        require_int("tensor_parallel_size", self.tensor_parallel_size, 1)
+        require_int("decode_context_parallel_size", self.decode_context_parallel_size, 1, 1 << 10)
+        require_int("max_model_len", self.max_model_len, 1)
+        require_int("max_num_batched_tokens", self.max_num_batched_tokens, 1)
+        require_int("max_num_encoder_input_tokens", self.max_num_encoder_input_tokens, 0)
+        require_int("num_speculative_tokens", self.num_speculative_tokens, 0)
+        if self.kv_cache_dtype != "auto" and self.kv_cache_dtype not in KV_CACHE_DTYPES:
+            fix = f"use one of: auto, {', '.join(KV_CACHE_DTYPES)}"
+            raise ConfigError("kv_cache_dtype", self.kv_cache_dtype, fix)
+
+    @property
+    def in_flight_tokens(self) -> int:
+        """Tokens whose blocks a window cannot have given back yet."""
+        steps = 2 if self.async_scheduling and self.planner != "0.22" else 1
+        return steps * self.max_num_batched_tokens
+
+    @property
+    def mamba_cache_mode(self) -> MambaCacheMode:
+        """vLLM's default: with prefix caching the state at the end of a step is kept."""
+        return MambaCacheMode.ALIGN if self.enable_prefix_caching else MambaCacheMode.NONE
+
+    def cache_dtype(self, model: ModelSpec) -> str:
+        """``kv_cache_dtype`` with ``auto`` resolved."""
+        return self.kv_cache_dtype if self.kv_cache_dtype != "auto" else model.kv_cache_dtype or model.dtype
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerCache:
+    """The cache of one layer on one GPU. Equal ones may share a block table."""
+
+    kind: GroupKind
+    block_size: int
+    page_bytes: int
+    """Of one block in this layer, padding included."""
+    shape: tuple[object, ...]
+    """Heads and sizes, or states: layers that differ in it never count as equal."""
+    window: int = 0
+    """Tokens of the window or chunk."""
+    is_latent: bool = False
+    blocks_kept: int = 0
+    """Blocks that a request's state takes; 0 where blocks follow from tokens."""
+
+    def blocks_per_request(self, settings: CacheSettings, max_model_len: int) -> int:
+        """Most blocks that one request of ``max_model_len`` tokens takes: what vLLM plans with."""
+        if self.blocks_kept:
+            return self.blocks_kept
+        size, ahead = self.block_size, settings.in_flight_tokens
+        if self.kind is GroupKind.SLIDING_WINDOW:
+            return -(-min(self.window - 1 + ahead, max_model_len) // size) + 1
+        if self.kind is GroupKind.CHUNKED_LOCAL:
+            return -(-min(self.window + ahead, max_model_len) // size)
+        if self.kind is GroupKind.CROSS_ATTENTION:
+            return -(-settings.max_num_encoder_input_tokens // size)
+        return -(-max_model_len // (size * settings.decode_context_parallel_size))
+
+
+def kv_element_bytes(dtype: str) -> float:
+    """Bytes per element of a resolved ``kv_cache_dtype``."""
+    return KV_CACHE_DTYPES[dtype] if dtype in KV_CACHE_DTYPES else float(dtype_bytes(dtype))
+
+
+def layer_caches(model: ModelSpec, settings: CacheSettings) -> list[LayerCache]:
+    """The cache of every layer, first layer first; layers that keep nothing are left out."""
+    model.check_tensor_parallel(settings.tensor_parallel_size)
+    attention_page, block_size = _attention_block(model, settings)
+    return [
+        cache
+        for layer in model.layers
+        for mixer in layer.mixers
+        for cache in _caches(model, mixer, settings, block_size, attention_page)
+    ]
+
+
+def _caches(
+    model: ModelSpec, mixer: object, settings: CacheSettings, block_size: int, attention_page: int
+) -> Iterator[LayerCache]:
+    dtype = settings.cache_dtype(model)
+    if isinstance(mixer, StateSpace):
+        yield _state_cache(mixer, settings, block_size, attention_page)
+    elif isinstance(mixer, LatentAttention):
+        yield from _latent_caches(mixer, dtype, block_size)
+    elif isinstance(mixer, SoftmaxAttention) and not mixer.shares_kv:
+        yield _softmax_cache(mixer, dtype, block_size, settings.tensor_parallel_size)
+
+
+_KINDS = {
+    Attends.FULL: GroupKind.FULL,
+    Attends.SLIDING_WINDOW: GroupKind.SLIDING_WINDOW,
+    Attends.CHUNKED: GroupKind.CHUNKED_LOCAL,
+    Attends.CROSS: GroupKind.CROSS_ATTENTION,
+}
+
+
+def _token_bytes(mixer: SoftmaxAttention | LatentAttention, dtype: str, tp: int) -> int:
+    """Of one token in one layer."""
+    if isinstance(mixer, LatentAttention):
+        if mixer.indexer is not None and dtype.startswith("fp8"):
+            return SPARSE_FP8_BYTES
+        return int(mixer.latent_size * kv_element_bytes(dtype))
+    return int(mixer.kv_heads(tp) * (mixer.head_size + mixer.value_size) * kv_element_bytes(dtype))
+
+
+def _softmax_cache(mixer: SoftmaxAttention, dtype: str, block_size: int, tp: int) -> LayerCache:
+    return LayerCache(
+        kind=_KINDS[mixer.attends],
+        block_size=block_size,
+        page_bytes=block_size * _token_bytes(mixer, dtype, tp),
+        shape=(mixer.kv_heads(tp), mixer.head_size, mixer.value_size),
+        window=mixer.window,
+    )
+
+
+def _latent_caches(mixer: LatentAttention, dtype: str, block_size: int) -> Iterator[LayerCache]:
+    yield LayerCache(
+        kind=GroupKind.FULL,
+        block_size=block_size,
+        page_bytes=block_size * _token_bytes(mixer, dtype, 1),
+        shape=(1, mixer.latent_size),
+        is_latent=True,
+    )
+    if mixer.indexer is not None:
+        keys = mixer.indexer.head_size
+        yield LayerCache(
+            kind=GroupKind.FULL,
+            block_size=block_size,
+            page_bytes=block_size * (keys + INDEXER_SCALE_BYTES * (keys // 128)),
+            shape=("indexer", keys),
+            is_latent=True,
+        )
+
+
+def _state_cache(mixer: StateSpace, settings: CacheSettings, block_size: int, attention_page: int) -> LayerCache:
+    aligned = settings.mamba_cache_mode is MambaCacheMode.ALIGN
+    # A state at a block's end inside a long prefill is exported by Mamba 2 kernels from 0.33 on: one block more.
+    exported = aligned and settings.planner != "0.22" and isinstance(mixer, Mamba2)
+    tp, drafts = settings.tensor_parallel_size, settings.num_speculative_tokens
+    return LayerCache(
+        kind=GroupKind.MAMBA,
+        block_size=block_size if aligned else settings.max_model_len,
+        page_bytes=max(attention_page, mixer.state_bytes(tp, drafts)),
+        shape=(type(mixer).__name__, *mixer.state_shapes(tp, drafts), *mixer.state_dtypes()),
+        blocks_kept=1 + aligned + exported + drafts,
+    )
+
+
+def _attention_block(model: ModelSpec, settings: CacheSettings) -> tuple[int, int]:
+    """Page of an attention layer where states are padded to it (0 elsewhere), and tokens per block.
+
+    Beside states, blocks of attention are made as large as a state needs: one page holds either.
+    """
+    mixers = [mixer for layer, _ in model.layer_counts for mixer in layer.mixers]
+    size = settings.block_size or _preferred_block_size(mixers)
+    states = [mixer for mixer in mixers if isinstance(mixer, StateSpace)]
+    attention = [mixer for mixer in mixers if isinstance(mixer, SoftmaxAttention | LatentAttention)]
+    if not states or not attention:
+        return 0, size
+    tp = settings.tensor_parallel_size
+    per_token = _token_bytes(attention[0], settings.cache_dtype(model), tp)
+    state = max(mixer.state_bytes(tp, settings.num_speculative_tokens) for mixer in states)
+    step = max(size, 128) if isinstance(attention[0], LatentAttention) and settings.planner != "0.22" else size
+    size = max(size, step * -(-state // (step * per_token)))
+    return size * per_token, size
+
+
+def _preferred_block_size(mixers: Sequence[object]) -> int:
+    sparse = any(isinstance(mixer, LatentAttention) and mixer.indexer is not None for mixer in mixers)
+    return SPARSE_BLOCK_SIZE if sparse else DEFAULT_BLOCK_SIZE
+
+
+def with_block_size(cache: LayerCache, ratio: int) -> LayerCache:
+    """The same layer with ``ratio`` times as many tokens per block."""
+    return replace(cache, block_size=cache.block_size * ratio, page_bytes=cache.page_bytes * ratio)

@@ -1,0 +1,175 @@
+"""The KV cache as vLLM plans it: groups, blocks, and the capacity that its log names.
+
+"GPU KV cache size: N tokens" is the number of requests of ``max_model_len`` that fit, times ``max_model_len``. Where
+layers forget (windows, chunks, states), shorter requests find room for fewer tokens than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tokenyard.config import MAX_BLOCKS, CacheConfig, KVCacheGroup, MambaCacheMode, require_int
+from tokenyard.errors import ConfigError
+from tokenyard.kv.sizing.grouping import LayerGroup, group_layers
+from tokenyard.kv.sizing.layer_cache import CacheSettings, layer_caches
+from tokenyard.models.spec import ModelSpec, pipeline_stages
+
+__all__ = ["KVCachePlan", "plan_kv_cache"]
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVCachePlan:
+    """What vLLM makes of the memory of every GPU."""
+
+    groups: tuple[LayerGroup, ...]
+    num_blocks: int
+    """Blocks of the pool, the null block included."""
+    bytes_per_block: int
+    """On the GPU with the most layers."""
+    blocks_per_request: int
+    """That a request of ``max_model_len`` tokens takes, over all groups."""
+    block_size: int
+    """Tokens per block of the attention layers: ``--block-size`` as vLLM ends up with it."""
+    max_model_len: int
+    kv_cache_dtype: str
+    mamba_cache_mode: MambaCacheMode
+    bytes_needed: int
+    """For one request of ``max_model_len``, and the null block where the planner counts it."""
+
+    @property
+    def max_concurrency(self) -> float:
+        """Requests of ``max_model_len`` tokens that fit."""
+        return self.num_blocks / self.blocks_per_request if self.blocks_per_request else 0.0
+
+    @property
+    def num_tokens(self) -> int:
+        """As vLLM logs it."""
+        return int(self.max_concurrency * self.max_model_len)
+
+    @property
+    def cache_groups(self) -> tuple[KVCacheGroup, ...]:
+        """As :class:`tokenyard.CacheConfig` takes them."""
+        return tuple(
+            KVCacheGroup(kind=group.first.kind, block_size=group.first.block_size, window=group.first.window)
+            for group in self.groups
+        )
+
+    def cache_config(self, **settings: Any) -> CacheConfig:
+        """A CacheConfig of these groups and blocks; ``settings`` are its other fields."""
+        return CacheConfig(
+            num_gpu_blocks=self.num_blocks,
+            block_size=self.block_size,
+            groups=self.cache_groups,
+            mamba_cache_mode=self.mamba_cache_mode,
+            **settings,
+        )
+
+
+def plan_kv_cache(
+    model: ModelSpec,
+    *,
+    available_bytes: int | None = None,
+    num_gpu_blocks: int | None = None,
+    pipeline_parallel_size: int = 1,
+    **settings: Any,
+) -> KVCachePlan:
+    """Plan the KV cache of every GPU of a pipeline- and tensor-parallel group.
+
+    ``available_bytes`` is what vLLM logs as "Available KV cache memory", per GPU (``--kv-cache-memory-bytes``), or else
+    ``num_gpu_blocks`` says how many blocks there are. Other keywords are the fields of
+    :class:`~tokenyard.kv.sizing.layer_cache.CacheSettings`; ``max_model_len`` is the model's where none is given.
+
+    Raises ConfigError if vLLM would not start: a request of ``max_model_len`` does not fit; the message says how long
+    one that fits could be.
+    """
+    chosen = _settings(model, settings)
+    stages = pipeline_stages(model.num_layers, pipeline_parallel_size)
+    groups = group_layers(layer_caches(model, chosen))
+    bytes_per_block = max(_stage_bytes(model, chosen, groups, stages), 1)
+    if num_gpu_blocks is not None:
+        require_int("num_gpu_blocks_override", num_gpu_blocks, 2, MAX_BLOCKS)
+        available_bytes = num_gpu_blocks * bytes_per_block
+    elif available_bytes is None or available_bytes <= 0:
+        fix = "leaves no memory for the KV cache: raise gpu_memory_utilization, or use more or larger GPUs"
+        raise ConfigError("kv_cache_memory_bytes", available_bytes, fix)
+    _check_fits(chosen, groups, bytes_per_block, available_bytes)
+    per_request = _blocks_per_request(chosen, groups, chosen.max_model_len)
+    attention = [group.first.block_size for group in groups if not group.first.blocks_kept]
+    return KVCachePlan(
+        groups=tuple(groups),
+        num_blocks=available_bytes // bytes_per_block if groups else 1,
+        bytes_per_block=bytes_per_block,
+        blocks_per_request=per_request,
+        block_size=min(attention, default=chosen.block_size or 16),
+        max_model_len=chosen.max_model_len,
+        kv_cache_dtype=chosen.cache_dtype(model),
+        mamba_cache_mode=chosen.mamba_cache_mode if model.has_states else MambaCacheMode.NONE,
+        bytes_needed=_bytes_needed(chosen, groups, bytes_per_block, chosen.max_model_len),
+    )
+
+
+def _settings(model: ModelSpec, given: dict[str, Any]) -> CacheSettings:
+    known = {"max_model_len": model.max_model_len} | {name: value for name, value in given.items() if value is not None}
+    if model.max_encoder_tokens:
+        known["enable_prefix_caching"] = False
+    chosen = CacheSettings(**known)
+    if model.max_encoder_tokens and not chosen.max_num_encoder_input_tokens:
+        return replace(chosen, max_num_encoder_input_tokens=model.max_encoder_tokens)
+    return chosen
+
+
+def _stage_bytes(
+    model: ModelSpec, settings: CacheSettings, groups: Sequence[LayerGroup], stages: Sequence[range]
+) -> int:
+    """Bytes of a block on the GPU that has the most of it.
+
+    A stage of a pipeline holds a part of every group's layers.
+    """
+    if len(stages) == 1:
+        return max((group.bytes_per_block for group in groups), default=0)
+    most = 0
+    for stage in stages:
+        part = replace(model, layers=tuple(model.layers[i] for i in stage))
+        count = len(layer_caches(part, settings))
+        total = sum(len(group.layers) for group in groups)
+        most = max(most, *(-(-group.bytes_per_block * count // total) for group in groups))
+    return most
+
+
+def _blocks_per_request(settings: CacheSettings, groups: Sequence[LayerGroup], max_model_len: int) -> int:
+    return sum(group.first.blocks_per_request(settings, max_model_len) for group in groups)
+
+
+def _bytes_needed(
+    settings: CacheSettings, groups: Sequence[LayerGroup], bytes_per_block: int, max_model_len: int
+) -> int:
+    null_block = settings.planner != "0.22"
+    return bytes_per_block * (_blocks_per_request(settings, groups, max_model_len) + null_block)
+
+
+def _check_fits(
+    settings: CacheSettings, groups: Sequence[LayerGroup], bytes_per_block: int, available_bytes: int
+) -> None:
+    """Raise ConfigError, with vLLM's estimate of a length that fits, unless one request does."""
+    needed = _bytes_needed(settings, groups, bytes_per_block, settings.max_model_len)
+    if needed <= available_bytes:
+        return
+    low, high = 0, settings.max_model_len
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _bytes_needed(settings, groups, bytes_per_block, middle) <= available_bytes:
+            low = middle
+        else:
+            high = middle - 1
+    fix = f"vLLM would not start: a request of so many tokens needs {_gib(needed)} GiB of KV cache, and "
+    fix += f"{_gib(available_bytes)} GiB are there: "
+    fix += f"give at most {low}" if low else "not even one token fits: use more or larger GPUs"
+    raise ConfigError("max_model_len", settings.max_model_len, fix)
+
+
+def _gib(num_bytes: int) -> str:
+    return f"{num_bytes / GIB:.2f}"

@@ -1,0 +1,53 @@
+"""A file of flags for ``--config``, as ``vllm serve`` reads it: YAML, flat or nested."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tokenyard.errors import ConfigError
+from tokenyard.launch.flag_table import flag_table
+
+__all__ = ["config_words"]
+
+
+def config_words(path: Path | str) -> list[str]:
+    """The words that stand for the file's content. ConfigError naming the file if it cannot be used.
+
+    As vLLM 0.33: ``true`` names a flag and ``false`` turns it off, lists are several values, objects are JSON.
+    """
+    path = Path(path)
+    if path.suffix not in (".yaml", ".yml"):
+        raise ConfigError("config", str(path), "give a file that ends with .yaml or .yml")
+    words: list[str] = []
+    for name, value in _content(path).items():
+        words += _words(f"--{name}", value)
+    return words
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError("config", str(path), f"cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError("config", str(path), f"is not YAML: {' '.join(str(error).split())}") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
+        raise ConfigError("config", str(path), "must hold flags and their values, such as `max-num-seqs: 64`")
+    return content
+
+
+def _words(flag: str, value: Any) -> list[str]:
+    if value is None:
+        return []
+    if isinstance(value, bool):
+        off = "--no-" + flag.removeprefix("--")
+        return [flag] if value else [off] if flag_table().named(off, prefixes=False) else []
+    if isinstance(value, list):
+        return [flag, *map(str, value)] if value else []
+    return [flag, json.dumps(value) if isinstance(value, dict) else str(value)]

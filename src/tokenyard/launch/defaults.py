@@ -1,0 +1,82 @@
+"""What ``vllm serve`` takes where nobody says: by GPU and by version.
+
+Token budget and sequences depend on the GPU: much memory means large ones, except on an A100, where they cost
+throughput. Since 0.28, 160 GiB and more mean a still larger budget.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tokenyard.errors import ConfigError
+from tokenyard.kv.sizing.gpus import GPU
+
+__all__ = ["DEFAULT_VERSION", "KNOWN_VERSIONS", "BatchLimits", "batch_limits", "known_version"]
+
+KNOWN_VERSIONS = ("0.22", "0.33")
+"""vLLM versions whose defaults are known."""
+DEFAULT_VERSION = "0.22"
+"""The one whose decisions a replay takes unless another profile is asked for."""
+GPU_MEMORY_UTILIZATION = 0.92
+"""In both versions."""
+BLOCK_SIZE = 16
+"""Tokens per block, in both versions, where no kernel asks for another."""
+
+_GIB = 1 << 30
+_LARGE = 70 * _GIB
+_LARGEST = 160 * _GIB
+_SMALL_BUDGET, _SMALL_SEQS = 2048, 256
+_LARGE_BUDGET, _LARGE_SEQS = 8192, 1024
+_LARGEST_BUDGET = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """Limits of a step."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+
+
+def known_version(version: str) -> str:
+    """``version`` as we name it (0.22.1 is 0.22), or ConfigError naming those that are known."""
+    short = ".".join(version.removeprefix("v").split(".")[:2])
+    if short not in KNOWN_VERSIONS:
+        raise ConfigError("vllm_version", version, f"use one of: {', '.join(KNOWN_VERSIONS)}")
+    return short
+
+
+def batch_limits(
+    gpu: GPU,
+    *,
+    version: str = DEFAULT_VERSION,
+    max_model_len: int,
+    max_num_seqs: int | None = None,
+    max_num_batched_tokens: int | None = None,
+    enable_chunked_prefill: bool = True,
+    for_throughput: bool = False,
+) -> BatchLimits:
+    """The limits of ``vllm serve``: what is given, else the default for this GPU.
+
+    ``for_throughput`` (``--performance-mode throughput``) doubles defaults. A default budget is no larger than what all
+    sequences can hold together, and without chunked prefill no smaller than the longest prompt; the default number of
+    sequences is no larger than the budget.
+    """
+    seqs, budget = _by_gpu(gpu, version)
+    times = 2 if for_throughput else 1
+    most = seqs * times if max_num_seqs is None else max_num_seqs
+    tokens = max_num_batched_tokens
+    if tokens is None:
+        tokens = budget * times if enable_chunked_prefill else max(budget * times, max_model_len)
+        tokens = min(tokens, most * max_model_len)
+    if max_num_seqs is None:
+        most = min(most, tokens)
+    return BatchLimits(max_num_seqs=most, max_num_batched_tokens=tokens)
+
+
+def _by_gpu(gpu: GPU, version: str) -> tuple[int, int]:
+    if version != "0.22" and gpu.memory_bytes >= _LARGEST:
+        return _LARGE_SEQS, _LARGEST_BUDGET
+    if gpu.memory_bytes >= _LARGE and not gpu.name.startswith("a100"):
+        return _LARGE_SEQS, _LARGE_BUDGET
+    return _SMALL_SEQS, _SMALL_BUDGET

@@ -1,0 +1,81 @@
+"""``--speculative-config``: which of our methods drafts like which of vLLM's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tokenyard.config import SpeculativeConfig, SpeculativeMethod
+from tokenyard.errors import ConfigError
+
+__all__ = ["AskedSpeculation", "read_speculation"]
+
+_LIKE_EAGLE = ("eagle", "eagle3", "mtp")
+"""Drafts come from the target's hidden states, and the last matched block is computed again."""
+_PLAIN = {
+    "ngram": SpeculativeMethod.NGRAM,
+    "[ngram]": SpeculativeMethod.NGRAM,
+    "ngram_gpu": SpeculativeMethod.NGRAM_GPU,
+    "draft_model": SpeculativeMethod.DRAFT_MODEL,
+}
+_KNOWN = ("method", "model", "num_speculative_tokens")
+
+
+class AskedSpeculation(NamedTuple):
+    """Speculative decoding as vLLM was asked for it."""
+
+    config: SpeculativeConfig
+    ignored: tuple[str, ...]
+    """Fields that change time or which drafts are right, and are not modelled."""
+
+
+def read_speculation(text: str | None, *, method: str | None, num_tokens: int | None) -> AskedSpeculation | None:
+    """What the JSON ``text`` asks for; ``--spec-method`` and ``--spec-tokens`` stand in the place of its fields.
+
+    None if nothing is asked for. Raises ConfigError for what is no JSON object, for a method that is not
+    modelled, and without a number of drafts.
+    """
+    if text is None and method is None and num_tokens is None:
+        return None
+    fields = _fields(text)
+    count = num_tokens if num_tokens is not None else fields.get("num_speculative_tokens")
+    if count is None:
+        fix = "give num_speculative_tokens: how many drafts the draft model was made for is not known here"
+        raise ConfigError("speculative_config", text, fix)
+    chosen = _method(method or fields.get("method"), fields.get("model"))
+    ignored = tuple(
+        f"speculative_config.{name} {json.dumps(value)}: which drafts are right is --acceptance-rates"
+        for name, value in fields.items()
+        if name not in _KNOWN
+    )
+    return AskedSpeculation(SpeculativeConfig(num_speculative_tokens=count, method=chosen), ignored)
+
+
+def _fields(text: str | None) -> Mapping[str, Any]:
+    if text is None:
+        return {}
+    try:
+        fields = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ConfigError("speculative_config", text, f"is not JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise ConfigError(
+            "speculative_config", text, 'give a JSON object: {"method": ..., "num_speculative_tokens": ...}'
+        )
+    return fields
+
+
+def _method(method: Any, model: Any) -> SpeculativeMethod:
+    """As vLLM: a name that says it, else what the draft model's name says, else a draft model."""
+    if method is None:
+        named = str(model or "").lower()
+        if named in _PLAIN:
+            return _PLAIN[named]
+        return SpeculativeMethod.EAGLE if "eagle" in named or named.endswith("mtp") else SpeculativeMethod.DRAFT_MODEL
+    if method in _LIKE_EAGLE or (isinstance(method, str) and method.endswith("_mtp")):
+        return SpeculativeMethod.EAGLE
+    if method not in _PLAIN:
+        known = ", ".join((*_LIKE_EAGLE, *(name for name in _PLAIN if name[0] != "[")))
+        raise ConfigError("speculative_config.method", method, f"is not modelled: use one of {known}")
+    return _PLAIN[method]

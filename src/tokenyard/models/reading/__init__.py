@@ -1,0 +1,1 @@
+"""Models read from the ``config.json`` of a Hugging Face checkpoint, by its fields."""

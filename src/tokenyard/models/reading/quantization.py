@@ -1,0 +1,288 @@
+"""How a checkpoint's weights are stored: ``quantization_config``, method by method.
+
+Which modules a method leaves alone is read as vLLM reads it: names, patterns or parts of names, in the checkpoint's
+spelling (``model.layers.3.self_attn``). Embeddings, norms and routers are never quantised, output heads hardly ever.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from tokenyard.models.reading.fields import Fields
+from tokenyard.models.weights import WeightFormat, plain_format
+
+__all__ = ["METHODS", "Quantization", "read_quantization"]
+
+Matches = Callable[[str, str], bool]
+"""(module, entry of the list of modules left alone) -> whether it is meant."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantization:
+    """Formats of a checkpoint's weights, by module."""
+
+    method: str | None
+    plain: WeightFormat
+    """Of what is not quantised."""
+    linear: WeightFormat
+    experts: WeightFormat
+    excluded: tuple[str, ...] = ()
+    matches: Matches = lambda module, entry: module == entry
+    kv_cache_dtype: str | None = None
+    """What the checkpoint asks for; None: nothing."""
+
+    def of(self, module: str, *, experts: bool = False) -> WeightFormat:
+        """Of the weights of ``module``, or of the experts in it."""
+        if any(self.matches(module, entry) for entry in self.excluded):
+            return self.plain
+        return self.experts if experts else self.linear
+
+
+def read_quantization(fields: Fields | None, dtype: str) -> Quantization:
+    """Read ``quantization_config``; ``dtype`` is that of weights that are not quantised.
+
+    Raises ConfigError naming a method or a setting that is not known.
+    """
+    plain = plain_format(dtype)
+    if fields is None:
+        return Quantization(method=None, plain=plain, linear=plain, experts=plain)
+    method = fields.text("quant_method").lower().replace("_", "-")
+    if method in METHODS:
+        return METHODS[method](fields, plain)
+    raise fields.error("quant_method", f"is not known: use one of {', '.join(sorted(METHODS))}")
+
+
+# ---- modules that are left alone
+
+
+def _named(module: str, entry: str) -> bool:
+    """The module itself, one around it or a part of it."""
+    return module == entry or module.startswith(f"{entry}.") or entry.startswith(f"{module}.")
+
+
+def _part_of_name(module: str, entry: str) -> bool:
+    """``entry`` occurs among the dotted parts of the name."""
+    return f".{entry}." in f".{module}." or entry.startswith(f"{module}.")
+
+
+def _pattern(module: str, entry: str) -> bool:
+    """With ``*``, and with ``re:`` for a regular expression; what it says of a part counts for the whole."""
+    if entry.startswith("re:"):
+        expression = re.compile(entry[3:])
+        return any(expression.match(name) for name in (module, f"{module}.x", f"{module}.q_proj", f"{module}.up_proj"))
+    if "*" in entry:
+        return fnmatchcase(module, entry) or fnmatchcase(module, f"{entry}.*") or fnmatchcase(f"{module}.x", entry)
+    return _named(module, entry)
+
+
+def _excluded(fields: Fields, *names: str) -> tuple[str, ...]:
+    name = fields.first(*names)
+    return tuple(str(entry) for entry in fields.items(name))
+
+
+# ---- methods
+
+
+def _fp8(fields: Fields, plain: WeightFormat) -> Quantization:
+    block = fields.items("weight_block_size")
+    size = int(block[0]) * int(block[1]) if len(block) == 2 else 0
+    fields.passed_over("activation_scheme", "fmt", "scale_fmt", "dequantize", "use_deep_gemm")
+    weights = WeightFormat(name="fp8", bits=8, group_size=size, group_bits=32 if size else 0, compute="float8")
+    excluded = _excluded(fields, "modules_to_not_convert", "ignored_layers")
+    return Quantization(
+        method="fp8",
+        plain=plain,
+        linear=weights,
+        experts=weights,
+        excluded=excluded,
+        matches=lambda module, entry: _part_of_name(module, entry) or _named(module, entry),
+    )
+
+
+def _mxfp4(fields: Fields, plain: WeightFormat) -> Quantization:
+    fields.passed_over("modules_to_not_convert", "dequantize")  # attention, router, embedding and head, always
+    experts = WeightFormat(name="mxfp4", bits=4, group_size=32, group_bits=8)
+    return Quantization(method="mxfp4", plain=plain, linear=plain, experts=experts)
+
+
+def _modelopt(fields: Fields, plain: WeightFormat) -> Quantization:
+    inner = fields.section("quantization") or fields
+    fields.passed_over("producer", "config_groups", "quantization")
+    algorithm = inner.text("quant_algo").upper()
+    kv = inner.text("kv_cache_quant_algo").upper()
+    scheme = inner.section("kv_cache_scheme")
+    if scheme is not None:
+        scheme.passed_over("dynamic", "type")
+        kv = kv or ("FP8" if scheme.count("num_bits", 16) == 8 else "")
+    if kv not in ("", "FP8", "NVFP4"):
+        raise inner.error("kv_cache_quant_algo", "use FP8 or NVFP4")
+    if algorithm in ("NVFP4", "NVFP4_AWQ"):
+        size = inner.count("group_size", 16)
+        weights = WeightFormat(name="nvfp4", bits=4, group_size=size, group_bits=8, compute="float4")
+    elif algorithm.startswith("FP8"):
+        inner.passed_over("group_size")
+        weights = WeightFormat(name="fp8", bits=8, compute="float8")
+    else:
+        raise inner.error("quant_algo", "is not known: use FP8 or NVFP4")
+    return Quantization(
+        method="modelopt",
+        plain=plain,
+        linear=weights,
+        experts=weights,
+        excluded=_excluded(inner, "ignore", "exclude_modules"),
+        matches=_pattern,
+        kv_cache_dtype="fp8" if kv == "FP8" else "nvfp4" if kv else None,
+    )
+
+
+_OF_INTEGERS = (
+    "act_bits",
+    "autoround_version",
+    "backend",
+    "batch_size",
+    "block_name_to_quantize",
+    "cache_block_outputs",
+    "checkpoint_format",
+    "damp_percent",
+    "data_type",
+    "dataset",
+    "desc_act",
+    "disable_exllama",
+    "do_fuse",
+    "enable_quanted_input",
+    "exllama_config",
+    "fuse_max_seq_len",
+    "iters",
+    "lm_head",
+    "low_gpu_mem_usage",
+    "lr",
+    "max_input_length",
+    "meta",
+    "model_file_base_name",
+    "model_name_or_path",
+    "model_seqlen",
+    "module_name_preceding_first_block",
+    "modules_in_block_to_quantize",
+    "nsamples",
+    "pack_dtype",
+    "packing_format",
+    "pad_token_id",
+    "quantizer",
+    "seqlen",
+    "static_groups",
+    "sym",
+    "tokenizer",
+    "true_sequential",
+    "use_cuda_fp16",
+    "use_exllama",
+    "version",
+    "zero_point",
+)
+"""Settings of these methods that change neither size nor arithmetic."""
+
+
+def _integer(method: str) -> Callable[[Fields, WeightFormat], Quantization]:
+    """AWQ, GPTQ and AutoRound: integers in groups with a scale and a zero point each."""
+
+    def read(fields: Fields, plain: WeightFormat) -> Quantization:
+        bits = fields.count(fields.first("bits", "w_bit"))
+        size = fields.count(fields.first("group_size", "q_group_size"), 128, low=-1)
+        fields.passed_over(*_OF_INTEGERS)
+        for field in ("dynamic", "extra_config"):
+            if fields.get(field):
+                raise fields.error(field, "other bits for single modules are not modelled")
+        weights = WeightFormat(
+            name=f"{method}-int{bits}", bits=bits, group_size=max(size, 0), group_bits=16 + bits if size > 0 else 0
+        )
+        return Quantization(
+            method=method,
+            plain=plain,
+            linear=weights,
+            experts=weights,
+            excluded=_excluded(fields, "modules_to_not_convert"),
+            matches=_part_of_name,
+        )
+
+    return read
+
+
+def _bitsandbytes(fields: Fields, plain: WeightFormat) -> Quantization:
+    four = fields.flag("load_in_4bit", default=bool(fields.get("_load_in_4bit", False)))
+    double = fields.flag("bnb_4bit_use_double_quant")
+    fields.passed_over(
+        "load_in_8bit", "_load_in_8bit", "bnb_4bit_quant_type", "bnb_4bit_compute_dtype", "bnb_4bit_quant_storage",
+        "llm_int8_threshold", "llm_int8_has_fp16_weight", "llm_int8_enable_fp32_cpu_offload",
+    )  # fmt: skip
+    scales = 8 + 32 / 256 if double else 32
+    four_bits = WeightFormat(name="bnb-nf4", bits=4, group_size=64, group_bits=scales)
+    weights = four_bits if four else WeightFormat(name="bnb-int8", bits=8, compute="int8")
+    return Quantization(
+        method="bitsandbytes",
+        plain=plain,
+        linear=weights,
+        experts=weights,
+        excluded=_excluded(fields, "llm_int8_skip_modules"),
+        matches=_part_of_name,
+    )
+
+
+def _compressed_tensors(fields: Fields, plain: WeightFormat) -> Quantization:
+    groups = fields.get("config_groups")
+    if not isinstance(groups, dict) or not groups:
+        raise fields.error("config_groups", "give at least one group")
+    fields.passed_over(
+        "format", "quantization_status", "global_compression_ratio", "sparsity_config", "transform_config"
+    )
+    fields.passed_over("version")
+    formats = [_group_format(Fields(f"{fields.where}: {name}", group)) for name, group in groups.items()]
+    if len(set(formats)) > 1:
+        raise fields.error("config_groups", "groups of several formats are not modelled")
+    scheme = fields.section("kv_cache_scheme")
+    kv_bits = scheme.count("num_bits", 8) if scheme is not None else 16
+    return Quantization(
+        method="compressed-tensors",
+        plain=plain,
+        linear=formats[0],
+        experts=formats[0],
+        excluded=_excluded(fields, "ignore"),
+        matches=_pattern,
+        kv_cache_dtype="fp8" if kv_bits == 8 else None,
+    )
+
+
+def _group_format(group: Fields) -> WeightFormat:
+    weights = group.section("weights")
+    if weights is None:
+        raise group.error("weights", "is missing: say how weights are quantised")
+    bits, kind = weights.count("num_bits"), weights.text("type", "int")
+    size = weights.count("group_size", 0, low=-1) if weights.text("strategy") not in ("channel", "tensor") else 0
+    activations = group.section("input_activations")
+    low = activations.count("num_bits", 16) if activations is not None else 16
+    if kind == "float":
+        scale = 8 if bits == 4 else 32
+        name = {4: "mxfp4" if size == 32 else "nvfp4", 8: "fp8"}.get(bits, f"fp{bits}")
+    else:
+        scale, name = 16, f"int{bits}"
+    compute = {(8, "float"): "float8", (8, "int"): "int8", (4, "float"): "float4"}.get((low, kind), "bfloat16")
+    return WeightFormat(
+        name=name, bits=bits, group_size=max(size, 0), group_bits=scale if size > 0 else 0, compute=compute
+    )
+
+
+METHODS: dict[str, Callable[[Fields, WeightFormat], Quantization]] = {
+    "auto-round": _integer("auto-round"),
+    "autoround": _integer("auto-round"),
+    "awq": _integer("awq"),
+    "bitsandbytes": _bitsandbytes,
+    "compressed-tensors": _compressed_tensors,
+    "fp8": _fp8,
+    "gptq": _integer("gptq"),
+    "gptqmodel": _integer("gptq"),
+    "modelopt": _modelopt,
+    "modelopt-fp4": _modelopt,
+    "mxfp4": _mxfp4,
+}
+"""By ``quant_method``, with ``-`` for ``_``."""

@@ -1,0 +1,200 @@
+"""A model from a ``config.json``: opens the file, picks the family, checks that nothing was overlooked.
+
+Configuration classes have defaults that files leave out. Those we know stand in ``architectures.py``; where a field is
+missing still, ``transformers`` is asked for them if it is installed (the ``hf`` extra).
+"""
+
+from __future__ import annotations
+
+from codecs import BOM_UTF8
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tokenyard.errors import ConfigError, FileError
+from tokenyard.files.bounds import MIB, Bounds
+from tokenyard.files.nesting import is_nested_deeper
+from tokenyard.files.opening import read_input
+from tokenyard.models.reading.architectures import ARCHITECTURES, CLASS_DEFAULTS
+from tokenyard.models.reading.fields import Fields
+from tokenyard.models.reading.parts import Reading, Stack
+from tokenyard.models.reading.quantization import read_quantization
+from tokenyard.models.reading.unmodelled import check_unread
+from tokenyard.models.spec import ModelSpec
+from tokenyard.models.weights import DTYPE_BYTES
+
+__all__ = ["model_from_config", "name_in", "read_config", "read_model_file"]
+
+_DTYPES = {"half": "float16", "float": "float32", "float32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
+_MOST_BYTES = 16 * MIB
+"""Of a config.json, which has a few kilobytes."""
+_PLAIN_ROPE = ("default", "su", "longrope", "llama3", "mrope", "proportional")
+"""Kinds of rotary scaling after which the context is what ``max_position_embeddings`` says."""
+
+
+def read_config(path: Path | str) -> tuple[Path, dict[str, Any]]:
+    """The JSON object in ``path``, or in the ``config.json`` of the folder ``path``, and the file it came from."""
+    file = Path(path) / "config.json" if Path(path).is_dir() else Path(path)
+    try:
+        text = read_input(file, _MOST_BYTES).removeprefix(BOM_UTF8)
+        if is_nested_deeper(text, Bounds.from_env().nesting):
+            raise RecursionError("it is nested too deeply")
+        raw = msgspec.json.decode(text)
+    except FileError as error:
+        raise ConfigError("model", str(file), error.problem) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError("model", str(file), f"is not JSON: {error}") from None
+    if not isinstance(raw, dict):
+        raise ConfigError("model", str(file), "must hold a JSON object")
+    return file, raw
+
+
+def read_model_file(path: Path | str, *, dtype: str = "auto", ignore_unmodelled: bool = False) -> ModelSpec:
+    """Read a Hugging Face ``config.json`` (or the folder with one in it). Arguments as :func:`model_from_config`."""
+    file, raw = read_config(path)
+    return model_from_config(
+        raw, name=name_in(file, raw), where=str(file), dtype=dtype, ignore_unmodelled=ignore_unmodelled
+    )
+
+
+def name_in(file: Path, raw: Mapping[str, Any]) -> str:
+    """What a model is called that is read from a file: by its content, else by the folder or the file."""
+    return str(raw.get("_name_or_path") or "") or (file.parent.name if file.stem == "config" else "") or file.stem
+
+
+def model_from_config(
+    raw: Mapping[str, Any], *, name: str, where: str, dtype: str = "auto", ignore_unmodelled: bool = False
+) -> ModelSpec:
+    """A model from what a ``config.json`` holds.
+
+    ``dtype`` is ``--dtype``: ``auto`` takes the file's, and bfloat16 for float32. Raises ConfigError naming the file
+    (``where``) and the field that is missing, mistyped or not modelled; with ``ignore_unmodelled`` the last are noted
+    in the result's ``ignored`` instead.
+    """
+    known: Mapping[str, Any] = {}
+    while True:
+        try:
+            return _read(raw, name, where, dtype, known, ignore=ignore_unmodelled)
+        except ConfigError as error:
+            if known or "is missing" not in error.fix:
+                raise
+            known = _defaults_of_transformers(raw)
+            if not known:
+                raise
+
+
+def _defaults_of_transformers(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Defaults of the configuration class, by ``transformers``; empty where it is absent or does not know it."""
+    try:
+        mapping = import_module("transformers").CONFIG_MAPPING
+    except ImportError:
+        return {}
+    text = raw.get("text_config")
+    try:
+        defaults = mapping[(text if isinstance(text, dict) else raw).get("model_type")]().to_dict()
+    except Exception:  # noqa: BLE001 - whatever a foreign class does, the error to report is the missing field
+        return {}
+    return {key: value for key, value in defaults.items() if value is not None}
+
+
+def _read(
+    raw: Mapping[str, Any], name: str, where: str, dtype: str, defaults: Mapping[str, Any], *, ignore: bool
+) -> ModelSpec:
+    reading = _reading(raw, where, dtype, defaults, ignore=ignore)
+    fields = reading.fields
+    try:
+        stack = ARCHITECTURES[reading.architecture](reading)
+        head = reading.quant.of("lm_head") if _quantizes_head(reading) else None
+        spec = ModelSpec(
+            name=name,
+            architecture=reading.architecture,
+            layers=stack.layers,
+            hidden_size=stack.hidden_size,
+            vocab_size=fields.count("vocab_size"),
+            max_model_len=stack.max_model_len or _context_length(fields),
+            dtype=reading.dtype,
+            quantization=reading.quant.method,
+            tie_word_embeddings=_tied(reading, stack),
+            head_weights=head,
+            other_parameters=stack.hidden_size if stack.other_parameters is None else stack.other_parameters,
+            encoders=stack.encoders,
+            max_encoder_tokens=stack.max_encoder_tokens,
+            kv_cache_dtype=reading.quant.kv_cache_dtype,
+        )
+        check_unread(reading)
+        return replace(spec, ignored=tuple(reading.ignored)) if reading.ignored else spec
+    except ConfigError as error:
+        if where in error.field:
+            raise
+        raise ConfigError(f"{where}: {error.field}", error.value, error.fix) from None
+
+
+def _reading(raw: Mapping[str, Any], where: str, dtype: str, defaults: Mapping[str, Any], *, ignore: bool) -> Reading:
+    outer = Fields(where, raw)
+    names = outer.items("architectures")
+    if not names:
+        raise outer.error("architectures", f"is missing: name one of {', '.join(ARCHITECTURES)}")
+    architecture = next((name for name in names if name in ARCHITECTURES), None)
+    if architecture is None:
+        raise outer.error("architectures", f"is not known: use one of {', '.join(ARCHITECTURES)}")
+    nested = raw.get("text_config")
+    inner = nested if isinstance(nested, dict) else raw
+    known = {**CLASS_DEFAULTS.get(str(inner.get("model_type")), {}), **defaults}
+    fields = outer.section("text_config", known) if isinstance(nested, dict) else None
+    if fields is None:
+        outer = fields = Fields(where, raw, known)
+    outer.passed_over("architectures", "model_type")
+    fields.passed_over("architectures", "model_type")
+    chosen = _dtype(outer, fields, dtype)
+    quant = read_quantization(outer.section("quantization_config") or fields.section("quantization_config"), chosen)
+    return Reading(fields=fields, outer=outer, quant=quant, architecture=architecture, dtype=chosen, ignore=ignore)
+
+
+def _dtype(outer: Fields, fields: Fields, wanted: str) -> str:
+    """What vLLM computes in: as asked for, else the file's, else bfloat16; ``auto`` turns float32 into bfloat16."""
+    if wanted != "auto":
+        if wanted not in _DTYPES:
+            raise ConfigError("dtype", wanted, f"use one of: auto, {', '.join(_DTYPES)}")
+        return _DTYPES[wanted]
+    for section in (fields, outer):
+        name = section.first("dtype", "torch_dtype")
+        value = section.get(name)
+        if value is None:
+            continue
+        value = value.removeprefix("torch.") if isinstance(value, str) else value
+        if not isinstance(value, str) or value not in DTYPE_BYTES:
+            raise section.error(name, f"use one of: {', '.join(DTYPE_BYTES)}")
+        return "bfloat16" if value == "float32" else value
+    return "bfloat16"
+
+
+def _tied(reading: Reading, stack: Stack) -> bool:
+    if stack.tie_word_embeddings is not None:
+        reading.fields.passed_over("tie_word_embeddings")
+        return stack.tie_word_embeddings
+    return reading.fields.flag("tie_word_embeddings") or reading.outer.flag("tie_word_embeddings")
+
+
+def _quantizes_head(reading: Reading) -> bool:
+    """vLLM quantises an output head only where the file says so."""
+    section = reading.outer.section("quantization_config")
+    return section is not None and bool(section.get("lm_head", False))
+
+
+def _context_length(fields: Fields) -> int:
+    """``max_position_embeddings``, times the factor of a rotary scaling that the file does not count in."""
+    base = fields.count(fields.first("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"))
+    scaling = fields.section("rope_scaling") or fields.section("rope_parameters")
+    if scaling is None or "gemma3" in fields.text("model_type"):
+        return base
+    kind = scaling.text(scaling.first("rope_type", "type"), "default")
+    if kind in _PLAIN_ROPE:
+        return base
+    factor = scaling.number("factor", 1.0)
+    if kind == "yarn":  # some files count the factor in and some do not
+        return max(base, int(scaling.count("original_max_position_embeddings", base) * factor))
+    return int(base * factor)

@@ -1,0 +1,161 @@
+"""A model: its layers, its vocabulary, and how its weights are stored."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tokenyard.config import require_bool, require_int
+from tokenyard.errors import ConfigError
+from tokenyard.models.encoder import EncoderSpec
+from tokenyard.models.layer import LayerSpec
+from tokenyard.models.mean_layer import MeanLayer
+from tokenyard.models.state_space import StateSpace
+from tokenyard.models.weights import WeightFormat, dtype_bytes, plain_format
+
+__all__ = ["ModelSpec", "pipeline_stages"]
+
+VOCAB_PADDING = 64
+"""vLLM rounds the vocabulary up to a multiple of it before it shares it out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec(MeanLayer):
+    """A decoder, with what encodes its pictures or sound. Raises ConfigError if a size cannot work."""
+
+    name: str
+    layers: tuple[LayerSpec, ...]
+    """From the first to the last."""
+    hidden_size: int
+    vocab_size: int
+    max_model_len: int
+    """Longest context the model was made for, in tokens."""
+    architecture: str = ""
+    """As ``architectures`` of config.json names it."""
+    dtype: str = "bfloat16"
+    """Of activations, of weights that are not quantised and, unless said otherwise, of the KV cache."""
+    quantization: str | None = None
+    """Method by vLLM's name (fp8, mxfp4, awq, ...); None: weights are of ``dtype``."""
+    tie_word_embeddings: bool = False
+    """The output head shares the embedding's weights."""
+    head_weights: WeightFormat | None = None
+    """Of the output head; None: of ``dtype``."""
+    other_parameters: int = 0
+    """Outside the layers, besides embedding and head: last norm, learned positions. Kept in ``dtype``."""
+    encoders: tuple[EncoderSpec, ...] = ()
+    max_encoder_tokens: int = 0
+    """Embeddings that cross attention keeps per request (Whisper: 1,500); 0: no cross attention."""
+    kv_cache_dtype: str | None = None
+    """What the checkpoint asks for (``kv_cache_scheme``, ``kv_cache_quant_algo``); None: ``dtype``."""
+    ignored: tuple[str, ...] = ()
+    """What the reader saw, could not model and was told to pass over: one sentence each."""
+
+    def __post_init__(self) -> None:
+        for field in ("hidden_size", "vocab_size", "max_model_len"):
+            require_int(field, getattr(self, field), 1)
+        require_int("other_parameters", self.other_parameters, 0)
+        require_bool("tie_word_embeddings", self.tie_word_embeddings)
+        if not self.layers:
+            raise ConfigError("num_layers", 0, "give at least one layer")
+        dtype_bytes(self.dtype)
+
+    @property
+    def dtype_bytes(self) -> int:
+        """Bytes per element of ``dtype``."""
+        return dtype_bytes(self.dtype)
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.layers)
+
+    @property
+    def layer_counts(self) -> list[tuple[LayerSpec, int]]:
+        """Layers that are made alike, each with its count, in the order of their first."""
+        return list(Counter(self.layers).items())
+
+    @property
+    def has_states(self) -> bool:
+        """Whether some layer keeps a state instead of keys and values."""
+        return any(isinstance(mixer, StateSpace) for layer in self.layers for mixer in layer.mixers)
+
+    @property
+    def head_parameters(self) -> int:
+        """Embedding, or output head: vocabulary times hidden size."""
+        return self.vocab_size * self.hidden_size
+
+    @property
+    def num_parameters(self) -> int:
+        """All weights."""
+        layers = sum(layer.num_parameters * count for layer, count in self.layer_counts)
+        embeddings = self.head_parameters * (1 if self.tie_word_embeddings else 2)
+        encoders = sum(encoder.num_parameters for encoder in self.encoders)
+        return layers + embeddings + self.other_parameters + encoders
+
+    @property
+    def num_active_parameters(self) -> int:
+        """Weights of the layers that one token goes through: embedding and output head are not counted."""
+        return sum(layer.num_active_parameters * count for layer, count in self.layer_counts)
+
+    @property
+    def weight_format(self) -> WeightFormat:
+        """Of most weights: what a report names."""
+        sizes: Counter[WeightFormat] = Counter()
+        for layer, count in self.layer_counts:
+            for weights, parameters in layer.parameters_by_format():
+                sizes[weights] += count * parameters
+        return sizes.most_common(1)[0][0] if sizes else plain_format(self.dtype)
+
+    def check_tensor_parallel(self, size: int) -> None:
+        """Raise ConfigError unless the attention heads can be shared out over ``size`` GPUs."""
+        require_int("tensor_parallel_size", size, 1)
+        for layer, _ in self.layer_counts:
+            for mixer in layer.mixers:
+                heads = getattr(mixer, "num_heads", size)
+                if heads % size:
+                    raise ConfigError("tensor_parallel_size", size, f"must divide the {heads} heads of {self.name}")
+
+    def weight_bytes(
+        self,
+        tensor_parallel_size: int = 1,
+        *,
+        expert_parallel_size: int = 1,
+        pipeline_parallel_size: int = 1,
+        stage: int | None = None,
+    ) -> int:
+        """Weights on one GPU, in bytes.
+
+        ``expert_parallel_size`` is the number of GPUs that whole experts are dealt out to (tensor parallel x data
+        parallel in vLLM), 1 if every expert is cut over the tensor-parallel group instead. ``stage`` is one of the
+        pipeline's; None: the one with the most.
+        """
+        stages = pipeline_stages(self.num_layers, pipeline_parallel_size)
+        wanted = range(len(stages)) if stage is None else (stage,)
+        return max(self._stage_bytes(i, stages, tensor_parallel_size, expert_parallel_size) for i in wanted)
+
+    def _stage_bytes(self, stage: int, stages: Sequence[range], tp: int, ep: int) -> int:
+        counts = Counter(self.layers[i] for i in stages[stage])
+        total = sum(layer.num_bytes(self.dtype_bytes, tp, ep) * count for layer, count in counts.items())
+        first, last = stage == 0, stage == len(stages) - 1
+        vocab = -(-self.vocab_size // VOCAB_PADDING) * VOCAB_PADDING * self.hidden_size
+        if first or (last and self.tie_word_embeddings):
+            total += vocab * self.dtype_bytes // tp
+        if first:
+            total += sum(encoder.num_bytes(tp) for encoder in self.encoders)
+        if last:
+            total += self.other_parameters * self.dtype_bytes
+            if not self.tie_word_embeddings:
+                total += (self.head_weights or plain_format(self.dtype)).num_bytes(vocab) // tp
+        return total
+
+
+def pipeline_stages(num_layers: int, size: int) -> list[range]:
+    """Layers of every pipeline stage as vLLM deals them out: what is left over goes to the stages before the last, from
+    the back. Raises ConfigError if there are more stages than layers.
+    """
+    require_int("pipeline_parallel_size", size, 1, num_layers)
+    counts = [num_layers // size] * size
+    for i in range(num_layers % size):
+        counts[-2 - i] += 1
+    starts = [sum(counts[:i]) for i in range(size)]
+    return [range(start, start + count) for start, count in zip(starts, counts, strict=True)]
