@@ -19,6 +19,7 @@ from vllm.v1.request import RequestStatus
 from recorder.host import Host, compile_grammar, make_request, model_output
 from recorder.plan import Event, Plan, Planned, Scenario
 from recorder.records import decision, encoder_decision, encoder_room, pairs, queues, step_stats
+from recorder.versions import FILLS_QUEUE_FIRST
 from recorder.worker import Worker
 
 __all__ = ["MAX_TICKS", "Recording", "Tick"]
@@ -105,7 +106,8 @@ class Recording:
         waits_for_more = False
         if self._scheduler.has_requests():
             output, tick["s"] = self._schedule()
-            waits_for_more = output.total_num_scheduled_tokens > 0 and len(self._in_flight) < self._engine.depth
+            more = output.total_num_scheduled_tokens > 0 or (FILLS_QUEUE_FIRST and self._scheduler.has_requests())
+            waits_for_more = more and len(self._in_flight) < self._engine.depth
         if self._in_flight and not waits_for_more:
             if between := self._strike(t, "mid"):
                 tick["ev_mid"] = between

@@ -18,7 +18,7 @@ from vllm.pooling_params import PoolingParams
 from vllm.sampling_params import RepetitionDetectionParams, SamplingParams, StructuredOutputsParams
 from vllm.utils.hashing import get_hash_fn_by_name
 from vllm.v1.core.encoder_cache_manager import EncoderCacheManager, EncoderDecoderCacheManager
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash, resolve_kv_cache_block_sizes
+from vllm.v1.core.kv_cache_utils import init_none_hash, resolve_kv_cache_block_sizes
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import (
@@ -36,6 +36,7 @@ from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
 from recorder.plan import Engine, Group, Image, Planned
+from recorder.versions import complete_cache_config, derived_cache_fields, make_block_hasher
 
 __all__ = [
     "BlockHasher",
@@ -77,9 +78,10 @@ class Host:
 def build_host(engine: Engine, *, log_stats: bool = True) -> Host:
     """Build vLLM's scheduler."""
     config = _vllm_config(engine)
-    kv_cache_config = _kv_cache_config(engine)
+    kv_cache_config = _kv_cache_config(engine, derived_cache_fields(config))
     config.cache_config.num_gpu_blocks = engine.num_blocks
     block_size, hash_block_size = resolve_kv_cache_block_sizes(kv_cache_config, config)
+    complete_cache_config(kv_cache_config, config, block_size, hash_block_size)
     scheduler = (AsyncScheduler if engine.async_scheduling else Scheduler)(
         vllm_config=config,
         kv_cache_config=kv_cache_config,
@@ -94,10 +96,10 @@ def build_host(engine: Engine, *, log_stats: bool = True) -> Host:
         scheduler.max_num_encoder_input_tokens = engine.max_num_encoder_input_tokens
         scheduler.is_encoder_decoder = bool(engine.encoder_decoder)
         manager = EncoderDecoderCacheManager if engine.encoder_decoder else EncoderCacheManager
-        scheduler.encoder_cache_manager = manager(engine.encoder_cache_size)
+        scheduler.encoder_cache_manager = manager(cache_size=engine.encoder_cache_size)
     hash_fn = get_hash_fn_by_name("sha256")
     init_none_hash(hash_fn)
-    hasher = get_request_block_hasher(hash_block_size, hash_fn) if engine.enable_prefix_caching else None
+    hasher = make_block_hasher(config, hash_block_size, hash_fn) if engine.enable_prefix_caching else None
     return Host(scheduler, hasher, hash_block_size)
 
 
@@ -163,7 +165,7 @@ def _speculative_config(engine: Engine) -> SpeculativeConfig | None:
     return SpeculativeConfig(model="ngram", num_speculative_tokens=engine.num_speculative_tokens)
 
 
-def _kv_cache_config(engine: Engine) -> KVCacheConfig:
+def _kv_cache_config(engine: Engine, derived: dict[str, Any]) -> KVCacheConfig:
     return KVCacheConfig(
         num_blocks=engine.num_blocks,
         kv_cache_tensors=[],
@@ -171,6 +173,7 @@ def _kv_cache_config(engine: Engine) -> KVCacheConfig:
             KVCacheGroupSpec([f"layer{i}"], _kv_cache_spec(group, engine), is_eagle_group=bool(group.eagle))
             for i, group in enumerate(engine.groups or (Group(),))
         ],
+        **derived,
     )
 
 

@@ -9,6 +9,8 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine import EngineCoreOutputs
 
+from recorder.versions import second_queue
+
 __all__ = ["decision", "encoder_decision", "encoder_room", "pairs", "queues", "step_stats"]
 
 
@@ -46,7 +48,7 @@ def queues(scheduler: Scheduler) -> dict[str, Any]:
     return {
         "running": [request.request_id for request in scheduler.running],
         "waiting": [request.request_id for request in scheduler.waiting],
-        "skipped": [request.request_id for request in scheduler.skipped_waiting],
+        "skipped": [request.request_id for request in second_queue(scheduler)],
         "free": scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
     }
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from enum import IntEnum, StrEnum
 from typing import Any
 
+from tokenyard.decision_profile import VLLM_0_22, DecisionProfile
 from tokenyard.errors import ConfigError
 
 __all__ = [
@@ -245,6 +246,9 @@ class CacheConfig:
 class SchedulerConfig:
     """Limits and order of the scheduler."""
 
+    profile: DecisionProfile = VLLM_0_22
+    """Which version of vLLM decides, as a set of switches; see :func:`decision_profile`."""
+
     max_num_seqs: int = 256
     """Most requests that run at the same time."""
     max_num_batched_tokens: int = 8192
@@ -285,13 +289,15 @@ class SchedulerConfig:
     running_index_drifts: bool = True
     """As vLLM 0.22, where a preemption makes it lose its place, pass over the next running request (issue 49097)."""
     # It happens when the victim got no tokens in this step and stands before the request it makes room for: vLLM's
-    # index into the running list slips.
+    # index into the running list slips. With a profile of a later version it never does.
     rolled_back_work_stays_cached: bool = True
     """Blocks and encoder outputs of a victim that this step had granted tokens, and now does not compute, stay in their
     caches (vLLM 0.22: later hits read what nobody has written); False forgets them."""
 
     def __post_init__(self) -> None:
         _require_bools(self)
+        if not isinstance(self.profile, DecisionProfile):
+            raise ConfigError("profile", self.profile, "give a DecisionProfile, for example decision_profile('0.33')")
         require_int("max_num_seqs", self.max_num_seqs, 1, MAX_SEQS)
         require_int("max_num_batched_tokens", self.max_num_batched_tokens, 1)
         require_int("max_model_len", self.max_model_len, 1)
@@ -333,6 +339,11 @@ class SpeculativeConfig:
     def supports_async_scheduling(self) -> bool:
         """Drafts can stay at the workers, so that steps can be scheduled ahead of them."""
         return self.method is not SpeculativeMethod.NGRAM
+
+    @property
+    def num_draft_slots(self) -> int:
+        """Input slots that the drafter adds to a batch for every request: one for a token that it reads unsliced."""
+        return 1 if self.method is SpeculativeMethod.DRAFT_MODEL else 0
 
     @property
     def num_lookahead_tokens(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, Self
 
-__all__ = ["HashState", "PrefixHash"]
+__all__ = ["HashState", "PrefixHash", "framed"]
 
 _COUNT_BYTES = 4
 
@@ -17,6 +17,11 @@ class HashState(Protocol):
     def digest(self) -> bytes: ...
 
     def copy(self) -> Self: ...
+
+
+def framed(keys: bytes) -> bytes:
+    """Extra keys as they stand behind tokens; nothing if they are empty."""
+    return b"\xff" * _COUNT_BYTES + len(keys).to_bytes(_COUNT_BYTES, "little") + keys if keys else b""
 
 
 class PrefixHash:
@@ -37,6 +42,12 @@ class PrefixHash:
         self.extra_keys: dict[int, bytes] = {}
         """Extra keys by block number, as they were when the block was hashed."""
 
+    def digest_with(self, data: bytes) -> bytes:
+        """The digest as it would be with ``data`` behind it; the hash goes on without."""
+        ahead = self._state.copy()
+        ahead.update(data)
+        return ahead.digest()
+
     def fork(self) -> PrefixHash:
         """The same again, to go on in another request; it must have no extra keys so far."""
         assert not self.extra_keys, "extra keys belong to one request"
@@ -46,4 +57,4 @@ class PrefixHash:
         """Continue behind the tokens of block number ``block`` with its extra keys, unless they are empty."""
         if keys:
             self.extra_keys[block] = keys
-            self.update(b"\xff" * _COUNT_BYTES + len(keys).to_bytes(_COUNT_BYTES, "little") + keys)
+            self.update(framed(keys))

@@ -116,6 +116,7 @@ class Request:
     ``num_tokens``            prompt + verified output
     ``num_computed_tokens``   positions whose KV is, or after this step will be, in the cache
     ``num_cached_tokens``     prefix-cache hit when first scheduled; -1 before
+    ``shared_prefix_boundary``  tokens that it shares with others, where that is more than its last prefix hit; else 0
     """
 
     __slots__ = (
@@ -146,6 +147,7 @@ class Request:
         "request_id",
         "resumable",
         "sampling_params",
+        "shared_prefix_boundary",
         "slot",
         "status",
         "stop_reason",
@@ -215,7 +217,7 @@ class Request:
         self.times = RequestTimes()
         self.num_prompt_tokens = len(prompt)
         self.num_cached_tokens = -1
-        self.num_external_computed_tokens = self.num_preemptions = 0
+        self.num_external_computed_tokens = self.num_preemptions = self.shared_prefix_boundary = 0
         self.block_hashes: list[bytes] = []
         self.prefix_hash: PrefixHash | None = None
         """Where hashing goes on; None before the first block. Both belong to the block hasher."""

@@ -79,9 +79,10 @@ class EngineCore:
         executor: Executor,
         *,
         depth: int | None = None,
-        filling: Filling | str = Filling.RETURN_EARLY,
+        filling: Filling | str | None = None,
     ) -> None:
-        """``depth`` is 2 with ``async_scheduling`` and 1 without, unless given; ``filling`` may be its value.
+        """``depth`` is 2 with ``async_scheduling`` and 1 without, unless given; ``filling`` is what the scheduler's
+        profile says, unless given, and may be its value.
 
         Raises ConfigError.
         """
@@ -95,6 +96,9 @@ class EngineCore:
         if self.depth < 1 or (self.depth > 1 and not is_async):
             fix = "give 1, or turn async_scheduling on: only then are steps decided before outputs are known"
             raise ConfigError("depth", depth, fix)
+        if filling is None:
+            fills_first = scheduler.config.profile.fills_queue_first
+            filling = Filling.FILL_FIRST if fills_first else Filling.RETURN_EARLY
         if filling not in tuple(Filling):
             raise ConfigError("filling", filling, f"use one of: {', '.join(Filling)}")
         self._filling = Filling(filling)

@@ -29,6 +29,8 @@ class ComputedBlocks(NamedTuple):
 
     blocks: Blocks
     num_tokens: int
+    junction: int = 0
+    """Where the longest hit of a single group ends, if that is beyond ``num_tokens``: prompts share that much."""
 
 
 class Coordinator(Protocol):

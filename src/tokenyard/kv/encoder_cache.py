@@ -12,7 +12,7 @@ from collections import OrderedDict
 
 from tokenyard.request import MultiModalItem, Request
 
-__all__ = ["EncoderCache", "EncoderDecoderCache"]
+__all__ = ["EncoderCache", "EncoderDecoderCache", "ItemEncoderCache"]
 
 
 class EncoderCache:
@@ -95,10 +95,14 @@ class EncoderCache:
 
     def release_passed(self, request: Request) -> None:
         """Release items that the request's computed tokens have passed: their content is in the KV cache now."""
-        computed = request.num_computed_tokens
+        computed = self._surely_computed(request)
         for item in self._cached_items(request):
             if item.end <= computed:
                 self.release(request, item)
+
+    def _surely_computed(self, request: Request) -> int:
+        """Computed tokens, by the count that says what has been passed."""
+        return request.num_computed_tokens
 
     def take_evicted(self) -> tuple[str, ...]:
         """Hashes evicted since the last call: workers drop the tensors."""
@@ -118,6 +122,58 @@ class EncoderCache:
         assert self.num_reclaimable - self.num_free == sum(self._freeable.values()), "freeable sizes do not add up"
         unused = {mm_hash for mm_hash, users in self._users.items() if not users}
         assert unused == set(self._freeable), "items without users are not the freeable ones"
+
+
+class ItemEncoderCache(EncoderCache):
+    """Since vLLM 0.29: a request refers to items, not to contents.
+
+    One that shows the same image twice keeps it until it has passed both. Only what is surely computed counts as passed
+    (0.33).
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self._items: dict[str, set[int]] = {}
+        """Request id -> numbers of the items it refers to."""
+
+    def refer(self, request: Request, item: MultiModalItem) -> bool:
+        found = super().refer(request, item)
+        if found:
+            self._note(request, item)
+        return found
+
+    def allocate(self, request: Request, item: MultiModalItem) -> None:
+        super().allocate(request, item)
+        self._note(request, item)
+
+    def _note(self, request: Request, item: MultiModalItem) -> None:
+        self._items.setdefault(request.request_id, set()).add(request.mm_features.index(item))
+
+    def release(self, request: Request, item: MultiModalItem) -> None:
+        others = self._items.get(request.request_id, set())
+        others.discard(request.mm_features.index(item))
+        if not others:
+            self._items.pop(request.request_id, None)
+        if all(request.mm_features[i].mm_hash != item.mm_hash for i in others):
+            super().release(request, item)
+
+    def forget(self, request: Request, item: MultiModalItem) -> None:
+        super().forget(request, item)
+        self._items.get(request.request_id, set()).discard(request.mm_features.index(item))
+
+    def _cached_items(self, request: Request) -> list[MultiModalItem]:
+        return [request.mm_features[i] for i in self._items.get(request.request_id, ())]
+
+    def _surely_computed(self, request: Request) -> int:
+        return request.num_computed_tokens - request.num_output_placeholders
+
+    def take_evicted(self) -> tuple[str, ...]:
+        """Evicted hashes but for those that have been computed again since: workers keep their tensors."""
+        return tuple([mm_hash for mm_hash in super().take_evicted() if mm_hash not in self._users])
+
+    def reset(self) -> None:
+        super().reset()
+        self._items.clear()
 
 
 class EncoderDecoderCache(EncoderCache):

@@ -35,10 +35,27 @@ _STATE: dict[HashAlgo, Callable[[bytes], HashState]] = {
 class BlockHasher:
     """Grows ``request.block_hashes`` as tokens arrive."""
 
-    __slots__ = ("_blocks_of", "_num_rewritten", "_state", "_stride", "_turns", "block_size", "root")
+    __slots__ = (
+        "_blocks_of",
+        "_num_rewritten",
+        "_output_keeps_last",
+        "_state",
+        "_stride",
+        "_turns",
+        "block_size",
+        "root",
+    )
 
-    def __init__(self, block_size: int, algo: HashAlgo = HashAlgo.SHA256, seed: str = "") -> None:
+    def __init__(
+        self,
+        block_size: int,
+        algo: HashAlgo = HashAlgo.SHA256,
+        seed: str = "",
+        *,
+        output_blocks_hash_last_image: bool = True,
+    ) -> None:
         self.block_size = block_size
+        self._output_keeps_last = output_blocks_hash_last_image
         self._state = _STATE[algo]
         self._stride = block_size * _TOKEN_BYTES
         self._blocks_of = struct.Struct(f"{self._stride}s").iter_unpack
@@ -132,9 +149,16 @@ class BlockHasher:
     def _digest(self, data: bytes) -> bytes:
         return self._state(data).digest()
 
-    def extra_keys(self, request: Request, block: int) -> bytes:
-        """Unambiguous encoding of the extra keys of the request's block number ``block``; empty if it has none."""
-        start, stop = block * self.block_size, (block + 1) * self.block_size
+    def forget_beyond(self, request: Request, num_tokens: int) -> None:
+        """Forget the hashes that depend on tokens behind the first ``num_tokens``."""
+        self.truncate(request, num_tokens // self.block_size)
+
+    def extra_keys(self, request: Request, block: int, num_ahead: int = 0) -> bytes:
+        """Unambiguous encoding of the extra keys of the request's block number ``block``; empty if it has none.
+
+        With those of ``num_ahead`` tokens behind it.
+        """
+        start, stop = block * self.block_size, (block + 1) * self.block_size + num_ahead
         lora = request.lora_name or None
         items = [
             (item.mm_hash, item.offset - start)
@@ -148,8 +172,8 @@ class BlockHasher:
         if lora is None and not items and salt is None and embeds is None:
             return b""
         keys = (lora, items, salt, embeds)
-        if len(items) > 1 and block > 0 and stop > request.num_prompt_tokens:
-            # Output has filled this block. vLLM then hashes the last item only, so that a prompt with the same content
-            # misses it; so does ours, but without taking other images for the same.
+        if self._output_keeps_last and len(items) > 1 and block > 0 and stop > request.num_prompt_tokens:
+            # Output has filled this block. vLLM 0.22 then hashes the last item only, so that a prompt with the same
+            # content misses it; so does ours, but without taking other images for the same.
             return msgspec.msgpack.encode((*keys, True))
         return msgspec.msgpack.encode(keys)

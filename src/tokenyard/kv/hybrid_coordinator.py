@@ -6,20 +6,24 @@ repeated until none does, which ends because lengths only shrink.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from math import gcd, lcm
 from typing import NamedTuple
 
+import numpy as np
+
 from tokenyard.columns import IntArray
 from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode
+from tokenyard.decision_profile import VLLM_0_22, DecisionProfile
 from tokenyard.errors import ConfigError
 from tokenyard.kv.blocks.pool import BlockPool
 from tokenyard.kv.coordinator import ComputedBlocks
 from tokenyard.kv.groups.cross_attention import CrossAttentionManager
-from tokenyard.kv.groups.full_attention import FullAttentionManager, ZeroedFullAttentionManager
+from tokenyard.kv.groups.full_attention import FullAttentionManager
 from tokenyard.kv.groups.local_attention import ChunkedLocalManager, SlidingWindowManager
 from tokenyard.kv.groups.mamba import AlignedMambaManager, MambaManager
+from tokenyard.kv.groups.retention import Retention
 from tokenyard.kv.groups.single_type import Need, SingleTypeManager
 from tokenyard.kv.new_blocks import Blocks, NewBlocks
 from tokenyard.request import Request
@@ -37,6 +41,13 @@ class GroupLimits(NamedTuple):
     """Draft tokens per step, each of which has a Mamba state of its own."""
     num_lookahead_tokens: int = 0
     """KV slots that a step takes beyond its tokens."""
+    max_steps_in_flight: int = 1
+    """Steps whose tokens a window may have to hold at once."""
+
+    @property
+    def max_in_flight_tokens(self) -> int:
+        """Most tokens that are scheduled and whose window is still held."""
+        return self.max_num_batched_tokens * self.max_steps_in_flight
 
 
 class _AttentionType(NamedTuple):
@@ -61,40 +72,75 @@ def hash_block_size(config: CacheConfig) -> int:
 
 
 def _make_manager(
-    pool: BlockPool, group: KVCacheGroup, group_id: int, config: CacheConfig, limits: GroupLimits
+    pool: BlockPool,
+    group: KVCacheGroup,
+    group_id: int,
+    config: CacheConfig,
+    limits: GroupLimits,
+    profile: DecisionProfile,
 ) -> SingleTypeManager:
     size = config.group_block_sizes[group_id]
     stride = size // hash_block_size(config)
     if group.kind is GroupKind.FULL:
-        beside_mamba = any(other.kind is GroupKind.MAMBA for other in config.groups)
-        return (ZeroedFullAttentionManager if beside_mamba else FullAttentionManager)(pool, size, group_id, stride)
+        return FullAttentionManager(pool, size, group_id, stride)
     if group.kind is GroupKind.CROSS_ATTENTION:
         return CrossAttentionManager(pool, size, group_id, stride)
     if group.kind is GroupKind.MAMBA:
         make = AlignedMambaManager if config.mamba_cache_mode is MambaCacheMode.ALIGN else MambaManager
-        step = min(limits.max_num_batched_tokens, limits.max_model_len)
-        return make(pool, size, group_id, stride, limits.num_drafts, step)
+        step = min(limits.max_in_flight_tokens, limits.max_model_len)
+        manager = make(pool, size, group_id, stride, limits.num_drafts, step)
+        if profile.windows_free_processed_only:
+            manager.num_kept_for_drafts = 0
+            if isinstance(manager, AlignedMambaManager):
+                manager.frees_across_gaps = True
+        return manager
     kind = SlidingWindowManager if group.kind is GroupKind.SLIDING_WINDOW else ChunkedLocalManager
-    step, limit = limits.max_num_batched_tokens, limits.max_model_len
+    step, limit = limits.max_in_flight_tokens, limits.max_model_len
     longest = kind.longest(group.window, size, step, limit)
     most_held = kind.longest(group.window, size, step + limits.num_lookahead_tokens, limit)
     return kind(pool, size, group_id, stride, group.window, longest, most_held)
+
+
+def _have_new_blocks_zeroed(
+    managers: Sequence[SingleTypeManager], config: CacheConfig, profile: DecisionProfile
+) -> None:
+    """Beside Mamba layers workers must zero new blocks of attention layers, whose old content may be no numbers."""
+    if all(group.kind is not GroupKind.MAMBA for group in config.groups):
+        return
+    for group, manager in zip(config.groups, managers, strict=True):
+        if group.kind is GroupKind.FULL or (profile.zeroes_all_attention and group.kind is not GroupKind.MAMBA):
+            manager.new_blocks = []
 
 
 class HybridCoordinator:
     """Any groups, with or without prefix caching."""
 
     def __init__(
-        self, pool: BlockPool, table: RequestTable, config: CacheConfig, limits: GroupLimits, *, use_eagle: bool
+        self,
+        pool: BlockPool,
+        table: RequestTable,
+        config: CacheConfig,
+        limits: GroupLimits,
+        *,
+        use_eagle: bool,
+        profile: DecisionProfile = VLLM_0_22,
+        in_flight: Callable[[Request], int] | None = None,
     ) -> None:
+        """``in_flight`` says how many tokens of a request steps in flight compute; None: windows need not know."""
+        self._retention = Retention(profile.prefix_cache_retention_interval)
+        self._in_flight = in_flight
         self.pool = pool
         self.table = table
         self.num_groups = len(config.groups)
         self._caching = config.enable_prefix_caching
         sizes = config.group_block_sizes
-        self.managers = [_make_manager(pool, group, i, config, limits) for i, group in enumerate(config.groups)]
+        self.managers = [
+            _make_manager(pool, group, i, config, limits, profile) for i, group in enumerate(config.groups)
+        ]
+        _have_new_blocks_zeroed(self.managers, config, profile)
         self._types = self._attention_types(config, sizes, use_eagle=use_eagle)
         self._alignment = lcm(*sizes)
+        self._hash_block_size = hash_block_size(config)
 
     def _attention_types(self, config: CacheConfig, sizes: Sequence[int], *, use_eagle: bool) -> list[_AttentionType]:
         """Full attention first: its left-to-right scan gives the tightest bound to begin with."""
@@ -117,10 +163,8 @@ class HybridCoordinator:
         if len(self._types) == 1:
             kind = self._types[0]
             hits = self._lookup(kind, request, max_length, kind.block_size, drop_last=kind.drop_last_hit)
-            length = len(hits[0]) * kind.block_size
-        else:
-            hits, length = self._fixed_point(request, max_length)
-        return ComputedBlocks(tuple(hits), length)
+            return ComputedBlocks(tuple(hits), len(hits[0]) * kind.block_size)
+        return self._fixed_point(request, max_length)
 
     def _lookup(
         self, kind: _AttentionType, request: Request, max_length: int, alignment: int, *, drop_last: bool
@@ -131,11 +175,11 @@ class HybridCoordinator:
             hashes = hashes[first.hash_stride - 1 :: first.hash_stride]
         return first.find_longest_cache_hit(kind.managers, hashes, max_length, drop_last=drop_last, alignment=alignment)
 
-    def _fixed_point(self, request: Request, max_length: int) -> tuple[list[list[int]], int]:
-        """Shorten the candidate length until every type accepts it; returns blocks by group and the length."""
+    def _fixed_point(self, request: Request, max_length: int) -> ComputedBlocks:
+        """Shorten the candidate length until every type accepts it."""
         found: dict[int, list[list[int]]] = {}
         dropped: set[int] = set()
-        length = max_length
+        length, longest = max_length, 0
         simple = len(self._types) == 2 and self._types[0].is_full
         while True:
             candidate = length
@@ -145,12 +189,14 @@ class HybridCoordinator:
                     candidate = candidate // kind.block_size * kind.block_size
                     continue
                 candidate = self._accept(i, kind, request, candidate, max_length, found, dropped)
+                longest = max(longest, candidate)
             if candidate >= length:
                 break
             length = candidate
             if simple:
                 break
-        return self._trimmed(found, length), length
+        junction = longest if longest > length else 0
+        return ComputedBlocks(tuple(self._trimmed(found, length)), length, junction)
 
     def _accept(
         self,
@@ -223,6 +269,9 @@ class HybridCoordinator:
             manager.allocate_external(slot, num_tokens)
 
     def drop_skipped(self, slot: int, num_computed: int) -> None:
+        if self._in_flight is not None:
+            (request,) = self.table.tenants(np.array([slot]))
+            num_computed = max(num_computed - self._in_flight(request), 0)
         for manager in self.managers:
             manager.drop_skipped(slot, num_computed)
         self._note_skips(slot, num_computed)
@@ -254,11 +303,16 @@ class HybridCoordinator:
         slots = [request.slot for request in requests]
         hashes = [request.block_hashes for request in requests]
         # A hit is a multiple of the alignment, so what lies beyond the last multiple cannot be part of one yet.
-        alignment = self._alignment if len(self._types) > 1 else 1
-        aligned = [tokens // alignment * alignment for tokens in num_tokens]
+        alignment = self._alignment
+        unit = alignment if len(self._types) > 1 else 1
+        aligned = [tokens // unit * unit for tokens in num_tokens]
+        reachable = [self._retention.of(request) for request in requests]
         for manager in self.managers:
-            manager.publish_run(slots, hashes, aligned, alignment)
-        self.table.set_seal_at(slots, [self._next_seal(tokens) for tokens in num_tokens])
+            manager.publish_run(slots, hashes, aligned, alignment, reachable)
+        # A block whose hash is not known yet is looked at again.
+        known = [len(chain) * self._hash_block_size for chain in hashes]
+        seals = [self._next_seal(min(pair)) for pair in zip(num_tokens, known, strict=True)]
+        self.table.set_seal_at(slots, seals)
 
     def held(self, slot: int) -> Blocks:
         return tuple(list(manager.held[slot]) for manager in self.managers)

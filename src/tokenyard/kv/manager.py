@@ -13,13 +13,14 @@ Positions of a request during an allocation (vLLM's layout):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from tokenyard.columns import IntArray, anywhere
 from tokenyard.config import CacheConfig, GroupKind
-from tokenyard.kv.blocks.pool import NULL_BLOCK, BlockPool
+from tokenyard.decision_profile import VLLM_0_22, DecisionProfile
+from tokenyard.kv.blocks.pool import NULL_BLOCK, BlockPool, append_freed, unhashed_first
 from tokenyard.kv.coordinator import (
     ComputedBlocks,
     Coordinator,
@@ -27,11 +28,11 @@ from tokenyard.kv.coordinator import (
     UnitaryCoordinator,
 )
 from tokenyard.kv.events import EventLog, KVEvent
-from tokenyard.kv.groups.full_attention import ZeroedFullAttentionManager
 from tokenyard.kv.groups.mamba import MambaManager
 from tokenyard.kv.groups.single_type import Need
 from tokenyard.kv.hashing import BlockHasher
 from tokenyard.kv.hybrid_coordinator import GroupLimits, HybridCoordinator, hash_block_size
+from tokenyard.kv.lookahead_hashing import LookaheadBlockHasher
 from tokenyard.kv.new_blocks import BlockDeltas, Blocks, NewBlocks
 from tokenyard.kv.shortage import KVLimit, KVShortage
 from tokenyard.kv.stats import NO_LOOKUPS, PrefixCacheStats
@@ -45,20 +46,40 @@ class KVCacheManager:
     """Allocation, prefix lookup and freeing for the requests of one table."""
 
     def __init__(
-        self, config: CacheConfig, table: RequestTable, limits: GroupLimits, *, use_eagle: bool = False
+        self,
+        config: CacheConfig,
+        table: RequestTable,
+        limits: GroupLimits,
+        *,
+        use_eagle: bool = False,
+        profile: DecisionProfile = VLLM_0_22,
+        hashes_look_ahead: bool = False,
+        in_flight: Callable[[Request], int] | None = None,
     ) -> None:
+        """``hashes_look_ahead``: hashes of blocks cover the token behind them. ``in_flight`` says how many tokens of a
+        request are computed by steps whose output has not been taken in, where windows have to know.
+        """
         self.config = config
         self.table = table
         self.max_model_len = limits.max_model_len
         self.enable_caching = config.enable_prefix_caching
-        self.pool = BlockPool(config.num_gpu_blocks, len(config.groups))
+        put_back = unhashed_first if profile.unhashed_blocks_first else append_freed
+        self.pool = BlockPool(config.num_gpu_blocks, len(config.groups), put_back=put_back)
         self.failures = self.pool.failures
         """What foreign code raised; the scheduler's calls end with it."""
-        self.hasher = BlockHasher(hash_block_size(config), config.prefix_caching_hash_algo, config.hash_seed)
-        self.coordinator = self._make_coordinator(limits, use_eagle=use_eagle)
+        make_hasher = LookaheadBlockHasher if hashes_look_ahead else BlockHasher
+        self.hasher = make_hasher(
+            hash_block_size(config),
+            config.prefix_caching_hash_algo,
+            config.hash_seed,
+            output_blocks_hash_last_image=profile.output_blocks_hash_last_image,
+        )
+        self.hashes_look_ahead = hashes_look_ahead
+        """Hashes of blocks cover the token behind them; no matched block is dropped then."""
+        self.coordinator = self._make_coordinator(limits, profile, in_flight, use_eagle=use_eagle)
         managers = self.coordinator.managers
         self._mamba = [manager for manager in managers if isinstance(manager, MambaManager)]
-        self._zeroed = [manager for manager in managers if isinstance(manager, ZeroedFullAttentionManager)]
+        self._zeroed = [manager for manager in managers if manager.new_blocks is not None]
         self.no_hits = ComputedBlocks(tuple([] for _ in config.groups), 0)
         """A lookup that found nothing."""
         self.watermark_blocks = int(config.watermark * config.num_gpu_blocks)
@@ -69,10 +90,19 @@ class KVCacheManager:
         self.new_blocks = NewBlocks(len(config.groups))
         """What requests got in this step."""
 
-    def _make_coordinator(self, limits: GroupLimits, *, use_eagle: bool) -> Coordinator:
+    def _make_coordinator(
+        self,
+        limits: GroupLimits,
+        profile: DecisionProfile,
+        in_flight: Callable[[Request], int] | None,
+        *,
+        use_eagle: bool,
+    ) -> Coordinator:
         config = self.config
         if len(config.groups) > 1 or config.groups[0].kind is not GroupKind.FULL:
-            return HybridCoordinator(self.pool, self.table, config, limits, use_eagle=use_eagle)
+            return HybridCoordinator(
+                self.pool, self.table, config, limits, use_eagle=use_eagle, profile=profile, in_flight=in_flight
+            )
         (block_size,) = config.group_block_sizes
         if config.enable_prefix_caching:
             return UnitaryCoordinator(self.pool, self.table, block_size, drop_last_hit=use_eagle)
@@ -154,13 +184,20 @@ class KVCacheManager:
 
     def get_computed_blocks(self, request: Request) -> ComputedBlocks:
         """The request's longest cached prefix: never the whole of it, one token is left to compute logits from."""
-        if not self.enable_caching or request.sampling_params.skip_reading_prefix_cache:
+        if not self._looks_up(request):
             return self.no_hits
-        num_tokens = request.num_tokens
         self.hasher.extend(request)
-        hit = self.coordinator.find_longest_cache_hit(request, num_tokens - 1)
-        self.stats.record(num_tokens, hit.num_tokens, preempted=request.num_preemptions > 0)
+        hit = self.coordinator.find_longest_cache_hit(request, request.num_tokens - 1)
+        request.shared_prefix_boundary = hit.junction
         return hit
+
+    def count_lookup(self, request: Request, hit: ComputedBlocks) -> None:
+        """Take a lookup into the statistics."""
+        if self._looks_up(request):
+            self.stats.record(request.num_tokens, hit.num_tokens, preempted=request.num_preemptions > 0)
+
+    def _looks_up(self, request: Request) -> bool:
+        return self.enable_caching and not request.sampling_params.skip_reading_prefix_cache
 
     # ---- admission
 
@@ -253,7 +290,8 @@ class KVCacheManager:
     def publish(self, request: Request, num_tokens: int) -> None:
         """Publish the full blocks within ``num_tokens`` of a request that has a slot."""
         if self.enable_caching:
-            self.hasher.extend(request)
+            if not self.hashes_look_ahead:
+                self.hasher.extend(request)
             self._make_findable([request], [num_tokens])
 
     def publish_again(self, request: Request) -> None:
@@ -274,7 +312,7 @@ class KVCacheManager:
 
     def forget_hashes(self, request: Request, num_tokens: int) -> None:
         """Hashes of the request's blocks beyond its first ``num_tokens`` tokens are of no use any more."""
-        self.hasher.truncate(request, num_tokens // self.hasher.block_size)
+        self.hasher.forget_beyond(request, num_tokens)
 
     def forget_beyond(self, request: Request, num_computed: int) -> None:
         """Forget the content of the request's blocks that the first ``num_computed`` tokens do not fill.
@@ -304,6 +342,9 @@ class KVCacheManager:
                 self._make_findable(table.tenants(targets[full]), verified[full].tolist())
 
     def _make_findable(self, requests: list[Request], num_tokens: list[int]) -> None:
+        if self.hashes_look_ahead:
+            for request in requests:
+                self.hasher.extend(request)
         if self.events is None:
             self.coordinator.publish_run(requests, num_tokens)
             return
@@ -322,7 +363,7 @@ class KVCacheManager:
 
     def on_seal(self, sealed: Sequence[tuple[Request, bytes]]) -> None:
         """Blocks of running requests have become full of known tokens."""
-        if self.enable_caching:
+        if self.enable_caching and not self.hashes_look_ahead:
             try:
                 self.hasher.append_n(sealed)
             except Exception as error:  # noqa: BLE001 - the tokens are there: hash them again, from the beginning

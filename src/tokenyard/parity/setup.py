@@ -21,6 +21,7 @@ from tokenyard.config import (
     SpeculativeMethod,
     settings_for,
 )
+from tokenyard.decision_profile import PROFILES
 from tokenyard.errors import ConfigError
 from tokenyard.params import PoolingParams, RepetitionDetectionParams
 from tokenyard.parity.vector import Header, Json, RequestSpec
@@ -61,12 +62,19 @@ def unsupported_features(header: Header) -> list[str]:
     unknown = {str(group["kind"]) for group in _groups(config)} - _GROUP_KINDS.keys()
     if unknown:
         found.append(f"KV groups: {', '.join(sorted(unknown))}")
+    if _version(header) not in PROFILES:
+        found.append(f"decisions of vLLM {header.vllm}")
     if config.get("pipeline_parallel_size", 1) > 1:
         found.append("pipeline parallelism")
     ours = {field.name for each in _CONFIGS for field in fields(each)}
     known = {*ours, *_RENAMED, *_DRIVING, *_IGNORED}
     found += [f"setting {key}" for key in sorted(config) if key not in known and config[key] is not None]
     return found
+
+
+def _version(header: Header) -> str:
+    """Name of the profile that the recording version of vLLM asks for; the first vectors did not say."""
+    return "0.22" if header.vllm == "unknown" else ".".join(header.vllm.split(".")[:2])
 
 
 def _groups(config: Json) -> list[Json]:
@@ -96,7 +104,8 @@ def make_scheduler(header: Header) -> Scheduler:
     given: dict[str, Any] = _DEFAULTS | recorded
     given.setdefault("max_model_len", given["max_num_batched_tokens"])
     given |= {ours: recorded[theirs] for theirs, ours in _RENAMED.items() if theirs in recorded}
-    given["count_common_prefix_blocks"] = True
+    given["profile"] = profile = PROFILES[_version(header)]
+    given["count_common_prefix_blocks"] = profile.reports_common_prefix
     given["groups"] = tuple(map(_make_group, _groups(recorded)))
     given["prefix_caching_hash_algo"] = _HASH_ALGOS.get(str(recorded.get("hash_algo")), HashAlgo.SHA256)
     given["mamba_cache_mode"] = _member(MambaCacheMode, "mamba_cache_mode", given.get("mamba_cache_mode", "none"))

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from tokenyard.config import CacheConfig, PauseState, SchedulerConfig, SpeculativeConfig
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.kv.events import KVEventBatch
-from tokenyard.kv.hybrid_coordinator import GroupLimits, hash_block_size
-from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.connector import KVConnector
 from tokenyard.sched.features.features import Features
@@ -20,18 +19,20 @@ from tokenyard.sched.invariants import check_queues
 from tokenyard.sched.limits.candidate import Candidate
 from tokenyard.sched.limits.order import limits_in_order
 from tokenyard.sched.limits.undo import AdmissionUndo
+from tokenyard.sched.memory_of import make_kv_manager
 from tokenyard.sched.observer import ObserverGate, StepObserver
 from tokenyard.sched.one_thread import OneThread
 from tokenyard.sched.parts import Parts
 from tokenyard.sched.passes.admission_pass import AdmissionPass
 from tokenyard.sched.passes.budget import StepBudget
 from tokenyard.sched.passes.output_builder import OutputBuilder
+from tokenyard.sched.passes.rows import Rows
 from tokenyard.sched.passes.running_pass import RunningPass
 from tokenyard.sched.passes.stalemate import Stalemate
 from tokenyard.sched.policy import Policy, PolicyContext, make_policy
 from tokenyard.sched.policy_gate import PolicyGate
 from tokenyard.sched.queues.running import RunningList
-from tokenyard.sched.queues.waiting import WaitingQueues
+from tokenyard.sched.queues.waiting import HoldersFirstQueues, WaitingQueues
 from tokenyard.sched.request_checks import check_encodable, check_servable
 from tokenyard.sched.scheduler_view import SchedulerView
 from tokenyard.sched.state_view import StateView
@@ -47,7 +48,6 @@ from tokenyard.sched.update.acceptance import Acceptance
 from tokenyard.sched.update.answer_checks import AnswerChecks, check_drafts
 from tokenyard.sched.update.lifecycle import Lifecycle
 from tokenyard.sched.update.output_update import OutputUpdate
-from tokenyard.table import RequestTable
 
 __all__ = ["Scheduler"]
 
@@ -87,6 +87,9 @@ class Scheduler(SchedulerView):
         log_stats: bool = False,
         debug: bool | None = None,
     ) -> None:
+        profile = config.profile
+        if not profile.prefill_ranks_spread_kv:
+            cache_config = replace(cache_config, prefill_context_parallel_size=1)
         self.config = config
         self.cache_config = cache_config
         self.clock = clock
@@ -99,19 +102,18 @@ class Scheduler(SchedulerView):
         self.step = 0
         """Number of the next step."""
         self._in_flight = StepsInFlight()
-        num_drafts = speculative_config.num_speculative_tokens if speculative_config else 0
-        table = RequestTable(config.max_num_seqs, hash_block_size(cache_config), num_drafts, len(cache_config.groups))
-        ahead = speculative_config.num_lookahead_tokens if speculative_config else 0
-        limits = GroupLimits(config.max_num_batched_tokens, config.max_model_len, num_drafts, ahead)
-        use_eagle = speculative_config is not None and speculative_config.use_eagle
-        self.kv = kv = KVCacheManager(cache_config, table, limits, use_eagle=use_eagle)
+        self.kv = kv = make_kv_manager(
+            config, cache_config, speculative_config, self._in_flight, has_connector=kv_connector is not None
+        )
+        table = kv.table
         self._features = features = Features.of(
-            config, speculative_config, kv, table, kv_connector, log_stats=log_stats
+            config, speculative_config, kv, table, kv_connector, self._in_flight, log_stats=log_stats
         )
         self._hooks = features.hooks
         self._held = Held(kv.failures)
         tokens_per_block = cache_config.tokens_per_block
-        self._waiting_queues = room = WaitingQueues(gate.new_queue, tokens_per_block, kv.failures)
+        make_queues = HoldersFirstQueues if profile.requests_with_blocks_first else WaitingQueues
+        self._waiting_queues = room = make_queues(gate.new_queue, tokens_per_block, kv.failures)
         self._running = running = RunningList(config.max_num_seqs)
         parts = Parts(config, cache_config, kv, table, gate, running, room, features, self._hooks, self._in_flight)
         self._lifecycle = lifecycle = Lifecycle(parts, self._queued, self._tell_finished)
@@ -130,12 +132,13 @@ class Scheduler(SchedulerView):
             config.max_num_seqs,
             stalemate,
             AdmissionUndo(kv, features),
+            sessions=self._sessions if profile.paused_sessions_hold_slots else None,
         )
         self._output_builder = OutputBuilder(config, kv, table, running, features)
-        acceptance = Acceptance(table, config.max_model_len, kv.on_seal)
+        acceptance = Acceptance(table, config.max_model_len, kv.on_seal, profile)
         self._recovery = Recovery.of(config, kv, running, room, lifecycle, features)
         self._answers = AnswerChecks(features.transfers, lifecycle.requests, cache_config.num_gpu_blocks)
-        self._update = OutputUpdate(kv, table, acceptance, features, lifecycle.stop)
+        self._update = OutputUpdate(kv, table, acceptance, features, lifecycle.stop, profile)
         self.state = StateView(parts, lifecycle.pins)
         """What observers are shown."""
         self._watch_threads(debug=sys.flags.dev_mode if debug is None else debug)
@@ -207,20 +210,14 @@ class Scheduler(SchedulerView):
             self._policy_gate.step_begins(now, self._waiting_queues)
         except Exception as error:  # noqa: BLE001 - the step is decided without
             self.kv.failures.note(error, "Policy.step_begins")
-        paused = self.pause_state is PauseState.PAUSED_ALL
-        budget = StepBudget(
-            0 if paused else self.config.max_num_batched_tokens,
-            self.config.max_num_seqs,
-            self.config.max_num_encoder_input_tokens,
-        )
+        budget = self._new_budget()
         outcomes = StepOutcomes()
         rows = self._running_pass.run(budget, outcomes)
-        if self.config.max_loras:
-            counted = self.running if self.config.idle_loras_count else rows.requests
-            budget.loras = {r.lora_name for r in counted if r.lora_name}
+        self._note_run(rows, budget)
         admitted = self._admit(budget, outcomes, now)
         finished = self._lifecycle.take_finished()
-        step = self._output_builder.build(self.step, rows, admitted, budget, outcomes, finished)
+        before = self._lifecycle.take_preempted()
+        step = self._output_builder.build(self.step, rows, admitted, budget, outcomes, finished, before)
         for candidate in admitted:
             candidate.request.status = RequestStatus.RUNNING
         for planned in self._hooks.step_planned:
@@ -236,6 +233,30 @@ class Scheduler(SchedulerView):
             self._held.hold_step(step)
         return step.plan
 
+    def _new_budget(self) -> StepBudget:
+        config = self.config
+        longest = config.long_prefill_token_threshold
+        if longest and config.profile.lone_request_prefills_whole and sum(self.get_request_counts()) == 1:
+            longest = 0
+        return StepBudget(
+            0 if self.pause_state is PauseState.PAUSED_ALL else config.max_num_batched_tokens,
+            config.max_num_seqs,
+            config.max_num_encoder_input_tokens,
+            longest_prefill=longest,
+            slots_per_request=self._features.num_draft_slots,
+        )
+
+    def _note_run(self, rows: Rows, budget: StepBudget) -> None:
+        """What admission has to know of those that run: whether they decode only, and their adapters."""
+        config = self.config
+        if config.profile.admission_pads_decodes and rows.requests:
+            budget.has_run = True
+            budget.has_run_prefill = bool(self.kv.table.prefilling[rows.slots].any())
+        if config.max_loras:
+            all_count = config.idle_loras_count or config.profile.adapters_of_all_running
+            counted = self.running if all_count else rows.requests
+            budget.loras = {r.lora_name for r in counted if r.lora_name}
+
     def _admit(self, budget: StepBudget, outcomes: StepOutcomes, now: float) -> list[Candidate]:
         if outcomes.preemptions:
             for preempted in self._hooks.request_preempted:
@@ -250,7 +271,8 @@ class Scheduler(SchedulerView):
                 budget_left=budget.tokens,
             )
             return []
-        if self.pause_state is not PauseState.UNPAUSED:
+        only_holders = self.pause_state is PauseState.PAUSED_NEW and self._waiting_queues.num_going_on > 0
+        if self.pause_state is not PauseState.UNPAUSED and not only_holders:
             outcomes.admission = Outcome(OutcomeKind.NOT_ENTERED, Reason.PAUSED, None, len(self._waiting_queues))
             return []
         if self._running_pass.has_failed:
@@ -258,7 +280,7 @@ class Scheduler(SchedulerView):
             kind, reason = OutcomeKind.NOT_ENTERED, Reason.HOOK_FAILED
             outcomes.admission = Outcome(kind, reason, None, waiting, budget_left=left)
             return []
-        admitted = self._admission_pass.run(budget, outcomes)
+        admitted = self._admission_pass.run(budget, outcomes, only_holders=only_holders)
         for candidate in admitted:
             self._start(candidate, now)
         return admitted
@@ -268,6 +290,8 @@ class Scheduler(SchedulerView):
         request = candidate.request
         num_computed = candidate.num_computed_tokens
         request.num_computed_tokens = num_computed
+        if candidate.is_padded and self._features.speculation is not None:
+            self._features.speculation.pad(request)
         self._update.expect_first_token(request)
         try:
             self._policy_gate.request_admitted(now, request)
@@ -370,8 +394,7 @@ class Scheduler(SchedulerView):
         transfers, room = self._features.transfers, self._waiting_queues
         return SchedulerStats(
             len(self._running.requests),
-            len(room.waiting) if room.occupied else 0,
-            len(room.skipped) if room.occupied else 0,
+            *room.counts,
             self.kv.usage,
             self.kv.take_stats(),
             self._features.speculation.take_stats() if self._features.speculation is not None else None,

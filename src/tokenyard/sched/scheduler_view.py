@@ -138,7 +138,7 @@ class SchedulerView:
         if self.pause_state is PauseState.PAUSED_ALL:
             return 0
         if self.pause_state is PauseState.PAUSED_NEW:
-            return len(self._running)
+            return len(self._running) + self._waiting_queues.num_going_on
         return len(self._running) + len(self._waiting_queues) - self._lifecycle.sessions.num_waiting
 
     def has_unfinished_requests(self) -> bool:

@@ -112,12 +112,12 @@ class StateView:
     def gauges(self) -> Gauges:
         """What may change with every step."""
         kv, room = self._kv, self._room
-        num_waiting, num_skipped = (len(room), len(room.skipped)) if room.occupied else (0, 0)
+        in_turn, num_skipped = room.counts
         return Gauges(
             self._running.version,
             kv.num_free_blocks,
             kv.num_cached_blocks,
-            num_waiting,
+            in_turn + num_skipped,
             num_skipped,
             len(self._pins),
             None if self._transfers is None else self._transfers.cpu_blocks,

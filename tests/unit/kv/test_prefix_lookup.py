@@ -95,7 +95,7 @@ def test_the_no_hits_value_is_never_written_to(memory: Memory) -> None:
     request = Request("r", TEXT[:8], SamplingParams(skip_reading_prefix_cache=True))
     memory.ask(request)
     memory.grow({request: 13})
-    assert memory.kv.no_hits == (([],), 0)
+    assert memory.kv.no_hits == (([],), 0, 0)
 
 
 def test_statistics_count_requests_and_tokens(memory: Memory) -> None:

@@ -83,6 +83,20 @@ class FreeQueue:
         previous[_END] = last
         self.size += count
 
+    def prepend_n(self, blocks: Iterable[int]) -> None:
+        """Put blocks at the front; the first of them will be taken next."""
+        following, previous = self._next, self._previous
+        first, last = following[_END], _END
+        count = 0
+        for block in blocks:
+            following[last] = block
+            previous[block] = last
+            last = block
+            count += 1
+        following[last] = first
+        previous[first] = last
+        self.size += count
+
     def remove(self, block: int) -> None:
         """Take a block out of the middle; KeyError if it is not free."""
         self.remove_n((block,))

@@ -9,13 +9,13 @@ The null block may stand in any list of blocks; it is passed over.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tokenyard.failures import Failures
 from tokenyard.kv.blocks.free_queue import FreeQueue
 from tokenyard.kv.blocks.prefix_index import PrefixIndex
 
-__all__ = ["NULL_BLOCK", "BlockPool", "PoolListener"]
+__all__ = ["NULL_BLOCK", "BlockPool", "PoolListener", "append_freed", "unhashed_first"]
 
 NULL_BLOCK = 0
 """Stands for a position without KV; exists in every pool."""
@@ -37,10 +37,26 @@ class PoolListener:
         """The cache was reset."""
 
 
+HashOf = Sequence[bytes | None]
+"""Block id -> the hash of its cached content."""
+
+
+def append_freed(queue: FreeQueue, freed: Sequence[int], hash_of: HashOf) -> None:
+    """Whatever they hold, freed blocks are used again after those that are free already (vLLM 0.22)."""
+    queue.append_n(freed)
+
+
+def unhashed_first(queue: FreeQueue, freed: Sequence[int], hash_of: HashOf) -> None:
+    """Freed blocks that hold nothing worth keeping are used again before all others (vLLM since 0.24)."""
+    queue.prepend_n([block for block in freed if hash_of[block] is None])
+    queue.append_n([block for block in freed if hash_of[block] is not None])
+
+
 class BlockPool:
     """Hands out, shares, caches and takes back blocks."""
 
     __slots__ = (
+        "_put_back",
         "cached",
         "failures",
         "free_queue",
@@ -52,7 +68,15 @@ class BlockPool:
         "ref",
     )
 
-    def __init__(self, num_blocks: int, num_groups: int = 1) -> None:
+    def __init__(
+        self,
+        num_blocks: int,
+        num_groups: int = 1,
+        *,
+        put_back: Callable[[FreeQueue, Sequence[int], HashOf], None] = append_freed,
+    ) -> None:
+        """``put_back`` gives freed blocks, in order of eviction, their places in the free queue."""
+        self._put_back = put_back
         self.num_blocks = num_blocks
         self.failures = Failures()
         """What listeners have raised."""
@@ -139,7 +163,7 @@ class BlockPool:
             ref[block] += 1
 
     def release(self, ordered: Iterable[int]) -> None:
-        """Drop one reference each; those without any left join the queue in the given order."""
+        """Drop one reference each; those without any left join the queue, the first to be evicted given first."""
         ref = self.ref
         freed = []
         for block in ordered:
@@ -149,7 +173,7 @@ class BlockPool:
             ref[block] = left
             if not left:
                 freed.append(block)
-        self.free_queue.append_n(freed)
+        self._put_back(self.free_queue, freed, self.hash_of)
 
     def publish(self, blocks: Sequence[int], hashes: Sequence[bytes], group_id: int = 0) -> None:
         """Make full blocks of a group findable by their hashes."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import takewhile
 
-from tokenyard.kv.blocks.pool import BlockPool
 from tokenyard.kv.groups.single_type import SingleTypeManager, align_down
 
-__all__ = ["FullAttentionManager", "ZeroedFullAttentionManager"]
+__all__ = ["FullAttentionManager"]
 
 
 class FullAttentionManager(SingleTypeManager):
@@ -44,22 +43,3 @@ class FullAttentionManager(SingleTypeManager):
             return 0
         references = map(ref.__getitem__, blocks)
         return sum(1 for _ in takewhile(everyone.__eq__, references))
-
-
-class ZeroedFullAttentionManager(FullAttentionManager):
-    """Beside Mamba layers: workers must zero new blocks, whose old content may be no numbers at all."""
-
-    __slots__ = ("_new",)
-
-    def __init__(self, pool: BlockPool, block_size: int, group_id: int, hash_stride: int) -> None:
-        super().__init__(pool, block_size, group_id, hash_stride)
-        self._new: list[int] = []
-
-    def grow_run(self, slots: Sequence[int], counts: Sequence[int], taken: Sequence[int]) -> dict[int, list[int]]:
-        self._new += taken
-        return super().grow_run(slots, counts, taken)
-
-    def take_new_block_ids(self) -> list[int]:
-        """Blocks taken since the last call, in order."""
-        taken, self._new = self._new, []
-        return taken

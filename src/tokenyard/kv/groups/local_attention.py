@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tokenyard.kv.blocks.pool import NULL_BLOCK, BlockPool
+from tokenyard.kv.groups.retention import Reachable
 from tokenyard.kv.groups.single_type import SingleTypeManager, align_down
 
 __all__ = ["ChunkedLocalManager", "SlidingWindowManager"]
@@ -110,12 +111,21 @@ class SlidingWindowManager(_WindowedManager):
             align_down(hits, size, alignment)
         return hits
 
-    def publishable(self, start: int, stop: int, alignment: int) -> list[bool] | None:
-        per_segment = alignment // self.block_size
-        tail = self._blocks_per_window
-        if tail >= per_segment:
+    def publishable(
+        self, start: int, stop: int, alignment: int, reachable: Reachable | None = None
+    ) -> list[bool] | None:
+        """The blocks of a window before each position that a hit can end at."""
+        size, tail = self.block_size, self._blocks_per_window
+        interval = alignment if reachable is None else reachable.interval
+        per_segment = interval // size
+        if per_segment and tail >= per_segment:
             return None
-        return [i % per_segment >= per_segment - tail for i in range(start, stop)]
+        mask = [per_segment > 0 and i % per_segment >= per_segment - tail for i in range(start, stop)]
+        for boundary in reachable.boundaries if reachable is not None else ():
+            end = boundary // alignment * alignment // size
+            for i in range(max(start, end - tail), min(stop, end)):
+                mask[i - start] = True
+        return mask
 
 
 class ChunkedLocalManager(_WindowedManager):

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tokenyard.kv.blocks.pool import NULL_BLOCK, BlockPool
+from tokenyard.kv.groups.retention import Reachable
 from tokenyard.kv.groups.single_type import Need, SingleTypeManager
 
 __all__ = ["AlignedMambaManager", "MambaManager"]
@@ -23,7 +24,7 @@ __all__ = ["AlignedMambaManager", "MambaManager"]
 class MambaManager(SingleTypeManager):
     """Modes ``all`` and ``none``: a place for every position, and for the drafts."""
 
-    __slots__ = ("_longest", "_written", "num_speculative_blocks")
+    __slots__ = ("_longest", "_written", "num_kept_for_drafts", "num_speculative_blocks")
     spec_kind = "mamba"
 
     def __init__(
@@ -38,6 +39,9 @@ class MambaManager(SingleTypeManager):
         super().__init__(pool, block_size, group_id, hash_stride)
         self.num_speculative_blocks = num_speculative_blocks
         """Blocks kept for the states of drafts."""
+        self.num_kept_for_drafts = num_speculative_blocks
+        """Tokens that may turn out wrong, so that an earlier state is read again; 0 where only those that surely count
+        are told to :meth:`drop_skipped`."""
         self._longest = -(-(num_speculative_blocks + max_step_tokens) // block_size) + 1 + num_speculative_blocks
         """Most blocks held at once."""
         self._written: set[bytes] = set()
@@ -62,6 +66,18 @@ class MambaManager(SingleTypeManager):
                 return [[NULL_BLOCK] * i + [block] for block in found]
         return [[] for _ in peers]
 
+    def publishable(
+        self, start: int, stop: int, alignment: int, reachable: Reachable | None = None
+    ) -> list[bool] | None:
+        """The state at each position that a hit can end at."""
+        if reachable is None:
+            return None
+        per_segment = reachable.interval // self.block_size
+        if per_segment == 1:
+            return None
+        ends = {boundary // alignment * alignment // self.block_size for boundary in reachable.boundaries}
+        return [i in ends or (per_segment > 0 and i % per_segment == 0) for i in range(start + 1, stop + 1)]
+
     def new_step_starts(self) -> None:
         """What earlier steps wrote can be read now."""
         self._written.clear()
@@ -71,10 +87,15 @@ class MambaManager(SingleTypeManager):
         return bool(hits) and self.pool.hash_of[hits[-1]] in self._written
 
     def publish_run(
-        self, slots: Sequence[int], hashes: Sequence[Sequence[bytes]], num_tokens: Sequence[int], alignment: int = 0
+        self,
+        slots: Sequence[int],
+        hashes: Sequence[Sequence[bytes]],
+        num_tokens: Sequence[int],
+        alignment: int = 0,
+        reachable: Sequence[Reachable | None] = (),
     ) -> None:
         starts = [self.num_cached[slot] for slot in slots]
-        super().publish_run(slots, hashes, num_tokens, alignment)
+        super().publish_run(slots, hashes, num_tokens, alignment, reachable)
         hash_of = self.pool.hash_of
         for slot, start in zip(slots, starts, strict=True):
             states = self.held[slot][start : self.num_cached[slot]]
@@ -86,12 +107,12 @@ class MambaManager(SingleTypeManager):
         return max(0, num_computed - 1)
 
     def next_skip(self, num_computed: int) -> int:
-        at = max(1, num_computed - self.num_speculative_blocks)
-        return ((at - 1) // self.block_size + 1) * self.block_size + 1 + self.num_speculative_blocks
+        at = max(1, num_computed - self.num_kept_for_drafts)
+        return ((at - 1) // self.block_size + 1) * self.block_size + 1 + self.num_kept_for_drafts
 
     def drop_skipped(self, slot: int, num_computed: int) -> None:
         # With steps in flight, computed tokens may be drafts that turn out wrong: then an earlier state is read again.
-        super().drop_skipped(slot, max(0, num_computed - self.num_speculative_blocks))
+        super().drop_skipped(slot, max(0, num_computed - self.num_kept_for_drafts))
 
     def capacity(self, slot: int) -> int:
         return (len(self.held[slot]) - self.num_speculative_blocks) * self.block_size
@@ -115,7 +136,7 @@ class MambaManager(SingleTypeManager):
 class AlignedMambaManager(MambaManager):
     """Mode ``align``: a request holds the state it reads, the one it writes and the drafts', wherever it has got to."""
 
-    __slots__ = ("_read", "_started")
+    __slots__ = ("_dropped", "_read", "_started", "frees_across_gaps")
 
     def __init__(
         self,
@@ -129,6 +150,10 @@ class AlignedMambaManager(MambaManager):
         super().__init__(pool, block_size, group_id, hash_stride, num_speculative_blocks, max_step_tokens)
         self._read: dict[int, int] = {}
         """Slot -> position in its list of the state that the block taken last was computed from."""
+        self.frees_across_gaps = False
+        """Blocks before a null block may still be held: steps in flight read them longer than later ones are kept."""
+        self._dropped: dict[int, int] = {}
+        """Slot -> leading blocks that have been looked at and dropped."""
         self._started: set[int] = set()
         """Slots that have blocks of their own, not only a hit."""
 
@@ -169,16 +194,31 @@ class AlignedMambaManager(MambaManager):
         return held[before:]
 
     def drop_skipped(self, slot: int, num_computed: int) -> None:
+        if self.frees_across_gaps:
+            self._drop_all_before(slot, num_computed)
+            return
         super().drop_skipped(slot, num_computed)
         read = self._read.get(slot)
-        done = max(0, num_computed - self.num_speculative_blocks)
+        done = max(0, num_computed - self.num_kept_for_drafts)
         # Null blocks may stand between it and the block in use, where the walk above ends.
         if read is not None and read < -(-done // self.block_size) - 1:
             held = self.held[slot]
             self.pool.release((held[read],))
             held[read] = NULL_BLOCK
 
+    def _drop_all_before(self, slot: int, num_computed: int) -> None:
+        held = self.held[slot]
+        stop = min(self.num_skipped_blocks(num_computed), len(held))
+        dropped = []
+        for i in range(stop - 1, self._dropped.get(slot, 0) - 1, -1):
+            if held[i] != NULL_BLOCK:
+                dropped.append(held[i])
+                held[i] = NULL_BLOCK
+        self._dropped[slot] = max(stop, self._dropped.get(slot, 0))
+        self.pool.release(dropped)
+
     def free(self, slot: int) -> None:
+        self._dropped.pop(slot, None)
         self._read.pop(slot, None)
         self._started.discard(slot)
         super().free(slot)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 from tokenyard.kv.blocks.pool import NULL_BLOCK, BlockPool
+from tokenyard.kv.groups.retention import Reachable
 
 __all__ = ["Need", "SingleTypeManager", "align_down"]
 
@@ -29,7 +30,7 @@ class Need(NamedTuple):
 class SingleTypeManager(ABC):
     """Block lists by slot: positions never move while a request holds them."""
 
-    __slots__ = ("block_size", "group_id", "hash_stride", "held", "num_cached", "pool")
+    __slots__ = ("block_size", "group_id", "hash_stride", "held", "new_blocks", "num_cached", "pool")
 
     def __init__(self, pool: BlockPool, block_size: int, group_id: int = 0, hash_stride: int = 1) -> None:
         self.pool = pool
@@ -42,6 +43,8 @@ class SingleTypeManager(ABC):
         """Slot -> block ids in position order."""
         self.num_cached: dict[int, int] = {}
         """Slot -> leading blocks that were offered to the prefix index."""
+        self.new_blocks: list[int] | None = None
+        """Blocks taken since :meth:`take_new_block_ids`, in order, where workers zero them; None: they need not."""
 
     # ---- what a type decides
 
@@ -90,8 +93,13 @@ class SingleTypeManager(ABC):
         is a multiple of ``alignment`` tokens.
         """
 
-    def publishable(self, start: int, stop: int, alignment: int) -> Sequence[bool] | None:
-        """Which of the blocks ``start..stop-1`` could ever be part of a hit; None: all."""
+    def publishable(
+        self, start: int, stop: int, alignment: int, reachable: Reachable | None = None
+    ) -> Sequence[bool] | None:
+        """Which of the blocks ``start..stop-1`` could ever be part of a hit; None: all.
+
+        A hit is a multiple of ``alignment`` tokens, and ends where ``reachable`` says (None: anywhere).
+        """
         return None
 
     def num_common_prefix_blocks(self, slot: int) -> int:
@@ -154,7 +162,14 @@ class SingleTypeManager(ABC):
             dealt[slot] = new = list(taken[at : at + count])
             held[slot] += new
             at += count
+        if self.new_blocks is not None:
+            self.new_blocks += taken
         return dealt
+
+    def take_new_block_ids(self) -> list[int]:
+        """Blocks taken since the last call, for workers to zero."""
+        taken, self.new_blocks = self.new_blocks, []
+        return taken or []
 
     def grow(self, slot: int, num_tokens: int) -> list[int]:
         """Take blocks so that ``num_tokens`` positions have a place; returns what the list has got."""
@@ -178,14 +193,22 @@ class SingleTypeManager(ABC):
         self.pool.release(dropped)
 
     def publish_run(
-        self, slots: Sequence[int], hashes: Sequence[Sequence[bytes]], num_tokens: Sequence[int], alignment: int = 0
+        self,
+        slots: Sequence[int],
+        hashes: Sequence[Sequence[bytes]],
+        num_tokens: Sequence[int],
+        alignment: int = 0,
+        reachable: Sequence[Reachable | None] = (),
     ) -> None:
-        """Put the full blocks within ``num_tokens[i]`` of each slot into the prefix index."""
+        """Put the full blocks within ``num_tokens[i]`` of each slot into the prefix index, as far as they have hashes.
+
+        ``reachable`` is empty, or says of each slot where hits can end.
+        """
         held, num_cached, size, stride = self.held, self.num_cached, self.block_size, self.hash_stride
         blocks: list[int] = []
         keys: list[bytes] = []
-        for slot, chain, tokens in zip(slots, hashes, num_tokens, strict=True):
-            start, stop = num_cached[slot], tokens // size
+        for i, (slot, chain, tokens) in enumerate(zip(slots, hashes, num_tokens, strict=True)):
+            start, stop = num_cached[slot], min(tokens // size, len(chain) // stride)
             if start + 1 == stop:
                 blocks.append(held[slot][start])
                 keys.append(chain[stop * stride - 1])
@@ -194,8 +217,11 @@ class SingleTypeManager(ABC):
                 keys += chain[(start + 1) * stride - 1 : stop * stride : stride]
             if start < stop:
                 num_cached[slot] = stop
-                if alignment > size and (mask := self.publishable(start, stop, alignment)) is not None:
-                    self._keep(blocks, keys, mask)
+                ends = reachable[i] if reachable else None
+                if alignment > size or ends is not None:
+                    mask = self.publishable(start, stop, alignment, ends)
+                    if mask is not None:
+                        self._keep(blocks, keys, mask)
         self.pool.publish(blocks, keys, self.group_id)
 
     @staticmethod

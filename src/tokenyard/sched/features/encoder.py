@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tokenyard.config import SchedulerConfig
-from tokenyard.kv.encoder_cache import EncoderCache, EncoderDecoderCache
+from tokenyard.kv.encoder_cache import EncoderCache, EncoderDecoderCache, ItemEncoderCache
 from tokenyard.request import MultiModalItem, Request
 from tokenyard.sched.passes.budget import StepBudget
 from tokenyard.table import NEVER, RequestTable
 
-__all__ = ["CrossEncoderInputs", "EncoderGrant", "EncoderInputs"]
+__all__ = ["CrossEncoderInputs", "EncoderGrant", "EncoderInputs", "LaterEncoderInputs"]
 
 
 class EncoderGrant(NamedTuple):
@@ -149,6 +149,57 @@ class EncoderInputs:
                     if own.mm_hash == item.mm_hash:
                         return other.request_id, i
         return None
+
+
+class LaterEncoderInputs(EncoderInputs):
+    """As vLLM 0.33 plans: up to an item that cannot be had, whatever a drafter would read there; and an item that must
+    be computed whole is, also where a step begins with it.
+    """
+
+    def __init__(self, config: SchedulerConfig, table: RequestTable, *, shift: int, unit: int = 1) -> None:
+        super().__init__(config, table, shift=shift, unit=unit)
+        self.cache = ItemEncoderCache(self.cache.size)
+        self._repeated: tuple[Request | None, list[int]] = (None, [])
+        """Whom the last plan was for, and its items with the same content as one whose encoder runs."""
+
+    def plan(self, request: Request, num_computed: int, num_new_tokens: int, budget: int) -> EncoderGrant:
+        chosen: list[int] = []
+        repeated: list[int] = []
+        hashes: set[str] = set()
+        planned, end = 0, num_computed + num_new_tokens + self._shift
+        for i, item in enumerate(request.mm_features) if num_new_tokens else ():
+            if item.end <= num_computed:
+                continue
+            if item.offset >= end:
+                break
+            if self._would_cut(item, num_computed, num_new_tokens):
+                num_new_tokens = max(0, item.offset - num_computed - self._shift)
+                break
+            if item.mm_hash in hashes:
+                repeated.append(i)
+                continue
+            if self.cache.refer(request, item):
+                continue
+            if item.num_embeds > budget or not self.cache.make_room(planned + item.num_embeds):
+                num_new_tokens = min(num_new_tokens, max(0, item.offset - num_computed))
+                break
+            if not item.has_embeds(num_computed - item.offset, end - item.offset):
+                continue
+            planned += item.num_embeds
+            budget -= item.num_embeds
+            hashes.add(item.mm_hash)
+            chosen.append(i)
+        self._repeated = (request, repeated)
+        return EncoderGrant(num_new_tokens, tuple(chosen))
+
+    def commit(self, request: Request, items: tuple[int, ...], budget: StepBudget) -> None:
+        super().commit(request, items, budget)
+        planned_for, repeated = self._repeated
+        for i in repeated if items and planned_for is request else ():
+            self.cache.refer(request, request.mm_features[i])
+
+    def _would_cut(self, item: MultiModalItem, num_computed: int, num_new_tokens: int) -> bool:
+        return self.whole_items and num_computed <= item.offset and num_computed + num_new_tokens < item.end
 
 
 class CrossEncoderInputs(EncoderInputs):

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from tokenyard.config import SchedulerConfig, SpeculativeConfig
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.sched.connector import KVConnector
-from tokenyard.sched.features.block_alignment import BlockAlignment
+from tokenyard.sched.features.block_alignment import BlockAlignment, StateAlignment
 from tokenyard.sched.features.compatibility import check_settings, has_cross_attention, splits_at_blocks
-from tokenyard.sched.features.encoder import CrossEncoderInputs, EncoderInputs
+from tokenyard.sched.features.encoder import CrossEncoderInputs, EncoderInputs, LaterEncoderInputs
 from tokenyard.sched.features.hooks import StepHooks
-from tokenyard.sched.features.placeholders import Placeholders
+from tokenyard.sched.features.placeholders import LateOutputs, Placeholders, ResetOutputs
 from tokenyard.sched.features.request_events import RequestEvents
 from tokenyard.sched.features.routed_experts import RoutedExperts
 from tokenyard.sched.features.speculation import Speculation
 from tokenyard.sched.features.transfers import Transfers
+from tokenyard.sched.steps.in_flight import StepsInFlight
 from tokenyard.table import RequestTable
 
 __all__ = ["Features"]
@@ -29,6 +30,10 @@ class Features:
     """Draft tokens."""
     placeholders: Placeholders | None = None
     """Async scheduling."""
+    reset_outputs: ResetOutputs | None = None
+    """Resets while a step runs, without async scheduling."""
+    late_outputs: LateOutputs | None = None
+    """Outputs of requests preempted while a step runs."""
     encoder: EncoderInputs | None = None
     """Multi-modal inputs."""
     transfers: Transfers | None = None
@@ -39,13 +44,22 @@ class Features:
     """Routed experts."""
     alignment: BlockAlignment | None = None
     """Mamba states at block ends."""
+    num_draft_slots: int = 0
+    """Input slots that a request takes beside its tokens, for its drafter."""
     num_lookahead_tokens: int = 0
     """KV slots kept beyond the scheduled tokens."""
 
     @property
     def hooks(self) -> StepHooks:
         """Their parts in the life of requests and steps: metadata first, then what counts tokens, then events."""
-        ordered = (self.transfers, self.placeholders, self.routing, self.events)
+        ordered = (
+            self.transfers,
+            self.placeholders,
+            self.reset_outputs,
+            self.late_outputs,
+            self.routing,
+            self.events,
+        )
         return StepHooks([each for each in ordered if each is not None])
 
     @classmethod
@@ -56,6 +70,7 @@ class Features:
         kv: KVCacheManager,
         table: RequestTable,
         connector: KVConnector | None,
+        in_flight: StepsInFlight,
         *,
         log_stats: bool = False,
     ) -> Features:
@@ -63,6 +78,8 @@ class Features:
         check_settings(config, kv.config, has_connector=connector is not None)
         num_drafts = spec.num_speculative_tokens if spec else 0
         speculation = Speculation(table, num_drafts) if spec else None
+        profile, is_async = config.profile, config.async_scheduling
+        late = profile.stale_outputs_change_nothing
         use_eagle = spec is not None and spec.use_eagle
         splits = splits_at_blocks(kv.config)
         encoder: EncoderInputs | None = None
@@ -70,14 +87,25 @@ class Features:
             encoder = CrossEncoderInputs(config, table)
         elif config.max_num_encoder_input_tokens:
             unit = kv.config.block_size if splits else 1
-            encoder = EncoderInputs(config, table, shift=int(use_eagle), unit=unit)
+            make_inputs = LaterEncoderInputs if profile.encoder_refers_to_items else EncoderInputs
+            encoder = make_inputs(config, table, shift=int(use_eagle), unit=unit)
         return cls(
             speculation=speculation,
-            placeholders=Placeholders(table, speculation, num_drafts) if config.async_scheduling else None,
+            placeholders=Placeholders(table, speculation, num_drafts, end_with_preemption=late) if is_async else None,
+            reset_outputs=ResetOutputs() if profile.resets_drop_sync_output and not is_async else None,
+            late_outputs=LateOutputs(in_flight) if late and is_async else None,
             encoder=encoder,
             transfers=Transfers(connector, kv) if connector is not None else None,
             events=RequestEvents() if log_stats else None,
             routing=RoutedExperts(kv.config, kv) if config.enable_return_routed_experts else None,
-            alignment=BlockAlignment(kv.config.block_size, drops_last_hit=use_eagle) if splits else None,
+            alignment=_alignment(config, kv, use_eagle=use_eagle) if splits else None,
+            num_draft_slots=spec.num_draft_slots if spec and profile.drafts_take_input_slots else 0,
             num_lookahead_tokens=spec.num_lookahead_tokens if spec else 0,
         )
+
+
+def _alignment(config: SchedulerConfig, kv: KVCacheManager, *, use_eagle: bool) -> BlockAlignment:
+    drops = use_eagle and not kv.hashes_look_ahead
+    if config.profile.chunks_end_at_states:
+        return StateAlignment(kv.config.block_size, config, drops_last_hit=drops)
+    return BlockAlignment(kv.config.block_size, drops_last_hit=drops)

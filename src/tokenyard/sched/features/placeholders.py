@@ -14,10 +14,10 @@ from tokenyard.columns import IntArray
 from tokenyard.request import Request
 from tokenyard.sched.features.hooks import StepHook
 from tokenyard.sched.features.speculation import Speculation
-from tokenyard.sched.steps.in_flight import StepInFlight
+from tokenyard.sched.steps.in_flight import StepInFlight, StepsInFlight
 from tokenyard.table import RequestTable
 
-__all__ = ["UNKNOWN_DRAFT", "Placeholders"]
+__all__ = ["UNKNOWN_DRAFT", "LateOutputs", "Placeholders", "ResetOutputs"]
 
 UNKNOWN_DRAFT = -1
 
@@ -25,7 +25,16 @@ UNKNOWN_DRAFT = -1
 class Placeholders(StepHook):
     """Counts outputs in flight."""
 
-    def __init__(self, table: RequestTable, speculation: Speculation | None, num_speculative_tokens: int) -> None:
+    def __init__(
+        self,
+        table: RequestTable,
+        speculation: Speculation | None,
+        num_speculative_tokens: int,
+        *,
+        end_with_preemption: bool = False,
+    ) -> None:
+        """``end_with_preemption``: a preempted request has none, though its outputs in flight are delivered."""
+        self._end_with_preemption = end_with_preemption
         self._table = table
         self._speculation = speculation
         self._num_drafts = num_speculative_tokens
@@ -54,10 +63,14 @@ class Placeholders(StepHook):
         """Outputs arrived (or drafts were rejected) for tenants."""
         self._table.add_placeholders(slots, -num_arrived)
 
-    @staticmethod
-    def replace_detached(request: Request, num_arrived: int) -> None:
+    def replace_detached(self, request: Request, num_arrived: int) -> None:
         """The same for a request without a slot."""
-        request.num_output_placeholders -= num_arrived
+        if not self._end_with_preemption:
+            request.num_output_placeholders -= num_arrived
+
+    def request_preempted(self, now: float, request: Request) -> None:
+        if self._end_with_preemption:
+            request.num_output_placeholders = 0
 
     def request_reset(self, request: Request, in_flight: Iterable[StepInFlight]) -> None:
         """Its steps in flight are stale: their outputs will be dropped when they arrive.
@@ -65,13 +78,52 @@ class Placeholders(StepHook):
         Steps are counted, however many placeholders they hold. vLLM 0.22 takes the placeholders for steps and forgets
         those of an earlier reset: with drafts in flight, or two resets in a row, it hangs or fails.
         """
-        request.async_steps_to_discard = sum(_samples(step, request) for step in in_flight)
+        discard_in_flight(request, in_flight)
         if request.slot < 0:
             request.num_output_placeholders = 0
         else:
             self._table.clear_placeholders(request.slot)
             self._table.clear_drafts(request.slot)
             self._table.note_departure()
+
+
+class ResetOutputs(StepHook):
+    """Without async scheduling: a reset between a step and its output makes the output stale."""
+
+    def request_reset(self, request: Request, in_flight: Iterable[StepInFlight]) -> None:
+        discard_in_flight(request, in_flight)
+
+
+class LateOutputs(StepHook):
+    """Outputs in flight of preempted requests: they are delivered, and their positions not computed again before."""
+
+    def __init__(self, in_flight: StepsInFlight) -> None:
+        self._in_flight = in_flight
+        self._expecting: dict[str, Request] = {}
+
+    def expects(self, request: Request) -> bool:
+        """A step in flight still brings output of the request, which has been preempted since."""
+        return request.request_id in self._expecting and self._in_flight.tokens_of(request) > 0
+
+    def request_preempted(self, now: float, request: Request) -> None:
+        if self._in_flight.tokens_of(request):
+            self._expecting[request.request_id] = request
+
+    def request_reset(self, request: Request, in_flight: Iterable[StepInFlight]) -> None:
+        self._expecting.pop(request.request_id, None)  # its outputs are dropped
+
+    def step_planned(self, step: StepInFlight) -> None:
+        if self._expecting:
+            tokens_of = self._in_flight.tokens_of
+            self._expecting = {rid: request for rid, request in self._expecting.items() if tokens_of(request)}
+
+
+def discard_in_flight(request: Request, in_flight: Iterable[StepInFlight]) -> None:
+    """What steps in flight sample for the request is dropped when it comes."""
+    request.async_steps_to_discard = sum(_samples(step, request) for step in in_flight)
+    for step in in_flight:
+        if request in step.requests:
+            step.void = {request, *(step.void or ())}
 
 
 def _samples(step: StepInFlight, request: Request) -> bool:

@@ -45,6 +45,11 @@ class Speculation:
         counts = np.where(table.prefilling[slots], 0, counts)
         table.set_drafts(slots, drafts, counts)
 
+    def pad(self, request: Request) -> None:
+        """Placeholders for the most drafts that an admitted request could have: there are none yet."""
+        unknown = np.full((1, self.max_drafts), NO_TOKEN, np.int64)
+        self._table.set_drafts(np.array([request.slot]), unknown, np.array([self.max_drafts]))
+
     def update(self, step: StepInFlight, drafts: DraftTokens) -> None:
         """New drafts from the model runner, aligned with the step's requests; ended requests are passed over."""
         slots = np.fromiter((r.slot for r in step.requests), np.int64, len(step.requests))

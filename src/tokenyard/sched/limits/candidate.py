@@ -19,6 +19,7 @@ class Candidate:
     __slots__ = (
         "computed",
         "encoder_items",
+        "is_padded",
         "loads_async",
         "must_fit",
         "num_computed_tokens",
@@ -38,6 +39,8 @@ class Candidate:
         """Tokens that need no computing, of whatever origin."""
         self.num_new_tokens = 0
         """Tokens to compute in this step."""
+        self.is_padded = False
+        """Its one token is computed with placeholder drafts behind it."""
         self.must_fit = 0
         """Tokens that need room even if fewer are computed in this step: the way out of a stalemate."""
         self.loads_async = False

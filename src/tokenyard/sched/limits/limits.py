@@ -11,6 +11,7 @@ from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.features.block_alignment import BlockAlignment
 from tokenyard.sched.features.encoder import EncoderInputs
+from tokenyard.sched.features.placeholders import LateOutputs
 from tokenyard.sched.features.transfers import Transfers
 from tokenyard.sched.limits.candidate import Candidate
 from tokenyard.sched.passes.budget import StepBudget
@@ -21,7 +22,9 @@ __all__ = [
     "AlignmentLimit",
     "ConnectorLookup",
     "EncoderLimit",
+    "LateOutputLimit",
     "LoraLimit",
+    "PaddedPrefillLimit",
     "PrefillLimit",
     "PrefixLookup",
     "ReadyLimit",
@@ -61,6 +64,19 @@ class ReadyLimit:
         return False
 
 
+class LateOutputLimit:
+    """Has every output come that a step was computing when the request was preempted?"""
+
+    def __init__(self, outputs: LateOutputs) -> None:
+        self._outputs = outputs
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
+        request = candidate.request
+        if not self._outputs.expects(request):
+            return None
+        return Outcome(OutcomeKind.SKIPPED, Reason.NO_NEW_TOKENS, request.request_id, 1, budget_left=budget.tokens)
+
+
 class LoraLimit:
     """Is there a place for its LoRA adapter among those of this step?"""
 
@@ -79,13 +95,17 @@ class LoraLimit:
 class PrefixLookup:
     """How much of the request is cached? Never refuses."""
 
-    def __init__(self, kv: KVCacheManager) -> None:
+    def __init__(self, kv: KVCacheManager, *, counts: bool) -> None:
+        """``counts``: every lookup enters the statistics, even if the request is not admitted then."""
         self._kv = kv
+        self._counts = counts
 
     def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> None:
         if candidate.request.num_computed_tokens == 0:
             candidate.computed = self._kv.get_computed_blocks(candidate.request)
             candidate.num_computed_tokens = candidate.num_local_hit_tokens
+            if self._counts:
+                self._kv.count_lookup(candidate.request, candidate.computed)
 
 
 class ConnectorLookup:
@@ -117,7 +137,6 @@ class PrefillLimit:
     """How many tokens fit this step? Without chunking a prompt must fit the rest of the budget whole."""
 
     def __init__(self, config: SchedulerConfig) -> None:
-        self._threshold = config.long_prefill_token_threshold
         self._chunked = config.enable_chunked_prefill
         self._kind = OutcomeKind.SKIPPED if config.skip_oversized_prefill else OutcomeKind.STOPPED
 
@@ -125,8 +144,8 @@ class PrefillLimit:
         if candidate.loads_async:
             return None
         wanted = candidate.request.num_tokens - candidate.num_computed_tokens
-        if 0 < self._threshold < wanted:
-            wanted = self._threshold
+        if 0 < budget.longest_prefill < wanted:
+            wanted = budget.longest_prefill
         if not self._chunked and wanted > budget.tokens:
             return Outcome(
                 self._kind,
@@ -140,11 +159,46 @@ class PrefillLimit:
         return None
 
 
+class PaddedPrefillLimit(PrefillLimit):
+    """With drafts: a request that has one token to compute gets placeholder drafts, so that all decodes are alike.
+
+    Only in a step that computes no prompt in the running pass, and only whole: else admission ends.
+    """
+
+    def __init__(self, config: SchedulerConfig, num_drafts: int) -> None:
+        super().__init__(config)
+        self._padded = 1 + num_drafts
+        self._last_start = config.max_model_len - self._padded - 1
+        """A request that has come further has no room for the padding and the token sampled after it."""
+
+    def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
+        if candidate.loads_async or not self._pads(candidate, budget):
+            return super().ask(candidate, budget, room)
+        if self._padded > budget.tokens:
+            return Outcome(
+                OutcomeKind.STOPPED,
+                Reason.TOKEN_BUDGET,
+                candidate.request.request_id,
+                len(room),
+                wanted_tokens=self._padded,
+                budget_left=budget.tokens,
+            )
+        candidate.num_new_tokens, candidate.is_padded = self._padded, True
+        return None
+
+    def _pads(self, candidate: Candidate, budget: StepBudget) -> bool:
+        computed = candidate.num_computed_tokens
+        if candidate.request.num_tokens - computed != 1 or budget.has_run_prefill:
+            return False
+        return (budget.has_run or computed > 0) and computed <= self._last_start
+
+
 class EncoderLimit:
     """Can the encoder inputs of its tokens be computed in this step? If not, only the tokens before them."""
 
-    def __init__(self, encoder: EncoderInputs) -> None:
+    def __init__(self, encoder: EncoderInputs, *, ends_pass: bool) -> None:
         self._encoder = encoder
+        self._kind = OutcomeKind.STOPPED if ends_pass else OutcomeKind.SKIPPED
 
     def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
         request, wanted = candidate.request, candidate.num_new_tokens
@@ -156,10 +210,10 @@ class EncoderLimit:
         if grant.num_new_tokens:
             return None
         return Outcome(
-            OutcomeKind.STOPPED,
+            self._kind,
             Reason.ENCODER_BUDGET,
             request.request_id,
-            len(room),
+            len(room) if self._kind is OutcomeKind.STOPPED else 1,
             wanted_tokens=wanted,
             budget_left=budget.encoder,
         )
@@ -173,7 +227,10 @@ class AlignmentLimit:
 
     def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
         request, wanted = candidate.request, candidate.num_new_tokens
-        granted = self._alignment.split(wanted, candidate.num_computed_tokens, request.num_tokens)
+        granted = self._alignment.split_request(request, wanted, candidate.num_computed_tokens)
+        if candidate.is_padded and granted < wanted:
+            # What was cut off are drafts, and they come whole or not at all.
+            granted, candidate.is_padded = 1, False
         candidate.num_new_tokens = granted
         if granted:
             return None

@@ -37,11 +37,13 @@ class MemoryLimit:
         pins: PinBoard,
     ) -> None:
         self._reserve_full = config.scheduler_reserve_full_isl
+        self._counts_lookups = config.profile.lookups_count_at_admission
         self._kv = kv
         self._running = running
         self._encoder = features.encoder
         self._transfers = features.transfers
         self._num_lookahead_tokens = features.num_lookahead_tokens
+        self._reserves_lookahead = config.profile.admission_reserves_lookahead
         self._pins = pins
 
     def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
@@ -49,7 +51,7 @@ class MemoryLimit:
             candidate.request,
             candidate.num_new_tokens,
             computed=candidate.computed,
-            num_lookahead_tokens=self._num_lookahead_tokens if candidate.request.num_computed_tokens else 0,
+            num_lookahead_tokens=self._num_lookahead_tokens if self._looks_ahead(candidate) else 0,
             num_external_computed_tokens=candidate.num_external_computed_tokens,
             delay_cache_blocks=candidate.loads_async,
             num_encoder_tokens=candidate.num_encoder_tokens,
@@ -59,6 +61,8 @@ class MemoryLimit:
         )
         if not isinstance(answer, KVShortage):
             self._took_encoder_items(candidate, budget)
+            if self._counts_lookups and candidate.computed is not None:
+                self._kv.count_lookup(candidate.request, candidate.computed)
             return self._after_alloc(candidate, answer, budget) if self._transfers is not None else None
         if self._encoder is not None:
             self._encoder.cache.free(candidate.request)
@@ -75,6 +79,12 @@ class MemoryLimit:
             budget_left=budget.tokens,
             smallest_need=smallest,
         )
+
+    def _looks_ahead(self, candidate: Candidate) -> bool:
+        """Whether its lookahead slots are taken now, or with the first tokens after these."""
+        if self._reserves_lookahead:
+            return not candidate.loads_async
+        return candidate.request.num_computed_tokens > 0
 
     def _shortage(self, answer: KVShortage) -> KVShortage | None:
         """The blocks of a refusal; None if they were not the obstacle."""

@@ -11,7 +11,9 @@ from tokenyard.sched.limits.limits import (
     AlignmentLimit,
     ConnectorLookup,
     EncoderLimit,
+    LateOutputLimit,
     LoraLimit,
+    PaddedPrefillLimit,
     PrefillLimit,
     PrefixLookup,
     ReadyLimit,
@@ -27,15 +29,22 @@ def limits_in_order(
 ) -> list[Limit]:
     """The limits of the configured features, in the order in which vLLM asks."""
     limits: list[Limit] = [ReadyLimit(features.transfers)]
+    if features.late_outputs is not None:
+        limits.append(LateOutputLimit(features.late_outputs))
     if config.max_loras:
         limits.append(LoraLimit(config.max_loras))
-    limits.append(PrefixLookup(kv))
+    limits.append(PrefixLookup(kv, counts=not config.profile.lookups_count_at_admission))
     if features.transfers is not None:
         limits.append(ConnectorLookup(features.transfers))
-    limits.append(PrefillLimit(config))
+    if features.speculation is not None and config.profile.admission_pads_decodes:
+        limits.append(PaddedPrefillLimit(config, features.speculation.max_drafts))
+    else:
+        limits.append(PrefillLimit(config))
+    chunk: list[Limit] = []
     if features.encoder is not None:
-        limits.append(EncoderLimit(features.encoder))
+        chunk.append(EncoderLimit(features.encoder, ends_pass=config.profile.encoder_refusal_ends_pass))
     if features.alignment is not None:
-        limits.append(AlignmentLimit(features.alignment))
+        chunk.append(AlignmentLimit(features.alignment))
+    limits += reversed(chunk) if config.profile.chunks_end_at_states else chunk
     limits.append(MemoryLimit(config, kv, running, features, pins))
     return limits

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum, auto
 
+from tokenyard.sched.features.sessions import Sessions
 from tokenyard.sched.limits.candidate import Candidate, Limit
 from tokenyard.sched.limits.undo import AdmissionUndo
 from tokenyard.sched.passes.budget import StepBudget
@@ -40,7 +41,11 @@ class AdmissionPass:
         max_num_seqs: int,
         stalemate: Stalemate,
         undo: AdmissionUndo,
+        *,
+        sessions: Sessions | None = None,
     ) -> None:
+        """``sessions`` that wait for input take places of those that run; None: they take none."""
+        self._sessions = sessions
         self._policy = policy
         self._stalemate = stalemate
         self._waiting_queues = room
@@ -52,21 +57,27 @@ class AdmissionPass:
         self._empty = Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY)
         """Nobody waits: how nearly every pass ends, and mostly with as many tokens left as the last time."""
 
-    def run(self, budget: StepBudget, outcomes: StepOutcomes) -> list[Candidate]:
-        """Admit what fits; returns the admitted, in order. ``outcomes.admission`` says why the pass ended."""
-        admitted = self._pass(budget, outcomes)
+    def run(self, budget: StepBudget, outcomes: StepOutcomes, *, only_holders: bool = False) -> list[Candidate]:
+        """Admit what fits; returns the admitted, in order. ``outcomes.admission`` says why the pass ended.
+
+        ``only_holders``: nobody is looked at but requests that hold blocks while they wait, which have their own queue.
+        """
+        admitted = self._pass(budget, outcomes, only_holders=only_holders)
         while not (admitted or self._running.requests) and _memory_refused(outcomes) and self._stalemate.resolve():
             outcomes.skipped.clear()
-            admitted = self._pass(budget, outcomes)
+            admitted = self._pass(budget, outcomes, only_holders=only_holders)
         return admitted
 
-    def _pass(self, budget: StepBudget, outcomes: StepOutcomes) -> list[Candidate]:
+    def _pass(self, budget: StepBudget, outcomes: StepOutcomes, *, only_holders: bool) -> list[Candidate]:
         room = self._waiting_queues
         admitted: list[Candidate] = []
         passed_over: RequestQueue | None = None
         while (ended := self._why_ended(budget)) is None:
+            if only_holders and not len(room.skipped):
+                ended = Outcome(OutcomeKind.STOPPED, Reason.PAUSED, None, len(room))
+                break
             try:
-                queue = self._policy.next_queue(room)
+                queue = room.next_queue(self._policy)
                 candidate = Candidate(queue.peek())
             except Exception as error:  # noqa: BLE001 - the step ends here, with what was decided
                 self._failures.note(error, "the choice of the request that is tried next")
@@ -124,7 +135,8 @@ class AdmissionPass:
             return self._empty
         if budget.tokens <= 0:
             return Outcome(OutcomeKind.LOOP_ENDED, Reason.TOKEN_BUDGET, None, waiting)
-        if len(self._running.requests) >= self._max_num_seqs:
+        paused = 0 if self._sessions is None else self._sessions.num_waiting
+        if len(self._running.requests) + paused >= self._max_num_seqs:
             return Outcome(OutcomeKind.STOPPED, Reason.MAX_NUM_SEQS, None, waiting, budget_left=budget.tokens)
         return None
 

@@ -68,8 +68,12 @@ class OutputBuilder:
         budget: StepBudget,
         outcomes: StepOutcomes,
         finished: frozenset[str],
+        preempted_before: tuple[str, ...] = (),
     ) -> StepInFlight:
-        """The decision of step number ``step``; the columns of its requests are brought up to date."""
+        """The decision of step number ``step``; the columns of its requests are brought up to date.
+
+        ``preempted_before`` lost their blocks since the last step and are named together with this one's victims.
+        """
         table, num_running = self._table, len(rows.requests)
         requests, slots, granted, computed = rows.requests, rows.slots, rows.granted, rows.computed
         if requests is not self._named:
@@ -122,6 +126,8 @@ class OutputBuilder:
         # Most steps have nothing more to say, and to make a plan costs by the field.
         if admitted or passed_over or outcomes.preemptions:
             plan = plan.replace(**_changes(requests, num_running, passed_over, resumed, outcomes))
+        if preempted_before:
+            plan = plan.replace(preempted_req_ids=preempted_before + plan.preempted_req_ids)
         if self._says_more or table.num_with_grammar:
             plan = plan.replace(**self._features_of(requests, chunk, num_placeholders, budget))
         return StepInFlight(plan, requests, table.version)

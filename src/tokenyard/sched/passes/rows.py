@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenyard.columns import IntArray, total
+from tokenyard.columns import IntArray, counting, total
 from tokenyard.request import Request
 
 __all__ = ["Rows"]
@@ -28,18 +28,27 @@ class Rows:
         self.granted = want
         """Tokens granted: what was wanted, but for the row at which the budget ends."""
 
-    def fit(self, done: int, tokens: int) -> tuple[int, int]:
+    def fit(self, done: int, tokens: int, slots_each: int = 0) -> tuple[int, int]:
         """Rows ``done..end-1`` can be paid for with ``tokens``, the last of them perhaps only in part.
 
-        Returns ``end`` and the tokens they take.
+        A row takes ``slots_each`` beside its tokens; those of the last one need not fit. Returns ``end`` and the tokens
+        they take.
         """
         self.granted = self.want
         open_want = self.want[done:]
         asked = total(open_want)
-        if asked <= tokens:
+        if asked + slots_each * (len(open_want) - 1) <= tokens:
             return len(self.want), asked
         spent = open_want.cumsum()
+        if slots_each:
+            spent += slots_each * counting(len(spent))
         last = int(spent.searchsorted(tokens))
+        if slots_each:
+            over = int(spent[last]) - tokens
+            if over >= open_want[last]:
+                return done + last, total(open_want[:last])
+            tokens -= slots_each * last
+            spent[last] = tokens + over
         self.granted = self.want.copy()
         self.granted[done + last] -= int(spent[last]) - tokens
         return done + last + 1, tokens

@@ -19,7 +19,6 @@ from tokenyard.config import SchedulerConfig
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.kv.shortage import KVShortage
 from tokenyard.request import Request
-from tokenyard.sched.features.block_alignment import BlockAlignment
 from tokenyard.sched.features.encoder import EncoderInputs
 from tokenyard.sched.features.features import Features
 from tokenyard.sched.passes.budget import StepBudget
@@ -66,6 +65,14 @@ class RunningPass:
         self._planned_with = 0
         """Encoder budget left when they were planned."""
         self._num_lookahead_tokens = features.num_lookahead_tokens
+        self._drifts = config.running_index_drifts and config.profile.running_index_drifts
+        self._ends_with_itself = config.profile.self_preemption_ends_pass
+        self._made_room_for: Request | None = None
+        """Asks again after a preemption, for what it has asked for."""
+        cuts = ((self._encoder, self._up_to_encoder_input), (self._alignment, self._aligned))
+        ordered = reversed(cuts) if config.profile.chunks_end_at_states else cuts
+        self._cuts = [cut for feature, cut in ordered if feature is not None]
+        """What ends a run of rows early, in order."""
         self._drift = 0
         """Running requests to pass over behind the one whose turn it is."""
         self._failures = kv.failures
@@ -74,7 +81,7 @@ class RunningPass:
 
     def run(self, budget: StepBudget, outcomes: StepOutcomes) -> Rows:
         """Spend ``budget`` on the running requests; returns the granted rows."""
-        rows = self._wanting(outcomes)
+        rows = self._wanting(outcomes, budget.longest_prefill)
         self.has_failed = False
         done = self._grant(rows, budget, outcomes)
         self._planned.clear()
@@ -86,39 +93,41 @@ class RunningPass:
     def _grant(self, rows: Rows, budget: StepBudget, outcomes: StepOutcomes) -> int:
         """Grant leading rows their tokens; returns how many."""
         done = self._drift = 0
+        self._made_room_for = None
         while done < len(rows.requests) and budget.tokens > 0:
-            end, asked = rows.fit(done, budget.tokens)
-            if self._encoder is not None:
-                end, asked = self._up_to_encoder_input(self._encoder, rows, done, end, asked, budget, outcomes)
-            if self._alignment is not None and end > done:
-                end, asked = self._aligned(self._alignment, rows, done, end, asked, budget, outcomes)
+            end, asked = rows.fit(done, budget.tokens, budget.slots_per_request)
+            for cut in self._cuts if end > done else ():
+                end, asked = cut(rows, done, end, asked, budget, outcomes)
+                if end == done:
+                    break
             if self._drift and end > done:
                 end, asked = done + 1, int(rows.granted[done])
             slots, computed, ask = rows.run(done, end)
             served = self._kv.grow_run(slots, computed + ask, self._num_lookahead_tokens)
             done += served
             if done == end:
-                budget.spend(asked)
+                budget.spend(asked, served)
                 if self._planned and self._encoder is not None:
                     self._commit_encoder_input(self._encoder, rows.requests[done - 1], budget)
                 if self._drift:
                     self._pass_over(rows, done, outcomes)
                 continue
-            budget.spend(int(ask[:served].sum()))
+            budget.spend(int(ask[:served].sum()), served)
             # Whatever the victims give back, this request asks for no more than it has asked for.
             rows.want[done] = ask[served]
             try:
                 done, itself = self._make_room(rows, done, budget, outcomes)
             except Exception as error:  # noqa: BLE001 - nobody was preempted: the step ends here, with what was decided
                 self._failures.note(error, "the choice of a victim")
-                self.has_failed = itself = True
-            if itself:
+                self.has_failed = True
+                break
+            if itself and self._ends_with_itself:
                 break
         return done
 
-    def _wanting(self, outcomes: StepOutcomes) -> Rows:
-        """Rows of all running requests whose computed tokens lag behind."""
-        table, limit = self._table, self._config.long_prefill_token_threshold
+    def _wanting(self, outcomes: StepOutcomes, limit: int) -> Rows:
+        """Rows of all running requests whose computed tokens lag behind, with ``limit`` tokens at most (0: any)."""
+        table = self._table
         requests, slots = self._running.rows()
         computed = table.num_computed[slots]
         known = table.num_tokens[slots]
@@ -144,7 +153,6 @@ class RunningPass:
 
     def _up_to_encoder_input(
         self,
-        encoder: EncoderInputs,
         rows: Rows,
         done: int,
         end: int,
@@ -156,6 +164,8 @@ class RunningPass:
 
         Returns the new end and tokens; ``(done, 0)`` if the request at ``done`` can have none and was dropped.
         """
+        encoder = self._encoder
+        assert encoder is not None
         reach = rows.computed[done:end] + rows.granted[done:end]
         stops = (reach > self._table.encoder_at[rows.slots[done:end]]).nonzero()[0]
         if not stops.size:
@@ -194,7 +204,6 @@ class RunningPass:
 
     def _aligned(
         self,
-        alignment: BlockAlignment,
         rows: Rows,
         done: int,
         end: int,
@@ -203,8 +212,11 @@ class RunningPass:
         outcomes: StepOutcomes,
     ) -> tuple[int, int]:
         """Cut the run so that prefill ends where blocks do; ``(done, 0)`` if the row at ``done`` was dropped for it."""
+        assert self._alignment is not None
+        if rows.requests[done] is self._made_room_for:
+            return done + 1, int(rows.granted[done])
         request_id, wanted = rows.requests[done].request_id, int(rows.granted[done])
-        end, asked = alignment.cut(rows, done, end, asked, self._table.num_tokens)
+        end, asked = self._alignment.cut(rows, done, end, asked, self._table.num_tokens)
         if end == done:
             self._planned.pop(request_id, None)
             rows.drop(done)
@@ -217,7 +229,7 @@ class RunningPass:
 
         Returns its row now and whether it was itself the victim.
         """
-        request = rows.requests[row]
+        request = self._made_room_for = rows.requests[row]
         shortage = self._kv.shortage_of(
             int(rows.slots[row]), int(rows.computed[row] + rows.want[row]), self._num_lookahead_tokens
         )
@@ -235,7 +247,7 @@ class RunningPass:
             budget.refund(rolled_back)
             if forgets:
                 self._kv.forget_beyond(victim, int(rows.computed[at]))
-        elif stands_before and self._config.running_index_drifts:
+        elif stands_before and self._drifts:
             self._drift += 1
         if self._encoder is not None and (0 <= at < row or (forgets and victim is request)):
             self._encoder.roll_back(victim, budget, rows.requests[: row + 1] if forgets else None)

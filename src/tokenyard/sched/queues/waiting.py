@@ -12,9 +12,9 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import Protocol
 
 from tokenyard.failures import Failures
-from tokenyard.request import Request
+from tokenyard.request import Request, RequestStatus
 
-__all__ = ["FCFSQueue", "PriorityQueue", "RequestQueue", "WaitingQueues"]
+__all__ = ["FCFSQueue", "HoldersFirstQueues", "PriorityQueue", "RequestQueue", "WaitingQueues"]
 
 
 class RequestQueue(Protocol):
@@ -145,6 +145,12 @@ class PriorityQueue:
         return None if entry is None else entry[3]
 
 
+class QueueOrder(Protocol):
+    """The part of a policy that chooses between the two queues."""
+
+    def next_queue(self, room: WaitingQueues) -> RequestQueue: ...
+
+
 class WaitingQueues:
     """Everything that waits: the queue, the requests passed over earlier, and the smallest of their needs."""
 
@@ -183,13 +189,17 @@ class WaitingQueues:
     def add(self, request: Request) -> None:
         """A new request: it joins ``skipped`` at once if it has to wait for something other than its turn."""
         self.occupied = True
-        queue = self.skipped if request.status.is_blocked else self.waiting
+        queue = self._queue_of(request)
         try:
             queue.add(request)
         except Exception:
             queue.discard(request)
             raise
         self._note_need(request)
+
+    def _queue_of(self, request: Request) -> RequestQueue:
+        """Where a request waits that nobody has looked at."""
+        return self.skipped if request.status.is_blocked else self.waiting
 
     def add_again(self, session: Request) -> None:
         """A session that ran waits again."""
@@ -237,17 +247,21 @@ class WaitingQueues:
         if self._aside:
             again, self._aside = self._aside, {}
             for request in again.values():
-                self._prepend(self.skipped if request.status.is_blocked else self.waiting, request)
+                self._prepend(self._queue_of(request), request)
 
     def pass_over(self, requests: RequestQueue) -> None:
         """Requests that were taken out to try others come back; the next step tries them again."""
         self.occupied = True
+        self._return_all(self.skipped, requests)
+
+    def _return_all(self, queue: RequestQueue, requests: Iterable[Request]) -> None:
+        """They come back to the front of ``queue``."""
         try:
-            self.skipped.prepend_all(requests)
+            queue.prepend_all(requests)
         except Exception as error:  # noqa: BLE001 - as for add_again
             self._failures.note(error, "RequestQueue.prepend_all")
             for request in requests:
-                if self.skipped.get(request.request_id) is None:
+                if queue.get(request.request_id) is None:
                     self._aside[request.request_id] = request
         for request in requests:
             self._note_need(request)
@@ -257,6 +271,20 @@ class WaitingQueues:
         if self._aside.pop(request.request_id, None) is not None:
             return True
         return self.waiting.discard(request) or self.skipped.discard(request)
+
+    def next_queue(self, policy: QueueOrder) -> RequestQueue:
+        """The queue whose head is tried next; somebody waits."""
+        return policy.next_queue(self)
+
+    @property
+    def num_going_on(self) -> int:
+        """Requests that wait and are served even while new ones are paused."""
+        return 0
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many wait for their turn, and how many were passed over or wait for something else."""
+        return (len(self.waiting), len(self.skipped)) if self.occupied else (0, 0)
 
     def _need(self, request: Request) -> int:
         return -(-request.num_tokens // self._block_size)
@@ -281,3 +309,56 @@ class WaitingQueues:
             else:
                 return need
         return None
+
+
+class HoldersFirstQueues(WaitingQueues):
+    """Since vLLM 0.31: ``skipped`` holds the requests with blocks, which are always tried first, and nobody else.
+
+    A request that holds none keeps its place in ``waiting`` while it is passed over or waits for its grammar.
+    """
+
+    __slots__ = ("_deferred",)
+
+    def __init__(
+        self, new_queue: Callable[[], RequestQueue], block_size: int, failures: Failures | None = None
+    ) -> None:
+        super().__init__(new_queue, block_size, failures)
+        self._deferred: set[str] = set()
+        """Requests that were passed over in the last pass, or came waiting for something."""
+
+    @staticmethod
+    def _holds_blocks(request: Request) -> bool:
+        return request.num_computed_tokens > 0 or request.status is RequestStatus.WAITING_FOR_REMOTE_KVS
+
+    def _queue_of(self, request: Request) -> RequestQueue:
+        if request.status.is_blocked:
+            self._deferred.add(request.request_id)
+        return self.skipped if self._holds_blocks(request) else self.waiting
+
+    def take(self, queue: RequestQueue, head: Request, into: RequestQueue | None = None) -> None:
+        super().take(queue, head, into)
+        if into is None:
+            self._deferred.discard(head.request_id)
+
+    def pass_over(self, requests: RequestQueue) -> None:
+        self.occupied = True
+        self._deferred.update(request.request_id for request in requests)
+        self._return_all(self.skipped, [request for request in requests if self._holds_blocks(request)])
+        self._return_all(self.waiting, [request for request in requests if not self._holds_blocks(request)])
+
+    def discard(self, request: Request) -> bool:
+        self._deferred.discard(request.request_id)
+        return super().discard(request)
+
+    def next_queue(self, policy: QueueOrder) -> RequestQueue:
+        return self.skipped if len(self.skipped) else policy.next_queue(self)
+
+    @property
+    def num_going_on(self) -> int:
+        return sum(request.status is not RequestStatus.WAITING_FOR_STREAMING_REQ for request in self.skipped)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        total = len(self)
+        deferred = len(self._deferred) if total else 0
+        return total - deferred, deferred

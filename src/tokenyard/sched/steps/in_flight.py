@@ -23,6 +23,17 @@ class StepInFlight(msgspec.Struct, eq=False):
     """Row by row, as ``plan.req_ids``; other steps may share it."""
     table_version: int
     """The request table's version when the step was made: ``plan.slots`` holds while it has not changed."""
+    void: set[Request] | None = None
+    """Requests that a reset has preempted since: what the step brings for them is dropped."""
+    rows: dict[Request, int] | None = None
+    """Row of each request, once somebody has asked."""
+
+    def tokens_of(self, request: Request) -> int:
+        """Tokens of the request that the step computes."""
+        if self.rows is None:
+            self.rows = {each: row for row, each in enumerate(self.requests)}
+        row = self.rows.get(request)
+        return 0 if row is None else int(self.plan.num_new_tokens[row])
 
 
 class StepsInFlight:
@@ -40,6 +51,10 @@ class StepsInFlight:
     def __iter__(self) -> Iterator[StepInFlight]:
         """Oldest first."""
         return iter(self._by_number.values())
+
+    def tokens_of(self, request: Request) -> int:
+        """Tokens of the request that steps in flight compute."""
+        return sum(step.tokens_of(request) for step in self)
 
     def add(self, step: StepInFlight) -> None:
         """A step was decided."""

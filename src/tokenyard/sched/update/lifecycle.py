@@ -43,6 +43,9 @@ class Lifecycle:
         self.pins = PinBoard(self.release)
         self.finished_req_ids: set[str] = set()
         """Finished since the last step."""
+        self._names_resets = parts.config.profile.resets_count_as_preemptions
+        self._started_over: list[str] = []
+        """Preempted outside of a step since the last one, where steps name them."""
 
     def take_finished(self) -> frozenset[str]:
         """Ids finished since the last call."""
@@ -50,6 +53,13 @@ class Lifecycle:
             return _NOBODY
         finished, self.finished_req_ids = frozenset(self.finished_req_ids), set()
         return finished
+
+    def take_preempted(self) -> tuple[str, ...]:
+        """Ids preempted outside of a step since the last call."""
+        if not self._started_over:
+            return ()
+        preempted, self._started_over = tuple(self._started_over), []
+        return preempted
 
     def preempt(self, request: Request) -> None:
         """Take everything from a request that has just left the running list; it will be computed again."""
@@ -65,6 +75,8 @@ class Lifecycle:
         for request in requests:
             self._running.remove_all([request])
             self.preempt(request)
+            if self._names_resets:
+                self._started_over.append(request.request_id)
             for preempted in self._hooks.request_preempted:
                 preempted(now, request)
             self._reset(request)

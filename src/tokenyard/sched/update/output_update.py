@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from tokenyard.columns import IntArray
+from tokenyard.decision_profile import VLLM_0_22, DecisionProfile
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import FinishReason, Request, RequestStatus
 from tokenyard.sched.features.features import Features
@@ -59,6 +60,7 @@ class OutputUpdate:
         acceptance: Acceptance,
         features: Features,
         finish: Callable[[list[tuple[Request, RequestStatus]], float], None],
+        profile: DecisionProfile = VLLM_0_22,
     ) -> None:
         self._kv = kv
         self._table = table
@@ -67,6 +69,11 @@ class OutputUpdate:
         self._speculation = features.speculation
         self._placeholders = features.placeholders
         self._encoder = features.encoder
+        self._publishes_at_once = self._placeholders is not None or (
+            self._speculation is not None and profile.accepted_drafts_publish_at_once
+        )
+        self._stale_changes_nothing = profile.stale_outputs_change_nothing
+        self._takes_back_rest = profile.stops_take_back_rest and self._speculation is not None
         self._aux_update = AuxUpdate(features.routing)
         self._awaiting_first: set[Request] = set()
         self._failures = kv.failures
@@ -89,11 +96,18 @@ class OutputUpdate:
             if self._placeholders is not None:
                 self._replace(requests, slots, rejected, may_lack_slots=not everyone_here)
         if self._encoder is not None:
-            self._release_passed_items(requests)
+            void = step.void if self._stale_changes_nothing else None
+            self._release_passed_items(requests, void or frozenset())
         producing = counts.nonzero()[0]
+        arrived = counts
         counts = self._accept(requests, slots, model, counts, producing, endings, may_lack_slots=not everyone_here)
+        if self._takes_back_rest and endings:
+            self._take_back_rest(slots, arrived - counts)
+        else:
+            arrived = counts
         if self._placeholders is not None:
-            self._replace(requests, slots, counts, may_lack_slots=not everyone_here)
+            self._replace(requests, slots, arrived, may_lack_slots=not everyone_here)
+        if self._publishes_at_once:
             sampled = counts > 0 if everyone_here else (slots >= 0) & (counts > 0)
             self._kv.publish_computed(slots[sampled])
         if self._table.num_with_grammar or not everyone_here:
@@ -176,10 +190,15 @@ class OutputUpdate:
                 return column + 1
         return count
 
-    def _release_passed_items(self, requests: Sequence[Request]) -> None:
+    def _take_back_rest(self, slots: IntArray, unwanted: IntArray) -> None:
+        """Tokens behind a stop were computed for nothing."""
+        here = (slots >= 0) & (unwanted > 0)
+        self._table.take_back(slots[here], unwanted[here])
+
+    def _release_passed_items(self, requests: Sequence[Request], void: Collection[Request]) -> None:
         assert self._encoder is not None
         for request in requests:
-            if request.mm_features and not request.status.is_finished:
+            if request.mm_features and not request.status.is_finished and request not in void:
                 self._encoder.cache.release_passed(request)
 
     def _advance_grammars(

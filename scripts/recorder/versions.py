@@ -1,0 +1,48 @@
+"""What differs between the versions of vLLM that can be recorded: 0.22.1 and 0.33.0. Each is asked for what it has."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from vllm.config import VllmConfig
+from vllm.v1.core import kv_cache_utils
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.kv_cache_interface import KVCacheConfig
+
+__all__ = ["FILLS_QUEUE_FIRST", "complete_cache_config", "derived_cache_fields", "make_block_hasher", "second_queue"]
+
+FILLS_QUEUE_FIRST = "throttle_prefills" in inspect.signature(Scheduler.schedule).parameters
+"""The engine takes an output in only when no further step can be scheduled (since 0.23; this argument came with 0.24)."""
+
+_CACHE_FIELDS = {field.name for field in dataclasses.fields(KVCacheConfig)}
+
+
+def derived_cache_fields(config: VllmConfig) -> dict[str, Any]:
+    """What the planner of the KV cache copies from the configuration."""
+    name = "prefix_cache_retention_interval"
+    return {name: getattr(config.cache_config, name)} if name in _CACHE_FIELDS else {}
+
+
+def complete_cache_config(cache: KVCacheConfig, config: VllmConfig, block_size: int, hash_block_size: int) -> None:
+    """Enter what is only known when block sizes are."""
+    if "hash_block_size" in _CACHE_FIELDS:
+        cache.hash_block_size = hash_block_size
+    if hasattr(kv_cache_utils, "resolve_cache_hit_alignment_tokens"):
+        cache.cache_hit_alignment_tokens = kv_cache_utils.resolve_cache_hit_alignment_tokens(
+            cache, config, block_size, hash_block_size
+        )
+
+
+def make_block_hasher(config: VllmConfig, hash_block_size: int, hash_fn: Callable[[Any], bytes]) -> Callable[..., Any]:
+    """The hasher of requests' blocks, which may look ahead."""
+    ahead = getattr(config, "num_hash_lookahead_tokens", 0)
+    make = kv_cache_utils.get_request_block_hasher
+    return make(hash_block_size, hash_fn, ahead) if ahead else make(hash_block_size, hash_fn)
+
+
+def second_queue(scheduler: Scheduler) -> Iterable[Any]:
+    """Requests looked at before the waiting ones: those that were skipped, or (since 0.31) those that hold blocks."""
+    return scheduler.kv_holding_waiting if hasattr(scheduler, "kv_holding_waiting") else scheduler.skipped_waiting

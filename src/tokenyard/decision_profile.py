@@ -1,0 +1,161 @@
+"""Where versions of vLLM decide differently: one switch per difference, and a profile per version.
+
+A profile is a set of switches. Nothing that decides asks for a version: it is made with the part that its switch
+chooses. ``docs/parity.md`` has a line for each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tokenyard.errors import ConfigError
+
+__all__ = ["PROFILES", "VLLM_0_22", "VLLM_0_33", "DecisionProfile", "decision_profile"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionProfile:
+    """The switches; a default is what vLLM 0.22 does. ``dataclasses.replace`` turns single ones."""
+
+    vllm_version: str = "0.22"
+    """Name of the profile, for headers and messages."""
+
+    # ---- blocks and hits
+
+    unhashed_blocks_first: bool = False
+    """Freed blocks without cached content go to the front of the free queue: they are used again next."""
+    lookups_count_at_admission: bool = False
+    """Statistics count a prefix lookup when its request is admitted, not whenever it is made."""
+
+    prefix_cache_retention_interval: int | None = None
+    """Which blocks of a sliding window stay findable: None, all that a hit can use; 0, the window before the last
+    position that a repeated prompt can resume at, and before one where prompts part; n, the window before every n-th
+    token as well."""
+    windows_free_processed_only: bool = False
+    """What a window has left behind is freed when no step in flight reads it any more, not when it is scheduled; a
+    request may then hold the tokens of all steps in flight."""
+    output_blocks_hash_last_image: bool = True
+    """A block that output has filled and that several images overlap is hashed with the last one only."""
+    hashes_look_ahead: bool = False
+    """With an EAGLE head the hash of a block covers the token behind it, and no matched block is dropped."""
+
+    # ---- layers with a state
+
+    mamba_mode_all: bool = True
+    """Mamba layers can keep the state after every block; else only mode ``align`` has prefix hits."""
+    chunks_end_at_states: bool = False
+    """With Mamba layers in mode ``align`` every chunk of a prompt but the last ends with a block, and where prompts
+    part; what encoder inputs allow is asked after that. Else only up to the last whole block, and after them."""
+    zeroes_all_attention: bool = False
+    """Beside Mamba layers workers zero the new blocks of all attention layers, not only of full attention."""
+
+    # ---- who runs
+
+    lone_request_prefills_whole: bool = False
+    """``long_prefill_token_threshold`` does not hold for a request that is alone in the engine."""
+    running_index_drifts: bool = True
+    """Where a preemption makes the running pass lose its place it passes over the next request; see
+    ``SchedulerConfig.running_index_drifts``."""
+    self_preemption_ends_pass: bool = True
+    """A request that has preempted itself ends the running pass, even if others come behind it (PRIORITY)."""
+    adapters_of_all_running: bool = False
+    """Adapters of requests that run but got no tokens in this step count against ``max_loras`` as well."""
+    requests_with_blocks_first: bool = False
+    """Waiting requests that hold blocks have a queue of their own, which is tried first, even while new ones are
+    paused; whoever else was passed over keeps its place. Else all that were passed over, or wait for something other
+    than their turn, have that queue."""
+    paused_sessions_hold_slots: bool = False
+    """Sessions that wait for input count against the most requests that may run: workers still keep their rows."""
+    prefill_ranks_spread_kv: bool = True
+    """With prefill context parallelism a block holds as many times its tokens."""
+    encoder_refusal_ends_pass: bool = True
+    """A waiting request that can have no token because of its encoder inputs ends the admission pass; else the next
+    one is tried."""
+
+    encoder_refers_to_items: bool = False
+    """A request refers to items in the encoder cache, not to contents, until their tokens are surely computed; it may
+    be computed right up to an item that cannot be had."""
+
+    # ---- drafts
+
+    admission_reserves_lookahead: bool = False
+    """A request gets its lookahead slots when it is admitted, not one step later."""
+    drafts_take_input_slots: bool = False
+    """Each scheduled request takes the slots that its drafter adds to the batch out of the step's budget."""
+    admission_pads_decodes: bool = False
+    """A request with one token to compute is admitted with as many placeholder drafts as others have drafts, or not."""
+    accepted_drafts_publish_at_once: bool = False
+    """Blocks that accepted drafts have filled become findable with the output, not when room is next made."""
+    stops_take_back_rest: bool = False
+    """Tokens that the model returned beyond a stop do not count as computed."""
+
+    # ---- outputs in flight
+
+    stale_outputs_change_nothing: bool = False
+    """Outputs in flight of a preempted request are delivered, but change no counter, and have to come before it is
+    admitted again; those that a reset made worthless release no image either."""
+    resets_drop_sync_output: bool = False
+    """Without async scheduling too, a reset between a step and its output drops what comes for those it preempts."""
+
+    # ---- ends
+
+    min_tokens_bar_stops: bool = True
+    """Below ``min_tokens`` nothing ends a request, not even its length; else only repetition does not."""
+
+    # ---- the engine's loop and what a step reports
+
+    fills_queue_first: bool = False
+    """With several steps in flight the engine takes an output in only when no further step can be scheduled."""
+    resets_count_as_preemptions: bool = False
+    """A step also names the requests that a cache reset has preempted since the step before."""
+    reports_common_prefix: bool = True
+    """Steps can say how many leading blocks all requests share; vLLM without cascade attention never does."""
+
+
+VLLM_0_22 = DecisionProfile()
+"""Decides as vLLM 0.22.1."""
+
+VLLM_0_33 = DecisionProfile(
+    vllm_version="0.33",
+    unhashed_blocks_first=True,
+    lookups_count_at_admission=True,
+    prefix_cache_retention_interval=0,
+    windows_free_processed_only=True,
+    output_blocks_hash_last_image=False,
+    hashes_look_ahead=True,
+    mamba_mode_all=False,
+    chunks_end_at_states=True,
+    zeroes_all_attention=True,
+    lone_request_prefills_whole=True,
+    running_index_drifts=False,
+    self_preemption_ends_pass=False,
+    adapters_of_all_running=True,
+    requests_with_blocks_first=True,
+    encoder_refusal_ends_pass=False,
+    encoder_refers_to_items=True,
+    admission_reserves_lookahead=True,
+    drafts_take_input_slots=True,
+    admission_pads_decodes=True,
+    accepted_drafts_publish_at_once=True,
+    stops_take_back_rest=True,
+    paused_sessions_hold_slots=True,
+    prefill_ranks_spread_kv=False,
+    stale_outputs_change_nothing=True,
+    resets_drop_sync_output=True,
+    min_tokens_bar_stops=False,
+    fills_queue_first=True,
+    resets_count_as_preemptions=True,
+    reports_common_prefix=False,
+)
+"""Decides as vLLM 0.33.0."""
+
+PROFILES = {profile.vllm_version: profile for profile in (VLLM_0_22, VLLM_0_33)}
+"""By the version of vLLM whose decisions they reproduce."""
+
+
+def decision_profile(vllm_version: str) -> DecisionProfile:
+    """The profile of that name; ConfigError if there is none."""
+    profile = PROFILES.get(vllm_version)
+    if profile is None:
+        raise ConfigError("vllm_version", vllm_version, f"use one of: {', '.join(PROFILES)}")
+    return profile
