@@ -40,9 +40,12 @@ def make_block_hasher(config: VllmConfig, hash_block_size: int, hash_fn: Callabl
     """The hasher of requests' blocks, which may look ahead."""
     ahead = getattr(config, "num_hash_lookahead_tokens", 0)
     make = kv_cache_utils.get_request_block_hasher
-    return make(hash_block_size, hash_fn, ahead) if ahead else make(hash_block_size, hash_fn)
+    hasher: Callable[..., Any] = make(hash_block_size, hash_fn, *([ahead] if ahead else []))
+    return hasher
 
 
 def second_queue(scheduler: Scheduler) -> Iterable[Any]:
     """Requests looked at before the waiting ones: those that were skipped, or (since 0.31) those that hold blocks."""
-    return scheduler.kv_holding_waiting if hasattr(scheduler, "kv_holding_waiting") else scheduler.skipped_waiting
+    name = "kv_holding_waiting" if hasattr(scheduler, "kv_holding_waiting") else "skipped_waiting"
+    queue: Iterable[Any] = getattr(scheduler, name)
+    return queue

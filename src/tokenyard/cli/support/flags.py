@@ -108,7 +108,7 @@ class ServeFlags:
     config: Annotated[Path | None, _optional("FILE", "no file")] = None
     """YAML of flags, as `vllm serve --config` reads it; the line and flags beside it win over it."""
     vllm_version: Annotated[str, tyro.conf.arg(metavar="VERSION")] = DEFAULT_VERSION
-    """vLLM whose defaults are taken where a flag is not given: 0.22 or 0.33."""
+    """vLLM whose decisions are taken, and whose defaults where a flag is not given: 0.22 or 0.33."""
     ignore_unmodelled: Switch = False
     """Go on without flags that a replay does not model; the report's header then lists them."""
     asked: Annotated[tyro.conf.Suppress[tyro.conf.Fixed[Asked]], tyro.conf.arg(help="")] = field(default_factory=Asked)

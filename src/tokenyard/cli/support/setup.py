@@ -22,6 +22,7 @@ from tokenyard.config import (
     settings_for,
 )
 from tokenyard.connectors.config import OFFLOADING, KVTransferConfig
+from tokenyard.decision_profile import decision_profile
 from tokenyard.errors import ConfigError
 from tokenyard.launch.speculation import read_speculation
 from tokenyard.policies.named import PolicyMaker, policy_label, policy_maker
@@ -165,6 +166,7 @@ def _scheduler(
     given = asdict(flags) | {
         "policy": flags.scheduling_policy,
         "async_scheduling": _async_scheduling(flags, speculative),
+        "profile": decision_profile(settled.version),
     }
     if kv_transfer is not None:
         given["kv_load_failure_policy"] = kv_transfer.config.kv_load_failure_policy
