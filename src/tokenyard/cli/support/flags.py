@@ -19,6 +19,7 @@ from tokenyard.launch.defaults import DEFAULT_VERSION, GPU_MEMORY_UTILIZATION
 
 __all__ = [
     "COMMANDS",
+    "Accuracy",
     "Command",
     "Compare",
     "Convert",
@@ -121,7 +122,7 @@ class HardwareFlags:
     """What it runs on."""
 
     gpu: str = "h100"
-    """Named GPU: a10, a100-40gb, a100-80gb, h100, h200, b200, l4, l40s, rtx4090, rtx5090, rtxpro6000."""
+    """Named GPU: a10, a100-40gb, a100-80gb, h100, h200, b200, b300, gb200, l4, l40s, rtx4090, rtx5090, rtxpro6000."""
     model: str = "llama-3.1-8b"
     """Named model, or the path of a Hugging Face config.json."""
     tensor_parallel_size: int = 1
@@ -140,10 +141,9 @@ class HardwareFlags:
     """Memory for KV on each GPU, as vLLM logs it: "Available KV cache memory"."""
     num_gpu_blocks_override: Annotated[int | None, _optional("N", "as many as fit the GPU")] = None
     """KV blocks on the GPU; one of them, the null block, holds no KV."""
-    block_size: Annotated[int | None, _optional("TOKENS", "16, or what the model's layers need")] = None
-    """Tokens per KV block."""
-    latency: str = "roofline"
-    """How long a step takes: roofline, constant:SECONDS, table:DIR (kernel timings) or fitted:TRACE."""
+    block_size: int = setting(CacheConfig)
+    latency: str = "calibrated"
+    """How long a step takes: calibrated (to measured runs), roofline, constant:SECONDS, table:DIR or fitted:TRACE."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,6 +345,34 @@ class Parity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Accuracy:
+    """Compare the default step times with measured points and runs: errors by model, GPU, dtype and load."""
+
+    files: Annotated[
+        tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FILE ...", help_behavior_hint="(required)")
+    ]
+    """Tables of measured points (*.csv, *.csv.gz), folders of measured runs, results of `vllm bench serve` (*.json)."""
+    replay: Switch = False
+    """Run the scheduler for every point, step by step, instead of stretches of equal steps: the same, but slow."""
+    model: Annotated[str | None, _optional("NAME|FILE", "what the file says")] = None
+    """Model of a run or a result: a name, or the config.json of a Hugging Face checkpoint."""
+    gpu: Annotated[str | None, _optional("NAME", "what the file says")] = None
+    """GPU of a run or a result; a result of `vllm bench serve` does not tell."""
+    tensor_parallel_size: int = 1
+    """GPUs that share every layer, of a result."""
+    data_parallel_size: int = 1
+    """Engines that share the requests, of a result."""
+    enable_expert_parallel: Switch = False
+    """Whole experts were dealt out over the GPUs, of a result."""
+    max_num_batched_tokens: int = 8192
+    """Token budget of a step, of a result."""
+    kv_cache_dtype: str = "auto"
+    """Number format of keys and values, of a result."""
+    json: Switch = False
+    """Print one JSON object and nothing else: `tpot` and `ttft` with median, p90, n and covered, and `rows`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Demo:
     """Replay 100 coding agents, say what held them back and what to try next."""
 
@@ -421,7 +449,7 @@ class Workloads:
     """Print one JSON object and nothing else."""
 
 
-Command = Run | Report | Why | Export | Compare | Split | Parity | Demo | Workloads | Convert | Query | View | Import
+Command = Run | Report | Why | Export | Compare | Split | Parity | Accuracy | Demo | Workloads | Convert | Query | View | Import
 
 COMMANDS: dict[type[Command], str] = {
     Run: "run",
@@ -434,6 +462,7 @@ COMMANDS: dict[type[Command], str] = {
     Query: "query",
     Convert: "convert",
     Parity: "parity",
+    Accuracy: "accuracy",
     Demo: "demo",
     Workloads: "workloads",
     Import: "import",

@@ -54,6 +54,8 @@ _ALL = (
     _gpu("h100", 79.19, 3_350, 989, pcie=_PCIE5, nvlink_gb=450),
     _gpu("h200", 139.81, 4_800, 989, pcie=_PCIE5, nvlink_gb=450),
     _gpu("b200", 178.36, 8_000, 2_250, pcie=_PCIE5, nvlink_gb=900),
+    _gpu("b300", 267.68, 8_000, 2_250, pcie=_PCIE5, nvlink_gb=900),
+    _gpu("gb200", 184.00, 8_000, 2_450, pcie=_PCIE5, nvlink_gb=900),
     _gpu("l4", 22.03, 300, 121, pcie=_PCIE4),
     _gpu("l40s", 44.40, 864, 362, pcie=_PCIE4),
     _gpu("rtx4090", 23.5165, 1_008, 165.2, pcie=_PCIE4),

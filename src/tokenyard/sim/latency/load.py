@@ -15,17 +15,20 @@ from tokenyard.sim.latency.lss import is_lss_folder, load_lss
 from tokenyard.sim.latency.measured import fit_trace
 from tokenyard.sim.latency.model import ConstantLatency, LatencyModel
 from tokenyard.sim.latency.roofline import RooflineLatency
+from tokenyard.sim.latency.steptime.amounts import Parallelism
+from tokenyard.sim.latency.steptime.model import CalibratedLatency
 from tokenyard.sim.latency.table import TableLatency
 
 __all__ = ["load_latency", "load_tables"]
 
-_KINDS = "roofline, constant:SECONDS, table:FOLDER or fitted:TRACE"
+_KINDS = "calibrated, roofline, constant:SECONDS, table:FOLDER or fitted:TRACE"
 
 
 def load_latency(
     spec: str, *, model: ModelSpec | str | None = None, gpu: GPU | str | None = None, tensor_parallel_size: int = 1
 ) -> LatencyModel:
-    """``roofline`` (of ``gpu``, ``model``), ``constant:SECONDS``, ``table:FOLDER`` (of ``model``) or ``fitted:TRACE``.
+    """``calibrated`` or ``roofline`` (of ``gpu`` and ``model``), ``constant:SECONDS``, ``table:FOLDER`` (of ``model``)
+    or ``fitted:TRACE``.
 
     ``model`` is a named model or the path of a Hugging Face config.json, ``gpu`` a named GPU, as on the command line.
     Raises ConfigError naming what is wrong or missing, TraceError for a trace that cannot be read.
@@ -35,7 +38,7 @@ def load_latency(
         return ConstantLatency(seconds=_seconds(spec, argument))
     if kind == "fitted" and argument:
         return fit_trace(argument)
-    if kind not in ("roofline", "table") or (kind == "table") != bool(argument):
+    if kind not in ("calibrated", "roofline", "table") or (kind == "table") != bool(argument):
         raise ConfigError("latency", spec, f"use {_KINDS}")
     if model is None:
         raise ConfigError("model", None, f"name a model for the {kind} latency")
@@ -44,7 +47,9 @@ def load_latency(
     if kind == "table":
         return load_tables(argument, model, gpu=gpu, tensor_parallel_size=tensor_parallel_size)
     if gpu is None:
-        raise ConfigError("gpu", None, "name a GPU for the roofline latency")
+        raise ConfigError("gpu", None, f"name a GPU for the {kind} latency")
+    if kind == "calibrated":
+        return CalibratedLatency(model, gpu, parallel=Parallelism(tensor=tensor_parallel_size))
     return RooflineLatency(model, gpu, tensor_parallel_size=tensor_parallel_size)
 
 

@@ -1,0 +1,306 @@
+"""Fit the constants of the calibrated step times and write ``constants.json``.
+
+    python scripts/fit_latency.py POINTS.csv.gz --profiles FOLDER ... [--write]
+
+POINTS is a table of measured points (docs/accuracy.md), a profile is a folder of LLMServingSim kernel timings, named
+``lss_<GPU>_<model>``. Prints what it fits, what came out, and the errors when a fifth of the points, one model or one
+GPU at a time is left out; those errors are shipped with the constants, and are what a report says of a prediction.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from step_time_fit import Fit, Priors, Sheet
+from tokenyard.kv.sizing.gpus import named_gpu
+from tokenyard.models.named import MODELS
+from tokenyard.sim.accuracy.points import Point, read_points
+from tokenyard.sim.latency.lss import load_lss
+from tokenyard.sim.latency.model import StepShape, StepWork
+from tokenyard.sim.latency.steptime.amounts import Parallelism
+from tokenyard.sim.latency.steptime.constants import model_key
+
+__all__ = ["main"]
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+TARGET = Path(__file__).resolve().parent.parent / "src/tokenyard/sim/latency/steptime/constants.json"
+FOLDS = 5
+PROVENANCE = (
+    "{points} measured points of vLLM 0.11 to 0.19 on {gpus} (ai-dynamo/aiconfigurator, Apache-2.0; InferenceX's runs"
+    " among them) and kernel timings of {profiled} (LLMServingSim, MIT); fitted by scripts/fit_latency.py"
+)
+PRIORS = Priors(
+    common={
+        "gemm_bfloat16": (0.7, 0.2),
+        "gemm_float8": (0.6, 0.25),
+        "gemm_float4": (0.5, 0.3),
+        "memory_16": (0.85, 0.1),
+        "memory_8": (0.8, 0.12),
+        "memory_4": (0.7, 0.2),
+        "experts_bfloat16": (0.35, 0.5),
+        "experts_float8": (0.35, 0.5),
+        "experts_float4": (0.3, 0.5),
+        "expert_memory_16": (0.65, 0.25),
+        "expert_memory_8": (0.65, 0.25),
+        "expert_memory_4": (0.6, 0.25),
+        "spread": (0.8, 0.1),
+        "imbalance": (0.3, 0.7),
+        "tile": (8.0, 0.7),
+        "kv_memory": (0.75, 0.15),
+        "mixed_kv": (0.7, 0.3),
+        "latent": (0.4, 0.5),
+        "attention": (0.5, 0.3),
+        "state_memory": (0.6, 0.01),
+        "elementwise": (0.7, 0.3),
+        "link": (0.5, 0.4),
+        "all_reduce": (8e-6, 0.5),
+        "all_to_all": (3e-5, 0.8),
+        "layer": (5e-6, 0.7),
+        "expert_layer": (1e-5, 0.7),
+        "step": (1e-3, 0.7),
+        "sequence": (5e-6, 0.8),
+        "mixed_layer": (2e-5, 1.0),
+        "launch_step": (2e-3, 1.0),
+        "launch_layer": (5e-5, 1.0),
+        "launch_expert_layer": (1e-4, 1.0),
+        "eager_layer": (1e-4, 1.0),
+        "eager_expert_layer": (2e-4, 1.0),
+        "request": (1e-2, 1.0),
+        "request_token": (1e-6, 1.0),
+    },
+    gpu={
+        "gemm": 0.15,
+        "memory": 0.1,
+        "expert_memory": 0.15,
+        "kv_memory": 0.15,
+        "experts": 0.2,
+        "attention": 0.2,
+        "all_reduce": 0.3,
+        "layer": 0.3,
+        "expert_layer": 0.3,
+        "launch": 0.3,
+        "mixed_layer": 0.3,
+        "step": 0.3,
+        "link": 0.3,
+    },
+    profiled_gpu={
+        "mixed_kv": 0.3,
+        "gemm": 0.4,
+        "memory": 0.2,
+        "expert_memory": 0.4,
+        "kv_memory": 0.4,
+        "experts": 0.7,
+        "attention": 0.7,
+        "elementwise": 0.5,
+        "layer": 1.0,
+        "expert_layer": 1.0,
+        "mixed_layer": 1.0,
+        "step": 1.0,
+        "sequence": 1.0,
+    },
+    model={
+        "gemm": 0.2,
+        "memory": 0.1,
+        "experts": 0.45,
+        "expert_memory": 0.35,
+        "attention": 0.3,
+        "kv_memory": 0.2,
+        "layer": 0.3,
+        "expert_layer": 0.4,
+        "step": 0.4,
+        "mixed_layer": 0.8,
+        "launch": 0.5,
+        "request": 0.5,
+        "request_token": 0.5,
+        "all_reduce": 0.3,
+        "sequence": 0.4,
+    },
+    version={
+        "experts": 0.15,
+        "expert_memory": 0.1,
+        "expert_layer": 0.2,
+        "step": 0.2,
+        "launch": 0.2,
+        "gemm": 0.1,
+        "mixed_layer": 0.3,
+        "attention": 0.15,
+        "request": 0.3,
+    },
+)
+"""Shares of the data sheet that kernels usually reach, costs in seconds, and how much they vary."""
+PCIE = {"link": 0.25, "all_reduce": 4e-5, "all_to_all": 8e-5}
+"""Not fitted, for there are no measured points: what NCCL reaches between two GPUs without NVLink (16 of 64 GB/s)."""
+PROFILED_STEP = 1.2e-3
+"""Seconds of a step beside the kernels that were profiled: meets the measured runs of Llama-3.1-8B on both GPUs."""
+_PROFILES = {"Llama-3.1-8B": ("llama-3.1-8b", 1), "Qwen3-30B-A3B-Instruct-2507": ("qwen3-30b-a3b", 1)}
+"""Profiled model -> our name, tensor-parallel size. The profile of Qwen3-32B at size 2 is left as a check."""
+
+
+def main() -> None:
+    """Fit, cross-validate, print; write with ``--write``."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("points", type=Path)
+    parser.add_argument("--profiles", type=Path, nargs="*", default=[])
+    parser.add_argument("--rounds", type=int, default=14, help="rounds of the fit to everything")
+    parser.add_argument("--write", action="store_true", help=f"write {TARGET.name}")
+    args = parser.parse_args()
+    began = time.monotonic()
+    points, unread = read_points(args.points)
+    sheets = [sheet for folder in args.profiles if (sheet := _sheet(folder)) is not None]
+    print(f"{len(points)} points, {len(unread)} not compared, {len(sheets)} profiles")
+    fit = Fit(points, sheets, PRIORS)
+    everything = np.ones(len(points), bool)
+    logs = fit.solve(everything, rounds=args.rounds)
+    print(f"{len(logs)} logarithms fitted in {time.monotonic() - began:.0f} s\n")
+    _print_constants(fit, logs)
+    for name, errors in fit.sheet_errors(logs):
+        print(f"steps of {name}: median {np.median(abs(errors)):.1%}, p90 {np.quantile(abs(errors), 0.9):.1%}")
+    left_out = _cross_validate(fit, logs)
+    print("\nmean of the median errors, predicted with everything known:")
+    _print_errors("all", fit, fit.predict(logs))
+    if args.write:
+        TARGET.write_text(json.dumps(_data(fit, logs, left_out), indent=1) + "\n")
+        print(f"\nwrote {TARGET}")
+
+
+def _sheet(folder: Path) -> Sheet | None:
+    """Steps of all sizes, as the profile's tables say they last."""
+    _, gpu_name, model_name = folder.name.split("_", 2)
+    if model_name not in _PROFILES:
+        return None
+    name, tensor = _PROFILES[model_name]
+    spec, gpu = MODELS[name], named_gpu(gpu_name)
+    table = load_lss(folder, spec, gpu=gpu, tensor_parallel_size=tensor, step_overhead=PROFILED_STEP)
+    rng = np.random.default_rng(1)
+    work, seconds = [], []
+    for decodes in (0, 1, 2, 4, 8, 16, 32, 64, 128, 200, 256):
+        for chunk in (0, 0, 64, 256, 512, 1024, 1500, 2000):
+            if not decodes + chunk:
+                continue
+            context = rng.integers(64, 2048, decodes)
+            prompts = np.full(min(1, chunk), chunk)
+            before = np.zeros(len(prompts), np.int64)
+            new = np.concatenate((np.ones(decodes, np.int64), prompts))
+            shape = StepShape(new, np.concatenate((context, before)), len(new), int(new.sum()))
+            work.append([StepWork.of(shape)])
+            seconds.append(table.step_seconds(shape))
+    parallel = Parallelism(tensor=tensor)
+    return Sheet(spec=spec, gpu=gpu, parallel=parallel, work=np.array(work, np.float64), seconds=np.array(seconds))
+
+
+def _print_constants(fit: Fit, logs: Floats) -> None:
+    factors = fit.factors(logs)
+    print("constant               fitted      prior")
+    for name, value in factors[""].items():
+        print(f"{name:20} {value:10.4g} {PRIORS.common[name][0]:10.4g}")
+    print("\nfactors that differ from 1 by more than a fifth")
+    for owner, own in factors.items():
+        far = {name: value for name, value in own.items() if owner and not 1 / 1.2 < value < 1.2}
+        if far:
+            print(f"  {owner}: " + ", ".join(f"{name} {value:.2f}" for name, value in far.items()))
+    print()
+
+
+def _cross_validate(fit: Fit, logs: Floats) -> dict[str, tuple[Floats, Floats, Mask]]:
+    """Kind of familiarity -> predictions of TTFT and TPOT by fits that left the point out, and which there are."""
+    rng = np.random.default_rng(0)
+    fold_of: dict[object, int] = {}
+    folds = [fold_of.setdefault(_load(point), int(rng.integers(FOLDS))) for point in fit.points]
+    kinds: dict[str, Callable[[int], object]] = {
+        "measured": lambda i: folds[i],
+        "other_model": lambda i: fit.points[i].model,
+        "other_gpu": lambda i: fit.points[i].gpu.name,
+    }
+    found = {}
+    for kind, group_of in kinds.items():
+        groups = [group_of(i) for i in range(len(fit.points))]
+        ttft, tpot = np.zeros(len(groups)), np.zeros(len(groups))
+        for group in sorted(set(groups), key=str):
+            out = np.array([each == group for each in groups])
+            target = fit.predict(fit.solve(~out, start=logs, rounds=3))
+            ttft[out], tpot[out] = target.ttft[out], target.tpot[out]
+            print(f"left out {kind} {group}: ", end="")
+            _print_line(*(_errors(fit, name, p, out) for name, p in (("tpot", tpot), ("ttft", ttft))))
+            sys.stdout.flush()
+        found[kind] = ttft, tpot, np.ones(len(groups), bool)
+    return found
+
+
+def _load(point: Point) -> object:
+    """Points of one load on one deployment, whoever measured them and with which version."""
+    key = model_key(point.spec), point.gpu.name, point.parallel
+    return (*key, point.input_tokens, point.output_tokens, point.users)
+
+
+def _errors(fit: Fit, quantity: str, predicted: Floats, where: Mask) -> Floats:
+    """Measured over predicted."""
+    measured = np.array([getattr(point, quantity) for point in fit.points])
+    ratios: Floats = measured[where] / predicted[where]
+    return ratios
+
+
+def _summary(ratios: Floats) -> dict[str, float]:
+    errors = abs(1 / ratios - 1)
+    return {
+        "median": round(float(np.median(errors)), 4),
+        "p90": round(float(np.quantile(errors, 0.9)), 4),
+        "low": round(float(np.quantile(ratios, 0.05)), 4),
+        "high": round(float(np.quantile(ratios, 0.95)), 4),
+        "n": len(ratios),
+    }
+
+
+def _print_line(tpot: Floats, ttft: Floats) -> None:
+    parts = []
+    for name, ratios in (("TPOT", tpot), ("TTFT", ttft)):
+        found = _summary(ratios)
+        parts.append(f"{name} median {found['median']:.1%} p90 {found['p90']:.1%}")
+    print(f"{len(tpot):4} points, {', '.join(parts)}")
+
+
+def _print_errors(name: str, fit: Fit, target: Sequence[Floats]) -> None:
+    ttft, tpot = target
+    everything = np.ones(len(fit.points), bool)
+    print(f"{name}: ", end="")
+    _print_line(_errors(fit, "tpot", tpot, everything), _errors(fit, "ttft", ttft, everything))
+
+
+def _data(fit: Fit, logs: Floats, left_out: dict[str, tuple[Floats, Floats, Mask]]) -> dict[str, object]:
+    factors = fit.factors(logs)
+    gpus = sorted({point.gpu.name for point in fit.points})
+    profiled = sorted({owner.split()[1] for owner in factors if owner.startswith("gpu ")} - set(gpus))
+    versions: dict[str, dict[str, dict[str, float]]] = {}
+    for owner, own in factors.items():
+        if owner.startswith("version "):
+            model, version = owner.removeprefix("version ").rsplit("/", 1)
+            versions.setdefault(model, {})[version] = own
+    errors: dict[str, dict[str, object]] = {"tpot": {}, "ttft": {}}
+    for kind, (ttft, tpot, where) in left_out.items():
+        errors["tpot"][kind] = _summary(_errors(fit, "tpot", tpot, where))
+        errors["ttft"][kind] = _summary(_errors(fit, "ttft", ttft, where))
+        print(f"\nleft out, {kind}:", json.dumps({"tpot": errors["tpot"][kind], "ttft": errors["ttft"][kind]}))
+    return {
+        "provenance": PROVENANCE.format(points=len(fit.points), gpus=", ".join(gpus), profiled=", ".join(profiled)),
+        "errors": errors,
+        "pairs": sorted({f"{model_key(point.spec)}/{point.gpu.name}" for point in fit.points}),
+        "names": {model_key(point.spec): point.model for point in fit.points},
+        "common": factors[""],
+        "gpus": {owner.removeprefix("gpu "): own for owner, own in factors.items() if owner.startswith("gpu ")},
+        "models": {owner.removeprefix("model "): own for owner, own in factors.items() if owner.startswith("model ")},
+        "versions": versions,
+        "links": {"pcie": PCIE},
+    }
+
+
+if __name__ == "__main__":
+    main()

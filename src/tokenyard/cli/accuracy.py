@@ -1,0 +1,127 @@
+"""``tokenyard accuracy``: measured points and runs in, what we would have said of them, and how far off it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress
+from rich.table import Table
+
+from tokenyard.cli.support.console import errors, print_json, results
+from tokenyard.cli.support.flags import Accuracy as Flags
+from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.kv.sizing.gpus import named_gpu
+from tokenyard.kv.sizing.hf_config import model_shape
+from tokenyard.sim.accuracy.bench_result import Engine, read_bench_result
+from tokenyard.sim.accuracy.comparison import AccuracyReport, Errors, Row, row_of, row_of_run, together
+from tokenyard.sim.accuracy.measured_run import compare_run, read_run
+from tokenyard.sim.accuracy.points import Point, Unread, read_points
+from tokenyard.sim.accuracy.predict import predict
+from tokenyard.sim.latency.steptime.amounts import Parallelism
+from tokenyard.sim.latency.steptime.constants import shipped_constants
+
+__all__ = ["compare_files", "execute"]
+
+_MOST_SHOWN = 5
+
+
+def execute(flags: Flags) -> int:
+    """Compare and print; always 0 if it ends."""
+    accuracy = compare_files(flags)
+    if flags.json:
+        print_json(accuracy)
+    else:
+        _show(accuracy, results())
+    return 0
+
+
+def compare_files(flags: Flags) -> AccuracyReport:
+    """Rows of every file, in order. Raises TokenyardError."""
+    if not flags.files:
+        raise ConfigError("files", None, "name a table of points, a folder of a measured run or a result of vllm bench")
+    engine = _engine(flags)
+    rows: list[Row] = []
+    not_compared: list[str] = []
+    for path in flags.files:
+        if path.is_dir():
+            comparison = compare_run(read_run(path, spec=engine.spec, gpu=engine.gpu))
+            rows.append(row_of_run(str(path), comparison))
+            continue
+        points, unread = _points(path, engine)
+        not_compared += [f"{path}, line {each.line}: {each.problem}" for each in unread]
+        rows += _rows(path, points, replay=flags.replay)
+    if not rows:
+        raise WorkloadError(str(flags.files[0]), 0, not_compared[0] if not_compared else "holds no point of vLLM")
+    return together(rows, not_compared, shipped_constants().provenance)
+
+
+def _points(path: Path, engine: Engine) -> tuple[list[Point], list[Unread]]:
+    if path.suffix == ".json":
+        return [read_bench_result(path, engine)], []
+    return read_points(path)
+
+
+def _rows(path: Path, points: list[Point], *, replay: bool) -> list[Row]:
+    console = errors()
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(escape(path.name), total=len(points))
+        return [
+            row_of(str(path), each) for each in predict(points, replay=replay, on_point=lambda: progress.advance(task))
+        ]
+
+
+def _engine(flags: Flags) -> Engine:
+    return Engine(
+        spec=None if flags.model is None else model_shape(flags.model),
+        gpu=None if flags.gpu is None else named_gpu(flags.gpu),
+        parallel=Parallelism(
+            tensor=flags.tensor_parallel_size, data=flags.data_parallel_size, expert=flags.enable_expert_parallel
+        ),
+        max_num_batched_tokens=flags.max_num_batched_tokens,
+        kv_cache_dtype=None if flags.kv_cache_dtype == "auto" else flags.kv_cache_dtype,
+    )
+
+
+def _show(accuracy: AccuracyReport, console: Console) -> None:
+    console.print("Absolute relative errors of the mean TPOT and TTFT: predicted over measured, less 1.\n")
+    for name, groups in {"all": {"": _overall(accuracy)}, **accuracy.by}.items():
+        _show_table(name, groups, console)
+    for row in accuracy.rows:
+        if row.users is None:
+            _show_run(row, console)
+    if accuracy.not_compared:
+        console.print(f"\n{len(accuracy.not_compared)} rows are not compared:")
+        for problem in accuracy.not_compared[:_MOST_SHOWN]:
+            console.print(f"  {escape(problem)}", soft_wrap=True)
+    console.print(f"\n[dim]Step times: {escape(accuracy.source)}[/]", soft_wrap=True)
+
+
+def _overall(accuracy: AccuracyReport) -> dict[str, Errors]:
+    both = {"tpot": accuracy.tpot, "ttft": accuracy.ttft}
+    return {name: errors for name, errors in both.items() if errors is not None}
+
+
+def _show_table(name: str, groups: dict[str, dict[str, Errors]], console: Console) -> None:
+    table = Table(box=None, pad_edge=False)
+    table.add_column(name)
+    for column in ("points", "TPOT median", "p90", "in range", "TTFT median", "p90", "in range"):
+        table.add_column(column, justify="right")
+    for group, both in groups.items():
+        cells = [str(both["tpot"].n)]
+        for quantity in ("tpot", "ttft"):
+            found = both[quantity]
+            cells += [f"{found.median:.1%}", f"{found.p90:.1%}", f"{found.covered:.0%}"]
+        table.add_row(escape(group), *cells)
+    console.print(table)
+    console.print()
+
+
+def _show_run(row: Row, console: Console) -> None:
+    console.print(f"{escape(row.name)}: {row.load}; means")
+    for name, each in (("TTFT", row.ttft), ("TPOT", row.tpot), ("E2E", row.e2e)):
+        if each is not None:
+            console.print(
+                f"  {name} {each.measured:,.1f} ms measured, {each.predicted:,.1f} ms predicted, {each.error:+.1%}"
+            )

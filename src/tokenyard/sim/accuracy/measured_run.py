@@ -1,0 +1,232 @@
+"""A measured run as a folder: ``meta.json`` (engine arguments) and ``requests.jsonl`` (lengths and times), replayed.
+
+The layout is that of LLMServingSim's benchmark of vLLM. TTFT counts from the moment in which the engine queued the
+request; so does the end-to-end time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.config import MAX_COUNT, CacheConfig, SchedulerConfig
+from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.kv.sizing.gpus import GPU, GPUS
+from tokenyard.kv.sizing.num_blocks import size_kv_cache
+from tokenyard.models.spec import ModelSpec
+from tokenyard.request import Request, SamplingParams
+from tokenyard.sim.accuracy.engines import Engines
+from tokenyard.sim.accuracy.models import measured_model
+from tokenyard.sim.latency.steptime.amounts import Parallelism
+from tokenyard.sim.latency.steptime.known_error import KnownError
+from tokenyard.sim.latency.steptime.model import CalibratedLatency
+from tokenyard.sim.workload.tokens import StreamTokens, seed_of
+
+__all__ = ["MeasuredRun", "RunComparison", "compare_run", "read_run"]
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRun:
+    """What was run, and what was measured. Times are in seconds, lengths in tokens; arrays have one per request."""
+
+    name: str
+    spec: ModelSpec
+    gpu: GPU
+    parallel: Parallelism
+    version: str
+    scheduler: SchedulerConfig
+    cache: CacheConfig
+    kv_cache_dtype: str | None
+    decides_ahead: bool
+    """Async scheduling: vLLM's default since 0.14."""
+    precision: str
+    arrived: Floats
+    input_tokens: npt.NDArray[np.int64]
+    output_tokens: npt.NDArray[np.int64]
+    ttft: Floats
+    tpot: Floats
+    e2e: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunComparison:
+    """A run replayed: means of both, in seconds."""
+
+    run: MeasuredRun
+    predicted: Mapping[str, float]
+    measured: Mapping[str, float]
+    known: KnownError
+
+
+def read_run(folder: Path, *, spec: ModelSpec | None = None, gpu: GPU | None = None) -> MeasuredRun:
+    """Read a folder; ``spec`` and ``gpu`` replace what it names. Raises WorkloadError or ConfigError."""
+    meta = _json(folder / "meta.json")
+    given: Mapping[str, Any] = meta.get("engine_kwargs") or {}
+    model = str(given.get("model") or meta.get("model") or "")
+    precision = "fp8" if "fp8" in f"{model} {given.get('quantization') or ''}".lower() else ""
+    spec = spec or measured_model(model, precision)
+    gpu = gpu or _gpu(meta, folder)
+    parallel = Parallelism(
+        tensor=int(given.get("tensor_parallel_size") or 1),
+        data=int(given.get("data_parallel_size") or 1),
+        pipeline=int(given.get("pipeline_parallel_size") or 1),
+        expert=bool(given.get("enable_expert_parallel")),
+    )
+    scheduler = _scheduler(meta, given, spec)
+    rows = _requests(folder / "requests.jsonl")
+    queued, first, last = (
+        np.array([row[key] for row in rows]) for key in ("queued_ts", "first_token_ts", "last_token_ts")
+    )
+    outputs = np.array([row["output_toks"] for row in rows], np.int64)
+    return MeasuredRun(
+        name=folder.name,
+        spec=spec,
+        gpu=gpu,
+        parallel=parallel,
+        version=str(meta.get("vllm_version") or ""),
+        scheduler=scheduler,
+        cache=_cache(meta, spec, gpu, parallel, scheduler),
+        kv_cache_dtype=None if given.get("kv_cache_dtype") in (None, "auto") else str(given["kv_cache_dtype"]),
+        decides_ahead=_decides_ahead(meta, given),
+        precision=precision or spec.weight_format.name,
+        arrived=queued - queued.min(),
+        input_tokens=np.array([row["input_toks"] for row in rows], np.int64),
+        output_tokens=outputs,
+        ttft=first - queued,
+        tpot=(last - first) / np.maximum(outputs - 1, 1),
+        e2e=last - queued,
+    )
+
+
+def compare_run(run: MeasuredRun) -> RunComparison:
+    """Replay a run with the calibrated step times."""
+    latency = CalibratedLatency(
+        run.spec, run.gpu, parallel=run.parallel, kv_cache_dtype=run.kv_cache_dtype, version=run.version or None
+    )
+    engines = Engines(
+        run.scheduler,
+        run.cache,
+        latency,
+        count=run.parallel.data,
+        together=run.spec.num_experts > 0,
+        ahead=run.decides_ahead,
+    )
+    order = np.argsort(run.arrived, kind="stable")
+    times = engines.run([(float(run.arrived[i]), partial(_request, run, int(i))) for i in order])
+    waits = np.array([each.first - each.arrived for each in times])
+    paces = np.array([(each.last - each.first) / max(each.tokens - 1, 1) for each in times])
+    whole = np.array([each.last - each.arrived for each in times])
+    measured = {"ttft": run.ttft, "tpot": run.tpot, "e2e": run.e2e}
+    return RunComparison(
+        run=run,
+        predicted={name: float(values.mean()) for name, values in (("ttft", waits), ("tpot", paces), ("e2e", whole))},
+        measured={name: float(values.mean()) for name, values in measured.items()},
+        known=latency.known_error,
+    )
+
+
+def _request(run: MeasuredRun, i: int) -> Request:
+    prompt = StreamTokens.unique(seed_of("measured run", i), int(run.input_tokens[i])).tokens()
+    sampling = SamplingParams(max_tokens=int(run.output_tokens[i]), ignore_eos=True)
+    return Request(str(i), prompt, sampling, output_seed=seed_of("output", i))
+
+
+def _json(path: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except OSError as error:
+        raise WorkloadError(str(path), 0, f"cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise WorkloadError(str(path), 1, f"is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise WorkloadError(str(path), 1, "is no JSON object")
+    return found
+
+
+def _requests(path: Path) -> list[Mapping[str, Any]]:
+    rows: list[Mapping[str, Any]] = []
+    needed = ("input_toks", "output_toks", "queued_ts", "first_token_ts", "last_token_ts")
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        raise WorkloadError(str(path), 0, f"cannot be read: {error.strerror or error}") from None
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            values = [float(row[key]) for key in needed]
+        except (ValueError, KeyError, TypeError):
+            raise WorkloadError(str(path), number, f"must be an object with numbers {', '.join(needed)}") from None
+        if not all(np.isfinite(values)) or min(values[:2]) < 1:
+            raise WorkloadError(str(path), number, "holds a length below 1 or a time that is no number")
+        rows.append(row)
+    if not rows:
+        raise WorkloadError(str(path), 0, "holds no request")
+    return rows
+
+
+def _gpu(meta: Mapping[str, Any], folder: Path) -> GPU:
+    """By the device's name; else by that of the folder."""
+    hardware = meta.get("hardware") or {}
+    for text in (str(hardware.get("device_name") or ""), folder.resolve().name):
+        plain = "".join(c for c in text.lower() if c.isalnum())
+        for name in sorted(GPUS, key=len, reverse=True):
+            if name.replace("-", "") in plain:
+                return GPUS[name]
+    raise ConfigError("gpu", hardware.get("device_name"), f"give --gpu, one of: {', '.join(GPUS)}")
+
+
+def _decides_ahead(meta: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    resolved = (meta.get("resolved_config") or {}).get("scheduler_config") or {}
+    said = given.get("async_scheduling", resolved.get("async_scheduling"))
+    if said is not None:
+        return bool(said)
+    numbers = str(meta.get("vllm_version") or "").split(".")[:2]
+    return not all(part.isdigit() for part in numbers) or tuple(map(int, numbers)) >= (0, 14)
+
+
+def _scheduler(meta: Mapping[str, Any], given: Mapping[str, Any], spec: ModelSpec) -> SchedulerConfig:
+    resolved = (meta.get("resolved_config") or {}).get("scheduler_config") or {}
+
+    def number(name: str, default: int) -> int:
+        value = given.get(name) or resolved.get(name) or default
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < MAX_COUNT:
+            raise ConfigError(name, value, "meta.json must give a whole number above 0")
+        return value
+
+    return SchedulerConfig(
+        max_num_seqs=number("max_num_seqs", 256),
+        max_num_batched_tokens=number("max_num_batched_tokens", 8192),
+        max_model_len=number("max_model_len", spec.max_model_len),
+        long_prefill_token_threshold=int(resolved.get("long_prefill_token_threshold") or 0),
+    )
+
+
+def _cache(
+    meta: Mapping[str, Any], spec: ModelSpec, gpu: GPU, parallel: Parallelism, scheduler: SchedulerConfig
+) -> CacheConfig:
+    """As the engine logged it; estimated where it did not."""
+    known = meta.get("kv_cache") or {}
+    block_size = int(known.get("block_size") or 16)
+    blocks = known.get("num_gpu_blocks")
+    if not blocks:
+        blocks = size_kv_cache(
+            spec,
+            gpu,
+            gpu_memory_utilization=float(known.get("gpu_memory_utilization") or 0.9),
+            block_size=block_size,
+            max_num_batched_tokens=scheduler.max_num_batched_tokens,
+            max_num_seqs=scheduler.max_num_seqs,
+            tensor_parallel_size=parallel.tensor,
+        ).num_blocks
+    return CacheConfig(num_gpu_blocks=int(blocks), block_size=block_size)

@@ -1,0 +1,156 @@
+"""The models of the measured points, by name and precision, as the checkpoints that were served are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tokenyard.errors import ConfigError
+from tokenyard.models.attention import Attends, LatentAttention, SoftmaxAttention
+from tokenyard.models.layer import LayerSpec
+from tokenyard.models.mlp import DenseMLP, MoE
+from tokenyard.models.named import MODELS
+from tokenyard.models.spec import ModelSpec
+from tokenyard.models.weights import BFLOAT16, WeightFormat
+
+__all__ = ["measured_model"]
+
+FP8 = WeightFormat(name="fp8", bits=8, compute="float8")
+NVFP4 = WeightFormat(name="nvfp4", bits=4, group_size=16, group_bits=8, compute="float4")
+MXFP4 = WeightFormat(name="mxfp4", bits=4, group_size=32, group_bits=8)
+INT4 = WeightFormat(name="int4", bits=4, group_size=32, group_bits=16)
+_CONTEXT = 131_072
+
+
+def measured_model(path: str, precision: str) -> ModelSpec:
+    """The model of a point. ``path`` as on the hub, ``precision`` fp8, fp4, int4 or nothing for bfloat16.
+
+    Raises ConfigError for a model that is not known.
+    """
+    name = path.rsplit("/", 1)[-1].lower()
+    plain = {"fp8": FP8, "fp4": NVFP4, "int4": INT4}.get(precision, BFLOAT16)
+    for start, make in _MAKERS.items():
+        if name.startswith(start):
+            return make(name, plain)
+    if name in MODELS:
+        return MODELS[name]
+    raise ConfigError("model_path", path, "is not a measured model: give --model, a name or a config.json")
+
+
+def _dense(
+    name: str, layers: int, hidden: int, heads: tuple[int, int], width: int, vocab: int, weights: WeightFormat
+) -> ModelSpec:
+    attention = SoftmaxAttention(
+        hidden_size=hidden, num_heads=heads[0], num_kv_heads=heads[1], head_size=128, weights=weights
+    )
+    mlp = DenseMLP(hidden_size=hidden, width=width, weights=weights)
+    layer = LayerSpec(mixers=(attention,), mlp=mlp, norm_parameters=2 * hidden)
+    return ModelSpec(name=name, layers=(layer,) * layers, hidden_size=hidden, vocab_size=vocab, max_model_len=_CONTEXT)
+
+
+def _experts(
+    name: str,
+    layers: int,
+    hidden: int,
+    heads: tuple[int, int],
+    experts: tuple[int, int, int],
+    *,
+    vocab: int,
+    weights: WeightFormat,
+    attention_weights: WeightFormat | None = None,
+    head_size: int = 128,
+    window: int = 0,
+) -> ModelSpec:
+    """``experts``: all, per token, width of one; ``weights`` are theirs and, unless said otherwise, attention's.
+
+    With ``window`` every other layer has it, the first one too.
+    """
+
+    def layer(window: int) -> LayerSpec:
+        attention = SoftmaxAttention(
+            hidden_size=hidden,
+            num_heads=heads[0],
+            num_kv_heads=heads[1],
+            head_size=head_size,
+            attends=Attends.SLIDING_WINDOW if window else Attends.FULL,
+            window=window,
+            weights=attention_weights or weights,
+        )
+        mlp = MoE(
+            hidden_size=hidden,
+            num_experts=experts[0],
+            num_experts_per_tok=experts[1],
+            width=experts[2],
+            extra_parameters=hidden * experts[0],
+            weights=weights,
+        )
+        return LayerSpec(mixers=(attention,), mlp=mlp, norm_parameters=2 * hidden)
+
+    made = (layer(window), layer(0)) * (layers // 2) if window else (layer(0),) * layers
+    return ModelSpec(name=name, layers=made, hidden_size=hidden, vocab_size=vocab, max_model_len=_CONTEXT)
+
+
+def _kimi(name: str, weights: WeightFormat) -> ModelSpec:
+    """Kimi-K2: DeepSeek-V3's layers; the NVFP4 checkpoint leaves attention in bfloat16 and keeps an fp8 KV cache."""
+    others = weights if weights is NVFP4 else BFLOAT16
+    attention = LatentAttention(
+        hidden_size=7168,
+        num_heads=64,
+        kv_lora_rank=512,
+        qk_nope_head_dim=128,
+        qk_rope_head_dim=64,
+        v_head_dim=128,
+        q_lora_rank=1536,
+    )
+    experts = MoE(
+        hidden_size=7168,
+        num_experts=384,
+        num_experts_per_tok=8,
+        width=2048,
+        shared_width=2048,
+        extra_parameters=7168 * 384,
+        weights=weights,
+        shared_weights=others,
+    )
+    first = LayerSpec(mixers=(attention,), mlp=DenseMLP(hidden_size=7168, width=18_432, weights=others))
+    rest = LayerSpec(mixers=(attention,), mlp=experts)
+    return ModelSpec(
+        name=name,
+        layers=(first, *(rest,) * 60),
+        hidden_size=7168,
+        vocab_size=163_840,
+        max_model_len=_CONTEXT,
+        kv_cache_dtype="fp8" if weights is NVFP4 else None,
+    )
+
+
+_MAKERS: dict[str, Callable[[str, WeightFormat], ModelSpec]] = {
+    "llama-3.1-70b": lambda name, plain: _dense(name, 80, 8192, (64, 8), 28_672, 128_256, plain),
+    "llama-3.1-8b": lambda name, plain: _dense(name, 32, 4096, (32, 8), 14_336, 128_256, plain),
+    "qwen3-32b": lambda name, plain: _dense(name, 64, 5120, (64, 8), 25_600, 151_936, plain),
+    "qwen3-235b": lambda name, plain: _experts(name, 94, 4096, (64, 4), (128, 8, 1536), vocab=151_936, weights=plain),
+    "qwen3-30b": lambda name, plain: _experts(name, 48, 2048, (32, 4), (128, 8, 768), vocab=151_936, weights=plain),
+    "minimax-m2": lambda name, plain: _experts(
+        name,
+        62,
+        3072,
+        (48, 8),
+        (256, 8, 1536),
+        vocab=200_064,
+        weights=plain,
+        attention_weights=BFLOAT16 if plain is NVFP4 else plain,
+    ),
+    "gpt-oss-120b": lambda name, _: _experts(
+        name,
+        36,
+        2880,
+        (64, 8),
+        (128, 4, 2880),
+        vocab=201_088,
+        weights=MXFP4,
+        attention_weights=BFLOAT16,
+        head_size=64,
+        window=128,
+    ),
+    "kimi-k2": lambda name, plain: _kimi(name, NVFP4 if plain is NVFP4 else INT4),
+}
+"""By the beginning of the name on the hub, in lower case."""

@@ -1,0 +1,1 @@
+"""Step times by physics with a few fitted constants."""

@@ -1,0 +1,261 @@
+"""Measured points, results and runs beside what we would have said of them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tokenyard.cli.accuracy import compare_files
+from tokenyard.cli.main import main
+from tokenyard.cli.support.flags import Accuracy
+from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.kv.sizing.gpus import named_gpu
+from tokenyard.sim.accuracy.bench_result import Engine, read_bench_result
+from tokenyard.sim.accuracy.comparison import Quantity, errors_of
+from tokenyard.sim.accuracy.measured_run import compare_run, read_run
+from tokenyard.sim.accuracy.points import COLUMNS, read_points
+from tokenyard.sim.latency.steptime.amounts import Parallelism
+
+POINT = {
+    "mode": "agg",
+    "backend": "vllm",
+    "backend_version": "0.19.0",
+    "model_path": "MiniMaxAI/MiniMax-M2.5",
+    "system": "b300_sxm",
+    "precision": "fp8",
+    "isl": "1024",
+    "osl": "1024",
+    "batch_size": "32",
+    "tp_size": "4",
+    "moe_tp_size": "4",
+    "moe_ep_size": "1",
+    "attention_dp_size": "1",
+    "silicon_data_source": "silicon_concurrency=32; measured=2026-04-21T00:00:00.000Z",
+    "silicon_ttft_ms": "95.6",
+    "silicon_tpot_ms": "12.1",
+}
+BENCH = {
+    "model_id": "meta-llama/Llama-3.1-8B",
+    "num_prompts": 40,
+    "max_concurrency": 8,
+    "request_rate": "inf",
+    "total_input_tokens": 40 * 500,
+    "total_output_tokens": 40 * 100,
+    "mean_ttft_ms": 60.0,
+    "mean_tpot_ms": 8.0,
+}
+
+
+def table(folder: Path, *changes: dict[str, str]) -> Path:
+    """A table with a row for every change of the point."""
+    path = folder / "points.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(POINT))
+        writer.writeheader()
+        writer.writerows(POINT | change for change in changes)
+    return path
+
+
+def run_folder(folder: Path, **engine: Any) -> Path:
+    """A run of eight requests on an RTX PRO 6000."""
+    folder.mkdir()
+    meta = {
+        "model": "meta-llama/Llama-3.1-8B",
+        "vllm_version": "0.19.0",
+        "engine_kwargs": {"max_num_seqs": 4, **engine},
+    }
+    meta["hardware"] = {"device_name": "NVIDIA RTX PRO 6000 Blackwell Server Edition"}
+    (folder / "meta.json").write_text(json.dumps(meta))
+    rows = [
+        {
+            "input_toks": 200,
+            "output_toks": 50,
+            "queued_ts": 10 + i / 4,
+            "first_token_ts": 11 + i / 4,
+            "last_token_ts": 13 + i,
+        }
+        for i in range(8)
+    ]
+    (folder / "requests.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_a_table_is_read(tmp_path: Path) -> None:
+    points, unread = read_points(table(tmp_path, {}, {"backend": "sglang"}, {"mode": "disagg"}))
+    assert len(points) == 1
+    assert "disagg" in unread[0].problem
+    point = points[0]
+    assert (point.users, point.input_tokens, point.tpot) == (32, 1024, 0.0121)
+    assert point.recipe.max_num_batched_tokens == 2048
+    assert point.parallel == Parallelism(tensor=4)
+
+
+@pytest.mark.parametrize(
+    ("change", "parallel"),
+    [
+        ({"precision": "fp4", "attention_dp_size": "4", "moe_ep_size": "16"}, Parallelism(data=4, expert=True)),
+        ({"attention_dp_size": "4", "moe_ep_size": "16"}, Parallelism(tensor=4, expert=True)),
+        ({"moe_tp_size": "1", "moe_ep_size": "4"}, Parallelism(tensor=4, expert=True)),
+        ({"attention_dp_size": "", "tp_size": "2", "moe_tp_size": "4"}, Parallelism(tensor=2, data=2)),
+    ],
+)
+def test_parallelism_is_what_the_server_was_told(tmp_path: Path, change: dict[str, str], parallel: Parallelism) -> None:
+    assert read_points(table(tmp_path, change))[0][0].parallel == parallel
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"isl": "many"}, "isl"),
+        ({"tp_size": "0"}, "tp_size"),
+        ({"silicon_tpot_ms": "nan"}, "silicon_tpot_ms"),
+        ({"silicon_ttft_ms": "-1"}, "silicon_ttft_ms"),
+        ({"system": "tpu"}, "gpu"),
+        ({"model_path": "acme/unheard-of"}, "model_path"),
+    ],
+)
+def test_a_bad_row_is_left_out_with_its_reason(tmp_path: Path, change: dict[str, str], problem: str) -> None:
+    points, unread = read_points(table(tmp_path, {}, change))
+    assert len(points) == 1
+    assert unread[0].line == 3
+    assert problem in unread[0].problem
+
+
+def test_a_table_of_something_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(WorkloadError, match=COLUMNS[0]):
+        read_points(path)
+
+
+def test_replay_and_stretches_say_the_same(tmp_path: Path) -> None:
+    path = table(tmp_path, {"batch_size": "2", "silicon_data_source": "silicon_concurrency=2", "osl": "64"})
+    quick, replayed = (compare_files(Accuracy(files=(path,), replay=replay)).rows[0] for replay in (False, True))
+    assert quick.tpot.predicted == pytest.approx(replayed.tpot.predicted)
+    assert quick.ttft.predicted == pytest.approx(replayed.ttft.predicted)
+
+
+def test_the_command_prints_errors_and_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = table(tmp_path, {}, {"osl": "0"})
+    assert main(["accuracy", str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    row = found["rows"][0]
+    assert found["tpot"]["n"] == found["ttft"]["n"] == len(found["rows"]) == 1
+    assert found["tpot"]["median"] == pytest.approx(abs(row["tpot"]["predicted"] / row["tpot"]["measured"] - 1))
+    assert found["tpot"]["covered"] in (0.0, 1.0)
+    assert "line 3" in found["not_compared"][0]
+    assert main(["accuracy", str(path)]) == 0
+    assert "MiniMax-M2.5" in capsys.readouterr().out
+
+
+def test_errors_are_of_both_signs() -> None:
+    quantities = [
+        Quantity(measured=100, predicted=90, low=80, high=101),
+        Quantity(measured=100, predicted=120, low=110, high=130),
+        Quantity(measured=100, predicted=100),
+    ]
+    errors = errors_of(quantities)
+    assert errors is not None
+    assert errors.median == pytest.approx(0.1)
+    assert errors.n == 3
+    assert errors.covered == pytest.approx(1 / 3)
+    assert errors_of([]) is None
+
+
+def test_a_result_of_vllm_bench_is_a_point(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(BENCH))
+    accuracy = compare_files(Accuracy(files=(path,), gpu="h100"))
+    assert accuracy.rows[0].load == "8 users, 500+100"
+    assert 2 < accuracy.rows[0].tpot.predicted < 30
+    with pytest.raises(ConfigError, match="gpu"):
+        compare_files(Accuracy(files=(path,)))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"mean_tpot_ms": None}, "mean_tpot_ms"),
+        ({"mean_ttft_ms": 0}, "mean_ttft_ms"),
+        ({"num_prompts": 0}, "num_prompts"),
+        ({"max_concurrency": None, "request_rate": 4.0}, "max_concurrency"),
+    ],
+)
+def test_a_result_that_cannot_be_compared_is_refused(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(BENCH | change))
+    with pytest.raises(WorkloadError, match=problem):
+        read_bench_result(path, Engine(gpu=named_gpu("h100")))
+
+
+def test_a_run_is_replayed(tmp_path: Path) -> None:
+    run = read_run(run_folder(tmp_path / "run"))
+    assert run.gpu.name == "rtxpro6000"
+    assert run.decides_ahead
+    assert run.ttft == pytest.approx(np.ones(8))
+    comparison = compare_run(run)
+    assert comparison.measured["e2e"] == pytest.approx(np.mean([3 + i * 0.75 for i in range(8)]))
+    assert comparison.predicted["e2e"] == pytest.approx(
+        comparison.predicted["ttft"] + 49 * comparison.predicted["tpot"]
+    )
+
+
+def test_two_engines_share_the_requests(tmp_path: Path) -> None:
+    """Four places are few for eight requests; two engines have eight."""
+    one = compare_run(read_run(run_folder(tmp_path / "one")))
+    two = compare_run(read_run(run_folder(tmp_path / "two", data_parallel_size=2)))
+    assert two.predicted["ttft"] < one.predicted["ttft"]
+
+
+def test_ranks_of_experts_step_together(tmp_path: Path) -> None:
+    engine = {"model": "Qwen/Qwen3-30B-A3B", "data_parallel_size": 2, "enable_expert_parallel": True}
+    comparison = compare_run(read_run(run_folder(tmp_path / "run", **engine)))
+    assert comparison.run.parallel == Parallelism(data=2, expert=True)
+    assert 0.001 < comparison.predicted["tpot"] < 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("requests.jsonl", "", "no request"),
+        ("requests.jsonl", "{}", "input_toks"),
+        ("requests.jsonl", "[", "input_toks"),
+        ("meta.json", "[]", "no JSON object"),
+        ("meta.json", "{", "no JSON"),
+    ],
+)
+def test_a_damaged_run_is_refused(tmp_path: Path, name: str, text: str, problem: str) -> None:
+    folder = run_folder(tmp_path / "run")
+    (folder / name).write_text(text)
+    with pytest.raises(WorkloadError, match=problem):
+        read_run(folder)
+
+
+# ---- what was measured
+
+
+@pytest.mark.slow
+def test_the_measured_points_are_met(shared: Path) -> None:
+    path = shared / "data/groundtruth/aic_silicon_sample_ttft_tpot.csv.gz"
+    accuracy = compare_files(Accuracy(files=(path,)))
+    assert accuracy.tpot is not None
+    assert accuracy.ttft is not None
+    assert accuracy.tpot.n > 800
+    assert accuracy.tpot.median < 0.06
+    assert accuracy.tpot.p90 < 0.15
+    assert accuracy.ttft.median < 0.10
+    assert accuracy.ttft.p90 < 0.25
+    assert accuracy.tpot.covered > 0.85
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gpu", ["RTX4090", "RTXPRO6000"])
+def test_the_measured_runs_are_met(shared: Path, gpu: str) -> None:
+    comparison = compare_run(read_run(shared / f"data/groundtruth/vllm019_{gpu}_Llama-3.1-8B"))
+    for name, measured in comparison.measured.items():
+        assert comparison.predicted[name] == pytest.approx(measured, rel=0.03), name
