@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +25,7 @@ from step_time_fit import Fit, Priors, Sheet
 from tokenyard.kv.sizing.gpus import named_gpu
 from tokenyard.models.named import MODELS
 from tokenyard.sim.accuracy.points import Point, read_points
+from tokenyard.sim.latency.estimates import LATENCY as ALL_REDUCE_FLOOR
 from tokenyard.sim.latency.lss import load_lss
 from tokenyard.sim.latency.model import StepShape, StepWork
 from tokenyard.sim.latency.steptime.amounts import Parallelism
@@ -57,7 +60,7 @@ PRIORS = Priors(
         "imbalance": (0.3, 0.7),
         "tile": (8.0, 0.7),
         "kv_memory": (0.75, 0.15),
-        "mixed_kv": (0.7, 0.3),
+        "mixed_rows": (20.0, 1.0),
         "latent": (0.4, 0.5),
         "attention": (0.5, 0.3),
         "state_memory": (0.6, 0.01),
@@ -94,7 +97,7 @@ PRIORS = Priors(
         "link": 0.3,
     },
     profiled_gpu={
-        "mixed_kv": 0.3,
+        "mixed_rows": 1.0,
         "gemm": 0.4,
         "memory": 0.2,
         "expert_memory": 0.4,
@@ -138,12 +141,17 @@ PRIORS = Priors(
     },
 )
 """Shares of the data sheet that kernels usually reach, costs in seconds, and how much they vary."""
-PCIE = {"link": 0.25, "all_reduce": 4e-5, "all_to_all": 8e-5}
-"""Not fitted, for there are no measured points: what NCCL reaches between two GPUs without NVLink (16 of 64 GB/s)."""
+PCIE = {"link": 0.26, "all_reduce": 3.8e-5, "all_to_all": 7.6e-5}
+"""Not fitted, for there are no measured points to fit them to: what NCCL is known to reach between two GPUs without
+NVLink, some 17 of PCIe 5's 64 GB/s and 40 us for the smallest message."""
 PROFILED_STEP = 1.2e-3
 """Seconds of a step beside the kernels that were profiled: meets the measured runs of Llama-3.1-8B on both GPUs."""
-_PROFILES = {"Llama-3.1-8B": ("llama-3.1-8b", 1), "Qwen3-30B-A3B-Instruct-2507": ("qwen3-30b-a3b", 1)}
-"""Profiled model -> our name, tensor-parallel size. The profile of Qwen3-32B at size 2 is left as a check."""
+_PROFILES = {
+    "Llama-3.1-8B": ("llama-3.1-8b", 1),
+    "Qwen3-30B-A3B-Instruct-2507": ("qwen3-30b-a3b", 1),
+    "Qwen3-32B": ("qwen3-32b", 2),
+}
+"""Profiled model -> our name, tensor-parallel size. The profiles hold no all-reduce."""
 
 
 def main() -> None:
@@ -180,7 +188,9 @@ def _sheet(folder: Path) -> Sheet | None:
         return None
     name, tensor = _PROFILES[model_name]
     spec, gpu = MODELS[name], named_gpu(gpu_name)
-    table = load_lss(folder, spec, gpu=gpu, tensor_parallel_size=tensor, step_overhead=PROFILED_STEP)
+    no_link = replace(gpu, link_bandwidth=math.inf)
+    floor = 2 * spec.num_layers * ALL_REDUCE_FLOOR if tensor > 1 else 0.0
+    table = load_lss(folder, spec, gpu=no_link, tensor_parallel_size=tensor, step_overhead=PROFILED_STEP - floor)
     rng = np.random.default_rng(1)
     work, seconds = [], []
     for decodes in (0, 1, 2, 4, 8, 16, 32, 64, 128, 200, 256):

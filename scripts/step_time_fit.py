@@ -59,7 +59,7 @@ class Priors:
 
 @dataclass(frozen=True, kw_only=True)
 class Sheet:
-    """Steps whose duration is tabulated."""
+    """Steps whose duration is tabulated, links between GPUs aside."""
 
     spec: ModelSpec
     gpu: GPU
@@ -217,7 +217,7 @@ class Fit:
 
     def _sheet_residuals(self, logs: Floats, part: tuple[Sheet, Amounts, StepColumns]) -> Floats:
         sheet, counted, work = part
-        values = self.constants(logs, (f"gpu {sheet.gpu.name}",))
+        values = self.constants(logs, (f"gpu {sheet.gpu.name}",)) | {"all_reduce": 0.0, "link": 1e9}
         formula = StepFormula(counted, sheet.gpu, sheet.parallel, values, capture_size=sheet.capture_size)
         residuals = np.log(formula.seconds(work, work.num_tokens)[:, 0] / sheet.seconds) / STEP_SCATTER
         scaled: Floats = residuals / np.sqrt(len(residuals) / 30)  # a sheet counts as thirty points

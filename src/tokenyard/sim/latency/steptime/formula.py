@@ -3,8 +3,8 @@
     linear layers   2 x weights x tokens FLOP against the bytes of the weights
     experts         the same over the distinct experts that the tokens choose; rows per expert are padded to a tile
     output head     the same over the tokens that are sampled
-    attention       decode: KV bytes of the context (and FLOP, in compressed space), slower beside a prompt; prefill:
-                    FLOP per (query, key) pair
+    attention       decode: KV bytes of the context (and FLOP, in compressed space), and beside a prompt the FLOP of a
+                    tile of rows; prefill: FLOP per (query, key) pair
     states          bytes of the recurrent states, read and written
     all-reduce      latency floor plus bytes over the link, two per layer
     all-to-all      between data-parallel ranks: gather and scatter of every rank's tokens at every layer of experts
@@ -140,10 +140,11 @@ class StepFormula:
             pairs = least(pairs, work.prefill_tokens * part.window)
             before = least(before, work.num_prefills * part.window)
         bandwidth = gpu.memory_bandwidth * c["kv_memory"]
-        slower = 1.0 + (work.num_prefills > 0) * (1.0 / c["mixed_kv"] - 1.0)
-        decode = slower * context * part.kv_bytes / bandwidth
+        decode = context * part.kv_bytes / bandwidth
         if part.latent:
             decode = joined(decode, context * part.decode_flops / (gpu.bf16_flops * c["latent"]))
+        rows = (work.num_prefills > 0) * c["mixed_rows"]  # a kernel for prompts computes a tile of rows for one token
+        decode = decode + rows * context * part.decode_flops / gpu.bf16_flops
         prefill = pairs * part.pair_flops / (gpu.bf16_flops * c["attention"]) + before * part.kv_bytes / bandwidth
         return part.layers * (decode + prefill)
 
