@@ -12,16 +12,16 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from step_time_fit import Fit, Priors, Sheet
+from step_time_fit import Fit, Priors, Sheet, Target
 from tokenyard.kv.sizing.gpus import named_gpu
 from tokenyard.models.named import MODELS
 from tokenyard.sim.accuracy.points import Point, read_points
@@ -35,6 +35,7 @@ __all__ = ["main"]
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
+Groups = npt.NDArray[np.str_]
 
 TARGET = Path(__file__).resolve().parent.parent / "src/tokenyard/sim/latency/steptime/constants.json"
 FOLDS = 5
@@ -154,6 +155,14 @@ _PROFILES = {
 """Profiled model -> our name, tensor-parallel size. The profiles hold no all-reduce."""
 
 
+class LeftOut(NamedTuple):
+    """Predictions of points by fits that did not see them."""
+
+    groups: Groups
+    """With what each point was left out."""
+    target: Target
+
+
 def main() -> None:
     """Fit, cross-validate, print; write with ``--write``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -174,8 +183,7 @@ def main() -> None:
     for name, errors in fit.sheet_errors(logs):
         print(f"steps of {name}: median {np.median(abs(errors)):.1%}, p90 {np.quantile(abs(errors), 0.9):.1%}")
     left_out = _cross_validate(fit, logs)
-    print("\nmean of the median errors, predicted with everything known:")
-    _print_errors("all", fit, fit.predict(logs))
+    print(f"nothing left out: {_line(fit, fit.predict(logs), everything)}")
     if args.write:
         TARGET.write_text(json.dumps(_data(fit, logs, left_out), indent=1) + "\n")
         print(f"\nwrote {TARGET}")
@@ -221,28 +229,26 @@ def _print_constants(fit: Fit, logs: Floats) -> None:
     print()
 
 
-def _cross_validate(fit: Fit, logs: Floats) -> dict[str, tuple[Floats, Floats, Mask]]:
-    """Kind of familiarity -> predictions of TTFT and TPOT by fits that left the point out, and which there are."""
+def _cross_validate(fit: Fit, logs: Floats) -> dict[str, LeftOut]:
+    """Kind of familiarity -> predictions by fits that left the point out."""
     rng = np.random.default_rng(0)
     fold_of: dict[object, int] = {}
     folds = [fold_of.setdefault(_load(point), int(rng.integers(FOLDS))) for point in fit.points]
     kinds: dict[str, Callable[[int], object]] = {
-        "measured": lambda i: folds[i],
+        "measured": lambda i: f"fold {folds[i]}",
         "other_model": lambda i: fit.points[i].model,
         "other_gpu": lambda i: fit.points[i].gpu.name,
     }
     found = {}
     for kind, group_of in kinds.items():
-        groups = [group_of(i) for i in range(len(fit.points))]
+        groups = np.array([str(group_of(i)) for i in range(len(fit.points))])
         ttft, tpot = np.zeros(len(groups)), np.zeros(len(groups))
-        for group in sorted(set(groups), key=str):
-            out = np.array([each == group for each in groups])
+        for group in sorted(set(groups.tolist())):
+            out = groups == group
             target = fit.predict(fit.solve(~out, start=logs, rounds=3))
             ttft[out], tpot[out] = target.ttft[out], target.tpot[out]
-            print(f"left out {kind} {group}: ", end="")
-            _print_line(*(_errors(fit, name, p, out) for name, p in (("tpot", tpot), ("ttft", ttft))))
-            sys.stdout.flush()
-        found[kind] = ttft, tpot, np.ones(len(groups), bool)
+            print(f"left out {group}: {_line(fit, Target(ttft, tpot), out)}", flush=True)
+        found[kind] = LeftOut(groups, Target(ttft, tpot))
     return found
 
 
@@ -252,40 +258,38 @@ def _load(point: Point) -> object:
     return (*key, point.input_tokens, point.output_tokens, point.users)
 
 
-def _errors(fit: Fit, quantity: str, predicted: Floats, where: Mask) -> Floats:
-    """Measured over predicted."""
+def _ratios(fit: Fit, quantity: str, target: Target) -> Floats:
+    """Measured over predicted, of every point."""
     measured = np.array([getattr(point, quantity) for point in fit.points])
-    ratios: Floats = measured[where] / predicted[where]
+    ratios: Floats = measured / getattr(target, quantity)
     return ratios
 
 
 def _summary(ratios: Floats) -> dict[str, float]:
     errors = abs(1 / ratios - 1)
-    return {
-        "median": round(float(np.median(errors)), 4),
-        "p90": round(float(np.quantile(errors, 0.9)), 4),
-        "low": round(float(np.quantile(ratios, 0.05)), 4),
-        "high": round(float(np.quantile(ratios, 0.95)), 4),
-        "n": len(ratios),
-    }
+    median, p90 = np.quantile(errors, (0.5, 0.9))
+    return {"median": round(float(median), 4), "p90": round(float(p90), 4), "n": len(ratios)}
 
 
-def _print_line(tpot: Floats, ttft: Floats) -> None:
-    parts = []
-    for name, ratios in (("TPOT", tpot), ("TTFT", ttft)):
-        found = _summary(ratios)
-        parts.append(f"{name} median {found['median']:.1%} p90 {found['p90']:.1%}")
-    print(f"{len(tpot):4} points, {', '.join(parts)}")
+def _range(ratios: Floats, groups: Groups) -> dict[str, float]:
+    """Between what nine points of ten lie; a group counts by the square root of its points, lest one decide."""
+    _, group, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    order = np.argsort(ratios)
+    weights = np.cumsum((counts**-0.5)[group][order])
+    ends = np.interp((0.05, 0.95), (weights - weights[0]) / (weights[-1] - weights[0]), ratios[order])
+    return {"low": round(float(ends[0]), 4), "high": round(float(ends[1]), 4)}
 
 
-def _print_errors(name: str, fit: Fit, target: Sequence[Floats]) -> None:
-    ttft, tpot = target
-    everything = np.ones(len(fit.points), bool)
-    print(f"{name}: ", end="")
-    _print_line(_errors(fit, "tpot", tpot, everything), _errors(fit, "ttft", ttft, everything))
+def _line(fit: Fit, target: Target, where: Mask) -> str:
+    found = [_summary(_ratios(fit, quantity, target)[where]) for quantity in ("tpot", "ttft")]
+    parts = [
+        f"{name} median {each['median']:.1%} p90 {each['p90']:.1%}"
+        for name, each in zip(("TPOT", "TTFT"), found, strict=True)
+    ]
+    return f"{found[0]['n']:4} points, {', '.join(parts)}"
 
 
-def _data(fit: Fit, logs: Floats, left_out: dict[str, tuple[Floats, Floats, Mask]]) -> dict[str, object]:
+def _data(fit: Fit, logs: Floats, left_out: dict[str, LeftOut]) -> dict[str, object]:
     factors = fit.factors(logs)
     gpus = sorted({point.gpu.name for point in fit.points})
     profiled = sorted({owner.split()[1] for owner in factors if owner.startswith("gpu ")} - set(gpus))
@@ -294,14 +298,20 @@ def _data(fit: Fit, logs: Floats, left_out: dict[str, tuple[Floats, Floats, Mask
         if owner.startswith("version "):
             model, version = owner.removeprefix("version ").rsplit("/", 1)
             versions.setdefault(model, {})[version] = own
-    errors: dict[str, dict[str, object]] = {"tpot": {}, "ttft": {}}
-    for kind, (ttft, tpot, where) in left_out.items():
-        errors["tpot"][kind] = _summary(_errors(fit, "tpot", tpot, where))
-        errors["ttft"][kind] = _summary(_errors(fit, "ttft", ttft, where))
-        print(f"\nleft out, {kind}:", json.dumps({"tpot": errors["tpot"][kind], "ttft": errors["ttft"][kind]}))
+    errors: dict[str, dict[str, object]] = {}
+    by_group: dict[str, dict[str, dict[str, object]]] = {}
+    for quantity in ("tpot", "ttft"):
+        for kind, out in left_out.items():
+            ratios = _ratios(fit, quantity, out.target)
+            errors.setdefault(quantity, {})[kind] = _summary(ratios) | _range(ratios, out.groups)
+            for group in sorted(set(out.groups.tolist())):
+                found = _summary(ratios[out.groups == group])
+                by_group.setdefault(kind, {}).setdefault(group, {})[quantity] = found
+    print(json.dumps(errors, indent=1))
     return {
         "provenance": PROVENANCE.format(points=len(fit.points), gpus=", ".join(gpus), profiled=", ".join(profiled)),
         "errors": errors,
+        "left_out": by_group,
         "pairs": sorted({f"{model_key(point.spec)}/{point.gpu.name}" for point in fit.points}),
         "names": {model_key(point.spec): point.model for point in fit.points},
         "common": factors[""],

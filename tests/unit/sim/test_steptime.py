@@ -18,7 +18,7 @@ from tokenyard.sim.latency.steptime.amounts import Parallelism, amounts
 from tokenyard.sim.latency.steptime.constants import Constants, model_key, shipped_constants
 from tokenyard.sim.latency.steptime.formula import StepFormula
 from tokenyard.sim.latency.steptime.known_error import Familiarity, known_error
-from tokenyard.sim.latency.steptime.model import CalibratedLatency, Drafting
+from tokenyard.sim.latency.steptime.model import CalibratedLatency, Drafting, columns_of
 
 LLAMA = named_model("llama-3.1-8b")
 H100 = named_gpu("h100")
@@ -43,7 +43,7 @@ def test_numbers_and_arrays_give_the_same() -> None:
     works = [
         StepWork.of(shape) for shape in (step(8), step(300, 70), step(5, prompt=600), step(prompt=3000, before=50))
     ]
-    columns = StepWork(*np.array(works, np.float64).T)  # type: ignore[arg-type]
+    columns = columns_of(np.array(works, np.float64))
     one_by_one = [formula.seconds(work, work.num_tokens) for work in works]
     assert formula.seconds(columns, columns.num_tokens) == pytest.approx(one_by_one)
 

@@ -449,7 +449,22 @@ class Workloads:
     """Print one JSON object and nothing else."""
 
 
-Command = Run | Report | Why | Export | Compare | Split | Parity | Accuracy | Demo | Workloads | Convert | Query | View | Import
+Command = (
+    Run
+    | Report
+    | Why
+    | Export
+    | Compare
+    | Split
+    | Parity
+    | Accuracy
+    | Demo
+    | Workloads
+    | Convert
+    | Query
+    | View
+    | Import
+)
 
 COMMANDS: dict[type[Command], str] = {
     Run: "run",

@@ -19,10 +19,10 @@ import numpy.typing as npt
 from tokenyard.config import MAX_COUNT, CacheConfig, SchedulerConfig
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.kv.sizing.gpus import GPU, GPUS
-from tokenyard.kv.sizing.num_blocks import size_kv_cache
 from tokenyard.models.spec import ModelSpec
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sim.accuracy.engines import Engines
+from tokenyard.sim.accuracy.memory import kv_tokens
 from tokenyard.sim.accuracy.models import measured_model
 from tokenyard.sim.latency.steptime.amounts import Parallelism
 from tokenyard.sim.latency.steptime.known_error import KnownError
@@ -81,6 +81,7 @@ def read_run(folder: Path, *, spec: ModelSpec | None = None, gpu: GPU | None = N
         pipeline=int(given.get("pipeline_parallel_size") or 1),
         expert=bool(given.get("enable_expert_parallel")),
     )
+    kv_cache_dtype = None if given.get("kv_cache_dtype") in (None, "auto") else str(given["kv_cache_dtype"])
     scheduler = _scheduler(meta, given, spec)
     rows = _requests(folder / "requests.jsonl")
     queued, first, last = (
@@ -94,8 +95,8 @@ def read_run(folder: Path, *, spec: ModelSpec | None = None, gpu: GPU | None = N
         parallel=parallel,
         version=str(meta.get("vllm_version") or ""),
         scheduler=scheduler,
-        cache=_cache(meta, spec, gpu, parallel, scheduler),
-        kv_cache_dtype=None if given.get("kv_cache_dtype") in (None, "auto") else str(given["kv_cache_dtype"]),
+        cache=_cache(meta, spec, gpu, parallel, scheduler, kv_cache_dtype),
+        kv_cache_dtype=kv_cache_dtype,
         decides_ahead=_decides_ahead(meta, given),
         precision=precision or spec.weight_format.name,
         arrived=queued - queued.min(),
@@ -213,20 +214,26 @@ def _scheduler(meta: Mapping[str, Any], given: Mapping[str, Any], spec: ModelSpe
 
 
 def _cache(
-    meta: Mapping[str, Any], spec: ModelSpec, gpu: GPU, parallel: Parallelism, scheduler: SchedulerConfig
+    meta: Mapping[str, Any],
+    spec: ModelSpec,
+    gpu: GPU,
+    parallel: Parallelism,
+    scheduler: SchedulerConfig,
+    kv_cache_dtype: str | None,
 ) -> CacheConfig:
     """As the engine logged it; estimated where it did not."""
     known = meta.get("kv_cache") or {}
     block_size = int(known.get("block_size") or 16)
     blocks = known.get("num_gpu_blocks")
     if not blocks:
-        blocks = size_kv_cache(
+        tokens = kv_tokens(
             spec,
             gpu,
+            parallel,
             gpu_memory_utilization=float(known.get("gpu_memory_utilization") or 0.9),
-            block_size=block_size,
+            kv_cache_dtype=kv_cache_dtype,
             max_num_batched_tokens=scheduler.max_num_batched_tokens,
             max_num_seqs=scheduler.max_num_seqs,
-            tensor_parallel_size=parallel.tensor,
-        ).num_blocks
+        )
+        blocks = tokens // block_size
     return CacheConfig(num_gpu_blocks=int(blocks), block_size=block_size)

@@ -13,21 +13,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tokenyard.errors import ConfigError
-from tokenyard.kv.sizing.num_blocks import activation_bytes
 from tokenyard.sim.accuracy.closed_loop import ClosedLoop, Schedule, run_closed_loop
+from tokenyard.sim.accuracy.memory import kv_tokens
 from tokenyard.sim.accuracy.points import Point
 from tokenyard.sim.accuracy.stretches import run_in_stretches
-from tokenyard.sim.latency.steptime.amounts import amounts
 from tokenyard.sim.latency.steptime.constants import Constants, shipped_constants
 from tokenyard.sim.latency.steptime.known_error import Familiarity, known_error
 from tokenyard.sim.latency.steptime.model import CalibratedLatency
 
-__all__ = ["Prediction", "Schedules", "front_end_seconds", "kv_tokens", "loop_of", "predict"]
+__all__ = ["Prediction", "Schedules", "front_end_seconds", "loop_of", "predict"]
 
-RUNTIME_BYTES = 1_500_000_000
-"""Of GPU memory beyond weights, activations and KV cache: graphs, communication buffers. Met by the measured points
-that ran out of memory for KV."""
 _MAX_SEQS = 1024
 """vLLM's default for a server on such GPUs."""
 _SAMPLED = 512
@@ -108,7 +103,15 @@ def loop_of(point: Point) -> ClosedLoop:
     """The load of a point, and its engine's limits. Memory only counts where it might run out."""
     blocks, block_size = 1 << 20, 16
     per_request = point.input_tokens + point.output_tokens
-    held = kv_tokens(point)
+    held = kv_tokens(
+        point.spec,
+        point.gpu,
+        point.parallel,
+        gpu_memory_utilization=point.recipe.gpu_memory_utilization,
+        kv_cache_dtype=point.recipe.kv_cache_dtype,
+        max_num_batched_tokens=point.recipe.max_num_batched_tokens,
+        max_num_seqs=_SAMPLED,
+    )
     if held < 1.1 * per_request * point.users / point.parallel.data:
         blocks = int(max(held, 1.5 * per_request)) // (10 * block_size) * 10
     return ClosedLoop(
@@ -123,27 +126,3 @@ def loop_of(point: Point) -> ClosedLoop:
         block_size=block_size,
         async_scheduling=False,
     )
-
-
-def kv_tokens(point: Point) -> float:
-    """Tokens whose KV one data-parallel rank has room for, layers with a window aside. Raises ConfigError if none."""
-    parallel, recipe, spec = point.parallel, point.recipe, point.spec
-    spread = parallel.expert or parallel.data > 1
-    weights = spec.weight_bytes(
-        parallel.tensor,
-        expert_parallel_size=parallel.tensor * parallel.data if spread else 1,
-        pipeline_parallel_size=parallel.pipeline,
-    )
-    activations = activation_bytes(
-        spec,
-        max_num_batched_tokens=recipe.max_num_batched_tokens,
-        max_num_seqs=_SAMPLED,
-        tensor_parallel_size=parallel.tensor,
-    )
-    counted = amounts(spec, parallel, recipe.kv_cache_dtype)
-    per_token = sum(each.kv_bytes * each.layers for each in counted.attention if not each.window)
-    usable = point.gpu.memory_bytes * recipe.gpu_memory_utilization - RUNTIME_BYTES
-    if usable <= weights + activations:
-        fix = f"{point.spec.name} does not fit {parallel.num_gpus} of them"
-        raise ConfigError("gpu", point.gpu.name, fix)
-    return (usable - weights - activations) / max(per_token, 1e-9)

@@ -1,0 +1,171 @@
+"""Write docs/accuracy.md: what the calibrated step times were compared with, and how far off they are.
+
+    python scripts/generate_accuracy.py POINTS.csv.gz RUN_FOLDER ...
+
+Errors with everything known come from ``tokenyard accuracy``, those of predictions from fits that left a point's model
+or GPU out from ``constants.json``, where ``fit_latency.py`` has put them; a sample of the points is replayed by the
+scheduler.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tokenyard.cli.accuracy import compare_files
+from tokenyard.cli.support.flags import Accuracy
+from tokenyard.sim.accuracy.comparison import AccuracyReport, Errors, Quantity, Row
+from tokenyard.sim.accuracy.points import Point, read_points
+from tokenyard.sim.accuracy.predict import predict
+from tokenyard.sim.latency.steptime.constants import shipped_constants
+
+__all__ = ["main"]
+
+TARGET = Path(__file__).resolve().parent.parent / "docs/accuracy.md"
+SAMPLE = 25
+_MOST_STEPS = 30_000
+"""Of a point in the sample: so many steps take some seconds."""
+
+HEAD = """\
+# Accuracy: what a prediction is worth
+
+Step times of `run` come from [the calibrated model](latency.md#calibrated) unless `--latency` says otherwise. This
+page is written by `scripts/generate_accuracy.py`; the comparison itself is a command, and takes measurements of your
+own:
+
+```console
+$ tokenyard accuracy points.csv.gz                       # a table of measured points
+$ tokenyard accuracy measured-run/                       # a run: meta.json and requests.jsonl
+$ tokenyard accuracy result.json --gpu h100 --model llama-3.1-8b --tensor-parallel-size 2    # vllm bench serve
+```
+
+Errors are of means: |predicted / measured - 1|. `--json` has the same numbers, and every row.
+
+## What was measured
+
+"""
+POINTS = """
+A table of points holds one load per row: `model_path`, `system`, `precision`, `isl`, `osl`, `batch_size`, `tp_size`,
+`moe_tp_size`, `moe_ep_size`, `silicon_ttft_ms` and `silicon_tpot_ms` at least (aiconfigurator's columns). Each is
+predicted by a closed loop: so many users, each with one request in flight, on a scheduler with the limits that the
+server had. Those limits, KV formats and the lengths of prompts are not in the table; for InferenceX's points they are
+taken from its public scripts ([`recipes.py`](../src/tokenyard/sim/accuracy/recipes.py)), for others vLLM's defaults
+are assumed. What the closed loop decides does not depend on step times, so points of one load share one schedule.
+
+"""
+LEFT_OUT = """
+## Of what it has not seen
+
+The constants were fitted again without a fifth of the loads, without one model, and without one GPU at a time, and
+then asked for what was left out. These errors are what a report says of a prediction of its kind, and from them come
+the ranges: nine measured values of ten lie within (low, high) times the predicted one. Where neither model nor GPU
+was measured, both errors are added.
+
+"""
+CAVEATS = """
+## What to make of it
+
+* **Known models on known GPUs** are met within a few percent of TPOT; TTFT is dominated by the burst with which a
+  closed loop begins, and by queueing where KV memory runs out: there a small error of capacity becomes a large one of
+  waiting.
+* **A model that was never measured** is off by its kernels: an untuned expert kernel may be three times as slow as a
+  tuned one, and nothing in a `config.json` tells. The report gives a range.
+* Points of Llama-3.1-8B FP8 are faster than their arithmetic allows without prefix hits; they are kept, and count
+  little.
+* Not fitted, because nothing measured them: PCIe links between GPUs, LoRA (launches of its kernels), drafting (a
+  small model of its own), recurrent states, FP4 on workstation GPUs.
+* Disaggregated points (prefill and decode on engines of their own) are not compared.
+"""
+
+
+def main() -> None:
+    """Compare, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("points", type=Path)
+    parser.add_argument("runs", type=Path, nargs="*")
+    args = parser.parse_args()
+    points = compare_files(Accuracy(files=(args.points,)))
+    data = shipped_constants().data
+    lines = [HEAD, f"{data['provenance']}.\n", POINTS, *_overall(points)]
+    for name in ("model", "gpu", "dtype", "load"):
+        lines += ["\n", *_table(name, points.by[name])]
+    lines += [f"\n{len(points.not_compared)} rows of vLLM are not compared; `tokenyard accuracy` says why.\n"]
+    lines += [LEFT_OUT, *_left_out(data)]
+    lines += ["\n## The shortcut, and the scheduler\n\n", _replayed(args.points)]
+    if args.runs:
+        lines += ["\n## Whole runs\n\n", *_runs(compare_files(Accuracy(files=tuple(args.runs))).rows)]
+    lines += [CAVEATS]
+    TARGET.write_text("".join(lines))
+    print(f"wrote {TARGET}")
+
+
+def _overall(report: AccuracyReport) -> Iterator[str]:
+    assert report.tpot is not None
+    assert report.ttft is not None
+    yield from _table("everything known", {"all": {"tpot": report.tpot, "ttft": report.ttft}})
+
+
+def _table(name: str, groups: Mapping[str, Mapping[str, Errors]]) -> Iterator[str]:
+    yield f"| {name} | points | TPOT median | p90 | in range | TTFT median | p90 | in range |\n"
+    yield "| --- | --: | --: | --: | --: | --: | --: | --: |\n"
+    for group, both in groups.items():
+        cells = [f"{each.median:.1%} | {each.p90:.1%} | {each.covered:.0%}" for each in (both["tpot"], both["ttft"])]
+        yield f"| {group} | {both['tpot'].n} | {' | '.join(cells)} |\n"
+
+
+def _left_out(data: Mapping[str, Any]) -> Iterator[str]:
+    titles = {"measured": "a fifth of the loads", "other_model": "one model", "other_gpu": "one GPU"}
+    yield "| left out | points | TPOT median | p90 | range | TTFT median | p90 | range |\n"
+    yield "| --- | --: | --: | --: | --: | --: | --: | --: |\n"
+    for kind, title in titles.items():
+        both = [data["errors"][quantity][kind] for quantity in ("tpot", "ttft")]
+        cells = [f"{e['median']:.1%} | {e['p90']:.1%} | {e['low']:.2f} to {e['high']:.2f}" for e in both]
+        yield f"| **{title}** | {both[0]['n']} | {' | '.join(cells)} |\n"
+        if kind == "measured":
+            continue
+        for group, found in data["left_out"][kind].items():
+            cells = [f"{found[q]['median']:.1%} | {found[q]['p90']:.1%} |" for q in ("tpot", "ttft")]
+            yield f"| {group.rsplit('/', 1)[-1]} | {found['tpot']['n']} | {' | '.join(cells)} |\n"
+
+
+def _replayed(path: Path) -> str:
+    """A sample, by stretches and by the scheduler."""
+    points = [point for point in read_points(path)[0] if _steps(point) < _MOST_STEPS]
+    picked = [points[i] for i in np.random.default_rng(3).choice(len(points), SAMPLE, replace=False)]
+    off: dict[str, list[float]] = {"TPOT": [], "TTFT": []}
+    for quick, whole in zip(predict(picked), predict(picked, replay=True), strict=True):
+        off["TPOT"].append(abs(quick.tpot / whole.tpot - 1))
+        off["TTFT"].append(abs(quick.ttft / whole.ttft - 1))
+    worst = ", ".join(f"{name} {np.median(each):.1%} (median), {max(each):.1%} (most)" for name, each in off.items())
+    return (
+        "Steps that only decode, for the same requests, are taken in one stroke; `--replay` runs the scheduler for\n"
+        f"every step instead. Over {SAMPLE} points drawn at random the two differ by: {worst}.\n"
+        "They are the same where memory suffices; where it does not, the shortcut counts tokens instead of blocks,\n"
+        "and where ranks are several, the scheduler runs one of them.\n"
+    )
+
+
+def _steps(point: Point) -> int:
+    return point.rounds * point.output_tokens * (point.users > 0)
+
+
+def _runs(rows: Sequence[Row]) -> Iterator[str]:
+    yield "| run | GPUs | TTFT measured | predicted | | TPOT measured | predicted | | E2E measured | predicted | |\n"
+    yield "| --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: |\n"
+    for row in rows:
+        cells = [_cells(each) for each in (row.ttft, row.tpot, row.e2e) if each is not None]
+        gpus = row.tensor_parallel_size * row.data_parallel_size
+        yield f"| {row.model} on {row.gpu} | {gpus} | {' | '.join(cells)} |\n"
+    yield "\nMeans in milliseconds, of runs whose requests arrived by the clock (vLLM 0.19, 300 requests, 10/s).\n"
+
+
+def _cells(quantity: Quantity) -> str:
+    return f"{quantity.measured:,.1f} | {quantity.predicted:,.1f} | {quantity.error:+.1%}"
+
+
+if __name__ == "__main__":
+    main()
