@@ -13,7 +13,7 @@ from tokenyard.cli.support.console import errors, print_json, results
 from tokenyard.cli.support.flags import Accuracy as Flags
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.kv.sizing.gpus import named_gpu
-from tokenyard.kv.sizing.hf_config import model_shape
+from tokenyard.models.named import model_spec
 from tokenyard.sim.accuracy.bench_result import Engine, read_bench_result
 from tokenyard.sim.accuracy.comparison import AccuracyReport, Errors, Row, row_of, row_of_run, together
 from tokenyard.sim.accuracy.measured_run import compare_run, read_run
@@ -74,7 +74,7 @@ def _rows(path: Path, points: list[Point], *, replay: bool) -> list[Row]:
 
 def _engine(flags: Flags) -> Engine:
     return Engine(
-        spec=None if flags.model is None else model_shape(flags.model),
+        spec=None if flags.model is None else model_spec(flags.model),
         gpu=None if flags.gpu is None else named_gpu(flags.gpu),
         parallel=Parallelism(
             tensor=flags.tensor_parallel_size, data=flags.data_parallel_size, expert=flags.enable_expert_parallel

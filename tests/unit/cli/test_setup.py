@@ -18,6 +18,7 @@ from tokenyard.kv.sizing.gpus import named_gpu
 from tokenyard.kv.sizing.num_blocks import size_kv_cache
 from tokenyard.models.named import named_model
 from tokenyard.sim.latency import ConstantLatency, RooflineLatency
+from tokenyard.sim.latency.steptime.model import CalibratedLatency
 from tokenyard.trace.emit.writer import TraceWriter
 
 
@@ -110,7 +111,8 @@ def test_pool_is_sized_with_the_flags_that_matter() -> None:
 
 
 def test_latency_models() -> None:
-    assert isinstance(setup().latency, RooflineLatency)
+    assert isinstance(setup().latency, CalibratedLatency)
+    assert isinstance(setup("--latency", "roofline").latency, RooflineLatency)
     constant = setup("--latency", "constant:0.5").latency
     assert isinstance(constant, ConstantLatency)
     assert constant.seconds == 0.5
@@ -141,7 +143,7 @@ def test_start_record_holds_the_whole_configuration() -> None:
     assert config["scheduler"]["max_num_seqs"] == 7
     assert config["cache"]["block_size"] == 16
     assert config["workload"]["rate_scale"] == 3
-    assert config["hardware"]["latency"] == "roofline"
+    assert config["hardware"]["latency"] == "calibrated"
 
 
 def test_open_trace_clears_an_earlier_run_away(tmp_path: Path) -> None:

@@ -88,12 +88,12 @@ def test_latency_by_name() -> None:
 @pytest.mark.parametrize(
     ("spec", "field", "message"),
     [
-        ("fast", "latency", "use roofline, constant:SECONDS, table:FOLDER or fitted:TRACE"),
+        ("fast", "latency", "use calibrated, roofline, constant:SECONDS, table:FOLDER or fitted:TRACE"),
         ("constant", "latency", "give seconds, for example constant:0.02"),
         ("constant:soon", "latency", "give seconds"),
         ("constant:-1", "latency", "give seconds, for example constant:0.02"),
-        ("roofline:h100", "latency", "use roofline"),
-        ("table", "latency", "use roofline"),
+        ("roofline:h100", "latency", "use calibrated, roofline"),
+        ("table", "latency", "use calibrated, roofline"),
         ("roofline", "model", "name a model"),
         ("table:/nowhere", "model", "name a model"),
     ],

@@ -11,6 +11,8 @@ from tokenyard.kv.sizing.layer_cache import LayerCache
 from tokenyard.launch.asked import Asked
 from tokenyard.launch.flag import Effect
 from tokenyard.sim.drafts import SimulatedSpeculation
+from tokenyard.sim.latency.steptime.known_error import known_error
+from tokenyard.sim.latency.steptime.model import drafting_of
 from tokenyard.trace.format.deployment import Assumption, Deployment
 
 __all__ = ["describe_deployment"]
@@ -55,7 +57,9 @@ def describe_deployment(
         async_scheduling=scheduler.async_scheduling,
         vllm_version=settled.version,
         step_time=hardware.latency,
-        step_time_error=_STEP_TIME_ERRORS.get(latency),
+        step_time_error=known_error(model, settled.gpu).sentence
+        if latency == "calibrated"
+        else _STEP_TIME_ERRORS.get(latency),
         assumed=list(_assumptions(flags, settled, speculation)),
         used=[str(each) for each in asked.of(Effect.USED)],
         without_effect=asked.without_effect,
@@ -96,12 +100,18 @@ def _assumptions(flags: Run, settled: Settled, speculation: SimulatedSpeculation
     yield from _limits(asked, settled, default)
     yield from _memory(asked, settled, default)
     if "latency" not in given:
-        yield Assumption(name="step times", value="roofline", why="estimated from data sheets, not measured")
+        yield Assumption(name="step times", value=hardware.latency, why="fitted to measured runs of vLLM")
     if speculation is not None:
         rates = ", ".join(f"{rate:g}" for rate in speculation.acceptance)
         if "acceptance_rates" not in given:
             yield Assumption(name="acceptance-rates", value=rates, why="not given: how many drafts are right")
-        yield Assumption(name="drafting", value="0 s", why="drafts take neither time nor memory here")
+        drafting = drafting_of(settled.model, speculation.config)
+        if hardware.latency == "calibrated" and drafting is not None and drafting.spec is not None:
+            yield Assumption(
+                name="drafting", value="one layer per draft", why="a head as large as a layer of the model"
+            )
+        else:
+            yield Assumption(name="drafting", value="0 s", why="drafts take neither time nor memory here")
     for each in asked.missing_in(settled.version):
         yield Assumption(
             name=each.flag.name, value=" ".join(each.words[1:]), why=_no_such_flag(each.flag.versions, settled)

@@ -141,7 +141,8 @@ class HardwareFlags:
     """Memory for KV on each GPU, as vLLM logs it: "Available KV cache memory"."""
     num_gpu_blocks_override: Annotated[int | None, _optional("N", "as many as fit the GPU")] = None
     """KV blocks on the GPU; one of them, the null block, holds no KV."""
-    block_size: int = setting(CacheConfig)
+    block_size: Annotated[int | None, _optional("TOKENS", "16, or what the model's layers need")] = None
+    """Tokens per KV block."""
     latency: str = "calibrated"
     """How long a step takes: calibrated (to measured runs), roofline, constant:SECONDS, table:DIR or fitted:TRACE."""
 

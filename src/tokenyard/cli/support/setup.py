@@ -79,7 +79,7 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
     scheduler = _scheduler(settled, kv_transfer, speculative)
     policy = policy_maker(scheduler.policy, "scheduling_policy")
     cache = _cache(settled)
-    latency = _latency(settled)
+    latency = _latency(settled, speculation)
     deployment = describe_deployment(flags, settled, scheduler, speculation, passed_over)
     sections = {SECTION: msgspec.to_builtins(deployment), "hardware": asdict(hardware)}
     if kv_transfer is not None:
@@ -192,13 +192,15 @@ def _cache(settled: Settled) -> CacheConfig:
     return CacheConfig(**settings_for(CacheConfig, given))
 
 
-def _latency(settled: Settled) -> LatencyModel:
+def _latency(settled: Settled, speculation: SimulatedSpeculation | None) -> LatencyModel:
     hardware = settled.hardware
     return load_latency(
         hardware.latency,
         model=settled.model,
         gpu=settled.gpu,
         tensor_parallel_size=hardware.tensor_parallel_size,
+        kv_cache_dtype=settled.plan.kv_cache_dtype,
+        speculative=speculation.config if speculation is not None else None,
     )
 
 

@@ -6,6 +6,7 @@ import os
 from math import inf
 from pathlib import Path
 
+from tokenyard.config import SpeculativeConfig
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import GPU, named_gpu
 from tokenyard.models.named import model_spec
@@ -16,7 +17,7 @@ from tokenyard.sim.latency.measured import fit_trace
 from tokenyard.sim.latency.model import ConstantLatency, LatencyModel
 from tokenyard.sim.latency.roofline import RooflineLatency
 from tokenyard.sim.latency.steptime.amounts import Parallelism
-from tokenyard.sim.latency.steptime.model import CalibratedLatency
+from tokenyard.sim.latency.steptime.model import CalibratedLatency, drafting_of
 from tokenyard.sim.latency.table import TableLatency
 
 __all__ = ["load_latency", "load_tables"]
@@ -25,13 +26,20 @@ _KINDS = "calibrated, roofline, constant:SECONDS, table:FOLDER or fitted:TRACE"
 
 
 def load_latency(
-    spec: str, *, model: ModelSpec | str | None = None, gpu: GPU | str | None = None, tensor_parallel_size: int = 1
+    spec: str,
+    *,
+    model: ModelSpec | str | None = None,
+    gpu: GPU | str | None = None,
+    tensor_parallel_size: int = 1,
+    kv_cache_dtype: str | None = None,
+    speculative: SpeculativeConfig | None = None,
 ) -> LatencyModel:
     """``calibrated`` or ``roofline`` (of ``gpu`` and ``model``), ``constant:SECONDS``, ``table:FOLDER`` (of ``model``)
     or ``fitted:TRACE``.
 
-    ``model`` is a named model or the path of a Hugging Face config.json, ``gpu`` a named GPU, as on the command line.
-    Raises ConfigError naming what is wrong or missing, TraceError for a trace that cannot be read.
+    ``model`` is a named model or the path of a Hugging Face config.json, ``gpu`` a named GPU, as on the command line;
+    ``kv_cache_dtype`` and ``speculative`` concern the calibrated one alone. Raises ConfigError naming what is wrong or
+    missing, TraceError for a trace that cannot be read.
     """
     kind, _, argument = spec.partition(":")
     if kind == "constant":
@@ -49,7 +57,8 @@ def load_latency(
     if gpu is None:
         raise ConfigError("gpu", None, f"name a GPU for the {kind} latency")
     if kind == "calibrated":
-        return CalibratedLatency(model, gpu, parallel=Parallelism(tensor=tensor_parallel_size))
+        parallel, drafting = Parallelism(tensor=tensor_parallel_size), drafting_of(model, speculative)
+        return CalibratedLatency(model, gpu, parallel=parallel, kv_cache_dtype=kv_cache_dtype, drafting=drafting)
     return RooflineLatency(model, gpu, tensor_parallel_size=tensor_parallel_size)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from tokenyard.config import SpeculativeConfig
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import GPU
 from tokenyard.models.spec import ModelSpec
@@ -18,7 +19,7 @@ from tokenyard.sim.latency.steptime.constants import Constants, shipped_constant
 from tokenyard.sim.latency.steptime.formula import DEFAULT_CAPTURE_SIZE, StepFormula
 from tokenyard.sim.latency.steptime.known_error import KnownError, known_error
 
-__all__ = ["CalibratedLatency", "Drafting", "StepColumns", "columns_of"]
+__all__ = ["CalibratedLatency", "Drafting", "StepColumns", "columns_of", "drafting_of"]
 
 HOST_SECONDS = 1.5e-3
 """Input preparation per step: hidden where a further step is in flight, which the measured runs had."""
@@ -37,6 +38,15 @@ class Drafting:
     spec: ModelSpec | None
     """The draft model, or the head that drafts (EAGLE, MTP) as a model of its few layers; None: no model (ngram)."""
     num_speculative_tokens: int
+
+
+def drafting_of(spec: ModelSpec, config: SpeculativeConfig | None) -> Drafting | None:
+    """How drafts are made: by EAGLE and MTP heads, each as one more layer of the model; others count as free."""
+    if config is None:
+        return None
+    has_head = config.method.startswith(("eagle", "mtp"))
+    head = replace(spec, name=f"a head of {spec.name}", layers=spec.layers[-1:]) if has_head else None
+    return Drafting(spec=head, num_speculative_tokens=config.num_speculative_tokens)
 
 
 class StepColumns(NamedTuple):
