@@ -39,6 +39,8 @@ Groups = npt.NDArray[np.str_]
 
 TARGET = Path(__file__).resolve().parent.parent / "src/tokenyard/sim/latency/steptime/constants.json"
 FOLDS = 5
+FEWEST = 10
+"""Points of a model from which its own error is told, not that of all."""
 PROVENANCE = (
     "{points} measured points of vLLM 0.11 to 0.19 on {gpus} (ai-dynamo/aiconfigurator, Apache-2.0; InferenceX's runs"
     " among them) and kernel timings of {profiled} (LLMServingSim, MIT); fitted by scripts/fit_latency.py"
@@ -300,6 +302,8 @@ def _data(fit: Fit, logs: Floats, left_out: dict[str, LeftOut]) -> dict[str, obj
             versions.setdefault(model, {})[version] = own
     errors: dict[str, dict[str, object]] = {}
     by_group: dict[str, dict[str, dict[str, object]]] = {}
+    by_model: dict[str, dict[str, object]] = {}
+    models = np.array([model_key(point.spec) for point in fit.points])
     for quantity in ("tpot", "ttft"):
         for kind, out in left_out.items():
             ratios = _ratios(fit, quantity, out.target)
@@ -307,10 +311,17 @@ def _data(fit: Fit, logs: Floats, left_out: dict[str, LeftOut]) -> dict[str, obj
             for group in sorted(set(out.groups.tolist())):
                 found = _summary(ratios[out.groups == group])
                 by_group.setdefault(kind, {}).setdefault(group, {})[quantity] = found
+        ratios = _ratios(fit, quantity, left_out["measured"].target)
+        for model in sorted(set(models.tolist())):
+            own = ratios[models == model]
+            if len(own) >= FEWEST:
+                found = _summary(own) | _range(own, models[models == model])
+                by_model.setdefault(model, {})[quantity] = found
     print(json.dumps(errors, indent=1))
     return {
         "provenance": PROVENANCE.format(points=len(fit.points), gpus=", ".join(gpus), profiled=", ".join(profiled)),
         "errors": errors,
+        "errors_of_models": by_model,
         "left_out": by_group,
         "pairs": sorted({f"{model_key(point.spec)}/{point.gpu.name}" for point in fit.points}),
         "names": {model_key(point.spec): point.model for point in fit.points},

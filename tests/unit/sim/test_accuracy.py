@@ -220,6 +220,14 @@ def test_ranks_of_experts_step_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "engine", [{"tensor_parallel_size": "two"}, {"max_num_seqs": -1}, {"max_num_batched_tokens": True}]
+)
+def test_engine_arguments_of_a_run_must_be_numbers(tmp_path: Path, engine: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(engine))):
+        read_run(run_folder(tmp_path / "run", **engine))
+
+
+@pytest.mark.parametrize(
     ("name", "text", "problem"),
     [
         ("requests.jsonl", "", "no request"),

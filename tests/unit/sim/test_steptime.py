@@ -194,6 +194,24 @@ def test_the_less_is_known_the_wider_the_range() -> None:
     assert widths == sorted(widths)
 
 
+def test_a_measured_model_has_its_own_error() -> None:
+    """Qwen3-235B's points scatter more than others: who asks about it is told so."""
+    well, badly = (
+        known_error(measured_model(model, "fp8"), named_gpu("h200")).tpot
+        for model in ("meta-llama/Llama-3.1-70B", "Qwen/Qwen3-235B-A22B-FP8")
+    )
+    assert badly.median > well.median
+    assert badly.high / badly.low > well.high / well.low
+
+
+def test_a_model_of_the_catalogue_can_be_a_point() -> None:
+    assert measured_model("deepseek-ai/DeepSeek-R1", "fp8").num_experts == 256
+    with pytest.raises(ConfigError, match="precision"):
+        measured_model("deepseek-ai/DeepSeek-R1", "fp4")
+    with pytest.raises(ConfigError, match="model_path"):
+        measured_model("/etc", "")
+
+
 def test_the_command_lines_default_is_by_name() -> None:
     latency = load_latency("calibrated", model="llama-3.1-8b", gpu="h100", tensor_parallel_size=2)
     assert isinstance(latency, CalibratedLatency)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from tokenyard.config import MAX_COUNT, CacheConfig, SchedulerConfig
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.kv.sizing.gpus import GPU, GPUS
+from tokenyard.kv.sizing.num_blocks import check_utilization
 from tokenyard.models.spec import ModelSpec
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sim.accuracy.engines import Engines
@@ -70,15 +71,15 @@ class RunComparison:
 def read_run(folder: Path, *, spec: ModelSpec | None = None, gpu: GPU | None = None) -> MeasuredRun:
     """Read a folder; ``spec`` and ``gpu`` replace what it names. Raises WorkloadError or ConfigError."""
     meta = _json(folder / "meta.json")
-    given: Mapping[str, Any] = meta.get("engine_kwargs") or {}
+    given = _section(meta, "engine_kwargs")
     model = str(given.get("model") or meta.get("model") or "")
     precision = "fp8" if "fp8" in f"{model} {given.get('quantization') or ''}".lower() else ""
     spec = spec or measured_model(model, precision)
     gpu = gpu or _gpu(meta, folder)
     parallel = Parallelism(
-        tensor=int(given.get("tensor_parallel_size") or 1),
-        data=int(given.get("data_parallel_size") or 1),
-        pipeline=int(given.get("pipeline_parallel_size") or 1),
+        tensor=_count("tensor_parallel_size", 1, given),
+        data=_count("data_parallel_size", 1, given),
+        pipeline=_count("pipeline_parallel_size", 1, given),
         expert=bool(given.get("enable_expert_parallel")),
     )
     kv_cache_dtype = None if given.get("kv_cache_dtype") in (None, "auto") else str(given["kv_cache_dtype"])
@@ -158,8 +159,8 @@ def _requests(path: Path) -> list[Mapping[str, Any]]:
     needed = ("input_toks", "output_toks", "queued_ts", "first_token_ts", "last_token_ts")
     try:
         lines = path.read_text().splitlines()
-    except OSError as error:
-        raise WorkloadError(str(path), 0, f"cannot be read: {error.strerror or error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise WorkloadError(str(path), 0, f"cannot be read: {error}") from None
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -178,7 +179,7 @@ def _requests(path: Path) -> list[Mapping[str, Any]]:
 
 def _gpu(meta: Mapping[str, Any], folder: Path) -> GPU:
     """By the device's name; else by that of the folder."""
-    hardware = meta.get("hardware") or {}
+    hardware = _section(meta, "hardware")
     for text in (str(hardware.get("device_name") or ""), folder.resolve().name):
         plain = "".join(c for c in text.lower() if c.isalnum())
         for name in sorted(GPUS, key=len, reverse=True):
@@ -187,9 +188,28 @@ def _gpu(meta: Mapping[str, Any], folder: Path) -> GPU:
     raise ConfigError("gpu", hardware.get("device_name"), f"give --gpu, one of: {', '.join(GPUS)}")
 
 
+def _section(meta: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Part of what the run says of itself; empty where it says nothing."""
+    found = meta.get(name) or {}
+    if not isinstance(found, dict):
+        raise ConfigError(name, found, "meta.json must give an object")
+    return found
+
+
+def _count(name: str, default: int, *sections: Mapping[str, Any]) -> int:
+    """A whole number above 0, of the first section that gives it."""
+    value = next((section[name] for section in sections if section.get(name)), default)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MAX_COUNT:
+        raise ConfigError(name, value, "meta.json must give a whole number above 0")
+    return value
+
+
+def _resolved(meta: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _section(_section(meta, "resolved_config"), "scheduler_config")
+
+
 def _decides_ahead(meta: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
-    resolved = (meta.get("resolved_config") or {}).get("scheduler_config") or {}
-    said = given.get("async_scheduling", resolved.get("async_scheduling"))
+    said = given.get("async_scheduling", _resolved(meta).get("async_scheduling"))
     if said is not None:
         return bool(said)
     numbers = str(meta.get("vllm_version") or "").split(".")[:2]
@@ -197,19 +217,12 @@ def _decides_ahead(meta: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
 
 
 def _scheduler(meta: Mapping[str, Any], given: Mapping[str, Any], spec: ModelSpec) -> SchedulerConfig:
-    resolved = (meta.get("resolved_config") or {}).get("scheduler_config") or {}
-
-    def number(name: str, default: int) -> int:
-        value = given.get(name) or resolved.get(name) or default
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < MAX_COUNT:
-            raise ConfigError(name, value, "meta.json must give a whole number above 0")
-        return value
-
+    resolved = _resolved(meta)
     return SchedulerConfig(
-        max_num_seqs=number("max_num_seqs", 256),
-        max_num_batched_tokens=number("max_num_batched_tokens", 8192),
-        max_model_len=number("max_model_len", spec.max_model_len),
-        long_prefill_token_threshold=int(resolved.get("long_prefill_token_threshold") or 0),
+        max_num_seqs=_count("max_num_seqs", 256, given, resolved),
+        max_num_batched_tokens=_count("max_num_batched_tokens", 8192, given, resolved),
+        max_model_len=_count("max_model_len", spec.max_model_len, given, resolved),
+        long_prefill_token_threshold=_count("long_prefill_token_threshold", 0, given, resolved),
     )
 
 
@@ -222,15 +235,17 @@ def _cache(
     kv_cache_dtype: str | None,
 ) -> CacheConfig:
     """As the engine logged it; estimated where it did not."""
-    known = meta.get("kv_cache") or {}
-    block_size = int(known.get("block_size") or 16)
-    blocks = known.get("num_gpu_blocks")
+    known = _section(meta, "kv_cache")
+    block_size = _count("block_size", 16, known)
+    blocks: float = _count("num_gpu_blocks", 0, known)
     if not blocks:
+        share = known.get("gpu_memory_utilization") or 0.9
+        check_utilization(share)
         tokens = kv_tokens(
             spec,
             gpu,
             parallel,
-            gpu_memory_utilization=float(known.get("gpu_memory_utilization") or 0.9),
+            gpu_memory_utilization=share,
             kv_cache_dtype=kv_cache_dtype,
             max_num_batched_tokens=scheduler.max_num_batched_tokens,
             max_num_seqs=scheduler.max_num_seqs,

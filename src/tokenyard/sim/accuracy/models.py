@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tokenyard.errors import ConfigError
+from tokenyard.errors import ConfigError, TokenyardError
 from tokenyard.models.attention import Attends, LatentAttention, SoftmaxAttention
 from tokenyard.models.layer import LayerSpec
 from tokenyard.models.mlp import DenseMLP, MoE
-from tokenyard.models.named import MODELS
+from tokenyard.models.named import named_model
 from tokenyard.models.spec import ModelSpec
 from tokenyard.models.weights import BFLOAT16, WeightFormat
 
@@ -31,9 +31,15 @@ def measured_model(path: str, precision: str) -> ModelSpec:
     for start, make in _MAKERS.items():
         if name.startswith(start):
             return make(name, plain)
-    if name in MODELS:
-        return MODELS[name]
-    raise ConfigError("model_path", path, "is not a measured model: give --model, a name or a config.json")
+    try:
+        spec = named_model(name)
+    except TokenyardError:
+        fix = "is not a model that is known by name: give --model, a name or a config.json"
+        raise ConfigError("model_path", path, fix) from None
+    bits = {"fp8": 8, "fp4": 4, "int4": 4}.get(precision, 16)
+    if precision and spec.weight_format.bits != bits:
+        raise ConfigError("precision", precision, f"{spec.name} is known with weights of {spec.weight_format.name}")
+    return spec
 
 
 def _dense(

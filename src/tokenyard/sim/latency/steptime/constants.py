@@ -81,9 +81,13 @@ class Constants:
             values |= self.data["links"]["pcie"]
         return values
 
-    def error(self, quantity: str, kind: str) -> Mapping[str, float]:
-        """Median, p90 and n of the absolute error of ``tpot`` or ``ttft`` for one kind of familiarity."""
-        return dict(self.data["errors"][quantity][kind])
+    def error(self, quantity: str, kind: str, spec: ModelSpec | None = None) -> Mapping[str, float]:
+        """Of ``tpot`` or ``ttft`` for one kind of familiarity: median, p90 and n of the absolute error, and the range.
+
+        With ``spec`` those of that measured model, if it has points enough.
+        """
+        of_models = self.data.get("errors_of_models", {}).get(model_key(spec), {}) if spec is not None else {}
+        return dict(of_models.get(quantity, self.data["errors"][quantity][kind]))
 
 
 @cache

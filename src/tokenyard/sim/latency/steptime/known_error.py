@@ -60,7 +60,8 @@ def known_error(spec: ModelSpec, gpu: GPU, constants: Constants | None = None) -
     """How well the step times of a model on a GPU are known."""
     constants = constants or shipped_constants()
     familiarity = _familiarity(spec, gpu, constants)
-    tpot, ttft = (_spread(constants, quantity, familiarity) for quantity in ("tpot", "ttft"))
+    measured = spec if familiarity is Familiarity.MEASURED else None
+    tpot, ttft = (_spread(constants, quantity, familiarity, measured) for quantity in ("tpot", "ttft"))
     return KnownError(familiarity, tpot, ttft, _sentence(spec, gpu, familiarity, tpot, ttft))
 
 
@@ -72,9 +73,9 @@ def _familiarity(spec: ModelSpec, gpu: GPU, constants: Constants) -> Familiarity
     return Familiarity.OTHER_MODEL if constants.measured_gpu(gpu) else Familiarity.UNKNOWN
 
 
-def _spread(constants: Constants, quantity: str, familiarity: Familiarity) -> Spread:
+def _spread(constants: Constants, quantity: str, familiarity: Familiarity, measured: ModelSpec | None) -> Spread:
     if familiarity is not Familiarity.UNKNOWN:
-        found = constants.error(quantity, familiarity)
+        found = constants.error(quantity, familiarity, measured)
         return Spread(found["median"], found["low"], found["high"])
     parts = [constants.error(quantity, kind) for kind in (Familiarity.OTHER_GPU, Familiarity.OTHER_MODEL)]
     low, high = (math.hypot(*(math.log(part[end]) for part in parts)) for end in ("low", "high"))
