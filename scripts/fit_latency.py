@@ -244,7 +244,7 @@ def _cross_validate(fit: Fit, logs: Floats) -> dict[str, LeftOut]:
     found = {}
     for kind, group_of in kinds.items():
         groups = np.array([str(group_of(i)) for i in range(len(fit.points))])
-        ttft, tpot = np.zeros(len(groups)), np.zeros(len(groups))
+        ttft, tpot = np.ones(len(groups)), np.ones(len(groups))
         for group in sorted(set(groups.tolist())):
             out = groups == group
             target = fit.predict(fit.solve(~out, start=logs, rounds=3))
