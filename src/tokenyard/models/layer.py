@@ -26,14 +26,20 @@ class LayerSpec:
     norm_parameters: int = 0
     """Kept in the model's dtype, on every GPU."""
 
-    def parameters_by_format(self, tp: int = 1, ep: int = 1) -> Iterator[tuple[WeightFormat, int]]:
-        """Large matrices on one GPU of a tensor-parallel group of ``tp`` (experts: over ``ep`` GPUs if above 1)."""
+    def parameters_by_format(
+        self, tp: int = 1, ep: int = 1, *, stored: bool = False
+    ) -> Iterator[tuple[WeightFormat, int]]:
+        """Large matrices on one GPU of a tensor-parallel group of ``tp`` (experts: over ``ep`` GPUs if above 1).
+
+        As they are, or as they are ``stored``.
+        """
         for mixer in self.mixers:
             yield mixer.weights, mixer.num_parameters(tp)
         if isinstance(self.mlp, DenseMLP):
             yield self.mlp.weights, self.mlp.num_parameters(tp)
         elif isinstance(self.mlp, MoE):
-            yield self.mlp.weights, self.mlp.routed_parameters(tp, ep)
+            count = self.mlp.stored_parameters if stored else self.mlp.routed_parameters
+            yield self.mlp.weights, count(tp, ep)
             yield self.mlp.shared_weights, self.mlp.shared_parameters(tp)
 
     @property
@@ -44,7 +50,8 @@ class LayerSpec:
 
     def num_bytes(self, dtype_bytes: int, tp: int = 1, ep: int = 1) -> int:
         """Weights on one GPU, in bytes."""
-        matrices = sum(weights.num_bytes(count) for weights, count in self.parameters_by_format(tp, ep))
+        stored = self.parameters_by_format(tp, ep, stored=True)
+        matrices = sum(weights.num_bytes(count) for weights, count in stored)
         return matrices + self.other_parameters * dtype_bytes
 
     @property

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 from tokenyard.models.weights import BFLOAT16, WeightFormat, dtype_bytes
 
@@ -56,6 +57,8 @@ class Mamba1(StateSpace):
     intermediate_size: int
     state_size: int
     time_step_rank: int
+    chunk_size: ClassVar[int] = 2048
+    """Tokens between states that are kept, where all are kept (0.22)."""
 
     def num_parameters(self, tp: int = 1) -> int:
         inner = self.intermediate_size // tp
@@ -76,6 +79,8 @@ class Mamba2(StateSpace):
     state_size: int
     num_groups: int
     intermediate_size: int
+    chunk_size: int = 256
+    """Tokens that its kernels work on at once: states are kept at multiples of it where all are kept (0.22)."""
 
     def groups(self, tp: int = 1) -> int:
         """Groups over all GPUs: where they cannot be shared out, every GPU gets its copy."""
