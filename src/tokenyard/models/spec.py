@@ -46,6 +46,8 @@ class ModelSpec(MeanLayer):
     encoders: tuple[EncoderSpec, ...] = ()
     max_encoder_tokens: int = 0
     """Embeddings that cross attention keeps per request (Whisper: 1,500); 0: no cross attention."""
+    replicated_embedding: bool = False
+    """Every GPU of a tensor-parallel group holds the whole embedding (Whisper)."""
     kv_cache_dtype: str | None = None
     """What the checkpoint asks for (``kv_cache_scheme``, ``kv_cache_quant_algo``); None: ``dtype``."""
     ignored: tuple[str, ...] = ()
@@ -139,7 +141,7 @@ class ModelSpec(MeanLayer):
         first, last = stage == 0, stage == len(stages) - 1
         vocab = -(-self.vocab_size // VOCAB_PADDING) * VOCAB_PADDING * self.hidden_size
         if first or (last and self.tie_word_embeddings):
-            total += vocab * self.dtype_bytes // tp
+            total += vocab * self.dtype_bytes // (1 if self.replicated_embedding else tp)
         if first:
             total += sum(encoder.num_bytes(tp) for encoder in self.encoders)
         if last:

@@ -29,8 +29,8 @@ KINDS = {
     "MambaSpec": GroupKind.MAMBA,
     "SlidingWindowSpec": GroupKind.SLIDING_WINDOW,
 }
-LARGEST_WEIGHT_ERROR = 0.005
-"""Biases and norms are not shared out here; everything else is exact."""
+LARGEST_WEIGHT_ERROR = 0.012
+"""Biases are not shared out here, and scales per output channel are not counted; everything else is exact."""
 
 
 @cache

@@ -199,8 +199,8 @@ def _latent_caches(mixer: LatentAttention, dtype: str, block_size: int) -> Itera
 def _state_cache(
     mixer: StateSpace, settings: CacheSettings, mode: MambaCacheMode, block_size: int, attention_page: int
 ) -> LayerCache:
-    # A state at a block's end inside a long prefill is exported by Mamba 2 kernels from 0.33 on: one block more.
-    exported = settings.planner != "0.22" and isinstance(mixer, Mamba2)
+    # The state at a block's end in the middle of a prefill takes a block of its own, from 0.33 on.
+    exported = settings.planner != "0.22" and mixer.checkpoint_alignment > 0
     tp, drafts = settings.tensor_parallel_size, settings.num_speculative_tokens
     kept = {MambaCacheMode.NONE: 1, MambaCacheMode.ALIGN: 2 + exported, MambaCacheMode.ALL: 0}[mode]
     return LayerCache(
@@ -230,6 +230,8 @@ def _attention_block(model: ModelSpec, settings: CacheSettings) -> tuple[int, in
     step = max(size, 128) if isinstance(attention[0], LatentAttention) and settings.planner != "0.22" else size
     if settings.mamba_cache_mode(model) is MambaCacheMode.ALL:
         step = lcm(step, *(mixer.chunk_size for mixer in states if isinstance(mixer, Mamba1 | Mamba2)))
+    elif settings.mamba_cache_mode(model) is MambaCacheMode.ALIGN and settings.planner != "0.22":
+        step = lcm(step, *(mixer.checkpoint_alignment or 1 for mixer in states))
     size = max(size, step * -(-state // (step * per_token)))
     return size * per_token, size
 

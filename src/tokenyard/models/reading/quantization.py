@@ -58,14 +58,28 @@ def read_quantization(fields: Fields | None, dtype: str) -> Quantization:
 # ---- modules that are left alone
 
 
+_LARGE = frozenset(
+    (
+        "down_proj", "experts", "gate_proj", "gate_up_proj", "in_proj", "in_proj_qkvz", "kv_b_proj", "o_proj",
+        "out_proj", "q_b_proj", "q_proj", "qkv_proj", "up_proj", "w1", "w2", "w3",
+    )
+)  # fmt: skip
+"""Parts of a module that are most of it: where one of them is left alone, the module counts as left alone."""
+
+
+def _holds(module: str, entry: str) -> bool:
+    """``entry`` is most of the module."""
+    return entry.startswith(f"{module}.") and entry.rpartition(".")[2] in _LARGE
+
+
 def _named(module: str, entry: str) -> bool:
-    """The module itself, one around it or a part of it."""
-    return module == entry or module.startswith(f"{entry}.") or entry.startswith(f"{module}.")
+    """The module itself, one around it or most of it."""
+    return module == entry or module.startswith(f"{entry}.") or _holds(module, entry)
 
 
 def _part_of_name(module: str, entry: str) -> bool:
     """``entry`` occurs among the dotted parts of the name."""
-    return f".{entry}." in f".{module}." or entry.startswith(f"{module}.")
+    return f".{entry}." in f".{module}." or _holds(module, entry)
 
 
 def _pattern(module: str, entry: str) -> bool:
