@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tokenyard.errors import ConfigError
 from tokenyard.launch.flag_table import flag_table
 
@@ -29,6 +27,8 @@ def config_words(path: Path | str) -> list[str]:
 
 
 def _content(path: Path) -> dict[str, Any]:
+    import yaml  # noqa: PLC0415 - takes time that a command without such a file need not spend
+
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
