@@ -38,6 +38,10 @@ check: lint types $(INSTALLED_DEV)  ## The fast lane: lint, types and the quick 
 explore: $(INSTALLED_DEV)  ## Search for unknown failures: property tests with ever new seeds, drawn scenarios; MINUTES=30
 	@$(BIN)/python scripts/explore.py --minutes $(or $(MINUTES),30)
 
+.PHONY: fuzz
+fuzz: $(INSTALLED_DEV)  ## 10,000 hostile files and a million random steps, about an hour; ARGS='--inputs 500 --steps 20000'
+	@$(BIN)/python scripts/fuzz.py $(ARGS)
+
 .PHONY: lint
 lint: $(INSTALLED_DEV)  ## Style, import contracts, and that what is generated or drawn is up to date
 	@$(BIN)/ruff check $(CHECKED)

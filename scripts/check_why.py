@@ -77,9 +77,9 @@ def check(arguments: list[str]) -> list[str]:
     assert isinstance(flags, Run)
     with tempfile.TemporaryDirectory() as folder:
         setup = prepare(replace(flags, output=replace(flags.output, trace=Path(folder))))
-        open_trace(setup.trace)
         watch = StopWatch()
         with TraceWriter(setup.trace) as writer:
+            open_trace(writer)
             observer = Observers(watch, TraceRecorder(writer, start=setup.start))
             skip = flags.arrivals.skip_refused
             replay(setup.workload, setup.scheduler, setup.cache, setup.latency, observer=observer, skip_refused=skip)

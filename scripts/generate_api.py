@@ -1,38 +1,56 @@
 """Write docs/api.md from the docstrings of the front door (part of `make lint`: `--check` only compares).
 
-Grouped as `tokenyard.OFFERED` is. Of each name: what it is called with, the first paragraphs of its docstring, and of
-a class its fields, properties and methods.
+Grouped as `tokenyard.OFFERED` is, and then by `tokenyard.NAMESPACES`. Of each name: what it is called with, the first
+paragraphs of its docstring, and of a class its fields, attributes, properties and methods.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from enum import Enum
+from importlib import import_module
 from pathlib import Path
 from types import FunctionType
 from typing import Any, ForwardRef
 
 import tokenyard
-from tokenyard.cli.support.field_docs import field_docs
+from tokenyard.cli.support.field_docs import attribute_docs, field_docs
 from tokenyard.derived import derived
 from tokenyard.vocabulary.reasons import REASONS, Reason
 
-__all__ = ["main", "page"]
+__all__ = ["main", "page", "public_names"]
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "api.md"
 WIDTH = 110
 _DRAWN = re.compile(r"^ |\S  +\S", re.MULTILINE)
 HEAD = """# API
 
-What `import tokenyard` offers, and all that programs may rely on: `from tokenyard import Scheduler, SchedulerConfig`.
-Every other module is private, whatever its name. A name is loaded when it is first asked for.
+All that programs may rely on: what `import tokenyard` offers (`from tokenyard import Scheduler, SchedulerConfig`), and
+what a few of its packages offer for those who look closer (`from tokenyard.connectors import Match`). Everything else
+is private, whatever its name. A name has one place, and is loaded when it is first asked for.
 
 This page is written by `scripts/generate_api.py` from the docstrings; `make lint` checks that it is up to date.
 """
+
+
+ALIASES = {
+    "IntArray": "tokenyard.columns",
+    "Int32Array": "tokenyard.columns",
+    "TokenIds": "tokenyard.params",
+    "Blocks": "tokenyard.kv.new_blocks",
+    "KVEvent": "tokenyard.kv.events",
+    "ExpertIds": "tokenyard.sched.steps.aux_output",
+    "Address": "tokenyard.connectors.plan",
+    "Tensors": "tokenyard.connectors.memory",
+    "Key": "tokenyard.policies.keyed",
+    "PolicyMaker": "tokenyard.policies.named",
+}
+"""Short names for types in signatures, which programs write out."""
 
 
 class _Verbatim:
@@ -45,27 +63,62 @@ class _Verbatim:
         return self._text
 
 
+def public_names(namespace: str) -> tuple[str, ...]:
+    """What one of `tokenyard.NAMESPACES` offers, in the order of the document."""
+    module = import_module(namespace)
+    if hasattr(module, "OFFERED"):
+        return tuple(name for names in module.OFFERED.values() for name in names)
+    classes = [name for name in module.__all__ if inspect.isclass(getattr(module, name))]
+    return tuple(name for name in classes if name not in tokenyard.__all__)
+
+
+def _sections() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Heading -> the names below it, with what they stand for."""
+    for purpose, modules in tokenyard.OFFERED.items():
+        yield purpose, {name: getattr(tokenyard, name) for names in modules.values() for name in names}
+    for namespace, purpose in tokenyard.NAMESPACES.items():
+        module = import_module(namespace)
+        yield f"`{namespace}`: {purpose}", {name: getattr(module, name) for name in public_names(namespace)}
+
+
+SECTIONS = list(_sections())
+PUBLIC = {name: value for _, names in SECTIONS for name, value in names.items()}
+
+
 def page() -> str:
     """The whole document."""
     parts = [HEAD, *_contents()]
-    for purpose, modules in tokenyard.OFFERED.items():
-        parts.append(f"\n## {purpose}\n")
-        entries = (_entry(name, getattr(tokenyard, name)) for names in modules.values() for name in names)
-        parts += ["\n".join(entry) for entry in entries]
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(parts))
+    for heading, names in SECTIONS:
+        parts.append(f"\n## {heading}\n")
+        parts += ["\n".join(_entry(name, value)) for name, value in names.items()]
+    parts += [
+        "\n## Short names in signatures\n",
+        "Not to be imported: write them out.\n",
+        "| name | is |\n| --- | --- |",
+    ]
+    parts += [f"| `{name}` | `{_cell(_written_as(name, module))}` |" for name, module in ALIASES.items()]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).rstrip("\n") + "\n"
+
+
+def _written_as(name: str, module: str) -> str:
+    """What an alias stands for, as its source says it."""
+    for node in ast.parse(inspect.getsource(import_module(module))).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+            return ast.unparse(node.value)
+    raise LookupError(f"{module} declares no {name}")
 
 
 def _contents() -> Iterator[str]:
     """A table of the names by purpose."""
     yield "| for | names |\n| --- | --- |"
-    for purpose, modules in tokenyard.OFFERED.items():
-        links = (f"[{_title(name)}](#{_anchor(name)})" for names in modules.values() for name in names)
-        yield f"| {purpose} | {', '.join(links)} |"
+    for heading, names in SECTIONS:
+        links = (f"[{_title(name)}](#{_anchor(name)})" for name in names)
+        yield f"| {heading} | {', '.join(links)} |"
 
 
 def _title(name: str) -> str:
     """Heading of a name: `class Why` and `why()` are two."""
-    value = getattr(tokenyard, name)
+    value = PUBLIC[name]
     return f"class {name}" if inspect.isclass(value) else f"{name}()" if inspect.isfunction(value) else f"`{name}`"
 
 
@@ -87,7 +140,7 @@ def _entry(name: str, value: Any) -> Iterator[str]:
 
 def _class(kind: type) -> Iterator[str]:
     fields = _fields(kind)
-    bases = [base.__name__ for base in kind.__bases__ if base.__name__ in tokenyard.__all__]
+    bases = [base.__name__ for base in kind.__bases__ if base.__name__ in PUBLIC]
     if fields or issubclass(kind, Enum | Exception) or getattr(kind, "_is_protocol", False):
         yield f"```py\nclass {kind.__name__}{f'({bases[0]})' if bases else ''}\n```\n"
     else:
@@ -98,7 +151,7 @@ def _class(kind: type) -> Iterator[str]:
     if fields:
         yield "\n| field | meaning |\n| --- | --- |"
         yield from (f"| `{_cell(declared)}` | {_cell(_markdown(text))} |" for declared, text in fields)
-    members = list(_members(kind))
+    members = [*_attributes(kind), *_members(kind)]
     if members:
         yield ""
         yield from members
@@ -119,13 +172,22 @@ def _fields(kind: type) -> list[tuple[str, str]]:
     return [(str(called_with[name]) if name in called_with else name, docs.get(name, "")) for name in names]
 
 
+def _attributes(kind: type) -> Iterator[str]:
+    """What `__init__` sets and says something about."""
+    docs, declared = attribute_docs(kind), inspect.signature(kind).parameters if "__init__" in vars(kind) else {}
+    for name, (annotation, text) in docs.items():
+        given = _text(declared[name].annotation) if name in declared else ""
+        kind_of = annotation or given
+        yield f"* `{name}{f': {kind_of}' if kind_of else ''}`: {_markdown(text)}"
+
+
 def _members(kind: type) -> Iterator[str]:
     """Public methods and properties, its own before those of bases that are not offered themselves."""
     if issubclass(kind, Exception):
         return
     found: dict[str, Any] = {}
     for each in kind.__mro__:
-        is_elsewhere = each is not kind and each.__name__ in tokenyard.__all__
+        is_elsewhere = each is not kind and each.__name__ in PUBLIC
         if each.__module__.startswith("tokenyard.") and not is_elsewhere:
             inherited = {name: value for name, value in vars(each).items() if not name.startswith("_")}
             found |= {name: value for name, value in inherited.items() if name not in found}

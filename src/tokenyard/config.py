@@ -97,6 +97,14 @@ def _require_bools(config: KVCacheGroup | CacheConfig | SchedulerConfig) -> None
             require_bool(field.name, getattr(config, field.name))
 
 
+def _require_member(config: object, field: str, kind: type[StrEnum]) -> None:
+    """Make the field a member of ``kind``, whose value may be given in its place; else raise ConfigError."""
+    given = getattr(config, field)
+    if given not in tuple(kind):
+        raise ConfigError(field, given, f"use one of: {', '.join(kind)}")
+    object.__setattr__(config, field, kind(given))
+
+
 def settings_for(config: type, given: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the given values that ``config`` has a field for: what else is given belongs to somebody else."""
     return {field.name: given[field.name] for field in fields(config) if field.name in given}
@@ -139,8 +147,7 @@ class KVCacheGroup:
     """Belongs to an EAGLE head; if no group does, all are treated so."""
 
     def __post_init__(self) -> None:
-        if self.kind not in tuple(GroupKind):
-            raise ConfigError("kind", self.kind, f"use one of: {', '.join(GroupKind)}")
+        _require_member(self, "kind", GroupKind)
         require_int("block_size", self.block_size, 0, 1 << 20)
         has_window = self.kind in (GroupKind.SLIDING_WINDOW, GroupKind.CHUNKED_LOCAL)
         require_int("window", self.window, 1 if has_window else 0)
@@ -179,11 +186,10 @@ class CacheConfig:
         _require_bools(self)
         require_int("num_gpu_blocks", self.num_gpu_blocks, 1, MAX_BLOCKS)
         require_int("block_size", self.block_size, 1, 1 << 20)
-        if self.prefix_caching_hash_algo not in tuple(HashAlgo):
-            known = ", ".join(HashAlgo)
-            raise ConfigError("prefix_caching_hash_algo", self.prefix_caching_hash_algo, f"use one of: {known}")
+        _require_member(self, "prefix_caching_hash_algo", HashAlgo)
         if not isinstance(self.hash_seed, str):
             raise ConfigError("hash_seed", self.hash_seed, "give a text")
+        _require_member(self, "mamba_cache_mode", MambaCacheMode)
         require_fraction("watermark", self.watermark)
         if not self.groups or not all(isinstance(group, KVCacheGroup) for group in self.groups):
             raise ConfigError("groups", self.groups, "give at least one KVCacheGroup")
@@ -204,8 +210,6 @@ class CacheConfig:
         if GroupKind.CROSS_ATTENTION in kinds and self.enable_prefix_caching:
             fix = "an encoder-decoder model shares no prefixes: turn it off"
             raise ConfigError("enable_prefix_caching", value=True, fix=fix)
-        if self.mamba_cache_mode not in tuple(MambaCacheMode):
-            raise ConfigError("mamba_cache_mode", self.mamba_cache_mode, f"use one of: {', '.join(MambaCacheMode)}")
         if GroupKind.MAMBA in kinds:
             self._check_mamba()
 
@@ -260,6 +264,9 @@ class SchedulerConfig:
     """Schedule a step before the outputs of the previous one are known (two steps in flight)."""
     max_loras: int = 0
     """Most distinct LoRA adapters in one step (0 = no limit; vLLM: LoRA disabled)."""
+    idle_loras_count: bool = False
+    """Count the adapters of running requests that get no tokens in a step against max_loras as well; vLLM 0.22 does
+    not, so that more adapters than max_loras can be among those that run."""
     max_num_encoder_input_tokens: int = 0
     """Encoder embeddings computed in one step (0: a text model; multi-modal items only enter block hashes)."""
     encoder_cache_size: int = 0
@@ -315,8 +322,7 @@ class SpeculativeConfig:
 
     def __post_init__(self) -> None:
         require_int("num_speculative_tokens", self.num_speculative_tokens, 1, 1024)
-        if self.method not in tuple(SpeculativeMethod):
-            raise ConfigError("method", self.method, f"use one of: {', '.join(SpeculativeMethod)}")
+        _require_member(self, "method", SpeculativeMethod)
 
     @property
     def use_eagle(self) -> bool:

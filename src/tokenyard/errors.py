@@ -5,6 +5,8 @@
     ├── RequestError     a request cannot be accepted: names the request, the field and the fix
     ├── WorkloadError    a workload file is wrong: names the file and the line
     ├── TraceError       a trace cannot be read
+    ├── PolicyError      a policy breaks its contract: names its class, the method and what is wrong
+    ├── FileError        a file cannot be opened, is no file, or holds more than may be read
     ├── ParityError      a golden vector cannot be replayed (a *difference* is a result, not an error)
     ├── NotModelledError flags would change the result, and a replay does not know how: names all of them
     ├── NoStartError     vLLM would not start with these settings: says what keeps it from it
@@ -19,10 +21,12 @@ from collections.abc import Sequence
 
 __all__ = [
     "ConfigError",
+    "FileError",
     "MissingExtraError",
     "NoStartError",
     "NotModelledError",
     "ParityError",
+    "PolicyError",
     "RequestError",
     "TokenyardError",
     "TraceError",
@@ -80,8 +84,28 @@ class WorkloadError(TokenyardError):
         self.problem = problem
 
 
+class FileError(TokenyardError):
+    """A file cannot be opened, is no regular file, or holds more than may be read; names the file and the fix."""
+
+    def __init__(self, path: object, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = path
+        self.problem = problem
+
+
 class TraceError(TokenyardError):
     """A trace cannot be found or holds nothing that can be read."""
+
+
+class PolicyError(TokenyardError):
+    """A policy has broken its contract, or raised; the scheduler goes on when it is called again (docs/hooks.md)."""
+
+    def __init__(self, policy: object, method: str, problem: str) -> None:
+        name = type(policy).__name__
+        super().__init__(f"policy {name}.{method} {problem}")
+        self.policy = name
+        self.method = method
+        self.problem = problem
 
 
 class ParityError(TokenyardError):

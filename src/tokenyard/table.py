@@ -24,30 +24,15 @@ import numpy.typing as npt
 from tokenyard.columns import ONE, Int32Array, IntArray, constant
 from tokenyard.request import Request, SamplingParams, TokenIds
 
-__all__ = ["NEVER", "NO_TOKEN", "RequestTable"]
+__all__ = ["NEVER", "NO_TOKEN", "Columns", "RequestTable"]
+
+BoolArray = npt.NDArray[np.bool_]
 
 NO_TOKEN = -1
 """Stands in the ``eos`` column for a request without an end-of-sequence token; no token id is negative."""
 
 NEVER: int = np.iinfo(np.int64).max
 """A position no request reaches."""
-
-_INT_COLUMNS = (
-    "num_prompt",
-    "num_tokens",
-    "num_computed",
-    "capacity",
-    "seal_at",
-    "skip_at",
-    "encoder_at",
-    "last_step",
-    "num_drafts",
-    "placeholders",
-    "stop_at",
-    "max_total",
-    "eos",
-)
-
 
 _BLOCKS_AT_FIRST = 64
 """Width of a block table before anybody needs more."""
@@ -67,53 +52,57 @@ def _enlarged(table: Int32Array, rows: int, columns: int) -> Int32Array:
     return larger
 
 
-_FLAG_COLUMNS = ("has_stop_ids", "prefilling")
-
-
-class _Columns:
-    """The arrays behind the columns; only the table has it."""
+class Columns:
+    """One entry per slot in each. Unit of every counter: tokens."""
 
     num_prompt: IntArray
+    """Prompt."""
     num_tokens: IntArray
+    """Prompt + verified output."""
     num_computed: IntArray
+    """Positions computed, or about to be by the steps in flight."""
     capacity: IntArray
+    """Positions that the blocks held can store."""
     seal_at: IntArray
+    """Position at which the next block becomes publishable in the prefix index."""
     skip_at: IntArray
+    """Number of computed tokens at which a windowed group may free a block."""
     encoder_at: IntArray
+    """Position beyond which an encoder input has to be looked at first."""
     last_step: IntArray
+    """Number of the last step that scheduled it."""
     num_drafts: IntArray
+    """Draft tokens that wait in ``drafts[slot]`` to be verified."""
     placeholders: IntArray
+    """Output tokens that steps in flight will bring (async scheduling)."""
     stop_at: IntArray
+    """``num_tokens`` at which a length limit stops it."""
     max_total: IntArray
+    """Prompt + max_tokens."""
     eos: IntArray
-    has_stop_ids: npt.NDArray[np.bool_]
-    prefilling: npt.NDArray[np.bool_]
+    """End-of-sequence token or NO_TOKEN."""
+    has_stop_ids: BoolArray
+    """Any token may stop it."""
+    prefilling: BoolArray
+    """Tokens of its prompt are left to be computed."""
     drafts: IntArray
+    """Drafts that wait to be verified, shape ``[slots, max_drafts]``."""
+
+
+_TYPES = {"IntArray": np.int64, "BoolArray": np.bool_}
+_COLUMNS = {name: _TYPES[kind] for name, kind in Columns.__annotations__.items()}
+"""Column -> type of its entries."""
 
 
 def _any_token_may_stop(params: SamplingParams) -> bool:
     return bool(params.stop_token_ids) or params.repetition_detection is not None
 
 
-class RequestTable:
-    """Columns of all requests that hold KV blocks. Unit of every counter: tokens.
+class RequestTable(Columns):
+    """Columns of all requests that hold KV blocks.
 
     Everybody reads columns, and only this class writes them, through methods that say what happens: outside they are
-    read-only arrays.
-
-    ``num_prompt``    prompt
-    ``num_tokens``    prompt + verified output
-    ``num_computed``  positions computed, or about to be by the steps in flight
-    ``capacity``      positions that the blocks held can store
-    ``seal_at``       position at which the next block becomes publishable in the prefix index
-    ``skip_at``       number of computed tokens at which a windowed group may free a block
-    ``encoder_at``    position beyond which an encoder input has to be looked at first
-    ``last_step``     number of the last step that scheduled it
-    ``num_drafts``    draft tokens that wait in ``drafts[slot]`` to be verified
-    ``placeholders``  output tokens that steps in flight will bring (async scheduling)
-    ``stop_at``       num_tokens at which a length limit stops it
-    ``max_total``     prompt + max_tokens
-    ``eos``           end-of-sequence token or NO_TOKEN
+    read-only arrays. The arrays behind them are those of ``_write``.
 
     ``block_tables[group][slot]`` begins with the ids of the blocks that the tenant holds in that KV-cache group, in
     position order, as a model runner wants them: int32, of shape ``[slots, width]``; what follows them is arbitrary.
@@ -138,26 +127,9 @@ class RequestTable:
         self.num_with_grammar = 0
         """Tenants whose output follows a grammar."""
         self._size = 0
-        self._write = _Columns()
+        self._write = Columns()
         self._grow(max(capacity, 1))
 
-    # Read-only: only this class writes columns, through its methods.
-    num_prompt: IntArray
-    num_tokens: IntArray
-    num_computed: IntArray
-    capacity: IntArray
-    seal_at: IntArray
-    skip_at: IntArray
-    encoder_at: IntArray
-    last_step: IntArray
-    num_drafts: IntArray
-    placeholders: IntArray
-    stop_at: IntArray
-    max_total: IntArray
-    eos: IntArray
-    has_stop_ids: npt.NDArray[np.bool_]
-    prefilling: npt.NDArray[np.bool_]
-    drafts: IntArray
     row_in_step: IntArray
     """Scratch space: the row of a step that a slot's request has, while that is asked for."""
     tail: TokenIds
@@ -166,11 +138,9 @@ class RequestTable:
 
     def _grow(self, size: int) -> None:
         """Make room for ``size`` slots, keeping the tenants."""
-        old, before, now = self._size, self._write, _Columns()
-        shapes: dict[str, tuple[tuple[int, ...], type]] = dict.fromkeys(_INT_COLUMNS, ((size,), np.int64))
-        shapes |= dict.fromkeys(_FLAG_COLUMNS, ((size,), np.bool_))
-        shapes["drafts"] = ((size, self.max_drafts), np.int64)
-        for name, (shape, kind) in shapes.items():
+        old, before, now = self._size, self._write, Columns()
+        for name, kind in _COLUMNS.items():
+            shape = (size, self.max_drafts) if name == "drafts" else (size,)
             column: npt.NDArray[np.generic] = np.zeros(shape, kind)
             if old:
                 column[:old] = getattr(before, name)
@@ -267,7 +237,7 @@ class RequestTable:
         # A mask costs a fifth of a remainder, and block sizes are nearly always powers of two.
         return positions % self.block_size if self._offset_mask is None else positions & self._offset_mask
 
-    def append(self, slots: IntArray, tokens: IntArray) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+    def append(self, slots: IntArray, tokens: IntArray) -> tuple[IntArray, BoolArray]:
         """Append ``tokens[i]`` to the tenant of ``slots[i]``, which are distinct.
 
         Returns the new numbers of tokens, and which tails are full now, both of shape ``[n]``.
@@ -280,7 +250,7 @@ class RequestTable:
 
     # ---- columns that others have written
 
-    def advance(self, slots: IntArray, num_computed: IntArray, chunk: npt.NDArray[np.bool_] | None) -> None:
+    def advance(self, slots: IntArray, num_computed: IntArray, chunk: BoolArray | None) -> None:
         """A step computes the tenants' tokens up to ``num_computed``; ``chunk`` marks those left within their prompt.
 
         ``chunk`` is None where no mark changes.

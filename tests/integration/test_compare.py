@@ -107,12 +107,12 @@ def figures(text: str, policy: str) -> list[list[str]]:
         (("--policies", ","), ("policies", "at least one")),
         (("--policies", "fcfs,fcfs"), ("policies", "twice")),
         (("--loads", "1,x"), ("loads", "1,x")),
-        (("--loads", "0"), ("rate_scale",)),
+        (("--loads", "0"), ("--loads = '0'", "above 0")),
         (("--loads", "1,1"), ("loads", "twice")),
         (("--seeds", "0"), ("seeds",)),
         (("--plot", "nowhere/plot.svg"), ("plot", "nowhere")),
-        (("--num-speculative-tokens", "0"), ("num_speculative_tokens", "0")),
-        (("--num-speculative-tokens", "2", "--acceptance-rates", "2"), ("acceptance", "0 to 1")),
+        (("--num-speculative-tokens", "0"), ("--num-speculative-tokens = 0",)),
+        (("--num-speculative-tokens", "2", "--acceptance-rates", "2"), ("--acceptance-rates", "0 to 1")),
     ],
 )
 def test_mistakes_are_named(flags: tuple[str, ...], fragments: tuple[str, ...], tmp_path: Path) -> None:

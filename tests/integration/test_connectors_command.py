@@ -74,14 +74,14 @@ def test_compare_takes_the_same_flags(tmp_path: Path) -> None:
 
 
 def test_what_cannot_work_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    call(*AGENTS, "--kv-offloading-size", "0", cwd=tmp_path).refused("kv_offloading_size", "above 0")
-    call(*AGENTS, "--kv-offloading-backend", "lmcache", cwd=tmp_path).refused("kv_offloading_backend", "use native")
-    call(*AGENTS, "--kv-transfer-config", "{", cwd=tmp_path).refused("kv-transfer-config", "JSON object")
-    call(*AGENTS, "--kv-transfer-config", "[" * 100_000, cwd=tmp_path).refused("kv-transfer-config", "JSON object")
+    call(*AGENTS, "--kv-offloading-size", "0", cwd=tmp_path).refused("--kv-offloading-size", "above 0")
+    call(*AGENTS, "--kv-offloading-backend", "lmcache", cwd=tmp_path).refused("--kv-offloading-backend", "use native")
+    call(*AGENTS, "--kv-transfer-config", "{", cwd=tmp_path).refused("--kv-transfer-config", "JSON object")
+    call(*AGENTS, "--kv-transfer-config", "[" * 100_000, cwd=tmp_path).refused("--kv-transfer-config", "JSON object")
     no_path = '{"kv_connector": "SharedStorageConnector", "kv_connector_extra_config": {"shared_storage_path": 7}}'
     call(*AGENTS, "--kv-transfer-config", no_path, cwd=tmp_path).refused("shared_storage_path = 7", "path of a folder")
     storage = '{"kv_connector": "SharedStorageConnector"}'
     both = ["--kv-offloading-size", "1", "--kv-transfer-config", storage]
-    call(*AGENTS, *both, cwd=tmp_path).refused("kv_offloading_size", "OffloadingConnector")
+    call(*AGENTS, *both, cwd=tmp_path).refused("--kv-offloading-size", "OffloadingConnector")
     no_cache = ["--no-enable-prefix-caching", "--kv-offloading-size", "1"]
-    call(*AGENTS, *no_cache, cwd=tmp_path).refused("enable_prefix_caching", "turn it on")
+    call(*AGENTS, *no_cache, cwd=tmp_path).refused("--enable-prefix-caching", "turn it on")

@@ -136,7 +136,7 @@ def test_a_damaged_twin_is_an_error(columns: Path, tmp_path: Path) -> None:
     (tmp_path / "cut.steps.parquet").write_bytes(whole[: len(whole) // 2])
     for command in ("report", "convert"):
         call(command, "cut.steps.parquet", cwd=tmp_path).refused("cut.steps.parquet", "no Parquet file")
-    call("query", "cut.steps.parquet", "select 1", cwd=tmp_path).refused("cut.steps.parquet", "cannot be read")
+    call("query", "cut.steps.parquet", "select 1", cwd=tmp_path).refused("cut.steps.parquet", "its end is missing")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cut.steps.parquet"]
 
 

@@ -101,7 +101,7 @@ def test_truncated_file_line_and_recording(vectors: Path, steps: dict[str, int],
     short = write(tmp_path / "short.jsonl", lines[:-1])
     outcome = call("parity", cut, torn, short, vectors / "fcfs.jsonl.gz", cwd=tmp_path)
     assert outcome.code == 2
-    assert "cut.jsonl.gz: cannot be read" in outcome.stderr
+    assert "cut.jsonl.gz: compressed data is cut off" in outcome.stderr
     assert "torn.jsonl:2: not JSON" in outcome.stderr
     assert f"short.jsonl: cut short: it holds {len(lines) - 2} of the {len(lines) - 1} ticks" in outcome.stderr
     assert outcome.stdout == f"1 file, {steps['fcfs']} steps, 3 files damaged\n"

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.command import call
+from tests.integration.command import call, environment
+
+from tokenyard.trace.emit.line_file import LineFile, Lines
 
 BUCKETS = {
     "tok-budget",
@@ -250,3 +255,48 @@ def test_workloads_lists_every_name(tmp_path: Path) -> None:
     assert all(text for section in names.values() for text in section.values())
     printed = call("workloads", cwd=tmp_path).stdout
     assert all(name in printed for section in names.values() for name in section)
+
+
+@pytest.mark.slow
+def test_a_trace_that_is_not_whole_is_said_in_the_last_line(tmp_path: Path) -> None:
+    """A disk with 20 kB of room: one warning, a true last line, whole lines, and an exit code that scripts see."""
+    resource = pytest.importorskip("resource")
+    done = subprocess.run(
+        [sys.executable, "-m", "tokenyard.cli.main", "run", "chat", "--limit", "20", "--trace", "t"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stdout.splitlines()[-1] == "The trace is not whole in t: t: File too large"
+    assert done.stderr == "trace: writing stopped, the scheduler goes on: t: File too large\n"
+    text = (tmp_path / "t" / "sched_trace.fcfs.steps.jsonl").read_bytes()
+    assert 0 < len(text) <= 20_000
+    assert all(json.loads(line) for line in text.decode().splitlines())
+    assert text.endswith(b"\n")
+
+
+def test_a_trace_that_is_removed_meanwhile_is_said_in_the_last_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_down = LineFile.put_down
+
+    def removed(file: LineFile, lines: Lines) -> None:
+        put_down(file, lines)
+        shutil.rmtree(tmp_path / "t", ignore_errors=True)
+
+    monkeypatch.setattr(LineFile, "put_down", removed)
+    outcome = call("run", "chat", "--limit", "5", "--trace", "t", cwd=tmp_path)
+    assert outcome.code == 2
+    last = outcome.stdout.splitlines()[-1]
+    assert last.startswith("The trace is not whole in t: ")
+    assert last.endswith("was removed or replaced while it was written")
+    assert (
+        json.loads(call("run", "chat", "--limit", "5", "--trace", "t", "--json", cwd=tmp_path).stdout)["header"][
+            "source"
+        ]
+        is None
+    )

@@ -51,5 +51,5 @@ def test_it_prints_what_clients_see_and_how_busy_the_engines_were(tmp_path: Path
 
 
 def test_bad_flags_are_refused(tmp_path: Path) -> None:
-    call(*SMALL, "--kv-link-gb-per-s", "0", cwd=tmp_path).refused("kv_link_gb_per_s", "above 0")
+    call(*SMALL, "--kv-link-gb-per-s", "0", cwd=tmp_path).refused("--kv-link-gb-per-s", "above 0")
     call("split", "no such file", cwd=tmp_path).refused("no such file")

@@ -18,6 +18,8 @@ import httpx
 import pytest
 from tests.integration.command import call, environment, tokenyard
 
+import crowd
+
 _NO_BROWSER = ["--port", "0", "--no-browser"]
 
 
@@ -94,6 +96,54 @@ def test_ctrl_c_does_not_wait_for_who_follows(trace: Path, tmp_path: Path) -> No
 def _address(url: str) -> tuple[str, int]:
     host, port = url.removeprefix("http://").rstrip("/").split(":")
     return host, int(port)
+
+
+@pytest.mark.slow
+def test_a_crowd_keeps_nobody_out(tmp_path: Path) -> None:
+    """A small one; `python scripts/crowd.py` brings 660, and looks at the time that a list takes."""
+    paths = crowd.traces(tmp_path, megabytes=2)
+    with crowd.server(tmp_path) as (process, port):
+        measured = crowd.crowded_lists(port, crowd.Crowd(idle=60, slow=10, questions=12), paths, lists=3)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=20)
+    assert measured.statuses == [200] * 3
+    assert measured.traces == crowd.TRACES + 2
+    assert set(measured.answered) == {200}
+    assert measured.opened >= 70
+    assert (process.returncode, "Traceback" in stderr) == (0, False), stderr
+
+
+def test_ctrl_c_does_not_wait_for_a_thread_that_is_stuck(trace: Path, tmp_path: Path) -> None:
+    """In a file on a disk that does not answer, for example: a thread cannot be told to stop."""
+    stuck = tmp_path / "sitecustomize.py"
+    stuck.write_text(
+        "import threading\n"
+        "import tokenyard.server.web.files as files\n"
+        "files.serve_file = lambda *_: threading.Event().wait()\n"
+        "import tokenyard.server.web.app as app\n"
+        "app.serve_file = files.serve_file\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with (
+        viewing(trace, *_NO_BROWSER, cwd=tmp_path, env={"PYTHONPATH": path}) as viewer,
+        socket.create_connection(_address(viewer.url)) as waiting,
+    ):
+        waiting.sendall(f"GET /api/file?path={trace} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        time.sleep(0.5)  # it is stuck now
+        code, stderr = viewer.interrupted()
+    assert (code, "Traceback" in stderr) == (0, False), stderr
+
+
+def test_ctrl_c_does_not_wait_for_who_reads_slowly(trace: Path, tmp_path: Path) -> None:
+    trace.write_bytes(trace.read_bytes() * 200_000)
+    with (
+        viewing(trace, *_NO_BROWSER, cwd=tmp_path) as viewer,
+        socket.create_connection(_address(viewer.url)) as reader,
+    ):
+        reader.sendall(f"GET /api/file?path={trace} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        assert reader.recv(12) == b"HTTP/1.1 200"
+        code, stderr = viewer.interrupted()
+    assert (code, stderr.strip()) == (0, "Ctrl-C ends it.")
 
 
 def test_a_folder_of_traces_opens_the_list(trace: Path, tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ class FeaturesMachine(RuleBasedStateMachine):
         followed = self.speculative is None or GroupKind.MAMBA not in kinds  # each draft has a state of its own
         self.worker = (Worker if followed else StatelessWorker)(self.cache)
         self.depth = 2 if self.config.async_scheduling else 1
-        # A state has absorbed the token that a session drops if a step was in flight: a known limit (docs/parity.md).
+        # Sessions are refused otherwise: a state would have absorbed the token that a session drops (docs/parity.md).
         self.may_go_on = self.depth == 1 or GroupKind.MAMBA not in kinds
         self.flights: deque[Flight] = deque()
         self.plans = KeptPlans()

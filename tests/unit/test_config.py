@@ -10,7 +10,9 @@ import pytest
 from tokenyard.config import (
     CacheConfig,
     GroupKind,
+    HashAlgo,
     KVCacheGroup,
+    MambaCacheMode,
     SchedulerConfig,
     SpeculativeConfig,
     SpeculativeMethod,
@@ -175,3 +177,14 @@ def _message_of(value: Any) -> ConfigError:
     with pytest.raises(ConfigError) as refusal:
         SchedulerConfig(max_num_seqs=value)
     return refusal.value
+
+
+def test_a_members_value_does_as_well_as_the_member() -> None:
+    by_value = SpeculativeConfig(num_speculative_tokens=2, method="eagle")  # type: ignore[arg-type]
+    assert by_value == SpeculativeConfig(num_speculative_tokens=2, method=SpeculativeMethod.EAGLE)
+    assert by_value.use_eagle
+    assert by_value.num_lookahead_tokens == 2
+    assert KVCacheGroup(kind="mamba").kind is GroupKind.MAMBA  # type: ignore[arg-type]
+    cache = CacheConfig(mamba_cache_mode="none", prefix_caching_hash_algo="xxh3_128")  # type: ignore[arg-type]
+    assert cache.mamba_cache_mode is MambaCacheMode.NONE
+    assert cache.prefix_caching_hash_algo is HashAlgo.XXH3_128

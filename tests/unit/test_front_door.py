@@ -6,36 +6,73 @@ import ast
 import inspect
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from importlib.metadata import version
-from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 import tokenyard
+from generate_api import PUBLIC, SECTIONS, public_names
+from tokenyard.sched import StructuredOutput
 
-NAMES = """
-ArrayMemory BlockFiles CacheConfig ConfigError ConnectorContext DiskTier DoneStep DraftTokens EngineCore EngineOutputs
-Executor FinishReason KVCacheGroup KVConnector KVLink KVTransferConfig KeyedPolicy LatencyModel ModelOutput Outcome
-Policy PolicyContext Preemption Reason ReplayResult ReplaySettings Report ReportBuilder Request RequestError
-RequestOutput SamplingParams Scheduler SchedulerConfig SchedulerOutput SchedulerState SpeculativeConfig StepObserver
-StepOutcomes StepShape TierWorker TieredConnector TokenyardError ToolReader TraceConfig TraceError TraceReader
-TraceRecorder TraceWriter Why Workload WorkloadError WorkloadRequest __version__ compare compare_traces
-continuum_fixed continuum_share continuum_ttl describe_run known_policies load_latency load_workload make_policy
-policy_maker print_report replay replay_split summarize why
-"""
+NAMES = {
+    "tokenyard": """
+CacheConfig ConfigError DraftTokens EngineCore EngineOutputs Executor FinishReason KVCacheGroup KVConnector
+KVTransferConfig KeyedPolicy ModelOutput Policy Reason Report ReportBuilder Request RequestError RequestOutput
+SamplingParams Scheduler SchedulerConfig SchedulerOutput SpeculativeConfig StepObserver StepOutcomes TokenyardError
+TraceConfig TraceReader TraceRecorder TraceWriter Why Workload WorkloadRequest __version__ compare compare_traces
+describe_run load_latency load_workload make_policy policy_maker print_report replay replay_split summarize why
+""",
+    "tokenyard.sched": """
+AllBlocksCleared BlockDeltas BlockRemoved BlockStored CachedRequestData Counts EventType Gauges GroupKind HashAlgo
+KVEventBatch KVLimit KVShortage MambaCacheMode MaskedOutput ModelAuxOutput MultiModalItem NewRequest NewRequestData
+ObserverWarning Observers Outcome OutcomeKind PauseState PoolingParams Preemption PrefixCacheStats QueueView
+RepetitionDetectionParams RequestAuxOutput RequestEvent RequestStatus RequestTimes ScheduledDrafts SchedulerState
+SchedulerStats SpecDecodingStats SpeculativeMethod StructuredOutput
+""",
+    "tokenyard.engine": """
+DoneStep Filling GrammarOutput PauseMode StepFuture
+""",
+    "tokenyard.policies": """
+Continuum FCFSQueue FinishedTurn Observations PinBoard PolicyContext PrefillReload PriorityQueue RequestQueue
+ToolReader TtlRule WaitingQueues continuum_fixed continuum_share continuum_ttl known_policies
+""",
+    "tokenyard.connectors": """
+ArrayMemory BlockFiles BlockMemory BlockPool BlockStore CPUTier ConnectorContext ConnectorOutput ConnectorWorker
+DiskTier HostMemory Load LookupResult Match Offer OfferExchange PoolListener PrefillDecodeConnector
+PrefillDecodeWorker RemoteRequest Store Tier TierWorker TieredConnector TransferPlan
+""",
+    "tokenyard.sim": """
+Cell Comparison ConstantLatency EngineUse GPU Interval KVLink KVTransfer LatencyModel Link LoadShape LogOptions Metric
+ModelSpec Progress RandomOptions RefusedRequest ReplayResult ReplaySettings SimulatedConnector SimulatedSpeculation
+SimulatedTransfers SplitResult Stamp StepShape TimeUnit TokenSource Transfer TransferDirection VirtualClock
+""",
+    "tokenyard.errors": """
+FileError MissingExtraError ParityError PolicyError TraceError WorkloadError
+""",
+}
 """A name that is added here is a promise, one that is taken away breaks programs: both belong into the changelog."""
 
-SOURCE = Path(tokenyard.__file__)
+OFFERED = {"tokenyard": tuple(tokenyard.__all__), **{each: public_names(each) for each in tokenyard.NAMESPACES}}
+LAZY = [name for name in OFFERED if hasattr(import_module(name), "OFFERED")]
 
 
 def test_these_names_are_offered() -> None:
-    assert sorted(tokenyard.__all__) == sorted(NAMES.split())
-    assert set(tokenyard.__all__) <= set(dir(tokenyard))
+    assert {place: sorted(names) for place, names in OFFERED.items()} == {
+        place: sorted(names.split()) for place, names in NAMES.items()
+    }
 
 
-@pytest.mark.parametrize("name", tokenyard.__all__)
-def test_an_offered_name_is_there_and_documented(name: str) -> None:
-    offered = getattr(tokenyard, name)
+def test_a_name_has_one_place() -> None:
+    everywhere = [name for names in OFFERED.values() for name in names]
+    assert sorted(everywhere) == sorted(set(everywhere))
+
+
+@pytest.mark.parametrize(("place", "name"), [(place, name) for place, names in OFFERED.items() for name in names])
+def test_an_offered_name_is_there_and_documented(place: str, name: str) -> None:
+    offered = getattr(import_module(place), name)
     if name == "__version__":
         assert offered == version("tokenyard")
         return
@@ -44,26 +81,90 @@ def test_an_offered_name_is_there_and_documented(name: str) -> None:
     assert inspect.getdoc(offered)
 
 
-def test_what_is_loaded_and_what_type_checkers_see_are_the_same() -> None:
+@pytest.mark.parametrize("place", LAZY)
+def test_what_is_loaded_and_what_type_checkers_see_are_the_same(place: str) -> None:
+    package = import_module(place)
     seen = {
         alias.name: node.module
-        for block in ast.parse(SOURCE.read_text(encoding="utf-8")).body
+        for block in ast.parse(inspect.getsource(package)).body
         if isinstance(block, ast.If)
         for node in block.body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    loaded = {name: module for group in tokenyard.OFFERED.values() for module, names in group.items() for name in names}
+    groups = package.OFFERED.values() if package is tokenyard else [package.OFFERED]
+    loaded = {name: module for group in groups for module, names in group.items() for name in names}
     assert seen == loaded
-    assert set(loaded) == set(tokenyard.__all__)
+    assert set(loaded) == set(package.__all__)
+    assert set(loaded) <= set(dir(package))
+
+
+SEEN_ONLY = {"KVCacheManager", "EncoderCache", "Failures", "ObserverGate", "CounterTable"} | {
+    "ToolCallEstimator",
+    "QueueingDelay",
+    "Memoryfulness",
+}
+"""Parts of a scheduler, a request or CONTINUUM that are there to be looked at."""
+OF_TRACES = {"Traces", "Answers from traces"}
+"""What these lead to is read as attributes, and not made by users."""
+
+
+_UNDER_TYPE_CHECKING = {"StructuredOutput": StructuredOutput, "Mapping": Mapping}
+"""What modules know for their type checker only."""
+
+
+def _annotations(offered: object) -> Iterator[object]:
+    """Types of the public fields, properties and parameters of a class or function."""
+    if not inspect.isclass(offered):
+        yield from get_type_hints(offered).values()
+        return
+    yield from (
+        hint for name, hint in get_type_hints(offered, None, _UNDER_TYPE_CHECKING).items() if not name.startswith("_")
+    )
+    for name, member in inspect.getmembers(offered):
+        found = member.fget if isinstance(member, property) else getattr(member, "func", member)
+        made = getattr(found, "__func__", found)
+        is_public = name == "__init__" or not name.startswith("_")
+        if is_public and inspect.isfunction(made) and made.__module__.startswith("tokenyard."):
+            yield from get_type_hints(made, None, _UNDER_TYPE_CHECKING).values()
+
+
+def _ours(annotation: Any) -> Iterator[type]:
+    """Classes of the package in an annotation."""
+    if inspect.isclass(annotation) and annotation.__module__.startswith("tokenyard."):
+        yield annotation
+    for part in get_args(annotation):
+        for each in part if isinstance(part, list | tuple) else [part]:
+            yield from _ours(each)
+
+
+def test_whatever_signatures_name_can_be_imported_from_a_public_place() -> None:
+    public = {name: value for heading, names in SECTIONS if heading not in OF_TRACES for name, value in names.items()}
+    del public["__version__"]
+    private = {
+        f"{name}: {each.__name__}"
+        for name, offered in public.items()
+        for annotation in _annotations(offered)
+        for each in _ours(annotation)
+        if PUBLIC.get(each.__name__) is not each and each.__name__ not in SEEN_ONLY
+    }
+    assert private == set()
 
 
 def test_any_other_name_is_refused_and_submodules_still_import() -> None:
     with pytest.raises(AttributeError, match="module 'tokenyard' has no attribute 'Schedulr'"):
         tokenyard.Schedulr  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match=r"module 'tokenyard\.connectors' has no attribute 'Mtch'"):
+        import_module("tokenyard.connectors").Mtch  # noqa: B018
     from tokenyard import errors  # noqa: PLC0415
 
     assert errors.TokenyardError is tokenyard.TokenyardError
+
+
+def test_packages_with_names_of_their_own_are_there_without_an_import() -> None:
+    program = "import tokenyard; print(tokenyard.connectors.Match(4), tokenyard.engine.PauseMode.KEEP)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "Match(num_tokens=4, is_async=False) keep\n"
 
 
 @pytest.mark.parametrize(
@@ -72,12 +173,15 @@ def test_any_other_name_is_refused_and_submodules_still_import() -> None:
         ("", "numpy msgspec rich tyro typing tokenyard.errors"),
         ("tokenyard.__version__", "numpy msgspec rich tyro tokenyard.cli"),
         ("tokenyard.TraceReader, tokenyard.summarize", "rich tyro tokenyard.cli tokenyard.sched tokenyard.kv"),
+        ("tokenyard.connectors", "numpy msgspec rich tyro tokenyard.sched tokenyard.kv"),
         ("tokenyard.Scheduler", "rich tyro tokenyard.cli tokenyard.sim tokenyard.explain"),
     ],
 )
 def test_what_is_not_asked_for_is_not_loaded(asked: str, stays_out: str) -> None:
     program = f"""
 import sys
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 before = set(sys.modules)
 import tokenyard
 {asked}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support.toy_engine import make_request
 
 from tokenyard.request import Request, SamplingParams
-from tokenyard.table import _FLAG_COLUMNS, _INT_COLUMNS, NO_TOKEN, RequestTable
+from tokenyard.table import _COLUMNS, NO_TOKEN, RequestTable
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_the_invariants_notice_damage(table: RequestTable, damage: str) -> None:
         table.check_invariants()
 
 
-@pytest.mark.parametrize("name", [*_INT_COLUMNS, *_FLAG_COLUMNS, "drafts"])
+@pytest.mark.parametrize("name", _COLUMNS)
 def test_only_the_table_writes_its_columns(name: str) -> None:
     """Before it grows and after."""
     table = RequestTable(1, 4, max_drafts=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import msgspec
@@ -121,9 +122,12 @@ def _names(text: str) -> list[str]:
 
 def _loads(text: str) -> list[float]:
     try:
-        return [float(load) for load in text.split(",")]
+        loads = [float(load) for load in text.split(",")]
     except ValueError:
-        raise ConfigError("loads", text, "give numbers with commas between them, for example 0.5,1,2") from None
+        loads = []
+    if not loads or not all(0 < load < inf for load in loads):
+        raise ConfigError("loads", text, "give numbers above 0 with commas between them, for example 0.5,1,2")
+    return loads
 
 
 def _write(path: Path, drawing: str) -> None:

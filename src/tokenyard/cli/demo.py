@@ -22,7 +22,7 @@ _WORKLOAD = "agentic"
 
 
 def execute(flags: Demo) -> int:
-    """Replay, report, and say how to go on; always 0 if it ends."""
+    """Replay, report, and say how to go on; 0 if it ends, 2 if its trace does not hold all of it."""
     console = results()
     program = _program()
     again = (
@@ -31,7 +31,7 @@ def execute(flags: Demo) -> int:
     )
     console.print("100 coding agents share a system prompt, on an engine like Llama-3.1-8B on an A100-40GB:")
     console.print(f"[cyan]{escape(again)}[/]\n", soft_wrap=True)
-    report = run(
+    replayed = run(
         Run(
             workload=_WORKLOAD,
             arrivals=WorkloadFlags(seed=flags.seed),
@@ -40,9 +40,10 @@ def execute(flags: Demo) -> int:
             output=TraceFlags(trace=flags.trace),
         )
     )
-    show(report, console)
-    _next(console, program, again + (f" --seed {flags.seed}" if flags.seed else ""), flags.trace)
-    return 0
+    show(replayed, console)
+    if replayed.problem is None:
+        _next(console, program, again + (f" --seed {flags.seed}" if flags.seed else ""), flags.trace)
+    return replayed.code
 
 
 def _next(console: Console, program: str, again: str, trace: Path) -> None:

@@ -4,7 +4,7 @@ Exit codes:
 
     0    done
     1    ``parity`` found a difference
-    2    the user can mend it: a message on stderr, no traceback
+    2    the user can mend it: a message on stderr, no traceback; also where all ran but a trace is not whole
     130  interrupted
 
 A traceback means a bug of ours. So that Ctrl-C shows none either, whenever it comes, this module itself imports next to
@@ -18,7 +18,6 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from tokenyard.cli.support.flag_names import as_flags
 from tokenyard.cli.support.streams import say, silence
 from tokenyard.errors import RequestError, TokenyardError, shown
 
@@ -28,13 +27,12 @@ __all__ = ["main"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code of the process."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    typed: list[type] = []
     try:
-        code = _run(arguments)
+        code = _run(arguments, typed)
         sys.stdout.flush()
-    except RequestError as error:
-        return _fail(f"{as_flags(str(error))} (--skip-refused goes on without such requests)")
     except TokenyardError as error:
-        return _fail(str(error))
+        return _fail(_in_flags(error, typed))
     except MemoryError:
         return _fail("out of memory: lower --num-gpu-blocks-override, --max-num-seqs or --limit")
     except KeyboardInterrupt:
@@ -53,13 +51,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _run(arguments: list[str]) -> int:
+def _run(arguments: list[str], typed: list[type]) -> int:
+    """Read the command, which joins ``typed``, and execute it."""
     if arguments == ["--version"]:
         print(f"tokenyard {import_module('tokenyard.version').__version__}")
         return 0
     commands = import_module("tokenyard.cli.support.flags").COMMANDS
     command = import_module("tokenyard.cli.support.parsing").parse(["--help"] if arguments == ["help"] else arguments)
+    typed.append(type(command))
+    for sentence in import_module("tokenyard.cli.support.ignored_flags").ignored_flags(command, arguments):
+        say(f"tokenyard: warning: {sentence}")
     return int(import_module(f"tokenyard.cli.{commands[type(command)]}").execute(command))
+
+
+def _in_flags(error: TokenyardError, typed: list[type]) -> str:
+    """The message, with the flags that the user knows in the place of settings."""
+    words: str = import_module("tokenyard.cli.support.flag_names").in_words_of(typed[0] if typed else None, error)
+    skips = isinstance(error, RequestError)
+    return f"{words} (--skip-refused goes on without such requests)" if skips else words
 
 
 def _leave_at_once_next_time() -> None:

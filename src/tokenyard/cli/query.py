@@ -31,7 +31,7 @@ def execute(flags: Query) -> int:
     require_int("limit", flags.limit, 1)
     files = needed(find_trace(flags.trace), flags.sql)
     limits = Limits(seconds=_SECONDS, memory_mb=_MEMORY_MB, rows=flags.limit)
-    with errors().status(f"reading {escape(str(files.source))}"), as_parquet(files) as twins:
+    with errors().status(f"reading {escape(str(files.source))}"), as_parquet(files, warn) as twins:
         answer = ask(flags.sql, twins.steps, twins.requests, limits)
     if flags.json:
         print_json(msgspec.to_builtins(answer, enc_hook=encodable))  # what JSON has words for

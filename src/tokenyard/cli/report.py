@@ -6,9 +6,7 @@ import re
 from io import StringIO
 from pathlib import Path
 
-from rich.console import Console
-
-from tokenyard.cli.support.console import print_json, results
+from tokenyard.cli.support.console import PlainConsole, print_json, results
 from tokenyard.cli.support.flags import Report
 from tokenyard.errors import ConfigError
 from tokenyard.explain.render.report import print_report
@@ -37,7 +35,7 @@ def execute(flags: Report) -> int:
 
 def _draw(report: FullReport, path: Path, *, buckets: bool) -> None:
     """The report as a terminal of 100 columns would show it."""
-    console = Console(record=True, width=_PICTURE_WIDTH, file=StringIO(), force_terminal=True, highlight=False)
+    console = PlainConsole(record=True, width=_PICTURE_WIDTH, file=StringIO(), force_terminal=True, highlight=False)
     print_report(report, console, buckets=buckets)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

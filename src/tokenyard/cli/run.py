@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from rich.console import Console
@@ -25,38 +26,59 @@ from tokenyard.sim.workload import Workload
 from tokenyard.trace.emit.recorder import TraceRecorder, TurnOrder
 from tokenyard.trace.emit.writer import TraceWriter
 
-__all__ = ["execute", "run", "show", "warn_of_refused"]
+__all__ = ["Replayed", "execute", "run", "show", "warn_of_refused", "where_it_is"]
+
+
+class Replayed(NamedTuple):
+    """What came of a run."""
+
+    report: Report
+    trace: Path | None
+    """The directory of its trace; None if none was wanted."""
+    problem: str | None
+    """Why the trace is not whole; None if it is."""
+
+    @property
+    def code(self) -> int:
+        """The exit code: a trace that was asked for and is not there is for the user to mend."""
+        return 0 if self.problem is None else 2
+
 
 STEPS_TRIED = 30_000
 """Steps that proposals are replayed for unasked, all together: some ten seconds."""
 
 
 def execute(flags: Run) -> int:
-    """Replay and report; always 0 if it ends."""
-    report = run(flags)
+    """Replay and report; 0 if it ends, 2 if its trace does not hold all of it."""
+    replayed = run(flags)
     if flags.json:
-        print_json(report)
+        print_json(replayed.report)
     else:
-        show(report, results(), buckets=flags.buckets)
-    return 0
+        show(replayed, results(), buckets=flags.buckets)
+    return replayed.code
 
 
-def show(report: Report, console: Console, *, buckets: bool = False) -> None:
+def show(replayed: Replayed, console: Console, *, buckets: bool = False) -> None:
     """The report, and where its trace is."""
-    print_report(report, console, buckets=buckets)
-    if report.header.source:
-        directory = Path(report.header.source).parent
-        console.print(f"\nThe trace is in [bold]{escape(str(directory))}[/].", soft_wrap=True)
+    print_report(replayed.report, console, buckets=buckets)
+    if replayed.trace is not None:
+        console.print(where_it_is("The trace is", replayed.trace, replayed.problem), soft_wrap=True)
 
 
-def run(flags: Run) -> Report:
+def where_it_is(subject: str, directory: Path, problem: str | None) -> str:
+    """The last line of a run that was asked for a trace."""
+    place = f"in [bold]{escape(str(directory))}[/]"
+    return f"\n{subject} {place}." if problem is None else f"\n{subject} not whole {place}: {escape(problem)}"
+
+
+def run(flags: Run) -> Replayed:
     """Replay, with a progress bar on a terminal; warnings go to standard error."""
     with errors().status(f"reading {escape(flags.workload)}"):
         setup = prepare(flags)
     say_notes(setup.workload)
-    directory = open_trace(setup.trace)
     builder = ReportBuilder()
     with TraceWriter(setup.trace) as writer:
+        directory = open_trace(writer)
         turns = {
             each.request_id: TurnOrder(each.after, each.gap, each.spacing) for each in setup.workload if each.after
         }
@@ -64,13 +86,15 @@ def run(flags: Run) -> Report:
         try:
             result = _replayed(setup, flags, recorder)
         except KeyboardInterrupt:
-            if directory:
+            writer.flush()
+            if writer.is_whole:
                 warn(f"the trace so far is in {directory}")
             raise
     if result.refused:
         warn_of_refused(setup.workload, result.refused, result.num_left_out)
-    report = builder.report(source=str(setup.trace.steps_path) if directory else None)
-    return _advised(flags, setup, report)
+    source = str(setup.trace.steps_path) if writer.is_whole else None
+    report = _advised(flags, setup, builder.report(source=source))
+    return Replayed(report, directory, writer.problem)
 
 
 def _advised(flags: Run, setup: Setup, report: Report) -> Report:
@@ -109,7 +133,7 @@ def _tried(setup: Setup, flags: Run, trial: str) -> Report:
 
 def warn_of_refused(workload: Workload, refusals: Sequence[RefusedRequest], left_out: int) -> None:
     """Say on standard error that a replay went on without some requests; WorkloadError if none was left."""
-    refused, first = len(refusals), as_flags(refusals[0].problem)
+    refused, first = len(refusals), as_flags(refusals[0].problem, Run)
     if refused + left_out == len(workload):
         problem = f"--skip-refused leaves none of its {len(workload):,} requests; the first: {first}"
         raise WorkloadError(workload.name, 0, problem)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tokenyard.cli.run import warn_of_refused
+from tokenyard.cli.run import warn_of_refused, where_it_is
 from tokenyard.cli.support.console import errors, print_json, results
 from tokenyard.cli.support.flags import Run, Split
 from tokenyard.cli.support.progress import replay_bar
@@ -53,17 +54,25 @@ class SplitReport(msgspec.Struct, frozen=True, kw_only=True):
     use: BusyShares
 
 
+class _Outcome(NamedTuple):
+    report: SplitReport
+    traces: Path | None
+    """The directory of both; None if none were wanted."""
+    problem: str | None
+    """Why they are not whole."""
+
+
 def execute(flags: Split) -> int:
-    """Replay and report; always 0 if it ends."""
-    report = _run(flags)
+    """Replay and report; 0 if it ends, 2 if its traces do not hold all of it."""
+    outcome = _run(flags)
     if flags.json:
-        print_json(report)
+        print_json(outcome.report)
     else:
-        _show(report, results(), buckets=flags.buckets)
-    return 0
+        _show(outcome, results(), buckets=flags.buckets)
+    return 0 if outcome.problem is None else 2
 
 
-def _run(flags: Split) -> SplitReport:
+def _run(flags: Split) -> _Outcome:
     if not 0 < flags.kv_link_gb_per_s < float("inf"):
         raise ConfigError("kv_link_gb_per_s", flags.kv_link_gb_per_s, "give a number above 0")
     with errors().status(f"reading {escape(flags.workload)}"):
@@ -80,14 +89,14 @@ def _run(flags: Split) -> SplitReport:
         )
     say_notes(setup.workload)
     builders = [ReportBuilder() for _ in ENGINES]
-    paths: list[str | None] = []
+    writers: list[TraceWriter] = []
     with ExitStack() as stack:
         recorders = []
         for (name, role), builder in zip(ENGINES, builders, strict=True):
             one = _engine(setup, name, role)
-            directory = open_trace(one.trace)
-            paths.append(str(one.trace.steps_path) if directory else None)
             writer = stack.enter_context(TraceWriter(one.trace))
+            directory = open_trace(writer)
+            writers.append(writer)
             recorders.append(TraceRecorder(writer if directory else None, builder, start=one.start))
         on_progress = stack.enter_context(replay_bar(len(setup.workload)))
         assert setup.start.bytes_per_block is not None
@@ -104,8 +113,13 @@ def _run(flags: Split) -> SplitReport:
         )
     if result.refused:
         warn_of_refused(setup.workload, result.refused, result.num_left_out)
-    prefill, decode = (builder.report(source=path) for builder, path in zip(builders, paths, strict=True))
-    return SplitReport(header=setup.deployment, prefill=prefill, decode=decode, use=_use(result))
+    prefill, decode = (
+        builder.report(source=str(writer.config.steps_path) if writer.is_whole else None)
+        for builder, writer in zip(builders, writers, strict=True)
+    )
+    problems = [writer.problem for writer in writers if writer.problem is not None]
+    report = SplitReport(header=setup.deployment, prefill=prefill, decode=decode, use=_use(result))
+    return _Outcome(report, setup.trace.path, problems[0] if problems else None)
 
 
 def _engine(setup: Setup, name: str, role: str) -> Setup:
@@ -130,8 +144,9 @@ def _use(result: SplitResult) -> BusyShares:
     )
 
 
-def _show(report: SplitReport, console: Console, *, buckets: bool) -> None:
+def _show(outcome: _Outcome, console: Console, *, buckets: bool) -> None:
     """The decode engine's report in full, of the other one and the link what there is to know."""
+    report = outcome.report
     console.print("[bold]The decode engine[/], with the latencies that clients see")
     print_report(report.decode, console, buckets=buckets)
     console.print("\n[bold]The prefill engine and the link[/]")
@@ -153,6 +168,5 @@ def _show(report: SplitReport, console: Console, *, buckets: bool) -> None:
     ):
         table.add_row(name, text)
     console.print(table)
-    if report.decode.header.source and report.prefill.header.source:
-        directory = Path(report.decode.header.source).parent.parent
-        console.print(f"\nThe traces are in [bold]{escape(str(directory))}[/].", soft_wrap=True)
+    if outcome.traces is not None:
+        console.print(where_it_is("The traces are", outcome.traces, outcome.problem), soft_wrap=True)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from pathlib import Path
+from queue import SimpleQueue
 from urllib.parse import quote
 
 from rich.markup import escape
@@ -17,6 +20,9 @@ __all__ = ["execute"]
 
 _PAGE_VARIABLE = "TOKENYARD_VIEWER_HTML"
 """Names another build of the page: for whoever works on it."""
+
+_SECONDS_TO_END = 0.8
+"""After Ctrl-C."""
 
 
 def execute(flags: View) -> int:
@@ -47,8 +53,31 @@ def execute(flags: View) -> int:
         if flags.browser:
             serve.open_browser(url)
 
-    serve.serve(app, listener, on_ready=ready, on_stop=app.state.stop)
+    interrupted = _ended_in_any_case()
+
+    def stop() -> None:
+        interrupted.put(None)
+        app.state.stop()
+
+    serve.serve(app, listener, on_ready=ready, on_stop=stop)
     return 0
+
+
+def _ended_in_any_case() -> SimpleQueue[None]:
+    """End the process soon after something is put into the queue, whatever its threads are doing.
+
+    A thread that reads a large file cannot be told to stop, and the interpreter would wait for it. Nothing is lost:
+    notes are saved whole or not at all. A queue may be put into where a signal interrupts anything.
+    """
+    interrupted: SimpleQueue[None] = SimpleQueue()
+
+    def end() -> None:
+        interrupted.get()
+        time.sleep(_SECONDS_TO_END)
+        os._exit(0)
+
+    threading.Thread(target=end, name="tokenyard-end", daemon=True).start()
+    return interrupted
 
 
 def _trace_to_open(paths: tuple[Path, ...]) -> Path | None:

@@ -16,7 +16,7 @@ from tokenyard.connectors.settings import check_namespace, check_storage_path, r
 from tokenyard.connectors.tiered import STORE_ON
 from tokenyard.errors import ConfigError
 
-__all__ = ["OFFLOADING", "PREFILL_DECODE", "STORAGE", "KVTransferConfig"]
+__all__ = ["OFFLOADING", "PREFILL_DECODE", "SETTINGS", "STORAGE", "KVTransferConfig"]
 
 OFFLOADING = "OffloadingConnector"
 STORAGE = "SharedStorageConnector"
@@ -25,11 +25,12 @@ _ALIASES = {"SimpleCPUOffloadConnector": OFFLOADING, "ExampleConnector": STORAGE
 _ROLES = ("kv_producer", "kv_consumer", "kv_both")
 
 _ANY_TIER = ("load_async",)
-_SETTINGS: dict[str, tuple[str, ...]] = {
+SETTINGS: dict[str, tuple[str, ...]] = {
     OFFLOADING: (*_ANY_TIER, "cpu_bytes_to_use", "eviction_policy", "store_on"),
     STORAGE: (*_ANY_TIER, "shared_storage_path", "namespace", "read_gb_per_s", "write_gb_per_s"),
     PREFILL_DECODE: (),
 }
+"""Connector -> names that ``kv_connector_extra_config`` may hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +52,9 @@ class KVTransferConfig:
         require_text("kv_connector", self.kv_connector)
         require_text("engine_id", self.engine_id)
         name = _ALIASES.get(self.kv_connector, self.kv_connector)
-        if name not in _SETTINGS:
-            raise ConfigError("kv_connector", self.kv_connector, f"use one of: {', '.join(_SETTINGS)}")
+        if name not in SETTINGS:
+            fix = f"use {OFFLOADING} or {STORAGE}, or {PREFILL_DECODE} between two engines (tokenyard split)"
+            raise ConfigError("kv_connector", self.kv_connector, fix)
         object.__setattr__(self, "kv_connector", name)
         if self.kv_role not in _ROLES:
             raise ConfigError("kv_role", self.kv_role, f"use one of: {', '.join(_ROLES)}")
@@ -61,7 +63,7 @@ class KVTransferConfig:
         self._check_extra()
 
     def _check_extra(self) -> None:
-        extra, known = self.kv_connector_extra_config, _SETTINGS[self.kv_connector]
+        extra, known = self.kv_connector_extra_config, SETTINGS[self.kv_connector]
         if not isinstance(extra, Mapping):
             raise ConfigError("kv_connector_extra_config", extra, "give an object of settings")
         for name, value in extra.items():

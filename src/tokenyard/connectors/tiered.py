@@ -76,6 +76,7 @@ class TieredConnector(KVConnector):
         """Storing job -> hashes that can be found once it is over."""
 
     def bind(self, context: ConnectorContext) -> None:
+        super().bind(context)
         self._pool = context.pool
         if self._store_on == "eviction":
             context.pool.subscribe(_Saver(self._save))

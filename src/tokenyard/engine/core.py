@@ -37,14 +37,17 @@ class Filling(StrEnum):
 
 
 class PauseMode(StrEnum):
-    """What :meth:`EngineCore.pause` does to requests that have not ended (vLLM's names)."""
+    """What :meth:`EngineCore.pause` does to requests that have not ended (vLLM's names).
+
+    Requests can be added in every mode; they wait until the engine resumes. ``docs/features.md`` has an example.
+    """
 
     ABORT = "abort"
-    """They are aborted."""
+    """All of them are aborted, running and waiting ones; ``pause`` returns them."""
     WAIT = "wait"
-    """Running ones go on to their end, waiting ones wait."""
+    """Running ones are served to their end; nobody is admitted, preempted ones included."""
     KEEP = "keep"
-    """All of them stay as they are and go on when the engine resumes."""
+    """All of them stay as they are: nothing is scheduled, blocks are kept, and they go on when the engine resumes."""
 
 
 class _Submitted(NamedTuple):
@@ -65,7 +68,9 @@ class EngineCore:
     """Steps ``scheduler`` and ``executor`` with at most ``depth`` steps in flight.
 
     All methods but :meth:`submit` and :meth:`submit_abort` belong to one thread. If the executor raises, the error
-    leaves :meth:`step`; the steps in flight are lost then, and the core is only good for :meth:`shutdown`.
+    leaves :meth:`step`; the steps in flight are lost then, and the core is only good for :meth:`shutdown`. Any other
+    error (a hook that raised, an answer or drafts that do not belong to their step) leaves all in place: the next
+    :meth:`step` goes on, and asks the same future again.
     """
 
     def __init__(
@@ -82,8 +87,11 @@ class EngineCore:
         """
         is_async = scheduler.config.async_scheduling
         self.scheduler = scheduler
+        """The scheduler that it drives."""
         self.executor = executor
-        self.depth = (2 if is_async else 1) if depth is None else depth
+        """What runs the model."""
+        self.depth: int = (2 if is_async else 1) if depth is None else depth
+        """Most steps in flight."""
         if self.depth < 1 or (self.depth > 1 and not is_async):
             fix = "give 1, or turn async_scheduling on: only then are steps decided before outputs are known"
             raise ConfigError("depth", depth, fix)
@@ -96,17 +104,28 @@ class EngineCore:
         """Oldest first."""
         self._deferred: SchedulerOutput | None = None
         """A step that was begun and not sampled from: its bitmask needs the tokens of the step before."""
+        self._untold: EngineOutputs | None = None
+        """Taken in, and not returned yet, because what comes after it raised."""
         self._inbox: SimpleQueue[_Submitted] = SimpleQueue()
         self._refused: list[RequestError] = []
 
     # ---- requests
 
     def add_request(self, request: Request) -> None:
-        """Queue a request. Raises RequestError if it can never be served."""
+        """Queue a request. Raises RequestError if it can never be served.
+
+        Its outputs come with the steps that bring it tokens, the last with its ``finish_reason``; if it is aborted,
+        none comes any more.
+        """
         self.scheduler.add_request(request)
 
     def abort_requests(self, request_ids: str | Iterable[str]) -> list[Request]:
-        """End requests at their clients' wish; ids without an unfinished request are passed over."""
+        """End requests at their clients' wish; returns those that were ended.
+
+        No output names them, neither this step's nor a later one's: whoever aborts tells the client. Workers learn of
+        it in the next step's ``finished_req_ids``, observers by ``request_finished``. Ids without an unfinished
+        request are passed over.
+        """
         ids = [request_ids] if isinstance(request_ids, str) else list(request_ids)
         return self.scheduler.finish_requests(ids, RequestStatus.FINISHED_ABORTED, missing_ok=True)
 
@@ -119,6 +138,8 @@ class EngineCore:
     def submit_abort(self, request_ids: str | Iterable[str]) -> None:
         """:meth:`abort_requests` from any thread: done before the next step is scheduled or taken in."""
         ids = (request_ids,) if isinstance(request_ids, str) else tuple(request_ids)
+        if not all(isinstance(each, str) for each in ids):
+            raise ConfigError("request_ids", request_ids, "give a request id, or several")
         self._inbox.put(_Submitted(None, ids))
 
     def take_refused(self) -> list[RequestError]:
@@ -137,6 +158,11 @@ class EngineCore:
                 self.add_request(asked.request)
             except RequestError as error:
                 self._refused.append(error)
+            except Exception as error:
+                # A hook has raised: who submitted it has to know as well.
+                request_id, fix = asked.request.request_id, "a hook raised when it was added: submit it again"
+                self._refused.append(RequestError(request_id, "request", error, fix))
+                raise
 
     # ---- steps
 
@@ -148,7 +174,8 @@ class EngineCore:
     @property
     def has_work(self) -> bool:
         """Whether :meth:`step` has anything to do or to wait for."""
-        return bool(self._running) or self.scheduler.has_requests() or not self._inbox.empty()
+        waits = self._untold is not None or not self._inbox.empty()
+        return bool(self._running) or self.scheduler.has_requests() or waits
 
     @property
     def oldest(self) -> StepFuture | None:
@@ -169,7 +196,7 @@ class EngineCore:
         """
         scheduler = self.scheduler
         self._do_submitted()
-        if self.num_in_flight >= self.depth:
+        if self.num_in_flight >= self.depth or self._untold is not None:
             return True
         if not scheduler.has_requests():
             return bool(self._running)
@@ -195,39 +222,46 @@ class EngineCore:
 
     def take_in(self) -> EngineOutputs:
         """Wait for the oldest output in flight and take it in. ValueError if no step is in flight."""
-        if not self._running:
-            raise ValueError("no step is in flight: call fill() first, or step()")
-        plan, future = self._running.popleft()
-        model_output = future.result()
-        self._do_submitted()
-        outputs = self.scheduler.update_from_output(plan, model_output)
-        if self._asks_for_drafts and plan.total_num_scheduled_tokens:
-            drafts = self.executor.take_draft_token_ids()
-            if drafts is not None:
-                self.scheduler.update_draft_token_ids(plan, drafts)
+        if self._untold is None:
+            if not self._running:
+                raise ValueError("no step is in flight: call fill() first, or step()")
+            plan, future = self._running[0]
+            model_output = future.result()
+            self._do_submitted()
+            self._untold = self.scheduler.update_from_output(plan, model_output)
+            self._running.popleft()
+            if self._asks_for_drafts and plan.total_num_scheduled_tokens:
+                drafts = self.executor.take_draft_token_ids()
+                if drafts is not None:
+                    self.scheduler.update_draft_token_ids(plan, drafts)
         if self._deferred is not None:
             self._sample_deferred(self._deferred)
+        outputs, self._untold = self._untold, None
         return outputs
 
     def _sample_deferred(self, plan: SchedulerOutput) -> None:
-        self._deferred = None
         if self.scheduler.num_speculative_tokens:
             drafts = self.executor.take_draft_token_ids()
             if drafts is not None:
                 plan = self.scheduler.update_draft_token_ids_in_output(plan, drafts)
+        self._deferred = None
         self._sample(plan)
 
     def drain(self) -> list[EngineOutputs]:
         """Take in every output in flight, and schedule nothing."""
         taken = []
-        while self._running:
+        while self._running or self._untold is not None:
             taken.append(self.take_in())
         return taken
 
     # ---- control
 
     def pause(self, mode: PauseMode | str = PauseMode.ABORT) -> list[Request]:
-        """Stop admitting requests; returns those that were aborted. ``mode`` may be its value, else ConfigError."""
+        """Stop admitting requests; returns those that were aborted (no output names them).
+
+        ``mode`` says what happens to requests that have not ended, by member or value; else ConfigError. Outputs of
+        steps in flight are still taken in. A second call may change the mode.
+        """
         if mode not in tuple(PauseMode):
             raise ConfigError("mode", mode, f"use one of: {', '.join(PauseMode)}")
         mode = PauseMode(mode)
@@ -248,6 +282,6 @@ class EngineCore:
     def shutdown(self) -> None:
         """Let go of executor and connector; steps in flight are forgotten."""
         self._running.clear()
-        self._deferred = None
+        self._deferred = self._untold = None
         self.executor.shutdown()
         self.scheduler.shutdown()

@@ -51,9 +51,13 @@ class BlockHasher:
         hashes = request.block_hashes
         stop = request.num_sealed_tokens // self.block_size
         if len(hashes) < stop:
-            if not hashes and request.job_id is not None and not request.has_extra_keys:
-                self._hash_turn(request, request.job_id, stop - self._num_rewritten)
-            self._hash(request, stop)
+            try:
+                if not hashes and request.job_id is not None and not request.has_extra_keys:
+                    self._hash_turn(request, request.job_id, stop - self._num_rewritten)
+                self._hash(request, stop)
+            except BaseException:
+                self._forget(request)
+                raise
         return hashes
 
     def _hash(self, request: Request, stop: int) -> PrefixHash:
@@ -98,6 +102,17 @@ class BlockHasher:
             if request.has_extra_keys:
                 prefix.add_keys(len(hashes), self.extra_keys(request, len(hashes)))
             hashes.append(prefix.digest())
+
+    def hash_again(self, request: Request) -> None:
+        """:meth:`append` raised: nobody knows what it has done to the running hash."""
+        self._forget(request)
+        self.extend(request)
+
+    @staticmethod
+    def _forget(request: Request) -> None:
+        """The running hash and the list of hashes may disagree: begin anew."""
+        request.block_hashes.clear()
+        request.prefix_hash = None
 
     def truncate(self, request: Request, num_blocks: int) -> None:
         """Keep the hashes of the request's first ``num_blocks`` blocks, whose tokens must still be there."""

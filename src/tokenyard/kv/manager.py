@@ -13,7 +13,7 @@ Positions of a request during an allocation (vLLM's layout):
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -52,6 +52,8 @@ class KVCacheManager:
         self.max_model_len = limits.max_model_len
         self.enable_caching = config.enable_prefix_caching
         self.pool = BlockPool(config.num_gpu_blocks, len(config.groups))
+        self.failures = self.pool.failures
+        """What foreign code raised; the scheduler's calls end with it."""
         self.hasher = BlockHasher(hash_block_size(config), config.prefix_caching_hash_algo, config.hash_seed)
         self.coordinator = self._make_coordinator(limits, use_eagle=use_eagle)
         managers = self.coordinator.managers
@@ -318,10 +320,15 @@ class KVCacheManager:
         need = self.coordinator.need(slot, reach, self.no_hits.blocks, computed, main=end)
         return KVShortage(KVLimit.BLOCKS, needed=need.new, free=self.pool.num_free, cached_hits=0)
 
-    def on_seal(self, sealed: Iterable[tuple[Request, bytes]]) -> None:
+    def on_seal(self, sealed: Sequence[tuple[Request, bytes]]) -> None:
         """Blocks of running requests have become full of known tokens."""
         if self.enable_caching:
-            self.hasher.append_n(sealed)
+            try:
+                self.hasher.append_n(sealed)
+            except Exception as error:  # noqa: BLE001 - the tokens are there: hash them again, from the beginning
+                self.failures.note(error, "the hashes of full blocks")
+                for request, _ in sealed:
+                    self.hasher.hash_again(request)
 
     # ---- the end
 
@@ -332,6 +339,21 @@ class KVCacheManager:
             self.coordinator.free(slot)
             self.new_blocks.drop(slot)
             self.table.release(request)
+
+    def undo_admission(self, request: Request, num_valid: int, *, had_blocks: bool) -> None:
+        """Of a request that is not admitted after all only the first ``num_valid`` tokens have KV.
+
+        Content that was to be computed in this step is forgotten. Blocks are given back, unless it came with some: then
+        it keeps what it has got.
+        """
+        if request.slot >= 0:
+            if self.enable_caching:
+                self.forget_beyond(request, num_valid)
+            if had_blocks:
+                self.publish_again(request)
+                self.new_blocks.drop(request.slot)
+            else:
+                self.free(request)
 
     def reset_prefix_cache(self) -> bool:
         """Forget all cached content; refused (False) while blocks are in use."""

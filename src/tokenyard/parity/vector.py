@@ -5,15 +5,16 @@ The format is described in ``docs/parity.md``. Records are kept as plain JSON va
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Required, TypedDict
 
 import msgspec
 
-from tokenyard.errors import ParityError
+from tokenyard.errors import FileError, ParityError
+from tokenyard.files.bounds import Bounds
+from tokenyard.files.lines import bounded_lines
+from tokenyard.files.nesting import is_nested_deeper
 
 __all__ = ["GoldenVector", "Header", "Image", "Json", "RequestSpec", "Stats", "Tokens"]
 
@@ -139,15 +140,15 @@ class GoldenVector:
             raise ParityError(f"{path}:1: not the header of a golden vector: {problem}") from None
 
     def _read_lines(self) -> Iterator[bytes]:
-        opener = gzip.open if self.path.suffix == ".gz" else open
+        bounds = Bounds.from_env()
         try:
-            with opener(self.path, "rb") as file:
-                for line in file:
-                    if line.strip():
-                        yield bytes(line)
-        except (OSError, EOFError, zlib.error) as problem:
-            reason = getattr(problem, "strerror", None) or problem
-            raise ParityError(f"{self.path}: cannot be read: {reason}") from None
+            for line in bounded_lines(self.path, bounds=bounds):
+                if is_nested_deeper(line, bounds.nesting):
+                    raise bounds.exceeded(self.path, "it is nested deeper", "nesting")
+                if line.strip():
+                    yield line
+        except FileError as problem:
+            raise ParityError(str(problem)) from None
 
     def ticks(self) -> Iterator[Json]:
         """The recorded ticks, once; ParityError if one is missing: they are numbered, and the header says how many."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from math import isnan
+
+from tokenyard.errors import PolicyError, shown
 from tokenyard.request import Request
 from tokenyard.sched.policy import Policy
+from tokenyard.sched.policy_gate import named
 from tokenyard.sched.queues.waiting import PriorityQueue, RequestQueue, WaitingQueues
 
 __all__ = ["Key", "KeyedPolicy"]
@@ -19,7 +23,15 @@ class KeyedPolicy(Policy):
         return (request.arrival_time,)
 
     def new_queue(self) -> RequestQueue:
-        return PriorityQueue(key=self.key)
+        asked = named(self, "key", self.key)
+
+        def checked(request: Request) -> Key:
+            key = asked(request)
+            if not isinstance(key, tuple) or not all(isinstance(each, int | float) and not isnan(each) for each in key):
+                raise PolicyError(self, "key", f"returned {shown(key)}: return a tuple of numbers")
+            return key
+
+        return PriorityQueue(key=checked)
 
     def next_queue(self, room: WaitingQueues) -> RequestQueue:
         waiting, skipped = room.waiting, room.skipped

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from tokenyard.errors import ConfigError
 from tokenyard.kv.blocks.pool import BlockPool
 from tokenyard.kv.events import KVEvent
 from tokenyard.kv.new_blocks import Blocks
@@ -42,8 +43,18 @@ class ConnectorContext(NamedTuple):
 class KVConnector:
     """A connector that brings and keeps nothing: override what yours does."""
 
+    context: ConnectorContext | None = None
+    """What it knows of its scheduler; None before there is one."""
+
     def bind(self, context: ConnectorContext) -> None:
-        """Once, before anything else: what it may know of its scheduler."""
+        """Once, before anything else: the scheduler that it serves. ConfigError the second time.
+
+        One that overrides this calls ``super().bind(context)`` first.
+        """
+        if self.context is not None:
+            fix = "it serves another scheduler already: make one for each"
+            raise ConfigError("kv_connector", type(self).__name__, fix)
+        self.context = context
 
     def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> Match:
         """Tokens available beyond the first ``num_computed_tokens``.

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from tokenyard.config import PauseState
+from tokenyard.errors import ConfigError
 from tokenyard.kv.events import KVEventBatch
 from tokenyard.request import Request
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
@@ -172,12 +173,15 @@ class ObserverWarning(RuntimeWarning):
 class ObserverGate(StepObserver):
     """Between the scheduler and its observers: one that raises is reported once and left out from then on.
 
-    Calls are looked up once: an event that nobody wants to know of costs a call that does nothing.
+    ConfigError for what is no observer. Calls are looked up once: an event that nobody wants to know of costs a call
+    that does nothing.
     """
 
     def __init__(self, observers: Sequence[StepObserver]) -> None:
         self._observers: list[StepObserver] = []
         for each in observers:
+            if not isinstance(each, StepObserver):
+                raise ConfigError("observer", each, "give an object of a class derived from tokenyard.StepObserver")
             # The observers of another gate are watched here, so that one of them that raises leaves it alone.
             self._observers += each.observers if isinstance(each, ObserverGate) else [each]
         self._look_up()

@@ -4,6 +4,7 @@ output; what each of them decides is decided there.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 
 from tokenyard.config import CacheConfig, PauseState, SchedulerConfig, SpeculativeConfig
@@ -18,7 +19,9 @@ from tokenyard.sched.features.recovery import Recovery, failed_requests
 from tokenyard.sched.invariants import check_queues
 from tokenyard.sched.limits.candidate import Candidate
 from tokenyard.sched.limits.order import limits_in_order
+from tokenyard.sched.limits.undo import AdmissionUndo
 from tokenyard.sched.observer import ObserverGate, StepObserver
+from tokenyard.sched.one_thread import OneThread
 from tokenyard.sched.parts import Parts
 from tokenyard.sched.passes.admission_pass import AdmissionPass
 from tokenyard.sched.passes.budget import StepBudget
@@ -26,6 +29,7 @@ from tokenyard.sched.passes.output_builder import OutputBuilder
 from tokenyard.sched.passes.running_pass import RunningPass
 from tokenyard.sched.passes.stalemate import Stalemate
 from tokenyard.sched.policy import Policy, PolicyContext, make_policy
+from tokenyard.sched.policy_gate import PolicyGate
 from tokenyard.sched.queues.running import RunningList
 from tokenyard.sched.queues.waiting import WaitingQueues
 from tokenyard.sched.request_checks import check_encodable, check_servable
@@ -33,17 +37,26 @@ from tokenyard.sched.scheduler_view import SchedulerView
 from tokenyard.sched.state_view import StateView
 from tokenyard.sched.steps.aux_output import with_events
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sched.steps.held import Held
 from tokenyard.sched.steps.in_flight import StepsInFlight
 from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
 from tokenyard.sched.steps.outcomes import Outcome, OutcomeKind, Reason, StepOutcomes
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.sched.steps.stats import SchedulerStats
 from tokenyard.sched.update.acceptance import Acceptance
+from tokenyard.sched.update.answer_checks import AnswerChecks, check_drafts
 from tokenyard.sched.update.lifecycle import Lifecycle
 from tokenyard.sched.update.output_update import OutputUpdate
 from tokenyard.table import RequestTable
 
 __all__ = ["Scheduler"]
+
+_CHANGING = (
+    *("add_request", "finish_requests", "schedule", "update_from_output", "update_draft_token_ids"),
+    *("update_draft_token_ids_in_output", "set_pause_state", "reset_prefix_cache", "reset_connector_cache"),
+    *("reset_encoder_cache", "take_kv_events", "make_stats", "attach_observer"),
+)
+"""Calls that belong to one thread."""
 
 
 class Scheduler(SchedulerView):
@@ -54,6 +67,10 @@ class Scheduler(SchedulerView):
 
     ``clock`` gives seconds; it is only read to stamp requests and observations. ``policy`` overrides the one named in
     ``config``. ``log_stats`` has outputs carry their requests' events (queued, scheduled, preempted).
+
+    Not thread-safe: all calls belong to one thread, and :class:`~tokenyard.engine.core.EngineCore` takes requests and
+    aborts from others. With ``debug`` (None: in Python's development mode, ``-X dev``) a call in a second thread is a
+    RuntimeError.
     """
 
     def __init__(
@@ -68,6 +85,7 @@ class Scheduler(SchedulerView):
         kv_connector: KVConnector | None = None,
         prefill_seconds: Callable[[int], float] | None = None,
         log_stats: bool = False,
+        debug: bool | None = None,
     ) -> None:
         self.config = config
         self.cache_config = cache_config
@@ -75,7 +93,8 @@ class Scheduler(SchedulerView):
         self.observer: ObserverGate | None = None
         """Tells the observer, and survives it."""
         self.attach_observer(observer)
-        self.policy = policy or make_policy(config.policy)
+        self.policy = make_policy(config.policy) if policy is None else policy
+        self._policy_gate = gate = PolicyGate(self.policy)
         self.pause_state = PauseState.UNPAUSED
         self.step = 0
         """Number of the next step."""
@@ -90,36 +109,45 @@ class Scheduler(SchedulerView):
             config, speculative_config, kv, table, kv_connector, log_stats=log_stats
         )
         self._hooks = features.hooks
-        self._waiting_queues = room = WaitingQueues(self.policy.new_queue, cache_config.tokens_per_block)
+        self._held = Held(kv.failures)
+        tokens_per_block = cache_config.tokens_per_block
+        self._waiting_queues = room = WaitingQueues(gate.new_queue, tokens_per_block, kv.failures)
         self._running = running = RunningList(config.max_num_seqs)
-        parts = Parts(
-            config, cache_config, kv, table, self.policy, running, room, features, self._hooks, self._in_flight
-        )
+        parts = Parts(config, cache_config, kv, table, gate, running, room, features, self._hooks, self._in_flight)
         self._lifecycle = lifecycle = Lifecycle(parts, self._queued, self._tell_finished)
         self._sessions = lifecycle.sessions
-        kv_tokens = kv.num_usable_blocks * cache_config.tokens_per_block
-        self.policy.bind(PolicyContext(lifecycle.pins, kv_tokens, prefill_seconds))
+        kv_tokens = kv.num_usable_blocks * tokens_per_block
+        gate.bind(PolicyContext(lifecycle.pins, kv_tokens, prefill_seconds))
         stalemate = Stalemate(kv, room, running, features)
         self._running_pass = RunningPass(
-            config, kv, table, running, self.policy, features, preempt=lifecycle.preempt, stalemate=stalemate
+            config, kv, table, running, gate, features, preempt=lifecycle.preempt, stalemate=stalemate
         )
         self._admission_pass = AdmissionPass(
-            self.policy,
+            gate,
             room,
             running,
             limits_in_order(config, kv, running, features, lifecycle.pins),
             config.max_num_seqs,
             stalemate,
+            AdmissionUndo(kv, features),
         )
         self._output_builder = OutputBuilder(config, kv, table, running, features)
         acceptance = Acceptance(table, config.max_model_len, kv.on_seal)
         self._recovery = Recovery.of(config, kv, running, room, lifecycle, features)
+        self._answers = AnswerChecks(features.transfers, lifecycle.requests, cache_config.num_gpu_blocks)
         self._update = OutputUpdate(kv, table, acceptance, features, lifecycle.stop)
         self.state = StateView(parts, lifecycle.pins)
         """What observers are shown."""
+        self._watch_threads(debug=sys.flags.dev_mode if debug is None else debug)
+
+    def _watch_threads(self, *, debug: bool) -> None:
+        """With ``debug`` have every call that changes anything check its thread."""
+        watch = OneThread()
+        for name in _CHANGING if debug else ():
+            setattr(self, name, watch.guard(getattr(self, name)))
 
     def attach_observer(self, observer: StepObserver | None) -> None:
-        """Have ``observer``, in place of the one before, told what happens from now on."""
+        """Have ``observer``, in place of the one before, told what happens from now on; ConfigError if it is none."""
         self.observer = None if observer is None else ObserverGate([observer])
 
     # ---- arrivals
@@ -133,19 +161,26 @@ class Scheduler(SchedulerView):
             session = self.requests[request.request_id]
             if not self._sessions.feed(session, request):
                 self._lifecycle.finish([(session, RequestStatus.FINISHED_ABORTED)], self.clock())
+                self.kv.failures.raise_first("the session has ended all the same")
             return
         check_servable(request, self.requests, self.config, self.kv, self._features.num_lookahead_tokens)
         check_encodable(request, self._features.encoder)
+        self._sessions.check_request(request)
         for check in self._hooks.check_request:
             check(request)
+        now = self.clock()
+        self._waiting_queues.add(request)
+        try:
+            self._policy_gate.request_arrived(now, request)
+        except Exception:
+            self._waiting_queues.discard(request)
+            raise
         self.requests[request.request_id] = request
         if request.resumable:
             self._sessions.open(request)
-        self._waiting_queues.add(request)
         self._queued(request)
-        self.policy.request_arrived(self.clock(), request)
         if self.observer is not None:
-            self.observer.request_arrived(self.clock(), request)
+            self.observer.request_arrived(now, request)
 
     def _queued(self, request: Request) -> None:
         """A request was added, or a session has got its next input."""
@@ -155,13 +190,23 @@ class Scheduler(SchedulerView):
     # ---- the step
 
     def schedule(self) -> SchedulerOutput:
-        """Decide one step."""
+        """Decide one step.
+
+        If a policy, a connector or a grammar raises, the step is decided without its answer, and the error leaves this
+        call; the next call hands the step out. Nobody is lost (docs/hooks.md).
+        """
+        if self._held.step is not None:
+            return self._held.take_plan(self._held.step)
         observer = self.observer
         now = self.clock()
         if observer is not None:
             observer.step_started(now, self.step, self.state)
         self.kv.new_step_starts()
-        self.policy.step_begins(now, self._waiting_queues)
+        self._waiting_queues.step_begins()
+        try:
+            self._policy_gate.step_begins(now, self._waiting_queues)
+        except Exception as error:  # noqa: BLE001 - the step is decided without
+            self.kv.failures.note(error, "Policy.step_begins")
         paused = self.pause_state is PauseState.PAUSED_ALL
         budget = StepBudget(
             0 if paused else self.config.max_num_batched_tokens,
@@ -171,18 +216,24 @@ class Scheduler(SchedulerView):
         outcomes = StepOutcomes()
         rows = self._running_pass.run(budget, outcomes)
         if self.config.max_loras:
-            budget.loras = {r.lora_name for r in rows.requests if r.lora_name}
+            counted = self.running if self.config.idle_loras_count else rows.requests
+            budget.loras = {r.lora_name for r in counted if r.lora_name}
         admitted = self._admit(budget, outcomes, now)
         finished = self._lifecycle.take_finished()
         step = self._output_builder.build(self.step, rows, admitted, budget, outcomes, finished)
         for candidate in admitted:
             candidate.request.status = RequestStatus.RUNNING
         for planned in self._hooks.step_planned:
-            planned(step)
+            try:
+                planned(step)
+            except Exception as error:  # noqa: BLE001 - it is asked again when the step is handed out
+                self._held.missing(planned, error)
         self._in_flight.add(step)
         self.step += 1
         if observer is not None:
             observer.step_decided(now, step.plan, outcomes, self.state)
+        if self.kv.failures.first is not None:
+            self._held.hold_step(step)
         return step.plan
 
     def _admit(self, budget: StepBudget, outcomes: StepOutcomes, now: float) -> list[Candidate]:
@@ -202,6 +253,11 @@ class Scheduler(SchedulerView):
         if self.pause_state is not PauseState.UNPAUSED:
             outcomes.admission = Outcome(OutcomeKind.NOT_ENTERED, Reason.PAUSED, None, len(self._waiting_queues))
             return []
+        if self._running_pass.has_failed:
+            left, waiting = budget.tokens, len(self._waiting_queues)
+            kind, reason = OutcomeKind.NOT_ENTERED, Reason.HOOK_FAILED
+            outcomes.admission = Outcome(kind, reason, None, waiting, budget_left=left)
+            return []
         admitted = self._admission_pass.run(budget, outcomes)
         for candidate in admitted:
             self._start(candidate, now)
@@ -213,7 +269,10 @@ class Scheduler(SchedulerView):
         num_computed = candidate.num_computed_tokens
         request.num_computed_tokens = num_computed
         self._update.expect_first_token(request)
-        self.policy.request_admitted(now, request)
+        try:
+            self._policy_gate.request_admitted(now, request)
+        except Exception as error:  # noqa: BLE001 - it has joined
+            self.kv.failures.note(error, "Policy.request_admitted")
         for joined in self._hooks.request_admitted:
             joined(now, candidate)
         if request.times.first_scheduled is None:
@@ -232,13 +291,17 @@ class Scheduler(SchedulerView):
         """Take in the sampled tokens of a step: append, stop, finish, free.
 
         Requests that finished or were aborted since the step was made are passed over. A step's output is taken in
-        once, and after those of earlier steps: else ValueError, and nothing changes.
+        once, and after those of earlier steps; ValueError, and nothing changes, for any other, and for an answer that
+        does not belong to the step.
+
+        If a policy, a connector or a grammar raises, the output is taken in without its answer, and the error leaves
+        this call; the same call once more, before the next step is taken in, returns the outputs (docs/hooks.md).
         """
+        if self._held.outputs is not None and self._in_flight.is_last_taken(output):
+            return self._held.take_outputs(self._held.outputs)
         step = self._in_flight.oldest(output)
         output = step.plan
-        if len(model_output.num_sampled) != len(step.requests):
-            rows = f"{len(model_output.num_sampled)} rows for {len(step.requests)} scheduled requests"
-            raise ValueError(f"the model returned {rows}")
+        self._answers.check(step, model_output)
         now, events = self.clock(), self._features.events
         transfers, extras = self._features.transfers, model_output.extras
         lost = self._recovery.lost(step, model_output.connector, now) if self._recovery is not None else []
@@ -273,6 +336,9 @@ class Scheduler(SchedulerView):
         )
         if self.observer is not None:
             self.observer.step_completed(now, output, outputs)
+        self._held.outputs = None
+        if self.kv.failures.first is not None:
+            self._held.hold_outputs(outputs)
         return outputs
 
     def update_draft_token_ids(self, output: SchedulerOutput, drafts: DraftTokens) -> None:
@@ -282,7 +348,9 @@ class Scheduler(SchedulerView):
         """
         if self._features.speculation is None:
             raise ValueError("drafts were given to a scheduler without a SpeculativeConfig")
-        self._features.speculation.update(self._in_flight.last_taken(output), drafts)
+        step = self._in_flight.last_taken(output)
+        check_drafts(step, drafts, self.num_speculative_tokens)
+        self._features.speculation.update(step, drafts)
 
     def update_draft_token_ids_in_output(self, output: SchedulerOutput, drafts: DraftTokens) -> SchedulerOutput:
         """The step with the drafts that stand behind its -1, before it is executed (async scheduling with grammars).
@@ -293,6 +361,7 @@ class Scheduler(SchedulerView):
         if self._features.speculation is None:
             raise ValueError("drafts were given to a scheduler without a SpeculativeConfig")
         step = self._in_flight.of(output)
+        check_drafts(step, drafts, self.num_speculative_tokens)
         step.plan = self._features.speculation.drafts_known(step, drafts)
         return step.plan
 
@@ -307,7 +376,7 @@ class Scheduler(SchedulerView):
             self.kv.take_stats(),
             self._features.speculation.take_stats() if self._features.speculation is not None else None,
             transfers.take_stats() if transfers is not None else None,
-            transfers.connector.take_stats() if transfers is not None else None,
+            transfers.connector_stats() if transfers is not None else None,
         )
 
     # ---- the end of requests
@@ -321,8 +390,8 @@ class Scheduler(SchedulerView):
     ) -> list[Request]:
         """End requests from outside, at any moment and in any state; None means all.
 
-        Returns those that were ended. An id without an unfinished request raises RequestError before anything changes,
-        unless ``missing_ok`` (a host whose aborts race with finishes).
+        Returns those that were ended; no output names them. An id without an unfinished request raises RequestError
+        before anything changes, unless ``missing_ok`` (a host whose aborts race with finishes).
         """
         if not isinstance(status, RequestStatus) or not status.is_finished:
             raise ConfigError("status", status, "give one of RequestStatus.FINISHED_*")
@@ -344,6 +413,7 @@ class Scheduler(SchedulerView):
         for aborted in self._hooks.request_aborted:
             for request in ended:
                 aborted(request)
+        self.kv.failures.raise_first("the requests have ended all the same")
         return ended
 
     def _tell_finished(self, now: float, request: Request) -> None:
@@ -352,9 +422,9 @@ class Scheduler(SchedulerView):
 
     def take_kv_events(self) -> KVEventBatch | None:
         """What entered and left the prefix cache since the last call; None if nothing did (or it is not recorded)."""
-        events = self.kv.take_events()
-        if self._features.transfers is not None:
-            events += self._features.transfers.connector.take_events()
+        # The connector first: if it raises, nothing is lost.
+        theirs = self._features.transfers.connector.take_events() if self._features.transfers is not None else ()
+        events = [*self.kv.take_events(), *theirs]
         if not events:
             return None
         batch = KVEventBatch(self.clock(), events)
@@ -374,6 +444,7 @@ class Scheduler(SchedulerView):
             self._lifecycle.start_over(list(reversed(self.running)), self.clock())
             self.pins.clear()
         done = self._told("prefix", done=self.kv.reset_prefix_cache())
+        self.kv.failures.raise_first(f"the prefix cache was {'' if done else 'not '}reset all the same")
         return (self.reset_connector_cache() and done) if reset_connector else done
 
     def _told(self, cache: str, *, done: bool) -> bool:

@@ -15,8 +15,10 @@ from tokenyard.sched.features.grammars import GrammarOutput, grammar_bitmask
 from tokenyard.sched.features.pins import PinBoard
 from tokenyard.sched.observer import ObserverGate
 from tokenyard.sched.policy import Policy
+from tokenyard.sched.policy_gate import PolicyGate
 from tokenyard.sched.queues.running import RunningList
 from tokenyard.sched.queues.waiting import RequestQueue, WaitingQueues
+from tokenyard.sched.steps.held import Held
 from tokenyard.sched.steps.in_flight import StepsInFlight
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.sched.update.lifecycle import Lifecycle
@@ -34,11 +36,13 @@ class SchedulerView:
     observer: ObserverGate | None
     pause_state: PauseState
     policy: Policy
+    _policy_gate: PolicyGate
     _running: RunningList
     _waiting_queues: WaitingQueues
     _lifecycle: Lifecycle
     _in_flight: StepsInFlight
     _features: Features
+    _held: Held
 
     @property
     def running(self) -> list[Request]:
@@ -110,6 +114,10 @@ class SchedulerView:
     def waiting_reorders(self) -> bool:
         return self.policy.reorders
 
+    def next_moment(self, now: float) -> float | None:
+        """When, after ``now``, the policy changes something by itself, in seconds; None: nothing does."""
+        return self._policy_gate.next_moment(now)
+
     def num_blocks_of(self, request: Request) -> int:
         """Blocks the request holds."""
         return self.kv.num_blocks_of(request)
@@ -158,4 +166,4 @@ class SchedulerView:
 
     def has_requests(self) -> bool:
         """Whether another step has anything to do or to report."""
-        return self.has_unfinished_requests() or self.has_finished_requests()
+        return self.has_unfinished_requests() or self.has_finished_requests() or self._held.step is not None

@@ -32,12 +32,12 @@ class StateView:
     """A ``SchedulerState``: it hands out numbers, copies and iterators, and no part of the scheduler."""
 
     __slots__ = (
-        "_connector",
         "_kv",
         "_pins",
         "_policy",
         "_room",
         "_running",
+        "_transfers",
         "block_size",
         "max_num_running_reqs",
         "max_num_scheduled_tokens",
@@ -52,8 +52,7 @@ class StateView:
         self._running = parts.running
         self._room = room = parts.waiting_queues
         self._pins = pins
-        transfers = parts.features.transfers
-        self._connector = transfers.connector if transfers is not None else None
+        self._transfers = parts.features.transfers
         self.block_size = parts.cache_config.tokens_per_block
         self.max_num_running_reqs = parts.config.max_num_seqs
         self.max_num_scheduled_tokens = parts.config.max_num_batched_tokens
@@ -94,7 +93,7 @@ class StateView:
     @property
     def cpu_blocks(self) -> tuple[int, int] | None:
         """Free and total blocks of a tier in CPU memory."""
-        return self._connector.cpu_blocks if self._connector is not None else None
+        return self._transfers.cpu_blocks if self._transfers is not None else None
 
     def num_blocks_of(self, request: Request) -> int:
         """Blocks the request holds."""
@@ -107,7 +106,7 @@ class StateView:
             self._kv.num_free_blocks,
             len(self._running.requests),
             len(room) if room.occupied else 0,
-            None if self._connector is None else self._connector.cpu_blocks,
+            None if self._transfers is None else self._transfers.cpu_blocks,
         )
 
     def gauges(self) -> Gauges:
@@ -121,5 +120,5 @@ class StateView:
             num_waiting,
             num_skipped,
             len(self._pins),
-            None if self._connector is None else self._connector.cpu_blocks,
+            None if self._transfers is None else self._transfers.cpu_blocks,
         )

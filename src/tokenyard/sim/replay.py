@@ -171,7 +171,7 @@ class _Loop:
         """When something happens by itself: an arrival and, if somebody waits, the end of a transfer or of a pin."""
         moments = [self._arrivals.next_moment]
         if self._scheduler.has_requests():
-            moments.append(self._scheduler.policy.next_moment(self._clock.now()))
+            moments.append(self._scheduler.next_moment(self._clock.now()))
             if self._transfers is not None:
                 moments.append(self._transfers.next_moment)
         return min((moment for moment in moments if moment is not None), default=None)

@@ -144,7 +144,7 @@ class _Engine:
             return self._clock.now() if self._core.num_in_flight else None
         if self._executor.num_empty_steps < EMPTY_STEPS:
             return self._clock.now()
-        moments = (self._transfers.next_moment, self.scheduler.policy.next_moment(self._slept_at))
+        moments = (self._transfers.next_moment, self.scheduler.next_moment(self._slept_at))
         return min((moment for moment in moments if moment is not None), default=None)
 
     def act(self) -> EngineOutputs | None:

@@ -50,6 +50,7 @@ class Reason(StrEnum):
     NO_NEW_TOKENS = "no_new_tokens"
     RUNNING_INDEX_DRIFT = "running_index_drift"
     SELF_PREEMPTED = "self_preempted"
+    HOOK_FAILED = "hook_failed"
 
 
 class ReasonEntry(NamedTuple):
@@ -190,6 +191,11 @@ REASONS = {
         _MORE_BLOCKS,
         "blocks",
         counted_in=Reason.PREEMPTED_THIS_STEP,
+    ),
+    Reason.HOOK_FAILED: ReasonEntry(
+        "A policy, a connector or a grammar raised an error instead of answering.",
+        Family.DEPENDENCY,
+        "Mend what raised: schedule() ended with its error.",
     ),
 }
 """Every recorded reason."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tokenyard.cli.support.flags import Run
@@ -16,6 +18,7 @@ from tokenyard.kv.sizing.gpus import named_gpu
 from tokenyard.kv.sizing.num_blocks import size_kv_cache
 from tokenyard.models.named import named_model
 from tokenyard.sim.latency import ConstantLatency, RooflineLatency
+from tokenyard.trace.emit.writer import TraceWriter
 
 
 @pytest.fixture(autouse=True)
@@ -145,21 +148,59 @@ def test_open_trace_clears_an_earlier_run_away(tmp_path: Path) -> None:
     config = setup("--trace", str(tmp_path / "new" / "trace")).trace
     assert config.steps_path is not None
     assert config.requests_path is not None
-    assert open_trace(config) == config.path
+    with TraceWriter(config) as writer:
+        assert open_trace(writer) == config.path
+        assert config.steps_path.read_text() == ""
     config.steps_path.write_text("old")
     config.requests_path.write_text("old")
     other = config.steps_path.with_name("sched_trace.other.steps.jsonl")
     other.write_text("kept")
-    open_trace(config)
-    assert config.steps_path.read_text() == ""
+    with TraceWriter(config) as writer:
+        open_trace(writer)
+        assert config.steps_path.read_text() == ""
     assert not config.requests_path.exists()
     assert other.read_text() == "kept"
-    assert open_trace(setup().trace) is None
+    with TraceWriter(setup().trace) as writer:
+        assert open_trace(writer) is None
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs on this system")
+def test_open_trace_does_not_wait_for_a_pipe(tmp_path: Path) -> None:
+    config = setup("--trace", str(tmp_path)).trace
+    assert config.steps_path is not None
+    os.mkfifo(config.steps_path)
+    with TraceWriter(config) as writer, pytest.raises(ConfigError, match="cannot be written"):
+        open_trace(writer)
+    reader = os.open(config.steps_path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with TraceWriter(config) as writer, pytest.raises(ConfigError, match="is no file on a disk"):
+            open_trace(writer)
+    finally:
+        os.close(reader)
+
+
+def test_open_trace_names_another_run_that_writes_there(tmp_path: Path) -> None:
+    """Whose trace stays as it is; under another name in the same directory there is room."""
+    pytest.importorskip("fcntl")
+    config = setup("--trace", str(tmp_path)).trace
+    assert config.steps_path is not None
+    with TraceWriter(config) as first, TraceWriter(config) as second:
+        open_trace(first)
+        first.step_snapshot(0)
+        first.flush()
+        with pytest.raises(ConfigError, match=r"another run is writing sched_trace.fcfs.steps.jsonl there"):
+            open_trace(second)
+        with TraceWriter(setup("--trace", str(tmp_path), "--scheduling-policy", "priority").trace) as third:
+            open_trace(third)
+        first.step_snapshot(1)
+    assert [msgspec.json.decode(line)["step"] for line in config.steps_path.read_bytes().splitlines()] == [0, 1]
+    with TraceWriter(config) as again:
+        open_trace(again)
 
 
 def test_open_trace_names_what_is_in_the_way(tmp_path: Path) -> None:
     config = setup("--trace", str(tmp_path)).trace
     assert config.steps_path is not None
     config.steps_path.mkdir()
-    with pytest.raises(ConfigError, match="cannot be written: Is a directory"):
-        open_trace(config)
+    with TraceWriter(config) as writer, pytest.raises(ConfigError, match="cannot be written: Is a directory"):
+        open_trace(writer)

@@ -11,9 +11,10 @@ from tests.support.toy_engine import make_request
 
 from tokenyard.config import CacheConfig, PauseState, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
 from tokenyard.engine.core import EngineCore, Filling, PauseMode
-from tokenyard.errors import ConfigError
+from tokenyard.errors import ConfigError, PolicyError
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.features.grammars import GrammarOutput
+from tokenyard.sched.policy import Policy
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
@@ -247,6 +248,31 @@ def test_other_threads_submit_and_abort() -> None:
     assert set(core.scheduler.requests) == {"twice"}
 
 
+def test_other_threads_submit_and_abort_while_the_core_steps() -> None:
+    config, cache = SchedulerConfig(max_num_seqs=4, max_model_len=64), CacheConfig(num_gpu_blocks=50, block_size=4)
+    scheduler = Scheduler(config, cache, debug=True)
+    core = EngineCore(scheduler, Workers())
+    requests = [make_request(f"r{i}", 4, max_tokens=3 + i % 3) for i in range(60)]
+
+    def client(mine: Sequence[Request]) -> None:
+        for i, request in enumerate(mine):
+            core.submit(request)
+            if i % 3 == 0:
+                core.submit_abort(request.request_id)
+
+    threads = [Thread(target=client, args=(requests[i::4],)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    told = {request.request_id: 0 for request in requests}
+    while core.has_work or any(thread.is_alive() for thread in threads):
+        for news in core.step() or ():
+            told[news.request_id] += len(news.new_token_ids)
+        scheduler.check_invariants()
+    assert all(request.status.is_finished for request in requests)
+    assert told == {request.request_id: request.num_output_tokens for request in requests}
+    assert sum(request.status is RequestStatus.FINISHED_LENGTH_CAPPED for request in requests) >= 40
+
+
 def test_aborts_are_seen_before_an_output_is_taken_in() -> None:
     core, _ = engine(is_async=True)
     core.add_request(make_request("a", 4, max_tokens=9))
@@ -273,3 +299,82 @@ def test_a_reset_reaches_the_scheduler() -> None:
     core.step()
     assert not core.reset_prefix_cache()
     assert core.reset_prefix_cache(reset_running_requests=True)
+
+
+def test_an_answer_that_does_not_belong_is_asked_for_again() -> None:
+    core, workers = engine()
+    core.add_request(make_request("a", 4, max_tokens=2))
+    core.fill()
+    right, workers.futures[0].output = workers.futures[0].output, ModelOutput.from_lists([[7], [7]])
+    for _ in range(2):
+        with pytest.raises(ValueError, match="2 rows for 1 scheduled requests"):
+            core.step()
+        assert core.num_in_flight == 1
+    workers.futures[0].output = right
+    outputs = core.step()
+    assert outputs is not None
+    assert [news.new_token_ids for news in outputs] == [[7]]
+    while core.has_work:
+        core.step()
+    assert workers.calls.count("execute 0") == 1
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_drafts_that_do_not_belong_lose_no_output(is_async: bool) -> None:
+    core, workers = engine(is_async=is_async, drafts=1)
+    core.add_request(make_request("a", 4, max_tokens=3, structured_output=Anything() if is_async else None))
+    workers.drafts = 2
+    told: list[int] = []
+    errors = 0
+    for _ in range(20):
+        if not core.has_work:
+            break
+        try:
+            outputs = core.step()
+        except ValueError as error:
+            assert "2 drafts for request 'a': give 0 to 1" in str(error)  # noqa: PT017 - raised several times
+            errors += 1
+            workers.drafts = 1
+            continue
+        told += [token for news in outputs or () for token in news.new_token_ids]
+    assert errors == 1
+    assert told == [7, 7, 7]
+
+
+class Clumsy(Policy):
+    """Raises at the second request, and whenever one ends."""
+
+    def request_arrived(self, now: float, request: Request) -> None:
+        if request.request_id == "b":
+            raise KeyError(request.request_id)
+
+    def keeps_blocks(self, now: float, request: Request) -> bool:
+        raise LookupError(request.request_id)
+
+
+def test_a_core_goes_on_after_hooks_that_raise() -> None:
+    scheduler = Scheduler(SchedulerConfig(), CacheConfig(num_gpu_blocks=50, block_size=4), policy=Clumsy())
+    core = EngineCore(scheduler, Workers())
+    for name in "abc":
+        core.submit(make_request(name, 4, max_tokens=2, job_id=name))
+    with pytest.raises(PolicyError, match=r"Clumsy\.request_arrived raised KeyError"):
+        core.step()
+    (refused,) = core.take_refused()
+    assert refused.request_id == "b"
+    assert str(refused).endswith("a hook raised when it was added: submit it again")
+    told: dict[str, list[int]] = {"a": [], "c": []}
+    errors = 0
+    while core.has_work:
+        try:
+            for news in core.step() or ():
+                told[news.request_id] += news.new_token_ids
+        except PolicyError:
+            errors += 1
+    assert told == {"a": [7, 7], "c": [7, 7]}
+    assert errors == 1, "both ended in one step"
+
+
+def test_only_ids_can_be_aborted_from_elsewhere() -> None:
+    core, _ = engine()
+    with pytest.raises(ConfigError, match="request_ids"):
+        core.submit_abort([5])  # type: ignore[list-item]

@@ -14,12 +14,12 @@ from tokenyard.explain.render.units import (
     gigabytes,
     milliseconds,
     percent,
-    plain,
     short_count,
     shorten,
 )
 from tokenyard.explain.report.header import infer_gpu, kv_bytes
 from tokenyard.explain.report.percentiles import LatencyFigures, Series, StepFigures
+from tokenyard.printable import plain
 from tokenyard.trace.format.schema import TraceStart
 
 

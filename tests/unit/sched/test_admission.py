@@ -344,3 +344,19 @@ def test_a_preempted_request_is_the_next_to_be_admitted() -> None:
     output = toy.until(lambda: "b" in toy.running)
     admitted = [output.req_ids[i] for i in output.admitted]
     assert admitted[0] == "b", "the head of the queue is not overtaken, though c would have fitted all the while"
+
+
+@pytest.mark.parametrize(("counted", "admitted"), [(False, ["b"]), (True, [])])
+def test_adapters_of_running_requests_without_tokens_count_if_so_configured(counted: bool, admitted: list[str]) -> None:
+    """Under async scheduling the last token of ``a`` is on its way: it runs on, and gets no tokens."""
+    toy = ToyEngine(async_scheduling=True, max_loras=1, idle_loras_count=counted)
+    toy.add("a", 4, lora_name="x", max_tokens=1)
+    first = toy.schedule()
+    toy.add("b", 4, lora_name="y")
+    second = toy.schedule()
+    assert list(second.req_ids) == admitted
+    assert toy.running == ["a", *admitted]
+    if counted:
+        assert [refusal.reason for refusal in toy.outcomes.skipped] == [Reason.LORA_SLOTS]
+    toy.update(first)
+    assert list(toy.schedule().req_ids) == ["b"], "once it has ended its place is free"

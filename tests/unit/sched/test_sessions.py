@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from tests.support.toy_engine import ToyEngine, Watcher
+from tests.support.toy_engine import ToyEngine, Watcher, snapshot
 
-from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
+from tokenyard.config import (
+    CacheConfig,
+    GroupKind,
+    KVCacheGroup,
+    MambaCacheMode,
+    SchedulerConfig,
+    SpeculativeConfig,
+    SpeculativeMethod,
+)
 from tokenyard.errors import RequestError
 from tokenyard.request import FinishReason, Request, RequestStatus, SamplingParams
 from tokenyard.sched.scheduler import Scheduler
@@ -190,6 +198,27 @@ def test_output_in_flight_when_an_answer_ends_does_not_reach_the_next_one() -> N
     assert session.output_token_ids == [5]
 
 
+def test_a_session_that_goes_on_discards_only_the_steps_after_the_one_taken_in() -> None:
+    """The step whose output ends an answer is over: counted among those in flight, it cost the next answer a token.
+
+    That came to light once somebody left, which makes the next output look for tokens to discard.
+    """
+    toy = ToyEngine(async_scheduling=True)
+    session = toy.add("s", [1, 2, 3], stop_token_ids=(0,), resumable=True)
+    toy.add("other", 4)
+    toy.scheduler.add_request(more("s", 40, 41))
+    first, second = toy.schedule(), toy.schedule()
+    toy.update(first, {"s": [0]})
+    assert session.async_steps_to_discard == 1, "the second step is in flight, the first is not"
+    third = toy.schedule()
+    assert [news.request_id for news in toy.update(second, {"s": [66]})] == ["other"]
+    assert session.async_steps_to_discard == 0
+    toy.abort("other")
+    (news,) = toy.update(third, {"s": [5]})
+    assert (news.request_id, news.new_token_ids) == ("s", [5])
+    assert session.all_token_ids == [1, 2, 3, 40, 41, 5]
+
+
 def test_a_session_reset_before_its_answer_ends_keeps_what_was_said() -> None:
     toy = ToyEngine()
     session = toy.add("s", [1, 2, 3], stop_token_ids=(0,), resumable=True)
@@ -227,3 +256,21 @@ def test_a_forbidden_token_ends_the_session() -> None:
     (news,) = toy.update(toy.schedule(), {"s": [0]})
     assert news.finish_reason is FinishReason.ERROR
     assert not toy.scheduler.requests
+
+
+# ---- what cannot be served
+
+
+@pytest.mark.parametrize("mode", [MambaCacheMode.ALL, MambaCacheMode.ALIGN])
+def test_a_session_with_states_and_steps_ahead_is_refused(mode: MambaCacheMode) -> None:
+    """The step in flight when an answer ends has moved the state past the token that the session drops."""
+    groups = (KVCacheGroup(), KVCacheGroup(kind=GroupKind.MAMBA))
+    toy = ToyEngine(async_scheduling=True, groups=groups, mamba_cache_mode=mode)
+    before = snapshot(toy.scheduler)
+    with pytest.raises(RequestError, match=r"resumable = True: .* turn async_scheduling off"):
+        toy.add("s", [1, 2, 3], resumable=True)
+    assert snapshot(toy.scheduler) == before
+    toy.add("plain", [1, 2, 3], max_tokens=2)
+    toy.drain()
+    ToyEngine(groups=groups, mamba_cache_mode=mode).add("s", [1, 2, 3], resumable=True)
+    ToyEngine(async_scheduling=True).add("s", [1, 2, 3], resumable=True)

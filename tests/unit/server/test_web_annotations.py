@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import time
+import tracemalloc
 from base64 import b64encode
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 import pytest
+from tests.unit.server.real_server import connected, serving
 from tests.unit.server.web_client import ORIGIN, Client, client_of, refused
 
+from tokenyard.server.web import annotations as notes
+from tokenyard.server.web import body as bodies
 from tokenyard.server.web.annotations import MARK
 
 NOTES = b'{"notes": [{"step": 3, "text": "</script><script>alert(1)</script>"}]}'
@@ -53,6 +61,64 @@ def test_notes_that_were_changed_meanwhile_are_not_lost(client: Client, steps: P
     assert save(client, steps, b"1", **{"If-Match": tag}).status_code == 200
     refused(save(client, steps, b"2", **{"If-Match": tag}), 412, "If-Match")
     assert load(client, steps).content == b"1"
+
+
+def test_of_many_that_save_at_once_one_succeeds(client: Client, steps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All have seen the same notes: whoever comes second would write over the first."""
+    replace = notes._replace
+
+    def slowly(target: Path, content: bytes) -> None:
+        time.sleep(0.02)
+        replace(target, content)
+
+    monkeypatch.setattr(notes, "_replace", slowly)
+    for number in range(5):
+        tag = save(client, steps, b'"%d"' % number).headers["etag"]
+        with ThreadPoolExecutor(8) as pool:
+            sent = [b'"%d.%d"' % (number, each) for each in range(8)]
+            saved = list(pool.map(lambda body: save(client, steps, body, **{"If-Match": tag}).status_code, sent))  # noqa: B023
+        assert sorted(saved) == [200] + [412] * 7
+        assert load(client, steps).content == sent[saved.index(200)]
+
+
+def test_two_servers_do_not_save_at_once(client: Client, steps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    save(client, steps, b"1")
+    monkeypatch.setattr(notes, "_SECONDS", 0.1)
+    other = os.open(steps.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        assert "another server" in refused(save(client, steps, b"2"), 409, "path")
+        assert load(client, steps).content == b"1"
+    finally:
+        os.close(other)
+    assert save(client, steps, b"3").status_code == 200
+
+
+def test_a_file_that_is_too_large_for_notes_is_not_read(client: Client, steps: Path) -> None:
+    """One of 3 GB, which takes no room on the disk; nor is it written over."""
+    large = steps.with_name(steps.name + ".annotations.json")
+    large.touch()
+    os.truncate(large, 3_000_000_000)
+    tracemalloc.start()
+    try:
+        assert "3,000,000,000 bytes" in refused(load(client, steps), 422, "path")
+        assert "3,000,000,000 bytes" in refused(save(client, steps, **{"If-Match": '"x"'}), 422, "path")
+        assert "3,000,000,000 bytes" in refused(save(client, steps), 422, "path")
+        assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    finally:
+        tracemalloc.stop()
+    assert large.stat().st_size == 3_000_000_000
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(
+    folder: Path, steps: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "_SECONDS", 0.2)
+    head = f"PUT /api/annotations?path={steps} HTTP/1.1\r\nHost: 127.0.0.1\r\n{MARK}: 1\r\n"
+    half = f"{head}Content-Type: application/json\r\nContent-Length: 100\r\n\r\n[1,"
+    with serving(folder) as port, ExitStack() as stack:
+        assert connected(stack, port, half.encode()).recv(12) == b"HTTP/1.1 408"
 
 
 def test_a_forged_request_is_refused(client: Client, steps: Path) -> None:

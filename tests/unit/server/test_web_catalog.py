@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import os
+import shutil
+import time
 from pathlib import Path
 from typing import Any
 
+import httpx
+import pytest
 from tests.unit.server.conftest import STEPS, lines_of, steps_text
-from tests.unit.server.web_client import client_of
+from tests.unit.server.web_client import ORIGIN, client_of, refused
 
 from tokenyard.server.web import catalog, trace_summary
 
@@ -98,13 +103,106 @@ def test_a_line_without_end_is_not_read_whole(folder: Path, steps: Path, monkeyp
     assert (listed(folder)[0]["first_step"], listed(folder)[0]["gpu"]) == (0, None)
 
 
-def test_the_search_ends(folder: Path, monkeypatch: Any) -> None:
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs on this system")
+@pytest.mark.parametrize("name", ["pipe.steps.jsonl", "sched_trace.fcfs.requests.jsonl.gz", "x.steps.parquet"])
+def test_only_regular_files_are_listed(folder: Path, name: str) -> None:
+    """To open a FIFO that nobody writes to takes for ever."""
+    pipe = folder / "run1" / name
+    os.mkfifo(pipe)
+    assert [trace["name"] for trace in listed(folder, pipe)] == ["run1"]
+
+
+def names_by_page(*paths: Path) -> list[list[str]]:
+    """The names on every page, in the order in which the links lead to them."""
+    client, pages, at = client_of(paths), [], "/api/traces"
+    while at:
+        response = client.get(at)
+        assert response.status_code == 200
+        pages.append([trace["name"] for trace in response.json()])
+        at = response.links.get("next", {}).get("url", "")
+    return pages
+
+
+def test_a_list_that_is_whole_has_no_second_page(folder: Path) -> None:
+    assert names_by_page(folder) == [["run1"]]
+
+
+def test_many_entries_come_page_by_page(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is left out without a word, and no page looks at more folders than it may."""
     monkeypatch.setattr(catalog, "_ENTRIES", 10)
-    many = folder / "zz"
-    many.mkdir()
-    for i in range(20):
-        (many / f"{i}.steps.jsonl").touch()
-    assert [trace["name"] for trace in listed(folder)] == ["run1"]
+    for name in ("a", "run1/below", "zz", "zz/0", "zz/1"):
+        (folder / name).mkdir(exist_ok=True)
+        for i in range(6):
+            (folder / name / f"{i}.steps.jsonl").touch()
+    pages = names_by_page(folder)
+    assert [len(page) for page in pages] == [6, 7, 6, 6, 6]
+    assert sorted(name for page in pages for name in page) == sorted(trace["name"] for trace in all_at_once(folder))
+
+
+def all_at_once(folder: Path) -> list[dict[str, Any]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(catalog, "_ENTRIES", 1_000_000)
+        patch.setattr(catalog, "_TRACES", 1_000_000)
+        return listed(folder)
+
+
+def test_many_traces_come_page_by_page(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one folder as well, and over several directories; a file that is named besides comes once."""
+    monkeypatch.setattr(catalog, "_TRACES", 4)
+    (tmp_path / "other").mkdir()
+    for i in range(10):
+        for kind in ("steps", "requests"):
+            (folder / "run1" / f"{i}.{kind}.jsonl").touch()
+        (tmp_path / "other" / f"{i}.steps.jsonl").touch()
+    (tmp_path / "apart.steps.jsonl").touch()
+    pages = names_by_page(folder, tmp_path / "other", folder / "run1" / "3.steps.jsonl", tmp_path / "apart.steps.jsonl")
+    assert [len(page) for page in pages] == [4, 4, 4, 4, 4, 2]
+    assert tmp_path.name in pages[0]
+    names = [name for page in pages for name in page]
+    assert len(set(names)) == len(names) == 22
+
+
+def test_a_page_goes_on_where_things_have_changed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "_TRACES", 2)
+    for name in "abcdef":
+        (folder / name).mkdir()
+        (folder / name / "t.steps.jsonl").touch()
+    client = client_of([folder])
+    link = client.get("/api/traces").links["next"]["url"]
+    shutil.rmtree(folder / "c")  # where the next page begins
+    assert {trace["name"] for trace in client.get(link).json()} == {"d", "e"}
+
+
+@pytest.mark.parametrize("place", ["", "x", "[]", "[-1]", '["0"]', "[0,[],1]", "[[[[", '[0,["..",".."],""]', "[99]"])
+def test_a_page_begins_where_a_link_said(folder: Path, place: str) -> None:
+    response = client_of([folder]).get("/api/traces", params={"from": place})
+    if response.status_code == 200:  # an order of names, never a path
+        assert place in ('[0,["..",".."],""]', "[99]", "[]")
+        assert {trace["name"] for trace in response.json()} <= {"run1"}
+    else:
+        assert "Link" in refused(response, 400, "from")
+
+
+def test_questions_at_the_same_time_share_a_list(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each gets what was there after it asked, and two walks are enough for all of them."""
+    walks, page = 0, catalog.Catalog._page
+
+    def counted(*args: Any) -> Any:
+        nonlocal walks
+        walks += 1
+        time.sleep(0.05)
+        return page(*args)
+
+    monkeypatch.setattr(catalog.Catalog, "_page", counted)
+    app = client_of([folder]).app
+
+    async def ask() -> list[int]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url=ORIGIN) as client:
+            responses = await asyncio.gather(*(client.get("/api/traces") for _ in range(30)))
+        return [len(response.json()) for response in responses]
+
+    assert asyncio.run(ask()) == [1] * 30
+    assert walks <= 2
 
 
 def test_hostile_names_come_as_they_are(folder: Path) -> None:

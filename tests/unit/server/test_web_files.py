@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import gzip
 import os
+import time
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
 from starlette.types import Message
 from tests.unit.server.conftest import steps_text
+from tests.unit.server.real_server import connected, serving
 from tests.unit.server.web_client import Client, client_of, refused
 
 from tokenyard.server.web.files import OpenFileResponse
@@ -230,3 +235,47 @@ def test_a_file_of_any_name_may_be_named(folder: Path, steps: Path) -> None:
     client = client_of([odd])
     assert client.file(odd).content == steps.read_bytes()
     assert client.get("/api/traces").json()[0]["steps"] == [str(odd)]
+
+
+@pytest.mark.parametrize("packing", [".jsonl.gz", ".jsonl.zst", ".parquet"])
+def test_whatever_is_damaged_a_line_says_so(client: Client, steps: Path, packing: str) -> None:
+    """And the answer ends as an answer does, whichever byte is wrong."""
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra: analysis)")
+    packed = steps.with_name(f"b.steps{packing}")
+    if packing == ".parquet":
+        convert(steps, packed, "steps")
+    else:
+        with pa.CompressedOutputStream(str(packed), {".gz": "gzip", ".zst": "zstd"}[packed.suffix]) as file:
+            file.write(steps.read_bytes())
+    good, text = packed.read_bytes(), steps.read_bytes()
+    damages = 0
+    for place in range(0, len(good), len(good) // 40):
+        changed = good[:place] + bytes([good[place] ^ 0x55]) + good[place + 1 :]
+        for bad in (good[:place], changed if packing != ".jsonl.zst" else b""):  # zstd has no checksum here
+            packed.write_bytes(bad)
+            answer = unpacked(client, packed)
+            damages += b"\ncompressed data is cut off or damaged here: " in answer
+            assert not bad or answer == text or answer.splitlines()[-1].startswith(b"compressed data is cut off")
+    assert damages > 25
+
+
+def test_who_goes_away_has_nothing_more_read(folder: Path, steps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps.write_bytes(b"{}\n" * 10_000_000)
+    read = 0
+    real = anyio.AsyncFile.read
+
+    async def counted(file: Any, size: int = -1) -> Any:
+        nonlocal read
+        piece = await real(file, size)
+        read += len(piece)
+        return piece
+
+    monkeypatch.setattr(anyio.AsyncFile, "read", counted)
+    with serving(folder) as port, ExitStack() as stack:
+        question = f"GET /api/file?path={steps} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+        reader = connected(stack, port, question.encode())
+        for _ in range(20):
+            assert reader.recv(64 * 1024)
+        reader.close()
+        time.sleep(1)  # more than the rest of the file would take
+    assert 0 < read < steps.stat().st_size / 2

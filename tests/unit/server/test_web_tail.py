@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from tests.unit.server.conftest import STEPS, lines_of, steps_text
 from tests.unit.server.web_client import ORIGIN, Client, client_of, refused
 
 from tokenyard.server.web import tail
+from tokenyard.server.web.roots import Roots
 
 
 @pytest.fixture
@@ -116,3 +119,68 @@ def test_what_does_not_grow_is_not_followed(client: Client, steps: Path) -> None
     refused(client.get("/api/tail", params={"path": str(packed)}), 400, "path")
     refused(client.get("/api/tail", params={"path": str(steps), "wait": "31"}), 400, "wait")
     refused(client.get("/api/tail", params={"path": str(steps), "offset": "-1"}), 400, "offset")
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bytes of every read of a followed file."""
+    sizes: list[int] = []
+
+    class Counted(io.BufferedReader):
+        def read(self, size: int | None = -1, /) -> bytes:
+            piece = super().read(size)
+            sizes.append(len(piece))
+            return piece
+
+    real = Roots.open
+
+    def opened(roots: Roots, path: str | None) -> Counted:
+        with real(roots, path) as file:
+            return Counted(io.FileIO(os.dup(file.fileno())))
+
+    monkeypatch.setattr(Roots, "open", opened)
+    return sizes
+
+
+def test_who_waits_in_a_file_without_line_feeds_reads_what_is_new(
+    client: Client, steps: Path, reads: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail, "_POLL", 0.01)
+    steps.write_bytes(b"x" * 10_000_000)
+    response = client.get("/api/tail", params={"path": str(steps), "wait": 1})
+    assert response.content == b""
+    assert sum(reads) < 11_000_000
+
+    async def grow() -> httpx.Response:
+        transport = httpx.ASGITransport(app=client.app)
+        async with httpx.AsyncClient(transport=transport, base_url=ORIGIN) as http:
+            waiting = asyncio.create_task(http.get("/api/tail", params={"path": str(steps), "wait": 30}))
+            for _ in range(20):
+                await asyncio.sleep(0.02)
+                with steps.open("ab") as file:
+                    file.write(b"y" * 1000)
+            with steps.open("ab") as file:
+                file.write(b"\nz\n")
+            return await waiting
+
+    reads.clear()
+    response = asyncio.run(grow())
+    assert response.content == steps.read_bytes()[:-2]
+    assert sum(reads) < 22_000_000  # once to look for the end of the line, once to send it
+    assert reads[-1] == len(response.content)
+
+
+def test_a_line_that_is_too_long_is_refused_at_once(client: Client, steps: Path, reads: list[int]) -> None:
+    """However long the file is: 100 GB here, which take no room on the disk."""
+    steps.write_bytes(b"x")
+    os.truncate(steps, 100_000_000_000)
+    for wait in ("0", "30"):
+        assert "no trace" in refused(client.get("/api/tail", params={"path": str(steps), "wait": wait}), 422, "offset")
+    assert sum(reads) < 50_000_000
+
+
+def test_a_long_line_comes_whole(client: Client, steps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail, "_AT_ONCE", 100)
+    steps.write_bytes(b"a\n" + b"x" * 950 + b"\n" + b"b\n" + b"half")
+    follower = Follower(client, steps)
+    assert [follower.look() for _ in range(4)] == [b"a\n", b"x" * 950 + b"\n", b"b\n", b""]

@@ -182,7 +182,7 @@ def test_missing_and_damaged_tables(lss: Path) -> None:
     with pytest.raises(ConfigError, match=r"tp1_dense.csv:3.*has 2 columns, not 3"):
         load_tables(lss, TINY)
     write(lss, "tp1_dense", "layer,tokens,time_us", [("x", 1, "fast")])
-    with pytest.raises(ConfigError, match="give numbers that are not negative"):
+    with pytest.raises(ConfigError, match="give numbers from 0 to"):
         load_tables(lss, TINY)
     write(lss, "tp1_dense", "layer,tokens,time_us", [])
     with pytest.raises(ConfigError, match="holds no rows"):
@@ -260,3 +260,22 @@ def test_what_the_tables_do_not_cover(aic: Path) -> None:
         load_tables(aic, named_model("llama-3.1-8b"), gpu=named_gpu("h100"))
     with pytest.raises(ConfigError, match="no all-reduce of so many GPUs"):
         load_tables(aic, TINY, gpu=named_gpu("h100"), tensor_parallel_size=4)
+
+
+@pytest.mark.parametrize("cell", ["0", "\r", "", '"', "\0", "nan", "1e308"])
+@pytest.mark.parametrize("table", ["attention", "dense", "per_sequence"])
+def test_a_cell_of_any_content_is_no_traceback(table: str, cell: str, lss: Path) -> None:
+    packed = lss / f"tp1_{table}.csv.gz"
+    path = packed.with_suffix("")
+    if packed.exists():
+        path.write_bytes(gzip.decompress(packed.read_bytes()))
+    header, *rows = path.read_text().splitlines()
+    for column in range(len(header.split(","))):
+        cells = rows[0].split(",")
+        cells[column] = cell
+        path.write_bytes("\n".join([header, ",".join(cells), *rows[1:]]).encode() + b"\n")
+        try:
+            latency = load_tables(lss, TINY)
+        except ConfigError:
+            continue
+        assert 0 < latency.step_seconds(shape((100, 0), (1, 500))) < 1e12

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
+import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +14,7 @@ import msgspec
 import pytest
 
 from tokenyard.errors import ConfigError
+from tokenyard.trace.columnar import query
 from tokenyard.trace.columnar.convert import convert
 from tokenyard.trace.columnar.query import EVENT_VIEWS, Limits, ask
 from tokenyard.trace.format.schema import STEP_EVENTS
@@ -29,6 +35,17 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return twin
 
 
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where limits do not matter, a process for each question is not worth its time."""
+
+    def called(function: Callable[..., Any], *arguments: object, seconds: float) -> Any:
+        return function(*arguments)
+
+    monkeypatch.setattr(query, "called_apart", called)
+    monkeypatch.setattr(query, "keep_memory_within", lambda megabytes: None)
+
+
 def rows(trace: Path, sql: str, **limits: Any) -> list[tuple[Any, ...]]:
     return ask(sql, trace, None, Limits(**limits)).rows
 
@@ -37,18 +54,21 @@ def test_every_event_has_a_view() -> None:
     assert set(EVENT_VIEWS) == set(STEP_EVENTS)
 
 
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.slow
 def test_every_view_can_be_asked(trace: Path) -> None:
     for view in EVENT_VIEWS.values():
         assert rows(trace, f"select count(*) from {view}") == [(20 if view == "snapshots" else 0,)]
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_kinds_of_select(trace: Path) -> None:
     assert rows(trace, "with s as (select step from steps) select max(step) from s;") == [(19,)]
     assert rows(trace, "from snapshots select min(free_blocks)") == [(1,)]
     assert ("step", "INTEGER") in [row[:2] for row in rows(trace, "describe steps")]
 
 
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize(
     "sql",
     [
@@ -93,26 +113,73 @@ def test_nothing_else_is_reached(trace: Path, sql: str) -> None:
     assert {path.name: path.read_bytes() for path in trace.parent.iterdir()} == before
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_names_of_this_process_are_not_tables(trace: Path) -> None:
     with pytest.raises(ConfigError, match="trace"):
         rows(trace, "select * from trace")
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_rows_are_bounded(trace: Path) -> None:
     answer = ask("select step from steps order by step", trace, None, Limits(rows=3))
     assert (answer.rows, answer.truncated) == ([(0,), (1,), (2,)], True)
     assert not ask("select step from steps", trace, None, Limits(rows=20)).truncated
 
 
-def test_time_is_bounded(trace: Path) -> None:
-    with pytest.raises(ConfigError, match=r"took longer than 0\.2 s"):
-        rows(trace, "select sum(a.i * b.i) from range(10000000) a(i), range(10000000) b(i)", seconds=0.2)
+def test_a_process_of_its_own_answers_alike(trace: Path) -> None:
+    sql = "select step, ts, [step], {'a': step}, date '2026-01-01', 1.5::decimal(3,1) from steps order by step limit 2"
+    answer = ask(sql, trace, None)
+    date, number = dt.date(2026, 1, 1), decimal.Decimal("1.5")
+    assert answer.rows == [(0, 0.0, [0], {"a": 0}, date, number), (1, 0.5, [1], {"a": 1}, date, number)]
+    assert [column.name for column in answer.columns[:2]] == ["step", "ts"]
+    assert answer.seconds > 0
+    with pytest.raises(ConfigError, match="only SELECT can be asked"):
+        rows(trace, "create table mine as select 1")
 
 
-def test_memory_is_bounded(trace: Path) -> None:
+ENDLESS = "select sum(a.i * b.i) from range(10000000) a(i), range(10000000) b(i)"
+ONE_STEP = "select list_sum(list_transform(range(200000000), x -> x * x % 7))"
+"""DuckDB does not look at the clock, nor at interrupts, before it is over."""
+
+
+@pytest.mark.parametrize("sql", [ENDLESS, ONE_STEP])
+def test_time_is_bounded(trace: Path, sql: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(ConfigError, match=r"took longer than 0\.5 s"):
+        rows(trace, sql, seconds=0.5, memory_mb=8_000)
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select max(len(s)) from (select string_agg(i::varchar, '-') s from range(50000000) t(i))",
+        "select list_sort(range(200000000))[1]",
+        "select repeat('x', 4000000000)",
+        "select list(i) from range(300000000) t(i)",
+    ],
+)
+def test_memory_is_bounded(trace: Path, sql: str) -> None:
+    """What the process that answered has had, whatever DuckDB counts: beside the question, an interpreter's 100 MB."""
+    resource = pytest.importorskip("resource")
     with pytest.raises(ConfigError, match="needs more than 64 MB"):
-        rows(
-            trace,
-            "select max(len(s)) from (select string_agg(i::varchar, '-') s from range(50000000) t(i))",
-            memory_mb=64,
-        )
+        rows(trace, sql, memory_mb=64, seconds=60)
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 600_000
+
+
+def test_an_answer_is_bounded(trace: Path) -> None:
+    with pytest.raises(ConfigError, match="answer of more than 2 MB"):
+        rows(trace, "select repeat('x', 1000000) from range(4)", answer_mb=2)
+
+
+def test_a_question_ends_with_an_interrupt(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process too, and at once."""
+
+    def interrupted(process: subprocess.Popen[bytes], *_: object, timeout: float) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", interrupted)
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        rows(trace, ENDLESS, seconds=60)
+    assert time.monotonic() - began < 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -18,7 +19,7 @@ from tests.unit.trace.recorded import lines_of, records_of
 
 from tokenyard.trace.emit.writer import TraceWriter
 from tokenyard.trace.format.config import TraceConfig
-from tokenyard.trace.format.schema import RequestRecord, TraceStart
+from tokenyard.trace.format.schema import RequestArrived, RequestRecord, TraceStart
 
 
 def writer_to(path: Path, **settings: Any) -> TraceWriter:
@@ -204,7 +205,6 @@ def test_a_full_disk_leaves_whole_lines_and_one_warning(
         return done
 
     monkeypatch.setattr(os, "write", write)
-    monkeypatch.setattr(os, "writev", lambda fd, pieces: write(fd, b"".join(pieces)), raising=False)
     with caplog.at_level(logging.WARNING, "tokenyard.trace"), writer_to(tmp_path) as writer:
         for step in range(640):
             writer.step_snapshot(step, ts=0.5)
@@ -221,7 +221,6 @@ def test_a_full_disk_leaves_whole_lines_and_one_warning(
 def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real_write = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: real_write(fd, bytes(data[:7])))
-    monkeypatch.setattr(os, "writev", lambda fd, pieces: real_write(fd, b"".join(pieces)[:10]), raising=False)
     with writer_to(tmp_path) as writer:
         for step in range(2000):
             writer.step_snapshot(step, ts=0.5)
@@ -235,7 +234,6 @@ def test_any_failure_of_the_disk_thread_ends_the_trace_only(
         raise MemoryError("no memory")
 
     monkeypatch.setattr(os, "write", write)
-    monkeypatch.setattr(os, "writev", write, raising=False)
     with caplog.at_level(logging.WARNING, "tokenyard.trace"), writer_to(tmp_path) as writer:
         writer.step_snapshot(0)
         writer.flush()
@@ -254,6 +252,101 @@ def test_without_a_thread_lines_are_written_directly(tmp_path: Path, monkeypatch
         writer.step_snapshot(0)
         writer.flush()
         assert len(lines_of(tmp_path)) == 1
+
+
+def test_what_is_gathered_is_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill between two writes would leave half a line: every one ends with a line, however many pieces it has."""
+    writes: list[bytes] = []
+    real_write = os.write
+
+    def write(fd: int, data: bytes | memoryview) -> int:
+        writes.append(bytes(data))
+        return real_write(fd, data)
+
+    monkeypatch.setattr(os, "write", write)
+    with writer_to(tmp_path) as writer:
+        for step in range(2000):
+            writer.append_event(RequestArrived(step=step, req_id=str(step)))
+        writer.flush()
+        assert len(lines_of(tmp_path)) == 2000
+    assert writes
+    assert all(each.endswith(b"}\n") for each in writes)
+
+
+@pytest.mark.parametrize("how", ["file", "directory", "replaced"])
+def test_a_trace_that_is_removed_meanwhile_is_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    """What is written on to a removed file is lost, and nobody would say so."""
+    folder = tmp_path / "trace"
+    with caplog.at_level(logging.WARNING, "tokenyard.trace"), writer_to(folder) as writer:
+        writer.step_snapshot(0)
+        writer.flush()
+        assert writer.is_whole
+        path = writer.config.steps_path
+        assert path is not None
+        if how == "directory":
+            shutil.rmtree(folder)
+        else:
+            path.unlink()
+        if how == "replaced":
+            path.write_text("mine")
+        writer.step_snapshot(1)
+    assert not writer.is_whole
+    assert writer.problem == f"{path}: was removed or replaced while it was written"
+    assert len(caplog.records) == 1
+    assert [each.read_text() for each in tmp_path.rglob("*.jsonl")] == ["mine"] * (how == "replaced")
+
+
+def test_a_trace_that_is_removed_after_its_last_line_is_missed_too(tmp_path: Path) -> None:
+    with writer_to(tmp_path / "trace") as writer:
+        writer.step_snapshot(0)
+        writer.flush()
+        shutil.rmtree(tmp_path / "trace")
+    assert writer.problem is not None
+
+
+def test_two_writers_do_not_share_a_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The first one's trace is whole; the second one says once that it has none, and its scheduler goes on."""
+    pytest.importorskip("fcntl")
+    with caplog.at_level(logging.WARNING, "tokenyard.trace"), writer_to(tmp_path) as first:
+        first.step_snapshot(0)
+        first.flush()
+        with writer_to(tmp_path) as second:
+            for step in range(200):
+                second.step_snapshot(step)
+                second.steps_done(idle=False)
+        first.step_snapshot(1)
+    assert (first.is_whole, second.is_whole) == (True, False)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"trace: writing stopped, the scheduler goes on: {first.config.steps_path}: is being written by another run"
+    ]
+    assert [record["step"] for record in records_of(tmp_path)] == [0, 1]
+
+
+def test_a_writer_that_was_killed_keeps_nobody_out(tmp_path: Path) -> None:
+    code = """
+        import os, signal, sys, pathlib
+        from tokenyard.trace.emit.writer import TraceConfig, TraceWriter
+        writer = TraceWriter(TraceConfig(path=pathlib.Path(sys.argv[1]), policy="fcfs"))
+        writer.claim()
+        writer.step_snapshot(0)
+        writer.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    assert run_python(code, tmp_path) == -9
+    with writer_to(tmp_path) as writer:
+        writer.claim()
+        writer.step_snapshot(7)
+    assert writer.is_whole
+    assert [record["step"] for record in records_of(tmp_path)] == [7]
+
+
+def test_a_claimed_trace_without_records_is_an_empty_file(tmp_path: Path) -> None:
+    with writer_to(tmp_path / "trace") as writer:
+        writer.claim()
+        assert lines_of(tmp_path / "trace") == []
+    assert writer.is_whole
 
 
 def run_python(code: str, path: Path) -> int:

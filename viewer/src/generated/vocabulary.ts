@@ -144,6 +144,12 @@ export const REASONS = {
     "family": "preempted",
     "countedIn": "preempted_this_step",
     "holds": true
+  },
+  "hook_failed": {
+    "meaning": "A policy, a connector or a grammar raised an error instead of answering.",
+    "family": "dependency",
+    "countedIn": null,
+    "holds": true
   }
 } as const;
 

@@ -4,7 +4,8 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { TraceListing } from "../data/model/sources";
 import { count, fixed } from "../format";
-import { listTraces, open, type Target } from "../state/loader";
+import { open, type Target } from "../state/loader";
+import { listTraces } from "../state/traceList";
 import { cut, middle } from "../text";
 import { type SortKey, sortListings } from "./listing";
 

@@ -1,7 +1,7 @@
 /** Opening traces: one load at a time for each place on the page, with progress, cancel and a failure that is shown. */
 
-import { failure as failureOf, listings, load, served } from "../data";
-import type { Loading, TraceFiles, TraceListing } from "../data/model/sources";
+import { failure as failureOf, load, served } from "../data";
+import type { Loading, TraceFiles } from "../data/model/sources";
 import type { TraceStore } from "../data/model/trace";
 import { EMPTY, type HashState } from "./hash";
 import { startLive, stopLive } from "./live";
@@ -19,6 +19,7 @@ import {
   trace,
   view,
 } from "./store";
+import { listTraces } from "./traceList";
 
 export type Target = "trace" | "other";
 
@@ -142,11 +143,4 @@ function unlisted(path: string): TraceFiles {
   const name = path.split("/").slice(-2, -1)[0] || path;
   const isRequests = /\.requests\.(jsonl|parquet)/.test(path);
   return isRequests ? { name, steps: null, requests: served(path) } : { name, steps: served(path), requests: null };
-}
-
-/** GET /api/traces. Rejects with a sentence if there is no such server. */
-export async function listTraces(signal?: AbortSignal): Promise<TraceListing[]> {
-  const answer = await fetch("/api/traces", signal ? { signal } : {});
-  if (!answer.ok) throw new Error(`/api/traces answered ${answer.status}`);
-  return listings(await answer.json());
 }

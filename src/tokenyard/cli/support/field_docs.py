@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+from collections.abc import Iterator
+from itertools import pairwise
 
-__all__ = ["field_docs"]
+__all__ = ["attribute_docs", "field_docs"]
 
 
 def field_docs(kind: type) -> dict[str, str]:
@@ -24,23 +26,46 @@ def field_docs(kind: type) -> dict[str, str]:
     return found
 
 
+def attribute_docs(kind: type) -> dict[str, tuple[str, str]]:
+    """Public attributes that a class's own ``__init__`` sets and documents: annotation (empty without one) and text."""
+    made = vars(kind).get("__init__")
+    if not inspect.isfunction(made) or not _has_source(made):
+        return {}
+    (function,) = ast.parse(textwrap.dedent(inspect.getsource(made))).body
+    assert isinstance(function, ast.FunctionDef)
+    found = {}
+    for statement, text in _documented(function.body):
+        target = statement.target if isinstance(statement, ast.AnnAssign) else statement.targets[0]
+        if isinstance(target, ast.Attribute) and not target.attr.startswith("_"):
+            annotation = ast.unparse(statement.annotation) if isinstance(statement, ast.AnnAssign) else ""
+            found[target.attr] = annotation, text
+    return found
+
+
+def _has_source(made: object) -> bool:
+    """False for what a dataclass or a protocol has made itself."""
+    try:
+        inspect.getsource(made)  # type: ignore[arg-type]
+    except (OSError, TypeError):
+        return False
+    return getattr(made, "__module__", "typing") != "typing"
+
+
 def _declared(source: str) -> dict[str, str]:
     (body,) = ast.parse(textwrap.dedent(source)).body
     assert isinstance(body, ast.ClassDef)
     found = {}
-    for field, text in zip(body.body, body.body[1:], strict=False):
-        name = _name(field)
-        if name and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-            found[name] = " ".join(str(text.value.value).split())
+    for statement, text in _documented(body.body):
+        target = statement.target if isinstance(statement, ast.AnnAssign) else statement.targets[0]
+        if isinstance(target, ast.Name):
+            found[target.id] = text
     return found
 
 
-def _name(statement: ast.stmt) -> str | None:
-    """Name of the attribute that a statement declares; None if it does something else."""
-    if isinstance(statement, ast.AnnAssign):
-        target: ast.expr = statement.target
-    elif isinstance(statement, ast.Assign):
-        target = statement.targets[0]
-    else:
-        return None
-    return target.id if isinstance(target, ast.Name) else None
+def _documented(body: list[ast.stmt]) -> Iterator[tuple[ast.AnnAssign | ast.Assign, str]]:
+    """Assignments with a text below them, which is put on one line."""
+    for statement, text in pairwise(body):
+        if not isinstance(statement, ast.AnnAssign | ast.Assign) or not isinstance(text, ast.Expr):
+            continue
+        if isinstance(text.value, ast.Constant) and isinstance(text.value.value, str):
+            yield statement, " ".join(text.value.value.split())

@@ -1,14 +1,93 @@
-"""What the library says, in the words of the command line."""
+"""What the library says, in the words of the command line.
+
+The library names settings as its configurations do. Here, and nowhere else, they become the flags that a user types.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any, get_type_hints
 
-__all__ = ["as_flags"]
+from tokenyard.errors import ConfigError, NoStartError, RequestError, TokenyardError
 
-_SETTING = re.compile(r"\bnum_gpu_blocks\b")
+__all__ = ["as_flags", "flag", "in_words_of", "setting_names"]
+
+_OTHER_NAMES = {
+    "num_gpu_blocks": "num_gpu_blocks_override",
+    "policy": "scheduling_policy",
+    "method": "speculative_method",
+    "acceptance": "acceptance_rates",
+}
+"""Settings whose flag goes by another name."""
+_IN_TEXT = re.compile(r"(?<![\w.-])[a-z]+(?:_[a-z]+)+(?!\w|=|\.\w)")
+"""Words that can only be names of settings: plain ones (seed, limit) are left alone."""
 
 
-def as_flags(message: str) -> str:
-    """The message with the flag in the place of the one setting whose flag goes by another name."""
-    return _SETTING.sub("--num-gpu-blocks-override", message)
+def flag(name: str) -> str:
+    """The flag of a setting."""
+    return "--" + name.replace("_", "-")
+
+
+@cache
+def setting_names(command: type[Any]) -> set[str]:
+    """Settings that a command has a flag for; what stands without a flag (WORKLOAD, TRACE) is none."""
+    return set(_flags_of(command))
+
+
+def _flags_of(command: type) -> Iterator[str]:
+    hints = get_type_hints(command, include_extras=True)
+    for each in fields(command):
+        kind: Any = getattr(hints[each.name], "__origin__", hints[each.name])
+        if is_dataclass(kind):
+            yield from _flags_of(kind)  # type: ignore[arg-type]
+        elif "_PositionalMarker" not in str(hints[each.name]) and "Positional" not in str(hints[each.name]):
+            yield each.name
+
+
+def _known_as(setting: str, command: type) -> str | None:
+    """By which name a command has a flag for the setting; None if it has none."""
+    known = setting_names(command)
+    names = (setting, "policies" if setting == "policy" else "", _OTHER_NAMES.get(setting, ""))
+    return next((name for name in names if name in known), None)
+
+
+def as_flags(message: str, command: type) -> str:
+    """The message with flags in the place of settings."""
+
+    def said(found: re.Match[str]) -> str:
+        name = _known_as(found[0], command)
+        return found[0] if name is None else flag(name)
+
+    return _IN_TEXT.sub(said, message)
+
+
+def in_words_of(command: type | None, error: TokenyardError) -> str:
+    """What ``error`` says, to somebody who has typed ``command``; None: nobody knows which."""
+    if command is not None and isinstance(error, NoStartError):
+        return as_flags(str(error), command)
+    if command is None or not isinstance(error, ConfigError | RequestError):
+        return str(error)
+    fix = as_flags(error.fix, command)
+    if isinstance(error, RequestError):
+        return str(RequestError(error.request_id, error.field, error.value, fix))
+    return str(ConfigError(_field(error.field, command), error.value, fix))
+
+
+def _field(name: str, command: type) -> str:
+    known_as = _known_as(name, command)
+    if known_as is not None:
+        return flag(known_as)
+    transfer = name.removeprefix("kv_transfer_config.")
+    if "kv_transfer_config" in setting_names(command) and transfer in _settings_in_json():
+        return f"{flag('kv_transfer_config')}: {transfer}"
+    return as_flags(name, command)
+
+
+def _settings_in_json() -> set[str]:
+    """What `--kv-transfer-config` takes."""
+    from tokenyard.connectors.config import SETTINGS, KVTransferConfig  # noqa: PLC0415 - only when something is wrong
+
+    return {each.name for each in fields(KVTransferConfig)} | {name for names in SETTINGS.values() for name in names}

@@ -51,6 +51,11 @@ def _optional(metavar: str, otherwise: str) -> object:
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {otherwise})")
 
 
+def _default(text: str) -> object:
+    """A switch that is thrown elsewhere if nobody names it: the help says which way."""
+    return tyro.conf.arg(help_behavior_hint=f"(default: {text})")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadFlags:
     """What arrives."""
@@ -165,9 +170,9 @@ class SchedulerFlags:
     enable_chunked_prefill: bool = setting(SchedulerConfig)
     long_prefill_token_threshold: int = setting(SchedulerConfig)
     scheduler_reserve_full_isl: bool = setting(SchedulerConfig)
-    async_scheduling: Switch = False
-    """Schedule a step while the one before runs; the default, unless drafts come from ngram or draft_model."""
-    no_async_scheduling: Switch = False
+    async_scheduling: Annotated[Switch, _default("on, off if drafts come from ngram or draft_model")] = False
+    """Schedule a step while the one before runs."""
+    no_async_scheduling: Annotated[Switch, _default("see --async-scheduling")] = False
     """Schedule a step when the output of the one before is there."""
     watermark: float = setting(CacheConfig)
     skip_oversized_prefill: bool = setting(SchedulerConfig)
@@ -217,15 +222,21 @@ class TraceFlags:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """Replay a workload on a virtual clock and report what held requests back."""
+class _Replay:
+    """What every replay needs."""
 
-    workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
-    """Built-in workload (agentic, chat, completion, rag, random), or a file; `tokenyard workloads` says more."""
     launch: tyro.conf.OmitArgPrefixes[ServeFlags] = field(default_factory=ServeFlags)
     arrivals: tyro.conf.OmitArgPrefixes[WorkloadFlags] = field(default_factory=WorkloadFlags)
     hardware: tyro.conf.OmitArgPrefixes[HardwareFlags] = field(default_factory=HardwareFlags)
     scheduler: tyro.conf.OmitArgPrefixes[SchedulerFlags] = field(default_factory=SchedulerFlags)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run(_Replay):
+    """Replay a workload on a virtual clock and report what held requests back."""
+
+    workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
+    """Built-in workload (agentic, chat, completion, rag, random), or a file; `tokenyard workloads` says more."""
     transfer: tyro.conf.OmitArgPrefixes[TransferFlags] = field(default_factory=TransferFlags)
     speculation: tyro.conf.OmitArgPrefixes[SpeculationFlags] = field(default_factory=SpeculationFlags)
     output: tyro.conf.OmitArgPrefixes[TraceFlags] = field(default_factory=TraceFlags)
@@ -265,7 +276,7 @@ class Why:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compare:
+class Compare(_Replay):
     """Compare two traces (`compare A B`), or one workload under several policies."""
 
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD|TRACE")]
@@ -282,10 +293,6 @@ class Compare:
     """Seeds --seed, --seed + 1, ...: with two or more there are confidence intervals."""
     plot: Annotated[Path | None, _optional("FILE", "no drawing")] = None
     """Draw job completion times over loads, as SVG."""
-    launch: tyro.conf.OmitArgPrefixes[ServeFlags] = field(default_factory=ServeFlags)
-    arrivals: tyro.conf.OmitArgPrefixes[WorkloadFlags] = field(default_factory=WorkloadFlags)
-    hardware: tyro.conf.OmitArgPrefixes[HardwareFlags] = field(default_factory=HardwareFlags)
-    scheduler: tyro.conf.OmitArgPrefixes[SchedulerFlags] = field(default_factory=SchedulerFlags)
     transfer: tyro.conf.OmitArgPrefixes[TransferFlags] = field(default_factory=TransferFlags)
     speculation: tyro.conf.OmitArgPrefixes[SpeculationFlags] = field(default_factory=SpeculationFlags)
     json: Switch = False
@@ -311,17 +318,13 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class Split(_Replay):
     """Replay a workload with prefill on one engine and decode on another."""
 
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
     """Built-in workload, or a file, as for `run`."""
     kv_link_gb_per_s: float = 50.0
     """What the network between two of their GPUs carries, in GB/s; 50 is a port of 400 Gbit/s."""
-    launch: tyro.conf.OmitArgPrefixes[ServeFlags] = field(default_factory=ServeFlags)
-    arrivals: tyro.conf.OmitArgPrefixes[WorkloadFlags] = field(default_factory=WorkloadFlags)
-    hardware: tyro.conf.OmitArgPrefixes[HardwareFlags] = field(default_factory=HardwareFlags)
-    scheduler: tyro.conf.OmitArgPrefixes[SchedulerFlags] = field(default_factory=SchedulerFlags)
     output: tyro.conf.OmitArgPrefixes[TraceFlags] = field(default_factory=TraceFlags)
     buckets: Switch = False
     """Also count steps by what seems to have limited admission: guesses, as for a trace that records no reasons."""

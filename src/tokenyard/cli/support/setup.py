@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
 
 import msgspec
 
+from tokenyard.cli.support.console import warn
 from tokenyard.cli.support.deployment import describe_deployment
 from tokenyard.cli.support.flags import Run, SchedulerFlags, SpeculationFlags, TraceFlags, TransferFlags
 from tokenyard.cli.support.settled import Settled, settle
@@ -28,6 +30,7 @@ from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency import LatencyModel, load_latency
 from tokenyard.sim.transfers.offload import GIB, KVTransfer
 from tokenyard.sim.workload import Workload
+from tokenyard.trace.emit.writer import TraceWriter
 from tokenyard.trace.format.config import TraceConfig
 from tokenyard.trace.format.deployment import SECTION, Deployment
 from tokenyard.trace.format.schema import TraceStart
@@ -79,7 +82,7 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
     deployment = describe_deployment(flags, settled, scheduler, speculation, passed_over)
     sections = {SECTION: msgspec.to_builtins(deployment), "hardware": asdict(hardware)}
     if kv_transfer is not None:
-        kv_transfer.make(cache, VirtualClock(), latency)  # whatever is wrong with it shall be said now
+        _check_transfer(kv_transfer, flags.transfer, cache, latency)
         sections["kv_transfer"] = asdict(kv_transfer.config)
     if speculation is not None:
         sections["speculation"] = asdict(flags.speculation)
@@ -145,6 +148,16 @@ def _kv_transfer(flags: TransferFlags, settled: Settled) -> KVTransfer | None:
     return KVTransfer(config=config, bytes_per_block=settled.plan.bytes_per_block, num_gpus=num_gpus)
 
 
+def _check_transfer(kv_transfer: KVTransfer, flags: TransferFlags, cache: CacheConfig, latency: LatencyModel) -> None:
+    """Whatever is wrong with it shall be said before the workload is read."""
+    try:
+        kv_transfer.make(cache, VirtualClock(), latency)
+    except ConfigError as error:
+        if error.field == "cpu_bytes_to_use" and flags.kv_offloading_size is not None:
+            raise ConfigError("kv_offloading_size", flags.kv_offloading_size, error.fix) from None
+        raise
+
+
 def _scheduler(
     settled: Settled, kv_transfer: KVTransfer | None, speculative: SpeculativeConfig | None
 ) -> SchedulerConfig:
@@ -197,17 +210,22 @@ def _trace(flags: TraceFlags, policy: str) -> TraceConfig:
     )
 
 
-def open_trace(config: TraceConfig) -> Path | None:
-    """Make sure that the trace can be written, and clear away what an earlier run left under the same name.
+def open_trace(writer: TraceWriter) -> Path | None:
+    """Make sure that the trace can be written, by this run alone, and clear away an earlier one of the same name.
 
-    The emitter itself never fails (it must not harm an engine); a command that was asked for a trace should.
+    Returns its directory; None if no trace is wanted. The emitter itself never fails (it must not harm an engine); a
+    command that was asked for a trace should.
     """
-    if config.path is None or config.steps_path is None or config.requests_path is None:
-        return None
+    config = writer.config
     try:
-        config.path.mkdir(parents=True, exist_ok=True)
-        config.steps_path.open("wb").close()
-        config.requests_path.unlink(missing_ok=True)
+        files = [path for path in (config.steps_path, config.requests_path) if path is not None]
+        is_overwritten = any(path.is_file() and path.stat().st_size for path in files)
+        writer.claim()
     except OSError as error:
+        if error.errno == errno.EBUSY:
+            fix = f"another run is writing {Path(error.filename).name} there: wait for it, or name another directory"
+            raise ConfigError("trace", str(config.path), fix) from None
         raise ConfigError("trace", str(config.path), f"cannot be written: {error.strerror or error}") from None
+    if is_overwritten:
+        warn(f"the trace that was in {config.path} is overwritten; --trace DIR keeps both")
     return config.path

@@ -7,13 +7,15 @@ import sys
 from contextlib import suppress
 from typing import TextIO
 
+from tokenyard.printable import plain_lines
+
 __all__ = ["say", "silence"]
 
 
 def say(message: str) -> None:
     """A line on standard error; whoever does not read it must not change how the command ends."""
     try:
-        print(message, file=sys.stderr)
+        print(plain_lines(message), file=sys.stderr)
     except OSError:
         silence(sys.stderr)
 

@@ -13,8 +13,9 @@ from tokenyard.explain.compare.comparison import TraceComparison
 from tokenyard.explain.compare.figures import Figure
 from tokenyard.explain.compare.first_difference import DecidedStep, FirstDifference
 from tokenyard.explain.render.tables import print_section, table_of
-from tokenyard.explain.render.units import count, duration, milliseconds, percent, plain, shorten
+from tokenyard.explain.render.units import count, duration, milliseconds, percent, shorten
 from tokenyard.explain.report.header import Header
+from tokenyard.printable import plain
 from tokenyard.trace.format.held_back import held_by_reason
 
 __all__ = ["print_comparison"]

@@ -8,7 +8,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tokenyard.explain.render.tables import table_of
-from tokenyard.explain.render.units import plain
+from tokenyard.printable import plain
 from tokenyard.trace.format.deployment import Deployment
 
 __all__ = ["deployment_table"]

@@ -10,9 +10,10 @@ from rich.text import Text
 from tokenyard.explain.advice.rule import Advice
 from tokenyard.explain.advice.trial import Trial
 from tokenyard.explain.render.tables import table_of
-from tokenyard.explain.render.units import count, duration, plain
+from tokenyard.explain.render.units import count, duration
 from tokenyard.explain.report.recorded_reasons import RecordedReason
 from tokenyard.explain.report.report import Report
+from tokenyard.printable import plain
 from tokenyard.vocabulary.wording import reason_meaning
 
 __all__ = ["advice_of", "reasons_of"]

@@ -22,12 +22,12 @@ from tokenyard.explain.render.units import (
     gigabytes,
     milliseconds,
     percent,
-    plain,
     short_count,
     shorten,
 )
 from tokenyard.explain.report.header import Header
 from tokenyard.explain.report.report import Report
+from tokenyard.printable import plain
 from tokenyard.vocabulary.buckets import BUCKETS, Bucket
 
 __all__ = ["print_report"]

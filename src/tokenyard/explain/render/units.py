@@ -1,8 +1,8 @@
-"""Numbers and foreign text, made readable."""
+"""Numbers, made readable."""
 
 from __future__ import annotations
 
-__all__ = ["count", "duration", "gigabytes", "milliseconds", "percent", "plain", "short_count", "shorten"]
+__all__ = ["count", "duration", "gigabytes", "milliseconds", "percent", "short_count", "shorten"]
 
 
 def count(value: float | None) -> str:
@@ -50,11 +50,6 @@ def gigabytes(value: int) -> str:
     """20GB: binary gigabytes, as memory is sold."""
     size = value / 2**30
     return f"{size:.0f}GB" if size >= 9.95 else f"{size:.1f}GB"
-
-
-def plain(text: str) -> str:
-    """Text from a trace, without characters that would steer a terminal or turn the line around."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def shorten(text: str, width: int) -> str:

@@ -9,9 +9,10 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tokenyard.explain.render.tables import print_section, table_of
-from tokenyard.explain.render.units import count, duration, percent, plain, shorten
+from tokenyard.explain.render.units import count, duration, percent, shorten
 from tokenyard.explain.why.longest_waits import Waiting
 from tokenyard.explain.why.why import ReasonShare, Span, Why
+from tokenyard.printable import plain
 from tokenyard.vocabulary.waits import PLACES, Place
 from tokenyard.vocabulary.wording import meaning_of
 

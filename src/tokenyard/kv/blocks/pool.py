@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tokenyard.failures import Failures
 from tokenyard.kv.blocks.free_queue import FreeQueue
 from tokenyard.kv.blocks.prefix_index import PrefixIndex
 
@@ -21,7 +22,10 @@ NULL_BLOCK = 0
 
 
 class PoolListener:
-    """Is told when cached content is lost: override what you want to know."""
+    """Is told when cached content is lost: override what you want to know.
+
+    One that raises changes nothing: the others are told, and the error leaves the call that has lost the content.
+    """
 
     def block_evicted(self, block_hash: bytes, group_id: int, block: int) -> None:
         """A cached block is handed out for other content: until its new owner writes, it still holds the old one."""
@@ -38,6 +42,7 @@ class BlockPool:
 
     __slots__ = (
         "cached",
+        "failures",
         "free_queue",
         "hash_of",
         "index_of",
@@ -49,6 +54,8 @@ class BlockPool:
 
     def __init__(self, num_blocks: int, num_groups: int = 1) -> None:
         self.num_blocks = num_blocks
+        self.failures = Failures()
+        """What listeners have raised."""
         self.free_queue = FreeQueue(num_blocks, range(1, num_blocks))
         self.indexes = [PrefixIndex(group_id) for group_id in range(num_groups)]
         """Per KV-cache group: the same tokens have other KV in another group."""
@@ -88,9 +95,16 @@ class BlockPool:
             if old is not None:
                 hash_of[block] = None
                 index_of[block].discard(old, block)
-                for listener in self.listeners:
-                    listener.block_evicted(old, index_of[block].group_id, block)
+                if self.listeners:
+                    self._tell_evicted(old, block)
         return blocks
+
+    def _tell_evicted(self, block_hash: bytes, block: int) -> None:
+        for listener in self.listeners:
+            try:
+                listener.block_evicted(block_hash, self.index_of[block].group_id, block)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the pool adds up first
+                self.failures.note(error, "PoolListener.block_evicted")
 
     def forget(self, block: int) -> None:
         """Drop a block's cached content, if it has any."""
@@ -99,7 +113,10 @@ class BlockPool:
             self.hash_of[block] = None
             self.index_of[block].discard(old, block)
             for listener in self.listeners:
-                listener.block_forgotten(old, self.index_of[block].group_id)
+                try:
+                    listener.block_forgotten(old, self.index_of[block].group_id)
+                except Exception as error:  # noqa: BLE001 - whatever it is, the pool adds up first
+                    self.failures.note(error, "PoolListener.block_forgotten")
 
     def forget_content(self, hashes: Iterable[bytes]) -> None:
         """Drop this cached content wherever it is."""
@@ -160,7 +177,10 @@ class BlockPool:
             index.clear()
         self.hash_of = [None] * self.num_blocks
         for listener in self.listeners:
-            listener.all_forgotten()
+            try:
+                listener.all_forgotten()
+            except Exception as error:  # noqa: BLE001 - as above
+                self.failures.note(error, "PoolListener.all_forgotten")
         return True
 
     def check_invariants(self, holders: Iterable[Sequence[int]]) -> None:

@@ -15,7 +15,10 @@ from typing import Any
 
 import msgspec
 
-from tokenyard.errors import ConfigError
+from tokenyard.errors import ConfigError, FileError
+from tokenyard.files.bounds import MIB, Bounds
+from tokenyard.files.nesting import is_nested_deeper
+from tokenyard.files.opening import read_input
 from tokenyard.models.reading.architectures import ARCHITECTURES, CLASS_DEFAULTS
 from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.parts import Reading, Stack
@@ -26,6 +29,7 @@ from tokenyard.models.weights import DTYPE_BYTES
 
 __all__ = ["model_from_config", "name_in", "read_config", "read_model_file"]
 
+_MOST_BYTES = 16 * MIB
 _DTYPES = {"half": "float16", "float": "float32", "float32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
 _PLAIN_ROPE = ("default", "su", "longrope", "llama3", "mrope", "proportional")
 """Kinds of rotary scaling after which the context is what ``max_position_embeddings`` says."""
@@ -35,9 +39,12 @@ def read_config(path: Path | str) -> tuple[Path, dict[str, Any]]:
     """The JSON object in ``path``, or in the ``config.json`` of the folder ``path``, and the file it came from."""
     file = Path(path) / "config.json" if Path(path).is_dir() else Path(path)
     try:
-        raw = msgspec.json.decode(file.read_bytes().removeprefix(BOM_UTF8))
-    except OSError as error:
-        raise ConfigError("model", str(file), f"cannot be read: {error.strerror}") from None
+        text = read_input(file, _MOST_BYTES).removeprefix(BOM_UTF8)
+        if is_nested_deeper(text, Bounds.from_env().nesting):
+            raise RecursionError("it is nested too deeply")
+        raw = msgspec.json.decode(text)
+    except FileError as error:
+        raise ConfigError("model", str(file), error.problem) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError("model", str(file), f"is not JSON: {error}") from None
     if not isinstance(raw, dict):

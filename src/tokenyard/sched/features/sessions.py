@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tokenyard.config import SchedulerConfig
+from tokenyard.config import GroupKind, SchedulerConfig
 from tokenyard.errors import RequestError
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.params import MultiModalItem, SamplingParams, TokenIds
@@ -65,9 +65,21 @@ class Sessions:
         """Session id -> inputs that came before its current answer was complete; None ends it."""
         self.num_waiting = 0
         """Sessions in WAITING_FOR_STREAMING_REQ: no step can do anything for them."""
+        has_states = any(group.kind is GroupKind.MAMBA for group in kv.config.groups)
+        self._loses_states = config.async_scheduling and has_states
 
     def __contains__(self, request_id: object) -> bool:
         return request_id in self._queues
+
+    def check_request(self, request: Request) -> None:
+        """RequestError for a session that would compute nonsense.
+
+        When an answer ends, a step in flight has moved the state of a Mamba layer past the token that the session then
+        drops, and nothing moves a state back.
+        """
+        if request.resumable and self._loses_states:
+            fix = "with Mamba layers the state would be one token ahead after an answer: turn async_scheduling off"
+            raise RequestError(request.request_id, "resumable", request.resumable, fix)
 
     def open(self, request: Request) -> None:
         """A resumable request was added."""
@@ -105,7 +117,7 @@ class Sessions:
         else:
             session.status = RequestStatus.WAITING_FOR_STREAMING_REQ
             self.num_waiting += 1
-        self._waiting_queues.add(session)
+        self._waiting_queues.add_again(session)
         return True
 
     def _check_length(self, session: Request, update: SessionInput) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from tokenyard.errors import RequestError
+from tokenyard.errors import ConfigError, RequestError
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.kv.stats import PrefixCacheStats
 from tokenyard.request import Request, RequestStatus
@@ -44,13 +44,25 @@ class Transfers(StepHook):
         """A load failed in the step before."""
         self.delayed: dict[str, Request] = {}
         """Ended requests whose blocks are still being read or written."""
+        self._unheard: set[str] = set()
+        """Ended requests of which a further report may come: the connector raised when it was told, and may believe
+        that their blocks are kept; or they waited for a load, and it keeps them all the same."""
         self.local_hits: dict[str, int] = {}
         """Local prefix hit, in tokens, of requests that wait for a load or have just got it."""
         self._params: dict[str, Mapping[str, object]] = {}
         """What clients are to be told of requests that have ended since the last call of :meth:`take_params`."""
         self.stats = PrefixCacheStats()
         """Hits of the connector, in tokens beyond the local hit."""
-        connector.bind(ConnectorContext(kv.pool, kv.max_model_len))
+        self._bind(ConnectorContext(kv.pool, kv.max_model_len))
+
+    def _bind(self, context: ConnectorContext) -> None:
+        """Tell the connector whom it serves, once."""
+        connector, field = self.connector, "kv_connector"
+        if not isinstance(connector, KVConnector):
+            raise ConfigError(field, connector, "give an object of a class derived from tokenyard.KVConnector")
+        connector.bind(context)
+        if connector.context is not context:
+            raise ConfigError(field, type(connector).__name__, "its bind must call super().bind(context)")
 
     def take_stats(self) -> PrefixCacheStats:
         """Hits since the last call."""
@@ -103,10 +115,20 @@ class Transfers(StepHook):
         request.status = RequestStatus.PREEMPTED if request.num_preemptions else RequestStatus.WAITING
         return True
 
+    def knows(self, request_id: str) -> bool:
+        """Whether the workers may report that blocks of this ended request are not needed any more."""
+        return request_id in self.delayed or request_id in self._unheard
+
     def report(self, output: ConnectorOutput, requests: Mapping[str, Request]) -> list[Request]:
         """Take in what the workers report; returns ended requests whose blocks they do not need any more."""
-        self.connector.update_connector_output(output)
+        try:
+            self.connector.update_connector_output(output)
+        except Exception as error:  # noqa: BLE001 - what the workers have done is done
+            self._kv.failures.note(error, "KVConnector.update_connector_output")
         over = []
+        if self._unheard:
+            reported = output.finished_receiving | output.finished_sending
+            self._unheard -= {request_id for request_id in reported if request_id not in self.delayed}
         for request_id in sorted(output.finished_receiving):
             if request_id in requests:
                 self._received.add(request_id)
@@ -125,12 +147,39 @@ class Transfers(StepHook):
         self._failed.discard(request_id)
         self.local_hits.pop(request_id, None)
         request.status = status
-        needed, params = self.connector.request_finished(request, self._kv.get_block_ids(request))
+        needed, params = self._told_of_end(request)
         if params is not None:
             self._params[request_id] = params
         if loading or needed:
             self.delayed[request_id] = request
+        if loading and needed:
+            self._unheard.add(request_id)
         return loading or needed
+
+    def _told_of_end(self, request: Request) -> tuple[bool, Mapping[str, object] | None]:
+        try:
+            return self.connector.request_finished(request, self._kv.get_block_ids(request))
+        except Exception as error:  # noqa: BLE001 - it has ended: its blocks are freed
+            self._kv.failures.note(error, "KVConnector.request_finished")
+            self._unheard.add(request.request_id)
+            return False, None
+
+    def connector_stats(self) -> Mapping[str, int] | None:
+        """The connector's own counts since the last call."""
+        try:
+            return self.connector.take_stats()
+        except Exception as error:  # noqa: BLE001 - counts are no reason to lose outputs
+            self._kv.failures.note(error, "KVConnector.take_stats")
+            return None
+
+    @property
+    def cpu_blocks(self) -> tuple[int, int] | None:
+        """The connector's, as observers are told."""
+        try:
+            return self.connector.cpu_blocks
+        except Exception as error:  # noqa: BLE001 - it is not the observer's fault
+            self._kv.failures.note(error, "KVConnector.cpu_blocks")
+            return None
 
     # ---- failures
 

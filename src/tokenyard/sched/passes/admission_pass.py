@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum, auto
 
 from tokenyard.sched.limits.candidate import Candidate, Limit
+from tokenyard.sched.limits.undo import AdmissionUndo
 from tokenyard.sched.passes.budget import StepBudget
 from tokenyard.sched.passes.stalemate import Stalemate
 from tokenyard.sched.policy import Policy
@@ -13,6 +15,17 @@ from tokenyard.sched.queues.waiting import RequestQueue, WaitingQueues
 from tokenyard.sched.steps.outcomes import Outcome, OutcomeKind, Reason, StepOutcomes
 
 __all__ = ["AdmissionPass"]
+
+
+class _Next(Enum):
+    """Whom the pass tries after a refusal."""
+
+    SAME = auto()
+    """The same request again: memory has been freed for it."""
+    OTHER = auto()
+    """The one behind it."""
+    NONE = auto()
+    """Nobody: the pass is over."""
 
 
 class AdmissionPass:
@@ -26,6 +39,7 @@ class AdmissionPass:
         limits: Sequence[Limit],
         max_num_seqs: int,
         stalemate: Stalemate,
+        undo: AdmissionUndo,
     ) -> None:
         self._policy = policy
         self._stalemate = stalemate
@@ -33,6 +47,8 @@ class AdmissionPass:
         self._running = running
         self._limits = limits
         self._max_num_seqs = max_num_seqs
+        self._undo = undo
+        self._failures = undo.failures
         self._empty = Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY)
         """Nobody waits: how nearly every pass ends, and mostly with as many tokens left as the last time."""
 
@@ -49,31 +65,48 @@ class AdmissionPass:
         admitted: list[Candidate] = []
         passed_over: RequestQueue | None = None
         while (ended := self._why_ended(budget)) is None:
-            queue = self._policy.next_queue(room)
-            candidate = Candidate(queue.peek())
+            try:
+                queue = self._policy.next_queue(room)
+                candidate = Candidate(queue.peek())
+            except Exception as error:  # noqa: BLE001 - the step ends here, with what was decided
+                self._failures.note(error, "the choice of the request that is tried next")
+                reason, left = Reason.HOOK_FAILED, budget.tokens
+                ended = Outcome(OutcomeKind.STOPPED, reason, None, len(room), budget_left=left)
+                break
             candidate.must_fit = self._stalemate.must_fit(candidate.request)
             refusal = self._ask(candidate, budget)
             if refusal is None:
-                queue.pop()
+                room.take(queue, candidate.request)
                 self._running.append(candidate.request)
                 budget.spend(candidate.num_new_tokens)
                 if candidate.request.lora_name:
                     budget.loras.add(candidate.request.lora_name)
                 admitted.append(candidate)
-            elif refusal.kv is not None and self._policy.free_for_waiting(refusal, len(self._running)):
                 continue
-            elif refusal.kind is OutcomeKind.SKIPPED or self._tries_others(refusal, candidate):
-                if passed_over is None:
-                    passed_over = room.new_queue()
-                passed_over.prepend(queue.pop())
-                outcomes.skipped.append(refusal._replace(kind=OutcomeKind.SKIPPED, num_requests=1))
-            else:
+            if (goes_on := self._goes_on(refusal, candidate)) is _Next.SAME:
+                continue
+            if goes_on is _Next.NONE:
                 ended = refusal
                 break
+            if passed_over is None:
+                passed_over = room.holding_queue()
+            room.take(queue, candidate.request, into=passed_over)
+            outcomes.skipped.append(refusal._replace(kind=OutcomeKind.SKIPPED, num_requests=1))
         outcomes.admission = ended
         if passed_over is not None:
             room.pass_over(passed_over)
         return admitted
+
+    def _goes_on(self, refusal: Outcome, candidate: Candidate) -> _Next:
+        """Whom to try after a refusal."""
+        try:
+            if refusal.kv is not None and self._policy.free_for_waiting(refusal, len(self._running)):
+                return _Next.SAME
+            if refusal.kind is OutcomeKind.SKIPPED or self._tries_others(refusal, candidate):
+                return _Next.OTHER
+        except Exception as error:  # noqa: BLE001 - the refusal stands
+            self._failures.note(error, f"a policy that was told of request {candidate.request.request_id!r}")
+        return _Next.NONE
 
     def _tries_others(self, refusal: Outcome, candidate: Candidate) -> bool:
         """Memory refused one request, and those behind it are looked at all the same."""
@@ -96,10 +129,17 @@ class AdmissionPass:
         return None
 
     def _ask(self, candidate: Candidate, budget: StepBudget) -> Outcome | None:
-        for limit in self._limits:
-            refusal = limit.ask(candidate, budget, self._waiting_queues)
-            if refusal is not None:
-                return refusal
+        had_blocks = candidate.request.slot >= 0
+        try:
+            for limit in self._limits:
+                refusal = limit.ask(candidate, budget, self._waiting_queues)
+                if refusal is not None:
+                    return refusal
+        except Exception as error:  # noqa: BLE001 - it waits on, and others are tried
+            request_id = candidate.request.request_id
+            self._failures.note(error, f"the limits of admission, at request {request_id!r}")
+            self._undo.undo(candidate, budget, had_blocks=had_blocks)
+            return Outcome(OutcomeKind.SKIPPED, Reason.HOOK_FAILED, request_id, 1, budget_left=budget.tokens)
         return None
 
 

@@ -68,10 +68,23 @@ class RunningPass:
         self._num_lookahead_tokens = features.num_lookahead_tokens
         self._drift = 0
         """Running requests to pass over behind the one whose turn it is."""
+        self._failures = kv.failures
+        self.has_failed = False
+        """Somebody raised in the last pass, which ended there."""
 
     def run(self, budget: StepBudget, outcomes: StepOutcomes) -> Rows:
         """Spend ``budget`` on the running requests; returns the granted rows."""
         rows = self._wanting(outcomes)
+        self.has_failed = False
+        done = self._grant(rows, budget, outcomes)
+        self._planned.clear()
+        if done < len(rows.requests):
+            self._note_left_out(rows, done, budget, outcomes)
+            rows.cut(done)
+        return rows
+
+    def _grant(self, rows: Rows, budget: StepBudget, outcomes: StepOutcomes) -> int:
+        """Grant leading rows their tokens; returns how many."""
         done = self._drift = 0
         while done < len(rows.requests) and budget.tokens > 0:
             end, asked = rows.fit(done, budget.tokens)
@@ -94,14 +107,14 @@ class RunningPass:
             budget.spend(int(ask[:served].sum()))
             # Whatever the victims give back, this request asks for no more than it has asked for.
             rows.want[done] = ask[served]
-            done, itself = self._make_room(rows, done, budget, outcomes)
+            try:
+                done, itself = self._make_room(rows, done, budget, outcomes)
+            except Exception as error:  # noqa: BLE001 - nobody was preempted: the step ends here, with what was decided
+                self._failures.note(error, "the choice of a victim")
+                self.has_failed = itself = True
             if itself:
                 break
-        self._planned.clear()
-        if done < len(rows.requests):
-            self._note_left_out(rows, done, budget, outcomes)
-            rows.cut(done)
-        return rows
+        return done
 
     def _wanting(self, outcomes: StepOutcomes) -> Rows:
         """Rows of all running requests whose computed tokens lag behind."""
@@ -259,11 +272,12 @@ class RunningPass:
                 Outcome(OutcomeKind.NOT_SCHEDULED, Reason.SELF_PREEMPTED, request.request_id, 1, shortage)
             )
 
-    @staticmethod
-    def _note_left_out(rows: Rows, done: int, budget: StepBudget, outcomes: StepOutcomes) -> None:
+    def _note_left_out(self, rows: Rows, done: int, budget: StepBudget, outcomes: StepOutcomes) -> None:
         """Say why rows were not reached."""
         if budget.max_tokens == 0:
             reason = Reason.PAUSED
+        elif self.has_failed:
+            reason = Reason.HOOK_FAILED
         else:
             reason = Reason.PREEMPTED_THIS_STEP if budget.tokens else Reason.TOKEN_BUDGET
         for request, wanted in zip(rows.requests[done:], rows.want[done:].tolist(), strict=True):

@@ -11,13 +11,18 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Protocol
 
+from tokenyard.failures import Failures
 from tokenyard.request import Request
 
 __all__ = ["FCFSQueue", "PriorityQueue", "RequestQueue", "WaitingQueues"]
 
 
 class RequestQueue(Protocol):
-    """Requests in the order in which they are tried."""
+    """Requests in the order in which they are tried.
+
+    The methods that ask for an order (``add``, ``prepend``, ``prepend_all``, ``peek``, ``pop``) may raise, and nobody
+    is lost; the others must not.
+    """
 
     def add(self, request: Request) -> None:
         """A request arrives."""
@@ -143,10 +148,15 @@ class PriorityQueue:
 class WaitingQueues:
     """Everything that waits: the queue, the requests passed over earlier, and the smallest of their needs."""
 
-    __slots__ = ("_block_size", "_needs", "new_queue", "occupied", "skipped", "waiting")
+    __slots__ = ("_aside", "_block_size", "_failures", "_needs", "new_queue", "occupied", "skipped", "waiting")
 
-    def __init__(self, new_queue: Callable[[], RequestQueue], block_size: int) -> None:
+    def __init__(
+        self, new_queue: Callable[[], RequestQueue], block_size: int, failures: Failures | None = None
+    ) -> None:
         self.new_queue = new_queue
+        self._failures = failures or Failures()
+        self._aside: dict[str, Request] = {}
+        """Requests that their queue raised about when they came back: it is asked again at the next step."""
         self.waiting = new_queue()
         self.skipped = new_queue()
         self.occupied = False
@@ -157,39 +167,95 @@ class WaitingQueues:
     def __len__(self) -> int:
         if not self.occupied:
             return 0
-        count = len(self.waiting) + len(self.skipped)
+        count = len(self.waiting) + len(self.skipped) + len(self._aside)
         self.occupied = count > 0
         return count
 
     def __iter__(self) -> Iterator[Request]:
         yield from self.waiting
         yield from self.skipped
+        yield from self._aside.values()
 
     def get(self, request_id: str) -> Request | None:
         """The waiting request of that id."""
-        return self.waiting.get(request_id) or self.skipped.get(request_id)
+        return self.waiting.get(request_id) or self.skipped.get(request_id) or self._aside.get(request_id)
 
     def add(self, request: Request) -> None:
         """A new request: it joins ``skipped`` at once if it has to wait for something other than its turn."""
         self.occupied = True
-        (self.skipped if request.status.is_blocked else self.waiting).add(request)
+        queue = self.skipped if request.status.is_blocked else self.waiting
+        try:
+            queue.add(request)
+        except Exception:
+            queue.discard(request)
+            raise
         self._note_need(request)
+
+    def add_again(self, session: Request) -> None:
+        """A session that ran waits again."""
+        try:
+            self.add(session)
+        except Exception as error:  # noqa: BLE001 - it has nowhere else to go
+            self._failures.note(error, "RequestQueue.add")
+            self._aside[session.request_id] = session
+            self._note_need(session)
 
     def put_back(self, request: Request) -> None:
         """A preempted request returns to the front."""
         self.occupied = True
-        self.waiting.prepend(request)
+        self._prepend(self.waiting, request)
         self._note_need(request)
+
+    def take(self, queue: RequestQueue, head: Request, into: RequestQueue | None = None) -> None:
+        """Take the head of one of the queues out, to be admitted or to wait ``into`` another queue meanwhile."""
+        try:
+            queue.pop()
+        except Exception as error:  # noqa: BLE001 - it is decided already
+            self._failures.note(error, "RequestQueue.pop")
+            queue.discard(head)
+        if into is not None:
+            self._prepend(into, head)
+
+    def _prepend(self, queue: RequestQueue, request: Request) -> None:
+        try:
+            queue.prepend(request)
+        except Exception as error:  # noqa: BLE001 - as for add_again
+            self._failures.note(error, "RequestQueue.prepend")
+            queue.discard(request)
+            self._aside[request.request_id] = request
+
+    def holding_queue(self) -> RequestQueue:
+        """A queue for those who are taken out to try others."""
+        try:
+            return self.new_queue()
+        except Exception as error:  # noqa: BLE001 - they keep the order in which they were tried
+            self._failures.note(error, "Policy.new_queue")
+            return FCFSQueue()
+
+    def step_begins(self) -> None:
+        """Those whom a queue has raised about are given to it once more."""
+        if self._aside:
+            again, self._aside = self._aside, {}
+            for request in again.values():
+                self._prepend(self.skipped if request.status.is_blocked else self.waiting, request)
 
     def pass_over(self, requests: RequestQueue) -> None:
         """Requests that were taken out to try others come back; the next step tries them again."""
         self.occupied = True
-        self.skipped.prepend_all(requests)
+        try:
+            self.skipped.prepend_all(requests)
+        except Exception as error:  # noqa: BLE001 - as for add_again
+            self._failures.note(error, "RequestQueue.prepend_all")
+            for request in requests:
+                if self.skipped.get(request.request_id) is None:
+                    self._aside[request.request_id] = request
         for request in requests:
             self._note_need(request)
 
     def discard(self, request: Request) -> bool:
         """Take a request out of whichever queue it is in."""
+        if self._aside.pop(request.request_id, None) is not None:
+            return True
         return self.waiting.discard(request) or self.skipped.discard(request)
 
     def _need(self, request: Request) -> int:

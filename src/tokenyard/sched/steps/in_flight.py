@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import msgspec
+import numpy as np
 
+from tokenyard.errors import shown
 from tokenyard.request import Request
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
@@ -44,12 +47,13 @@ class StepsInFlight:
 
     def of(self, plan: SchedulerOutput) -> StepInFlight:
         """The step of ``plan``, or of a copy of it; ValueError if it is none of ours."""
+        _check_plan(plan)
         step = self._by_number.get(plan.step)
         if step is None:
             expected = next(iter(self._by_number), None)
             due = "no step is in flight" if expected is None else f"the next is step {expected}"
             raise ValueError(f"output of step {plan.step}: it was taken in already, or never scheduled here; {due}")
-        if step.plan.req_ids != plan.req_ids:
+        if not _same(step.plan, plan):
             raise ValueError(f"output of step {plan.step}: it is another scheduler's, which scheduled other requests")
         return step
 
@@ -70,9 +74,31 @@ class StepsInFlight:
         del self._by_number[step.plan.step]
         self._last_taken = step
 
+    def is_last_taken(self, plan: SchedulerOutput) -> bool:
+        """Whether the output of ``plan`` is the last that was taken in."""
+        return self._last_taken is not None and _same(self._last_taken.plan, plan)
+
     def last_taken(self, plan: SchedulerOutput) -> StepInFlight:
         """The step of ``plan``, if its output is the last that was taken in; else ValueError."""
+        _check_plan(plan)
         step = self._last_taken
-        if step is None or step.plan.step != plan.step or step.plan.req_ids != plan.req_ids:
+        if step is None or not self.is_last_taken(plan):
             raise ValueError(f"drafts of step {plan.step}: give them right after its output is taken in")
         return step
+
+
+def _check_plan(plan: SchedulerOutput) -> None:
+    if not isinstance(plan, SchedulerOutput):
+        raise ValueError(f"output of {shown(plan)}: give the SchedulerOutput that schedule() returned")
+
+
+def _same(ours: SchedulerOutput, given: SchedulerOutput) -> bool:
+    """Whether ``given`` is a copy of ``ours``, which may know further drafts."""
+    if ours is given:
+        return True
+    columns = ((getattr(ours, name), getattr(given, name)) for name in _DECIDED)
+    return (ours.step, ours.req_ids) == (given.step, given.req_ids) and all(itertools.starmap(np.array_equal, columns))
+
+
+_DECIDED = ("slots", "num_new_tokens", "num_computed", "num_known", "num_prompt")
+"""Columns by which another scheduler's plan is told from a copy of ours."""

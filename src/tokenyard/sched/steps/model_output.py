@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tokenyard.columns import IntArray, anywhere
 from tokenyard.config import MAX_COUNT
+from tokenyard.errors import shown
 from tokenyard.sched.steps.aux_output import ModelAuxOutput
 
 __all__ = ["ConnectorOutput", "DraftTokens", "ModelOutput"]
@@ -50,7 +52,8 @@ class ModelOutput:
     """What the model returned for one step: sampled tokens, aligned with ``SchedulerOutput.req_ids``.
 
     ``sampled`` has shape ``[n, width]``; row ``i`` holds ``num_sampled[i]`` tokens, then padding. A prefill chunk has
-    none. Raises ValueError for a token that is no id from 0 to 2**31 - 1; padding may hold anything.
+    none. Raises ValueError for a token that is no id from 0 to 2**31 - 1 (padding may hold anything), for a count that
+    is none of its row's, and for what is no array of whole numbers.
     """
 
     __slots__ = ("connector", "extras", "num_sampled", "sampled")
@@ -62,8 +65,12 @@ class ModelOutput:
         connector: ConnectorOutput | None = None,
         extras: ModelAuxOutput | None = None,
     ) -> None:
+        for field, column in (("sampled", sampled), ("num_sampled", num_sampled)):
+            if not isinstance(column, np.ndarray) or column.dtype.kind not in "iu":
+                raise ValueError(f"{field} = {shown(column)}: give an array of whole numbers")
         if sampled.ndim != 2 or num_sampled.shape != sampled.shape[:1]:
             raise ValueError(f"sampled {sampled.shape} and num_sampled {num_sampled.shape} do not belong together")
+        _check_counts(num_sampled, sampled.shape[1])
         _check_ids(sampled, num_sampled)
         self.sampled = sampled
         self.num_sampled = num_sampled
@@ -83,6 +90,16 @@ class ModelOutput:
         sampled, num_sampled = _padded(tokens)
         return cls(sampled, num_sampled, connector, extras)
 
+    def check_chunks(self, req_ids: Sequence[str], is_prefill_chunk: npt.NDArray[np.bool_] | None) -> None:
+        """ValueError if a prefill chunk brings a token: what follows its last position is known already."""
+        if is_prefill_chunk is None:
+            return
+        sampled = is_prefill_chunk & (self.num_sampled > 0)
+        if anywhere(sampled):
+            row = int(sampled.argmax())
+            fix = "its prompt is not computed to its end in this step: give no token for it"
+            raise ValueError(f"row {row} holds {self.num_sampled[row]} tokens for request {req_ids[row]!r}, but {fix}")
+
 
 def _padded(lists: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
     """Ragged token lists as a padded array of shape ``[n, width]`` and their lengths."""
@@ -92,6 +109,15 @@ def _padded(lists: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
     for row, values in zip(padded, lists, strict=True):
         row[: len(values)] = values
     return padded, lengths
+
+
+def _check_counts(counts: IntArray, width: int) -> None:
+    """ValueError unless every row has room for its tokens."""
+    # As in _check_ids: asked in every step, and negative numbers are the largest.
+    wide = counts if counts.itemsize == 8 else counts.astype(np.int64)
+    if not wide.size or 0 <= wide.item(row := int(wide.view(np.uint64).argmax())) <= width:
+        return
+    raise ValueError(f"num_sampled[{row}] = {counts[row]}: give 0 to {width}, the width of sampled")
 
 
 def _check_ids(tokens: IntArray, counts: IntArray) -> None:

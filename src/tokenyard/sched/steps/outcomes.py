@@ -59,5 +59,8 @@ class StepOutcomes:
         self.admission: Outcome | None = None
         """Why the admission pass ended (always set when the step is over)."""
         self.skipped: list[Outcome] = []
+        """Requests that the admission pass looked at and passed over, in order."""
         self.not_scheduled: list[Outcome] = []
+        """Running requests that got no tokens."""
         self.preemptions: list[Preemption] = []
+        """Running requests that lost their blocks, in order."""

@@ -108,10 +108,17 @@ class Lifecycle:
         self._table.note_departure()
         self._free_encoder_outputs(request)
         ended_by_itself = not loading and status is not RequestStatus.FINISHED_ABORTED
-        if ended_by_itself and request.slot >= 0 and request.job_id and self._policy.keeps_blocks(now, request):
+        if ended_by_itself and request.slot >= 0 and request.job_id and self._is_kept(request, now):
             self.pins.pin(request)
         elif not wanted:
             self._kv.free(request)
+
+    def _is_kept(self, request: Request, now: float) -> bool:
+        try:
+            return self._policy.keeps_blocks(now, request)
+        except Exception as error:  # noqa: BLE001 - it has ended: its blocks are freed
+            self._kv.failures.note(error, "Policy.keeps_blocks")
+            return False
 
     def release(self, request: Request) -> None:
         """Free the blocks of an ended request, unless a pin or a connector still holds them."""

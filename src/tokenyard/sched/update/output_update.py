@@ -69,6 +69,7 @@ class OutputUpdate:
         self._encoder = features.encoder
         self._aux_update = AuxUpdate(features.routing)
         self._awaiting_first: set[Request] = set()
+        self._failures = kv.failures
 
     def expect_first_token(self, request: Request) -> None:
         """The request was admitted; its first output token will be stamped."""
@@ -181,14 +182,20 @@ class OutputUpdate:
             if request.mm_features and not request.status.is_finished:
                 self._encoder.cache.release_passed(request)
 
-    @staticmethod
     def _advance_grammars(
-        requests: Sequence[Request], model: ModelOutput, counts: IntArray, endings: RowEndings
+        self, requests: Sequence[Request], model: ModelOutput, counts: IntArray, endings: RowEndings
     ) -> None:
         """Sampled tokens advance their grammars; one that the grammar does not allow ends the request as an error."""
         for row in counts.nonzero()[0].tolist():
             grammar = requests[row].structured_output
-            if grammar is not None and not grammar.accept_tokens(model.sampled[row, : counts[row]].tolist()):
+            if grammar is None:
+                continue
+            try:
+                allowed = grammar.accept_tokens(model.sampled[row, : counts[row]].tolist())
+            except Exception as error:  # noqa: BLE001 - nobody knows what it allows now
+                self._failures.note(error, f"the grammar of request {requests[row].request_id!r}")
+                allowed = False
+            if not allowed:
                 endings[row] = RequestStatus.FINISHED_ERROR
 
     def _stamp_first_tokens(self, now: float) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -17,11 +22,19 @@ from tokenyard.server.web.problems import RefusedError, json_response
 from tokenyard.server.web.roots import ANNOTATIONS_ENDING, Roots
 from tokenyard.trace.read.files import PACKINGS
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 __all__ = ["MARK", "AnnotationServer"]
 
 MARK = "Tokenyard-Annotations"
 """A header that only a page of this server can send: other origins would have to ask first, and are not answered."""
 _BODY = 4 << 20
+_SAVING = threading.Lock()
+_SECONDS, _TRIES = 5.0, 100
+"""Longest wait for another server that saves, and looks at it meanwhile."""
 
 
 class AnnotationServer:
@@ -32,11 +45,9 @@ class AnnotationServer:
 
     def read(self, request: Request) -> Response:
         """The notes as they were saved; ``null`` if there are none."""
-        _, target = self._target(request)
-        if not target.exists():
+        saved = self._saved(self._target(request)[1])
+        if saved is None:
             return json_response(None)
-        with self._roots.open(str(target)) as file:
-            saved = file.read(_BODY + 1)
         return Response(saved, headers={"ETag": _tag(saved)}, media_type="application/json")
 
     async def write(self, request: Request) -> Response:
@@ -55,19 +66,31 @@ class AnnotationServer:
     def _save(self, request: Request, body: bytes) -> Response:
         given, target = self._target(request)
         expected = request.headers.get("if-match")
-        if expected is not None:
-            there = target.read_bytes() if target.is_file() else b""
-            if expected != _tag(there):
-                raise RefusedError(412, "If-Match", expected, "the notes were changed meanwhile: load them again")
-        if target.is_symlink() or (target.exists() and not target.is_file()):
-            raise RefusedError(403, "path", given, f"{target.name} is no plain file: remove it")
         try:
-            _replace(target, body)
+            with _alone_in(target.parent):
+                if target.is_symlink():
+                    raise RefusedError(403, "path", given, f"{target.name} is no plain file: remove it")
+                there = _tag(self._saved(target) or b"")
+                if expected is not None and expected != there:
+                    raise RefusedError(412, "If-Match", expected, "the notes were changed meanwhile: load them again")
+                _replace(target, body)
         except OSError as error:
             raise RefusedError(
                 409, "path", given, f"{target.name} cannot be written: {error.strerror or error}"
             ) from None
         return json_response({"saved": str(target)}, headers={"ETag": _tag(body)})
+
+    def _saved(self, target: Path) -> bytes | None:
+        """What is there; None if nothing is. Raises RefusedError for what is no file, or was not saved here."""
+        if not os.path.lexists(target):
+            return None
+        with self._roots.open(str(target)) as file:
+            size = os.fstat(file.fileno()).st_size
+            saved = file.read(_BODY + 1) if size <= _BODY else b""
+        if max(size, len(saved)) > _BODY:
+            fix = f"it has {size:,} bytes, and notes at most {_BODY:,}: move it away"
+            raise RefusedError(422, "path", str(target), fix)
+        return saved
 
     def _target(self, request: Request) -> tuple[str, Path]:
         """The trace that is named, and the file of its notes."""
@@ -78,6 +101,31 @@ class AnnotationServer:
         if trace.name.endswith(ANNOTATIONS_ENDING):
             raise RefusedError(403, "path", given, "must be a trace file, not its notes")
         return given, trace.with_name(trace.name + ANNOTATIONS_ENDING)
+
+
+@contextmanager
+def _alone_in(directory: Path) -> Iterator[None]:
+    """Nobody else saves notes in a directory meanwhile: no thread of this server, and no other server."""
+    with _SAVING, ExitStack() as stack:
+        if fcntl is not None:
+            lock = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+            stack.callback(os.close, lock)
+            _take(lock)
+        yield
+
+
+def _take(lock: int) -> None:
+    """Take a lock that is released when its file is closed. Raises OSError if somebody keeps it."""
+    for _ in range(_TRIES):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_SECONDS / _TRIES)
+        except OSError:  # a file system without locks
+            return
+        else:
+            return
+    raise OSError(errno.EBUSY, f"another server has been saving for {_SECONDS:g} seconds")
 
 
 def _tag(content: bytes) -> str:

@@ -15,10 +15,11 @@ from starlette.routing import Route
 from tokenyard.errors import TokenyardError
 from tokenyard.server.web.annotations import AnnotationServer
 from tokenyard.server.web.catalog import Catalog
+from tokenyard.server.web.connections import FairShare
 from tokenyard.server.web.files import serve_file
 from tokenyard.server.web.guard import Guard
 from tokenyard.server.web.page import PAGE, PageServer
-from tokenyard.server.web.problems import RefusedError, json_response, on_error, on_problem
+from tokenyard.server.web.problems import RefusedError, on_error, on_problem
 from tokenyard.server.web.roots import Roots
 from tokenyard.server.web.tail import TailServer
 
@@ -33,9 +34,6 @@ def make_app(paths: Iterable[Path], *, host: str = "127.0.0.1", page: Path = PAG
     roots = Roots(paths)
     catalog, annotations, tails = Catalog(roots), AnnotationServer(roots), TailServer(roots)
 
-    def traces(_: Request) -> Response:
-        return json_response(catalog.traces())
-
     def file(request: Request) -> Response:
         return serve_file(roots, request)
 
@@ -46,7 +44,7 @@ def make_app(paths: Iterable[Path], *, host: str = "127.0.0.1", page: Path = PAG
 
     routes = [
         Route("/", PageServer(page).serve),
-        Route("/api/traces", traces),
+        Route("/api/traces", catalog.serve),
         Route("/api/file", file),
         Route("/api/tail", tails.serve),
         Route("/api/annotations", notes, methods=["GET", "PUT"]),
@@ -60,7 +58,7 @@ def make_app(paths: Iterable[Path], *, host: str = "127.0.0.1", page: Path = PAG
     }
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, bound=host)],
+        middleware=[Middleware(Guard, bound=host), Middleware(FairShare)],
         exception_handlers=handlers,
     )
     app.state.stop = tails.stop

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.requests import Request
 
 from tokenyard.server.web.problems import RefusedError
 
 __all__ = ["json_body"]
+
+_SECONDS = 30.0
+"""In which a body has to come."""
 
 
 async def json_body(request: Request, most: int) -> bytes:
@@ -18,8 +23,12 @@ async def json_body(request: Request, most: int) -> bytes:
     if kind != "application/json":
         raise RefusedError(415, "Content-Type", kind, "must be application/json")
     body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > most:
-            raise RefusedError(413, "body", f"more than {most} bytes", f"must not be longer than {most} bytes")
+    try:
+        async with asyncio.timeout(_SECONDS):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > most:
+                    raise RefusedError(413, "body", f"more than {most} bytes", f"must not be longer than {most} bytes")
+    except TimeoutError:
+        raise RefusedError(408, "body", f"{len(body)} bytes", f"must come within {_SECONDS:g} seconds") from None
     return bytes(body)

@@ -1,38 +1,48 @@
-"""``GET /api/traces``: what there is to look at, newest first."""
+"""``GET /api/traces``: what there is to look at, a page at a time, newest first."""
 
 from __future__ import annotations
 
+import asyncio
 import os
-import threading
-from collections.abc import Iterator
+import time
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
 
+from tokenyard.server.web.listing.walk import Pair, Place, is_on_the_way, pairs_of, stretch
+from tokenyard.server.web.problems import RefusedError, json_response
 from tokenyard.server.web.roots import ANNOTATIONS_ENDING, Roots
 from tokenyard.server.web.trace_summary import TraceFacts, facts_of_file
-from tokenyard.trace.read.files import PACKINGS
 
 __all__ = ["Catalog"]
 
 _ENTRIES = 20_000
-"""Directory entries looked at."""
-_DEPTH = 8
+"""Directory entries looked at for a page."""
 _TRACES = 2_000
-_SKIPPED = frozenset({"node_modules", "__pycache__"})
-"""Beside everything whose name begins with a dot."""
-_Key = tuple[Path, int, int]
+"""On a page."""
+_REMEMBERED = 20_000
+"""Traces whose facts are kept."""
 
 
-class _Pair(NamedTuple):
-    """The files of one trace: either may be absent."""
+class _Page(NamedTuple):
+    traces: list[dict[str, Any]]
+    end: Place | None
+    """Where the next page begins."""
 
-    stem: Path
-    """Their common path, up to ``.steps`` or ``.requests``."""
-    steps: Path | None
-    requests: Path | None
+
+class _Shared(NamedTuple):
+    """The last page that was made."""
+
+    place: Place
+    began: float
+    page: _Page
 
 
 class Catalog:
@@ -40,54 +50,48 @@ class Catalog:
 
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
-        self._facts: dict[_Key, TraceFacts] = {}
-        self._lock = threading.Lock()
+        self._facts = lru_cache(_REMEMBERED)(_facts)
+        self._lock = asyncio.Lock()
+        self._last: _Shared | None = None
 
-    def traces(self) -> list[dict[str, Any]]:
-        """One object per trace, the newest first."""
-        with self._lock:
-            pairs = self._pairs()
-            per_folder: dict[Path, int] = {}
-            for pair in pairs:
-                per_folder[pair.stem.parent] = per_folder.get(pair.stem.parent, 0) + 1
-            facts, self._facts = self._facts, {}
-            found = [self._described(pair, facts, alone=per_folder[pair.stem.parent] == 1) for pair in pairs]
-        return sorted((each for each in found if each is not None), key=lambda each: -each["mtime"])
+    async def serve(self, request: Request) -> Response:
+        """Answer one request. Those that come while a page is being made share the next one."""
+        place, came = _place(request.query_params.get("from")), time.monotonic()
+        async with self._lock:
+            last = self._last
+            if last is None or last.place != place or last.began < came:
+                began = time.monotonic()
+                last = self._last = _Shared(place, began, await run_in_threadpool(self._page, place))
+        page, headers = last.page, {}
+        if page.end is not None:
+            text = quote(msgspec.json.encode(page.end, enc_hook=str), safe="")
+            headers["Link"] = f'</api/traces?from={text}>; rel="next"'
+        return json_response(page.traces, headers=headers)
 
-    def _pairs(self) -> list[_Pair]:
-        """All traces that may be read."""
-        files: dict[Path, dict[str, Path]] = {}
-        for path in self._files():
-            for kind in ("steps", "requests"):
-                for packing in PACKINGS:
-                    if path.name.endswith(f".{kind}{packing}"):
-                        stem = path.with_name(path.name.removesuffix(f".{kind}{packing}"))
-                        known = files.setdefault(stem, {}).setdefault(kind, path)
-                        files[stem][kind] = min(known, path, key=_preference)
-        for path in sorted(self._roots.files):
-            if path.is_file() and not any(path in pair.values() for pair in files.values()) and _is_named(path):
-                files[path] = {"steps": path}
-        pairs = [_Pair(stem, pair.get("steps"), pair.get("requests")) for stem, pair in files.items()]
-        return pairs[:_TRACES]
+    def _page(self, place: Place) -> _Page:
+        """One object per trace, the newest first. The files that were named are on the first page."""
+        pairs = self._named() if place == Place() else []
+        room = max(0, _TRACES - len(pairs))
+        found = stretch(self._roots.directories, place, entries=_ENTRIES, most=room, wanted=self._stays_inside)
+        pairs += found.pairs
+        traces = [each for pair in pairs if (each := self._described(pair)) is not None]
+        return _Page(sorted(traces, key=lambda each: -each["mtime"]), found.end)
 
-    def _files(self) -> Iterator[Path]:
-        """Files that may be read, without following links to directories."""
-        yield from (path for path in sorted(self._roots.files) if path.is_file())
-        left = _ENTRIES
-        for root in self._roots.directories:
-            for folder, folders, names in os.walk(root):
-                here = Path(folder)
-                deep = len(here.relative_to(root).parts) >= _DEPTH
-                folders[:] = [] if deep else sorted(name for name in folders if not _is_skipped(name))
-                left -= len(names) + len(folders)
-                if left < 0:
-                    return
-                for name in sorted(names):
-                    path = here / name
-                    if name.endswith(PACKINGS) and _is_text(path) and self._roots.allows(Path(os.path.realpath(path))):
-                        yield path
+    def _named(self) -> list[Pair]:
+        """The files that were named, but for those that a walk finds."""
+        files = [path for path in sorted(self._roots.files) if path.is_file()]
+        pairs = pairs_of(files)
+        paired = {path for pair in pairs for path in (pair.steps, pair.requests)}
+        others = [path for path in files if path not in paired and not path.name.endswith(ANNOTATIONS_ENDING)]
+        directories = self._roots.directories
+        apart = [pair for pair in pairs if not any(is_on_the_way(pair.stem.parent, root) for root in directories)]
+        return apart + [Pair(path, path, None, is_only=False) for path in others]
 
-    def _described(self, pair: _Pair, known: dict[_Key, TraceFacts], *, alone: bool) -> dict[str, Any] | None:
+    def _stays_inside(self, path: Path) -> bool:
+        """It is no link that leads out."""
+        return self._roots.allows(Path(os.path.realpath(path)))
+
+    def _described(self, pair: Pair) -> dict[str, Any] | None:
         main = pair.steps or pair.requests
         assert main is not None
         try:
@@ -97,12 +101,11 @@ class Catalog:
             return None  # gone meanwhile
         facts = TraceFacts()
         if pair.steps is not None:
-            key = (pair.steps, status.st_mtime_ns, status.st_size)
-            facts = self._facts[key] = known.get(key) or facts_of_file(pair.steps)
+            facts = self._facts(pair.steps, status.st_mtime_ns, status.st_size)
         steps = status.st_size if pair.steps is not None else None
         annotations = main.with_name(main.name + ANNOTATIONS_ENDING)
         return {
-            "name": self._name(pair, alone=alone),
+            "name": self._name(pair),
             "date": datetime.fromtimestamp(status.st_mtime).astimezone().strftime("%Y-%m-%d %H:%M"),
             "mtime": status.st_mtime,
             "steps": [str(pair.steps)] if pair.steps is not None else [],
@@ -116,7 +119,7 @@ class Catalog:
             **msgspec.structs.asdict(facts),
         }
 
-    def _name(self, pair: _Pair, *, alone: bool) -> str:
+    def _name(self, pair: Pair) -> str:
         """The folder, as seen from its root; with the file's own name where a folder holds several traces."""
         folder = pair.stem.parent
         name = folder.name
@@ -124,28 +127,22 @@ class Catalog:
             if folder.is_relative_to(root) and folder != root:
                 name = folder.relative_to(root).as_posix()
                 break
-        return name if alone and name else f"{name}/{pair.stem.name}".lstrip("/")
+        return name if pair.is_only and name else f"{name}/{pair.stem.name}".lstrip("/")
 
 
-def _preference(path: Path) -> int:
-    return next(place for place, packing in enumerate(PACKINGS) if path.name.endswith(packing))
-
-
-def _is_named(path: Path) -> bool:
-    return not path.name.endswith(ANNOTATIONS_ENDING)
-
-
-def _is_text(path: Path) -> bool:
-    """A name that is no UTF-8 cannot be told to a browser."""
+def _place(text: str | None) -> Place:
+    """Where a page begins, as the link to it says."""
     try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        place = msgspec.json.decode(text, type=Place) if text is not None else Place()
+    except (ValueError, RecursionError):
+        place = Place(-1)
+    if place.root < 0:
+        raise RefusedError(400, "from", text, "take it from the Link header of the page before")
+    return place
 
 
-def _is_skipped(name: str) -> bool:
-    return name.startswith(".") or name in _SKIPPED
+def _facts(path: Path, _mtime: int, _size: int) -> TraceFacts:
+    return facts_of_file(path)
 
 
 def _megabytes(count: int | None) -> float | None:

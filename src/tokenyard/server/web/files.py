@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gzip
 import os
-import zlib
 from collections.abc import AsyncIterator, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import anyio
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
@@ -24,6 +24,8 @@ __all__ = ["OpenFileResponse", "serve_file"]
 _CHUNK = 256 * 1024
 _LINES = 500
 """Lines of a Parquet trace that are sent at once."""
+_TOLD = 200
+"""Characters of what a library says of damage."""
 _TYPES = {".jsonl": "application/x-ndjson", ".json": "application/json", ".gz": "application/gzip"}
 
 
@@ -32,7 +34,7 @@ class OpenFileResponse(FileResponse):
 
     It is the file that was allowed, whatever its path leads to by now; where the system has no names for open files
     (Windows), its path is opened again. No more is sent than the length that was told first: a trace may be written
-    meanwhile. The file is closed in the end, whatever becomes of the client.
+    meanwhile. Reading ends when the client has gone, and the file is closed in the end.
     """
 
     def __init__(self, file: BinaryIO, path: Path, **options: Any) -> None:
@@ -52,8 +54,16 @@ class OpenFileResponse(FileResponse):
                 left -= len(message["body"])
             await send(message)
 
+        async def until_disconnected() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            group.cancel_scope.cancel()
+
         with self._file:
-            await super().__call__(scope, receive, send_at_most)
+            async with anyio.create_task_group() as group:
+                group.start_soon(until_disconnected)
+                await super().__call__(scope, receive, send_at_most)
+                group.cancel_scope.cancel()
 
 
 class _UnpackedResponse(StreamingResponse):
@@ -81,7 +91,7 @@ def serve_file(roots: Roots, request: Request) -> Response:
     if unpacked and path.suffix in (".gz", ".zst", ".parquet"):
         chunks = _columns(path) if path.suffix == ".parquet" else _unpacked(file, path.suffix)
         headers["Accept-Ranges"] = "none"
-        return _UnpackedResponse(file, chunks, headers=headers, media_type="application/x-ndjson")
+        return _UnpackedResponse(file, _with_damage(chunks), headers=headers, media_type="application/x-ndjson")
     kind = _TYPES.get(path.suffix, "application/octet-stream")
     return OpenFileResponse(file, path, headers=headers, media_type=kind)
 
@@ -92,14 +102,19 @@ def _tag_of(file: BinaryIO) -> str:
     return f'"{status.st_mtime_ns:x}-{status.st_size:x}-{status.st_ino:x}"'
 
 
-def _unpacked(file: BinaryIO, suffix: str) -> Iterator[bytes]:
-    """What a compressed file holds. Where it is damaged, a line that is no JSON says so: readers count and show it."""
-    source: Any = gzip.GzipFile(fileobj=file) if suffix == ".gz" else _unpacked_zstd(file)
+def _with_damage(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """What a packed file holds. Where it is damaged, a line that is no JSON says so: readers count and show it."""
     try:
-        while chunk := source.read(_CHUNK):
-            yield chunk
-    except (EOFError, zlib.error, OSError) as error:
-        yield f"\ncompressed data is cut off or damaged here: {error}\n".encode()
+        yield from chunks
+    except Exception as error:  # noqa: BLE001 - of whatever library unpacks: the answer is under way already
+        told = " ".join(str(error).split())[:_TOLD] or type(error).__name__
+        yield f"\ncompressed data is cut off or damaged here: {told}\n".encode(errors="replace")
+
+
+def _unpacked(file: BinaryIO, suffix: str) -> Iterator[bytes]:
+    source: Any = gzip.GzipFile(fileobj=file) if suffix == ".gz" else _unpacked_zstd(file)
+    while chunk := source.read(_CHUNK):
+        yield chunk
 
 
 def _unpacked_zstd(file: BinaryIO) -> Any:

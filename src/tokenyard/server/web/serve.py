@@ -75,6 +75,8 @@ def serve(app: ASGIApp, listener: socket.socket, *, on_ready: Callable[[], None]
     """Answer until interrupted; ``on_stop`` is called at once then. Raises MissingExtraError without uvicorn."""
     try:
         import uvicorn  # noqa: PLC0415 - an extra
+
+        from tokenyard.server.web.connections import BoundedConnection  # noqa: PLC0415 - needs it
     except ImportError:
         raise MissingExtraError("uvicorn", "server") from None
 
@@ -89,11 +91,11 @@ def serve(app: ASGIApp, listener: socket.socket, *, on_ready: Callable[[], None]
 
     config = uvicorn.Config(
         app,
+        http=BoundedConnection,
         log_level="warning",
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=1,
-        limit_concurrency=256,
     )
     try:
         Server(config).run([listener])

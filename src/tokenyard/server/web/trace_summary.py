@@ -11,9 +11,10 @@ from pathlib import Path
 import msgspec
 
 from tokenyard.errors import TokenyardError
+from tokenyard.files.opening import open_input
 from tokenyard.trace.columnar.reading import columnar_reader
 from tokenyard.trace.format.schema import StepSnapshot, TraceStart
-from tokenyard.trace.read.files import is_columnar, open_packed, raw_lines
+from tokenyard.trace.read.files import is_columnar, open_packed
 from tokenyard.trace.read.line_decoder import ReadNotes, StepDecoder
 
 __all__ = ["TraceFacts", "facts_of_file"]
@@ -46,6 +47,8 @@ def facts_of_file(path: Path) -> TraceFacts:
     """The facts of a steps file; none at all if it cannot be read."""
     facts = TraceFacts()
     with suppress(TokenyardError, OSError, EOFError, zlib.error):
+        if is_columnar(path):
+            return _facts_of_footer(path)
         decoder = StepDecoder(path.name, ReadNotes(), keep_unknown=False)
         for number, line in enumerate(islice(_first_lines(path), _LINES), start=1):
             record, _ = decoder.decode(number, line) or (None, None)
@@ -58,12 +61,17 @@ def facts_of_file(path: Path) -> TraceFacts:
     return facts
 
 
+def _facts_of_footer(path: Path) -> TraceFacts:
+    """A Parquet trace is not decoded for a list."""
+    with columnar_reader(path) as reader:
+        bounds = reader.step_bounds()
+        last = bounds[1] if bounds else None
+        return TraceFacts(**msgspec.structs.asdict(reader.facts()), last_step=last)
+
+
 def _first_lines(path: Path) -> Iterator[bytes]:
-    if is_columnar(path):
-        yield from raw_lines(path)
-    else:
-        with open_packed(path) as file:
-            yield from iter(lambda: file.readline(_LONGEST), b"")
+    with open_packed(path) as file:
+        yield from iter(lambda: file.readline(_LONGEST), b"")
 
 
 def _take_start(facts: TraceFacts, start: TraceStart) -> None:
@@ -81,10 +89,6 @@ def _take_snapshot(facts: TraceFacts, snapshot: StepSnapshot) -> None:
 
 def _last_step(path: Path) -> int | None:
     """The last step, where it can be had without reading the whole file."""
-    if is_columnar(path):
-        with columnar_reader(path) as reader:
-            bounds = reader.step_bounds()
-            return bounds[1] if bounds else None
     if path.suffix != ".jsonl":
         return None
     for line in _last_lines(path):
@@ -99,7 +103,7 @@ class _WithStep(msgspec.Struct):
 
 def _last_lines(path: Path) -> Iterator[bytes]:
     """Whole lines from the end of a file backwards, as far as a bound."""
-    with path.open("rb") as file:
+    with open_input(path) as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - _TAIL))
         lines = file.read(_TAIL).split(b"\n")

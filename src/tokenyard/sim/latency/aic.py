@@ -104,11 +104,12 @@ class _Products:
         points: dict[float, dict[tuple[float, ...], float]] = defaultdict(dict)
         for dtype, *row in read_columns(path, "gemm_dtype", "m", "n", "k", "latency"):
             if dtype == "bfloat16":
-                m, n, k, latency = numbers(path, tuple(row))
+                m, n, k, latency = numbers(path, tuple(row), positive=True)
                 points[m][math.log(n), math.log(k)] = math.log(latency * _MS)
         if not points:
             raise ConfigError("latency", str(path), "holds no bfloat16 rows")
-        self._grids = {m: Grid.from_points(sizes) for m, sizes in points.items() if len(sizes) >= len(points[1]) // 2}
+        most = max(map(len, points.values()))
+        self._grids = {m: Grid.from_points(sizes) for m, sizes in points.items() if len(sizes) >= most // 2}
 
     def seconds(self, n: int, k: int, times: int) -> Part:
         """``[m, k] x [k, n]`` run ``times``, over m."""
@@ -152,11 +153,14 @@ def _experts(path: Path, model: ModelSpec, world: int) -> Part:
 
 def _attention(tables: _Tables, model: ModelSpec, world: int) -> SeparateAttention:
     heads, kv_heads = model.num_heads // world, max(1, model.num_kv_heads // world)
-    prefill = _rows(tables.path("context_attention"), heads, kv_heads, model.head_size, ("batch_size", "isl"))
+    path = tables.path("context_attention")
+    prefill = _rows(path, heads, kv_heads, model.head_size, ("batch_size", "isl"))
     decode = _rows(tables.path("generation_attention"), heads, kv_heads, model.head_size, ("batch_size", "step"))
     per_token: dict[tuple[float, ...], float] = {
-        (length,): seconds / length for (batch, length), seconds in prefill.items() if batch == 1
+        (length,): seconds / length for (batch, length), seconds in prefill.items() if batch == 1 and length > 0
     }
+    if not per_token:
+        raise ConfigError("latency", str(path), "holds no row of batch_size 1 with an isl above 0")
     return SeparateAttention(
         prefill_per_token=Grid.from_points(per_token),
         decode=Grid.from_points({(batch, step + 1): seconds for (batch, step), seconds in decode.items()}),

@@ -14,8 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from tokenyard.errors import ConfigError
+
 __all__ = ["Curve", "Floats", "Grid", "through"]
 
+_MOST_POINTS = 1 << 22
 Floats = npt.NDArray[np.float64]
 
 
@@ -82,6 +85,9 @@ class Grid:
         dims = len(next(iter(points)))
         axes = [sorted({point[i] for point in points}) for i in range(dims)]
         index = [{x: j for j, x in enumerate(axis)} for axis in axes]
+        if math.prod(map(len, axes)) > _MOST_POINTS:
+            sizes = " x ".join(str(len(axis)) for axis in axes)
+            raise ConfigError("latency", f"{len(points)} points", f"they spread over {sizes} places: measure on a grid")
         values = np.full([len(axis) for axis in axes], np.nan)
         for point, value in points.items():
             values[tuple(index[i][x] for i, x in enumerate(point))] = value

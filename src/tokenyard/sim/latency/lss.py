@@ -131,6 +131,9 @@ def _attention(path: Path) -> JointAttention:
     mixed: dict[tuple[float, ...], float] = {}
     for row in read_columns(path, "prefill_chunk", "kv_prefill", "n_decode", "kv_decode", "time_us"):
         chunk, before, decodes, context, micros = numbers(path, row)
+        if not chunk and not decodes:
+            fix = "give prefill_chunk or n_decode above 0"
+            raise ConfigError("latency", f"{path}: {','.join(row)}", fix)
         if not decodes:
             prefill[chunk, before] = micros * _US
         elif not chunk:

@@ -15,9 +15,10 @@ from typing import IO
 import msgspec
 
 from tokenyard.errors import ConfigError, TraceError
+from tokenyard.files.lines import DamagedFileError
 from tokenyard.trace.columnar.reading import columnar_reader
 from tokenyard.trace.columnar.writing import columnar_writer
-from tokenyard.trace.read.files import PACKINGS, DamagedFileError, is_columnar, raw_lines
+from tokenyard.trace.read.files import PACKINGS, is_columnar, raw_lines
 
 __all__ = ["Conversion", "OnProgress", "convert", "twin_of"]
 
@@ -36,6 +37,8 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     lines: int
     bad_lines: int
     """Lines that are no JSON object. They are kept as they are."""
+    records: int | None = None
+    """Lines that are a JSON object; None where text is passed on unread."""
     first_bad_line: int | None = None
     """Number of the first, from 1."""
     json_bytes: int
@@ -71,12 +74,12 @@ def convert(
         with columnar_writer(target, kind, compression) as writer:
             for line in lines:
                 writer.add(line)
-        bad, first_bad = writer.bad_lines, writer.first_bad
+        bad, first_bad, records = writer.bad_lines, writer.first_bad, writer.records
     else:
         with _text_file(target) as file:
             for line in lines:
                 file.write(line)
-        bad, first_bad = _bad_lines(source), None
+        bad, first_bad, records = _bad_lines(source), None, None
     return Conversion(
         source=str(source),
         target=str(target),
@@ -84,6 +87,7 @@ def convert(
         target_bytes=target.stat().st_size,
         lines=lines.count,
         bad_lines=bad,
+        records=records,
         first_bad_line=first_bad,
         json_bytes=lines.num_bytes,
         damage=lines.damage,
@@ -109,7 +113,7 @@ class _Lines:
                 if self._on_progress is not None and self.count % _LINES_BETWEEN_REPORTS == 0:
                     self._on_progress(self.num_bytes)
         except DamagedFileError as error:
-            self.damage = str(error)
+            self.damage = error.problem
 
 
 def _bad_lines(source: Path) -> int:

@@ -1,21 +1,23 @@
 """SQL over a Parquet trace, by DuckDB, with nothing else in reach.
 
 A question may be any one SELECT. It can read the trace and nothing else on the machine, write nothing, load nothing and
-change no setting, and it has limits of time, memory and rows: questions may come from a page in a browser.
+change no setting, and it has limits of time, memory and rows, which a process of its own keeps: questions may come from
+people who did not write the trace, and the other way round.
 """
 
 from __future__ import annotations
 
-import threading
+import pickle
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from tokenyard.errors import ConfigError, MissingExtraError
+from tokenyard.trace.columnar.asking import OutOfMemoryError, OutOfTimeError, called_apart, keep_memory_within
 from tokenyard.trace.columnar.columns import EXTRA, columns_of
 from tokenyard.trace.format.schema import STEP_EVENTS
 
@@ -53,6 +55,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     seconds: float = 10.0
     memory_mb: int = 1_024
+    """Beyond what an empty database takes."""
+    answer_mb: int = 64
     rows: int = 10_000
     threads: int = 2
 
@@ -75,6 +79,14 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
+class _Refusal(NamedTuple):
+    """A ConfigError on its way from one process to the other."""
+
+    field: str
+    value: object
+    fix: str
+
+
 def ask(sql: str, steps: Path | None, requests: Path | None, limits: Limits | None = None) -> Answer:
     """Put one SELECT to a trace, whose files are Parquet.
 
@@ -82,36 +94,58 @@ def ask(sql: str, steps: Path | None, requests: Path | None, limits: Limits | No
     ConfigError for a question that is wrong, not a SELECT, or beyond a limit; MissingExtraError without DuckDB.
     """
     limits = limits or Limits()
+    _duckdb()  # what is missing is said at once
     began = time.perf_counter()
-    with _database(steps, requests, limits) as database:
-        return _answer(database, sql, limits, began)
+    try:
+        answer: Answer | _Refusal = called_apart(_asked, sql, steps, requests, limits, seconds=limits.seconds)
+    except OutOfTimeError:
+        raise ConfigError(
+            "sql", sql, f"took longer than {limits.seconds:g} s: ask for less, or of fewer steps"
+        ) from None
+    except OutOfMemoryError:
+        raise ConfigError("sql", sql, f"needs more than {limits.memory_mb:,} MB: ask for less at once") from None
+    if isinstance(answer, _Refusal):
+        raise ConfigError(answer.field, answer.value, answer.fix)
+    return msgspec.structs.replace(answer, seconds=round(time.perf_counter() - began, 6))
 
 
-def _answer(database: duckdb.DuckDBPyConnection, sql: str, limits: Limits, began: float) -> Answer:
+def _asked(sql: str, steps: Path | None, requests: Path | None, limits: Limits) -> Answer | _Refusal:
+    """The answer, in a process that ends with it."""
+    try:
+        with _database(steps, requests, limits) as database:
+            keep_memory_within(limits.memory_mb)
+            answer = _answer(database, sql, limits)
+    except ConfigError as error:
+        return _Refusal(error.field, error.value, error.fix)
+    if len(pickle.dumps(answer)) > limits.answer_mb << 20:
+        return _Refusal("sql", sql, f"has an answer of more than {limits.answer_mb} MB: ask for less at once")
+    return answer
+
+
+def _answer(database: duckdb.DuckDBPyConnection, sql: str, limits: Limits) -> Answer:
     duckdb = _duckdb()
-    timer = threading.Timer(limits.seconds, database.interrupt)
-    timer.daemon = True
-    timer.start()
     try:
         database.execute(_one_select(sql))
         columns = [Column(name, str(kind)) for name, kind, *_ in database.description or ()]
         rows = database.fetchmany(limits.rows + 1)
-    except duckdb.InterruptException:
-        raise ConfigError(
-            "sql", sql, f"took longer than {limits.seconds:g} s: ask for less, or of fewer steps"
-        ) from None
     except duckdb.OutOfMemoryException:
-        raise ConfigError("sql", sql, f"needs more than {limits.memory_mb:,} MB: ask for less at once") from None
+        raise OutOfMemoryError from None
     except duckdb.Error as error:
         raise ConfigError("sql", sql, _first_lines(error)) from None
-    finally:
-        timer.cancel()
-    return Answer(
-        columns=columns,
-        rows=rows[: limits.rows],
-        truncated=len(rows) > limits.rows,
-        seconds=round(time.perf_counter() - began, 6),
-    )
+    except (ValueError, OverflowError, TypeError) as error:  # Python has no such value: an interval, a map by lists
+        fix = f"a value cannot be given back ({error}): cast its column to VARCHAR"
+        raise ConfigError("sql", sql, fix) from None
+    kept = [tuple(map(_with_text_keys, row)) for row in rows[: limits.rows]]
+    return Answer(columns=columns, rows=kept, truncated=len(rows) > limits.rows, seconds=0.0)
+
+
+def _with_text_keys(value: Any) -> Any:
+    """A value with the keys of every map in it as text, as JSON wants them."""
+    if isinstance(value, list | tuple):
+        return [_with_text_keys(each) for each in value]
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else str(key): _with_text_keys(held) for key, held in value.items()}
+    return value
 
 
 def _one_select(sql: str) -> Any:
@@ -129,7 +163,7 @@ def _one_select(sql: str) -> Any:
 def _database(steps: Path | None, requests: Path | None, limits: Limits) -> Iterator[duckdb.DuckDBPyConnection]:
     """An empty database in memory that sees the files of one trace."""
     duckdb = _duckdb()
-    settings = {**_SETTINGS, "threads": str(limits.threads), "memory_limit": f"{limits.memory_mb}MB"}
+    settings = {**_SETTINGS, "threads": str(limits.threads), "memory_limit": f"{limits.memory_mb * 4 // 5}MB"}
     database = duckdb.connect(":memory:", config=settings)
     try:
         try:

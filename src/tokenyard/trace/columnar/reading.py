@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tokenyard.errors import TraceError
+import msgspec
+
+from tokenyard.errors import FileError, TraceError
+from tokenyard.files.bounds import Bounds
+from tokenyard.files.opening import open_input
 from tokenyard.trace.columnar.arrow import arrow, parquet
-from tokenyard.trace.columnar.columns import KINDS
+from tokenyard.trace.columnar.columns import KINDS, columns_of
+from tokenyard.trace.columnar.footer import FooterFacts, check_group
 from tokenyard.trace.columnar.rows import TableRows
+from tokenyard.trace.columnar.sizes import pieces
 from tokenyard.trace.columnar.writing import VERSION
 
 __all__ = ["ColumnarReader", "columnar_reader"]
 
 _ROWS_AT_ONCE = 4_096
+_PIECE_BYTES = 8 << 20
+"""Text of the rows that become lines at once, one row at least."""
 
 
 class ColumnarReader:
     """An open Parquet trace, ours or one that another program wrote under the same names."""
 
-    def __init__(self, path: Path, file: Any) -> None:
+    def __init__(self, path: Path, file: Any, bounds: Bounds | None = None, packed_bytes: int = 0) -> None:
+        """``file`` is a ``ParquetFile`` of so many bytes."""
         self.path = path
         self._file = file
+        self._bounds = bounds or Bounds.from_env()
+        self._packed_bytes = packed_bytes
         self._names = set(file.schema_arrow.names)
-        footer = file.metadata.metadata or {}
+        self._footer = file.metadata.metadata or {}
         try:
-            version = int(footer.get(b"tokenyard.columnar_version", VERSION))
-            self.bad_lines = int(footer.get(b"tokenyard.bad_lines", 0))
+            version = int(self._footer.get(b"tokenyard.columnar_version", VERSION))
+            self.bad_lines = int(self._footer.get(b"tokenyard.bad_lines", 0))
             """Lines that are no JSON object, as the footer counts them."""
         except ValueError as error:
             raise TraceError(f"{path}: its footer is damaged: {error}") from None
@@ -37,7 +49,7 @@ class ColumnarReader:
                 f"{path}: columnar_version = {version}: newer than this program knows ({VERSION}); upgrade tokenyard, "
                 "or convert it to JSON lines with the program that wrote it"
             )
-        kind = footer.get(b"tokenyard.kind", b"").decode(errors="replace")
+        kind = self._footer.get(b"tokenyard.kind", b"").decode(errors="replace")
         self.kind: str = kind if kind in KINDS else self._guess()
 
     def _guess(self) -> str:
@@ -46,35 +58,89 @@ class ColumnarReader:
             raise TraceError(f"{self.path}: not a trace: it has no column named step")
         return "steps" if "event" in self._names else "requests"
 
+    def facts(self) -> FooterFacts:
+        """What the trace says about itself, from the footer alone; nothing where another program wrote it."""
+        try:
+            return msgspec.json.decode(self._footer.get(b"tokenyard.facts", b"{}"), type=FooterFacts)
+        except (ValueError, RecursionError):
+            return FooterFacts()
+
+    def check(self) -> None:
+        """Raise TraceError if a row group is larger than what is decoded, which the footer tells."""
+        with _damage_told(self.path):
+            for group in range(self._file.num_row_groups):
+                check_group(self.path, self._file.metadata, group, self._bounds)
+
     def raw_lines(self) -> Iterator[bytes]:
         """Every line with a line feed, blank and bad ones included."""
         pa, table = arrow(), TableRows(self.kind)
         schema = pa.schema([field for field in table.schema if field.name in self._names])
-        try:
-            for batch in self._file.iter_batches(_ROWS_AT_ONCE, columns=schema.names):
-                same = batch if batch.schema.equals(schema) else batch.select(schema.names).cast(schema)
-                for line in table.lines(same):
-                    yield line + b"\n"
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise TraceError(f"{self.path}: damaged, or its columns have other types: {error}") from None
+        number, left = 1, self._bounds.unpacked_bytes(self._packed_bytes)
+        with _damage_told(self.path):
+            for group in range(self._file.num_row_groups):
+                check_group(self.path, self._file.metadata, group, self._bounds)
+                for batch in self._file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=schema.names):
+                    chosen = batch.select(schema.names)
+                    for rows in pieces(chosen, _PIECE_BYTES, self._bounds, self.path, number):
+                        number += rows.num_rows
+                        for line in table.lines(rows.cast(schema)):
+                            left -= len(line)
+                            if left < 0:
+                                raise self._bounds.too_much(self.path)
+                            yield line + b"\n"
 
     def step_bounds(self) -> tuple[int, int] | None:
         """Least and greatest step, from the footer alone; None if there is none or it does not say."""
-        groups = (self._file.metadata.row_group(group) for group in range(self._file.num_row_groups))
-        columns = (group.column(i) for group in groups for i in range(group.num_columns))
-        known = [each.statistics for each in columns if each.path_in_schema == "step" and each.is_stats_set]
-        bounds = [(int(each.min), int(each.max)) for each in known if each.has_min_max]
-        return (min(low for low, _ in bounds), max(high for _, high in bounds)) if bounds else None
+        with _damage_told(self.path):
+            groups = (self._file.metadata.row_group(group) for group in range(self._file.num_row_groups))
+            columns = (group.column(i) for group in groups for i in range(group.num_columns))
+            known = [each.statistics for each in columns if each.path_in_schema == "step" and each.is_stats_set]
+            bounds = [(int(each.min), int(each.max)) for each in known if each.has_min_max]
+            return (min(low for low, _ in bounds), max(high for _, high in bounds)) if bounds else None
 
 
 @contextmanager
-def columnar_reader(path: Path) -> Iterator[ColumnarReader]:
+def columnar_reader(path: Path, bounds: Bounds | None = None) -> Iterator[ColumnarReader]:
     """Open a Parquet trace. Raises MissingExtraError without pyarrow, TraceError if it is none or cannot be read."""
     pa, pq = arrow(), parquet()
+    bounds = bounds or Bounds.from_env()
     try:
-        file = pq.ParquetFile(path, page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as error:
-        reason = getattr(error, "strerror", None) or "no Parquet file, or its end is missing"
-        raise TraceError(f"{path}: {reason}") from None
-    with file:
-        yield ColumnarReader(path, file)
+        source = open_input(path)
+    except FileError as error:
+        raise TraceError(str(error)) from None
+    with source:
+        with _damage_told(path, "no Parquet file, or its end is missing"):
+            metadata = pq.read_metadata(pa.PythonFile(source, mode="r"))
+            # Texts come as dictionaries, as they are stored: a text that stands in every row is held once.
+            texts = [each.path for each in map(metadata.schema.column, range(len(metadata.schema))) if _is_text(each)]
+            source.seek(0)
+            file = pq.ParquetFile(
+                pa.PythonFile(source, mode="r"),
+                metadata=metadata,
+                read_dictionary=texts,
+                page_checksum_verification=True,
+            )
+            reader = ColumnarReader(path, file, bounds, os.fstat(source.fileno()).st_size)
+        yield reader
+
+
+def _is_text(column: Any) -> bool:
+    return column.physical_type == "BYTE_ARRAY" and column.path.partition(".")[0] in _TEXTS
+
+
+_TEXTS = {name for kind in KINDS for name in columns_of(kind)} | {"_extra", "_raw"}
+
+
+@contextmanager
+def _damage_told(path: Path, problem: str = "damaged, or its columns have other types") -> Iterator[None]:
+    """Whatever a library says of damaged data becomes one TraceError."""
+    pa = arrow()
+    try:
+        yield
+    except FileError as error:
+        raise TraceError(str(error)) from None
+    except MemoryError:
+        raise TraceError(f"{path}: {problem}: it asks for more memory than there is") from None
+    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
+        raise TraceError(f"{path}: {problem}: {reason}") from None

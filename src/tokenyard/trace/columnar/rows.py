@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from tokenyard.files.bounds import Bounds
+from tokenyard.files.nesting import is_nested_deeper
 from tokenyard.trace.columnar.arrow import arrow
 from tokenyard.trace.columnar.columns import EXTRA, RAW, arrow_schema, row_type
 from tokenyard.trace.format.schema import STEP_EVENTS, RequestRecord, StepEvent
@@ -33,14 +35,22 @@ class TableRows:
 
     def __init__(self, kind: str) -> None:
         self.schema = arrow_schema(kind)
+        self.record: object = None
+        """The record of the line that was turned into a row last, if it is one as our writer writes it."""
         self._pa = arrow()
+        self._nesting = Bounds.from_env().nesting
         self._row_type = row_type(kind)
         self._ours: msgspec.json.Decoder[Any] = msgspec.json.Decoder(RequestRecord if kind == "requests" else StepEvent)
 
     def row(self, line: bytes) -> Row:
         """The row of one line, given without its line feed."""
+        self.record = None
+        if not line:
+            return {RAW: line}
+        if is_nested_deeper(line, self._nesting):
+            return {RAW: line}
         with suppress(ValueError, RecursionError):
-            record = self._ours.decode(line)
+            self.record = record = self._ours.decode(line)
             if msgspec.json.encode(record) == line:
                 return {"event": record.__struct_config__.tag, **msgspec.structs.asdict(record)}
         with suppress(ValueError, RecursionError):

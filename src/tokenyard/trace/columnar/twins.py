@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,15 +27,22 @@ def needed(files: TraceFiles, sql: str) -> TraceFiles:
 
 
 @contextmanager
-def as_parquet(files: TraceFiles) -> Iterator[TraceFiles]:
-    """``files`` as Parquet; what has no twin is converted into a directory that goes away in the end."""
+def as_parquet(files: TraceFiles, on_damage: Callable[[str], object]) -> Iterator[TraceFiles]:
+    """``files`` as Parquet; what has no twin is converted into a directory that goes away in the end.
+
+    ``on_damage`` is told of a file that is cut off. Raises TraceError for one without any record, or beyond a bound.
+    """
     with tempfile.TemporaryDirectory(prefix="tokenyard-") as directory:
         twins: list[Path | None] = []
         for kind, path in (("steps", files.steps), ("requests", files.requests)):
             twin = _ready_twin(path, kind) if path is not None else None
             if path is not None and twin is None:
                 twin = Path(directory) / f"{kind}.parquet"
-                convert(path, twin, kind, compression="snappy")
+                done = convert(path, twin, kind, compression="snappy")
+                if done.records == 0:
+                    raise TraceError(f"{path}: holds no record that can be read ({done.damage or 'no line is one'})")
+                if done.damage is not None:
+                    on_damage(f"{path}: {done.damage}; the answer is from what stands before")
             twins.append(twin)
         yield TraceFiles(*twins)
 
@@ -43,12 +50,15 @@ def as_parquet(files: TraceFiles) -> Iterator[TraceFiles]:
 def _ready_twin(path: Path, kind: str) -> Path | None:
     """The file itself if it is Parquet, else the twin beside it, if one is there that is not older."""
     if is_columnar(path):
+        with columnar_reader(path) as reader:
+            reader.check()
         return path
     twin = twin_of(path)
     try:
         if twin.stat().st_mtime_ns < path.stat().st_mtime_ns:
             return None
         with columnar_reader(twin) as reader:
+            reader.check()
             return twin if reader.kind == kind else None
     except (OSError, TraceError):
         return None

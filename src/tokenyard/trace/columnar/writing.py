@@ -8,9 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tokenyard.errors import TraceError
 from tokenyard.trace.columnar.arrow import arrow, parquet
 from tokenyard.trace.columnar.columns import RAW
+from tokenyard.trace.columnar.footer import FooterFacts
 from tokenyard.trace.columnar.rows import TableRows
 
 __all__ = ["COMPRESSIONS", "VERSION", "ColumnarWriter", "columnar_writer"]
@@ -24,6 +27,8 @@ _BATCH_BYTES = 2 << 20
 _GROUP_BYTES = 32 << 20
 """JSON text of a row group: what a reader has to hold at once."""
 _GROUP_ROWS = 1 << 17
+_LINES_WITH_FACTS = 200
+"""A snapshot comes within so many lines, arrivals before the first step aside."""
 _WITH_STATISTICS = ["step", "ts", "event"]
 """Columns by which a reader leaves row groups out. Ids are not among them: they may be of any length."""
 _UNLIKE_EACH_OTHER = {"step": "DELTA_BINARY_PACKED", "ts": "BYTE_STREAM_SPLIT", "step_seconds": "BYTE_STREAM_SPLIT"}
@@ -36,11 +41,15 @@ class ColumnarWriter:
     def __init__(self, sink: Any, kind: str, compression: str) -> None:
         self.lines = 0
         """Lines so far."""
+        self.records = 0
+        """Lines so far that are a JSON object."""
         self.bad_lines = 0
         """Lines so far that are no JSON object, blank ones not counted; they are kept as they are."""
         self.first_bad: int | None = None
         """Number of the first bad line, from 1."""
         self._kind = kind
+        self._facts = FooterFacts()
+        self._facts_are_known = kind == "requests"
         self._table = TableRows(kind)
         self._file = _parquet_file(sink, self._table.schema, compression)
         self._rows: list[Any] = []
@@ -52,6 +61,9 @@ class ColumnarWriter:
         """Take one line, its line feed included."""
         row = self._table.row(line.removesuffix(b"\n"))
         self.lines += 1
+        if not self._facts_are_known:
+            self._facts_are_known = self._facts.take(self._table.record) or self.lines == _LINES_WITH_FACTS
+        self.records += RAW not in row
         if row.get(RAW, b"").strip():
             self.bad_lines += 1
             self.first_bad = self.first_bad or self.lines
@@ -65,7 +77,8 @@ class ColumnarWriter:
         self._make_batch()
         self._write_group()
         footer = {"kind": self._kind, "columnar_version": VERSION, "bad_lines": self.bad_lines}
-        self._file.add_key_value_metadata({f"tokenyard.{name}": str(value) for name, value in footer.items()})
+        named = {f"tokenyard.{name}": str(value) for name, value in footer.items()}
+        self._file.add_key_value_metadata(named | {"tokenyard.facts": msgspec.json.encode(self._facts).decode()})
         self._file.close()
 
     def abandon(self) -> None:

@@ -1,22 +1,31 @@
-"""A file of JSON lines that survives a crash: only whole lines ever reach it.
+"""A file of JSON lines that survives a crash, and that one process writes.
 
-Records are encoded into a buffer in memory and written in one go, so a process that dies loses the last buffer and
-never half a line. When a write stops in the middle (a full disk) the file is cut back to its last whole line.
+Records are gathered in memory and written as whole lines in one go, so a process that dies loses what it had gathered.
+When a write stops in the middle (a full disk) the file is cut back to its last whole line; only a kill in the very
+middle of a write can leave half a line, which readers leave out and count.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-__all__ = ["Deferred", "LineFile", "Lines", "encodable", "valid_text"]
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
+__all__ = ["Deferred", "LineFile", "Lines", "claim", "encodable", "valid_text"]
+
+_FLAGS = os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 
 _GAP = b"\0"
 _LINE = _GAP + b"\n"
@@ -100,9 +109,6 @@ def encodable(value: object) -> object:
     return str(value)
 
 
-_HAS_WRITEV = hasattr(os, "writev")
-_PIECES_AT_ONCE = 1024
-"""As many as every system takes in one write."""
 _ENCODER = msgspec.json.Encoder(enc_hook=encodable)
 
 
@@ -122,17 +128,43 @@ def _without_surrogates(value: Any) -> Any:
     return value
 
 
+def claim(path: Path) -> int:
+    """A file that this process alone writes, empty; its directory is made.
+
+    The lock belongs to the open file: it ends when that is closed or the process dies. Raises OSError, also if another
+    writer has the file, or if it is a pipe or a device, for which nobody waits.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(path, _FLAGS, 0o644)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "is no file on a disk", str(path))
+        if fcntl is not None:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise OSError(errno.EBUSY, "is being written by another run", str(path)) from None
+            except OSError:
+                pass  # a file system without locks
+        os.ftruncate(fd, 0)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
 class LineFile:
     """Gathers the lines of one file in memory, and puts them down.
 
-    Not created, not even its directory made, before there is something to put down. An existing file is replaced: a
-    trace file holds one run.
+    Not created, not even its directory made, before there is something to put down, unless it was claimed. An existing
+    file is replaced: a trace file holds one run.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, claimed: int = -1) -> None:
+        """``claimed``: what :func:`claim` gave for ``path``, if it was asked."""
         self.path = path
         self.waiting = Lines()
-        self._fd = -1
+        self._fd = claimed
         self._size = 0
 
     def append(self, record: msgspec.Struct, extra: Mapping[str, object] | None = None) -> None:
@@ -145,19 +177,23 @@ class LineFile:
 
     def put_down(self, lines: Lines) -> None:
         """Write lines. Raises OSError and leaves whole lines behind."""
-        pieces = lines.render()
+        text = b"".join(lines.render())
         if self._fd < 0:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_CLOEXEC", 0), 0o644)
+            self._fd = claim(self.path)
+        self.check()
         done = 0
         try:
-            for start in range(0, len(pieces), _PIECES_AT_ONCE):
-                for written in _write(self._fd, pieces[start : start + _PIECES_AT_ONCE]):
-                    done += written
+            while done < len(text):
+                done += os.write(self._fd, memoryview(text)[done:])
         except OSError:
-            os.ftruncate(self._fd, self._size + b"".join(pieces).rfind(b"\n", 0, done) + 1)
+            os.ftruncate(self._fd, self._size + text.rfind(b"\n", 0, done) + 1)
             raise
         self._size += done
+
+    def check(self) -> None:
+        """Raise OSError if the file is not in its place any more: what is written to it would be lost."""
+        if self._fd >= 0 and not (self.path.exists() and os.path.samestat(self.path.stat(), os.fstat(self._fd))):
+            raise OSError(errno.ENOENT, "was removed or replaced while it was written", str(self.path))
 
     def discard(self) -> None:
         """Forget what waits and close the file."""
@@ -165,19 +201,6 @@ class LineFile:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
-
-
-def _write(fd: int, pieces: Sequence[bytes]) -> Iterator[int]:
-    """Write all pieces, without putting them together first if that can be avoided; gives the bytes of each write."""
-    total = sum(map(len, pieces))
-    done = os.writev(fd, pieces) if _HAS_WRITEV else 0
-    yield done
-    if done < total:
-        rest = memoryview(b"".join(pieces))[done:]
-        while rest:
-            done = os.write(fd, rest)
-            yield done
-            rest = rest[done:]
 
 
 def _encoded(record: msgspec.Struct, extra: Mapping[str, object] | None = None) -> bytes:

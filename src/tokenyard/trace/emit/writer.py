@@ -4,8 +4,8 @@ Whole lines are gathered in memory and go to the disk together, from a thread of
 together, when 64 steps and a quarter of a second have passed since the last time, after 1,024 steps in any case, when
 the scheduler runs idle, on ``flush``, ``close`` and at the interpreter's exit. So a crash leaves every line readable
 and costs little more than the last 64 steps or quarter of a second, and a scheduler of short steps does not wake the
-thread hundreds of times a second. If the path cannot be written or the disk is full, one warning is logged, tracing
-ends, and the scheduler goes on.
+thread hundreds of times a second. If the path cannot be written, another process writes it, the file is removed, or the
+disk is full, one warning is logged, tracing ends, and the scheduler goes on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from tokenyard.trace.emit.line_file import LineFile, Lines
+from tokenyard.trace.emit.line_file import LineFile, Lines, claim
 from tokenyard.trace.emit.writer_thread import WriterThread
 from tokenyard.trace.format.config import TraceConfig
 from tokenyard.trace.format.schema import (
@@ -53,6 +53,8 @@ class TraceWriter:
         """Why writing ended early, or None."""
         self._steps: LineFile | None = None
         self._requests: LineFile | None = None
+        self._claimed: LineFile | None = None
+        """The steps file before there is something to write."""
         self._start: TraceStart | None = None
         self._first_step: int | None = None
         self.all_before: float = -math.inf
@@ -67,12 +69,28 @@ class TraceWriter:
         """Say what runs: written before the first record, with the writer's own settings in it. Opens no file."""
         self._start = start
 
+    def claim(self) -> None:
+        """Make the steps file now, empty, and keep other writers out; what an earlier run left beside it is removed.
+
+        For whoever was asked for a trace, and should say at once that it cannot be written. Raises OSError.
+        """
+        steps, requests = self.config.steps_path, self.config.requests_path
+        if self._closed or steps is None or requests is None:
+            return
+        self._claimed = LineFile(steps, claim(steps))
+        requests.unlink(missing_ok=True)
+
     # ---- what is wanted
 
     @property
     def is_open(self) -> bool:
         """False when there is no path, after ``close`` and after a failed write: nothing is written then."""
         return not self._closed
+
+    @property
+    def is_whole(self) -> bool:
+        """A trace is wanted, and nothing has kept it from being written."""
+        return self.config.enabled and self.problem is None
 
     @property
     def wants_requests(self) -> bool:
@@ -161,7 +179,7 @@ class TraceWriter:
         if self._steps is None:
             path = self.config.steps_path
             assert path is not None, "a writer without a path is closed"
-            self._steps = LineFile(path)
+            self._steps = self._claimed or LineFile(path)
             atexit.register(self.close)
             if self._start is not None:
                 self._steps.append(self._stamped(self._start))
@@ -226,9 +244,11 @@ class TraceWriter:
         atexit.unregister(self.close)
         if self._pid == os.getpid():
             self._thread.stop()
-        for file in (self._steps, self._requests):
+        for file in (self._steps or self._claimed, self._requests):
             try:
                 if file is not None:
+                    if self._pid == os.getpid():
+                        file.check()
                     file.discard()
             except OSError as error:
                 self._failed(error)

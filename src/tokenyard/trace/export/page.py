@@ -18,7 +18,11 @@ from typing import IO, Any
 import msgspec
 
 from tokenyard.errors import TraceError
-from tokenyard.trace.read.files import DamagedFileError, TraceFiles, open_lines
+from tokenyard.files.bounds import Bounds
+from tokenyard.files.lines import DamagedFileError
+from tokenyard.files.nesting import is_nested_deeper
+from tokenyard.trace.format.schema import STEP_EVENTS, RequestRecord
+from tokenyard.trace.read.files import TraceFiles, open_lines
 
 __all__ = ["EMBEDDED_ID", "embed", "without_prompts"]
 
@@ -35,7 +39,7 @@ _CHUNK = 3 * 64 * 1024
 def embed(page: str, files: TraceFiles, out: IO[bytes], *, with_prompts: bool = False) -> int:
     """Write ``page`` with the trace in it; returns how many lines could not be read and were left out.
 
-    Raises TraceError if ``page`` is no HTML page.
+    Raises TraceError if ``page`` is no HTML page, or no line can be kept.
     """
     head, end, tail = page.rpartition("</body>")
     if not end:
@@ -53,7 +57,7 @@ def embed(page: str, files: TraceFiles, out: IO[bytes], *, with_prompts: bool = 
     shown = " ".join(f'{key}="{escape(value)}"' for key, value in attributes.items())
     out.write(f'{head}<script type="application/octet-stream" {shown}>'.encode())
     packed = _Packed(out)
-    lost = 0
+    lost = kept_lines = 0
     for number, path in enumerate(paths):
         if number:
             packed.write(_BETWEEN)
@@ -62,7 +66,10 @@ def embed(page: str, files: TraceFiles, out: IO[bytes], *, with_prompts: bool = 
             if kept is None:
                 lost += 1
             else:
+                kept_lines += 1
                 packed.write(kept if kept.endswith(b"\n") else kept + b"\n")
+    if not kept_lines:
+        raise TraceError(f"{files.source}: holds no record that can be read")
     packed.finish()
     out.write(f"</script>\n{end}{tail}".encode())
     return lost
@@ -100,18 +107,50 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def without_prompts(line: bytes) -> bytes | None:
-    """A record without what was said; None if the line is no record, since nobody can tell what it holds."""
-    if not _PRIVATE.search(line.decode(errors="replace")):
-        return line
+    """A record with what is known to be no prompt or answer; None if the line is no record.
+
+    Kept are numbers, the fields of the trace format but those for text and token ids, and of a configuration what is
+    not called like one. The line is written anew, so that no way of writing it hides anything.
+    """
+    if is_nested_deeper(line, Bounds.from_env().nesting):
+        return None
     try:
         record = msgspec.json.decode(line)
-    except (ValueError, RecursionError):
+        types = _known_types(record)
+        if types is None:
+            return None
+        kept = {name: _kept(name, value, types.get(name)) for name, value in record.items()}
+        return msgspec.json.encode({name: value for name, value in kept.items() if value is not _LEFT_OUT})
+    except (ValueError, OverflowError):
         return None
-    return msgspec.json.encode(_cleaned(record)) if isinstance(record, dict) else None
+
+
+def _known_types(record: object) -> dict[str, Any] | None:
+    """The fields that the trace format knows in such a record, and their types; None if it is none of its records."""
+    if not isinstance(record, dict):
+        return None
+    event = record.get("event")
+    if event is None:
+        return _TYPES[None]
+    return _TYPES.get(event) if isinstance(event, str) else None
+
+
+def _kept(name: str, value: Any, type_: Any) -> Any:
+    """What stays of a field; ``type_`` is None for one that the trace format does not know."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if type_ is None or (name not in _CONTENT_FREE and _PRIVATE.search(name)):
+        return _LEFT_OUT
+    if name == "config":
+        return _cleaned(value)
+    try:
+        return msgspec.to_builtins(msgspec.convert(value, type_))  # fields within it that are not known go
+    except msgspec.ValidationError:
+        return _LEFT_OUT
 
 
 def _cleaned(value: Any) -> Any:
-    """Whatever has a private name goes, unless it is a number; at any depth."""
+    """A configuration: whatever has a private name goes, unless it is a number; at any depth."""
     if isinstance(value, list):
         return [_cleaned(each) for each in value]
     if not isinstance(value, dict):
@@ -119,5 +158,17 @@ def _cleaned(value: Any) -> Any:
     return {
         name: _cleaned(held)
         for name, held in value.items()
-        if name in _CONTENT_FREE or not (isinstance(held, str | list | dict) and _PRIVATE.search(name))
+        if not (isinstance(held, str | list | dict) and _PRIVATE.search(name))
     }
+
+
+def _types_of(record: type[msgspec.Struct]) -> dict[str, Any]:
+    return {"event": str, **{field.name: field.type for field in msgspec.structs.fields(record)}}
+
+
+_LEFT_OUT = object()
+_TYPES: dict[str | None, dict[str, Any]] = {
+    None: _types_of(RequestRecord),
+    **{event: _types_of(record) for event, record in STEP_EVENTS.items()},
+}
+"""Event, None for the requests file -> the fields of its record and their types."""

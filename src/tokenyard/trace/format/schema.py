@@ -27,6 +27,7 @@ __all__ = [
     "RequestEvent",
     "RequestFinished",
     "RequestRecord",
+    "Seconds",
     "StepCompleted",
     "StepDecision",
     "StepEvent",
@@ -43,11 +44,15 @@ Whole = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
 """A whole number that every JSON reader holds exactly; a larger one in a trace is treated as missing."""
 
 
+Seconds = Annotated[float, msgspec.Meta(ge=-1e9, le=8e9)]
+"""A moment or a duration. Beyond the year 2223 it is no time: it is treated as missing, as a wrong type is."""
+
+
 class StepSnapshot(msgspec.Struct, tag_field="event", tag="step_snapshot", omit_defaults=True, kw_only=True, gc=False):
     """The queues and the pool at the top of ``schedule()``, before any decision."""
 
     step: Whole
-    ts: float | None = None
+    ts: Seconds | None = None
     policy: str | None = None
     free_blocks: Whole | None = None
     """Blocks in the free queue, cached evictable ones included."""
@@ -84,7 +89,7 @@ class StepDecision(msgspec.Struct, tag_field="event", tag="step_decision", omit_
     """What ``schedule()`` decided."""
 
     step: Whole
-    ts: float | None = None
+    ts: Seconds | None = None
     policy: str | None = None
     scheduled_new_req_ids: list[str] | None = None
     scheduled_resumed_req_ids: list[str] | None = None
@@ -109,7 +114,7 @@ class PrefixCacheLookup(
     """A request's prefix-cache hits, once, on the step that schedules it first."""
 
     step: Whole
-    ts: float | None = None
+    ts: Seconds | None = None
     policy: str | None = None
     req_id: str | None = None
     job_id: str | None = None
@@ -130,7 +135,7 @@ class TraceStart(msgspec.Struct, tag_field="event", tag="trace_start", omit_defa
     """First record of a trace: what ran, under which configuration, and how much of it was written."""
 
     format_version: Whole | None = None
-    ts: float | None = None
+    ts: Seconds | None = None
     policy: str | None = None
     tokenyard_version: str | None = None
     host: str | None = None
@@ -185,7 +190,7 @@ class AdmissionOutcome(
     """Why requests were held back in a step; written only for steps that held back, skipped or preempted one."""
 
     step: Whole
-    ts: float | None = None
+    ts: Seconds | None = None
     policy: str | None = None
     kind: str | None = None
     """How the admission pass ended: a value of ``OutcomeKind``."""
@@ -228,11 +233,11 @@ class RequestArrived(
     """``add_request`` accepted a request; ``step`` is the next step to run."""
 
     step: Whole | None = None
-    ts: float | None = None
+    ts: Seconds | None = None
     policy: str | None = None
     req_id: str | None = None
     job_id: str | None = None
-    arrival_time: float | None = None
+    arrival_time: Seconds | None = None
     priority: Whole | None = None
     num_prompt_tokens: Whole | None = None
     max_tokens: Whole | None = None
@@ -247,9 +252,9 @@ class RequestArrived(
     mm_items: list[MultiModalSpan] | None = None
     after: list[str] | None = None
     """Requests after whose end it was sent, if the host knows them."""
-    gap: float | None = None
+    gap: Seconds | None = None
     """Seconds, at least, from the last of these ends to its arrival."""
-    spacing: float | None = None
+    spacing: Seconds | None = None
     """Seconds, at least, from the arrival of the last one that ended to its own; None for 0."""
 
 
@@ -259,16 +264,16 @@ class RequestFinished(
     """A request reached a finished status; ``step`` is the last step that had begun."""
 
     step: Whole | None = None
-    ts: float | None = None
+    ts: Seconds | None = None
     policy: str | None = None
     req_id: str | None = None
     job_id: str | None = None
     status: str | None = None
     finish_reason: str | None = None
-    arrival_time: float | None = None
-    first_scheduled_time: float | None = None
-    first_token_time: float | None = None
-    finished_time: float | None = None
+    arrival_time: Seconds | None = None
+    first_scheduled_time: Seconds | None = None
+    first_token_time: Seconds | None = None
+    finished_time: Seconds | None = None
     num_prompt_tokens: Whole | None = None
     num_output_tokens: Whole | None = None
     num_cached_tokens: Whole | None = None
@@ -287,9 +292,9 @@ class StepCompleted(
     """The model ran and its tokens were taken in."""
 
     step: Whole
-    ts: float | None = None
+    ts: Seconds | None = None
     policy: str | None = None
-    step_seconds: float | None = None
+    step_seconds: Seconds | None = None
     """From the step's snapshot, or the end of the step before it if that came later, to here."""
     num_sampled_tokens: Whole | None = None
     num_drafts: Whole | None = None
@@ -303,7 +308,7 @@ class PauseChanged(msgspec.Struct, tag_field="event", tag="pause_changed", omit_
     """The host paused the scheduler or let it go on; ``step`` is the next step to run."""
 
     step: Whole | None = None
-    ts: float | None = None
+    ts: Seconds | None = None
     policy: str | None = None
     state: str | None = None
     """``unpaused``, ``paused_new`` (none is admitted) or ``paused_all`` (nothing is scheduled)."""
@@ -313,7 +318,7 @@ class CacheReset(msgspec.Struct, tag_field="event", tag="cache_reset", omit_defa
     """The host had a cache forgotten; ``step`` is the next step to run."""
 
     step: Whole | None = None
-    ts: float | None = None
+    ts: Seconds | None = None
     policy: str | None = None
     cache: str | None = None
     """``prefix``, ``connector`` or ``encoder``."""
@@ -325,7 +330,7 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     """One queued request at one step (the requests file)."""
 
     step: Whole
-    ts: float | None = None
+    ts: Seconds | None = None
     queue: str | None = None
     """``running`` or ``waiting``."""
     req_id: str | None = None
@@ -333,7 +338,7 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, kw_only=True, gc=False):
     status: str | None = None
     """``RequestStatus.RUNNING`` and so on."""
     priority: Whole | None = None
-    arrival_time: float | None = None
+    arrival_time: Seconds | None = None
     max_tokens: Whole | None = None
     num_prompt_tokens: Whole | None = None
     num_tokens: Whole | None = None

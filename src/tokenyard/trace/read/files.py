@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import gzip
-import io
-import zlib
 from codecs import BOM_UTF8
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import IO, NamedTuple
 
 import msgspec
 
-from tokenyard.errors import TraceError
-from tokenyard.trace.columnar.arrow import arrow
+from tokenyard.errors import FileError, TraceError
+from tokenyard.files.lines import DamagedFileError, bounded_lines, packing_of, unpacked
+from tokenyard.files.opening import open_input
 from tokenyard.trace.columnar.reading import columnar_reader
 from tokenyard.trace.format.schema import STEP_EVENTS
 
 __all__ = [
     "PACKINGS",
-    "DamagedFileError",
     "TraceFiles",
     "find_trace",
     "is_columnar",
@@ -34,10 +32,6 @@ PACKINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
 _STEPS_ENDINGS = tuple(f".steps{packing}" for packing in PACKINGS)
 _REQUESTS_ENDINGS = tuple(f".requests{packing}" for packing in PACKINGS)
 _LINES_PROBED = 20
-
-
-class DamagedFileError(Exception):
-    """A compressed file ends early or holds nonsense from here on; the lines before were read."""
 
 
 class TraceFiles(NamedTuple):
@@ -110,7 +104,7 @@ def _by_content(path: Path) -> TraceFiles:
             if "event" not in record and {"req_id", "step"} <= record.keys():
                 return TraceFiles(None, path)
     except DamagedFileError as error:
-        raise TraceError(f"{path}: {error}") from None
+        raise TraceError(str(error)) from None
     raise TraceError(f"{path}: not a trace: none of its first {_LINES_PROBED} lines is a step or request record")
 
 
@@ -125,36 +119,23 @@ def open_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 def raw_lines(path: Path) -> Iterator[bytes]:
     """Every line, blank and bad ones included, with its line feed.
 
-    Raises TraceError if the file cannot be opened or read, DamagedFileError where compressed data ends early,
-    MissingExtraError for a packing that needs pyarrow where that is absent.
+    Raises TraceError if the file cannot be opened or read or exceeds a bound, DamagedFileError where compressed data
+    ends early, MissingExtraError for a packing that needs pyarrow where that is absent.
     """
     if is_columnar(path):
         with columnar_reader(path) as reader:
             yield from reader.raw_lines()
         return
-    number = 0
     try:
-        # Read line by line from the unpacking file itself: a larger buffer in front would lose what precedes a cut.
-        with open_packed(path) as file:
-            for line in file:
-                number += 1
-                yield line
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise _damaged(number, error) from None
-    except OSError as error:
-        if error.errno is None:  # not from the system: the data, as zstd sees it
-            raise _damaged(number, error) from None
-        raise TraceError(f"{path}: {error.strerror or error}") from None
+        yield from bounded_lines(path)
+    except DamagedFileError:
+        raise
+    except FileError as error:
+        raise TraceError(str(error)) from None
 
 
-def _damaged(number: int, error: Exception) -> DamagedFileError:
-    return DamagedFileError(f"compressed data is cut off or damaged after line {number}: {error}")
-
-
-def open_packed(path: Path) -> IO[bytes]:
-    """A file for reading, unpacked if it ends in ``.gz`` or ``.zst``."""
-    if path.suffix == ".gz":
-        return cast(IO[bytes], gzip.open(path))
-    if path.suffix == ".zst":
-        return io.BufferedReader(arrow().input_stream(str(path), compression="zstd"))
-    return path.open("rb")
+@contextmanager
+def open_packed(path: Path) -> Iterator[IO[bytes]]:
+    """A file for reading, unpacked if it ends in ``.gz`` or ``.zst``. Raises FileError."""
+    with open_input(path) as file:
+        yield unpacked(file, packing_of(path))

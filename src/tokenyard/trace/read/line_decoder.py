@@ -11,6 +11,8 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
+from tokenyard.files.bounds import Bounds
+from tokenyard.files.nesting import is_nested_deeper
 from tokenyard.trace.format.schema import STEP_EVENTS, RequestRecord, StepEvent
 
 __all__ = ["BadLine", "ReadNotes", "RequestDecoder", "StepDecoder"]
@@ -66,9 +68,6 @@ class _Lenient:
         """The object of a line, or None if it is bad."""
         try:
             value = msgspec.json.decode(line)
-        except RecursionError:
-            self.notes.bad(self.file, number, "nested too deeply")
-            return None
         except ValueError as error:
             self.notes.bad(self.file, number, f"not JSON: {error}")
             return None
@@ -103,10 +102,14 @@ class _LineDecoder(ABC, Generic[_Record]):
     def __init__(self, file: str, notes: ReadNotes, kind: object, *, keep_unknown: bool) -> None:
         self._lenient = _Lenient(file, notes)
         self._keep_unknown = keep_unknown
+        self._nesting = Bounds.from_env().nesting
         self._decoder: msgspec.json.Decoder[_Record] = msgspec.json.Decoder(cast(type[_Record], kind))
 
     def decode(self, number: int, line: bytes) -> tuple[_Record, Unknown] | None:
         """The record and, if they are to be kept, its unknown fields; None for a line that is no record."""
+        if is_nested_deeper(line, self._nesting):
+            self._lenient.notes.bad(self._lenient.file, number, f"nested deeper than {self._nesting} levels")
+            return None
         if not self._keep_unknown:
             try:
                 return self._decoder.decode(line), {}

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tokenyard.errors import TraceError
+from tokenyard.files.lines import DamagedFileError
 from tokenyard.trace.format.schema import RequestRecord, TraceStart
-from tokenyard.trace.read.files import DamagedFileError, TraceFiles, find_trace, open_lines
+from tokenyard.trace.read.files import TraceFiles, find_trace, open_lines
 from tokenyard.trace.read.line_decoder import ReadNotes, RequestDecoder, StepDecoder
 from tokenyard.trace.read.step_joiner import Step, StepJoiner
 
@@ -106,7 +107,7 @@ class TraceReader:
             for number, line in open_lines(path):
                 yield number, line
         except DamagedFileError as error:
-            self.notes.bad(path.name, number + 1, str(error))
+            self.notes.bad(path.name, number + 1, error.problem)
 
 
 class _RequestsByStep:

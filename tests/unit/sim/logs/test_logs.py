@@ -233,3 +233,29 @@ def test_options_are_checked() -> None:
         load_workload("agentic", limit=2, load=LoadShape(request_rate=1))
     with pytest.raises(ConfigError, match="max_concurrency = 0"):
         load_workload("random", limit=2, load=LoadShape(max_concurrency=0))
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "problem"),
+    [
+        ("spans.json", b'{"resourceSpans": true}', "holds no request"),
+        (
+            "spans.json",
+            b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"attributes": ["x"]}]}]}]}',
+            "holds no request",
+        ),
+        (
+            "usage.jsonl",
+            b'{"created": 1' + b"1" * 400 + b', "usage": {"prompt_tokens": 1, "completion_tokens": 1}}',
+            "is no time",
+        ),
+        ("odd.csv", b"a\rb,c\n1,2\n", "is of no known format"),
+        ("moon.jsonl", b'{"timestamp": 1, "x": "\xff", "input_length": 1, "hash_ids": []}', "UTF-8"),
+        ("report.json", b'{"benchmarks": [{"requests": {"successful": 7}}]}', "holds no request"),
+    ],
+)
+def test_hostile_logs_get_one_error(name: str, data: bytes, problem: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(WorkloadError, match=problem):
+        load_workload(path, log=LogOptions(max_bad_lines=0))

@@ -99,15 +99,24 @@ def test_a_large_trace_is_joined_from_pieces(tmp_path: Path) -> None:
     file.write_bytes(b"".join(lines))
     out = BytesIO()
     embed(PAGE, TraceFiles(file, None), out)
-    assert Tag(out.getvalue()).parts() == [file.read_bytes()]
+    (text,) = Tag(out.getvalue()).parts()
+    assert records(text) == records(file.read_bytes())
 
 
 @pytest.mark.parametrize(
     ("line", "kept"),
     [
         ({"num_prompt_tokens": 3, "prompt_text": "secret"}, {"num_prompt_tokens": 3}),
-        ({"x": {"messages": [{"content": "secret"}], "step": 1}}, {"x": {"step": 1}}),
-        ({"a": [{"output_text": "secret"}]}, {"a": [{}]}),
+        ({"x": {"messages": [{"content": "secret"}], "step": 1}, "y": 1.5}, {"y": 1.5}),
+        ({"a": [{"output_text": "secret"}], "b": "secret", "ids": [1, 2]}, {}),
+        (
+            {"event": "trace_start", "config": {"a": {"prompt": "secret", "max_prompt": 3, "name": "x"}}},
+            {"event": "trace_start", "config": {"a": {"max_prompt": 3, "name": "x"}}},
+        ),
+        (
+            {"event": "admission_outcome", "step": 1, "skipped": [{"reason": "r", "note": "secret"}], "kv": "secret"},
+            {"event": "admission_outcome", "step": 1, "skipped": [{"reason": "r"}]},
+        ),
         ({"Prompt": "secret", "req_id": "text"}, {"req_id": "text"}),
     ],
 )
@@ -115,6 +124,40 @@ def test_what_was_said_is_removed_wherever_it_stands(line: dict[str, Any], kept:
     cleaned = without_prompts(json.dumps(line).encode())
     assert cleaned is not None
     assert json.loads(cleaned) == kept
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"the user said: secret",
+        b'"secret"',
+        b'["secret"]',
+        b'{"step":1,"req_id":"a",',
+        b'{"event":"said","x":"secret"}',
+        b'{"event":["secret"]}',
+        b'{"config":' + b'{"a":' * 5000 + b'"secret"' + b"}" * 5001,
+        b'{"req_id":"\xff secret"}',
+    ],
+)
+def test_what_is_no_record_goes_as_a_whole(line: bytes) -> None:
+    assert without_prompts(line) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        rb'{"step":1,"pro\u006dpt_prefix_text":"secret"}',
+        rb'{"step":1,"\u0070rompt_prefix":[5,6]}',
+        b'{"prompt_prefix_text":"secret","step":1,"prompt_prefix_text":1}',
+        rb'{"event":"trace_start","step":1,"config":{"\u0074ext":"secret"}}',
+    ],
+)
+def test_no_way_of_writing_a_name_hides_what_was_said(line: bytes) -> None:
+    cleaned = without_prompts(line)
+    assert cleaned is not None
+    assert b"secret" not in cleaned
+    assert b"[5,6]" not in cleaned
+    assert json.loads(cleaned)["step"] == 1
 
 
 def test_lines_that_cannot_be_read_may_hold_anything_and_go(tmp_path: Path) -> None:

@@ -90,8 +90,8 @@ def read_guidellm(path: Path, options: LogOptions, bad: BadLines) -> Iterator[Lo
     groups = first.get("requests") if isinstance(first, Mapping) else None
     if not isinstance(groups, Mapping):
         raise WorkloadError(path, 0, "has no benchmarks[0].requests: is it a report of guidellm?")
-    requests = [each for name in _GUIDELLM_GROUPS for each in groups.get(name) or ()]
-    for number, request in _objects(requests):
+    requests = [each for name in _GUIDELLM_GROUPS for each in _listed(groups.get(name))]
+    for number, request in enumerate(requests, 1):
         try:
             record = {
                 "time": _any(request, ("request_start_time", "start_time", "scheduler_info.started_at")),
@@ -113,7 +113,7 @@ def read_otel(path: Path, options: LogOptions, bad: BadLines) -> Iterator[Logged
     for _, document in _objects(load_document(path)):
         for span in _spans(document):
             number += 1
-            attributes = {each.get("key"): _plain(each.get("value")) for each in span.get("attributes") or ()}
+            attributes = {str(each.get("key")): _plain(each.get("value")) for each in _listed(span.get("attributes"))}
             prompt = next((attributes[key] for key in _INPUT_KEYS if key in attributes), None)
             if prompt is None:
                 continue  # a span of something else
@@ -125,14 +125,19 @@ def read_otel(path: Path, options: LogOptions, bad: BadLines) -> Iterator[Logged
                 if end >= start:
                     record["duration"] = (end - start) / 1e9
                 yield request_from(record, LogOptions())._replace(request_id=span.get("spanId"))
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, OverflowError) as error:
                 bad.add(number, f"span {number}: {error}")
 
 
 def _spans(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for resource in document.get("resourceSpans") or ():
-        for scope in resource.get("scopeSpans") or resource.get("instrumentationLibrarySpans") or ():
-            yield from (span for span in scope.get("spans") or () if isinstance(span, Mapping))
+    for resource in _listed(document.get("resourceSpans")):
+        for scope in _listed(resource.get("scopeSpans") or resource.get("instrumentationLibrarySpans")):
+            yield from _listed(scope.get("spans"))
+
+
+def _listed(value: object) -> Iterator[Mapping[str, Any]]:
+    """The objects of a list; none if it is something else."""
+    return (each for each in value if isinstance(each, Mapping)) if isinstance(value, list) else iter(())
 
 
 def _plain(value: object) -> object:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -17,7 +16,7 @@ from tokenyard.sim.workload.logs.documents import (
     read_sharegpt,
     read_vllm_bench,
 )
-from tokenyard.sim.workload.logs.line_logs import read_csv_log, read_json_log
+from tokenyard.sim.workload.logs.line_logs import cells_of, read_csv_log, read_json_log
 from tokenyard.sim.workload.logs.logged import BadLines, LoggedRequest, LogOptions
 from tokenyard.sim.workload.logs.vllm_log import SIGN, read_vllm_log
 from tokenyard.sim.workload.readers.lines import first_line, numbered_lines
@@ -77,7 +76,10 @@ def kind_of_log(path: Path, options: LogOptions) -> str | None:
         return "vllm-log"
     if text[:1] in (b"{", b"["):
         return _kind_of_json(path, text, options)
-    cells = {cell.strip().lower() for cell in next(csv.reader([text.decode("utf-8", "replace")]), [])}
+    try:
+        cells = {cell.strip().lower() for cell in cells_of(text)}
+    except ValueError:
+        return None
     if {"timestamp", "request tokens", "response tokens"} <= cells:
         return "burstgpt"
     named = {column.lower() for column in options.columns.values()}

@@ -18,7 +18,7 @@ from tokenyard.sim.workload.logs.records import request_from
 from tokenyard.sim.workload.readers.lines import first_line, numbered_lines
 from tokenyard.sim.workload.readers.messages import describe_bad_json
 
-__all__ = ["read_csv_log", "read_json_log"]
+__all__ = ["cells_of", "read_csv_log", "read_json_log"]
 
 
 def read_json_log(path: Path, options: LogOptions, bad: BadLines) -> Iterator[LoggedRequest]:
@@ -35,7 +35,10 @@ def read_json_log(path: Path, options: LogOptions, bad: BadLines) -> Iterator[Lo
 def read_csv_log(path: Path, options: LogOptions, bad: BadLines) -> Iterator[LoggedRequest]:
     """CSV with a header; column names are compared without regard to case."""
     at, header = first_line(path)
-    names = [name.strip().lower() for name in _cells(header)]
+    try:
+        names = [name.strip().lower() for name in cells_of(header)]
+    except ValueError as error:
+        raise WorkloadError(path, at, f"the header is no CSV: {error}") from None
     missing = [column for column in options.columns.values() if column.lower() not in names]
     if missing:
         raise WorkloadError(path, at, f"the header has no column {shown(missing[0])}; it has {', '.join(names)}")
@@ -47,8 +50,8 @@ def read_csv_log(path: Path, options: LogOptions, bad: BadLines) -> Iterator[Log
         if number == at:
             continue
         try:
-            cells = [cell.strip() for cell in _cells(line)]
-        except (ValueError, csv.Error) as error:
+            cells = [cell.strip() for cell in cells_of(line)]
+        except ValueError as error:
             bad.add(number, f"is no CSV: {error}")
             continue
         if len(cells) != len(names):
@@ -57,8 +60,12 @@ def read_csv_log(path: Path, options: LogOptions, bad: BadLines) -> Iterator[Log
         yield from _one(dict(zip(names, cells, strict=True)), number, options, bad)
 
 
-def _cells(line: bytes) -> list[str]:
-    return next(csv.reader([line.decode()]), [])
+def cells_of(line: bytes) -> list[str]:
+    """The cells of a line of CSV; ValueError if it is none."""
+    try:
+        return next(csv.reader([line.decode()]), [])
+    except csv.Error as error:
+        raise ValueError(str(error)) from None
 
 
 def _one(record: object, number: int, options: LogOptions, bad: BadLines) -> Iterator[LoggedRequest]:

@@ -23,6 +23,8 @@ _UNIX = (
     (1e11, TimeUnit.MILLISECONDS),
 )
 """From this number on a time can only be a Unix time in that unit: 1e11 seconds are the year 5138."""
+_END_OF_TIME = 1e25
+"""A number from here on is a time in no unit; neither is NaN."""
 _LONG_FRACTION = re.compile(r"(\.\d{6})\d+")
 _EXAMPLES = "2026-11-22T10:00:00.5Z, 1764000000 or 1764000000500"
 
@@ -49,7 +51,7 @@ def moment_of(value: object, unit: TimeUnit | None = None) -> float:
 
 
 def _number(value: float, unit: TimeUnit | None) -> float:
-    if not math.isfinite(value) or value < 0:
+    if not 0 <= value < _END_OF_TIME:
         raise ValueError(f"{value} is no time: give one like {_EXAMPLES}")
     if unit is None:
         unit = next((unit for least, unit in _UNIX if value >= least), TimeUnit.SECONDS)

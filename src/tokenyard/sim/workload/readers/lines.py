@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated, TypeVar, cast
+from typing import Annotated, TypeVar
 
 import msgspec
 
 from tokenyard.config import MAX_COUNT, require_int
-from tokenyard.errors import ConfigError, WorkloadError, shown
+from tokenyard.errors import ConfigError, FileError, WorkloadError, shown
+from tokenyard.files.bounds import Bounds
+from tokenyard.files.lines import DamagedFileError, bounded_lines, is_gzipped
+from tokenyard.files.nesting import is_nested_deeper
 from tokenyard.sim.workload.readers.messages import describe_bad_json, describe_misfit
 
 __all__ = [
@@ -28,8 +29,6 @@ __all__ = [
     "first_line",
     "numbered_lines",
 ]
-
-_GZIP_MAGIC = b"\x1f\x8b"
 
 _DIGITS = re.compile(r"[0-9]{1,18}")
 
@@ -63,35 +62,21 @@ class ReadOptions:
             raise ConfigError("session_rate", rate, "give a number of sessions per second above 0")
 
 
-def _open(path: Path) -> IO[bytes]:
-    try:
-        if path.is_dir():
-            problem = (
-                "is a directory: name a workload's file; of traces, `report A` tells and `compare A B` compares two"
-            )
-            raise WorkloadError(path, 0, problem)
-        if not path.is_file():
-            raise WorkloadError(path, 0, "is no file on a disk, which can be read more than once: save it to one first")
-        with path.open("rb") as raw:
-            zipped = raw.read(2) == _GZIP_MAGIC
-        return cast("IO[bytes]", gzip.open(path)) if zipped else path.open("rb")
-    except OSError as error:
-        raise WorkloadError(path, 0, f"cannot be read: {error.strerror}") from None
-
-
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """``(line number, line)`` of every line that is not blank; the file is closed when the iteration ends."""
-    number = 0
-    with _open(path) as file:
-        try:
-            for number, line in enumerate(file, 1):
-                text = line.removeprefix(BOM_UTF8).rstrip(b"\r\n")  # also within: files that were joined
-                if text.strip():
-                    yield number, text
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise WorkloadError(path, number + 1, f"the gzip data is truncated or damaged: {error}") from None
-        except OSError as error:
-            raise WorkloadError(path, number + 1, f"cannot be read: {error.strerror}") from None
+    number, bounds = 0, Bounds.from_env()
+    try:
+        if path.is_dir():
+            problem = "is a directory: name a workload's file; of traces, `report A` tells, and `compare A B` compares"
+            raise FileError(path, problem)
+        for number, line in enumerate(bounded_lines(path, "gz" if is_gzipped(path) else "plain", bounds), 1):
+            text = line.removeprefix(BOM_UTF8).rstrip(b"\r\n")  # also within: files that were joined
+            if is_nested_deeper(text, bounds.nesting):
+                raise bounds.exceeded(path, "is nested deeper", "nesting")
+            if text.strip():
+                yield number, text
+    except FileError as error:
+        raise WorkloadError(path, number + isinstance(error, DamagedFileError), error.problem) from None
 
 
 def first_line(path: Path) -> tuple[int, bytes]:

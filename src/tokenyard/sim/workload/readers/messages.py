@@ -80,10 +80,10 @@ def describe_misfit(error: msgspec.ValidationError, record: type[Any], line: byt
 
 
 def _decoded(line: bytes) -> object:
-    """The line as plain values; ``_NOWHERE`` if a number in it is too large for that."""
+    """The line as plain values; ``_NOWHERE`` if something in it, which a record may pass over, is none."""
     try:
         return msgspec.json.decode(line)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return _NOWHERE
 
 

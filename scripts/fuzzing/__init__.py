@@ -1,0 +1,1 @@
+"""Hostile inputs and random steps: see ``scripts/fuzz.py``."""

@@ -1,0 +1,123 @@
+"""Flags that have no effect as long as others stand as they do: whoever types one is told so, in a line."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from tokenyard.cli.support.flag_names import flag, setting_names
+from tokenyard.cli.support.flags import Command, Compare, Run, SpeculationFlags, Split
+
+__all__ = ["ignored_flags"]
+
+
+class _Rule(NamedTuple):
+    """When some flags of some commands mean nothing."""
+
+    commands: tuple[type, ...]
+    flags: tuple[str, ...]
+    when: Callable[[Any], bool]
+    because: str
+
+
+_REPLAYS = (Run, Compare, Split)
+_NO_GPU_IN = ("constant:", "fitted:")
+_OF_TRACES = {"align", "json"}
+"""What two traces are compared by; every other flag of `compare` is about replays."""
+
+
+def _has_drafts(flags: SpeculationFlags) -> bool:
+    return any(
+        given is not None for given in (flags.num_speculative_tokens, flags.speculative_config, flags.spec_tokens)
+    )
+
+
+def _is_built_in(command: Any) -> bool:
+    """Whether the workload is one of ours; looked up only where it matters, since it takes time to load."""
+    return command.workload in import_module("tokenyard.sim.workload.load").GENERATORS
+
+
+_RULES = (
+    _Rule(
+        _REPLAYS,
+        ("columns", "time_unit", "stamped", "max_bad_lines"),
+        _is_built_in,
+        "it is for logs of services, and the workload is built in",
+    ),
+    _Rule(
+        (Run, Compare),
+        ("speculative_method", "acceptance_rates"),
+        lambda command: not _has_drafts(command.speculation),
+        "without --num-speculative-tokens there are no drafts",
+    ),
+    _Rule(
+        (Run, Compare),
+        ("kv_offloading_backend",),
+        lambda command: command.transfer.kv_offloading_size is None,
+        "without --kv-offloading-size nothing is offloaded",
+    ),
+    _Rule(
+        _REPLAYS,
+        ("gpu_memory_utilization",),
+        lambda command: command.hardware.num_gpu_blocks_override is not None,
+        "--num-gpu-blocks-override says how many blocks there are",
+    ),
+    _Rule(
+        _REPLAYS,
+        ("gpu",),
+        lambda command: (
+            command.hardware.num_gpu_blocks_override is not None and command.hardware.latency.startswith(_NO_GPU_IN)
+        ),
+        "blocks and step times are given; it only names the run",
+    ),
+    _Rule(
+        _REPLAYS,
+        ("prefix_caching_hash_algo",),
+        lambda command: not command.scheduler.enable_prefix_caching,
+        "without prefix caching nothing is hashed",
+    ),
+    _Rule(
+        _REPLAYS,
+        ("skip_oversized_prefill",),
+        lambda command: command.scheduler.enable_chunked_prefill,
+        "with chunked prefill no prompt is too long for a step",
+    ),
+    _Rule(
+        (Run, Split),
+        ("record_requests", "max_ids_per_step"),
+        lambda command: command.output.trace is None and not os.environ.get("SCHED_TRACE_PATH"),
+        "without --trace nothing is recorded",
+    ),
+    _Rule((Compare,), ("scheduling_policy",), lambda command: True, "--policies names those that are compared"),
+    _Rule((Compare,), ("align",), lambda command: command.other is None, "it is for two traces, and one is given"),
+)
+
+
+def ignored_flags(command: Command, arguments: Sequence[str]) -> list[str]:
+    """A sentence for each flag among ``arguments`` that ``command``, which they were read into, will not heed."""
+    kind: type = type(command)
+    known = setting_names(kind)
+    words = (word.partition("=")[0].removeprefix("--").replace("-", "_") for word in arguments if word[:2] == "--")
+    typed = Counter(word if word in known else word.removeprefix("no_") for word in words)
+    return [*_repeated(typed, known), *_without_effect(command, typed, known)]
+
+
+def _repeated(typed: Counter[str], known: set[str]) -> Iterator[str]:
+    for name, times in typed.items():
+        if name in known and times > 1:
+            yield f"{flag(name)} is given {times} times: the last one counts"
+
+
+def _without_effect(command: Command, typed: Counter[str], known: set[str]) -> Iterator[str]:
+    if isinstance(command, Compare) and command.other is not None:
+        for name in typed:
+            if name in known - _OF_TRACES:
+                yield f"{flag(name)} is ignored: two traces are compared, and nothing is replayed"
+        return
+    for rule in _RULES:
+        names = [name for name in rule.flags if name in typed]
+        if names and isinstance(command, rule.commands) and rule.when(command):
+            yield from (f"{flag(name)} is ignored: {rule.because}" for name in names)

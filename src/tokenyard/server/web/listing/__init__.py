@@ -1,0 +1,1 @@
+"""What there is to look at: folders, the traces in them, and what each says about itself."""

@@ -1,0 +1,61 @@
+"""What the footer of a Parquet trace tells before anything is decoded: facts for a list, and the size of row groups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tokenyard.files.bounds import Bounds
+from tokenyard.trace.format.schema import StepSnapshot, TraceStart
+
+__all__ = ["FooterFacts", "check_group"]
+
+_VALUE_BYTES = 8
+"""Memory that a value takes at least, be it stored in next to no room."""
+
+
+class FooterFacts(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """A trace in a list; None where it does not tell."""
+
+    policy: str | None = None
+    host: str | None = None
+    model: str | None = None
+    gpu: str | None = None
+    total_blocks: int | None = None
+    cpu_total_blocks: int | None = None
+    block_size: int | None = None
+    bytes_per_block: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    first_step: int | None = None
+
+    def take(self, record: object) -> bool:
+        """Learn from a record; True if there is nothing more to learn."""
+        if isinstance(record, TraceStart):
+            self.policy, self.host, self.model, self.gpu = record.policy, record.host, record.model, record.gpu
+            self.block_size, self.bytes_per_block = record.block_size, record.bytes_per_block
+        elif isinstance(record, StepSnapshot):
+            self.policy = record.policy or self.policy
+            self.total_blocks, self.cpu_total_blocks = record.total_blocks, record.cpu_total_blocks
+            self.max_num_seqs = record.max_num_running_reqs
+            self.max_num_batched_tokens = record.max_num_scheduled_tokens
+            self.first_step = record.step
+            return True
+        return False
+
+
+def check_group(path: Path, metadata: Any, group: int, bounds: Bounds) -> None:
+    """Raise FileError if a row group, or a column of it, is larger than what is decoded."""
+    row_group = metadata.row_group(group)
+    total = 0
+    for i in range(row_group.num_columns):
+        column = row_group.column(i)
+        size = max(column.total_uncompressed_size, column.num_values * _VALUE_BYTES)
+        if size > bounds.column_bytes:
+            what = f"column {column.path_in_schema!r} of row group {group} is larger"
+            raise bounds.exceeded(path, what, "column_mb")
+        total += max(size, 0)
+    if total > bounds.row_group_bytes:
+        raise bounds.exceeded(path, f"row group {group} is larger", "row_group_mb")

@@ -1,0 +1,157 @@
+"""What the library says is said in flags, and a flag that means nothing is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tokenyard.cli.support.flag_names import as_flags, in_words_of, setting_names
+from tokenyard.cli.support.flags import COMMANDS, Compare, Report, Run, Split, View
+from tokenyard.cli.support.ignored_flags import ignored_flags
+from tokenyard.cli.support.parsing import parse
+from tokenyard.cli.support.setup import open_trace
+from tokenyard.connectors.config import KVTransferConfig
+from tokenyard.errors import ConfigError, RequestError, TokenyardError, TraceError
+from tokenyard.trace.emit.writer import TraceWriter
+from tokenyard.trace.format.config import TraceConfig
+
+
+def test_settings_of_a_command_are_its_flags() -> None:
+    assert {"max_num_seqs", "seed", "trace", "kv_transfer_config", "json"} <= setting_names(Run)
+    assert "workload" not in setting_names(Run)
+    assert setting_names(Report) == {"json", "svg"}
+    assert setting_names(View) == {"host", "port", "browser"}
+    commands: list[type] = list(COMMANDS)
+    assert all(setting_names(command) for command in commands)
+
+
+@pytest.mark.parametrize(
+    ("command", "error", "message"),
+    [
+        (Run, ConfigError("max_num_seqs", 0, "give 1"), "--max-num-seqs = 0: give 1"),
+        (Run, ConfigError("num_gpu_blocks", 0, "give 1"), "--num-gpu-blocks-override = 0: give 1"),
+        (Run, ConfigError("policy", "x", "use fcfs"), "--scheduling-policy = 'x': use fcfs"),
+        (Compare, ConfigError("policy", "x", "use fcfs"), "--policies = 'x': use fcfs"),
+        (Run, ConfigError("store_on", "x", "use y"), "--kv-transfer-config: store_on = 'x': use y"),
+        (Split, ConfigError("store_on", "x", "use y"), "store_on = 'x': use y"),
+        (Report, ConfigError("max_num_seqs", 0, "give 1"), "max_num_seqs = 0: give 1"),
+        (
+            Run,
+            ConfigError("latency", "max_num_seqs", "lower max_model_len. Or num_layers"),
+            "--latency = 'max_num_seqs': lower --max-model-len. Or num_layers",
+        ),
+        (
+            Run,
+            RequestError("max_model_len", "max_tokens", 9, "raise num_gpu_blocks (3)"),
+            "request 'max_model_len': max_tokens = 9: raise --num-gpu-blocks-override (3)",
+        ),
+        (Run, TraceError("no max_num_seqs"), "no max_num_seqs"),
+        (None, ConfigError("max_num_seqs", 0, "give 1"), "max_num_seqs = 0: give 1"),
+    ],
+)
+def test_an_error_names_the_flag(command: type | None, error: TokenyardError, message: str) -> None:
+    assert in_words_of(command, error) == message
+
+
+def test_flags_stand_in_the_place_of_settings() -> None:
+    assert as_flags("set async_scheduling, not limit or seed_of", Run) == "set --async-scheduling, not limit or seed_of"
+
+
+DRAFTS = "is ignored: without --num-speculative-tokens there are no drafts"
+
+
+@pytest.mark.parametrize(
+    ("typed", "sentences"),
+    [
+        ("run chat --acceptance-rates 0.7", [f"--acceptance-rates {DRAFTS}"]),
+        ("run chat --acceptance-rates 0.7 --num-speculative-tokens 2", []),
+        ("run chat --speculative_method=eagle", [f"--speculative-method {DRAFTS}"]),
+        (
+            "run chat --kv-offloading-backend native",
+            ["--kv-offloading-backend is ignored: without --kv-offloading-size nothing is offloaded"],
+        ),
+        (
+            "split chat --num-gpu-blocks-override 99 --gpu-memory-utilization 0.5",
+            ["--gpu-memory-utilization is ignored: --num-gpu-blocks-override says how many blocks there are"],
+        ),
+        (
+            "run chat --gpu l4 --num-gpu-blocks-override 99 --latency constant:1",
+            [
+                "--gpu is ignored: blocks and step times are given; it only names the run",
+            ],
+        ),
+        ("run chat --gpu l4 --num-gpu-blocks-override 99", []),
+        (
+            "run chat --no-enable-prefix-caching --prefix-caching-hash-algo sha256",
+            ["--prefix-caching-hash-algo is ignored: without prefix caching nothing is hashed"],
+        ),
+        (
+            "run chat --skip-oversized-prefill",
+            ["--skip-oversized-prefill is ignored: with chunked prefill no prompt is too long for a step"],
+        ),
+        ("run chat --no-enable-chunked-prefill --skip-oversized-prefill", []),
+        (
+            "run chat --time-unit ms --stamped completion",
+            [
+                "--time-unit is ignored: it is for logs of services, and the workload is built in",
+                "--stamped is ignored: it is for logs of services, and the workload is built in",
+            ],
+        ),
+        ("run my.csv --time-unit ms", []),
+        ("run chat --record-requests", ["--record-requests is ignored: without --trace nothing is recorded"]),
+        ("run chat --record-requests --trace here", []),
+        (
+            "compare chat --scheduling-policy priority --align job",
+            [
+                "--scheduling-policy is ignored: --policies names those that are compared",
+                "--align is ignored: it is for two traces, and one is given",
+            ],
+        ),
+        (
+            "compare a b --align job --json --no-enable-prefix-caching",
+            ["--enable-prefix-caching is ignored: two traces are compared, and nothing is replayed"],
+        ),
+        ("run chat --seed 1 --limit 3 --seed 2", ["--seed is given 2 times: the last one counts"]),
+        ("report here --json", []),
+    ],
+)
+def test_a_flag_without_effect_is_named(typed: str, sentences: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SCHED_TRACE_PATH", raising=False)
+    words = typed.split()
+    assert ignored_flags(parse(words), words) == sentences
+
+
+def test_requests_are_recorded_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCHED_TRACE_PATH", "somewhere")
+    words = ["run", "chat", "--record-requests"]
+    assert ignored_flags(parse(words), words) == []
+
+
+def test_help_tells_the_true_default_of_async_scheduling(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["run", "--help"])
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "--async-scheduling Schedule a step while the one before runs. (default: on, off if drafts come from" in text
+    assert "(default: see --async-scheduling)" in text
+
+
+def test_a_trace_that_is_overwritten_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = TraceConfig(path=tmp_path / "trace")
+    assert config.steps_path is not None
+    with TraceWriter(config) as writer:
+        open_trace(writer)
+    assert capsys.readouterr().err == ""
+    config.steps_path.write_text("{}\n", encoding="utf-8")
+    with TraceWriter(config) as writer:
+        open_trace(writer)
+    assert capsys.readouterr().err == (
+        f"tokenyard: warning: the trace that was in {config.path} is overwritten; --trace DIR keeps both\n"
+    )
+    assert config.steps_path.read_bytes() == b""
+
+
+def test_a_refused_connector_is_not_offered_to_one_engine() -> None:
+    with pytest.raises(ConfigError, match="NixlConnector between two engines") as refusal:
+        KVTransferConfig(kv_connector="LMCacheConnector")
+    assert refusal.value.fix.startswith("use OffloadingConnector or SharedStorageConnector, or ")

@@ -1,0 +1,155 @@
+"""Mistakes of those who write a policy, a connector, an observer or an executor: one error, in the name of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from tests.support.toy_connector import ToyConnector
+from tests.support.toy_engine import ToyEngine, make_request
+
+from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.errors import ConfigError, PolicyError
+from tokenyard.policies.keyed import KeyedPolicy
+from tokenyard.sched.connector import ConnectorContext, KVConnector
+from tokenyard.sched.observer import Observers, StepObserver
+from tokenyard.sched.policy import Policy, PolicyContext
+from tokenyard.sched.policy_gate import PolicyGate
+from tokenyard.sched.queues.waiting import FCFSQueue
+from tokenyard.sched.scheduler import Scheduler
+from tokenyard.sched.steps.model_output import ModelOutput
+
+
+def wrong(base: type[Policy] = Policy, /, **methods: Callable[..., Any]) -> Policy:
+    """A policy of class ``Mine`` with these methods."""
+    policy: Policy = type("Mine", (base,), methods)()
+    return policy
+
+
+def crowded(policy: Policy) -> None:
+    """Five requests that wait, run, grow until memory is short, and end."""
+    scheduler = Scheduler(SchedulerConfig(max_num_seqs=3), CacheConfig(num_gpu_blocks=6, block_size=4), policy=policy)
+    for name in "abcde":
+        scheduler.add_request(make_request(name, 4, max_tokens=8, job_id=name))
+    for step in range(60):
+        if not scheduler.has_requests():
+            break
+        output = scheduler.schedule()
+        scheduler.update_from_output(output, ModelOutput.from_lists([[7]] * len(output.req_ids)))
+        scheduler.next_moment(step)
+
+
+def test_a_policy_without_mistakes_gets_through() -> None:
+    crowded(wrong())
+    crowded(wrong(victim=lambda self, running: 0, next_queue=Policy.next_queue, next_moment=lambda self, now: now + 1))
+
+
+@pytest.mark.parametrize(
+    ("methods", "message"),
+    [
+        ({"victim": lambda self, running: len(running)}, r"Mine\.victim returned \d: .* index of running, from 0 to"),
+        ({"victim": lambda self, running: -1}, r"Mine\.victim returned -1: "),
+        ({"victim": lambda self, running: running[0]}, r"Mine\.victim returned .*Request.*: "),
+        (
+            {"next_queue": lambda self, room: None},
+            r"Mine\.next_queue returned None: return room\.waiting or",
+        ),
+        ({"next_queue": lambda self, room: room.skipped}, r"Mine\.next_queue returned .*: this one is empty"),
+        ({"new_queue": lambda self: []}, r"Mine\.new_queue returned \[\]: .* lacks add, prepend, prepend_all, peek,"),
+        (
+            {"keeps_blocks": lambda self, now, request: "yes"},
+            r"Mine\.keeps_blocks returned 'yes': return True or",
+        ),
+        ({"passes_over": lambda self, refusal: None}, r"Mine\.passes_over returned None: return True or False"),
+        ({"free_for_running": lambda self, shortage, n: True}, r"free_for_running returned True: .* a pin was dropped"),
+        ({"free_for_waiting": lambda self, refusal, n: True}, r"free_for_waiting returned True: .* a pin was dropped"),
+        ({"next_moment": lambda self, now: now}, r"Mine\.next_moment returned .*: return a moment after now"),
+        ({"step_begins": lambda self, now, room: 1 / 0}, r"step_begins raised ZeroDivisionError: .*mistakes\.py:\d+\)"),
+        ({"bind": lambda self, context: None}, r"Mine\.bind keeps its context .* call super\(\)\.bind\(context\)"),
+    ],
+)
+def test_a_policys_mistake_is_said_in_its_name(methods: dict[str, Callable[..., Any]], message: str) -> None:
+    with pytest.raises(PolicyError, match=message) as refusal:
+        crowded(wrong(**methods))
+    assert (refusal.value.policy, refusal.value.method) == ("Mine", next(iter(methods)))
+
+
+@pytest.mark.parametrize("key", [None, 1.0, (float("nan"),), ("a",)])
+def test_a_key_has_to_be_numbers(key: object) -> None:
+    with pytest.raises(PolicyError, match=r"policy Mine\.key returned .*: return a tuple of numbers"):
+        crowded(wrong(KeyedPolicy, key=lambda self, request: key))
+
+
+def test_what_a_key_raises_is_said_in_the_policys_name() -> None:
+    with pytest.raises(PolicyError, match=r"Mine\.key raised AttributeError: .*deadline"):
+        crowded(wrong(KeyedPolicy, key=lambda self, request: request.deadline))
+
+
+def test_a_method_that_is_not_overridden_costs_nothing_more() -> None:
+    policy = wrong(victim=lambda self, running: 0)
+    gate = PolicyGate(policy)
+    assert gate.step_begins == policy.step_begins
+    assert gate.victim != policy.victim
+
+
+def test_what_is_no_policy_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"policy = .*: give an object of a class derived from tokenyard\.Policy"):
+        Scheduler(SchedulerConfig(), CacheConfig(), policy=FCFSQueue())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("observer", [print, StepObserver, "a text", object()])
+def test_what_is_no_observer_is_refused(observer: Any) -> None:
+    yard = ToyEngine()
+    for attach in (yard.scheduler.attach_observer, Observers):
+        with pytest.raises(ConfigError, match=r"observer = .*: give an object of a class derived from .*StepObserver"):
+            attach(observer)
+
+
+def test_a_connector_serves_one_scheduler() -> None:
+    connector = ToyConnector(Random(0))
+    Scheduler(SchedulerConfig(), CacheConfig(), kv_connector=connector)
+    assert isinstance(connector.context, ConnectorContext)
+    with pytest.raises(ConfigError, match=r"kv_connector = 'ToyConnector': it serves another scheduler already"):
+        Scheduler(SchedulerConfig(), CacheConfig(), kv_connector=connector)
+
+
+class Forgetful(KVConnector):
+    def bind(self, context: ConnectorContext) -> None:
+        """Does not tell its base class."""
+
+
+@pytest.mark.parametrize(
+    ("connector", "message"),
+    [
+        (Forgetful(), r"'Forgetful': its bind must call super\(\)\.bind\(context\)"),
+        ("OffloadingConnector", r"give an object of a class derived from tokenyard\.KVConnector"),
+    ],
+)
+def test_a_connector_that_cannot_be_bound_is_refused(connector: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Scheduler(SchedulerConfig(), CacheConfig(), kv_connector=connector)
+
+
+def test_a_policy_is_bound_through_its_own_bind() -> None:
+    seen: list[PolicyContext] = []
+
+    class Curious(Policy):
+        def bind(self, context: PolicyContext) -> None:
+            super().bind(context)
+            seen.append(context)
+
+    Scheduler(SchedulerConfig(), CacheConfig(), policy=Curious())
+    assert len(seen) == 1
+
+
+def test_a_token_for_a_prefill_chunk_is_refused_and_nothing_changes() -> None:
+    yard = ToyEngine(max_num_batched_tokens=8, max_model_len=64)
+    for name, num_tokens in (("short", 2), ("long", 20)):
+        yard.scheduler.add_request(make_request(name, num_tokens, max_tokens=2))
+    output = yard.scheduler.schedule()
+    with pytest.raises(ValueError, match=r"row 1 holds 1 tokens for request 'long', but its prompt is not computed to"):
+        yard.scheduler.update_from_output(output, ModelOutput.from_lists([[7], [7]]))
+    outputs = yard.scheduler.update_from_output(output, ModelOutput.from_lists([[7], []]))
+    assert [(news.request_id, news.new_token_ids) for news in outputs] == [("short", [7])]
