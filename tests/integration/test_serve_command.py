@@ -36,7 +36,7 @@ def test_defaults_are_those_of_the_version(tmp_path: Path) -> None:
     assert header("--gpu", "b200", cwd=tmp_path)["max_num_batched_tokens"] == 8192
     newer = header("--gpu", "b200", "--vllm-version", "0.33", cwd=tmp_path)
     assert (newer["max_num_batched_tokens"], newer["vllm_version"]) == (16_384, "0.33")
-    call(*RUN, "--vllm-version", "0.5", cwd=tmp_path).refused("vllm_version = '0.5'", "0.22, 0.33")
+    call(*RUN, "--vllm-version", "0.5", cwd=tmp_path).refused("--vllm-version = '0.5'", "0.22, 0.33")
 
 
 def test_a_line_a_file_and_flags_beside_them(tmp_path: Path) -> None:
@@ -94,10 +94,10 @@ def test_what_is_not_modelled_is_refused_by_name_or_listed(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("flags", "reason"),
     [
-        (["--gpu", "l4"], "max_model_len = 131072"),
+        (["--gpu", "l4"], "--max-model-len = 131072"),
         (["--model", "llama-3.1-70b"], "llama-3.1-70b needs"),
-        (["-tp", "3"], "tensor_parallel_size = 3"),
-        (["--max-num-batched-tokens", "64", "--max-num-seqs", "65"], "less than max_num_seqs = 65"),
+        (["-tp", "3"], "--tensor-parallel-size = 3"),
+        (["--max-num-batched-tokens", "64", "--max-num-seqs", "65"], "less than --max-num-seqs = 65"),
         (["--max-model-len", "200000"], "more than the 131072 tokens"),
         (["--quantization", "awq"], "are not quantised"),
     ],

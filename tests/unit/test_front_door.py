@@ -50,7 +50,7 @@ ModelSpec Progress RandomOptions RefusedRequest ReplayResult ReplaySettings Simu
 SimulatedTransfers SplitResult Stamp StepShape TimeUnit TokenSource Transfer TransferDirection VirtualClock
 """,
     "tokenyard.errors": """
-FileError MissingExtraError ParityError PolicyError TraceError WorkloadError
+FileError MissingExtraError NoStartError NotModelledError ParityError PolicyError TraceError WorkloadError
 """,
 }
 """A name that is added here is a promise, one that is taken away breaks programs: both belong into the changelog."""
@@ -103,8 +103,12 @@ SEEN_ONLY = {"KVCacheManager", "EncoderCache", "Failures", "ObserverGate", "Coun
     "ToolCallEstimator",
     "QueueingDelay",
     "Memoryfulness",
+    "Deployment",
+    "LayerSpec",
+    "EncoderSpec",
+    "WeightFormat",
 }
-"""Parts of a scheduler, a request or CONTINUUM that are there to be looked at."""
+"""Parts of a scheduler, a request, CONTINUUM, a comparison or a model that are there to be looked at."""
 OF_TRACES = {"Traces", "Answers from traces"}
 """What these lead to is read as attributes, and not made by users."""
 

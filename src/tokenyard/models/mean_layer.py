@@ -6,14 +6,11 @@ Counts of heads are those of the first layer that has any; parameters are means 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from tokenyard.models.attention import LatentAttention, SoftmaxAttention
+from tokenyard.models.layer import LayerSpec
 from tokenyard.models.mlp import DenseMLP, MoE
 from tokenyard.models.weights import dtype_bytes as bytes_of
-
-if TYPE_CHECKING:
-    from tokenyard.models.layer import LayerSpec
 
 __all__ = ["MeanLayer"]
 
