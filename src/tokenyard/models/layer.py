@@ -42,6 +42,18 @@ class LayerSpec:
             yield self.mlp.weights, count(tp, ep)
             yield self.mlp.shared_weights, self.mlp.shared_parameters(tp)
 
+    def why_not_parted(self, tp: int) -> str | None:
+        """What cannot be shared out over ``tp`` GPUs, if there is anything: "32 heads"."""
+        for mixer in self.mixers:
+            heads, shared = getattr(mixer, "num_heads", tp), getattr(mixer, "num_kv_heads", tp)
+            if heads % tp:
+                return f"{heads} heads"
+            if shared % tp and tp % shared:
+                return f"{shared} KV heads"
+        if isinstance(self.mlp, DenseMLP):
+            return _columns_not_parted(self.mlp.width, self.mlp.weights, tp)
+        return None if self.mlp is None else _columns_not_parted(self.mlp.shared_width, self.mlp.shared_weights, tp)
+
     @property
     def other_parameters(self) -> int:
         """Norms, biases, routers: kept in the model's dtype, on every GPU."""
@@ -66,3 +78,10 @@ class LayerSpec:
             return self.num_parameters
         idle = self.mlp.num_experts - self.mlp.num_experts_per_tok
         return self.num_parameters - idle * self.mlp.expert_parameters
+
+
+def _columns_not_parted(width: int, weights: WeightFormat, tp: int) -> str | None:
+    """Columns of an MLP whose quantised blocks cannot be shared out."""
+    if width % (tp * weights.alignment) == 0:
+        return None
+    return f"{width / weights.alignment:g} blocks of {weights.alignment} columns ({weights.name}) in the MLP"

@@ -109,13 +109,12 @@ class ModelSpec(MeanLayer):
         return sizes.most_common(1)[0][0] if sizes else plain_format(self.dtype)
 
     def check_tensor_parallel(self, size: int) -> None:
-        """Raise ConfigError unless the attention heads can be shared out over ``size`` GPUs."""
+        """Raise ConfigError unless heads and quantised matrices can be shared out over ``size`` GPUs."""
         require_int("tensor_parallel_size", size, 1)
         for layer, _ in self.layer_counts:
-            for mixer in layer.mixers:
-                heads = getattr(mixer, "num_heads", size)
-                if heads % size:
-                    raise ConfigError("tensor_parallel_size", size, f"must divide the {heads} heads of {self.name}")
+            problem = layer.why_not_parted(size)
+            if problem is not None:
+                raise ConfigError("tensor_parallel_size", size, f"must divide the {problem} of {self.name}")
 
     def weight_bytes(
         self,

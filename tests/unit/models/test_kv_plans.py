@@ -89,10 +89,13 @@ def _ours(case: dict[str, Any], recorded: dict[str, Any], available_bytes: int) 
     }
 
 
-def _theirs(said: dict[str, Any]) -> dict[str, Any]:
+def _theirs(said: dict[str, Any], *, longer_window: int = 0) -> dict[str, Any]:
     if "refused" in said:
         return {"longest": said["estimated_max_model_len"]}
-    groups = [(KINDS[g["kind"]], g["block_size"], g["num_layers"], g["window"]) for g in said["groups"]]
+    groups = [
+        (KINDS[g["kind"]], g["block_size"], g["num_layers"], g["window"] and g["window"] + longer_window)
+        for g in said["groups"]
+    ]
     return {
         "num_blocks": said["num_blocks"],
         "tokens": said["tokens"],
@@ -105,8 +108,12 @@ def _theirs(said: dict[str, Any]) -> dict[str, Any]:
 def test_groups_blocks_and_capacity_are_the_planners(file: Path, index: int) -> None:
     recorded = _recorded(file)
     case = recorded["plans"][index]
+    # Command-R7B's window holds one token more than vLLM 0.22 takes it for; later versions count as we do.
+    short = (
+        recorded["versions"]["vllm"].startswith("0.22") and MODELS[case["model"]].architecture == "Cohere2ForCausalLM"
+    )
     for said in case["plans"]:
-        assert _ours(case, recorded, said["available_bytes"]) == _theirs(said)
+        assert _ours(case, recorded, said["available_bytes"]) == _theirs(said, longer_window=int(short))
 
 
 @pytest.mark.parametrize(("file", "index"), _cases())
@@ -123,3 +130,11 @@ def test_weights_are_those_of_the_model_class(file: Path, index: int) -> None:
 def test_every_architecture_was_asked_for() -> None:
     asked = {plan["model"] for file in FIXTURES for plan in _recorded(file)["plans"]}
     assert {MODELS[name].architecture for name in asked} == {model.architecture for model in MODELS.values()}
+
+
+def test_the_table_of_deployments_agrees_with_the_planner() -> None:
+    page = Path(__file__).parents[3] / "docs" / "deployments.md"
+    table = page.read_text().partition("## Against vLLM's planner")[2].partition("## Against logs")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| ") and " x " in line]
+    assert len(rows) >= 40
+    assert [row for row in rows if not row.endswith("| equal |")] == []

@@ -104,7 +104,14 @@ def _fp8(fields: Fields, plain: WeightFormat) -> Quantization:
     block = fields.items("weight_block_size")
     size = int(block[0]) * int(block[1]) if len(block) == 2 else 0
     fields.passed_over("activation_scheme", "fmt", "scale_fmt", "dequantize", "use_deep_gemm")
-    weights = WeightFormat(name="fp8", bits=8, group_size=size, group_bits=32 if size else 0, compute="float8")
+    weights = WeightFormat(
+        name="fp8",
+        bits=8,
+        group_size=size,
+        group_bits=32 if size else 0,
+        compute="float8",
+        alignment=int(block[1]) if size else 1,
+    )
     excluded = _excluded(fields, "modules_to_not_convert", "ignored_layers")
     return Quantization(
         method="fp8",
@@ -209,7 +216,11 @@ def _integer(method: str) -> Callable[[Fields, WeightFormat], Quantization]:
             if fields.get(field):
                 raise fields.error(field, "other bits for single modules are not modelled")
         weights = WeightFormat(
-            name=f"{method}-int{bits}", bits=bits, group_size=max(size, 0), group_bits=16 + bits if size > 0 else 0
+            name=f"{method}-int{bits}",
+            bits=bits,
+            group_size=max(size, 0),
+            group_bits=16 + bits if size > 0 else 0,
+            alignment=max(size, 1),
         )
         return Quantization(
             method=method,
