@@ -51,6 +51,7 @@ lint: $(INSTALLED_DEV)  ## Style, import contracts, and that what is generated o
 	@$(BIN)/python scripts/generate_api.py --check
 	@$(BIN)/python scripts/generate_vocabulary.py --check
 	@$(BIN)/python scripts/generate_vllm_flags.py --check
+	@$(BIN)/python scripts/generate_deployments.py --check
 
 .PHONY: types
 types: $(INSTALLED_DEV)  ## Strict type check

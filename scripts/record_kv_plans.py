@@ -14,6 +14,7 @@ import gzip
 import json
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,27 +35,25 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=None)
     parser.add_argument("--tp", nargs="*", type=int, default=list(TENSOR_PARALLEL))
     parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--questions", type=Path, help="a file of scripts/generate_deployments.py")
     parser.add_argument("--verbose", action="store_true")
     flags = parser.parse_args()
     pretend_gpu(H100_BYTES, (9, 0), "NVIDIA H100 80GB HBM3")
     from planner.ask import MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS, versions
 
     plans, failures = [], 0
-    for file in sorted(CONFIGS.glob("*.json")):
-        if flags.only is not None and file.stem not in flags.only:
-            continue
-        config = json.loads(file.read_text())
-        for size in flags.tp:
-            for options in _variants(config):
-                try:
-                    plans.append({"model": file.stem, **_record(config, size, options)})
-                except Exception as error:  # noqa: BLE001 - one model that cannot be built must not hide the others
-                    failures += 1
-                    print(f"{file.stem} tp={size} {options}: {type(error).__name__}: {str(error)[:300]}")
-                    if flags.verbose:
-                        traceback.print_exc()
-                gc.collect()
-        print(file.stem, len(plans), file=sys.stderr)
+    for question in _questions(flags):
+        config = json.loads((CONFIGS / f"{question['model']}.json").read_text())
+        try:
+            plans.append({"model": question["model"], **_record(config, question)})
+        except Exception as error:  # noqa: BLE001 - one model that cannot be built must not hide the others
+            failures += 1
+            name = f"{question['model']} tp={question['tensor_parallel_size']} {question['options']}"
+            print(f"{name}: {type(error).__name__}: {str(error)[:300]}")
+            if flags.verbose:
+                traceback.print_exc()
+        gc.collect()
+        print(question["model"], len(plans), file=sys.stderr)
     settings = {"max_num_batched_tokens": MAX_NUM_BATCHED_TOKENS, "max_num_seqs": MAX_NUM_SEQS}
     text = json.dumps({"versions": versions(), "settings": settings, "plans": plans}, indent=1, sort_keys=True)
     flags.out.write_bytes(gzip.compress(text.encode(), mtime=0))
@@ -69,14 +68,29 @@ def _variants(config: dict[str, Any]) -> list[dict[str, Any]]:
     return [{}, {"enable_prefix_caching": True}, {"enable_prefix_caching": False}] if hybrid else [{}]
 
 
-def _record(config: dict[str, Any], tensor_parallel_size: int, options: dict[str, Any]) -> dict[str, Any]:
+def _questions(flags: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Models, sizes of the tensor-parallel group, options and memory to ask about."""
+    if flags.questions is not None:
+        yield from json.loads(flags.questions.read_text())
+        return
+    for file in sorted(CONFIGS.glob("*.json")):
+        if flags.only is not None and file.stem not in flags.only:
+            continue
+        for size in flags.tp:
+            for options in _variants(json.loads(file.read_text())):
+                yield {"model": file.stem, "tensor_parallel_size": size, "options": options}
+
+
+def _record(config: dict[str, Any], question: dict[str, Any]) -> dict[str, Any]:
     from planner.ask import BuiltModel
 
-    built = BuiltModel(config, tensor_parallel_size, options)
+    size, options = question["tensor_parallel_size"], question["options"]
+    built = BuiltModel(config, size, options)
+    available = (question["available_bytes"],) if "available_bytes" in question else AVAILABLE
     parameters, weight_bytes = built.weights()
     model, cache = built.config.model_config, built.config.cache_config
     return {
-        "tensor_parallel_size": tensor_parallel_size,
+        "tensor_parallel_size": size,
         "options": options,
         "dtype": str(model.dtype).removeprefix("torch."),
         "max_model_len": model.max_model_len,
@@ -89,7 +103,7 @@ def _record(config: dict[str, Any], tensor_parallel_size: int, options: dict[str
         "backends": built.backends(),
         "rank_parameters": parameters,
         "rank_weight_bytes": weight_bytes,
-        "plans": [{"available_bytes": size, **built.plan(size)} for size in AVAILABLE],
+        "plans": [{"available_bytes": size, **built.plan(size)} for size in available],
     }
 
 

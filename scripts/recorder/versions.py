@@ -15,7 +15,7 @@ from vllm.v1.kv_cache_interface import KVCacheConfig
 __all__ = ["FILLS_QUEUE_FIRST", "complete_cache_config", "derived_cache_fields", "make_block_hasher", "second_queue"]
 
 FILLS_QUEUE_FIRST = "throttle_prefills" in inspect.signature(Scheduler.schedule).parameters
-"""The engine takes an output in only when no further step can be scheduled (since 0.23; this argument came with 0.24)."""
+"""The engine takes an output in only when no further step can be scheduled (since 0.23; the argument since 0.24)."""
 
 _CACHE_FIELDS = {field.name for field in dataclasses.fields(KVCacheConfig)}
 

@@ -88,7 +88,7 @@ def test_in_a_process_of_its_own(
         (["--prefix-caching-hash-algo", "md5"], ["md5", "xxh3_128"]),
         (
             ["--no-enable-chunked-prefill", "--max-num-batched-tokens", "8k"],
-            ["vLLM would not start", "8000", "max-model-len"],
+            ["vLLM would not start", "--max-num-batched-tokens = 8000", "--max-model-len"],
         ),
         (["--latency", "slow"], ["latency = 'slow'", "roofline"]),
         (["--latency", "slow"], ["fitted:TRACE"]),
@@ -105,6 +105,10 @@ def test_in_a_process_of_its_own(
         (["--session-rate", "2"], ["--session-rate = 2.0", "plain", "agentic, chat, lmcache and weka"]),
         (["--format", "parquet"], ["format = 'parquet'", "mooncake"]),
         (["--format", ""], ["format = ''", "mooncake"]),
+        (
+            ["--async-scheduling", "--no-async-scheduling"],
+            ["--async-scheduling", "--no-async-scheduling", "give one of them"],
+        ),
         (
             ["--async-scheduling", "--num-speculative-tokens", "2", "--speculative-method", "ngram"],
             ["--async-scheduling", "drafts of method ngram", "use eagle, ngram_gpu or draft_model"],

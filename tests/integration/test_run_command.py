@@ -118,8 +118,12 @@ def test_report_on_the_trace_says_what_the_run_said(tmp_path: Path, drafts: tupl
     ours, theirs = json.loads(run.stdout), json.loads(again.stdout)
     assert ours["recorded_reasons"], "the workload is meant to be held back"
     assert (ours["speculation"] is not None) is bool(drafts)
-    ours["header"].pop("source")
-    theirs["header"].pop("source")
+    for each in (ours, theirs):
+        each["header"].pop("source")
+    tried = {each["rule"] for each in ours.pop("advice")}
+    assert tried <= {each["rule"] for each in theirs.pop("advice")}, "a run tries out what its trace would advise"
+    ours.pop("tried")
+    assert theirs.pop("tried") == []
     assert ours == theirs
 
 

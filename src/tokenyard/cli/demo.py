@@ -12,13 +12,16 @@ from rich.markup import escape
 
 from tokenyard.cli.run import run, show
 from tokenyard.cli.support.console import results
-from tokenyard.cli.support.flags import Demo, HardwareFlags, Run, SchedulerFlags, TraceFlags, WorkloadFlags
+from tokenyard.cli.support.flags import Demo, HardwareFlags, Run, SchedulerFlags, ServeFlags, TraceFlags, WorkloadFlags
+from tokenyard.launch.asked import Asked
 
 __all__ = ["execute"]
 
 _HARDWARE = HardwareFlags(gpu="a100-40gb", model="llama-3.1-8b", num_gpu_blocks_override=10_318)
 _SCHEDULER = SchedulerFlags(max_num_batched_tokens=2_048, max_num_seqs=100)
 _WORKLOAD = "agentic"
+_NAMED = frozenset(("gpu", "model", "num_gpu_blocks_override", "max_num_batched_tokens", "max_num_seqs"))
+"""Settings that are given."""
 
 
 def execute(flags: Demo) -> int:
@@ -34,6 +37,7 @@ def execute(flags: Demo) -> int:
     replayed = run(
         Run(
             workload=_WORKLOAD,
+            launch=ServeFlags(asked=Asked(named=_NAMED)),
             arrivals=WorkloadFlags(seed=flags.seed),
             hardware=_HARDWARE,
             scheduler=_SCHEDULER,

@@ -6,12 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from tokenyard.errors import ConfigError
+from tokenyard.errors import ConfigError, FileError
+from tokenyard.files.bounds import MIB
+from tokenyard.files.opening import read_input
 from tokenyard.launch.flag_table import flag_table
 
-__all__ = ["config_words"]
+__all__ = ["MOST_BYTES", "config_words"]
+
+MOST_BYTES = MIB
+"""Of a file of flags, or of one that holds a line: far more than anybody writes."""
 
 
 def config_words(path: Path | str) -> list[str]:
@@ -29,11 +32,13 @@ def config_words(path: Path | str) -> list[str]:
 
 
 def _content(path: Path) -> dict[str, Any]:
+    import yaml  # noqa: PLC0415 - takes time that a command without such a file need not spend
+
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError("config", str(path), f"cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        content = yaml.safe_load(read_input(path, MOST_BYTES).decode())
+    except FileError as error:
+        raise ConfigError("config", str(path), error.problem) from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError("config", str(path), f"is not YAML: {' '.join(str(error).split())}") from None
     if content is None:
         return {}

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tokenyard.errors import ConfigError
-from tokenyard.launch.config_file import config_words
+from tokenyard.errors import ConfigError, FileError
+from tokenyard.files.opening import read_input
+from tokenyard.launch.config_file import MOST_BYTES, config_words
 from tokenyard.launch.flag import GivenFlag
 from tokenyard.launch.flag_table import flag_table
 from tokenyard.launch.reading import merged, read_words
@@ -53,9 +54,9 @@ def read_config_file(path: Path | str) -> list[GivenFlag]:
 
 def _file(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError("serve", str(path), f"cannot be read: {error.strerror}") from None
+        return read_input(path, MOST_BYTES).decode()
+    except FileError as error:
+        raise ConfigError("serve", str(path), error.problem) from None
     except UnicodeDecodeError as error:
         raise ConfigError("serve", str(path), f"is not text: {error}") from None
 

@@ -17,14 +17,18 @@ class EncoderSpec:
     kind: str
     """vision or audio."""
     num_parameters: int
+    replicated_parameters: int = 0
+    """Those of them that every GPU of a tensor-parallel group holds: convolutions, positions, projector."""
     max_tokens_per_item: int = 0
     """Embeddings that the largest picture or clip becomes; 0: not known."""
     weights: WeightFormat = BFLOAT16
 
     def __post_init__(self) -> None:
         require_int("num_parameters", self.num_parameters, 1)
+        require_int("replicated_parameters", self.replicated_parameters, 0, self.num_parameters)
         require_int("max_tokens_per_item", self.max_tokens_per_item, 0)
 
     def num_bytes(self, tp: int = 1) -> int:
         """Weights on one GPU, in bytes: vLLM shares them out as it does the decoder's."""
-        return self.weights.num_bytes(self.num_parameters) // tp
+        shared = self.num_parameters - self.replicated_parameters
+        return self.weights.num_bytes(shared) // tp + self.weights.num_bytes(self.replicated_parameters)

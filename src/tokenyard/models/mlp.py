@@ -49,10 +49,15 @@ class MoE:
     weights: WeightFormat = BFLOAT16
     """Of the experts."""
     shared_weights: WeightFormat = BFLOAT16
+    hidden_multiple: int = 1
+    """Experts are stored with hidden and MLP width rounded up to multiples of these: what their kernels want."""
+    width_multiple: int = 1
 
     def __post_init__(self) -> None:
         require_int("hidden_size", self.hidden_size, 1)
         require_int("num_experts", self.num_experts, 1)
+        require_int("hidden_multiple", self.hidden_multiple, 1)
+        require_int("width_multiple", self.width_multiple, 1)
         require_int("num_experts_per_tok", self.num_experts_per_tok, 1, self.num_experts)
         require_int("moe_intermediate_size", self.width, 1)
         require_int("shared_intermediate_size", self.shared_width, 0)
@@ -76,3 +81,12 @@ class MoE:
         if ep > 1:
             return -(-self.num_experts // ep) * self.expert_parameters
         return self.num_experts * self.expert_parameters // tp
+
+    def stored_parameters(self, tp: int = 1, ep: int = 1) -> int:
+        """As :meth:`routed_parameters`, with what rounding adds."""
+        if self.hidden_multiple == self.width_multiple == 1:
+            return self.routed_parameters(tp, ep)
+        experts, share = (-(-self.num_experts // ep), 1) if ep > 1 else (self.num_experts, tp)
+        hidden = -(-self.hidden_size // self.hidden_multiple) * self.hidden_multiple
+        width = -(-self.width // share // self.width_multiple) * self.width_multiple
+        return experts * self._matrices * hidden * width

@@ -46,6 +46,8 @@ class ModelSpec(MeanLayer):
     encoders: tuple[EncoderSpec, ...] = ()
     max_encoder_tokens: int = 0
     """Embeddings that cross attention keeps per request (Whisper: 1,500); 0: no cross attention."""
+    replicated_embedding: bool = False
+    """Every GPU of a tensor-parallel group holds the whole embedding (Whisper)."""
     kv_cache_dtype: str | None = None
     """What the checkpoint asks for (``kv_cache_scheme``, ``kv_cache_quant_algo``); None: ``dtype``."""
     ignored: tuple[str, ...] = ()
@@ -107,13 +109,12 @@ class ModelSpec(MeanLayer):
         return sizes.most_common(1)[0][0] if sizes else plain_format(self.dtype)
 
     def check_tensor_parallel(self, size: int) -> None:
-        """Raise ConfigError unless the attention heads can be shared out over ``size`` GPUs."""
+        """Raise ConfigError unless heads and quantised matrices can be shared out over ``size`` GPUs."""
         require_int("tensor_parallel_size", size, 1)
         for layer, _ in self.layer_counts:
-            for mixer in layer.mixers:
-                heads = getattr(mixer, "num_heads", size)
-                if heads % size:
-                    raise ConfigError("tensor_parallel_size", size, f"must divide the {heads} heads of {self.name}")
+            problem = layer.why_not_parted(size)
+            if problem is not None:
+                raise ConfigError("tensor_parallel_size", size, f"must divide the {problem} of {self.name}")
 
     def weight_bytes(
         self,
@@ -139,7 +140,7 @@ class ModelSpec(MeanLayer):
         first, last = stage == 0, stage == len(stages) - 1
         vocab = -(-self.vocab_size // VOCAB_PADDING) * VOCAB_PADDING * self.hidden_size
         if first or (last and self.tie_word_embeddings):
-            total += vocab * self.dtype_bytes // tp
+            total += vocab * self.dtype_bytes // (1 if self.replicated_embedding else tp)
         if first:
             total += sum(encoder.num_bytes(tp) for encoder in self.encoders)
         if last:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 from tokenyard.models.weights import BFLOAT16, WeightFormat, dtype_bytes
 
@@ -30,6 +31,8 @@ class StateSpace:
     extra_parameters: int = 0
     """Convolutions, decays, norms, biases: kept in the model's dtype, on every GPU."""
     weights: WeightFormat = BFLOAT16
+    checkpoint_alignment: ClassVar[int] = 0
+    """Its kernels can hand out the state in the middle of a prefill, at multiples of so many tokens (0.33); 0: not."""
 
     def num_parameters(self, tp: int = 1) -> int:
         """Of the large projections."""
@@ -56,6 +59,8 @@ class Mamba1(StateSpace):
     intermediate_size: int
     state_size: int
     time_step_rank: int
+    chunk_size: ClassVar[int] = 2048
+    """Tokens between states that are kept, where all are kept (0.22)."""
 
     def num_parameters(self, tp: int = 1) -> int:
         inner = self.intermediate_size // tp
@@ -76,6 +81,9 @@ class Mamba2(StateSpace):
     state_size: int
     num_groups: int
     intermediate_size: int
+    chunk_size: int = 256
+    """Tokens that its kernels work on at once: states are kept at multiples of it where all are kept (0.22)."""
+    checkpoint_alignment: ClassVar[int] = 1
 
     def groups(self, tp: int = 1) -> int:
         """Groups over all GPUs: where they cannot be shared out, every GPU gets its copy."""
@@ -100,6 +108,7 @@ class GatedDeltaNet(StateSpace):
     num_value_heads: int
     key_head_size: int
     value_head_size: int
+    checkpoint_alignment: ClassVar[int] = 64
 
     def num_parameters(self, tp: int = 1) -> int:
         keys = self.num_key_heads * self.key_head_size

@@ -46,6 +46,8 @@ class WeightFormat:
     """Scale and zero point of a group, in bits."""
     compute: str = "bfloat16"
     """Arithmetic of the matrix products: bfloat16, float8, int8 or float4."""
+    alignment: int = 1
+    """Columns of a matrix that cannot be parted: the share of a GPU has to be a multiple of it."""
 
     @property
     def bits_per_weight(self) -> float:

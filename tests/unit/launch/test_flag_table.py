@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tokenyard.cli.support.flag_names import setting_names
 from tokenyard.cli.support.flags import Run
-from tokenyard.cli.support.vllm_words import field_names
 from tokenyard.launch.flag import Effect, FlagKind
 from tokenyard.launch.flag_table import VERSIONS, flag_table, recorded_flags
 
@@ -41,7 +41,7 @@ def test_what_is_said_besides_is_of_flags_that_exist() -> None:
 
 def test_every_used_flag_is_a_flag_of_ours() -> None:
     used = {flag.field for flag in flag_table() if flag.effect is Effect.USED}
-    assert used <= set(field_names(Run))
+    assert used <= setting_names(Run)
 
 
 @pytest.mark.parametrize(

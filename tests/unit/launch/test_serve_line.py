@@ -83,8 +83,8 @@ def test_a_file_that_holds_the_line(tmp_path: Path) -> None:
     path = tmp_path / "serve.sh"
     path.write_text(f"#!/bin/sh\nset -e\n{LINE}\n")
     assert values(read_serve_line(f"@{path}")) == values(read_serve_line(str(path))) == SAID
-    for wrong in ("@", f"@{tmp_path}", "@absent"):
-        with pytest.raises(ConfigError, match="cannot be read"):
+    for wrong, problem in (("@", "is a directory"), (f"@{tmp_path}", "is a directory"), ("@absent", "cannot be read")):
+        with pytest.raises(ConfigError, match=problem):
             read_serve_line(wrong)
 
 

@@ -118,3 +118,131 @@ def test_a_file_that_is_no_config(tmp_path: Path, content: bytes, message: str) 
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         model_spec(str(tmp_path / "none.json"))
+
+
+# ---- quantisation
+
+
+def _format(tmp_path: Path, quantization: dict[str, Any], **change: Any) -> Any:
+    spec = read_model_file(write(tmp_path, {**LLAMA, **change, "quantization_config": quantization}))
+    return spec.layers[0].mixers[0].weights, spec
+
+
+GROUP = {"weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128}, "targets": ["Linear"]}
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "bits", "compute"),
+    [
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8", 8 + 32 / 16384, "float8"),
+        ({"quant_method": "fp8"}, "fp8", 8, "float8"),
+        (
+            {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True},
+            "awq-int4",
+            4 + 20 / 128,
+            "bfloat16",
+        ),
+        ({"quant_method": "gptq", "bits": 8, "group_size": -1}, "gptq-int8", 8, "bfloat16"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "bnb-nf4", 4.5, "bfloat16"),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "bnb-int8", 8, "int8"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4", 4.5, "float4"),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8", 8, "float8"),
+        ({"quant_method": "compressed-tensors", "config_groups": {"group_0": GROUP}}, "int4", 4.125, "bfloat16"),
+    ],
+)
+def test_weights_are_of_the_format_that_the_checkpoint_says(
+    tmp_path: Path, config: dict[str, Any], name: str, bits: float, compute: str
+) -> None:
+    weights, spec = _format(tmp_path, config)
+    assert (weights.name, weights.bits_per_weight, weights.compute) == (name, pytest.approx(bits), compute)
+    matrices = 32 * (2 * 4096 * 128 * (32 + 8) + 3 * 4096 * 14336)
+    rest = 2 * (2 * 128256 * 4096 + (2 * 32 + 1) * 4096)
+    assert spec.weight_bytes() == pytest.approx(matrices * bits / 8 + rest, rel=1e-6)
+
+
+@pytest.mark.parametrize("entry", ["model.layers.0.self_attn", "model.layers.0.self_attn.q_proj", "model.layers.0"])
+def test_modules_that_are_left_alone_keep_the_model_dtype(tmp_path: Path, entry: str) -> None:
+    weights, spec = _format(tmp_path, {"quant_method": "fp8", "modules_to_not_convert": [entry]})
+    assert weights.name == "bfloat16"
+    assert spec.layers[1].mixers[0].weights.name == "fp8"
+
+
+@pytest.mark.parametrize("entry", ["re:.*self_attn.*", "model.layers.*.self_attn"])
+def test_patterns_of_modules_that_are_left_alone(tmp_path: Path, entry: str) -> None:
+    config = {"quant_method": "compressed-tensors", "config_groups": {"group_0": GROUP}, "ignore": [entry, "lm_head"]}
+    weights, spec = _format(tmp_path, config)
+    assert weights.name == "bfloat16"
+    assert spec.layers[0].mlp.weights.name == "int4"
+
+
+def test_the_kv_cache_has_a_dtype_of_its_own(tmp_path: Path) -> None:
+    scheme = {"num_bits": 8, "type": "float"}
+    config = {"quant_method": "compressed-tensors", "config_groups": {"group_0": GROUP}, "kv_cache_scheme": scheme}
+    assert _format(tmp_path, config)[1].kv_cache_dtype == "fp8"
+
+
+# ---- dtypes, lengths, fields that are not modelled
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted", "taken"),
+    [
+        ("float32", "auto", "bfloat16"),
+        ("float16", "auto", "float16"),
+        (None, "auto", "bfloat16"),
+        ("bfloat16", "half", "float16"),
+        ("bfloat16", "float32", "float32"),
+    ],
+)
+def test_dtype_is_what_vllm_takes(tmp_path: Path, said: str | None, wanted: str, taken: str) -> None:
+    assert read_model_file(write(tmp_path, {**LLAMA, "torch_dtype": said}), dtype=wanted).dtype == taken
+
+
+@pytest.mark.parametrize(
+    ("scaling", "length"),
+    [
+        ({"rope_type": "linear", "factor": 2.0}, 262_144),
+        ({"rope_type": "llama3", "factor": 8.0}, 131_072),
+        ({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 65_536}, 262_144),
+        ({"type": "yarn", "factor": 40.0, "original_max_position_embeddings": 1_024}, 131_072),
+        (None, 131_072),
+    ],
+)
+def test_the_context_is_as_long_as_its_scaling_makes_it(
+    tmp_path: Path, scaling: dict[str, Any] | None, length: int
+) -> None:
+    assert read_model_file(write(tmp_path, {**LLAMA, "rope_scaling": scaling})).max_model_len == length
+
+
+def test_a_field_that_may_matter_is_an_error_or_a_note(tmp_path: Path) -> None:
+    file = write(tmp_path, {**LLAMA, "cross_attention_layers": [3, 7], "some_colour": "blue", "block_multiplier": 0})
+    with pytest.raises(ConfigError, match=r"cross_attention_layers = \[3, 7\]: is not modelled .*--ignore-unmodelled"):
+        read_model_file(file)
+    assert read_model_file(file, ignore_unmodelled=True).ignored == ("cross_attention_layers = [3, 7]",)
+
+
+def test_defaults_of_the_configuration_class_fill_what_a_file_leaves_out() -> None:
+    gemma = named_model("gemma-3-4b")
+    assert [mixer.window for layer in gemma.layers[:6] for mixer in layer.mixers] == [1024] * 5 + [0]  # type: ignore[union-attr]
+    assert (gemma.num_heads, gemma.num_kv_heads, gemma.head_size, gemma.vocab_size) == (8, 4, 256, 262_208)
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("deepseek-r1", 671.0),
+        ("gpt-oss-120b", 116.8),
+        ("qwen3-235b-a22b-fp8", 235.1),
+        ("qwen3-next-80b-a3b", 79.7),
+        ("llama-4-scout", 108.6),
+        ("llama-4-maverick", 401.6),
+        ("mistral-small-3.1-24b", 24.0),
+        ("nemotron-3-nano-30b-a3b", 31.6),
+        ("granite-4.0-h-small", 32.2),
+        ("falcon-h1-34b", 33.6),
+        ("jamba-1.5-mini", 51.6),
+        ("whisper-large-v3", 1.54),
+    ],
+)
+def test_parameters_are_the_published_ones(name: str, billions: float) -> None:
+    assert named_model(name).num_parameters / 1e9 == pytest.approx(billions, rel=0.005)

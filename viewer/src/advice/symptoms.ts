@@ -31,6 +31,8 @@ export interface Symptoms {
   guessed: boolean;
   tokenBudget: number | null;
   maxRunning: number | null;
+  /** Most requests that ran at once. */
+  peakRunning: number | null;
   preemptions: number | null;
   recomputedTokens: number | null;
   scheduledTokens: number | null;
@@ -103,6 +105,7 @@ interface Sums {
 class Counter {
   private requestMicros = 0;
   private scheduled: number | null = null;
+  private peakRunning: number | null = null;
   private readonly decode = { steps: 0, seconds: 0 };
   private readonly mixed = { steps: 0, seconds: 0 };
   private readonly recorded = new Map<string, Sums>();
@@ -114,6 +117,7 @@ class Counter {
     const { steps, outcomes, reasonNames } = this.store;
     const passed = Math.max(micros(endOfRow(this.store, row)) - micros(steps.ts[row]), 0) || 0;
     this.requestMicros += passed * (or0(steps.numRunning[row]) + or0(steps.numWaiting[row]));
+    if (steps.numRunning[row] !== MISSING) this.peakRunning = Math.max(this.peakRunning ?? 0, steps.numRunning[row]);
     const at = steps.outcome[row];
     if (at >= 0) {
       const { starts, counts, ids, requests } = outcomes.byReason;
@@ -171,6 +175,7 @@ class Counter {
       requestSeconds: this.requestMicros / 1e6,
       reasons,
       guessed,
+      peakRunning: this.peakRunning,
       scheduledTokens: this.scheduled,
       mixedSteps: this.mixed.steps,
       mixedMs: meanMs(this.mixed),

@@ -19,6 +19,11 @@ export const RULE_BOOK: RuleBook = {
       "cache": [
         "enable_prefix_caching",
         "watermark"
+      ],
+      "hardware": [
+        "gpu_memory_utilization",
+        "num_gpu_blocks_override",
+        "kv_cache_memory_bytes"
       ]
     }
   },
@@ -112,6 +117,26 @@ export const RULE_BOOK: RuleBook = {
         {
           "value": "reason.kv_free",
           "at_least": 0.2
+        }
+      ]
+    ],
+    "memory_is_set": [
+      [
+        {
+          "value": "setting.num_gpu_blocks_override",
+          "above": 0.0
+        }
+      ],
+      [
+        {
+          "value": "setting.kv_cache_memory_bytes",
+          "above": 0.0
+        }
+      ],
+      [
+        {
+          "value": "setting.gpu_memory_utilization",
+          "at_least": 0.98
         }
       ]
     ],
@@ -258,7 +283,8 @@ export const RULE_BOOK: RuleBook = {
         "kv_blocks"
       ],
       "when": [
-        "noticeable"
+        "noticeable",
+        "not memory_is_set"
       ],
       "did": [
         "stopped for want of KV blocks",
@@ -367,7 +393,8 @@ export const RULE_BOOK: RuleBook = {
             "recomputes"
           ]
         },
-        "."
+        ".",
+        " At most {peak_running:count} ran at once: the limit has to be lower than that."
       ],
       "then": []
     },

@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, get_type_hints
 
-from tokenyard.errors import ConfigError, RequestError, TokenyardError
+from tokenyard.errors import ConfigError, NoStartError, RequestError, TokenyardError
 
 __all__ = ["as_flags", "flag", "in_words_of", "setting_names"]
 
@@ -66,6 +66,8 @@ def as_flags(message: str, command: type) -> str:
 
 def in_words_of(command: type | None, error: TokenyardError) -> str:
     """What ``error`` says, to somebody who has typed ``command``; None: nobody knows which."""
+    if command is not None and isinstance(error, NoStartError):
+        return as_flags(str(error), command)
     if command is None or not isinstance(error, ConfigError | RequestError):
         return str(error)
     fix = as_flags(error.fix, command)

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from tokenyard.cli.support.flag_names import flag, setting_names
-from tokenyard.cli.support.flags import Command, Compare, Run, Split
+from tokenyard.cli.support.flags import Command, Compare, Run, SpeculationFlags, Split
 
 __all__ = ["ignored_flags"]
 
@@ -29,6 +29,12 @@ _OF_TRACES = {"align", "json"}
 """What two traces are compared by; every other flag of `compare` is about replays."""
 
 
+def _has_drafts(flags: SpeculationFlags) -> bool:
+    return any(
+        given is not None for given in (flags.num_speculative_tokens, flags.speculative_config, flags.spec_tokens)
+    )
+
+
 def _is_built_in(command: Any) -> bool:
     """Whether the workload is one of ours; looked up only where it matters, since it takes time to load."""
     return command.workload in import_module("tokenyard.sim.workload.load").GENERATORS
@@ -44,7 +50,7 @@ _RULES = (
     _Rule(
         (Run, Compare),
         ("speculative_method", "acceptance_rates"),
-        lambda command: command.speculation.num_speculative_tokens is None,
+        lambda command: not _has_drafts(command.speculation),
         "without --num-speculative-tokens there are no drafts",
     ),
     _Rule(

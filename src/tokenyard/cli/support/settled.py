@@ -8,11 +8,11 @@ from typing import Any
 from tokenyard.cli.support.flags import HardwareFlags, Run, SchedulerFlags
 from tokenyard.cli.support.served_model import served_model
 from tokenyard.config import MAX_BLOCKS, MAX_COUNT, MAX_SEQS, require_int
-from tokenyard.errors import ConfigError, NoStartError
+from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import GPU, named_gpu
 from tokenyard.kv.sizing.num_blocks import activation_bytes, check_utilization
 from tokenyard.kv.sizing.plan import KVCachePlan, plan_kv_cache
-from tokenyard.launch.defaults import BatchLimits, batch_limits, known_version
+from tokenyard.launch.defaults import BLOCK_SIZE, BatchLimits, batch_limits, known_version
 from tokenyard.launch.start_checks import check_length, check_limits, check_room, no_start
 from tokenyard.models.spec import ModelSpec
 
@@ -56,13 +56,13 @@ def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -
     length = given or model.max_model_len
     limits = _limits(scheduler, gpu, version, length)
     settings: dict[str, Any] = {
-        "block_size": hardware.block_size,
+        "block_size": _block_size(flags),
         "kv_cache_dtype": hardware.kv_cache_dtype,
         "tensor_parallel_size": hardware.tensor_parallel_size,
         "max_model_len": length,
         "max_num_batched_tokens": limits.max_num_batched_tokens,
         "async_scheduling": async_scheduling,
-        "enable_prefix_caching": scheduler.enable_prefix_caching,
+        "enable_prefix_caching": _caches_prefixes(flags, version, model),
         "num_speculative_tokens": num_speculative_tokens,
         "planner": version,
     }
@@ -87,6 +87,9 @@ def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -
             max_num_seqs=limits.max_num_seqs,
             max_num_batched_tokens=limits.max_num_batched_tokens,
             max_model_len=length,
+            enable_prefix_caching=plan.enable_prefix_caching,
+            # An encoder's output is read as a whole.
+            enable_chunked_prefill=scheduler.enable_chunked_prefill and not model.max_encoder_tokens,
         ),
         plan=plan,
         max_num_seqs=limits.max_num_seqs,
@@ -151,24 +154,25 @@ def _plan(
     if not 2 <= blocks <= MAX_BLOCKS:
         fix = f"give a whole number from 2 to {MAX_BLOCKS}; one of them is the null block, which holds no KV"
         raise ConfigError("num_gpu_blocks_override", blocks, fix)
-    try:
-        with no_start():
-            return plan_kv_cache(model, num_gpu_blocks=blocks, **settings)
-    except NoStartError:
-        if version != "0.22":
-            raise
-    return plan_kv_cache(model, num_gpu_blocks=blocks, **settings | {"max_model_len": 1})
+    with no_start():
+        return plan_kv_cache(model, num_gpu_blocks=blocks, must_start=version != "0.22", **settings)
 
 
 def _longest(model: ModelSpec, memory: int | None, settings: dict[str, Any]) -> int:
     """The longest request that fits the memory, as long as the model was made for at most."""
-    low, high = 1, model.max_model_len
-    while low < high and memory is not None:
-        middle = (low + high + 1) // 2
-        try:
-            plan_kv_cache(model, available_bytes=memory, **settings | {"max_model_len": middle})
-        except ConfigError:
-            high = middle - 1
-        else:
-            low = middle
-    return high
+    if memory is None:
+        return model.max_model_len
+    return max(1, plan_kv_cache(model, available_bytes=memory, must_start=False, **settings).longest)
+
+
+def _block_size(flags: Run) -> int | None:
+    """As given; None leaves it to the attention kernels, some of which want another than the default."""
+    given = flags.launch.asked.says(("block_size",)) or flags.hardware.block_size != BLOCK_SIZE
+    return flags.hardware.block_size if given else None
+
+
+def _caches_prefixes(flags: Run, version: str, model: ModelSpec) -> bool:
+    """As given; vLLM 0.22 caches no prefixes of models that keep states unless it is told to, nobody an encoder's."""
+    told = flags.launch.asked.says(("enable_prefix_caching", "no_enable_prefix_caching"))
+    off = model.has_states and version == "0.22" and not told
+    return flags.scheduler.enable_prefix_caching and not off and not model.max_encoder_tokens

@@ -167,6 +167,7 @@ def _scheduler(
         "policy": flags.scheduling_policy,
         "async_scheduling": _async_scheduling(flags, speculative),
         "profile": decision_profile(settled.version),
+        "max_num_encoder_input_tokens": settled.plan.max_num_encoder_input_tokens,
     }
     if kv_transfer is not None:
         given["kv_load_failure_policy"] = kv_transfer.config.kv_load_failure_policy
@@ -184,12 +185,8 @@ def _async_scheduling(flags: SchedulerFlags, speculative: SpeculativeConfig | No
 
 
 def _cache(settled: Settled) -> CacheConfig:
-    plan = settled.plan
     given = asdict(settled.scheduler) | asdict(settled.hardware)
-    given |= {"num_gpu_blocks": plan.num_blocks, "groups": plan.cache_groups, "mamba_cache_mode": plan.mamba_cache_mode}
-    if settled.model.max_encoder_tokens:
-        given["enable_prefix_caching"] = False
-    return CacheConfig(**settings_for(CacheConfig, given))
+    return settled.plan.cache_config(**settings_for(CacheConfig, given))
 
 
 def _latency(settled: Settled, speculation: SimulatedSpeculation | None) -> LatencyModel:

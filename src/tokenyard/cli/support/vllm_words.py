@@ -7,10 +7,11 @@ plain form (``-tp 2`` becomes ``--tensor-parallel-size 2``), for tyro to read li
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import NamedTuple, cast
 
+from tokenyard.cli.support.flag_names import setting_names
 from tokenyard.cli.support.flags import Compare, Run, Split
 from tokenyard.errors import ConfigError
 from tokenyard.launch.asked import Asked
@@ -19,7 +20,7 @@ from tokenyard.launch.flag_table import flag_table
 from tokenyard.launch.reading import merged, read_words
 from tokenyard.launch.serve_line import ServeLine, read_config_file, read_serve_line
 
-__all__ = ["REPLAYS", "Replay", "field_names", "plain_words", "with_asked"]
+__all__ = ["REPLAYS", "Replay", "plain_words", "with_asked"]
 
 Replay = Run | Compare | Split
 REPLAYS: dict[str, type[Replay]] = {"run": Run, "compare": Compare, "split": Split}
@@ -36,6 +37,8 @@ class _Plain(NamedTuple):
 
 def plain_words(command: type[Replay], words: Sequence[str]) -> _Plain:
     """The words for tyro, and what was asked of vLLM. Raises ConfigError."""
+    if {"--async-scheduling", "--no-async-scheduling"} <= set(words):
+        raise ConfigError("--async-scheduling", True, "--no-async-scheduling says the opposite: give one of them")
     own = set(_own_flags(command))
     direct, rest = read_words(words, own=own)
     line = _line(rest)
@@ -64,7 +67,7 @@ def _field(word: str) -> str:
 def _own_flags(command: type[Replay]) -> Iterator[str]:
     """Flags of ours: those of the command that no flag of vLLM's is called."""
     theirs = {flag.field for flag in flag_table() if flag.effect is Effect.USED}
-    for name in field_names(command):
+    for name in setting_names(cast(type, command)):
         if name not in theirs or name in _OURS:
             flag = "--" + name.replace("_", "-")
             yield flag
@@ -72,20 +75,9 @@ def _own_flags(command: type[Replay]) -> Iterator[str]:
     yield "--help"
 
 
-def field_names(kind: Any) -> Iterator[str]:
-    """Names of all fields, those of groups of flags in the place of the groups."""
-    hints = get_type_hints(kind)
-    for each in fields(kind):
-        group = hints[each.name]
-        if is_dataclass(group) and group is not Asked:
-            yield from field_names(group)
-        else:
-            yield each.name
-
-
 def _is_field(command: type[Replay], given: GivenFlag) -> bool:
     """Whether the command has this flag; the header says so of one that it has not."""
-    return given.flag.field in set(field_names(command))
+    return given.flag.field in setting_names(cast(type, command))
 
 
 def _line(rest: Sequence[str]) -> ServeLine:

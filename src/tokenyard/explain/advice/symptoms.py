@@ -37,6 +37,8 @@ class Symptoms(msgspec.Struct, frozen=True, kw_only=True):
     token_budget: int | None = None
     max_running: int | None = None
     """Most requests that may run."""
+    peak_running: int | None = None
+    """Most requests that ran at once."""
     preemptions: int | None = None
     recomputed_tokens: int | None = None
     scheduled_tokens: int | None = None

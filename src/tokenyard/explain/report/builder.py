@@ -262,6 +262,7 @@ class ReportBuilder:
             jobs=report.header.jobs,
             token_budget=last.token_budget if last is not None else None,
             max_running=last.max_running if last is not None else None,
+            peak_running=report.header.max_running,
             preemptions=report.preemptions,
             recomputed_tokens=report.recomputed_tokens,
             local_hit_rate=report.prefix_hit_rate.local,

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import lcm
 from typing import Literal
 
 from tokenyard.config import GroupKind, MambaCacheMode, require_int
 from tokenyard.errors import ConfigError
 from tokenyard.models.attention import Attends, LatentAttention, SoftmaxAttention
 from tokenyard.models.spec import ModelSpec
-from tokenyard.models.state_space import Mamba2, StateSpace
+from tokenyard.models.state_space import Mamba1, Mamba2, StateSpace
 from tokenyard.models.weights import dtype_bytes
 
 __all__ = ["DEFAULT_BLOCK_SIZE", "KV_CACHE_DTYPES", "CacheSettings", "LayerCache", "kv_element_bytes", "layer_caches"]
@@ -48,7 +49,7 @@ class CacheSettings:
     max_model_len: int = 8192
     max_num_batched_tokens: int = 8192
     max_num_encoder_input_tokens: int = 0
-    """Embeddings that cross attention reserves per request; 0: the encoder's output."""
+    """Embeddings that cross attention reserves per request; 0: as many as a step computes, as vLLM does."""
     async_scheduling: bool = True
     """Two steps may be in flight: windows keep blocks for both (from 0.33 on)."""
     enable_prefix_caching: bool = True
@@ -75,10 +76,13 @@ class CacheSettings:
         steps = 2 if self.async_scheduling and self.planner != "0.22" else 1
         return steps * self.max_num_batched_tokens
 
-    @property
-    def mamba_cache_mode(self) -> MambaCacheMode:
-        """vLLM's default: with prefix caching the state at the end of a step is kept."""
-        return MambaCacheMode.ALIGN if self.enable_prefix_caching else MambaCacheMode.NONE
+    def mamba_cache_mode(self, model: ModelSpec) -> MambaCacheMode:
+        """vLLM's default: with prefix caching the state at the end of a step is kept; 0.22 keeps all of Mamba's."""
+        states = [mixer for layer, _ in model.layer_counts for mixer in layer.mixers if isinstance(mixer, StateSpace)]
+        if not states or not self.enable_prefix_caching:
+            return MambaCacheMode.NONE
+        keeps_all = self.planner == "0.22" and all(isinstance(mixer, Mamba1 | Mamba2) for mixer in states)
+        return MambaCacheMode.ALL if keeps_all else MambaCacheMode.ALIGN
 
     def cache_dtype(self, model: ModelSpec) -> str:
         """``kv_cache_dtype`` with ``auto`` resolved."""
@@ -100,6 +104,8 @@ class LayerCache:
     is_latent: bool = False
     blocks_kept: int = 0
     """Blocks that a request's state takes; 0 where blocks follow from tokens."""
+    drafts: int = 0
+    """Blocks for the states after drafts, where blocks follow from tokens."""
 
     def blocks_per_request(self, settings: CacheSettings, max_model_len: int) -> int:
         """Most blocks that one request of ``max_model_len`` tokens takes: what vLLM plans with."""
@@ -112,7 +118,7 @@ class LayerCache:
             return -(-min(self.window + ahead, max_model_len) // size)
         if self.kind is GroupKind.CROSS_ATTENTION:
             return -(-settings.max_num_encoder_input_tokens // size)
-        return -(-max_model_len // (size * settings.decode_context_parallel_size))
+        return -(-max_model_len // (size * settings.decode_context_parallel_size)) + self.drafts
 
 
 def kv_element_bytes(dtype: str) -> float:
@@ -137,7 +143,7 @@ def _caches(
 ) -> Iterator[LayerCache]:
     dtype = settings.cache_dtype(model)
     if isinstance(mixer, StateSpace):
-        yield _state_cache(mixer, settings, block_size, attention_page)
+        yield _state_cache(mixer, settings, settings.mamba_cache_mode(model), block_size, attention_page)
     elif isinstance(mixer, LatentAttention):
         yield from _latent_caches(mixer, dtype, block_size)
     elif isinstance(mixer, SoftmaxAttention) and not mixer.shares_kv:
@@ -190,17 +196,20 @@ def _latent_caches(mixer: LatentAttention, dtype: str, block_size: int) -> Itera
         )
 
 
-def _state_cache(mixer: StateSpace, settings: CacheSettings, block_size: int, attention_page: int) -> LayerCache:
-    aligned = settings.mamba_cache_mode is MambaCacheMode.ALIGN
-    # A state at a block's end inside a long prefill is exported by Mamba 2 kernels from 0.33 on: one block more.
-    exported = aligned and settings.planner != "0.22" and isinstance(mixer, Mamba2)
+def _state_cache(
+    mixer: StateSpace, settings: CacheSettings, mode: MambaCacheMode, block_size: int, attention_page: int
+) -> LayerCache:
+    # The state at a block's end in the middle of a prefill takes a block of its own, from 0.33 on.
+    exported = settings.planner != "0.22" and mixer.checkpoint_alignment > 0
     tp, drafts = settings.tensor_parallel_size, settings.num_speculative_tokens
+    kept = {MambaCacheMode.NONE: 1, MambaCacheMode.ALIGN: 2 + exported, MambaCacheMode.ALL: 0}[mode]
     return LayerCache(
         kind=GroupKind.MAMBA,
-        block_size=block_size if aligned else settings.max_model_len,
+        block_size=settings.max_model_len if mode is MambaCacheMode.NONE else block_size,
         page_bytes=max(attention_page, mixer.state_bytes(tp, drafts)),
         shape=(type(mixer).__name__, *mixer.state_shapes(tp, drafts), *mixer.state_dtypes()),
-        blocks_kept=1 + aligned + exported + drafts,
+        blocks_kept=kept and kept + drafts,
+        drafts=drafts,
     )
 
 
@@ -219,6 +228,10 @@ def _attention_block(model: ModelSpec, settings: CacheSettings) -> tuple[int, in
     per_token = _token_bytes(attention[0], settings.cache_dtype(model), tp)
     state = max(mixer.state_bytes(tp, settings.num_speculative_tokens) for mixer in states)
     step = max(size, 128) if isinstance(attention[0], LatentAttention) and settings.planner != "0.22" else size
+    if settings.mamba_cache_mode(model) is MambaCacheMode.ALL:
+        step = lcm(step, *(mixer.chunk_size for mixer in states if isinstance(mixer, Mamba1 | Mamba2)))
+    elif settings.mamba_cache_mode(model) is MambaCacheMode.ALIGN and settings.planner != "0.22":
+        step = lcm(step, *(mixer.checkpoint_alignment or 1 for mixer in states))
     size = max(size, step * -(-state // (step * per_token)))
     return size * per_token, size
 

@@ -1,10 +1,10 @@
-"""How many KV blocks a GPU has room for.
+"""How much memory a GPU leaves for the KV cache, and how many blocks that makes.
 
-What the engine may use of the GPU, less the weights, less the peak of everything else, divided by the bytes of a
-block (document 004; a block holds 2 x layers x KV heads x head size x element size x tokens). vLLM *measures* the
-"everything else" with a dummy forward pass; here it is estimated:
+What the engine may use of the GPU, less the weights, less the peak of everything else (document 004). vLLM *measures*
+the "everything else" with a dummy forward pass; here it is estimated:
 
-    activations  tokens of a step x (4 hidden + 3 MLP widths)    the widest moment of a layer
+    activations  tokens of a step x (4 hidden + 3 MLP widths)    the widest moment of a layer; with experts, hidden and
+                                                                 MLP width count once per expert of a token
     sampling     requests x vocabulary x 18 bytes                bf16 logits, float32 copy, sorted copy, sort index
     runtime      0.4 GB                                          context, graphs, workspaces
 
@@ -15,13 +15,15 @@ a budget of 2,048 tokens and 256 sequences); documents with 10,318 blocks on an 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from tokenyard.config import require_int
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import GPU
+from tokenyard.kv.sizing.plan import KVCachePlan, plan_kv_cache
 from tokenyard.models.spec import ModelSpec
 
-__all__ = ["KVCacheSize", "activation_bytes", "check_utilization", "size_kv_cache"]
+__all__ = ["KVCacheSize", "activation_bytes", "check_utilization", "kv_cache_bytes", "size_kv_cache"]
 
 SAMPLING_BYTES = 18
 """Per request and vocabulary entry."""
@@ -38,9 +40,17 @@ class KVCacheSize:
     weight_bytes: int
     activation_bytes: int
     """Peak of everything that is neither weights nor KV cache."""
-    bytes_per_block: int
-    num_blocks: int
-    """Blocks that fit, the null block included."""
+    plan: KVCachePlan
+    """What becomes of the rest."""
+
+    @property
+    def bytes_per_block(self) -> int:
+        return self.plan.bytes_per_block
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks that fit, the null block included."""
+        return self.plan.num_blocks
 
     @property
     def kv_bytes(self) -> int:
@@ -51,12 +61,47 @@ def activation_bytes(
     model: ModelSpec, *, max_num_batched_tokens: int, max_num_seqs: int, tensor_parallel_size: int = 1
 ) -> int:
     """Estimated peak memory of a step besides weights and KV cache, per GPU, in bytes (module docstring)."""
-    width = model.intermediate_size
-    if model.num_experts:
-        width = model.num_experts_per_tok * model.moe_intermediate_size + model.shared_intermediate_size
-    per_token = (4 * model.hidden_size + 3 * width // tensor_parallel_size) * max(model.dtype_bytes, 2)
+    width, chosen = max(model.intermediate_size, model.shared_intermediate_size), model.num_experts_per_tok
+    widest = 3 * max(width, chosen * model.moe_intermediate_size) // tensor_parallel_size
+    per_token = ((4 + chosen) * model.hidden_size + widest) * max(model.dtype_bytes, 2)
     sampling = max_num_seqs * model.vocab_size * SAMPLING_BYTES
     return max_num_batched_tokens * per_token + sampling + RUNTIME_BYTES
+
+
+def kv_cache_bytes(
+    model: ModelSpec,
+    gpu: GPU,
+    *,
+    gpu_memory_utilization: float = 0.9,
+    max_num_batched_tokens: int = 8192,
+    max_num_seqs: int = 256,
+    tensor_parallel_size: int = 1,
+    pipeline_parallel_size: int = 1,
+    expert_parallel_size: int = 1,
+) -> tuple[int, int, int]:
+    """Usable memory, weights and activations of the fullest GPU, in bytes: the KV cache gets what is left.
+
+    Raises ConfigError if an argument is out of range, or if nothing is left.
+    """
+    check_utilization(gpu_memory_utilization)
+    require_int("max_num_batched_tokens", max_num_batched_tokens, 1)
+    require_int("max_num_seqs", max_num_seqs, 1)
+    model.check_tensor_parallel(tensor_parallel_size)
+    memory = int(gpu.memory_bytes * gpu_memory_utilization)
+    weights = model.weight_bytes(
+        tensor_parallel_size,
+        expert_parallel_size=expert_parallel_size,
+        pipeline_parallel_size=pipeline_parallel_size,
+    )
+    activations = activation_bytes(
+        model,
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_num_seqs=max_num_seqs,
+        tensor_parallel_size=tensor_parallel_size,
+    )
+    if memory <= weights + activations:
+        raise _no_room(model, gpu, memory, weights, activations, tensor_parallel_size)
+    return memory, weights, activations
 
 
 def size_kv_cache(
@@ -64,47 +109,53 @@ def size_kv_cache(
     gpu: GPU,
     *,
     gpu_memory_utilization: float = 0.9,
-    block_size: int = 16,
     max_num_batched_tokens: int = 8192,
     max_num_seqs: int = 256,
     tensor_parallel_size: int = 1,
-    kv_dtype_bytes: int | None = None,
+    pipeline_parallel_size: int = 1,
+    expert_parallel_size: int = 1,
+    **settings: Any,
 ) -> KVCacheSize:
-    """Number of KV blocks on each GPU of a tensor-parallel group.
+    """The KV cache on each GPU of a tensor- and pipeline-parallel group.
 
-    Raises ConfigError if an argument is out of range, or if the weights leave no room for two blocks (the null
-    block and one to use).
+    ``settings`` are further keywords of :func:`~tokenyard.kv.sizing.plan.plan_kv_cache`. Raises ConfigError if an
+    argument is out of range, or if the weights leave no room for two blocks (the null block and one to use). Whether
+    the longest request fits is not checked unless ``must_start`` is set.
     """
-    check_utilization(gpu_memory_utilization)
-    require_int("block_size", block_size, 1, 1 << 20)
-    require_int("max_num_batched_tokens", max_num_batched_tokens, 1)
-    require_int("max_num_seqs", max_num_seqs, 1)
-    if kv_dtype_bytes is not None:
-        require_int("kv_dtype_bytes", kv_dtype_bytes, 1, 8)
-    model.check_tensor_parallel(tensor_parallel_size)
-    memory = int(gpu.memory_bytes * gpu_memory_utilization)
-    weights = model.weight_bytes(tensor_parallel_size)
-    activations = activation_bytes(
+    memory, weights, activations = kv_cache_bytes(
         model,
+        gpu,
+        gpu_memory_utilization=gpu_memory_utilization,
         max_num_batched_tokens=max_num_batched_tokens,
         max_num_seqs=max_num_seqs,
         tensor_parallel_size=tensor_parallel_size,
+        pipeline_parallel_size=pipeline_parallel_size,
+        expert_parallel_size=expert_parallel_size,
     )
-    per_block = model.kv_bytes_per_token(tensor_parallel_size, kv_dtype_bytes) * block_size
-    num_blocks = (memory - weights - activations) // per_block
-    if num_blocks < 2:
-        raise ConfigError(
-            "gpu",
-            gpu.name,
-            f"{model.name} needs {_gb(weights)} for weights and {_gb(activations)} to run, and {_gb(memory)} are "
-            f"usable: raise tensor_parallel_size ({tensor_parallel_size}) or take a larger GPU",
-        )
-    return KVCacheSize(
-        memory_bytes=memory,
-        weight_bytes=weights,
-        activation_bytes=activations,
-        bytes_per_block=per_block,
-        num_blocks=num_blocks,
+    plan = plan_kv_cache(
+        model,
+        available_bytes=memory - weights - activations,
+        pipeline_parallel_size=pipeline_parallel_size,
+        **{
+            "must_start": False,
+            "max_num_batched_tokens": max_num_batched_tokens,
+            "tensor_parallel_size": tensor_parallel_size,
+            **settings,
+        },
+    )
+    if plan.num_blocks < 2:
+        raise _no_room(model, gpu, memory, weights, activations, tensor_parallel_size)
+    return KVCacheSize(memory_bytes=memory, weight_bytes=weights, activation_bytes=activations, plan=plan)
+
+
+def _no_room(
+    model: ModelSpec, gpu: GPU, memory: int, weights: int, activations: int, tensor_parallel_size: int
+) -> ConfigError:
+    return ConfigError(
+        "gpu",
+        gpu.name,
+        f"{model.name} needs {_gb(weights)} for weights and {_gb(activations)} to run, and {_gb(memory)} are "
+        f"usable: raise tensor_parallel_size ({tensor_parallel_size}) or take a larger GPU",
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tokenyard.config import MAX_BLOCKS, CacheConfig, KVCacheGroup, MambaCacheMode, require_int
+from tokenyard.config import MAX_BLOCKS, CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode, require_int
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.grouping import LayerGroup, group_layers
 from tokenyard.kv.sizing.layer_cache import CacheSettings, layer_caches
@@ -37,8 +37,11 @@ class KVCachePlan:
     max_model_len: int
     kv_cache_dtype: str
     mamba_cache_mode: MambaCacheMode
-    bytes_needed: int
-    """For one request of ``max_model_len``, and the null block where the planner counts it."""
+    enable_prefix_caching: bool
+    max_num_encoder_input_tokens: int
+    """Embeddings reserved per request that reads an encoder's output; 0 where none does."""
+    longest: int
+    """Most tokens of one request that fits, up to ``max_model_len``: vLLM's "estimated maximum model length"."""
 
     @property
     def max_concurrency(self) -> float:
@@ -54,19 +57,24 @@ class KVCachePlan:
     def cache_groups(self) -> tuple[KVCacheGroup, ...]:
         """As :class:`tokenyard.CacheConfig` takes them."""
         return tuple(
-            KVCacheGroup(kind=group.first.kind, block_size=group.first.block_size, window=group.first.window)
+            KVCacheGroup(
+                kind=group.first.kind,
+                block_size=0 if group.first.block_size == self.block_size else group.first.block_size,
+                window=group.first.window,
+            )
             for group in self.groups
         )
 
     def cache_config(self, **settings: Any) -> CacheConfig:
         """A CacheConfig of these groups and blocks; ``settings`` are its other fields."""
-        return CacheConfig(
-            num_gpu_blocks=self.num_blocks,
-            block_size=self.block_size,
-            groups=self.cache_groups,
-            mamba_cache_mode=self.mamba_cache_mode,
-            **settings,
-        )
+        own = {
+            "num_gpu_blocks": self.num_blocks,
+            "block_size": self.block_size,
+            "groups": self.cache_groups,
+            "enable_prefix_caching": self.enable_prefix_caching,
+            "mamba_cache_mode": self.mamba_cache_mode,
+        }
+        return CacheConfig(**{**settings, **own})
 
 
 def plan_kv_cache(
@@ -75,6 +83,7 @@ def plan_kv_cache(
     available_bytes: int | None = None,
     num_gpu_blocks: int | None = None,
     pipeline_parallel_size: int = 1,
+    must_start: bool = True,
     **settings: Any,
 ) -> KVCachePlan:
     """Plan the KV cache of every GPU of a pipeline- and tensor-parallel group.
@@ -83,8 +92,8 @@ def plan_kv_cache(
     ``num_gpu_blocks`` says how many blocks there are. Other keywords are the fields of
     :class:`~tokenyard.kv.sizing.layer_cache.CacheSettings`; ``max_model_len`` is the model's where none is given.
 
-    Raises ConfigError if vLLM would not start: a request of ``max_model_len`` does not fit; the message says how long
-    one that fits could be.
+    Raises ConfigError for a setting that cannot work and, unless ``must_start`` is False, if vLLM would not start: a
+    request of ``max_model_len`` does not fit; the message says how long one that fits could be.
     """
     chosen = _settings(model, settings)
     stages = pipeline_stages(model.num_layers, pipeline_parallel_size)
@@ -96,9 +105,10 @@ def plan_kv_cache(
     elif available_bytes is None or available_bytes <= 0:
         fix = "leaves no memory for the KV cache: raise gpu_memory_utilization, or use more or larger GPUs"
         raise ConfigError("kv_cache_memory_bytes", available_bytes, fix)
-    _check_fits(chosen, groups, bytes_per_block, available_bytes)
+    if must_start:
+        _check_fits(chosen, groups, bytes_per_block, available_bytes)
     per_request = _blocks_per_request(chosen, groups, chosen.max_model_len)
-    attention = [group.first.block_size for group in groups if not group.first.blocks_kept]
+    attention = [group.first.block_size for group in groups if group.first.kind is not GroupKind.MAMBA]
     return KVCachePlan(
         groups=tuple(groups),
         num_blocks=available_bytes // bytes_per_block if groups else 1,
@@ -107,8 +117,10 @@ def plan_kv_cache(
         block_size=min(attention, default=chosen.block_size or 16),
         max_model_len=chosen.max_model_len,
         kv_cache_dtype=chosen.cache_dtype(model),
-        mamba_cache_mode=chosen.mamba_cache_mode if model.has_states else MambaCacheMode.NONE,
-        bytes_needed=_bytes_needed(chosen, groups, bytes_per_block, chosen.max_model_len),
+        mamba_cache_mode=chosen.mamba_cache_mode(model),
+        enable_prefix_caching=chosen.enable_prefix_caching,
+        max_num_encoder_input_tokens=chosen.max_num_encoder_input_tokens,
+        longest=_longest(chosen, groups, bytes_per_block, available_bytes),
     )
 
 
@@ -118,7 +130,8 @@ def _settings(model: ModelSpec, given: dict[str, Any]) -> CacheSettings:
         known["enable_prefix_caching"] = False
     chosen = CacheSettings(**known)
     if model.max_encoder_tokens and not chosen.max_num_encoder_input_tokens:
-        return replace(chosen, max_num_encoder_input_tokens=model.max_encoder_tokens)
+        budget = max(chosen.max_num_batched_tokens, model.max_encoder_tokens)
+        return replace(chosen, max_num_encoder_input_tokens=budget)
     return chosen
 
 
@@ -158,6 +171,16 @@ def _check_fits(
     needed = _bytes_needed(settings, groups, bytes_per_block, settings.max_model_len)
     if needed <= available_bytes:
         return
+    low = _longest(settings, groups, bytes_per_block, available_bytes)
+    fix = (
+        f"a request of so many tokens needs {_gib(needed)} GiB of KV cache, and {_gib(available_bytes)} GiB are there: "
+    )
+    fix += f"give at most {low}" if low else "not even one token fits, use more or larger GPUs"
+    raise ConfigError("max_model_len", settings.max_model_len, fix)
+
+
+def _longest(settings: CacheSettings, groups: Sequence[LayerGroup], bytes_per_block: int, available_bytes: int) -> int:
+    """Tokens of the longest request that fits, up to ``max_model_len``; 0 if not even one does."""
     low, high = 0, settings.max_model_len
     while low < high:
         middle = (low + high + 1) // 2
@@ -165,10 +188,7 @@ def _check_fits(
             low = middle
         else:
             high = middle - 1
-    fix = f"vLLM would not start: a request of so many tokens needs {_gib(needed)} GiB of KV cache, and "
-    fix += f"{_gib(available_bytes)} GiB are there: "
-    fix += f"give at most {low}" if low else "not even one token fits: use more or larger GPUs"
-    raise ConfigError("max_model_len", settings.max_model_len, fix)
+    return low
 
 
 def _gib(num_bytes: int) -> str:

@@ -109,7 +109,7 @@ def _mamba1(reading: Reading, module: str) -> Mamba1:
 
 def mamba2(
     reading: Reading, module: str, *, heads: int, head_size: int, state: int, groups: int, inner: int, kernel: int,
-    default_state: str, normed: bool = True,
+    default_state: str, chunk: int, normed: bool = True,
 ) -> Mamba2:  # fmt: skip
     """A Mamba 2 layer of these sizes."""
     channels = inner + 2 * groups * state
@@ -121,6 +121,7 @@ def mamba2(
         state_size=state,
         num_groups=groups,
         intermediate_size=inner,
+        chunk_size=chunk,
         conv_dtype=reading.dtype,
         state_dtype=_state_dtype(reading, default_state),
         # convolution and its bias, A (float32), D and the time step's bias, norm
@@ -136,7 +137,7 @@ def _mamba2_of_d(reading: Reading, module: str, *, inner: int | None = None, nor
     wide = inner or expand * hidden_size(reading)
     given = fields.get("mamba_d_head", "auto")
     size = wide // heads if given == "auto" else fields.count("mamba_d_head")
-    fields.passed_over("mamba_chunk_size", "mamba_conv_bias", "mamba_proj_bias")
+    fields.passed_over("mamba_conv_bias", "mamba_proj_bias")
     return mamba2(
         reading,
         module,
@@ -147,6 +148,7 @@ def _mamba2_of_d(reading: Reading, module: str, *, inner: int | None = None, nor
         inner=wide,
         kernel=fields.count("mamba_d_conv", 4),
         default_state=reading.dtype,
+        chunk=fields.count("mamba_chunk_size", 256),
         normed=normed,
     )
 
@@ -208,7 +210,6 @@ def nemotron_h(reading: Reading) -> Stack:
         raise fields.error("hybrid_override_pattern", "give a letter per layer: M, *, - or E")
     fields.passed_over(
         "num_hidden_layers",
-        "chunk_size",
         "intermediate_size",
         "use_conv_bias",
         "use_bias",
@@ -239,6 +240,7 @@ def _nemotron_layer(reading: Reading, letter: str, module: str) -> LayerSpec:
             inner=heads * size,
             kernel=fields.count("conv_kernel", 4),
             default_state="float32",
+            chunk=fields.count("chunk_size", 128),
         )
         return LayerSpec(mixers=(mixer,))
     if letter == "*":

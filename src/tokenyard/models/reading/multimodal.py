@@ -16,11 +16,12 @@ from tokenyard.models.reading.sparse import llama4
 __all__ = ["gemma3_vision", "llama4_vision", "mistral3", "qwen2_5_vl", "whisper"]
 
 
-def _tower(reading: Reading, parameters: int, max_tokens: int) -> tuple[EncoderSpec, ...]:
+def _tower(reading: Reading, blocks: int, replicated: int, max_tokens: int) -> tuple[EncoderSpec, ...]:
     return (
         EncoderSpec(
             kind="vision",
-            num_parameters=parameters,
+            num_parameters=blocks + replicated,
+            replicated_parameters=replicated,
             max_tokens_per_item=max_tokens,
             weights=reading.quant.plain,
         ),
@@ -52,7 +53,7 @@ def gemma3_vision(reading: Reading) -> Stack:
     embeddings = 3 * patch * patch * hidden + hidden + (image // patch) ** 2 * hidden
     projector = hidden * stack.hidden_size + hidden
     tokens = reading.outer.count("mm_tokens_per_image", 256)
-    encoders = _tower(reading, count * block + embeddings + 2 * hidden + projector, tokens)
+    encoders = _tower(reading, count * block, embeddings + 2 * hidden + projector, tokens)
     return replace(stack, encoders=encoders)
 
 
@@ -71,7 +72,7 @@ def llama4_vision(reading: Reading) -> Stack:
     embeddings = 3 * patch * patch * hidden + hidden + (patches + 1) * hidden + 4 * hidden
     adapter = int(hidden / vision.number("pixel_shuffle_ratio", 0.5) ** 2) * into + into * out
     projector = vision.count("vision_output_dim", 4096) * stack.hidden_size
-    encoders = _tower(reading, count * block + embeddings + adapter + projector, patches // 4)
+    encoders = _tower(reading, count * block + adapter, embeddings + projector, patches // 4)
     return replace(stack, encoders=encoders)
 
 
@@ -86,7 +87,7 @@ def qwen2_5_vl(reading: Reading) -> Stack:
     merger = (
         hidden + merged * merged + merged + merged * vision.count("out_hidden_size") + vision.count("out_hidden_size")
     )
-    return replace(stack, encoders=_tower(reading, count * block + embeddings + merger, 16_384))
+    return replace(stack, encoders=_tower(reading, count * block + merger, embeddings, 16_384))
 
 
 def mistral3(reading: Reading) -> Stack:
@@ -102,7 +103,7 @@ def mistral3(reading: Reading) -> Stack:
     embeddings = vision.count("num_channels", 3) * patch * patch * hidden + hidden
     projector = hidden + hidden * merge * merge * hidden + hidden * stack.hidden_size + stack.hidden_size**2
     tokens = (vision.count("image_size", 1540) // patch // merge) ** 2
-    return replace(stack, encoders=_tower(reading, count * block + embeddings + projector, tokens))
+    return replace(stack, encoders=_tower(reading, count * block + projector, embeddings, tokens))
 
 
 def whisper(reading: Reading) -> Stack:
@@ -138,6 +139,7 @@ def whisper(reading: Reading) -> Stack:
     encoder = EncoderSpec(
         kind="audio",
         num_parameters=fields.count("encoder_layers") * block + stem + 2 * hidden,
+        replicated_parameters=stem + 2 * hidden,
         max_tokens_per_item=positions,
         weights=reading.quant.plain,
     )
@@ -149,4 +151,5 @@ def whisper(reading: Reading) -> Stack:
         other_parameters=2 * hidden + targets * hidden,
         encoders=(encoder,),
         max_encoder_tokens=positions,
+        replicated_embedding=True,
     )

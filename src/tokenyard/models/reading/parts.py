@@ -53,6 +53,7 @@ class Stack:
     """None: the last norm."""
     encoders: tuple[EncoderSpec, ...] = ()
     max_encoder_tokens: int = 0
+    replicated_embedding: bool = False
 
 
 Family = Callable[[Reading], Stack]

@@ -58,14 +58,28 @@ def read_quantization(fields: Fields | None, dtype: str) -> Quantization:
 # ---- modules that are left alone
 
 
+_LARGE = frozenset(
+    (
+        "down_proj", "experts", "gate_proj", "gate_up_proj", "in_proj", "in_proj_qkvz", "kv_b_proj", "o_proj",
+        "out_proj", "q_b_proj", "q_proj", "qkv_proj", "up_proj", "w1", "w2", "w3",
+    )
+)  # fmt: skip
+"""Parts of a module that are most of it: where one of them is left alone, the module counts as left alone."""
+
+
+def _holds(module: str, entry: str) -> bool:
+    """``entry`` is most of the module."""
+    return entry.startswith(f"{module}.") and entry.rpartition(".")[2] in _LARGE
+
+
 def _named(module: str, entry: str) -> bool:
-    """The module itself, one around it or a part of it."""
-    return module == entry or module.startswith(f"{entry}.") or entry.startswith(f"{module}.")
+    """The module itself, one around it or most of it."""
+    return module == entry or module.startswith(f"{entry}.") or _holds(module, entry)
 
 
 def _part_of_name(module: str, entry: str) -> bool:
     """``entry`` occurs among the dotted parts of the name."""
-    return f".{entry}." in f".{module}." or entry.startswith(f"{module}.")
+    return f".{entry}." in f".{module}." or _holds(module, entry)
 
 
 def _pattern(module: str, entry: str) -> bool:
@@ -90,7 +104,14 @@ def _fp8(fields: Fields, plain: WeightFormat) -> Quantization:
     block = fields.items("weight_block_size")
     size = int(block[0]) * int(block[1]) if len(block) == 2 else 0
     fields.passed_over("activation_scheme", "fmt", "scale_fmt", "dequantize", "use_deep_gemm")
-    weights = WeightFormat(name="fp8", bits=8, group_size=size, group_bits=32 if size else 0, compute="float8")
+    weights = WeightFormat(
+        name="fp8",
+        bits=8,
+        group_size=size,
+        group_bits=32 if size else 0,
+        compute="float8",
+        alignment=int(block[1]) if size else 1,
+    )
     excluded = _excluded(fields, "modules_to_not_convert", "ignored_layers")
     return Quantization(
         method="fp8",
@@ -195,7 +216,11 @@ def _integer(method: str) -> Callable[[Fields, WeightFormat], Quantization]:
             if fields.get(field):
                 raise fields.error(field, "other bits for single modules are not modelled")
         weights = WeightFormat(
-            name=f"{method}-int{bits}", bits=bits, group_size=max(size, 0), group_bits=16 + bits if size > 0 else 0
+            name=f"{method}-int{bits}",
+            bits=bits,
+            group_size=max(size, 0),
+            group_bits=16 + bits if size > 0 else 0,
+            alignment=max(size, 1),
         )
         return Quantization(
             method=method,

@@ -29,6 +29,7 @@ from tokenyard.models.weights import DTYPE_BYTES
 
 __all__ = ["model_from_config", "name_in", "read_config", "read_model_file"]
 
+_MOST_BYTES = 16 * MIB
 _DTYPES = {"half": "float16", "float": "float32", "float32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
 _MOST_BYTES = 16 * MIB
 """Of a config.json, which has a few kilobytes."""
@@ -123,6 +124,7 @@ def _read(
             other_parameters=stack.hidden_size if stack.other_parameters is None else stack.other_parameters,
             encoders=stack.encoders,
             max_encoder_tokens=stack.max_encoder_tokens,
+            replicated_embedding=stack.replicated_embedding,
             kv_cache_dtype=reading.quant.kv_cache_dtype,
         )
         check_unread(reading)

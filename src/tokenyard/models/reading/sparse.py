@@ -125,6 +125,8 @@ def gpt_oss(reading: Reading) -> Stack:
         )
         biases = num_experts * (2 * width + hidden) + num_experts
         mlp = experts(reading, f"model.layers.{i}.mlp.experts", num_experts=num_experts, width=width, extra=biases)
+        if mlp.weights.name == "mxfp4":
+            mlp = replace(mlp, hidden_multiple=256, width_multiple=128)
         layers.append(LayerSpec(mixers=(attention,), mlp=mlp, norm_parameters=2 * hidden))
     return Stack(layers=tuple(layers), hidden_size=hidden)
 

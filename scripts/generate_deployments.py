@@ -1,0 +1,176 @@
+"""Writes docs/deployments.md: the KV cache of many deployments, against vLLM's own planner and what people saw logged.
+
+python scripts/generate_deployments.py --questions FILE   what to ask the planner (scripts/record_kv_plans.py)
+python scripts/generate_deployments.py                    the page, from the planner's recorded answers
+python scripts/generate_deployments.py --check            fails if the page is out of date
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from tokenyard.errors import ConfigError
+from tokenyard.kv.sizing.gpus import named_gpu
+from tokenyard.kv.sizing.num_blocks import kv_cache_bytes
+from tokenyard.kv.sizing.plan import KVCachePlan, plan_kv_cache
+from tokenyard.models.named import MODELS
+
+REPO = Path(__file__).resolve().parent.parent
+SOURCE = REPO / "scripts" / "deployments.toml"
+ANSWERS = REPO / "tests" / "unit" / "models" / "deployment_plans.json.gz"
+PAGE = REPO / "docs" / "deployments.md"
+GIB = 1 << 30
+UTILIZATION = 0.92
+MAX_NUM_BATCHED_TOKENS = 8192
+MAX_NUM_SEQS = 256
+INTRODUCTION = """# Deployments
+
+What `--model`, `--gpu` and `--tensor-parallel-size` come to. `scripts/generate_deployments.py` writes this page.
+
+Two steps lie between a GPU and its KV cache. **Memory**: what the GPU leaves when weights are loaded and a step has
+run. Weights are counted ([every known model and quantisation](../tests/unit/models/test_kv_plans.py) within 1.2 % of
+vLLM's own model classes, most of them exactly); what a step needs besides is an estimate, and off by a GiB or two where
+CUDA graphs and workspaces are large. vLLM logs the truth, "Available KV cache memory":
+`--kv-cache-memory-bytes` takes it. **The plan**: groups of layers, tokens per block, number of blocks, and the capacity
+that vLLM logs as "GPU KV cache size". That is exact: vLLM's planner, asked about the same memory, says the same.
+
+"GPU KV cache size" is the number of requests of `max_model_len` tokens that fit, times `max_model_len`. Where layers
+keep a window, a chunk or a state, shorter requests find room for far fewer tokens than that.
+"""
+
+
+def main() -> int:
+    """Write the page or the questions, or check the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--questions", type=Path)
+    parser.add_argument("--check", action="store_true")
+    flags = parser.parse_args()
+    source = tomllib.loads(SOURCE.read_text())
+    rows = [_Row(*row) for row in source["deployments"]]
+    if flags.questions is not None:
+        flags.questions.write_text(json.dumps([row.question() for row in rows], indent=1))
+        return 0
+    page = _page(rows, source["logged"])
+    if flags.check and PAGE.read_text() != page:
+        print("docs/deployments.md is out of date: run python scripts/generate_deployments.py")
+        return 1
+    if not flags.check:
+        PAGE.write_text(page)
+    return 0
+
+
+class _Row:
+    """One deployment."""
+
+    def __init__(self, model: str, gpu: str, tp: int, options: dict[str, Any]) -> None:
+        self.model, self.gpu, self.tp, self.options = model, gpu, tp, options
+        memory, self.weights, activations = kv_cache_bytes(
+            MODELS[model],
+            named_gpu(gpu),
+            gpu_memory_utilization=UTILIZATION,
+            max_num_batched_tokens=MAX_NUM_BATCHED_TOKENS,
+            max_num_seqs=MAX_NUM_SEQS,
+            tensor_parallel_size=tp,
+        )
+        self.available_bytes = memory - self.weights - activations
+
+    def question(self) -> dict[str, Any]:
+        """What to ask vLLM's planner: everything but the model comes from its own classes."""
+        return {
+            "model": self.model,
+            "tensor_parallel_size": self.tp,
+            "options": self.options,
+            "available_bytes": self.available_bytes,
+        }
+
+    def plan(self) -> KVCachePlan:
+        """Ours, for vLLM 0.33."""
+        settings = {"enable_prefix_caching": not MODELS[self.model].max_encoder_tokens, **self.options}
+        return plan_kv_cache(
+            MODELS[self.model],
+            available_bytes=self.available_bytes,
+            tensor_parallel_size=self.tp,
+            max_num_batched_tokens=MAX_NUM_BATCHED_TOKENS,
+            planner="0.33",
+            must_start=False,
+            **settings,
+        )
+
+
+def _page(rows: list[_Row], logged: list[dict[str, Any]]) -> str:
+    answers = json.loads(gzip.decompress(ANSWERS.read_bytes()))["plans"]
+    lines = [
+        INTRODUCTION,
+        "## Against vLLM's planner",
+        "",
+        f"vLLM 0.33, {UTILIZATION:.0%} of the memory, {MAX_NUM_BATCHED_TOKENS:,} tokens and {MAX_NUM_SEQS} sequences.",
+        "Sizes are per GPU.",
+        "",
+        "| model | weights | GPUs | KV dtype | weights GiB | KV GiB | block | groups | KV tokens | vLLM's planner |",
+        "| --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        *(_line(row, answer) for row, answer in zip(rows, answers, strict=True)),
+        "",
+        "## Against logs",
+        "",
+        "What people saw, with the memory that their log names. A log rounds that memory to 0.01 GiB.",
+        "",
+        "| model | GPUs | KV GiB | logged | here | weights GiB logged | here | |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
+        *(_logged_line(each) for each in logged),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _line(row: _Row, answer: dict[str, Any]) -> str:
+    plan, model = row.plan(), MODELS[row.model]
+    ours = f"{plan.num_tokens:,}" if plan.longest == plan.max_model_len else f"no start; at most {plan.longest:,}"
+    said = answer["plans"][0]
+    refused = "refused" in said
+    theirs = f"no start; at most {said['estimated_max_model_len']:,}" if refused else f"{said['tokens']:,}"
+    options = "".join(f", {name} {value}" for name, value in row.options.items() if name != "kv_cache_dtype")
+    return (
+        f"| {row.model} | {model.weight_format.name} | {row.tp} x {row.gpu}{options} | {plan.kv_cache_dtype} "
+        f"| {row.weights / GIB:.1f} | {row.available_bytes / GIB:.1f} | {plan.block_size} | {len(plan.groups)} "
+        f"| {ours} | {'equal' if ours == theirs else theirs} |"
+    )
+
+
+def _logged_line(row: dict[str, Any]) -> str:
+    model = MODELS[row["model"]]
+    weights = row.get("weights_gib")
+    ours = f"{model.weight_bytes(row['tp']) / GIB:.2f}" if weights else ""
+    said, here = "", ""
+    if "kv_gib" in row:
+        said, here = _logged_capacity(row)
+    return (
+        f"| {row['model']} | {row['gpu']} | {row.get('kv_gib', '')} | {said} | {here} | {weights or ''} | {ours} "
+        f"| [log]({row['url']}){': ' + row['note'] if row.get('note') else ''} |"
+    )
+
+
+def _logged_capacity(row: dict[str, Any]) -> tuple[str, str]:
+    plan = plan_kv_cache(
+        MODELS[row["model"]],
+        available_bytes=int(row["kv_gib"] * GIB),
+        tensor_parallel_size=row["tp"],
+        max_model_len=row.get("max_model_len"),
+        planner="0.22",
+        must_start=False,
+    )
+    if "longest" in row:
+        return f"no start; at most {row['longest']:,}", f"no start; at most {plan.longest:,}"
+    difference = plan.num_tokens / row["tokens"] - 1
+    return f"{row['tokens']:,}", f"{plan.num_tokens:,} ({difference:+.1%})"
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except ConfigError as error:
+        sys.exit(str(error))

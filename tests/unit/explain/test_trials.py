@@ -1,0 +1,132 @@
+"""From advice to changes that can be replayed, and from their replays to what is shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.explain.test_advice import CASES, symptoms
+from tests.unit.explain.test_summary import run
+
+from tokenyard.explain.advice.candidates import changes_for, objective_of
+from tokenyard.explain.advice.rule import Advice
+from tokenyard.explain.advice.rules import advise
+from tokenyard.explain.advice.trial import Effect, Trial
+from tokenyard.explain.advice.verdict import best_of, trial_of
+from tokenyard.explain.render.reasons import advice_of
+from tokenyard.explain.report.builder import summarize
+from tokenyard.explain.report.percentiles import LatencyFigures
+from tokenyard.explain.report.report import Report
+
+SETTINGS: dict[str, Any] = {
+    "max_num_seqs": 256,
+    "max_num_batched_tokens": 2048,
+    "tensor_parallel_size": 1,
+    "gpu_memory_utilization": 0.92,
+    "num_gpu_blocks_override": None,
+    "kv_cache_memory_bytes": None,
+    "scheduling_policy": "fcfs",
+    "watermark": 0.01,
+    "enable_chunked_prefill": False,
+    "enable_prefix_caching": False,
+    "scheduler_reserve_full_isl": True,
+    "long_prefill_token_threshold": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    path = tmp_path_factory.mktemp("trace")
+    run(path, num_gpu_blocks=40)
+    return summarize(path)
+
+
+def advice(rule: str) -> Advice:
+    (found,) = (each for each in advise(symptoms(CASES[rule][0])) if each.rule == rule)
+    return found
+
+
+def flags(rule: str, report: Report, **settings: Any) -> list[str]:
+    return [each.flag for each in changes_for(advice(rule), SETTINGS | settings, report)]
+
+
+def test_what_is_proposed(report: Report) -> None:
+    assert flags("seats", report) == ["--max-num-seqs 512", "--max-num-seqs 1024"]
+    assert flags("seats", report, max_num_batched_tokens=600) == ["--max-num-seqs 512"]
+    assert flags("token-budget", report) == ["--max-num-batched-tokens 4096", "--max-num-batched-tokens 8192"]
+    assert flags("compute", report) == ["--tensor-parallel-size 2"]
+    assert flags("whole-prompts", report) == ["--enable-chunked-prefill"]
+    assert flags("full-sequence", report) == ["--no-scheduler-reserve-full-isl"]
+    assert flags("watermark", report) == ["--watermark 0"]
+    assert flags("no-prefix-cache", report) == ["--enable-prefix-caching"]
+    assert flags("order", report) == ["--scheduling-policy bypass"]
+    assert flags("grammars", report) == []
+
+
+def test_memory_is_proposed_where_it_can_grow(report: Report) -> None:
+    assert flags("memory", report) == ["--gpu-memory-utilization 0.95", "--tensor-parallel-size 2"]
+    assert flags("memory", report, gpu_memory_utilization=1.0) == ["--tensor-parallel-size 2"]
+    assert flags("memory", report, num_gpu_blocks_override=600) == []
+    assert flags("memory", report, kv_cache_memory_bytes=1 << 30) == []
+
+
+def test_fewer_seats_are_fewer_than_ever_were_taken(report: Report) -> None:
+    most = report.header.max_running
+    assert most is not None
+    assert 4 <= most < SETTINGS["max_num_seqs"]
+    proposed = flags("preemptions", report, num_gpu_blocks_override=40)
+    assert proposed == [f"--max-num-seqs {most * 3 // 4}", f"--max-num-seqs {most // 2}"]
+
+
+def test_flags_of_ours_are_marked(report: Report) -> None:
+    (bypass,) = changes_for(advice("order"), SETTINGS, report)
+    assert not bypass.is_vllm
+    assert all(each.is_vllm for each in changes_for(advice("seats"), SETTINGS, report))
+
+
+def tried(flag: str, **changes: float) -> Trial:
+    effects = [
+        Effect(figure=name.replace("_ms_", "_ms."), before=100, after=100 + each) for name, each in changes.items()
+    ]
+    return Trial(setting="s", now=1, then=flag, flag=flag, effects=effects)
+
+
+def test_the_best_that_helps_is_kept() -> None:
+    little, much, same = (
+        tried(name, ttft_ms_p90=by, e2e_ms_mean=-1) for name, by in (("a", -10), ("b", -40), ("c", -41))
+    )
+    assert best_of("seats", [little, much, same]) is much
+    assert best_of("seats", [same, much, little]) is same
+    assert best_of("seats", []) is None
+    assert best_of("seats", [tried("a", ttft_ms_p90=-2, e2e_ms_mean=-1)]) is None
+    assert best_of("seats", [tried("a", ttft_ms_p90=-40, e2e_ms_mean=4)]) is None
+    assert best_of("seats", [Trial(setting="s", now=1, then=2, flag="f", problem="no start")]) is None
+
+
+def test_each_rule_is_judged_by_what_it_is_about() -> None:
+    assert objective_of("seats") == "ttft_ms.p90"
+    assert objective_of("long-prefills") == "tpot_ms.p99"
+    assert objective_of("preemptions") == "e2e_ms.mean"
+
+
+def test_a_trial_holds_both_figures(report: Report) -> None:
+    better = msgspec.structs.replace(report, ttft_ms=LatencyFigures(1.0, 1.0, (report.ttft_ms.p90 or 0) / 2, 1.0))
+    (change, *_) = changes_for(advice("seats"), SETTINGS, report)
+    trial = trial_of(change, report, better)
+    effect = trial.effect("ttft_ms.p90")
+    assert effect is not None
+    assert effect.change == pytest.approx(-0.5)
+    assert trial.title == "max_num_seqs 256 -> 512"
+    assert trial_of(change, report, None, "vLLM would not start").effects == []
+
+
+def test_what_is_printed(report: Report) -> None:
+    trial = tried("--max-num-seqs 512", ttft_ms_p90=-41, tpot_ms_p90=9, e2e_ms_mean=-0.1)
+    shown = msgspec.structs.replace(advice("seats"), trial=trial)
+    vain = [tried("--watermark 0"), Trial(setting="t", now=1, then=2, flag="f", problem="no start")]
+    parts = list(advice_of(msgspec.structs.replace(report, advice=[shown], tried=vain)))
+    assert str(parts[-1]) == "Tried, and no better: s 1 -> --watermark 0; t 1 -> 2 (no start)."
+    (cell,) = parts[0].columns[1]._cells  # type: ignore[union-attr]
+    assert "TTFT p90 -41 %, TPOT p90 +9 %. As many requests run" in str(cell)
+    assert "E2E" not in str(cell)
