@@ -33,6 +33,27 @@ _BETWEEN = b"\x1e\n"
 _PRIVATE = re.compile(r"prompt|output|text|content|message|token_ids", re.IGNORECASE)
 """Fields that may hold what was said, if they hold text or a list; counts under such names are kept."""
 _CONTENT_FREE = frozenset({"prompt_hash_runs", "output_hash_runs"})
+_SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,79}")
+_NAMING_SETTINGS = frozenset(
+    {
+        "format",
+        "gpu",
+        "kind",
+        "kv_connector",
+        "kv_load_failure_policy",
+        "kv_role",
+        "latency",
+        "mamba_cache_mode",
+        "method",
+        "model",
+        "policy",
+        "prefix_caching_hash_algo",
+        "stamped",
+        "time_unit",
+        "workload",
+    }
+)
+"""Settings whose text is a name out of a list, or that of a model or file."""
 _CHUNK = 3 * 64 * 1024
 
 
@@ -109,8 +130,8 @@ def _lines(path: Path) -> Iterator[bytes]:
 def without_prompts(line: bytes) -> bytes | None:
     """A record with what is known to be no prompt or answer; None if the line is no record.
 
-    Kept are numbers, the fields of the trace format but those for text and token ids, and of a configuration what is
-    not called like one. The line is written anew, so that no way of writing it hides anything.
+    Kept are the fields of the trace format but those for text and token ids, and of a configuration numbers and the
+    settings whose text is a name. The line is written anew, so that no way of writing it hides anything.
     """
     if is_nested_deeper(line, Bounds.from_env().nesting):
         return None
@@ -119,7 +140,7 @@ def without_prompts(line: bytes) -> bytes | None:
         types = _known_types(record)
         if types is None:
             return None
-        kept = {name: _kept(name, value, types.get(name)) for name, value in record.items()}
+        kept = {name: _kept(name, value, types[name]) for name, value in record.items() if name in types}
         return msgspec.json.encode({name: value for name, value in kept.items() if value is not _LEFT_OUT})
     except (ValueError, OverflowError):
         return None
@@ -136,30 +157,34 @@ def _known_types(record: object) -> dict[str, Any] | None:
 
 
 def _kept(name: str, value: Any, type_: Any) -> Any:
-    """What stays of a field; ``type_`` is None for one that the trace format does not know."""
+    """What stays of a field of the trace format, whose type is ``type_``."""
     if value is None or isinstance(value, bool | int | float):
         return value
-    if type_ is None or (name not in _CONTENT_FREE and _PRIVATE.search(name)):
+    if name not in _CONTENT_FREE and _PRIVATE.search(name):
         return _LEFT_OUT
     if name == "config":
-        return _cleaned(value)
+        return _settings(value)
     try:
         return msgspec.to_builtins(msgspec.convert(value, type_))  # fields within it that are not known go
     except msgspec.ValidationError:
         return _LEFT_OUT
 
 
-def _cleaned(value: Any) -> Any:
-    """A configuration: whatever has a private name goes, unless it is a number; at any depth."""
-    if isinstance(value, list):
-        return [_cleaned(each) for each in value]
-    if not isinstance(value, dict):
+def _settings(value: Any, name: str = "") -> Any:
+    """A configuration, at any depth: numbers, and text where the setting is known to hold a name and not what was said.
+
+    What is called like a prompt goes, unless it is a number, and so does what is called like no setting at all.
+    """
+    if value is None or isinstance(value, bool | int | float):
         return value
-    return {
-        name: _cleaned(held)
-        for name, held in value.items()
-        if not (isinstance(held, str | list | dict) and _PRIVATE.search(name))
-    }
+    if _PRIVATE.search(name):
+        return _LEFT_OUT
+    if isinstance(value, dict):
+        kept = {key: _settings(held, key) for key, held in value.items() if _SETTING.fullmatch(key)}
+        return {key: held for key, held in kept.items() if held is not _LEFT_OUT}
+    if isinstance(value, list):
+        return [held for held in (_settings(each, name) for each in value) if held is not _LEFT_OUT]
+    return value if name in _NAMING_SETTINGS or not value else _LEFT_OUT
 
 
 def _types_of(record: type[msgspec.Struct]) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def test_a_name_cannot_end_the_tag(tmp_path: Path) -> None:
 def test_a_large_trace_is_joined_from_pieces(tmp_path: Path) -> None:
     rng = random.Random(0)
     lines = [
-        json.dumps({"event": "step_snapshot", "step": n, "x": rng.random()}).encode() + b"\n" for n in range(30_000)
+        json.dumps({"event": "step_snapshot", "step": n, "ts": rng.random()}).encode() + b"\n" for n in range(30_000)
     ]
     file = tmp_path / "a.steps.jsonl"
     file.write_bytes(b"".join(lines))
@@ -107,11 +107,26 @@ def test_a_large_trace_is_joined_from_pieces(tmp_path: Path) -> None:
     ("line", "kept"),
     [
         ({"num_prompt_tokens": 3, "prompt_text": "secret"}, {"num_prompt_tokens": 3}),
-        ({"x": {"messages": [{"content": "secret"}], "step": 1}, "y": 1.5}, {"y": 1.5}),
+        ({"x": {"messages": [{"content": "secret"}], "step": 1}, "ts": 1.5}, {"ts": 1.5}),
+        ({"step": 1, "the secret": 1, "secret": None, "y": 1.5}, {"step": 1}),
         ({"a": [{"output_text": "secret"}], "b": "secret", "ids": [1, 2]}, {}),
         (
-            {"event": "trace_start", "config": {"a": {"prompt": "secret", "max_prompt": 3, "name": "x"}}},
-            {"event": "trace_start", "config": {"a": {"max_prompt": 3, "name": "x"}}},
+            {"event": "trace_start", "config": {"a": {"prompt": "secret", "max_prompt": 3, "model": "x"}}},
+            {"event": "trace_start", "config": {"a": {"max_prompt": 3, "model": "x"}}},
+        ),
+        (
+            {
+                "event": "trace_start",
+                "config": {"system": "secret", "b": {"stop": ["secret"], "the secret": 1, "n": [2]}},
+            },
+            {"event": "trace_start", "config": {"b": {"stop": [], "n": [2]}}},
+        ),
+        (
+            {
+                "event": "trace_start",
+                "config": {"a": {"model": {"notes": "secret"}, "messages": {"n": 1}}, "\u0074ext": "secret"},
+            },
+            {"event": "trace_start", "config": {"a": {"model": {}}}},
         ),
         (
             {"event": "admission_outcome", "step": 1, "skipped": [{"reason": "r", "note": "secret"}], "kv": "secret"},
@@ -149,7 +164,7 @@ def test_what_is_no_record_goes_as_a_whole(line: bytes) -> None:
         rb'{"step":1,"pro\u006dpt_prefix_text":"secret"}',
         rb'{"step":1,"\u0070rompt_prefix":[5,6]}',
         b'{"prompt_prefix_text":"secret","step":1,"prompt_prefix_text":1}',
-        rb'{"event":"trace_start","step":1,"config":{"\u0074ext":"secret"}}',
+        rb'{"event":"step_decision","step":1,"config":{"\u0074ext":"secret"}}',
     ],
 )
 def test_no_way_of_writing_a_name_hides_what_was_said(line: bytes) -> None:
