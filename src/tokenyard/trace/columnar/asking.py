@@ -61,7 +61,12 @@ def called_apart(function: Callable[..., Any], *arguments: object, seconds: floa
 
 
 def answer() -> None:
-    """What the other process does: read the call, write what comes of it."""
+    """What the other process does: read the call, write what comes of it.
+
+    Nothing else may be written there: DuckDB draws how far it is on standard output where that takes seconds.
+    """
+    said = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     function, arguments, seconds = pickle.load(sys.stdin.buffer)
     if hasattr(signal, "setitimer"):
         signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process, whatever it is in the middle of
@@ -72,7 +77,8 @@ def answer() -> None:
         sys.exit(1)
     except Exception as error:  # noqa: BLE001 - raised on the other side
         outcome = (True, error)
-    sys.stdout.buffer.write(pickle.dumps(outcome))
+    with said:
+        said.write(pickle.dumps(outcome))
 
 
 def keep_memory_within(megabytes: int) -> None:
