@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from inspect import getattr_static
 from math import isfinite
 from numbers import Integral, Real
 
@@ -22,6 +23,7 @@ __all__ = [
     "check_embeds",
     "check_id",
     "check_items",
+    "check_kind",
     "check_order",
     "check_pooling_params",
     "check_sampling_params",
@@ -189,10 +191,26 @@ def check_embeds(request_id: str, embeds: object, num_prompt_tokens: int) -> Non
 
 def check_order(request_id: str, arrival_time: object, priority: object) -> None:
     """Raise RequestError unless requests can be ordered by these."""
-    if isinstance(arrival_time, bool) or not isinstance(arrival_time, Real) or not isfinite(arrival_time):
+    if isinstance(arrival_time, bool) or not isinstance(arrival_time, Real) or not _is_finite(arrival_time):
         raise RequestError(request_id, "arrival_time", arrival_time, "give a finite number of seconds")
     if isinstance(priority, bool) or not isinstance(priority, Integral):
         raise RequestError(request_id, "priority", priority, "give a whole number; lower is served first")
+
+
+def _is_finite(value: Real) -> bool:
+    try:
+        return isfinite(value)
+    except OverflowError:  # a whole number beyond every float
+        return False
+
+
+def check_kind(request_id: str, resumable: object, grammar: object) -> None:
+    """Raise RequestError for a session flag that is none, or a grammar that cannot be asked; nothing is asked yet."""
+    _check_flag(request_id, "resumable", resumable)
+    for name in () if grammar is None else ("is_ready", "accept_tokens"):
+        if getattr_static(grammar, name, None) is None and not hasattr(type(grammar), "__getattr__"):
+            fix = f"has no {name}: give an object as StructuredOutput describes it"
+            raise RequestError(request_id, "structured_output", grammar, fix)
 
 
 def check_sampling_params(request_id: str, params: SamplingParams) -> None:
@@ -214,13 +232,15 @@ def check_sampling_params(request_id: str, params: SamplingParams) -> None:
     if params.repetition_detection is not None:
         _check_repetition(request_id, params.repetition_detection)
     _check_flag(request_id, "ignore_eos", params.ignore_eos)
-    if params.prompt_logprobs is not None and params.prompt_logprobs != -1:
-        _check_count(request_id, "prompt_logprobs", params.prompt_logprobs, 0)
+    if params.prompt_logprobs is not None:
+        _check_count(request_id, "prompt_logprobs", params.prompt_logprobs, -1)
     _check_flag(request_id, "skip_reading_prefix_cache", params.skip_reading_prefix_cache)
     _check_count(request_id, "routed_experts_prompt_start", params.routed_experts_prompt_start, 0)
 
 
 def _check_repetition(request_id: str, params: RepetitionDetectionParams) -> None:
+    if not isinstance(params, RepetitionDetectionParams):
+        raise RequestError(request_id, "repetition_detection", params, "give RepetitionDetectionParams")
     longest = params.max_pattern_size
     _check_count(request_id, "repetition_detection.max_pattern_size", longest, 0)
     _check_count(request_id, "repetition_detection.min_pattern_size", params.min_pattern_size, 0)
@@ -247,6 +267,10 @@ def _check_item(request_id: str, item: MultiModalItem) -> None:
     for field, value in (("offset", item.offset), ("length", item.length)):
         if isinstance(value, bool) or not isinstance(value, Integral):
             raise RequestError(request_id, f"mm_features.{field}", value, "give a whole number of tokens")
+    _check_flag(request_id, "mm_features.cross", item.cross)
+    flags = () if item.is_embed is None else item.is_embed
+    if not isinstance(flags, tuple | list) or not all(isinstance(flag, bool | np.bool_) for flag in flags):
+        raise RequestError(request_id, "mm_features.is_embed", flags, "give true or false for every placeholder")
 
 
 def check_items(request_id: str, items: Sequence[MultiModalItem], num_prompt_tokens: int) -> None:

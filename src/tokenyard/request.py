@@ -23,6 +23,7 @@ from tokenyard.params import (
     check_embeds,
     check_id,
     check_items,
+    check_kind,
     check_order,
     check_pooling_params,
     check_sampling_params,
@@ -195,6 +196,7 @@ class Request:
         check_texts(
             request_id, lora_name=lora_name, cache_salt=cache_salt, job_id=job_id, this_func_call=this_func_call
         )
+        check_kind(request_id, resumable, structured_output)
         self.request_id = request_id
         self.sampling_params = params
         self.pooling_params = pooling_params

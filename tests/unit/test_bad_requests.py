@@ -352,3 +352,53 @@ def test_what_a_host_attaches_is_kept() -> None:
     headers, transfer = {"traceparent": "00-1"}, {"remote_host": "prefill"}
     request = Request("r", [1], trace_headers=headers, kv_transfer_params=transfer)
     assert (request.trace_headers, request.kv_transfer_params) == (headers, transfer)
+
+
+# ---- what only a step would have stumbled over
+
+
+@pytest.mark.parametrize("time", [10**400, float("nan"), float("inf"), True, "1"], ids=lambda time: str(time)[:4])
+def test_an_arrival_is_a_finite_number(time: Any) -> None:
+    _refused("arrival_time", "r", [1], arrival_time=time)
+
+
+@pytest.mark.parametrize("value", ["json", 1, [], object()], ids=["text", "number", "list", "object"])
+def test_a_grammar_can_be_asked(value: Any) -> None:
+    _refused("structured_output", "r", [1], structured_output=value)
+
+
+@pytest.mark.parametrize("value", ["x", 1, [1], {}])
+def test_repetition_detection_is_what_it_is_called(value: Any) -> None:
+    _refused("repetition_detection", "r", [1], SamplingParams(repetition_detection=value))
+
+
+@pytest.mark.parametrize("value", [np.array([1, 2]), "x", -2])
+def test_prompt_logprobs_are_a_count(value: Any) -> None:
+    _refused("prompt_logprobs", "r", [1], SamplingParams(prompt_logprobs=value, skip_reading_prefix_cache=True))
+
+
+@pytest.mark.parametrize("value", [1, 1.5, "ab", [0.5, 1], object()])
+def test_is_embed_is_flags(value: Any) -> None:
+    item = MultiModalItem(mm_hash="h", offset=0, length=2, is_embed=value)
+    _refused("mm_features.is_embed", "r", [1, 2, 3], mm_features=[item])
+
+
+def test_flags_are_true_or_false() -> None:
+    _refused("resumable", "r", [1], resumable=np.array([1, 2]))
+    item = MultiModalItem(mm_hash="h", offset=0, length=2, cross=np.array([1, 2]))  # type: ignore[arg-type]
+    _refused("mm_features.cross", "r", [1, 2, 3], mm_features=[item])
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
+    """One of them as an item's offset ended every step that hashed its blocks."""
+    engine = ToyEngine(num_gpu_blocks=20, max_num_encoder_input_tokens=16, encoder_cache_size=16)
+    hashes = []
+    kinds: list[tuple[str, Any]] = [("a", int), ("b", np.int64)]
+    for rid, number in kinds:
+        item = MultiModalItem(mm_hash="h", offset=number(2), length=number(3))
+        request = make_request(rid, list(range(40)), mm_features=[item])
+        engine.scheduler.add_request(request)
+        engine.step()
+        hashes.append(request.block_hashes[:2])
+    assert hashes[0] == hashes[1]
+    assert len(hashes[0]) == 2

@@ -161,7 +161,7 @@ class BlockHasher:
         start, stop = block * self.block_size, (block + 1) * self.block_size + num_ahead
         lora = request.lora_name or None
         items = [
-            (item.mm_hash, item.offset - start)
+            (item.mm_hash, int(item.offset) - start)  # NumPy has whole numbers as well
             for item in request.mm_features
             if item.offset < stop and item.offset + item.length > start
         ]
