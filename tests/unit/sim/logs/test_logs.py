@@ -241,6 +241,12 @@ def test_options_are_checked() -> None:
         ("spans.json", b'{"resourceSpans": true}', "holds no request"),
         (
             "spans.json",
+            b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"attributes": [{"key": "gen_ai.usage.input_tokens",'
+            b' "value": {"intValue": "%b"}}]}]}]}]}' % (b"9" * 5000),
+            "says nothing of max_tokens",
+        ),
+        (
+            "spans.json",
             b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"attributes": ["x"]}]}]}]}',
             "holds no request",
         ),

@@ -135,6 +135,10 @@ def _spans(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield from _listed(scope.get("spans"))
 
 
+_LONGEST_WHOLE = 19
+"""Digits of a 64-bit integer."""
+
+
 def _listed(value: object) -> Iterator[Mapping[str, Any]]:
     """The objects of a list; none if it is something else."""
     return (each for each in value if isinstance(each, Mapping)) if isinstance(value, list) else iter(())
@@ -146,5 +150,7 @@ def _plain(value: object) -> object:
         return value
     for key in ("intValue", "doubleValue", "stringValue"):
         if key in value:
-            return int(value[key]) if key == "intValue" and str(value[key]).isdecimal() else value[key]
+            digits = str(value[key])
+            is_whole = key == "intValue" and digits.isdecimal() and len(digits) <= _LONGEST_WHOLE
+            return int(digits) if is_whole else value[key]
     return shown(value)
