@@ -192,3 +192,24 @@ def test_times_that_are_none(command: str, value: str, tmp_path: Path) -> None:
     (tmp_path / "a.steps.jsonl").write_text((first + text).replace("T", value))
     outcome = call(*[word.replace("{}", "a.steps.jsonl") for word in COMMANDS[command]], cwd=tmp_path)
     assert outcome.code in (0, 2), outcome
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report", "{}", "--json"],
+        ["compare", "{}", "{}", "--json"],
+        ["export", "{}", "--chrome", "out.json", "--html", "out.html"],
+        ["export", "{}", "--perfetto", "out.pftrace"],
+    ],
+    ids=lambda words: " ".join(words[:1] + words[2:3]),
+)
+def test_a_name_that_is_no_utf8_is_a_name(words: list[str], tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"of\xff.steps.jsonl")
+    try:
+        path.write_text('{"event":"trace_start","policy":"fcfs"}\n{"event":"step_snapshot","step":0,"ts":0}\n')
+    except OSError:
+        pytest.skip("this file system takes no such name")
+    outcome = call(*(word.format(path) for word in words), cwd=tmp_path)
+    assert "Traceback" not in outcome.stderr
+    assert outcome.code == 0, outcome.stderr

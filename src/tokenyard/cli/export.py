@@ -34,7 +34,7 @@ def execute(flags: Export) -> int:
     if not (flags.perfetto or flags.chrome or flags.otlp or flags.html):
         raise ConfigError("export", "nothing", "name --perfetto FILE, --chrome FILE, --otlp URL or --html FILE")
     trace = find_trace(flags.trace)
-    name = trace.source.name.partition(".steps.")[0].partition(".requests.")[0]
+    name = trace.name
     if flags.perfetto is not None:
         messages()  # before a file is made
         with _writing("perfetto", flags.perfetto) as file:

@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from tokenyard.cli.support.streams import say
-from tokenyard.printable import plain_lines
+from tokenyard.printable import plain_lines, with_valid_text
 
 __all__ = ["PlainConsole", "errors", "print_json", "results", "warn"]
 
@@ -57,5 +57,9 @@ def warn(message: str) -> None:
 
 def print_json(value: Any) -> None:
     """One object, readable, on standard output; what would steer a terminal is written with escapes."""
-    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    try:
+        line = msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        line = msgspec.json.encode(with_valid_text(msgspec.to_builtins(value)))
+    text = msgspec.json.format(line, indent=2).decode()
     sys.stdout.write(_STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")

@@ -12,8 +12,8 @@ from itertools import islice
 import msgspec
 
 from tokenyard.columns import IntArray
+from tokenyard.printable import valid_text
 from tokenyard.request import Request
-from tokenyard.trace.emit.line_file import valid_text
 
 __all__ = ["Names", "QueueIds", "json_list", "json_map"]
 

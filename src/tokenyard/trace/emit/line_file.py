@@ -13,17 +13,18 @@ import stat
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
+
+from tokenyard.printable import with_valid_text
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Deferred", "LineFile", "Lines", "claim", "encodable", "valid_text"]
+__all__ = ["Deferred", "LineFile", "Lines", "claim", "encodable"]
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -112,22 +113,6 @@ def encodable(value: object) -> object:
 _ENCODER = msgspec.json.Encoder(enc_hook=encodable)
 
 
-def valid_text(text: str) -> str:
-    """``text`` as UTF-8 can hold it: a lone surrogate becomes '?'."""
-    return text.encode("utf-8", "replace").decode()
-
-
-def _without_surrogates(value: Any) -> Any:
-    """``value`` with every text in it made valid."""
-    if isinstance(value, str):
-        return valid_text(value)
-    if isinstance(value, dict):
-        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_surrogates(item) for item in value]
-    return value
-
-
 def claim(path: Path) -> int:
     """A file that this process alone writes, empty; its directory is made.
 
@@ -209,4 +194,4 @@ def _encoded(record: msgspec.Struct, extra: Mapping[str, object] | None = None) 
         return line[:-1] + b"," + _ENCODER.encode(extra)[1:] if extra else line
     except UnicodeEncodeError:
         fields = msgspec.to_builtins(record, enc_hook=encodable, str_keys=True)
-        return _ENCODER.encode(_without_surrogates(fields | dict(extra or {})))
+        return _ENCODER.encode(with_valid_text(fields | dict(extra or {})))

@@ -21,6 +21,7 @@ from tokenyard.errors import TraceError
 from tokenyard.files.bounds import Bounds
 from tokenyard.files.lines import DamagedFileError
 from tokenyard.files.nesting import is_nested_deeper
+from tokenyard.printable import valid_text
 from tokenyard.trace.format.schema import STEP_EVENTS, RequestRecord
 from tokenyard.trace.read.files import TraceFiles, open_lines
 
@@ -66,11 +67,10 @@ def embed(page: str, files: TraceFiles, out: IO[bytes], *, with_prompts: bool = 
     if not end:
         raise TraceError("the viewer's page has no </body>: build it again")
     paths = [path for path in files if path is not None]
-    name = files.source.name.partition(".steps.")[0].partition(".requests.")[0]
     attributes = {
         "id": EMBEDDED_ID,
         "data-version": "1",
-        "data-name": name,
+        "data-name": files.name,
         "data-steps-name": _plain_name(paths[0]),
         **({"data-requests-name": _plain_name(paths[1])} if len(paths) > 1 else {}),
         "data-prompts": "kept" if with_prompts else "removed",
@@ -98,7 +98,7 @@ def embed(page: str, files: TraceFiles, out: IO[bytes], *, with_prompts: bool = 
 
 def _plain_name(path: Path) -> str:
     """The name of the file as it would be unpacked."""
-    return path.name.partition(".jsonl")[0].removesuffix(".parquet") + ".jsonl"
+    return valid_text(path.name.partition(".jsonl")[0].removesuffix(".parquet") + ".jsonl")
 
 
 class _Packed:

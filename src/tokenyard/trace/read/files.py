@@ -14,6 +14,7 @@ import msgspec
 from tokenyard.errors import FileError, TraceError
 from tokenyard.files.lines import DamagedFileError, bounded_lines, packing_of, unpacked
 from tokenyard.files.opening import open_input
+from tokenyard.printable import valid_text
 from tokenyard.trace.columnar.reading import columnar_reader
 from tokenyard.trace.format.schema import STEP_EVENTS
 
@@ -46,6 +47,11 @@ class TraceFiles(NamedTuple):
         path = self.steps or self.requests
         assert path is not None, "a trace has at least one file"
         return path
+
+    @property
+    def name(self) -> str:
+        """What the trace is called in what is made of it: its file's name without the endings, as valid text."""
+        return valid_text(self.source.name.partition(".steps.")[0].partition(".requests.")[0])
 
 
 def find_trace(path: Path | str) -> TraceFiles:
