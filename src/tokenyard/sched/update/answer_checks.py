@@ -17,6 +17,8 @@ from tokenyard.sched.steps.model_output import ConnectorOutput, DraftTokens, Mod
 
 __all__ = ["AnswerChecks", "check_drafts"]
 
+_KNOWN_TO_WORKERS = -1
+
 
 class AnswerChecks:
     """Knows what an answer may name."""
@@ -110,9 +112,10 @@ def check_drafts(step: StepInFlight, drafts: DraftTokens, max_drafts: int) -> No
         raise ValueError(f"{len(tokens)} rows of drafts, {len(counts)} counts for {len(step.requests)} requests")
     _check_counts(counts, min(tokens.shape[1], max_drafts), max_drafts, step)
     drafted = np.arange(tokens.shape[1]) < counts[:, None]
-    if anywhere(wrong := drafted & ((tokens < 0) | (tokens > MAX_COUNT))):
+    if anywhere(wrong := drafted & ((tokens < _KNOWN_TO_WORKERS) | (tokens > MAX_COUNT))):
         row, column = np.argwhere(wrong)[0].tolist()
-        raise ValueError(f"row {row} drafts token {tokens[row, column]}: give ids from 0 to {MAX_COUNT}")
+        fix = f"give ids from 0 to {MAX_COUNT}, or {_KNOWN_TO_WORKERS} for a draft that only the worker knows"
+        raise ValueError(f"row {row} drafts token {tokens[row, column]}: {fix}")
 
 
 def _check_counts(counts: IntArray, most: int, max_drafts: int, step: StepInFlight) -> None:
