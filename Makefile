@@ -90,9 +90,10 @@ bench-vllm: $(INSTALLED_DEV)  ## The same scenarios through vLLM's scheduler and
 	@$(BIN)/python benchmarks/compare.py $(ARGS)
 
 .PHONY: record-vectors
-record-vectors:  ## Record tests/parity/vectors anew from real vLLM (first run: builds .venv-vllm)
-	@PYTHON="$(PYTHON)" scripts/vllm_env.sh
-	@.venv-vllm/bin/python scripts/record_vectors.py $(ARGS)
+record-vectors: VLLM ?= 0.22
+record-vectors:  ## Record tests/parity/vectors anew from real vLLM, VLLM=0.33 those of 0.33 (first run: builds its environment)
+	@PYTHON="$(PYTHON)" scripts/vllm_env.sh $(VLLM)
+	@$(if $(filter 0.33,$(VLLM)),.venv-vllm-0.33,.venv-vllm)/bin/python scripts/record_vectors.py $(ARGS)
 
 .PHONY: lock
 lock:  ## Resolve the dependencies again and rewrite both lock files

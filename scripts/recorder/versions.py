@@ -7,15 +7,29 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import vllm
 from vllm.config import VllmConfig
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import KVCacheConfig
 
-__all__ = ["FILLS_QUEUE_FIRST", "complete_cache_config", "derived_cache_fields", "make_block_hasher", "second_queue"]
+__all__ = [
+    "FILLS_QUEUE_FIRST",
+    "IS_LATER",
+    "VERSION",
+    "complete_cache_config",
+    "derived_cache_fields",
+    "make_block_hasher",
+    "second_queue",
+]
+
+VERSION = ".".join(vllm.__version__.split(".")[:2])
+"""Of vLLM."""
+IS_LATER = VERSION != "0.22"
+"""The scenarios aim at 0.22: what they are made to show there a later version may not do, or refuse."""
 
 FILLS_QUEUE_FIRST = "throttle_prefills" in inspect.signature(Scheduler.schedule).parameters
-"""The engine takes an output in only when no further step can be scheduled (since 0.23; the argument since 0.24)."""
+"""The engine takes an output in only when no further step can be scheduled: since 0.23, and the argument since 0.24."""
 
 _CACHE_FIELDS = {field.name for field in dataclasses.fields(KVCacheConfig)}
 
@@ -39,8 +53,8 @@ def complete_cache_config(cache: KVCacheConfig, config: VllmConfig, block_size: 
 def make_block_hasher(config: VllmConfig, hash_block_size: int, hash_fn: Callable[[Any], bytes]) -> Callable[..., Any]:
     """The hasher of requests' blocks, which may look ahead."""
     ahead = getattr(config, "num_hash_lookahead_tokens", 0)
-    make = kv_cache_utils.get_request_block_hasher
-    hasher: Callable[..., Any] = make(hash_block_size, hash_fn, *([ahead] if ahead else []))
+    more = (ahead,) if ahead else ()
+    hasher: Callable[..., Any] = kv_cache_utils.get_request_block_hasher(hash_block_size, hash_fn, *more)
     return hasher
 
 

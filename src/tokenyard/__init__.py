@@ -16,6 +16,7 @@ TYPE_CHECKING = False  # typing's own costs more to import than this whole modul
 __all__ = [
     "CacheConfig",
     "ConfigError",
+    "DecisionProfile",
     "DraftTokens",
     "EngineCore",
     "EngineOutputs",
@@ -51,6 +52,7 @@ __all__ = [
     "__version__",
     "compare",
     "compare_traces",
+    "decision_profile",
     "describe_run",
     "load_latency",
     "load_workload",
@@ -67,6 +69,7 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
     "Scheduling": {
         "tokenyard.sched.scheduler": ("Scheduler",),
         "tokenyard.config": ("SchedulerConfig", "CacheConfig", "KVCacheGroup", "SpeculativeConfig"),
+        "tokenyard.profiles": ("DecisionProfile", "decision_profile"),
         "tokenyard.request": ("Request", "SamplingParams", "FinishReason"),
     },
     "What a step decided, and what came of it": {
@@ -147,6 +150,7 @@ if TYPE_CHECKING:
     from tokenyard.explain.why.why import Why, why
     from tokenyard.policies.keyed import KeyedPolicy
     from tokenyard.policies.named import policy_maker
+    from tokenyard.profiles import DecisionProfile, decision_profile
     from tokenyard.request import FinishReason, Request, SamplingParams
     from tokenyard.sched.connector import KVConnector
     from tokenyard.sched.observer import StepObserver

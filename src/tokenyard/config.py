@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields
 from enum import IntEnum, StrEnum
 from typing import Any
 
-from tokenyard.decision_profile import VLLM_0_22, DecisionProfile
 from tokenyard.errors import ConfigError
+from tokenyard.profiles import VLLM_0_22, DecisionProfile
 
 __all__ = [
     "MAX_BLOCKS",

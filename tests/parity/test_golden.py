@@ -16,9 +16,12 @@ from tokenyard.parity.replay import VectorResult, replay_vector
 
 REPO = Path(__file__).resolve().parent.parent.parent
 OURS = REPO / "tests" / "parity" / "vectors"
+LATER = REPO / "tests" / "parity" / "vectors-0.33"
 SHARED = Path(os.environ.get("TOKENYARD_SHARED") or REPO.parent / "shared") / "golden"
 STEPS: dict[str, int] = json.loads((OURS / "manifest.json").read_text(encoding="utf-8"))
 """How many steps were recorded, by the name of the file."""
+LATER_STEPS: dict[str, int] = json.loads((LATER / "manifest.json").read_text(encoding="utf-8"))
+SHARED_LATER = SHARED.parent / "golden33"
 
 
 def _files(folder: Path) -> list[Path]:
@@ -48,13 +51,25 @@ def _recorded_steps(path: Path) -> int:
 
 
 def test_the_manifest_names_exactly_the_files_that_are_there() -> None:
-    assert sorted(STEPS) == [_name(path) for path in _files(OURS)]
-    assert min(STEPS.values()) > 0
+    for steps, folder in ((STEPS, OURS), (LATER_STEPS, LATER)):
+        assert sorted(steps) == [_name(path) for path in _files(folder)]
+        assert min(steps.values()) > 0
 
 
 @pytest.mark.parametrize("name", sorted(STEPS))
 def test_our_own_recordings_are_met(name: str) -> None:
     _check(OURS / f"{name}.jsonl.gz", STEPS[name])
+
+
+@pytest.mark.parametrize("name", sorted(LATER_STEPS))
+def test_our_own_recordings_of_a_later_version_are_met(name: str) -> None:
+    _check(LATER / f"{name}.jsonl.gz", LATER_STEPS[name])
+
+
+@pytest.mark.skipif(not _files(SHARED_LATER), reason="no shared vectors of 0.33 here (TOKENYARD_SHARED, or ../shared)")
+@pytest.mark.parametrize("path", _files(SHARED_LATER) or [SHARED_LATER], ids=_name)
+def test_shared_recordings_of_a_later_version_are_met(path: Path) -> None:
+    _check(path, _recorded_steps(path))
 
 
 @pytest.mark.skipif(not _files(SHARED), reason="no shared golden vectors here (TOKENYARD_SHARED, or ../shared)")

@@ -40,6 +40,7 @@ class Memory:
     def ask(self, request: Request, num_new_tokens: int | None = None, **options: Any) -> Blocks | KVShortage:
         """Look the prefix up and allocate, as admission does; by default for all tokens that were not found."""
         hit = self.kv.get_computed_blocks(request)
+        self.kv.count_lookup(request, hit)
         external = options.get("num_external_computed_tokens", 0)
         if num_new_tokens is None:
             num_new_tokens = request.num_tokens - hit.num_tokens - external

@@ -9,7 +9,7 @@ from recorder.scenarios.endings import ENDINGS
 from recorder.scenarios.hybrid import HYBRID
 from recorder.scenarios.limits import FIRST_COME, LIMITS, PREFILL
 from recorder.scenarios.memory import MEMORY
-from recorder.scenarios.mixtures import EVERYTHING
+from recorder.scenarios.mixtures import EVERYTHING, LATER
 from recorder.scenarios.multimodal import MULTIMODAL
 from recorder.scenarios.passing import PASSING
 from recorder.scenarios.prefixes import PREFIXES
@@ -22,7 +22,7 @@ from recorder.scenarios.structured import STRUCTURED
 if TYPE_CHECKING:
     from recorder.plan import Scenario
 
-__all__ = ["SCENARIOS"]
+__all__ = ["LATER", "SCENARIOS"]
 
 SCENARIOS: tuple[Scenario, ...] = (
     *FIRST_COME,

@@ -15,7 +15,6 @@ import numpy as np
 
 from tokenyard.columns import IntArray
 from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode
-from tokenyard.decision_profile import VLLM_0_22, DecisionProfile
 from tokenyard.errors import ConfigError
 from tokenyard.kv.blocks.pool import BlockPool
 from tokenyard.kv.coordinator import ComputedBlocks
@@ -26,6 +25,7 @@ from tokenyard.kv.groups.mamba import AlignedMambaManager, MambaManager
 from tokenyard.kv.groups.retention import Retention
 from tokenyard.kv.groups.single_type import Need, SingleTypeManager
 from tokenyard.kv.new_blocks import Blocks, NewBlocks
+from tokenyard.profiles import VLLM_0_22, DecisionProfile
 from tokenyard.request import Request
 from tokenyard.table import NEVER, RequestTable
 

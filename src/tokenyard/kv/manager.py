@@ -19,7 +19,6 @@ import numpy as np
 
 from tokenyard.columns import IntArray, anywhere
 from tokenyard.config import CacheConfig, GroupKind
-from tokenyard.decision_profile import VLLM_0_22, DecisionProfile
 from tokenyard.kv.blocks.pool import NULL_BLOCK, BlockPool, append_freed, unhashed_first
 from tokenyard.kv.coordinator import (
     ComputedBlocks,
@@ -36,6 +35,7 @@ from tokenyard.kv.lookahead_hashing import LookaheadBlockHasher
 from tokenyard.kv.new_blocks import BlockDeltas, Blocks, NewBlocks
 from tokenyard.kv.shortage import KVLimit, KVShortage
 from tokenyard.kv.stats import NO_LOOKUPS, PrefixCacheStats
+from tokenyard.profiles import VLLM_0_22, DecisionProfile
 from tokenyard.request import Request
 from tokenyard.table import RequestTable
 

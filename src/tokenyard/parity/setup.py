@@ -21,10 +21,10 @@ from tokenyard.config import (
     SpeculativeMethod,
     settings_for,
 )
-from tokenyard.decision_profile import PROFILES
 from tokenyard.errors import ConfigError
 from tokenyard.params import PoolingParams, RepetitionDetectionParams
 from tokenyard.parity.vector import Header, Json, RequestSpec
+from tokenyard.profiles import PROFILES
 from tokenyard.request import MultiModalItem, Request, SamplingParams
 from tokenyard.sched.scheduler import Scheduler
 

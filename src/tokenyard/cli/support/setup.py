@@ -22,10 +22,10 @@ from tokenyard.config import (
     settings_for,
 )
 from tokenyard.connectors.config import OFFLOADING, KVTransferConfig
-from tokenyard.decision_profile import decision_profile
 from tokenyard.errors import ConfigError
 from tokenyard.launch.speculation import read_speculation
 from tokenyard.policies.named import PolicyMaker, policy_label, policy_maker
+from tokenyard.profiles import decision_profile
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency import LatencyModel, load_latency

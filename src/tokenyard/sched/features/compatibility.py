@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tokenyard.config import CacheConfig, GroupKind, MambaCacheMode, SchedulerConfig
 from tokenyard.errors import ConfigError
+from tokenyard.profiles import DecisionProfile
 
 __all__ = ["check_settings", "has_cross_attention", "splits_at_blocks"]
 
@@ -21,6 +22,7 @@ def splits_at_blocks(cache: CacheConfig) -> bool:
 
 def check_settings(config: SchedulerConfig, cache: CacheConfig, *, has_connector: bool) -> None:
     """Raise ConfigError for what vLLM 0.22 asserts, or what it would do wrong."""
+    _check_states(config.profile, cache)
     if splits_at_blocks(cache):
         _check_split(config, cache.block_size, has_connector=has_connector)
     if config.enable_return_routed_experts and cache.context_parallel_size > 1:
@@ -28,6 +30,19 @@ def check_settings(config: SchedulerConfig, cache: CacheConfig, *, has_connector
         raise ConfigError("enable_return_routed_experts", value=True, fix=fix)
     if has_cross_attention(cache):
         _check_encoder_decoder(config, has_connector=has_connector)
+
+
+def _check_states(profile: DecisionProfile, cache: CacheConfig) -> None:
+    if all(group.kind is not GroupKind.MAMBA for group in cache.groups):
+        return
+    if cache.mamba_cache_mode is MambaCacheMode.ALL and not profile.mamba_mode_all:
+        fix = f"vLLM {profile.vllm_version} has no such mode: use align"
+        raise ConfigError("mamba_cache_mode", str(cache.mamba_cache_mode), fix)
+    if profile.chunks_end_at_states and splits_at_blocks(cache) and min(cache.group_block_sizes) < cache.block_size:
+        fix = (
+            f"hits within a block of a state, which vLLM {profile.vllm_version} has, are not modelled: use equal sizes"
+        )
+        raise ConfigError("groups", sorted(cache.group_block_sizes), fix)
 
 
 def _check_split(config: SchedulerConfig, block_size: int, *, has_connector: bool) -> None:

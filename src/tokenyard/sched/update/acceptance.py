@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from tokenyard.columns import IntArray, anywhere
-from tokenyard.decision_profile import VLLM_0_22, DecisionProfile
+from tokenyard.profiles import VLLM_0_22, DecisionProfile
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.update.repetition import repeats
 from tokenyard.table import RequestTable

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tokenyard.columns import IntArray
-from tokenyard.decision_profile import VLLM_0_22, DecisionProfile
 from tokenyard.kv.manager import KVCacheManager
+from tokenyard.profiles import VLLM_0_22, DecisionProfile
 from tokenyard.request import FinishReason, Request, RequestStatus
 from tokenyard.sched.features.features import Features
 from tokenyard.sched.steps.aux_output import NO_AUX, RequestAuxOutput

@@ -1,0 +1,227 @@
+"""Decision profiles: each switch is documented, and both of its positions do what they say."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support.toy_engine import ToyEngine
+
+from tokenyard import ConfigError, SchedulerConfig, decision_profile
+from tokenyard.config import CacheConfig, GroupKind, HashAlgo, KVCacheGroup, MambaCacheMode
+from tokenyard.kv.blocks.free_queue import FreeQueue
+from tokenyard.kv.blocks.pool import BlockPool, append_freed, unhashed_first
+from tokenyard.kv.encoder_cache import EncoderCache, ItemEncoderCache
+from tokenyard.kv.groups.local_attention import SlidingWindowManager
+from tokenyard.kv.groups.mamba import MambaManager
+from tokenyard.kv.groups.retention import Reachable, Retention
+from tokenyard.kv.lookahead_hashing import LookaheadBlockHasher
+from tokenyard.params import MultiModalItem
+from tokenyard.profiles import PROFILES, VLLM_0_22, VLLM_0_33, DecisionProfile
+from tokenyard.request import Request, RequestStatus, SamplingParams
+from tokenyard.sched.features.block_alignment import StateAlignment
+from tokenyard.sched.passes.budget import StepBudget
+from tokenyard.sched.passes.rows import Rows
+from tokenyard.sched.queues.waiting import FCFSQueue, HoldersFirstQueues
+from tokenyard.sched.scheduler import Scheduler
+from tokenyard.sched.update.acceptance import stop_status
+
+PARITY = Path(__file__).resolve().parent.parent.parent / "docs" / "parity.md"
+SWITCHES = [field for field in fields(DecisionProfile) if field.name != "vllm_version"]
+
+
+def test_a_profile_is_named_by_its_version() -> None:
+    assert decision_profile("0.22") is VLLM_0_22 is SchedulerConfig().profile
+    assert decision_profile("0.33") is VLLM_0_33
+    with pytest.raises(ConfigError, match=r"vllm_version.*0\.21.*use one of: 0\.22, 0\.33"):
+        decision_profile("0.21")
+    with pytest.raises(ConfigError, match="profile"):
+        SchedulerConfig(profile="0.33")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("switch", SWITCHES, ids=lambda field: field.name)
+def test_every_switch_differs_between_the_profiles_and_has_its_line(switch: object) -> None:
+    name = switch.name  # type: ignore[attr-defined]
+    assert getattr(VLLM_0_22, name) == switch.default  # type: ignore[attr-defined]
+    assert getattr(VLLM_0_33, name) != getattr(VLLM_0_22, name)
+    lines = [line for line in PARITY.read_text(encoding="utf-8").splitlines() if f"`{name}`" in line]
+    assert len(lines) == 1, f"{name} has {len(lines)} lines in docs/parity.md"
+
+
+def test_nothing_that_decides_asks_for_a_version() -> None:
+    package = PARITY.parent.parent / "src" / "tokenyard"
+    asking = [
+        str(path.relative_to(package))
+        for path in sorted(package.rglob("*.py"))
+        if "vllm_version" in path.read_text(encoding="utf-8")
+    ]
+    deciding = [path for path in asking if path.split("/")[0] in ("kv", "sched", "engine", "policies")]
+    assert deciding == ["sched/features/compatibility.py"], "it only names the version in its errors"
+    assert set(PROFILES) == {"0.22", "0.33"}
+
+
+# ---- blocks
+
+
+def test_prepended_blocks_are_taken_first() -> None:
+    queue = FreeQueue(8, (1, 2))
+    queue.prepend_n((5, 6))
+    queue.prepend_n(())
+    assert list(queue) == [5, 6, 1, 2]
+    assert queue.popleft_n(3) == [5, 6, 1]
+    empty = FreeQueue(4)
+    empty.prepend_n((3,))
+    assert list(empty) == [3]
+
+
+@pytest.mark.parametrize(("put_back", "order"), [(append_freed, [4, 3, 2, 1]), (unhashed_first, [3, 1, 4, 2])])
+def test_where_freed_blocks_go(put_back: object, order: list[int]) -> None:
+    pool = BlockPool(5, put_back=put_back)  # type: ignore[arg-type]
+    pool.take(4)
+    pool.publish([2, 4], [b"two", b"four"])
+    pool.release([4, 3, 2, 1])
+    assert list(pool.free_queue) == order
+
+
+def _window() -> SlidingWindowManager:
+    return SlidingWindowManager(BlockPool(64), 4, 0, 1, 9, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("reachable", "kept"),
+    [
+        (Reachable(0, (30,)), [5, 6]),
+        (Reachable(0, (30, 17)), [2, 3, 5, 6]),
+        (Reachable(16, (30,)), [2, 3, 5, 6, 7]),
+    ],
+)
+def test_a_window_keeps_what_lies_before_the_positions_that_hits_end_at(reachable: Reachable, kept: list[int]) -> None:
+    mask = _window().publishable(0, 8, 4, reachable)
+    assert mask is not None
+    assert [i for i, keep in enumerate(mask) if keep] == kept
+
+
+def test_a_state_is_one_block() -> None:
+    states = MambaManager(BlockPool(64), 4, 0, 1, 0, 64)
+    mask = states.publishable(2, 8, 4, Reachable(0, (30, 17)))
+    assert mask == [False, True, False, False, True, False]
+    assert states.publishable(0, 8, 4) is None
+
+
+def test_a_repeated_prompt_resumes_before_its_last_token() -> None:
+    request = Request("r", range(1, 33))
+    assert Retention().of(request) is None
+    assert Retention(0).of(request) == (0, (31,))
+    request.shared_prefix_boundary = 16
+    assert Retention(8).of(request) == (8, (31, 16))
+
+
+def test_a_hash_that_looks_ahead_waits_for_the_next_token_and_covers_it() -> None:
+    hasher = LookaheadBlockHasher(4, HashAlgo.XXH3_128, "")
+    eight, nine, other = (Request(f"{last}", [*range(8), *last]) for last in ((), (50,), (51,)))
+    assert len(hasher.extend(eight)) == 1, "the last block's next token is not known"
+    assert len(hasher.extend(nine)) == len(hasher.extend(other)) == 2
+    assert eight.block_hashes[0] == nine.block_hashes[0] == other.block_hashes[0]
+    assert nine.block_hashes[1] != other.block_hashes[1]
+    hasher.forget_beyond(nine, 8)
+    assert len(nine.block_hashes) == 1
+
+
+# ---- queues
+
+
+def test_requests_with_blocks_are_tried_first_and_the_others_keep_their_places() -> None:
+    room = HoldersFirstQueues(FCFSQueue, 4)
+    first, second, loading = (Request(name, [1, 2, 3]) for name in ("first", "second", "loading"))
+    room.add(first)
+    room.add(second)
+    aside = FCFSQueue()
+    room.take(room.waiting, first, into=aside)
+    room.pass_over(aside)
+    assert [r.request_id for r in room.waiting] == ["first", "second"]
+    assert room.counts == (1, 1)
+    loading.status = RequestStatus.WAITING_FOR_REMOTE_KVS
+    room.add(loading)
+    assert room.next_queue(ToyEngine().scheduler.policy) is room.skipped
+    assert room.num_going_on == 1
+    room.discard(first)
+    assert room.counts == (1, 1)
+
+
+# ---- budget
+
+
+def test_each_request_takes_the_slots_of_its_drafter() -> None:
+    budget = StepBudget(10, 8, slots_per_request=1)
+    assert budget.tokens == 9
+    budget.spend(9)
+    assert (budget.tokens, budget.tokens_used) == (0, 9)
+    budget.refund(9)
+    assert (budget.tokens, budget.tokens_used) == (9, 0)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "end", "asked"),
+    [(12, 3, 9), (11, 3, 9), (10, 3, 8), (9, 3, 7), (8, 2, 6), (7, 2, 6), (6, 2, 5), (3, 1, 3), (2, 1, 2)],
+)
+def test_rows_that_take_slots_beside_their_tokens(tokens: int, end: int, asked: int) -> None:
+    want = np.array([3, 3, 3])
+    rows = Rows(tuple(Request(f"{i}", [1]) for i in range(3)), np.arange(3), np.zeros(3, np.int64), want)
+    assert rows.fit(0, tokens, 1) == (end, asked)
+    assert int(rows.granted[:end].sum()) == asked
+
+
+# ---- ends and images
+
+
+@pytest.mark.parametrize(("bars", "status"), [(True, None), (False, RequestStatus.FINISHED_STOPPED)])
+def test_whether_min_tokens_bar_an_end_of_sequence(*, bars: bool, status: RequestStatus | None) -> None:
+    request = Request("r", [1, 2], SamplingParams(min_tokens=5, eos_token_id=9, max_tokens=20))
+    assert stop_status(request, 9, 3, 64, min_tokens_bar_stops=bars) is status
+
+
+@pytest.mark.parametrize(("make", "room"), [(EncoderCache, 8), (ItemEncoderCache, 4)])
+def test_an_image_that_is_shown_twice(make: type[EncoderCache], room: int) -> None:
+    cache = make(8)
+    items = [MultiModalItem(mm_hash="cat", offset=at, length=4) for at in (0, 10)]
+    request = Request("r", [1] * 20, mm_features=items)
+    cache.allocate(request, items[0])
+    assert cache.refer(request, items[1])
+    cache.release(request, items[0])
+    assert cache.num_reclaimable == room
+    cache.release(request, items[1])
+    assert cache.num_reclaimable == 8
+
+
+# ---- states
+
+
+@pytest.mark.parametrize(
+    ("new", "computed", "junction", "granted"),
+    [(7, 0, 0, 4), (20, 0, 0, 16), (3, 16, 0, 3), (9, 4, 8, 4), (3, 4, 0, 0), (2, 5, 0, 2)],
+)
+def test_chunks_end_at_states(new: int, computed: int, junction: int, granted: int) -> None:
+    alignment = StateAlignment(4, SchedulerConfig(max_num_batched_tokens=64), drops_last_hit=False)
+    request = Request("r", range(1, 20))
+    request.shared_prefix_boundary = junction
+    if (new, computed) == (2, 5):
+        granted = 0  # a chunk within a block, where a whole one could be had
+    assert alignment.split_request(request, new, computed) == granted
+
+
+def test_modes_that_a_version_does_not_have_are_refused() -> None:
+    config = SchedulerConfig(profile=VLLM_0_33)
+    group = KVCacheGroup(kind=GroupKind.MAMBA)
+    with pytest.raises(ConfigError, match=r"mamba_cache_mode.*vLLM 0\.33 has no such mode"):
+        Scheduler(config, CacheConfig(groups=(group,), mamba_cache_mode=MambaCacheMode.ALL))
+    small = KVCacheGroup(kind=GroupKind.FULL, block_size=8)
+    with pytest.raises(ConfigError, match="not modelled"):
+        Scheduler(config, CacheConfig(groups=(small, group), mamba_cache_mode=MambaCacheMode.ALIGN))
+
+
+def test_single_switches_can_be_turned() -> None:
+    profile = replace(VLLM_0_22, lookups_count_at_admission=True)
+    toy = ToyEngine(profile=profile, num_gpu_blocks=3)
+    assert toy.scheduler.config.profile.lookups_count_at_admission
