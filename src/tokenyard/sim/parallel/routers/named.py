@@ -34,5 +34,5 @@ def router_maker(spec: str) -> RouterMaker:
         if spec not in ROUTERS:
             raise ConfigError("router", spec, f"use one of: {', '.join(ROUTERS)}; or FILE.py:CLASS for one of your own")
         return ROUTERS[spec]
-    make = class_from_file(spec, Router, "router", "tokenyard.Router")
+    make = class_from_file(spec, Router, "router", "tokenyard.sim.Router")
     return lambda _: make()
