@@ -117,8 +117,9 @@ def _parallel(flags: Run) -> ParallelFlags:
     parallel = flags.parallel
     require_int("data_parallel_size", parallel.data_parallel_size, 1, MOST_ENGINES)
     for each in flags.launch.asked.given:
-        if each.flag.field == "data_parallel_size" and each.value != parallel.data_parallel_size:
-            raise ConfigError("data_parallel_size", each.value, "only run replays several engines: leave it out here")
+        field = each.flag.field
+        if field in ("data_parallel_size", "enable_expert_parallel") and each.value != getattr(parallel, field):
+            raise ConfigError(field, each.value, "compare and split replay single engines; run takes it")
     count = parallel.api_server_count
     if count is not None:
         require_int("api_server_count", count, 1, MOST_ENGINES)
