@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.sim.test_replay import CONFIG, Recorder, request
 
 from tokenyard.config import CacheConfig
+from tokenyard.decision_profile import decision_profile
 from tokenyard.sim.latency import ConstantLatency
 from tokenyard.sim.parallel.replay import replay_parallel
 from tokenyard.sim.parallel.routers.named import ROUTERS, router_maker
@@ -18,6 +19,7 @@ from tokenyard.sim.parallel.routers.vllm import Fleet
 from tokenyard.sim.replay import replay
 from tokenyard.sim.workload import Workload
 
+VERSIONS = st.sampled_from(["0.22", "0.33"])
 REQUESTS = st.lists(
     st.tuples(st.integers(1, 120), st.integers(1, 12), st.floats(0, 8), st.booleans()), min_size=1, max_size=14
 )
@@ -36,7 +38,7 @@ def workload_of(drawn: list[tuple[int, int, float, bool]], most: int | None) -> 
     most=st.none() | st.integers(1, 4),
     size=st.integers(1, 4),
     name=st.sampled_from(list(ROUTERS)),
-    version=st.sampled_from(["0.22", "0.33"]),
+    version=VERSIONS,
     front_ends=st.integers(1, 4),
     together=st.booleans(),
     is_async=st.booleans(),
@@ -49,7 +51,7 @@ def test_every_request_is_served_on_one_engine(
     workload = workload_of(drawn, most)
     result = replay_parallel(
         workload,
-        replace(CONFIG, max_num_seqs=3, async_scheduling=how["is_async"]),
+        replace(CONFIG, max_num_seqs=3, async_scheduling=how["is_async"], profile=decision_profile(version)),
         CacheConfig(num_gpu_blocks=24),
         ConstantLatency(seconds=0.1, host_seconds=how["host"]),
         router_maker(name)(Fleet(size, how["together"], version, how["front_ends"])),
@@ -71,11 +73,17 @@ def test_every_request_is_served_on_one_engine(
     assert all(use.busy_seconds <= result.seconds + 1e-9 for use in result.ranks)
 
 
-@given(drawn=REQUESTS, most=st.none() | st.integers(1, 4), is_async=st.booleans(), blocks=st.integers(12, 60))
+@given(
+    drawn=REQUESTS,
+    most=st.none() | st.integers(1, 4),
+    is_async=st.booleans(),
+    blocks=st.integers(12, 60),
+    version=VERSIONS,
+)
 def test_one_engine_is_the_plain_replay(
-    drawn: list[tuple[int, int, float, bool]], most: int | None, *, is_async: bool, blocks: int
+    drawn: list[tuple[int, int, float, bool]], most: int | None, *, is_async: bool, blocks: int, version: str
 ) -> None:
-    config = replace(CONFIG, max_num_seqs=3, async_scheduling=is_async)
+    config = replace(CONFIG, max_num_seqs=3, async_scheduling=is_async, profile=decision_profile(version))
     latency = ConstantLatency(seconds=0.1, host_seconds=0.02)
     cache, workload = CacheConfig(num_gpu_blocks=blocks), workload_of(drawn, most)
     plain, only = Recorder(), Recorder()

@@ -205,6 +205,8 @@ def _latency(settled: Settled, speculation: SimulatedSpeculation | None) -> Late
         tensor_parallel_size=hardware.tensor_parallel_size,
         kv_cache_dtype=settled.plan.kv_cache_dtype,
         speculative=speculation.config if speculation is not None else None,
+        data_parallel_size=settled.parallel.data_parallel_size if settled.steps_together else 1,
+        enable_expert_parallel=settled.parallel.enable_expert_parallel,
     )
 
 

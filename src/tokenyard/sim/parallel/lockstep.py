@@ -11,6 +11,8 @@ vLLM's ``DPEngineCoreProc``.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -20,23 +22,35 @@ from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.executor import SimulatedExecutor, StepEnd, WorkerTransfers
 from tokenyard.sim.latency.model import LatencyModel, StepShape
 
-__all__ = ["STEPS_BETWEEN_QUESTIONS", "Lockstep", "LockstepExecutor"]
+__all__ = ["STEPS_BETWEEN_QUESTIONS", "Lockstep", "LockstepExecutor", "RanksLatency"]
 
 STEPS_BETWEEN_QUESTIONS = 32
 """Steps after which the ranks ask each other whether anybody has requests left."""
 
 
+_DUMMY = StepShape(np.ones(1, np.int64), np.zeros(1, np.int64), 1, 1)
+"""A dummy batch: one token without context."""
+
+
+@runtime_checkable
+class RanksLatency(Protocol):
+    """A latency model that knows what ranks cost each other."""
+
+    def ranks_seconds(self, shapes: Sequence[StepShape | None]) -> float:
+        """Duration of a step that all ranks take together; None: a rank that computes nothing for anybody."""
+
+
 class _Round(StepEnd):
     """One step of all ranks."""
 
-    __slots__ = ("computing", "num_ranks", "ready_at", "seconds")
+    __slots__ = ("computing", "ready_at", "shapes", "waits")
 
     def __init__(self) -> None:
         super().__init__()
-        self.num_ranks = 0
-        """That have begun it."""
-        self.ready_at = self.seconds = 0.0
-        """When the last host is ready, and how long the slowest device takes."""
+        self.ready_at = self.waits = 0.0
+        """When the last host is ready, and how long devices wait for transfers besides."""
+        self.shapes: list[StepShape | None] = []
+        """What each rank computes; None: nothing for anybody."""
         self.computing: list[tuple[LockstepExecutor, float]] = []
         """Who has requests in it, and since when."""
 
@@ -44,8 +58,9 @@ class _Round(StepEnd):
 class Lockstep:
     """The steps that all ranks take together."""
 
-    def __init__(self, num_ranks: int) -> None:
+    def __init__(self, num_ranks: int, latency: LatencyModel) -> None:
         self._num_ranks = num_ranks
+        self._latency = latency
         self._rounds: deque[_Round] = deque()
         """Those that some rank has begun, and not all."""
         self._settled = 0
@@ -84,10 +99,12 @@ class Lockstep:
         self._asked = self._settled = 0
         self._begun = [0] * self._num_ranks
 
-    def join(self, executor: LockstepExecutor, ready_at: float, seconds: float, *, since: float | None) -> StepEnd:
-        """A rank begins its next step: its host is ready at ``ready_at``, its device takes ``seconds``.
+    def join(
+        self, executor: LockstepExecutor, ready_at: float, waits: float, shape: StepShape | None, since: float
+    ) -> StepEnd:
+        """A rank begins its next step: its host is ready at ``ready_at``, its device then waits for transfers.
 
-        ``since``: the moment at which it had requests for it; None: it has none.
+        ``shape`` is what it computes for requests, if for any, ``since`` the moment at which it had them.
         """
         rank = executor.rank
         assert self.is_running
@@ -97,22 +114,29 @@ class Lockstep:
         if number == len(self._rounds):
             self._rounds.append(_Round())
         joined = self._rounds[number]
-        joined.num_ranks += 1
         joined.ready_at = max(joined.ready_at, ready_at)
-        joined.seconds = max(joined.seconds, seconds)
-        if since is not None:
+        joined.waits = max(joined.waits, waits)
+        joined.shapes.append(shape)
+        if shape is not None:
             joined.computing.append((executor, since))
-        if joined.num_ranks == self._num_ranks:
+        if len(joined.shapes) == self._num_ranks:
             self._settle(self._rounds.popleft())
         return joined
 
     def _settle(self, joined: _Round) -> None:
         """All have begun it: now its end is known."""
         before = self._ended_at
-        joined.moment = self._ended_at = max(joined.ready_at, before) + joined.seconds
+        device = self._seconds(joined.shapes) - self._latency.host_seconds
+        joined.moment = self._ended_at = max(joined.ready_at, before) + max(device, 0.0) + joined.waits
         self._settled += 1
         for executor, since in joined.computing:
             executor.busy_seconds += joined.moment - max(since, before)
+
+    def _seconds(self, shapes: Sequence[StepShape | None]) -> float:
+        """Of a step: as the latency model says it of ranks together, or as long as the slowest takes alone."""
+        if isinstance(self._latency, RanksLatency):
+            return self._latency.ranks_seconds(shapes)
+        return max(self._latency.step_seconds(_DUMMY if shape is None else shape) for shape in shapes)
 
 
 class LockstepExecutor(SimulatedExecutor):
@@ -135,7 +159,6 @@ class LockstepExecutor(SimulatedExecutor):
         self.lockstep = lockstep
         self._dummy = StepEnd(0.0)
         """Of the last dummy batch that nothing was scheduled for."""
-        self._dummy_seconds = latency.step_seconds(StepShape(np.array([1]), np.array([0]), 1, 1))
 
     @property
     def dummy_ends_at(self) -> float:
@@ -144,20 +167,17 @@ class LockstepExecutor(SimulatedExecutor):
 
     def run_dummy(self) -> None:
         """Take part in a step without requests."""
-        self._dummy = self._join(self._dummy_seconds, 0.0, since=None)
+        self._dummy = self._join(None, 0.0)
 
-    def _join(self, seconds: float, waits: float, *, since: float | None) -> StepEnd:
-        self.num_dummies += since is None
-        host = min(self._latency.host_seconds, seconds)
-        self._host_free_at = max(self._clock.now(), self._host_free_at) + host
-        return self.lockstep.join(self, self._host_free_at, seconds - host + waits, since=since)
+    def _join(self, shape: StepShape | None, waits: float) -> StepEnd:
+        self.num_dummies += shape is None
+        now = self._clock.now()
+        self._host_free_at = max(now, self._host_free_at) + self._latency.host_seconds
+        return self.lockstep.join(self, self._host_free_at, waits, shape, now)
 
     def _pass_over(self, waits: float) -> StepEnd:
         """While the others step, so does who has nothing scheduled."""
-        if not self.lockstep.is_running:
-            return super()._pass_over(waits)
-        return self._join(self._dummy_seconds, waits, since=None)
+        return self._join(None, waits) if self.lockstep.is_running else super()._pass_over(waits)
 
     def _compute(self, plan: SchedulerOutput, waits: float) -> StepEnd:
-        seconds = self._latency.step_seconds(StepShape.of(plan))
-        return self._join(seconds, waits, since=self._clock.now())
+        return self._join(StepShape.of(plan), waits)

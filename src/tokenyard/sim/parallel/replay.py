@@ -78,7 +78,7 @@ def replay_parallel(
     size = data_parallel_size
     clock = VirtualClock()
     traffic = Traffic(workload, skip_refused=skip_refused, on_progress=on_progress)
-    lockstep = Lockstep(size) if steps_together and size > 1 else None
+    lockstep = Lockstep(size, latency) if steps_together and size > 1 else None
     loop = _Loop(traffic, router, clock, lockstep)
     for rank in range(size):
         moved = kv_transfer.make(cache_config, clock, latency) if kv_transfer is not None else (None, None)

@@ -81,6 +81,16 @@ def test_ranks_in_step_wait_for_the_slowest() -> None:
     assert result.waves == 1
 
 
+def test_a_latency_model_may_know_what_ranks_cost_each_other() -> None:
+    class Together(PerToken):
+        def ranks_seconds(self, shapes: Sequence[StepShape | None]) -> float:
+            return sum(shape.num_tokens if shape is not None else 0 for shape in shapes) / 10
+
+    _, (first, _) = parallel(request("0a", 10, 2), request("1a", 40, 1), latency=Together(), steps_together=True)
+    assert first.requests["0a"].times.first_token == pytest.approx(5.0), "all fifty tokens"
+    assert first.requests["0a"].times.finished == pytest.approx(5.1), "the other rank's dummy costs nothing here"
+
+
 def test_who_has_nothing_takes_part_and_sees_a_request_when_the_step_ends() -> None:
     result, (_, second) = parallel(
         request("0a", 40, 3), request("1a", 10, 1, arrival_time=1.0), latency=PerToken(), steps_together=True
