@@ -45,9 +45,10 @@ DiskTier HostMemory Load LookupResult Match Offer OfferExchange PoolListener Pre
 PrefillDecodeWorker RemoteRequest Store Tier TierWorker TieredConnector TransferPlan
 """,
     "tokenyard.sim": """
-Cell Comparison ConstantLatency EngineUse GPU Interval KVLink KVTransfer LatencyModel Link LoadShape LogOptions Metric
-ModelSpec Progress RandomOptions RefusedRequest ReplayResult ReplaySettings SimulatedConnector SimulatedSpeculation
-SimulatedTransfers SplitResult Stamp StepShape TimeUnit TokenSource Transfer TransferDirection VirtualClock
+Cell Comparison ConstantLatency EngineReport EngineState EngineUse Fleet GPU Interval KVLink KVTransfer LatencyModel
+Link LoadShape LogOptions Metric ModelSpec ParallelResult Progress RandomOptions RankUse RefusedRequest ReplayResult
+ReplaySettings Router SimulatedConnector SimulatedSpeculation SimulatedTransfers SplitResult Stamp StepShape TimeUnit
+TokenSource Transfer TransferDirection VirtualClock replay_parallel router_maker
 """,
     "tokenyard.errors": """
 FileError MissingExtraError NoStartError NotModelledError ParityError PolicyError TraceError WorkloadError

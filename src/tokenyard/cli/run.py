@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,20 +12,20 @@ from rich.console import Console
 from rich.markup import escape
 
 from tokenyard.cli.support.console import errors, print_json, results, warn
+from tokenyard.cli.support.engines import Engines
 from tokenyard.cli.support.flag_names import as_flags
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.progress import replay_bar
-from tokenyard.cli.support.setup import Setup, open_trace, prepare
+from tokenyard.cli.support.setup import Setup, prepare
 from tokenyard.cli.support.trials import with_trials
 from tokenyard.cli.support.workload import say_notes
 from tokenyard.errors import WorkloadError
 from tokenyard.explain.render.report import print_report
-from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import Report
-from tokenyard.sim.replay import RefusedRequest, ReplayResult, replay
+from tokenyard.sim.parallel.replay import ParallelResult
+from tokenyard.sim.replay import RefusedRequest, ReplayResult
 from tokenyard.sim.workload import Workload
-from tokenyard.trace.emit.recorder import TraceRecorder, TurnOrder
-from tokenyard.trace.emit.writer import TraceWriter
+from tokenyard.trace.emit.recorder import TurnOrder
 
 __all__ = ["Replayed", "execute", "run", "show", "warn_of_refused", "where_it_is"]
 
@@ -62,7 +63,8 @@ def show(replayed: Replayed, console: Console, *, buckets: bool = False) -> None
     """The report, and where its trace is."""
     print_report(replayed.report, console, buckets=buckets)
     if replayed.trace is not None:
-        console.print(where_it_is("The trace is", replayed.trace, replayed.problem), soft_wrap=True)
+        subject = "The traces, one per rank, are" if replayed.report.ranks else "The trace is"
+        console.print(where_it_is(subject, replayed.trace, replayed.problem), soft_wrap=True)
 
 
 def where_it_is(subject: str, directory: Path, problem: str | None) -> str:
@@ -76,24 +78,18 @@ def run(flags: Run) -> Replayed:
     with errors().status(f"reading {escape(flags.workload)}"):
         setup = prepare(flags)
     say_notes(setup.workload)
-    builder = ReportBuilder()
-    with TraceWriter(setup.trace) as writer:
-        directory = open_trace(writer)
-        turns = {
-            each.request_id: TurnOrder(each.after, each.gap, each.spacing) for each in setup.workload if each.after
-        }
-        recorder = TraceRecorder(writer if directory else None, builder, start=setup.start, turns=turns)
+    turns = {each.request_id: TurnOrder(each.after, each.gap, each.spacing) for each in setup.workload if each.after}
+    with ExitStack() as stack:
+        engines = Engines(setup, stack, turns)
         try:
-            result = _replayed(setup, flags, recorder)
+            result = _replayed(engines, setup, flags)
         except KeyboardInterrupt:
-            writer.flush()
-            if writer.is_whole:
-                warn(f"the trace so far is in {directory}")
+            if engines.is_trace_whole:
+                warn(f"the trace so far is in {setup.trace.path}")
             raise
     if result.refused:
         warn_of_refused(setup.workload, result.refused, result.num_left_out)
-    report = builder.report(source=str(setup.trace.steps_path) if writer.is_whole else None)
-    return Replayed(_advised(flags, setup, report), directory, writer.problem)
+    return Replayed(_advised(flags, setup, engines.report()), setup.trace.path, engines.problem)
 
 
 def _advised(flags: Run, setup: Setup, report: Report) -> Report:
@@ -107,27 +103,16 @@ def _advised(flags: Run, setup: Setup, report: Report) -> Report:
     return msgspec.structs.replace(report, advice=[])
 
 
-def _replayed(setup: Setup, flags: Run, recorder: TraceRecorder, trial: str = "") -> ReplayResult:
+def _replayed(engines: Engines, setup: Setup, flags: Run, trial: str = "") -> ReplayResult | ParallelResult:
     with replay_bar(len(setup.workload), trial) as on_progress:
-        return replay(
-            setup.workload,
-            setup.scheduler,
-            setup.cache,
-            setup.latency,
-            observer=recorder,
-            policy=setup.policy(),
-            kv_transfer=setup.kv_transfer,
-            speculation=setup.speculation,
-            skip_refused=flags.arrivals.skip_refused,
-            on_progress=on_progress,
-        )
+        return engines.replay(skip_refused=flags.arrivals.skip_refused, on_progress=on_progress)
 
 
 def _tried(setup: Setup, flags: Run, trial: str) -> Report:
     """The report of a replay that is not the one asked for."""
-    builder = ReportBuilder()
-    _replayed(setup, flags, TraceRecorder(None, builder, start=setup.start), f"trying {trial}")
-    return builder.report()
+    engines = Engines(setup)
+    _replayed(engines, setup, flags, f"trying {trial}")
+    return engines.report()
 
 
 def warn_of_refused(workload: Workload, refusals: Sequence[RefusedRequest], left_out: int) -> None:

@@ -191,6 +191,13 @@ class KVCacheManager:
         request.shared_prefix_boundary = hit.junction
         return hit
 
+    def num_cached_tokens(self, request: Request) -> int:
+        """Length of the request's longest cached prefix, as a lookup would find it; no lookup is counted."""
+        if not self._looks_up(request):
+            return 0
+        self.hasher.extend(request)
+        return self.coordinator.find_longest_cache_hit(request, request.num_tokens - 1).num_tokens
+
     def count_lookup(self, request: Request, hit: ComputedBlocks) -> None:
         """Take a lookup into the statistics."""
         if self._looks_up(request):

@@ -11,6 +11,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.models.encoder import EncoderSpec
 from tokenyard.models.layer import LayerSpec
 from tokenyard.models.mean_layer import MeanLayer
+from tokenyard.models.mlp import MoE
 from tokenyard.models.state_space import StateSpace
 from tokenyard.models.weights import WeightFormat, dtype_bytes, plain_format
 
@@ -98,6 +99,11 @@ class ModelSpec(MeanLayer):
     def num_active_parameters(self) -> int:
         """Weights of the layers that one token goes through: embedding and output head are not counted."""
         return sum(layer.num_active_parameters * count for layer, count in self.layer_counts)
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether it is a mixture of experts."""
+        return any(isinstance(layer.mlp, MoE) for layer, _ in self.layer_counts)
 
     @property
     def weight_format(self) -> WeightFormat:

@@ -1,7 +1,7 @@
 """Replay: the scheduler on a virtual clock, fed by a workload, with a latency model in place of a GPU.
 
-What this package offers are settings and results of ``replay``, ``replay_split`` and ``compare``, and what a latency
-model or a connector of your own needs there.
+What this package offers are settings and results of ``replay``, ``replay_split`` and ``compare``, the replay of several
+engines, and what a latency model, a connector or a router of your own needs there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ __all__ = [
     "Cell",
     "Comparison",
     "ConstantLatency",
+    "EngineReport",
+    "EngineState",
     "EngineUse",
+    "Fleet",
     "Interval",
     "KVLink",
     "KVTransfer",
@@ -25,11 +28,14 @@ __all__ = [
     "LogOptions",
     "Metric",
     "ModelSpec",
+    "ParallelResult",
     "Progress",
     "RandomOptions",
+    "RankUse",
     "RefusedRequest",
     "ReplayResult",
     "ReplaySettings",
+    "Router",
     "SimulatedConnector",
     "SimulatedSpeculation",
     "SimulatedTransfers",
@@ -41,11 +47,18 @@ __all__ = [
     "Transfer",
     "TransferDirection",
     "VirtualClock",
+    "replay_parallel",
+    "router_maker",
 ]
 
 OFFERED = {
     "tokenyard.sim.replay": ("ReplayResult", "RefusedRequest", "Progress"),
     "tokenyard.sim.split": ("KVLink", "SplitResult", "EngineUse"),
+    "tokenyard.sim.parallel.replay": ("replay_parallel", "ParallelResult"),
+    "tokenyard.sim.parallel.rank": ("RankUse",),
+    "tokenyard.sim.parallel.routers.router": ("Router", "EngineState", "EngineReport"),
+    "tokenyard.sim.parallel.routers.named": ("router_maker",),
+    "tokenyard.sim.parallel.routers.vllm": ("Fleet",),
     "tokenyard.sim.compare.comparison": ("ReplaySettings", "Comparison", "Cell"),
     "tokenyard.sim.compare.intervals": ("Interval",),
     "tokenyard.sim.compare.measures": ("Metric",),
@@ -71,6 +84,11 @@ if TYPE_CHECKING:
     from tokenyard.sim.compare.measures import Metric
     from tokenyard.sim.drafts import SimulatedSpeculation
     from tokenyard.sim.latency.model import ConstantLatency, LatencyModel, StepShape, Transfer, TransferDirection
+    from tokenyard.sim.parallel.rank import RankUse
+    from tokenyard.sim.parallel.replay import ParallelResult, replay_parallel
+    from tokenyard.sim.parallel.routers.named import router_maker
+    from tokenyard.sim.parallel.routers.router import EngineReport, EngineState, Router
+    from tokenyard.sim.parallel.routers.vllm import Fleet
     from tokenyard.sim.replay import Progress, RefusedRequest, ReplayResult
     from tokenyard.sim.split import EngineUse, KVLink, SplitResult
     from tokenyard.sim.transfers.link import Link, SimulatedTransfers

@@ -10,6 +10,7 @@ own preparation and the step before are over.
 
 from __future__ import annotations
 
+from math import inf
 from typing import Protocol
 
 import numpy as np
@@ -23,7 +24,7 @@ from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency.model import LatencyModel, StepShape
 from tokenyard.sim.model import SimulatedModel
 
-__all__ = ["SimulatedExecutor", "SimulatedStep", "WorkerTransfers"]
+__all__ = ["SimulatedExecutor", "SimulatedStep", "StepEnd", "WorkerTransfers"]
 
 UNKNOWN_DRAFT = -1
 """A draft of which only the count is told: what it is decides nothing in a replay."""
@@ -43,19 +44,32 @@ class WorkerTransfers(Protocol):
         """When the next transfer ends; None if none does by itself."""
 
 
-class SimulatedStep:
-    """A step that runs until ``ends_at``."""
+class StepEnd:
+    """When a step is over; infinite as long as that depends on something that has yet to begin."""
 
-    __slots__ = ("_clock", "_output", "_transfers", "ends_at")
+    __slots__ = ("moment",)
+
+    def __init__(self, moment: float = inf) -> None:
+        self.moment = moment
+
+
+class SimulatedStep:
+    """A step that runs until its end."""
+
+    __slots__ = ("_clock", "_end", "_output", "_transfers")
 
     def __init__(
-        self, clock: VirtualClock, output: ModelOutput, transfers: WorkerTransfers | None, ends_at: float
+        self, clock: VirtualClock, output: ModelOutput, transfers: WorkerTransfers | None, end: StepEnd
     ) -> None:
         self._clock = clock
         self._output = output
         self._transfers = transfers
-        self.ends_at = ends_at
+        self._end = end
+
+    @property
+    def ends_at(self) -> float:
         """Virtual seconds."""
+        return self._end.moment
 
     def done(self) -> bool:
         """Whether its end has come."""
@@ -86,7 +100,7 @@ class SimulatedExecutor:
         self._model = SimulatedModel(speculation)
         self._num_drafts = speculation.config.num_speculative_tokens if speculation is not None else 0
         self._host_free_at = self._device_free_at = 0.0
-        self._ends_at = 0.0
+        self._end = StepEnd(0.0)
         """Of the step that was begun last."""
         self._num_rows = 0
         """Its requests."""
@@ -97,35 +111,47 @@ class SimulatedExecutor:
 
     def execute_model(self, plan: SchedulerOutput) -> None:
         """Begin a step: its moments are known from now on."""
-        now = self._clock.now()
-        waits = 0.0
-        if self._transfers is not None:
-            transfer_plan = plan.kv_connector_metadata
-            assert transfer_plan is None or isinstance(transfer_plan, TransferPlan)
-            waits = self._transfers.begin(transfer_plan)
+        waits = self._begin_transfers(plan)
         self._num_rows = len(plan.req_ids)
-        if not plan.total_num_scheduled_tokens:
+        if plan.total_num_scheduled_tokens:
+            self.num_empty_steps = 0
+            self._end = self._compute(plan, waits)
+        else:
             self.num_empty_steps += 1
-            self._ends_at = max(now, self._ends_at) + waits
-            self.busy_seconds += waits
-            return
-        self.num_empty_steps = 0
+            self._end = self._pass_over(waits)
+
+    def _begin_transfers(self, plan: SchedulerOutput) -> float:
+        if self._transfers is None:
+            return 0.0
+        transfer_plan = plan.kv_connector_metadata
+        assert transfer_plan is None or isinstance(transfer_plan, TransferPlan)
+        return self._transfers.begin(transfer_plan)
+
+    def _pass_over(self, waits: float) -> StepEnd:
+        """A step without tokens."""
+        self.busy_seconds += waits
+        return StepEnd(max(self._clock.now(), self._end.moment) + waits)
+
+    def _compute(self, plan: SchedulerOutput, waits: float) -> StepEnd:
+        """A step with tokens, which begins ``waits`` seconds later than it could."""
+        now = self._clock.now()
         seconds = self._latency.step_seconds(StepShape.of(plan))
         if self._device_free_at <= now:  # and so is the host, which works ahead of it
             self._host_free_at = now + self._latency.host_seconds
-            self._ends_at = now + (seconds + waits)
+            ends_at = now + (seconds + waits)
             self.busy_seconds += seconds + waits
         else:
             host = min(self._latency.host_seconds, seconds)
             self._host_free_at = max(now, self._host_free_at) + host
             began = max(self._host_free_at, self._device_free_at)
-            self._ends_at = began + (seconds - host + waits)
-            self.busy_seconds += self._ends_at - self._device_free_at
-        self._device_free_at = self._ends_at
+            ends_at = began + (seconds - host + waits)
+            self.busy_seconds += ends_at - self._device_free_at
+        self._device_free_at = ends_at
+        return StepEnd(ends_at)
 
     def sample_tokens(self, plan: SchedulerOutput, grammar: GrammarOutput | None) -> SimulatedStep:
         """The step that was begun last, with its tokens."""
-        return SimulatedStep(self._clock, self._model.execute(plan), self._transfers, self._ends_at)
+        return SimulatedStep(self._clock, self._model.execute(plan), self._transfers, self._end)
 
     def take_draft_token_ids(self) -> DraftTokens | None:
         """As many drafts for every request as speculation proposes."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.engine.core import EngineCore
@@ -19,40 +18,17 @@ from tokenyard.sched.policy import Policy
 from tokenyard.sched.request_checks import check_lengths
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
-from tokenyard.sim.arrivals import ArrivalQueue
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
+from tokenyard.sim.engine import EMPTY_STEPS
 from tokenyard.sim.executor import SimulatedExecutor, WorkerTransfers
 from tokenyard.sim.latency.model import LatencyModel
 from tokenyard.sim.prefill import prefill_seconds
+from tokenyard.sim.traffic import STEPS_PER_REPORT, Progress, RefusedRequest, Traffic, require_settled
 from tokenyard.sim.transfers.offload import KVTransfer
 from tokenyard.sim.workload.record import Workload, WorkloadRequest
 
-__all__ = ["EMPTY_STEPS", "STEPS_PER_REPORT", "Progress", "RefusedRequest", "ReplayResult", "replay"]
-
-STEPS_PER_REPORT = 256
-"""Steps between two reports of progress."""
-EMPTY_STEPS = 3
-"""Steps in a row that may schedule nothing: one reports the finished, one follows a request that preempted itself."""
-
-
-class Progress(NamedTuple):
-    """How far a replay has come."""
-
-    steps: int
-    now: float
-    """Virtual seconds."""
-    num_done: int
-    """Requests that have finished, were refused or were left out."""
-    num_running: int
-    num_waiting: int
-
-
-class RefusedRequest(NamedTuple):
-    """A request that the scheduler would not take."""
-
-    request_id: str
-    problem: str
+__all__ = ["Progress", "RefusedRequest", "ReplayResult", "replay"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +89,8 @@ def replay(
             check_lengths(request.request_id, len(request.prompt), request.max_tokens, config=config, kv=scheduler.kv)
     executor = SimulatedExecutor(clock, latency, transfers=transfers, speculation=speculation)
     core = EngineCore(scheduler, executor)
-    return _Loop(workload, core, executor, clock, transfers, skip_refused, on_progress).run()
+    traffic = Traffic(workload, skip_refused=skip_refused, on_progress=on_progress)
+    return _Loop(traffic, core, executor, clock, transfers).run()
 
 
 class _Loop:
@@ -121,32 +98,24 @@ class _Loop:
 
     def __init__(
         self,
-        workload: Workload,
+        traffic: Traffic,
         core: EngineCore,
         executor: SimulatedExecutor,
         clock: VirtualClock,
         transfers: WorkerTransfers | None,
-        skip_refused: bool,
-        on_progress: Callable[[Progress], None] | None,
     ) -> None:
-        self._num_requests = len(workload)
+        self._traffic = traffic
         self._core = core
         self._scheduler = core.scheduler
         self._executor = executor
         self._max_model_len = core.scheduler.config.max_model_len
         self._clock = clock
         self._transfers = transfers
-        self._skip_refused = skip_refused
-        self._on_progress = on_progress
-        self._arrivals = ArrivalQueue(workload)
-        self._refused: list[RefusedRequest] = []
-        self._num_finished = 0
-        self._output_tokens = 0
 
     def run(self) -> ReplayResult:
-        core, executor, clock, arrivals = self._core, self._executor, self._clock, self._arrivals
+        core, executor, clock, traffic = self._core, self._executor, self._clock, self._traffic
         while True:
-            for moment, request in arrivals.due(clock.now()):
+            for moment, request in traffic.due(clock.now()):
                 self._arrive(moment, request)
             if executor.num_empty_steps >= EMPTY_STEPS and core.num_in_flight:
                 self._took_in(core.take_in())
@@ -164,12 +133,11 @@ class _Loop:
                 break
             clock.advance_to(moment_next)
             executor.num_empty_steps = 0
-        self._report()
         return self._result()
 
     def _next_moment(self) -> float | None:
         """When something happens by itself: an arrival and, if somebody waits, the end of a transfer or of a pin."""
-        moments = [self._arrivals.next_moment]
+        moments = [self._traffic.next_moment]
         if self._scheduler.has_requests():
             moments.append(self._scheduler.next_moment(self._clock.now()))
             if self._transfers is not None:
@@ -180,43 +148,25 @@ class _Loop:
         try:
             self._core.add_request(request.arrive(moment, self._max_model_len))
         except RequestError as error:
-            if not self._skip_refused:
-                raise
-            self._refused.append(RefusedRequest(request.request_id, str(error)))
-            self._arrivals.refused(request.request_id, now=moment)
+            self._traffic.refuse(moment, error, request.request_id)
 
     def _took_in(self, outputs: EngineOutputs) -> None:
         if outputs.finish_reasons:
-            self._finish(outputs)
+            self._traffic.ended(outputs, self._clock.now())
         if outputs.step % STEPS_PER_REPORT == 0:
-            self._report()
-
-    def _finish(self, outputs: EngineOutputs) -> None:
-        now = self._clock.now()
-        for row in outputs.finish_reasons:
-            request = outputs.requests[row]
-            self._num_finished += 1
-            self._output_tokens += request.num_output_tokens
-            self._arrivals.ended(request.request_id, arrived=request.arrival_time, now=now)
-
-    def _report(self) -> None:
-        if self._on_progress is not None:
-            running, waiting = self._scheduler.get_request_counts()
-            done = self._num_finished + len(self._refused) + self._arrivals.num_left_out
-            self._on_progress(Progress(self._scheduler.step, self._clock.now(), done, running, waiting))
+            self._traffic.report(self._clock.now(), self._scheduler)
 
     def _result(self) -> ReplayResult:
-        scheduler, left_out = self._scheduler, self._arrivals.num_left_out
-        assert scheduler.get_request_counts() == (0, 0), "the scheduler stalled with requests in its queues"
-        scheduler.pins.clear()  # of jobs whose last turn was left out, or not marked as such
-        assert scheduler.num_free_blocks == scheduler.num_total_blocks - 1, "a block is held by nobody"
-        assert self._num_finished + len(self._refused) + left_out == self._num_requests, "a request was lost"
+        traffic, scheduler = self._traffic, self._scheduler
+        traffic.report(self._clock.now(), scheduler)
+        require_settled(scheduler)
+        traffic.require_whole()
         return ReplayResult(
             steps=scheduler.step,
             seconds=self._clock.now(),
             busy_seconds=self._executor.busy_seconds,
-            num_finished=self._num_finished,
-            refused=tuple(self._refused),
-            num_left_out=left_out,
-            output_tokens=self._output_tokens,
+            num_finished=traffic.num_finished,
+            refused=tuple(traffic.refused),
+            num_left_out=traffic.num_left_out,
+            output_tokens=traffic.output_tokens,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.settled import Settled
@@ -45,12 +45,12 @@ def describe_deployment(
         kv_dtype=plan.kv_cache_dtype,
         kv_gib=_gib(plan.num_blocks * plan.bytes_per_block),
         kv_groups=[_group(group.first, len(group.layers)) for group in plan.groups],
-        weight_gib=_gib(model.weight_bytes(tp)),
+        weight_gib=_gib(settled.weight_bytes),
         weight_dtype=model.weight_format.name,
         tensor_parallel_size=tp,
         pipeline_parallel_size=1,
-        data_parallel_size=1,
-        enable_expert_parallel=False,
+        data_parallel_size=settled.parallel.data_parallel_size,
+        enable_expert_parallel=settled.parallel.enable_expert_parallel,
         max_num_batched_tokens=settled.max_num_batched_tokens,
         max_num_seqs=settled.max_num_seqs,
         max_model_len=settled.max_model_len,
@@ -79,6 +79,8 @@ def _not_in_step_times(settled: Settled) -> Iterator[str]:
     model, plan = settled.model, settled.plan
     if model.quantization is not None:
         yield f"step times: weights count as {model.dtype}, though most are {model.weight_format.name}"
+    if settled.parallel.enable_expert_parallel or settled.steps_together:
+        yield "step times: experts count as if each engine had all of them, and without the exchange of tokens"
     if plan.kv_cache_dtype != model.dtype:
         yield f"step times: KV counts as {model.dtype}, though it is {plan.kv_cache_dtype}"
 
@@ -101,6 +103,7 @@ def _assumptions(flags: Run, settled: Settled, speculation: SimulatedSpeculation
     yield from _memory(asked, settled, default)
     if "latency" not in given:
         yield Assumption(name="step times", value=hardware.latency, why="fitted to measured runs of vLLM")
+    yield from _balancing(given, settled)
     if speculation is not None:
         rates = ", ".join(f"{rate:g}" for rate in speculation.acceptance)
         if "acceptance_rates" not in given:
@@ -116,6 +119,17 @@ def _assumptions(flags: Run, settled: Settled, speculation: SimulatedSpeculation
         yield Assumption(
             name=each.flag.name, value=" ".join(each.words[1:]), why=_no_such_flag(each.flag.versions, settled)
         )
+
+
+def _balancing(given: Collection[str], settled: Settled) -> Iterator[Assumption]:
+    parallel = settled.parallel
+    if parallel.data_parallel_size == 1:
+        return
+    if "router" not in given:
+        yield Assumption(name="router", value=parallel.router, why=f"vLLM {settled.version}'s own balancing")
+    if parallel.router == "vllm":
+        why = "front ends take turns; in vLLM the system decides which one a connection is given to"
+        yield Assumption(name="api-server-count", value=parallel.api_server_count, why=why)
 
 
 def _limits(asked: Asked, settled: Settled, default: str) -> Iterator[Assumption]:

@@ -27,6 +27,7 @@ __all__ = [
     "Export",
     "HardwareFlags",
     "Import",
+    "ParallelFlags",
     "Parity",
     "Query",
     "Report",
@@ -148,6 +149,20 @@ class HardwareFlags:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelFlags:
+    """Several engines that are one deployment; docs/parallel.md."""
+
+    data_parallel_size: int = 1
+    """Engines with a KV cache each, on GPUs of their own; the ranks of a mixture of experts step together."""
+    enable_expert_parallel: Switch = False
+    """Whole experts on each GPU of all engines, instead of a slice of every expert."""
+    api_server_count: Annotated[int | None, _optional("N", "as many as engines")] = None
+    """Front ends, each of which balances by what it knows; has a say with --router vllm alone."""
+    router: Annotated[str, tyro.conf.arg(metavar="NAME")] = "vllm"
+    """Who gets a request: vllm (its own balancing), round-robin, least-loaded, prefix-affinity, or FILE.py:CLASS."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 @with_settings
 class SchedulerFlags:
     """Limits and order of the scheduler."""
@@ -238,6 +253,7 @@ class Run(_Replay):
 
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
     """Built-in workload (agentic, chat, completion, rag, random), or a file; `tokenyard workloads` says more."""
+    parallel: tyro.conf.OmitArgPrefixes[ParallelFlags] = field(default_factory=ParallelFlags)
     transfer: tyro.conf.OmitArgPrefixes[TransferFlags] = field(default_factory=TransferFlags)
     speculation: tyro.conf.OmitArgPrefixes[SpeculationFlags] = field(default_factory=SpeculationFlags)
     output: tyro.conf.OmitArgPrefixes[TraceFlags] = field(default_factory=TraceFlags)

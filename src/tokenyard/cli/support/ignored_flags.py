@@ -60,6 +60,12 @@ _RULES = (
         "without --kv-offloading-size nothing is offloaded",
     ),
     _Rule(
+        (Run,),
+        ("router",),
+        lambda command: command.parallel.data_parallel_size == 1,
+        "without --data-parallel-size there is one engine",
+    ),
+    _Rule(
         _REPLAYS,
         ("gpu_memory_utilization",),
         lambda command: command.hardware.num_gpu_blocks_override is not None,

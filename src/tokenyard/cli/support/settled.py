@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tokenyard.cli.support.flags import HardwareFlags, Run, SchedulerFlags
+from tokenyard.cli.support.flags import HardwareFlags, ParallelFlags, Run, SchedulerFlags
 from tokenyard.cli.support.served_model import served_model
 from tokenyard.config import MAX_BLOCKS, MAX_COUNT, MAX_SEQS, require_int
 from tokenyard.errors import ConfigError
@@ -15,6 +15,7 @@ from tokenyard.kv.sizing.plan import KVCachePlan, plan_kv_cache
 from tokenyard.launch.defaults import BLOCK_SIZE, BatchLimits, batch_limits, known_version
 from tokenyard.launch.start_checks import check_length, check_limits, check_room, no_start
 from tokenyard.models.spec import ModelSpec
+from tokenyard.sim.parallel.replay import MOST_ENGINES
 
 __all__ = ["Settled", "settle"]
 
@@ -34,10 +35,21 @@ class Settled:
     hardware: HardwareFlags
     """With the block size that the plan ended up with."""
     scheduler: SchedulerFlags
+    parallel: ParallelFlags
     plan: KVCachePlan
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
+
+    @property
+    def steps_together(self) -> bool:
+        """Whether every step is one of all engines: their GPUs share the experts."""
+        return self.parallel.data_parallel_size > 1 and self.model.has_experts
+
+    @property
+    def weight_bytes(self) -> int:
+        """On each GPU."""
+        return _weight_bytes(self.model, self.hardware, self.parallel)
 
 
 def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -> Settled:
@@ -47,6 +59,7 @@ def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -
     gpu = named_gpu(hardware.gpu)
     model = served_model(hardware, ignore_unmodelled=flags.launch.ignore_unmodelled)
     _require_numbers(scheduler)
+    parallel = _parallel(flags)
     check_utilization(hardware.gpu_memory_utilization)
     given = None if scheduler.max_model_len == AUTO else scheduler.max_model_len
     if given is not None and not _allows_any_length(flags):
@@ -66,7 +79,7 @@ def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -
         "num_speculative_tokens": num_speculative_tokens,
         "planner": version,
     }
-    memory = _memory_for_kv(hardware, model, gpu, limits)
+    memory = _memory_for_kv(hardware, parallel, model, gpu, limits)
     if scheduler.max_model_len == AUTO:
         length = settings["max_model_len"] = _longest(model, memory, settings)
     plan = _plan(model, hardware.num_gpu_blocks_override, memory, settings, version)
@@ -91,11 +104,33 @@ def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -
             # An encoder's output is read as a whole.
             enable_chunked_prefill=scheduler.enable_chunked_prefill and not model.max_encoder_tokens,
         ),
+        parallel=parallel,
         plan=plan,
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
         max_model_len=length,
     )
+
+
+def _parallel(flags: Run) -> ParallelFlags:
+    """The flags, with as many front ends as engines where nobody says; ConfigError for numbers that are none."""
+    parallel = flags.parallel
+    require_int("data_parallel_size", parallel.data_parallel_size, 1, MOST_ENGINES)
+    for each in flags.launch.asked.given:
+        field = each.flag.field
+        if field in ("data_parallel_size", "enable_expert_parallel") and each.value != getattr(parallel, field):
+            raise ConfigError(field, each.value, "compare and split replay single engines; run takes it")
+    count = parallel.api_server_count
+    if count is not None:
+        require_int("api_server_count", count, 1, MOST_ENGINES)
+    return replace(parallel, api_server_count=parallel.data_parallel_size if count is None else count)
+
+
+def _weight_bytes(model: ModelSpec, hardware: HardwareFlags, parallel: ParallelFlags) -> int:
+    """Experts lie on the GPUs of all engines, whole ones or a slice of each; every engine has all of the rest."""
+    world = hardware.tensor_parallel_size * parallel.data_parallel_size
+    spread = parallel.enable_expert_parallel or parallel.data_parallel_size > 1
+    return model.weight_bytes(hardware.tensor_parallel_size, expert_parallel_size=world if spread else 1)
 
 
 def _limits(flags: SchedulerFlags, gpu: GPU, version: str, max_model_len: int) -> BatchLimits:
@@ -125,7 +160,9 @@ def _allows_any_length(flags: Run) -> bool:
     return flags.launch.asked.environment.get(_ANY_LENGTH, "0") not in ("", "0")
 
 
-def _memory_for_kv(hardware: HardwareFlags, model: ModelSpec, gpu: GPU, limits: BatchLimits) -> int | None:
+def _memory_for_kv(
+    hardware: HardwareFlags, parallel: ParallelFlags, model: ModelSpec, gpu: GPU, limits: BatchLimits
+) -> int | None:
     """Bytes on each GPU; None where the number of blocks was given."""
     if hardware.num_gpu_blocks_override is not None:
         return None
@@ -133,7 +170,7 @@ def _memory_for_kv(hardware: HardwareFlags, model: ModelSpec, gpu: GPU, limits: 
         require_int("kv_cache_memory_bytes", hardware.kv_cache_memory_bytes, 1, 1 << 50)
         return hardware.kv_cache_memory_bytes
     usable = int(gpu.memory_bytes * hardware.gpu_memory_utilization)
-    weights = model.weight_bytes(hardware.tensor_parallel_size)
+    weights = _weight_bytes(model, hardware, parallel)
     to_run = activation_bytes(
         model,
         max_num_batched_tokens=limits.max_num_batched_tokens,

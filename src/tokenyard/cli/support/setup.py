@@ -29,6 +29,7 @@ from tokenyard.profiles import decision_profile
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency import LatencyModel, load_latency
+from tokenyard.sim.parallel.routers.named import RouterMaker, router_maker
 from tokenyard.sim.transfers.offload import GIB, KVTransfer
 from tokenyard.sim.workload import Workload
 from tokenyard.trace.emit.writer import TraceWriter
@@ -57,6 +58,8 @@ class Setup:
     """The trace's first record."""
     settled: Settled
     """Flags, with what nobody said settled."""
+    router: RouterMaker
+    """The one that the flags name."""
     deployment: Deployment
     """What it stands for, as its header says."""
 
@@ -78,10 +81,13 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
     kv_transfer = _kv_transfer(flags.transfer, settled)
     scheduler = _scheduler(settled, kv_transfer, speculative)
     policy = policy_maker(scheduler.policy, "scheduling_policy")
+    router = router_maker(settled.parallel.router)
     cache = _cache(settled)
     latency = _latency(settled, speculation)
     deployment = describe_deployment(flags, settled, scheduler, speculation, passed_over)
     sections = {SECTION: msgspec.to_builtins(deployment), "hardware": asdict(hardware)}
+    if settled.parallel.data_parallel_size > 1:
+        sections["parallel"] = asdict(settled.parallel)
     if kv_transfer is not None:
         _check_transfer(kv_transfer, flags.transfer, cache, latency)
         sections["kv_transfer"] = asdict(kv_transfer.config)
@@ -110,6 +116,7 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
         trace=trace,
         start=start,
         settled=settled,
+        router=router,
         deployment=deployment,
     )
 
@@ -198,6 +205,8 @@ def _latency(settled: Settled, speculation: SimulatedSpeculation | None) -> Late
         tensor_parallel_size=hardware.tensor_parallel_size,
         kv_cache_dtype=settled.plan.kv_cache_dtype,
         speculative=speculation.config if speculation is not None else None,
+        data_parallel_size=settled.parallel.data_parallel_size if settled.steps_together else 1,
+        enable_expert_parallel=settled.parallel.enable_expert_parallel,
     )
 
 

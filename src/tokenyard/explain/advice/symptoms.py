@@ -123,6 +123,15 @@ class SymptomCounter:
         if self._guess is not None:
             self._guesses.add(self._guess, passed, free_share(facts))
 
+    def join(self, other: SymptomCounter) -> None:
+        """The steps of another engine, too; both are settled."""
+        self._guesses.join(other._guesses)
+        self._request_micros += other._request_micros
+        if other._scheduled is not None:
+            self._scheduled = (self._scheduled or 0) + other._scheduled
+        self._counts = [mine + theirs for mine, theirs in zip(self._counts, other._counts, strict=True)]
+        self._seconds = [mine + theirs for mine, theirs in zip(self._seconds, other._seconds, strict=True)]
+
     def result(self, start: TraceStart | None, recorded: dict[str, RecordedReason], **known: Any) -> Symptoms:
         """The symptoms so far; ``known`` are the numbers that the report holds."""
         (decode, mixed), (decode_s, mixed_s) = self._counts, self._seconds

@@ -51,6 +51,10 @@ class Agreement:
         if reason is not None:
             self._pairs[verdict.bucket.value, reason] += 1
 
+    def join(self, other: Agreement) -> None:
+        """The steps of another engine, too."""
+        self._pairs += other._pairs
+
     def result(self) -> Disagreements:
         """The comparison so far."""
         pairs = [

@@ -42,15 +42,18 @@ def _lines(lines: Iterable[str], style: str) -> Text:
 
 
 def _weights(deployment: Deployment) -> str:
-    gpus = deployment.tensor_parallel_size or 1
+    engines = deployment.data_parallel_size or 1
+    gpus = (deployment.tensor_parallel_size or 1) * engines
     each = " on each of them" if gpus > 1 else ""
-    return f"{deployment.weight_gib:,.1f} GiB of {deployment.weight_dtype}{each}, {gpus} GPU{'s' * (gpus > 1)}"
+    many = f" in {engines:,} engines" if engines > 1 else ""
+    return f"{deployment.weight_gib:,.1f} GiB of {deployment.weight_dtype}{each}, {gpus} GPU{'s' * (gpus > 1)}{many}"
 
 
 def _kv(deployment: Deployment) -> str:
     groups = f": {'; '.join(map(plain, deployment.kv_groups))}" if len(deployment.kv_groups) > 1 else ""
+    each = "in each engine, " if (deployment.data_parallel_size or 1) > 1 else ""
     return (
-        f"{deployment.kv_tokens:,} tokens in {deployment.num_gpu_blocks:,} blocks of {deployment.block_size}, "
+        f"{each}{deployment.kv_tokens:,} tokens in {deployment.num_gpu_blocks:,} blocks of {deployment.block_size}, "
         f"{deployment.kv_gib:,.1f} GiB of {deployment.kv_dtype}{groups}"
     )
 

@@ -14,6 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tokenyard.explain.render.deployment import deployment_table
+from tokenyard.explain.render.ranks import ranks_table
 from tokenyard.explain.render.reasons import advice_of, reasons_of
 from tokenyard.explain.render.tables import print_section, table_of
 from tokenyard.explain.render.units import (
@@ -69,6 +70,8 @@ def print_report(report: Report, console: Console, *, buckets: bool = False) -> 
     print_section(
         console, "Latency" + (" (exact to a step)" if report.times == "reconstructed" else ""), _latency(report)
     )
+    if report.ranks:
+        print_section(console, "Engines", ranks_table(report.ranks))
     print_section(console, "Figures", _figures(report))
     if report.advice or report.tried:
         print_section(console, "What to change", *advice_of(report))

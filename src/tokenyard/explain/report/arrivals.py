@@ -99,6 +99,12 @@ class ArrivalsCounter:
                 )
             )
 
+    def join(self, other: ArrivalsCounter) -> None:
+        """The arrivals at another engine, too; first steps are those of one engine, and are forgotten."""
+        self.arrived += other.arrived
+        self.unseen_micros += other.unseen_micros
+        self._rows, self._last_step = [], None
+
     def result(self) -> Arrivals:
         """Arrivals so far."""
         first = self._rows[0] if self._rows else None

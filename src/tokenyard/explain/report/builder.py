@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -76,6 +78,45 @@ class ReportBuilder:
         self._omitted_ids = 0
         self._end: float | None = None
         """Latest moment seen."""
+        self._is_joined = False
+        """These are the facts of several engines."""
+
+    @classmethod
+    def joined(cls, builders: Sequence[ReportBuilder]) -> ReportBuilder:
+        """The facts of several engines on one clock, as one: what is counted is added up, steps are those of each."""
+        whole = cls()
+        whole._is_joined = True
+        for each in builders:
+            whole._join(each)
+        return whole
+
+    def _join(self, other: ReportBuilder) -> None:
+        other._close()
+        self.start = self.start or other.start
+        self.jobs |= other.jobs
+        self._note_moment(other._end)
+        first, last = other._first, other._last
+        if first is not None and (self._first is None or (first.ts or 0.0) < (self._first.ts or 0.0)):
+            self._first = first
+        if last is not None and (self._last is None or (last.ts or 0.0) > (self._last.ts or 0.0)):
+            self._last = last
+        self._agreement.join(other._agreement)
+        self._recorded.join(other._recorded)
+        self._symptoms.join(other._symptoms)
+        self._arrivals.join(other._arrivals)
+        self._latencies.join(other._latencies)
+        self._speculation.join(other._speculation)
+        self._budget_use.join(other._budget_use)
+        self._running.join(other._running)
+        self._waiting.join(other._waiting)
+        self._buckets += other._buckets
+        self._reasons += other._reasons
+        for name in ("_steps", "_lookups", "_prompt_tokens", "_local_hits", "_external_hits", "_omitted_ids"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("_preemptions", "_recomputed", "_sampled"):
+            setattr(self, name, _over(sum, getattr(self, name), getattr(other, name)))
+        for name in ("_peak_kv_use", "_peak_dram_use"):
+            setattr(self, name, _over(max, getattr(self, name), getattr(other, name)))
 
     # ---- facts
 
@@ -189,6 +230,13 @@ class ReportBuilder:
             lost = max(micros(now) - micros(began), 0) if now is not None and began is not None else 0
             self._recorded.add(facts.outcome, lost, free_share(facts))
 
+    def _close(self) -> None:
+        """Add what is known so far of steps that go on."""
+        self._add_repeats()
+        self._apart = max(self._apart, 1)
+        self._add_time_lost(self._end)
+        self._symptoms.settle(self._end)
+
     # ---- the report
 
     def report(
@@ -199,10 +247,7 @@ class ReportBuilder:
         reconstructed: bool = False,
     ) -> Report:
         """The report so far. ``notes`` are the reader's."""
-        self._add_repeats()
-        self._apart = max(self._apart, 1)
-        self._add_time_lost(self._end)
-        self._symptoms.settle(self._end)
+        self._close()
         latencies = self._latencies
         duration = self._duration()
         output_tokens = self._output_tokens(reconstructed)
@@ -229,7 +274,7 @@ class ReportBuilder:
             recorded_reasons=self._recorded.result(),
             unseen_s=self._arrivals.unseen_micros / 1e6 if not reconstructed and self._every_n == 1 else None,
             disagreements=self._agreement.result(),
-            arrivals=self._arrivals.result() if known else None,
+            arrivals=self._arrivals.result() if known and not self._is_joined else None,
             times=None if not timed else "reconstructed" if reconstructed else "recorded",
             queue_ms=latencies.queue_ms,
             ttft_ms=latencies.ttft_ms,
@@ -306,6 +351,12 @@ class ReportBuilder:
             sampled_every=self._every_n,
             step_limit_reached=limited,
         )
+
+
+def _over(how: Callable[[Iterable[Any]], Any], *values: Any) -> Any:
+    """Sum or maximum of the values that there are."""
+    known = [value for value in values if value is not None]
+    return how(known) if known else None
 
 
 def _per(count: int | None, seconds: float | None) -> float | None:

@@ -44,6 +44,19 @@ class LatencyCounter:
         if first_token is not None and output > 1:
             self._tpot.add((end - first_token) / (output - 1))
 
+    def join(self, other: LatencyCounter) -> None:
+        """The requests of another engine, too."""
+        self.finished += other.finished
+        self.finish_reasons += other.finish_reasons
+        self.output_tokens += other.output_tokens
+        for mine, theirs in (
+            (self._queue, other._queue),
+            (self._ttft, other._ttft),
+            (self._tpot, other._tpot),
+            (self._e2e, other._e2e),
+        ):
+            mine.join(theirs)
+
     @property
     def queue_ms(self) -> LatencyFigures:
         """Arrival to first scheduled."""

@@ -42,6 +42,10 @@ class Series:
         else:
             self._values.extend([value] * times)
 
+    def join(self, other: Series) -> None:
+        """The numbers of another series, too."""
+        self._values.extend(other._values)
+
     def __len__(self) -> int:
         return len(self._values)
 

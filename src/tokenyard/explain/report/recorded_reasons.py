@@ -67,6 +67,10 @@ class _KVSums:
             self.smallest += smallest
             self.fits += smallest <= free - (kv.reserved or 0) - (kv.watermark or 0)
 
+    def join(self, other: _KVSums) -> None:
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
     def means(self) -> KVMeans:
         n = self.steps
         return KVMeans(
@@ -98,6 +102,16 @@ class _ReasonSums:
             self.free_steps += 1
             self.free += free
 
+    def join(self, other: _ReasonSums) -> None:
+        self.steps += other.steps
+        self.requests += other.requests
+        self.micros += other.micros
+        self.free_steps += other.free_steps
+        self.free += other.free
+        if other.kv is not None:
+            self.kv = self.kv or _KVSums()
+            self.kv.join(other.kv)
+
     def result(self) -> RecordedReason:
         kv = None if self.kv is None else self.kv.means()
         free = self.free / self.free_steps if self.free_steps else None
@@ -119,6 +133,11 @@ class RecordedReasonCounter:
             sums = self._sums_of(reason)
             sums.kv = sums.kv or _KVSums()
             sums.kv.add(outcome.kv, outcome.smallest_need)
+
+    def join(self, other: RecordedReasonCounter) -> None:
+        """The steps of another engine, too."""
+        for name, sums in other._sums.items():
+            self._sums_of(name).join(sums)
 
     def _sums_of(self, name: str) -> _ReasonSums:
         sums = self._sums.get(name)

@@ -13,6 +13,7 @@ from tokenyard.explain.held_back.agreement import Disagreements
 from tokenyard.explain.report.arrivals import Arrivals
 from tokenyard.explain.report.header import Header
 from tokenyard.explain.report.percentiles import LatencyFigures, StepFigures
+from tokenyard.explain.report.ranks import RankShare
 from tokenyard.explain.report.recorded_reasons import RecordedReason
 from tokenyard.explain.report.speculation import Speculation
 from tokenyard.trace.read.line_decoder import BadLine
@@ -81,7 +82,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     disagreements: Disagreements
     """Steps in which classifier and recorded reason differ."""
     arrivals: Arrivals | None
-    """Arrivals against the first steps; None if the trace does not record arrivals."""
+    """Arrivals against the first steps; None if the trace does not record arrivals, and of several engines."""
     times: str | None
     """Where latencies come from: ``recorded``, ``reconstructed`` (exact to a step), or None: there are none."""
     queue_ms: LatencyFigures
@@ -122,5 +123,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What could not be read, or was not recorded."""
     advice: list[Advice] = []
     """What to change, most time lost first; nothing where nothing is wrong."""
+    ranks: list[RankShare] = []
+    """The part of each engine, where there are several; the rest of the report is of all of them."""
     tried: list[Trial] = []
     """Changes that were replayed and did not help."""

@@ -28,6 +28,10 @@ class SpeculationCounter:
         for position, count in enumerate(new):
             known[position] += count
 
+    def join(self, other: SpeculationCounter) -> None:
+        """The steps of another engine, too."""
+        self.add(Drafts(other._drafts, other._tokens, other._accepted))
+
     def result(self, start: TraceStart | None) -> Speculation | None:
         """The counts so far; None if nothing was drafted, and nobody had said that something would be."""
         told = ((start.config if start is not None else None) or {}).get("speculation")

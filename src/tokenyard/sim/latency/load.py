@@ -33,12 +33,15 @@ def load_latency(
     tensor_parallel_size: int = 1,
     kv_cache_dtype: str | None = None,
     speculative: SpeculativeConfig | None = None,
+    data_parallel_size: int = 1,
+    enable_expert_parallel: bool = False,
 ) -> LatencyModel:
     """``calibrated`` or ``roofline`` (of ``gpu`` and ``model``), ``constant:SECONDS``, ``table:FOLDER`` (of ``model``)
     or ``fitted:TRACE``.
 
     ``model`` is a named model or the path of a Hugging Face config.json, ``gpu`` a named GPU, as on the command line;
-    ``kv_cache_dtype`` and ``speculative`` concern the calibrated one alone. Raises ConfigError naming what is wrong or
+    ``kv_cache_dtype`` and what follows concern the calibrated one alone; ``data_parallel_size`` counts ranks that step
+    together, and 1 where each steps alone. Raises ConfigError naming what is wrong or
     missing, TraceError for a trace that cannot be read.
     """
     kind, _, argument = spec.partition(":")
@@ -57,7 +60,8 @@ def load_latency(
     if gpu is None:
         raise ConfigError("gpu", None, f"name a GPU for the {kind} latency")
     if kind == "calibrated":
-        parallel, drafting = Parallelism(tensor=tensor_parallel_size), drafting_of(model, speculative)
+        parallel = Parallelism(tensor=tensor_parallel_size, data=data_parallel_size, expert=enable_expert_parallel)
+        drafting = drafting_of(model, speculative)
         return CalibratedLatency(model, gpu, parallel=parallel, kv_cache_dtype=kv_cache_dtype, drafting=drafting)
     return RooflineLatency(model, gpu, tensor_parallel_size=tensor_parallel_size)
 

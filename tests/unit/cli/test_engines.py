@@ -1,0 +1,97 @@
+"""``tokenyard run`` with several engines: memory, one report of all, a trace of each; who has no such flag says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenyard.cli.main import main
+from tokenyard.explain.report.builder import summarize
+
+FEW = ("random", "--num-prompts", "12", "--input-len", "64", "--output-len", "8", "--request-rate", "400")
+DENSE = ("--model", "llama-3.2-1b", "--gpu", "l4", "--max-num-seqs", "1", "--advice", "none", "--json")
+SPARSE = ("--model", "qwen3-30b-a3b", "--gpu", "h100", "--advice", "none", "--json")
+
+
+def run(capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, Any]:
+    assert main(["run", *FEW, *flags]) == 0
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return report
+
+
+def test_the_report_is_of_all_ranks_and_has_the_share_of_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = run(capsys, *DENSE, "-dp", "3", "--trace", str(tmp_path))
+    ranks = report["ranks"]
+    assert [each["rank"] for each in ranks] == [0, 1, 2]
+    assert sum(each["requests"] for each in ranks) == report["requests"] == report["requests_finished"] == 12
+    assert sum(each["output_tokens"] for each in ranks) == report["output_tokens"] == 12 * 8
+    assert sum(each["steps"] for each in ranks) == report["steps"]
+    assert sum(each["requests_share"] for each in ranks) == pytest.approx(1)
+    assert report["arrivals"] is None
+    assert report["header"]["data_parallel_size"] == 3
+    assert {each["name"]: each["value"] for each in report["header"]["assumed"]}["api-server-count"] == 3
+    traces = [summarize(tmp_path / f"rank-{rank}") for rank in range(3)]
+    mean = sum((each.ttft_ms.mean or 0) * (each.requests_finished or 0) for each in traces) / 12
+    assert report["ttft_ms"]["mean"] == pytest.approx(mean)
+    assert [each["ttft_ms"]["p50"] for each in ranks] == [each.ttft_ms.p50 for each in traces]
+    reasons = set().union(*(each.recorded_reasons for each in traces))
+    assert reasons
+    for reason in reasons:
+        held = [each.recorded_reasons[reason] for each in traces if reason in each.recorded_reasons]
+        for field in ("steps", "requests", "seconds"):
+            total = sum(getattr(each, field) for each in held)
+            assert report["recorded_reasons"][reason][field] == pytest.approx(total)
+    assert report["unseen_s"] == pytest.approx(sum(each.unseen_s or 0 for each in traces))
+
+
+def test_one_engine_has_no_ranks(capsys: pytest.CaptureFixture[str]) -> None:
+    one, plain = run(capsys, *DENSE, "-dp", "1"), run(capsys, *DENSE)
+    assert one["ranks"] == []
+    one["header"].pop("used"), plain["header"].pop("used")
+    assert one == plain
+
+
+def test_experts_are_shared_out_over_all_engines_and_these_step_together(capsys: pytest.CaptureFixture[str]) -> None:
+    alone, two = run(capsys, *SPARSE), run(capsys, *SPARSE, "-dp", "2", "--enable-expert-parallel")
+    assert two["header"]["weight_gib"] < 0.6 * alone["header"]["weight_gib"]
+    assert two["header"]["kv_tokens"] > 2 * alone["header"]["kv_tokens"]
+    assert two["header"]["enable_expert_parallel"] is True
+    by_roofline = run(capsys, *SPARSE, "-dp", "2", "--latency", "roofline")
+    assert any("experts count as if each engine had all" in line for line in by_roofline["header"]["ignored"])
+    assert two["header"]["ignored"] == []
+    assert sum(each["dummy_batches"] for each in two["ranks"]) > 0
+    dense = run(capsys, *DENSE, "-dp", "2")
+    assert sum(each["dummy_batches"] for each in dense["ranks"]) == 0
+
+
+def test_the_router_is_the_one_that_was_named(capsys: pytest.CaptureFixture[str]) -> None:
+    report = run(capsys, *DENSE, "-dp", "2", "--router", "prefix-affinity", "--random-prefix-len", "64")
+    assert sorted(each["requests"] for each in report["ranks"]) == [0, 12]
+    report = run(capsys, *DENSE, "-dp", "2", "--router", "round-robin")
+    assert [each["requests"] for each in report["ranks"]] == [6, 6]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("run", *FEW, "-dp", "0"), "--data-parallel-size"),
+        (("run", *FEW, "-dp", "2", "--api-server-count", "0"), "--api-server-count"),
+        (("run", *FEW, "-dp", "2", "--router", "best"), "use one of: vllm, round-robin, least-loaded, prefix-affinity"),
+        (("run", *FEW, "-pp", "2"), "--pipeline-parallel-size 2"),
+        (("split", *FEW, "-dp", "2"), "run takes it"),
+        (("compare", *FEW, "-dp", "2"), "run takes it"),
+    ],
+)
+def test_what_cannot_be_is_said(words: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(list(words)) == 2
+    assert problem in capsys.readouterr().err
+
+
+def test_a_router_without_engines_to_choose_from_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *FEW, *DENSE, "--router", "round-robin"]) == 0
+    assert "--router is ignored: without --data-parallel-size there is one engine" in capsys.readouterr().err

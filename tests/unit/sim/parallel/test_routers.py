@@ -1,0 +1,152 @@
+"""Who gets a request: the shipped routers, and vLLM's own balancing with what it knows at the moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tokenyard.errors import ConfigError
+from tokenyard.request import Request, SamplingParams
+from tokenyard.sim.parallel.routers.coordinator import Coordinator, Counts
+from tokenyard.sim.parallel.routers.named import ROUTERS, router_maker
+from tokenyard.sim.parallel.routers.router import EngineReport
+from tokenyard.sim.parallel.routers.simple import LeastLoaded, PrefixAffinity, RoundRobin
+from tokenyard.sim.parallel.routers.vllm import Fleet, VLLMBalancing
+
+
+@dataclass
+class Engine:
+    rank: int
+    num_waiting: int = 0
+    num_running: int = 0
+    kv_usage: float = 0.0
+    cached: dict[str, int] = field(default_factory=dict)
+
+    def num_cached_tokens(self, request: Request) -> int:
+        return self.cached.get(request.request_id, 0)
+
+
+def request(name: str = "a") -> Request:
+    return Request(name, [1, 2, 3], SamplingParams(max_tokens=1))
+
+
+def report(rank: int, waiting: int, running: int, *, usage: float = 0.0, step: int = 0) -> EngineReport:
+    return EngineReport(rank, waiting, running, usage, 0, step)
+
+
+def choices(router: VLLMBalancing, count: int, now: float = 0.0, name: str = "r") -> list[int]:
+    engines = [Engine(0), Engine(1), Engine(2)]
+    return [router.choose(now, request(f"{name}{now}-{i}"), engines) for i in range(count)]
+
+
+def test_round_robin_looks_at_nothing() -> None:
+    engines = [Engine(0, num_waiting=99), Engine(1), Engine(2)]
+    router = RoundRobin()
+    assert [router.choose(0.0, request(), engines) for _ in range(5)] == [0, 1, 2, 0, 1]
+
+
+def test_least_loaded_counts_requests_then_memory_then_order() -> None:
+    router = LeastLoaded()
+    assert router.choose(0.0, request(), [Engine(0, 1, 3), Engine(1, 0, 3), Engine(2, 4, 0)]) == 1
+    assert router.choose(0.0, request(), [Engine(0, 1, 1, 0.5), Engine(1, 0, 2, 0.25)]) == 1
+    assert router.choose(0.0, request(), [Engine(0), Engine(1)]) == 0
+
+
+def test_prefix_affinity_follows_the_cache_then_the_load() -> None:
+    router = PrefixAffinity()
+    engines = [Engine(0), Engine(1, 9, 9, cached={"a": 32}), Engine(2, cached={"a": 16})]
+    assert router.choose(0.0, request(), engines) == 1
+    assert router.choose(0.0, request("b"), engines) == 0
+    assert router.choose(0.0, request("b"), [Engine(0, 1), Engine(1)]) == 1
+
+
+def test_by_0_22_waiting_weighs_four_times_and_ties_go_to_the_first() -> None:
+    router = VLLMBalancing(Fleet(3, steps_together=True))
+    for rank, waiting, running in ((0, 1, 1), (1, 0, 6), (2, 0, 6)):
+        router.engine_reported(0.01, report(rank, waiting, running))
+    assert choices(router, 1, now=0.02) == [0], "nothing is published yet"
+    # Published after 50 ms of silence, not before 100 ms have passed: scores 5, 6, 6, then 9, 6, 6, then 9, 10, 6.
+    assert choices(router, 3, now=0.2) == [0, 1, 2]
+
+
+def test_by_0_22_the_engines_of_a_dense_model_report_nothing() -> None:
+    """Scores are of what a front end itself has sent, until all is forgotten after five seconds."""
+    router = VLLMBalancing(Fleet(3))
+    router.engine_reported(0.0, report(1, 50, 50))
+    assert choices(router, 4) == [0, 1, 2, 0]
+    assert choices(router, 2, now=4.9) == [1, 2]
+    assert choices(router, 1, now=4.95) == [0]
+    assert choices(router, 1, now=5.1) == [0], "not engine 1, whose turn it was"
+
+
+def test_front_ends_take_turns_and_know_only_what_they_sent() -> None:
+    router = VLLMBalancing(Fleet(3, num_front_ends=3))
+    assert choices(router, 6) == [0, 1, 2, 1, 2, 0]
+
+
+def test_by_0_33_ties_rotate() -> None:
+    router = VLLMBalancing(Fleet(3, vllm_version="0.33"))
+    assert choices(router, 6) == [0, 1, 2, 0, 1, 2]
+
+
+def test_by_0_33_what_has_ended_counts_no_more_and_the_start_moves_on() -> None:
+    router = VLLMBalancing(Fleet(2, vllm_version="0.33"))
+    engines = [Engine(0), Engine(1)]
+    assert router.choose(0.0, request("a"), engines) == 0
+    router.engine_reported(0.1, report(0, 0, 1))
+    router.engine_reported(0.2, report(0, 0, 0))
+    router.request_ended(0.2, "a", 0)
+    assert router.choose(0.9, request("b"), engines) == 1, "both are empty: the scan begins at engine 1"
+    assert router.choose(0.9, request("c"), engines) == 0
+
+
+def test_by_0_33_waiting_weighs_more_where_memory_is_short() -> None:
+    def chosen(usage: float) -> int:
+        router = VLLMBalancing(Fleet(2, vllm_version="0.33"))
+        router.engine_reported(0.1, report(0, 2, 2, usage=usage))
+        router.engine_reported(0.1, report(1, 0, 5))
+        return router.choose(0.5, request(), [Engine(0), Engine(1)])
+
+    assert chosen(0.4) == 0  # 4 against 5
+    assert chosen(1.0) == 1  # 4 + 6 x 2 x 0.5 against 5
+
+
+def test_counts_are_published_after_silence_and_not_more_often_than_ten_times_a_second() -> None:
+    told = Coordinator(1, needs_silence=True, steps_together=False)
+    told.hear(1.00, report(0, 1, 0))
+    assert told.published(1.04) == (0, (Counts(),))
+    told.hear(1.04, report(0, 2, 0))
+    assert told.published(1.08)[1] == (Counts(),), "the silence was broken"
+    assert told.published(1.10) == (1, (Counts(2),))
+    told.hear(1.11, report(0, 3, 0))
+    assert told.published(1.18)[1] == (Counts(2),)
+    assert told.published(1.20)[1] == (Counts(3),)
+    assert told.published(7.0)[0] == 3, "every five seconds without a change"
+
+
+def test_counts_are_those_between_two_steps() -> None:
+    told = Coordinator(2, needs_silence=True, steps_together=True)
+    told.hear(0.01, report(0, 1, 0, step=1))
+    told.hear(0.01, report(1, 2, 0, step=1))
+    told.hear(0.09, report(0, 7, 0, step=2))
+    assert told.published(0.11) == (1, (Counts(1), Counts(2))), "half of the second step was heard"
+    assert told.published(0.5) == (2, (Counts(7), Counts(2)))
+
+
+def test_routers_by_name_and_from_a_file(tmp_path: Path) -> None:
+    for name in ROUTERS:
+        assert router_maker(name)(Fleet(2)).choose(0.0, request(), [Engine(0), Engine(1)]) in (0, 1)
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from tokenyard.sim.parallel.routers.router import Router\n\n\n"
+        "class Last(Router):\n    def choose(self, now, request, engines):\n        return len(engines) - 1\n"
+    )
+    assert router_maker(f"{file}:Last")(Fleet(3)).choose(0.0, request(), [Engine(0), Engine(1)]) == 1
+    with pytest.raises(ConfigError, match=r"router = 'nobody': use one of: vllm, round-robin"):
+        router_maker("nobody")
+    with pytest.raises(ConfigError, match=r"router = .*holds no Other: use .*mine.py:Last"):
+        router_maker(f"{file}:Other")
+    with pytest.raises(ConfigError, match="there is no file"):
+        router_maker(f"{tmp_path}/none.py:X")
