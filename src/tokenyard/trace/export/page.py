@@ -22,6 +22,7 @@ from tokenyard.files.bounds import Bounds
 from tokenyard.files.lines import DamagedFileError
 from tokenyard.files.nesting import is_nested_deeper
 from tokenyard.printable import valid_text
+from tokenyard.trace.format.deployment import SECTION, Deployment
 from tokenyard.trace.format.schema import STEP_EVENTS, RequestRecord
 from tokenyard.trace.read.files import TraceFiles, open_lines
 
@@ -37,9 +38,11 @@ _CONTENT_FREE = frozenset({"prompt_hash_runs", "output_hash_runs"})
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,79}")
 _NAMING_SETTINGS = frozenset(
     {
+        "dtype",
         "format",
         "gpu",
         "kind",
+        "kv_cache_dtype",
         "kv_connector",
         "kv_load_failure_policy",
         "kv_role",
@@ -51,6 +54,7 @@ _NAMING_SETTINGS = frozenset(
         "prefix_caching_hash_algo",
         "stamped",
         "time_unit",
+        "vllm_version",
         "workload",
     }
 )
@@ -162,10 +166,13 @@ def _kept(name: str, value: Any, type_: Any) -> Any:
         return value
     if name not in _CONTENT_FREE and _PRIVATE.search(name):
         return _LEFT_OUT
-    if name == "config":
-        return _settings(value)
+    return _settings(value) if name == "config" else _as_known(value, type_)
+
+
+def _as_known(value: Any, type_: Any) -> Any:
+    """``value`` with what ``type_`` knows of it: fields within it that are not known go."""
     try:
-        return msgspec.to_builtins(msgspec.convert(value, type_))  # fields within it that are not known go
+        return msgspec.to_builtins(msgspec.convert(value, type_))
     except msgspec.ValidationError:
         return _LEFT_OUT
 
@@ -179,6 +186,9 @@ def _settings(value: Any, name: str = "") -> Any:
         return value
     if _PRIVATE.search(name):
         return _LEFT_OUT
+    if name == SECTION:
+        known = _as_known(value, Deployment)
+        return known if known is _LEFT_OUT else {key: held for key, held in known.items() if key in value}
     if isinstance(value, dict):
         kept = {key: _settings(held, key) for key, held in value.items() if _SETTING.fullmatch(key)}
         return {key: held for key, held in kept.items() if held is not _LEFT_OUT}

@@ -129,6 +129,17 @@ def test_a_large_trace_is_joined_from_pieces(tmp_path: Path) -> None:
             {"event": "trace_start", "config": {"a": {"model": {}}}},
         ),
         (
+            {
+                "event": "trace_start",
+                "config": {"deployment": {"vllm_version": "0.22", "note": "secret", "kv_groups": ["32 layers full"]}},
+            },
+            {
+                "event": "trace_start",
+                "config": {"deployment": {"vllm_version": "0.22", "kv_groups": ["32 layers full"]}},
+            },
+        ),
+        ({"event": "trace_start", "config": {"deployment": "secret"}}, {"event": "trace_start", "config": {}}),
+        (
             {"event": "admission_outcome", "step": 1, "skipped": [{"reason": "r", "note": "secret"}], "kv": "secret"},
             {"event": "admission_outcome", "step": 1, "skipped": [{"reason": "r"}]},
         ),
