@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.sim.test_replay import CONFIG, Recorder, request
 
 from tokenyard.config import CacheConfig
-from tokenyard.decision_profile import decision_profile
+from tokenyard.profiles import decision_profile
 from tokenyard.sim.latency import ConstantLatency
 from tokenyard.sim.parallel.replay import replay_parallel
 from tokenyard.sim.parallel.routers.named import ROUTERS, router_maker

@@ -19,11 +19,11 @@ from tokenyard.sched import StructuredOutput
 
 NAMES = {
     "tokenyard": """
-CacheConfig ConfigError DraftTokens EngineCore EngineOutputs Executor FinishReason KVCacheGroup KVConnector
+CacheConfig ConfigError DecisionProfile DraftTokens EngineCore EngineOutputs Executor FinishReason KVCacheGroup KVConnector
 KVTransferConfig KeyedPolicy ModelOutput Policy Reason Report ReportBuilder Request RequestError RequestOutput
 SamplingParams Scheduler SchedulerConfig SchedulerOutput SpeculativeConfig StepObserver StepOutcomes TokenyardError
 TraceConfig TraceReader TraceRecorder TraceWriter Why Workload WorkloadRequest __version__ compare compare_traces
-describe_run load_latency load_workload make_policy policy_maker print_report replay replay_split summarize why
+decision_profile describe_run load_latency load_workload make_policy policy_maker print_report replay replay_split summarize why
 """,
     "tokenyard.sched": """
 AllBlocksCleared BlockDeltas BlockRemoved BlockStored CachedRequestData Counts EventType Gauges GroupKind HashAlgo
@@ -108,6 +108,8 @@ SEEN_ONLY = {"KVCacheManager", "EncoderCache", "Failures", "ObserverGate", "Coun
     "LayerSpec",
     "EncoderSpec",
     "WeightFormat",
+    "FreeQueue",
+    "QueueOrder",
 }
 """Parts of a scheduler, a request, CONTINUUM, a report or a model that are there to be looked at."""
 OF_TRACES = {"Traces", "Answers from traces"}
