@@ -42,7 +42,7 @@ class EncoderInputs:
         self._max_tokens = config.max_num_batched_tokens
         self._max_slice = min(self._max_tokens, config.long_prefill_token_threshold or self._max_tokens)
         """Most prompt tokens of one request in one step."""
-        self._shift = shift
+        self._shift = self._shift_needed = shift
         """An EAGLE head looks one position ahead."""
         self._unit = unit
         """Steps of a prompt end at multiples of this many tokens."""
@@ -77,8 +77,8 @@ class EncoderInputs:
 
         Where steps end at blocks, that is the beginning of a block, and all items that begin within it are needed.
         """
-        first = (item.offset - self._shift) // self._unit * self._unit
-        last = first + self._shift + self._unit - 1
+        first = (item.offset - self._shift_needed) // self._unit * self._unit
+        last = first + self._shift_needed + self._unit - 1
         alive = {
             other.mm_hash: other.num_embeds
             for other in request.mm_features
@@ -159,6 +159,7 @@ class LaterEncoderInputs(EncoderInputs):
     def __init__(self, config: SchedulerConfig, table: RequestTable, *, shift: int, unit: int = 1) -> None:
         super().__init__(config, table, shift=shift, unit=unit)
         self.cache = ItemEncoderCache(self.cache.size)
+        self._shift_needed = 0  # a position can be computed without the item behind it
         self._repeated: tuple[Request | None, list[int]] = (None, [])
         """Whom the last plan was for, and its items with the same content as one whose encoder runs."""
 
