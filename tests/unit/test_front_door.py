@@ -21,10 +21,10 @@ NAMES = {
     "tokenyard": """
 CacheConfig ConfigError DecisionProfile DraftTokens EngineCore EngineOutputs Executor FinishReason KVCacheGroup
 KVConnector KVTransferConfig KeyedPolicy ModelOutput Policy Reason Report ReportBuilder Request RequestError
-RequestOutput SamplingParams Scheduler SchedulerConfig SchedulerOutput SpeculativeConfig StepObserver StepOutcomes TokenyardError
-TraceConfig TraceReader TraceRecorder TraceWriter Why Workload WorkloadRequest __version__ compare compare_traces
-decision_profile describe_run load_latency load_workload make_policy policy_maker print_report replay
-replay_split summarize why
+RequestOutput SamplingParams Scheduler SchedulerConfig SchedulerOutput SpeculativeConfig StepObserver StepOutcomes
+TokenyardError TraceConfig TraceReader TraceRecorder TraceWriter Why Workload WorkloadRequest __version__ compare
+compare_traces decision_profile describe_run load_latency load_workload make_policy policy_maker print_report
+replay replay_split summarize why
 """,
     "tokenyard.sched": """
 AllBlocksCleared BlockDeltas BlockRemoved BlockStored CachedRequestData Counts EventType Gauges GroupKind HashAlgo
