@@ -16,6 +16,7 @@ from tokenyard.profiles import VLLM_0_22, DecisionProfile
 __all__ = [
     "MAX_BLOCKS",
     "MAX_COUNT",
+    "MAX_SEQS",
     "CacheConfig",
     "GroupKind",
     "HashAlgo",

@@ -234,7 +234,7 @@ def test_truncated_gzip_is_named(vectors: Path, tmp_path: Path) -> None:
     whole = (vectors / "aborts_priority.jsonl.gz").read_bytes()
     path = tmp_path / "cut.jsonl.gz"
     path.write_bytes(whole[: len(whole) // 2])
-    _refused(path, "cannot be read")
+    _refused(path, "compressed data is cut off or damaged")
 
 
 def test_damaged_gzip_is_named(vectors: Path, tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_damaged_gzip_is_named(vectors: Path, tmp_path: Path) -> None:
     _refused(path)
     path = tmp_path / "text.jsonl.gz"
     path.write_text("{}\n", encoding="utf-8")
-    _refused(path, "cannot be read")
+    _refused(path, "compressed data is cut off or damaged")
 
 
 def test_a_line_that_is_not_json_is_named(lines: list[Json], tmp_path: Path) -> None:

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import GPU
 
-__all__ = ["DEFAULT_VERSION", "KNOWN_VERSIONS", "BatchLimits", "batch_limits", "known_version"]
+__all__ = [
+    "BLOCK_SIZE",
+    "DEFAULT_VERSION",
+    "GPU_MEMORY_UTILIZATION",
+    "KNOWN_VERSIONS",
+    "BatchLimits",
+    "batch_limits",
+    "known_version",
+]
 
 KNOWN_VERSIONS = ("0.22", "0.33")
 """vLLM versions whose defaults are known."""

@@ -199,7 +199,7 @@ def test_the_end_of_a_pin_is_waited_for(transfer: KVTransfer | None) -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"kv_connector": "Nobody"}, "use one of: OffloadingConnector, SharedStorageConnector"),
+        ({"kv_connector": "Nobody"}, "use OffloadingConnector or SharedStorageConnector"),
         ({"kv_connector": OFFLOADING, "kv_role": "boss"}, "kv_producer, kv_consumer, kv_both"),
         ({"kv_connector": OFFLOADING, "kv_load_failure_policy": "shrug"}, "recompute or fail"),
         ({"kv_connector": OFFLOADING, "kv_connector_extra_config": {"cpu": 1}}, "OffloadingConnector knows: cpu_bytes"),

@@ -96,7 +96,8 @@ def test_a_text_in_every_element_is_counted(nested: str, tmp_path: Path) -> None
         list(raw_lines(path))
 
 
-def test_rows_come_in_pieces_and_in_order(tmp_path: Path) -> None:
+def test_rows_come_in_pieces_and_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKENYARD_MAX_UNPACKED_MB", "64")
     path = write(tmp_path / "a.steps.parquet", 7, policy=repeated("a" * MIB, 40))
     lines = list(raw_lines(path))
     assert [int(line[len('{"event":"step_snapshot","step":') :].split(b",")[0]) for line in lines] == list(range(40))

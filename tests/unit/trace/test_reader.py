@@ -176,7 +176,7 @@ def test_bad_lines_are_counted_with_their_numbers(tmp_path: Path) -> None:
     assert [(bad.file, bad.line) for bad in notes.first_bad_lines] == [
         ("t.steps.jsonl", line) for line in (3, 4, 5, 6, 7, 8, 9, 10, 11, 14)
     ]
-    assert notes.first_bad_lines[4].problem == "nested too deeply"
+    assert notes.first_bad_lines[4].problem == "nested deeper than 100 levels"
     assert notes.first_bad_lines[6].problem == "step_snapshot without a usable step"
     assert notes.unknown_events == {"weather": 1}
 

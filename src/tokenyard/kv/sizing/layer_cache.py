@@ -20,7 +20,15 @@ from tokenyard.models.spec import ModelSpec
 from tokenyard.models.state_space import Mamba1, Mamba2, StateSpace
 from tokenyard.models.weights import dtype_bytes
 
-__all__ = ["DEFAULT_BLOCK_SIZE", "KV_CACHE_DTYPES", "CacheSettings", "LayerCache", "kv_element_bytes", "layer_caches"]
+__all__ = [
+    "DEFAULT_BLOCK_SIZE",
+    "KV_CACHE_DTYPES",
+    "CacheSettings",
+    "LayerCache",
+    "kv_element_bytes",
+    "layer_caches",
+    "with_block_size",
+]
 
 DEFAULT_BLOCK_SIZE = 16
 SPARSE_BLOCK_SIZE = 64

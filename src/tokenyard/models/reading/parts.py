@@ -13,7 +13,19 @@ from tokenyard.models.reading.fields import Fields
 from tokenyard.models.reading.quantization import Quantization
 from tokenyard.models.weights import WeightFormat
 
-__all__ = ["Family", "Reading", "Stack"]
+__all__ = [
+    "Family",
+    "Reading",
+    "Stack",
+    "attends",
+    "dense_mlp",
+    "experts",
+    "hidden_size",
+    "latent_attention",
+    "num_layers",
+    "softmax_attention",
+    "window_by_layer",
+]
 
 
 @dataclass(kw_only=True)

@@ -20,7 +20,18 @@ from tokenyard.models.reading.parts import (
     window_by_layer,
 )
 
-__all__ = ["deepseek", "glm4_moe", "gpt_oss", "llama4", "minimax_m2", "mixtral", "phimoe", "qwen2_moe", "qwen3_moe"]
+__all__ = [
+    "deepseek",
+    "glm4_moe",
+    "gpt_oss",
+    "llama4",
+    "minimax_m2",
+    "mixtral",
+    "phimoe",
+    "qwen2_moe",
+    "qwen3_moe",
+    "qwen_moe_mlp",
+]
 
 
 def mixtral(reading: Reading) -> Stack:
