@@ -56,6 +56,6 @@ def test_a_closed_loop_has_fewer_requests_waiting(tmp_path: Path) -> None:
 
 
 def test_flags_that_have_no_say_are_refused(tmp_path: Path) -> None:
-    call("run", "chat", "--input-len", "5", cwd=tmp_path).refused("input_len = 5", "workload `random`")
-    call("run", "random", "--burstiness", "2", cwd=tmp_path).refused("burstiness = 2", "request_rate")
+    call("run", "chat", "--input-len", "5", cwd=tmp_path).refused("--input-len = 5", "workload `random`")
+    call("run", "random", "--burstiness", "2", cwd=tmp_path).refused("--burstiness = 2", "--request-rate")
     call("import", "nothing.log", cwd=tmp_path).refused("nothing.log")

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from tests.integration.command import call
 
+ANY_LENGTH = "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 vllm serve meta-llama/Llama-3.1-8B"
+"""Sessions are longer than the model was made for."""
+
 
 @pytest.mark.parametrize(
     ("name", "flags", "hits"),
@@ -16,7 +19,11 @@ from tests.integration.command import call
         ("mooncake_arxiv_head1000.jsonl.gz", ["--limit", "150"], True),
         ("azure2023_code.csv.gz", ["--limit", "200"], False),
         ("azure2023_conv.csv.gz", ["--limit", "100"], False),
-        ("weka_claude_code_sessions.jsonl.gz", ["--limit", "1", "--gpu", "h200", "--max-model-len", "524288"], True),
+        (
+            "weka_claude_code_sessions.jsonl.gz",
+            ["--limit", "1", "--gpu", "h200", "--max-model-len", "524288", "--serve", ANY_LENGTH],
+            True,
+        ),
         ("lmcache_agent_hash64.jsonl.gz", ["--limit", "5"], True),
         ("servegen_m-large_draw30min_seed0.csv.gz", ["--limit", "100"], False),
     ],

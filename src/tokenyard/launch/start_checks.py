@@ -42,7 +42,7 @@ def check_length(max_model_len: int, known: int, model: str) -> None:
     if max_model_len > known:
         raise NoStartError(
             f"max_model_len = {max_model_len} is more than the {known} tokens that {model} was made for "
-            "(VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 in front of a --serve line allows it)"
+            "(VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 allows it, in the environment or in front of a --serve line)"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -157,7 +158,9 @@ def _require_numbers(flags: SchedulerFlags) -> None:
 
 
 def _allows_any_length(flags: Run) -> bool:
-    return flags.launch.asked.environment.get(_ANY_LENGTH, "0") not in ("", "0")
+    """Asked for in front of a pasted line, or in the environment of this very command."""
+    said = {**os.environ, **flags.launch.asked.environment}
+    return said.get(_ANY_LENGTH, "0") not in ("", "0")
 
 
 def _memory_for_kv(
