@@ -66,27 +66,16 @@ def test_flags_by_themselves_and_in_short(tmp_path: Path) -> None:
 
 
 def test_what_is_not_modelled_is_refused_by_name_or_listed(tmp_path: Path) -> None:
-    flags = (
-        "--enforce-eager",
-        "--data-parallel-size",
-        "2",
-        "--pipeline-parallel-size",
-        "1",
-        "--enable-expert-parallel",
-    )
+    flags = ("--enforce-eager", "--pipeline-parallel-size", "2", "--data-parallel-size", "1")
     refused = call(*RUN, *flags, cwd=tmp_path)
-    refused.refused(
-        "--enforce-eager (", "--data-parallel-size 2 (", "--enable-expert-parallel (", "--ignore-unmodelled"
-    )
-    assert "--pipeline-parallel-size" not in refused.stderr
+    refused.refused("--enforce-eager (", "--pipeline-parallel-size 2 (", "--ignore-unmodelled")
+    assert "--data-parallel-size" not in refused.stderr
     assert "--tensor-parallel-size" not in refused.stderr
     said = header(*flags, "--ignore-unmodelled", cwd=tmp_path)
     assert [each.split(":")[0] for each in said["ignored"]] == [
         "--enforce-eager",
-        "--data-parallel-size 2",
-        "--enable-expert-parallel",
+        "--pipeline-parallel-size 2",
     ]
-    assert any(each.startswith("--pipeline-parallel-size 1") for each in said["without_effect"])
     for command in (("compare", "chat", "--limit", "1", "--policies", "fcfs"), ("split", "chat", "--limit", "1")):
         call(*command, *flags, cwd=tmp_path).refused("--enforce-eager (", "--ignore-unmodelled")
 
