@@ -32,7 +32,7 @@ def filter_by(page: Page, text: str, says: str) -> None:
 
 def test_header_names_the_run(page: Page) -> None:
     tokens = page.get_by_role("list", name="About this run").inner_text()
-    for shown in ("FCFS", "H100", "KV:186blk(0.4GB)", "9 jobs", "(124)", "maxRun:5", " reqs"):
+    for shown in ("FCFS", "H100", "KV:186blk(0.4GB)", "9 jobs", "(116)", "maxRun:5", " reqs"):
         assert shown in tokens
     assert page.locator(".token.source").inner_text() == "sched_trace.fcfs.steps.jsonl"
 
