@@ -29,7 +29,7 @@ class DamagedFileError(FileError):
 
 def packing_of(path: Path) -> Packing:
     """How a file is packed, by its name."""
-    return {".gz": "gz", ".zst": "zst"}.get(path.suffix, "plain")  # type: ignore[return-value]
+    return {".gz": "gz", ".zst": "zst"}.get(path.suffix, "plain")  # type: ignore[return-value]  # get loses the literals
 
 
 def unpacked(file: BinaryIO, packing: Packing) -> IO[bytes]:

@@ -73,7 +73,7 @@ class PolicyGate(Policy):
             raise PolicyError(self._policy, "bind", "keeps its context to itself: call super().bind(context) in it")
 
     @property
-    def context(self) -> PolicyContext | None:  # type: ignore[override]
+    def context(self) -> PolicyContext | None:  # type: ignore[override]  # likewise
         """The policy's."""
         return self._policy.context
 

@@ -45,7 +45,7 @@ def attribute_docs(kind: type) -> dict[str, tuple[str, str]]:
 def _has_source(made: object) -> bool:
     """False for what a dataclass or a protocol has made itself."""
     try:
-        inspect.getsource(made)  # type: ignore[arg-type]
+        inspect.getsource(made)  # type: ignore[arg-type]  # TypeError is the answer
     except (OSError, TypeError):
         return False
     return getattr(made, "__module__", "typing") != "typing"

@@ -42,7 +42,7 @@ def _flags_of(command: type) -> Iterator[str]:
     for each in fields(command):
         kind: Any = getattr(hints[each.name], "__origin__", hints[each.name])
         if is_dataclass(kind):
-            yield from _flags_of(kind)  # type: ignore[arg-type]
+            yield from _flags_of(kind)  # type: ignore[arg-type]  # a class: instances are no hints
         elif "_PositionalMarker" not in str(hints[each.name]) and "Positional" not in str(hints[each.name]):
             yield each.name
 

@@ -25,7 +25,7 @@ from tokenyard.trace.read.files import PACKINGS
 try:
     import fcntl
 except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # a module elsewhere
 
 __all__ = ["MARK", "AnnotationServer"]
 

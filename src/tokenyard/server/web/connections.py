@@ -55,7 +55,7 @@ class BoundedConnection(H11Protocol):
     """When something last happened here, to about a second."""
     _num_resumed = 0
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
         super().connection_made(transport)
         self._look()
         if not self.app_state.get(_DUE):
