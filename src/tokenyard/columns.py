@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ONE", "Int32Array", "IntArray", "anywhere", "constant", "counting", "total"]
+__all__ = ["ONE", "Int32Array", "IntArray", "all_ones", "anywhere", "constant", "counting", "same", "total"]
 
 IntArray = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
@@ -49,6 +49,26 @@ def anywhere(mask: npt.NDArray[np.bool_]) -> bool:
     return 1 in mask.tobytes()
 
 
+_ones = np.ones(1024, np.int64)
+_ones.flags.writeable = False
+
+
+def all_ones(column: IntArray) -> bool:
+    """Whether every entry is 1, as where everybody decodes."""
+    global _ones  # noqa: PLW0603 - as for counting
+    if len(column) > len(_ones):
+        _ones = np.ones(2 * len(column), np.int64)
+        _ones.flags.writeable = False
+    return column.tobytes() == _ones[: len(column)].tobytes()
+
+
+def same(one: IntArray, other: IntArray) -> bool:
+    """Whether both have the same entries; neither is a view with gaps."""
+    return one.tobytes() == other.tobytes()
+
+
 def total(column: IntArray) -> int:
     """The sum of the entries."""
+    if all_ones(column):
+        return len(column)
     return sum(column.tolist()) if len(column) <= _FEW else int(_sum(column))

@@ -250,10 +250,10 @@ class RequestTable(Columns):
 
     # ---- columns that others have written
 
-    def advance(self, slots: IntArray, num_computed: IntArray, chunk: BoolArray | None) -> None:
+    def advance(self, slots: IntArray, num_computed: IntArray, chunk: BoolArray | bool | None) -> None:
         """A step computes the tenants' tokens up to ``num_computed``; ``chunk`` marks those left within their prompt.
 
-        ``chunk`` is None where no mark changes.
+        ``chunk`` is None where no mark changes, False if nobody is left there.
         """
         self._write.num_computed[slots] = num_computed
         if chunk is not None:

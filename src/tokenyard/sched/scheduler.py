@@ -240,7 +240,6 @@ class Scheduler(SchedulerView):
             longest = 0
         return StepBudget(
             0 if self.pause_state is PauseState.PAUSED_ALL else config.max_num_batched_tokens,
-            config.max_num_seqs,
             config.max_num_encoder_input_tokens,
             longest_prefill=longest,
             slots_per_request=self._features.num_draft_slots,
@@ -391,10 +390,12 @@ class Scheduler(SchedulerView):
 
     def make_stats(self) -> SchedulerStats:
         """Gauges now, and prefix-cache statistics since the last call."""
-        transfers, room = self._features.transfers, self._waiting_queues
+        transfers = self._features.transfers
+        waiting, skipped = self._waiting_queues.counts
         return SchedulerStats(
             len(self._running.requests),
-            *room.counts,
+            waiting,
+            skipped,
             self.kv.usage,
             self.kv.take_stats(),
             self._features.speculation.take_stats() if self._features.speculation is not None else None,

@@ -54,7 +54,7 @@ class BlockAlignment:
         granted = self.split_request(rows.requests[done], int(rows.granted[done]), int(rows.computed[done]))
         if not granted:
             return done, 0
-        rows.want[done] = rows.granted[done] = granted
+        rows.ask_only(done, granted)
         return done + 1, granted
 
 

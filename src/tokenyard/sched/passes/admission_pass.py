@@ -62,6 +62,9 @@ class AdmissionPass:
 
         ``only_holders``: nobody is looked at but requests that hold blocks while they wait, which have their own queue.
         """
+        outcomes.admission = self._why_ended(budget)
+        if outcomes.admission is not None:
+            return []
         admitted = self._pass(budget, outcomes, only_holders=only_holders)
         while not (admitted or self._running.requests) and _memory_refused(outcomes) and self._stalemate.resolve():
             outcomes.skipped.clear()

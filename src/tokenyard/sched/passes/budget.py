@@ -16,7 +16,6 @@ class StepBudget:
         "has_run_prefill",
         "longest_prefill",
         "loras",
-        "max_num_seqs",
         "max_tokens",
         "slots_per_request",
         "tokens",
@@ -26,7 +25,6 @@ class StepBudget:
     def __init__(
         self,
         max_tokens: int,
-        max_num_seqs: int,
         encoder: int = 0,
         *,
         longest_prefill: int = 0,
@@ -45,7 +43,6 @@ class StepBudget:
         """Most tokens of one request; 0 = no such limit."""
         self.has_run = self.has_run_prefill = False
         """The running pass has granted tokens; to a request in the middle of its prompt."""
-        self.max_num_seqs = max_num_seqs
         self.encoder = encoder
         """Encoder embeddings left."""
         self.encoder_items: dict[str, list[int]] = {}

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tokenyard.columns import constant
+from tokenyard.columns import all_ones, constant
 from tokenyard.config import SchedulerConfig
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.kv.shortage import KVShortage
@@ -102,8 +102,8 @@ class RunningPass:
                     break
             if self._drift and end > done:
                 end, asked = done + 1, int(rows.granted[done])
-            slots, computed, ask = rows.run(done, end)
-            served = self._kv.grow_run(slots, computed + ask, self._num_lookahead_tokens)
+            slots, ends, ask = rows.run(done, end)
+            served = self._kv.grow_run(slots, ends, self._num_lookahead_tokens)
             done += served
             if done == end:
                 budget.spend(asked, served)
@@ -131,16 +131,19 @@ class RunningPass:
         requests, slots = self._running.rows()
         computed = table.num_computed[slots]
         known = table.num_tokens[slots]
+        # Whose known tokens reach max_model_len has stopped; drafts and what is in flight can reach beyond it.
+        ends = known
         if self._counts_beyond_known:
-            known += table.num_drafts[slots] + table.placeholders[slots]
-        want = np.minimum(known, self._last_position) - computed
+            ends = np.minimum(known + table.num_drafts[slots] + table.placeholders[slots], self._last_position)
+        want = ends - computed
         if limit:
             np.minimum(want, limit, out=want)
+            ends = computed + want
         covered = None
         if self._placeholders is not None:
             covered = self._placeholders.cover_limit(slots, computed)
             want[covered] = 0
-        if np.count_nonzero(want) < want.size:
+        if not all_ones(want) and np.count_nonzero(want) < want.size:
             keep = want > 0
             for row in (~keep).nonzero()[0].tolist():
                 reason = Reason.NO_NEW_TOKENS
@@ -148,8 +151,8 @@ class RunningPass:
                     reason = Reason.PLACEHOLDERS_COVER_LIMIT
                 outcomes.not_scheduled.append(Outcome(OutcomeKind.NOT_SCHEDULED, reason, requests[row].request_id, 1))
             requests = tuple([requests[i] for i in keep.nonzero()[0].tolist()])
-            slots, computed, want = slots[keep], computed[keep], want[keep]
-        return Rows(requests, slots, computed, want)
+            slots, computed, want, ends = slots[keep], computed[keep], want[keep], ends[keep]
+        return Rows(requests, slots, computed, want, ends)
 
     def _up_to_encoder_input(
         self,
@@ -166,8 +169,7 @@ class RunningPass:
         """
         encoder = self._encoder
         assert encoder is not None
-        reach = rows.computed[done:end] + rows.granted[done:end]
-        stops = (reach > self._table.encoder_at[rows.slots[done:end]]).nonzero()[0]
+        stops = (rows.ends[done:end] > self._table.encoder_at[rows.slots[done:end]]).nonzero()[0]
         if not stops.size:
             return end, asked
         if stops[0] > 0:
@@ -192,7 +194,7 @@ class RunningPass:
                 )
             )
             return done, 0
-        rows.want[done] = rows.granted[done] = wanted
+        rows.ask_only(done, wanted)
         return done + 1, wanted
 
     def _commit_encoder_input(self, encoder: EncoderInputs, request: Request, budget: StepBudget) -> None:

@@ -226,15 +226,17 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
         if len(self.new_blocks.rows):
             for row, new in self._blocks_by_row.items():
                 blocks[row] = new
+        back: frozenset[str] = frozenset()
         if running < len(self.req_ids):
             rows = [*range(running), *resumed]
             req_ids += [self.req_ids[row] for row in resumed]
             computed, num_outputs, blocks = (
                 [column[row] for row in rows] for column in (computed, num_outputs, blocks)
             )
+            back = frozenset(req_ids[running:])
         return CachedRequestData(
             req_ids,
-            frozenset(req_ids[running:]),
+            back,
             {self.req_ids[row]: tokens.tolist() for row, tokens in known_tokens.items()} if known_tokens else {},
             blocks,
             computed,

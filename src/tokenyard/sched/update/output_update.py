@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenyard.columns import IntArray
+from tokenyard.columns import IntArray, all_ones, counting
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.profiles import VLLM_0_22, DecisionProfile
 from tokenyard.request import FinishReason, Request, RequestStatus
@@ -98,7 +98,7 @@ class OutputUpdate:
         if self._encoder is not None:
             void = step.void if self._stale_changes_nothing else None
             self._release_passed_items(requests, void or frozenset())
-        producing = counts.nonzero()[0]
+        producing = counting(len(counts)) if all_ones(counts) else counts.nonzero()[0]
         arrived = counts
         counts = self._accept(requests, slots, model, counts, producing, endings, may_lack_slots=not everyone_here)
         if self._takes_back_rest and endings:
