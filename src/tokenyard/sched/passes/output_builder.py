@@ -106,7 +106,7 @@ class OutputBuilder:
         if not self._last_was_complete:
             table.mark_scheduled(slots, step)
         for column in (granted, computed, num_known):
-            column.setflags(False)  # "write": its name would double the cost
+            column.setflags(False)  # type: ignore[call-arg]  # "write", whose name would double the cost
         plan = SchedulerOutput(
             step=step,
             req_ids=req_ids,
