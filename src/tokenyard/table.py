@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.columns import ONE, Int32Array, IntArray, constant
-from tokenyard.request import Request, SamplingParams, TokenIds
+from tokenyard.columns import ONE, Int32Array, IntArray
+from tokenyard.request import Request, SamplingParams
 
 __all__ = ["NEVER", "NO_TOKEN", "Columns", "RequestTable"]
 
@@ -61,6 +61,8 @@ class Columns:
     """Prompt + verified output."""
     num_computed: IntArray
     """Positions computed, or about to be by the steps in flight."""
+    tail_shift: IntArray
+    """From a token's position to its place in the flat tails, for the block that is being filled."""
     capacity: IntArray
     """Positions that the blocks held can store."""
     seal_at: IntArray
@@ -113,8 +115,6 @@ class RequestTable(Columns):
         self._block_tables: list[Int32Array] = [np.zeros((0, _BLOCKS_AT_FIRST), np.int32) for _ in range(num_groups)]
         self.block_tables: list[Int32Array] = []
         """Per KV-cache group; read-only."""
-        self._offset_mask = constant(block_size - 1) if block_size & (block_size - 1) == 0 else None
-        self._last_offset = constant(block_size - 1)
         self.max_drafts = max_drafts
         self.requests: list[Request | None] = []
         self._free: list[int] = []
@@ -132,9 +132,10 @@ class RequestTable(Columns):
 
     row_in_step: IntArray
     """Scratch space: the row of a step that a slot's request has, while that is asked for."""
-    tail: TokenIds
-    _flat_tail: TokenIds
-    _tail_start: IntArray
+    tail: IntArray
+    """Tokens of the blocks that are being filled; int64, as they come: to convert in every step costs more."""
+    _flat_tail: IntArray
+    _tail_last: IntArray
 
     def _grow(self, size: int) -> None:
         """Make room for ``size`` slots, keeping the tenants."""
@@ -147,7 +148,7 @@ class RequestTable(Columns):
             setattr(now, name, column)
             setattr(self, name, _shown(column))
         self._write = now
-        tail = np.zeros((size, self.block_size), np.int32)
+        tail = np.zeros((size, self.block_size), np.int64)
         if old:
             tail[:old] = self.tail
         self.tail = tail
@@ -156,7 +157,7 @@ class RequestTable(Columns):
         self.block_tables = [_shown(table) for table in self._block_tables]
         # One index array into the flat tails costs half of two into the table.
         self._flat_tail = tail.reshape(-1)
-        self._tail_start = np.arange(0, size * self.block_size, self.block_size)
+        self._tail_last = np.arange(1, size + 1) * self.block_size - 1
         self.requests.extend([None] * (size - old))
         self._free.extend(range(size - 1, old - 1, -1))
         self._size = size
@@ -205,6 +206,7 @@ class RequestTable(Columns):
         self.num_with_grammar += request.structured_output is not None
         write.prefilling[slot] = False
         start = num_tokens // self.block_size * self.block_size
+        write.tail_shift[slot] = slot * self.block_size - start
         self.tail[slot, : num_tokens - start] = request.token_slice(start, num_tokens)
         request.attach(self, slot)
 
@@ -230,12 +232,7 @@ class RequestTable(Columns):
         num_tokens = int(self.num_tokens[slot])
         start = num_tokens // self.block_size * self.block_size
         if num_tokens > start:
-            request.replace_tail(start, self.tail[slot, : num_tokens - start].tobytes())
-
-    def offsets(self, positions: IntArray) -> IntArray:
-        """Positions within their blocks."""
-        # A mask costs a fifth of a remainder, and block sizes are nearly always powers of two.
-        return positions % self.block_size if self._offset_mask is None else positions & self._offset_mask
+            request.replace_tail(start, self.tail[slot, : num_tokens - start].astype(np.int32).tobytes())
 
     def append(self, slots: IntArray, tokens: IntArray) -> tuple[IntArray, BoolArray]:
         """Append ``tokens[i]`` to the tenant of ``slots[i]``, which are distinct.
@@ -243,10 +240,10 @@ class RequestTable(Columns):
         Returns the new numbers of tokens, and which tails are full now, both of shape ``[n]``.
         """
         num_tokens = self.num_tokens[slots]
-        offsets = self.offsets(num_tokens)
-        self._flat_tail[self._tail_start[slots] + offsets] = tokens.astype(np.int32)
+        at = num_tokens + self.tail_shift[slots]
+        self._flat_tail[at] = tokens
         self._write.num_tokens[slots] = num_tokens = num_tokens + ONE
-        return num_tokens, offsets == self._last_offset
+        return num_tokens, at == self._tail_last[slots]
 
     # ---- columns that others have written
 
@@ -342,7 +339,8 @@ class RequestTable(Columns):
     def seal(self, slots: IntArray) -> list[tuple[Request, bytes]]:
         """Move tails that have just become full into their requests' own streams; returns them as int32 bytes."""
         size = self.block_size
-        data = self.tail[slots].tobytes()
+        self._write.tail_shift[slots] -= size
+        data = self.tail[slots].astype(np.int32).tobytes()
         stride = len(data) // len(slots)
         sealed = []
         for i, (request, end) in enumerate(zip(self.tenants(slots), self.num_tokens[slots].tolist(), strict=True)):

@@ -155,9 +155,8 @@ class OutputBuilder:
         return more
 
     def _num_common_prefix_blocks(self) -> tuple[int, ...]:
-        if not len(self._running):
-            return (0,) * self._kv.num_groups
-        return tuple(self._kv.num_common_prefix_blocks(self._running.requests[0]))
+        running = self._running.requests
+        return tuple(self._kv.num_common_prefix_blocks(running[0])) if running else (0,) * self._kv.num_groups
 
 
 def _joined(rows: Rows, admitted: Sequence[Candidate]) -> tuple[IntArray, IntArray, IntArray]:

@@ -14,7 +14,7 @@ from tokenyard.sched.steps.stats import SchedulerStats
 __all__ = ["EngineOutputs", "RequestOutput"]
 
 
-class RequestOutput(msgspec.Struct, frozen=True):
+class RequestOutput(msgspec.Struct, frozen=True, gc=False):  # made by the dozen in every step, and in no cycle
     """News about one request after a step."""
 
     request_id: str

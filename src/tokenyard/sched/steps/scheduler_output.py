@@ -197,6 +197,8 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
     @derived
     def scheduled_new_reqs(self) -> list[NewRequestData]:
         """Requests scheduled for the first time, in full."""
+        if not self.new_requests:
+            return []
         return [self._new(row, new) for row, new in self.new_requests.items()]
 
     def _new(self, row: int, new: NewRequest) -> NewRequestData:
