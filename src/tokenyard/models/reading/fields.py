@@ -69,15 +69,15 @@ class Fields:
 
     def number(self, field: str, default: float) -> float:
         value = self.get(field, default)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.error(field, "give a number")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_COUNT:
+            raise self.error(field, f"give a number above 0, at most {MAX_COUNT}")
         return float(value)
 
     def items(self, field: str) -> list[Any]:
-        """A list; empty where there is none."""
+        """A list of names or numbers; empty where there is none."""
         value = self.get(field, [])
-        if not isinstance(value, list):
-            raise self.error(field, "give a list")
+        if not isinstance(value, list) or any(isinstance(each, list | dict) for each in value):
+            raise self.error(field, "give a list of names or numbers")
         return value
 
     def per_layer(self, field: str, num_layers: int) -> list[Any]:

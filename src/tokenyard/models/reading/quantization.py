@@ -255,14 +255,16 @@ def _bitsandbytes(fields: Fields, plain: WeightFormat) -> Quantization:
 
 
 def _compressed_tensors(fields: Fields, plain: WeightFormat) -> Quantization:
-    groups = fields.get("config_groups")
-    if not isinstance(groups, dict) or not groups:
+    groups = fields.section("config_groups")
+    named = [] if groups is None else [groups.section(name) for name in sorted(groups.unread())]
+    given = [group for group in named if group is not None]
+    if not given:
         raise fields.error("config_groups", "give at least one group")
     fields.passed_over(
         "format", "quantization_status", "global_compression_ratio", "sparsity_config", "transform_config"
     )
     fields.passed_over("version")
-    formats = [_group_format(Fields(f"{fields.where}: {name}", group)) for name, group in groups.items()]
+    formats = [_group_format(group) for group in given]
     if len(set(formats)) > 1:
         raise fields.error("config_groups", "groups of several formats are not modelled")
     scheme = fields.section("kv_cache_scheme")

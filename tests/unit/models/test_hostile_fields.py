@@ -1,0 +1,46 @@
+"""Whatever stands in a field of a config.json, it is read, or refused in one error."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tokenyard.models
+from tokenyard.errors import ConfigError
+from tokenyard.models.reading.read import model_from_config
+
+_FILES = sorted(Path(tokenyard.models.__file__).parent.joinpath("configs").glob("*.json"))
+
+_HOSTILE: list[Any] = [
+    *([], [[1]], {}, {"a": [1]}, "", "x", "a" * 5000, None, [None], ["x"], [-1], [1e308] * 3),
+    *(-1, 0, 1, 2.5, 2**40, 10**400, 1e308, float("nan"), True, False),
+]
+
+
+def _fields(config: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, value in config.items():
+        yield (*path, name)
+        if isinstance(value, dict):
+            yield from _fields(value, (*path, name))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_any_value_in_any_field_is_borne(data: st.DataObject) -> None:
+    config = copy.deepcopy(json.loads(data.draw(st.sampled_from(_FILES)).read_text()))
+    path = data.draw(st.sampled_from(list(_fields(config))))
+    section = config
+    for name in path[:-1]:
+        section = section[name]
+    section[path[-1]] = data.draw(st.sampled_from(_HOSTILE))
+    try:
+        model = model_from_config(config, name="x", where="config.json")
+        assert min(model.num_parameters, model.num_active_parameters, model.kv_bytes_per_token()) >= 0
+    except ConfigError as error:
+        assert "config.json" in str(error)
