@@ -1,0 +1,92 @@
+"""Which vLLM this is, and every place where its versions differ in what we touch.
+
+No other module of the package asks for a version or looks for a field that only some versions have.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from tokenyard.errors import MissingExtraError
+
+__all__ = [
+    "TESTED",
+    "UntestedVersionWarning",
+    "check_version",
+    "installed_version",
+    "scheduled_first",
+    "session_of",
+    "version_tuple",
+    "waiting_queues",
+]
+
+TESTED = ("0.22.1", "0.32.0", "0.33.0")
+"""Versions that the tests run with: all with the scheduler, 0.32.0 with the whole engine."""
+
+_RELEASE = re.compile(r"\d+(?:\.\d+)*")
+
+
+class UntestedVersionWarning(UserWarning):
+    """This version of vLLM was never tried."""
+
+
+def installed_version() -> str:
+    """Release of the installed vLLM without its build, as ``0.33.0``. Raises MissingExtraError where there is none."""
+    try:
+        version = str(import_module("vllm").__version__)
+    except ImportError as error:
+        if error.name and error.name.partition(".")[0] != "vllm":
+            raise
+        raise MissingExtraError("vllm", "vllm") from None
+    found = _RELEASE.match(version)
+    return found.group() if found else version
+
+
+def version_tuple(version: str) -> tuple[int, ...]:
+    """``0.33.0`` as numbers, to compare; () for a version that does not begin with a number."""
+    found = _RELEASE.match(version)
+    return tuple(map(int, found.group().split("."))) if found else ()
+
+
+def check_version() -> str:
+    """The installed version; one that was never tried is a warning that names those that were."""
+    version = installed_version()
+    if version not in TESTED:
+        warnings.warn(
+            f"vLLM {version} was never tried with this Tokenyard, vLLM {', '.join(TESTED)} were: compare a short run "
+            "with vLLM's own scheduler first",
+            UntestedVersionWarning,
+            stacklevel=2,
+        )
+    return version
+
+
+def waiting_queues(scheduler: Any) -> Sequence[Any]:
+    """The waiting queues of a vLLM scheduler, the one that is tried first in front.
+
+    Until 0.30 that is ``skipped_waiting`` (whoever was passed over), since 0.31 ``kv_holding_waiting`` (whoever holds
+    blocks while it waits).
+    """
+    first = getattr(scheduler, "kv_holding_waiting", None)
+    if first is None:
+        first = scheduler.skipped_waiting
+    return first, scheduler.waiting
+
+
+def scheduled_first(output: Any) -> frozenset[str]:
+    """Ids that a vLLM ``SchedulerOutput`` admits: for the first time, or again after a preemption.
+
+    The second model runner, the default since 0.29, gets resumed requests among the new ones.
+    """
+    admitted = [new.req_id for new in output.scheduled_new_reqs]
+    return frozenset((*admitted, *output.scheduled_cached_reqs.resumed_req_ids))
+
+
+def session_of(request: Any) -> str | None:
+    """``session_id`` of a vLLM request, which has one since 0.30."""
+    session = getattr(request, "session_id", None)
+    return None if session is None else str(session)
