@@ -17,9 +17,11 @@ __all__ = [
     "TESTED",
     "UntestedVersionWarning",
     "check_version",
+    "data_parallel_rank",
     "installed_version",
-    "scheduled_first",
+    "max_running",
     "session_of",
+    "status_name",
     "version_tuple",
     "waiting_queues",
 ]
@@ -77,13 +79,24 @@ def waiting_queues(scheduler: Any) -> Sequence[Any]:
     return first, scheduler.waiting
 
 
-def scheduled_first(output: Any) -> frozenset[str]:
-    """Ids that a vLLM ``SchedulerOutput`` admits: for the first time, or again after a preemption.
+def max_running(scheduler: Any) -> int:
+    """Most requests that a vLLM scheduler has running at once; since 0.31 fewer than the workers have rows for."""
+    return int(getattr(scheduler, "max_num_active_reqs", scheduler.max_num_running_reqs))
 
-    The second model runner, the default since 0.29, gets resumed requests among the new ones.
+
+def data_parallel_rank(vllm_config: Any) -> int | None:
+    """Number of this engine among those that share the traffic; None if it is the only one, as far as it knows.
+
+    Engines of dense models are told that they are alone, but keep their number: the first of them, 0, cannot tell.
     """
-    admitted = [new.req_id for new in output.scheduled_new_reqs]
-    return frozenset((*admitted, *output.scheduled_cached_reqs.resumed_req_ids))
+    parallel = vllm_config.parallel_config
+    rank = int(parallel.data_parallel_index)
+    return rank if rank or parallel.data_parallel_size > 1 else None
+
+
+def status_name(request: Any) -> str:
+    """Name of the status of a vLLM request; those of all versions are those of our ``RequestStatus``."""
+    return str(request.status.name)
 
 
 def session_of(request: Any) -> str | None:
