@@ -18,7 +18,9 @@ __all__ = [
     "UntestedVersionWarning",
     "check_version",
     "data_parallel_rank",
+    "draft_slots",
     "installed_version",
+    "max_batched",
     "max_running",
     "session_of",
     "status_name",
@@ -82,6 +84,22 @@ def waiting_queues(scheduler: Any) -> Sequence[Any]:
 def max_running(scheduler: Any) -> int:
     """Most requests that a vLLM scheduler has running at once; since 0.31 fewer than the workers have rows for."""
     return int(getattr(scheduler, "max_num_active_reqs", scheduler.max_num_running_reqs))
+
+
+def draft_slots(scheduler: Any) -> int:
+    """Tokens that each scheduled request takes from the step beside its own, for drafts: since 0.28, 0 before.
+
+    Until then the step's budget is smaller by as much for the most requests that may run.
+    """
+    config = scheduler.vllm_config
+    if config.speculative_config is None or scheduler.max_num_scheduled_tokens < max_batched(config):
+        return 0
+    return int(getattr(config.speculative_config, "max_num_new_slots_for_drafting", 0) or 0)
+
+
+def max_batched(vllm_config: Any) -> int:
+    """Most tokens that a step of the engine computes."""
+    return int(vllm_config.scheduler_config.max_num_batched_tokens)
 
 
 def data_parallel_rank(vllm_config: Any) -> int | None:

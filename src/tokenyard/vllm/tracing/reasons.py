@@ -12,7 +12,7 @@ from typing import Any
 from tokenyard.kv.shortage import KVLimit, KVShortage
 from tokenyard.sched.steps.outcomes import Outcome, OutcomeKind, Preemption, Reason, StepOutcomes
 from tokenyard.vllm.tracing.watch import Refused, Sighting, Watch
-from tokenyard.vllm.versions import max_running, status_name
+from tokenyard.vllm.versions import draft_slots, max_batched, max_running, status_name
 
 __all__ = ["Reasons"]
 
@@ -38,16 +38,24 @@ class Reasons:
         self._max_running = max_running(scheduler)
         self._max_tokens = int(scheduler.max_num_scheduled_tokens)
         config = scheduler.vllm_config
-        spec = config.speculative_config
-        self._draft_slots = int(getattr(spec, "max_num_new_slots_for_drafting", 0) or 0) if spec is not None else 0
-        """Tokens that a scheduled request takes from the budget beside its own."""
+        self._draft_slots, self._max_batched = draft_slots(scheduler), max_batched(config)
         self._chunked = bool(config.scheduler_config.enable_chunked_prefill)
         self._max_loras = config.lora_config.max_loras if config.lora_config is not None else 0
         self._aligned = bool(getattr(scheduler, "need_mamba_block_aligned_split", False))
+        self._longest = int(scheduler.max_model_len) - int(getattr(scheduler, "num_sampled_tokens_per_step", 1))
+        """Tokens of a request that can be computed."""
+        self._num_blocks = int(scheduler.kv_cache_manager.block_pool.num_gpu_blocks)
         self.preempted: list[Preemption] = []
         """Of the step that is being decided."""
+        self.clipped: dict[str, Reason] = {}
+        """Request -> what left it no tokens in the step that is being decided."""
         self._nobody = StepOutcomes()
         self._nobody.admission = Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY)
+
+    def begin(self) -> None:
+        """A step is about to be decided."""
+        self.preempted = []
+        self.clipped.clear()
 
     def note_preemption(self, victim: Any) -> None:
         """A running request is about to lose its blocks."""
@@ -69,7 +77,7 @@ class Reasons:
         if not (num_waiting or self.preempted) and len(scheduled) == len(running):
             return self._nobody
         outcomes = StepOutcomes()
-        outcomes.preemptions, self.preempted = self.preempted, []
+        outcomes.preemptions = self.preempted
         left = self._budget_left(output)
         outcomes.not_scheduled = self._not_scheduled(scheduled, left, outcomes.preemptions)
         outcomes.skipped = self._skipped(left)
@@ -79,8 +87,11 @@ class Reasons:
     def _budget_left(self, output: Any) -> int:
         if self._is_paused("PAUSED_ALL"):
             return 0
-        spent: int = output.total_num_scheduled_tokens + self._draft_slots * len(output.num_scheduled_tokens)
-        return max(self._max_tokens - spent, 0)
+        left: int = self._max_tokens - output.total_num_scheduled_tokens
+        if self._draft_slots:
+            requests = len(output.num_scheduled_tokens) + 1  # the next one wants its slots as well
+            left = min(left, self._max_batched - output.total_num_scheduled_tokens - self._draft_slots * requests)
+        return max(left, 0)
 
     def _is_paused(self, *states: str) -> bool:
         return self._scheduler.pause_state.name in states
@@ -122,13 +133,9 @@ class Reasons:
                 wanted_tokens=refused.wanted_tokens,
                 budget_left=left,
             )
-        reason_or_none: Reason | None = None
-        if not self._chunked and wanted > left:
+        reason_or_none = self.clipped.get(request.request_id)
+        if reason_or_none is None and not self._chunked and wanted > left:
             reason_or_none = Reason.PREFILL_EXCEEDS_BUDGET
-        elif request.has_encoder_inputs:
-            reason_or_none = Reason.ENCODER_BUDGET
-        elif self._aligned:
-            reason_or_none = Reason.MAMBA_ALIGNMENT
         if reason_or_none is None:
             return None
         return Outcome(
@@ -156,16 +163,18 @@ class Reasons:
             return Reason.NO_NEW_TOKENS
         if seen.looked_up is None:
             return Reason.LORA_SLOTS if self._max_loras and request.lora_request else None
-        if request.has_encoder_inputs:
-            return Reason.ENCODER_BUDGET
+        if (clipped := self.clipped.get(request.request_id)) is not None:
+            return clipped
         return Reason.CONNECTOR_UNDECIDED if self._scheduler.connector is not None else None
 
-    def _shortage(self, refused: Refused) -> tuple[KVShortage, Reason]:
-        """The numbers of a refusal, and the limit that it met."""
+    def _shortage(self, refused: Refused) -> tuple[KVShortage | None, Reason]:
+        """The numbers of a refusal, None if blocks were not the obstacle, and what it met."""
         needed = refused.needs[-1] if refused.needs else 0
         whole = refused.whole_first and len(refused.needs) == 1
         reserved = 0 if whole else refused.reserved
         limit, watermark = KVLimit.FULL_SEQUENCE if whole else KVLimit.BLOCKS, 0
+        if self._aligned and needed > self._num_blocks:  # how vLLM says that the state is not there yet
+            return None, Reason.MAMBA_STATE_NOT_READY
         if needed + reserved <= refused.free:
             limit = KVLimit.WATERMARK
             watermark = int(getattr(self._scheduler.kv_cache_manager, "watermark_blocks", 0))
@@ -184,33 +193,34 @@ class Reasons:
         running = self._scheduler.running
         if len(scheduled) == len(running):
             return refused
-        for request in running:
+        last = max((i for i, request in enumerate(running) if request.request_id in scheduled), default=-1)
+        for i, request in enumerate(running):
             if request.request_id in scheduled:
                 continue
             wanted = self._wanted(request)
-            reason = self._why_stalled(request, wanted, left, any_preempted=bool(preempted))
+            reason = self._why_stalled(request, wanted, left)
+            if reason is None and preempted:
+                reason = Reason.PREEMPTED_THIS_STEP if i > last else Reason.RUNNING_INDEX_DRIFT
             if reason is not None:
                 kind, request_id = OutcomeKind.NOT_SCHEDULED, request.request_id
-                refused.append(Outcome(kind, reason, request_id, 1, wanted_tokens=max(wanted, 0), budget_left=left))
+                refused.append(Outcome(kind, reason, request_id, 1, wanted_tokens=wanted, budget_left=left))
         return refused
 
-    @staticmethod
-    def _wanted(request: Any) -> int:
-        held = request.num_output_placeholders
-        return int(request.num_tokens_with_spec + held - request.num_computed_tokens)
+    def _wanted(self, request: Any) -> int:
+        """Tokens that it could compute in this step."""
+        computed = request.num_computed_tokens
+        known = int(request.num_tokens_with_spec + request.num_output_placeholders)
+        return max(min(known, self._longest) - int(computed), 0)
 
-    def _why_stalled(self, request: Any, wanted: int, left: int, *, any_preempted: bool) -> Reason | None:
+    def _why_stalled(self, request: Any, wanted: int, left: int) -> Reason | None:
+        """Why a running request that nobody preempted got no tokens, as far as this is seen of it alone."""
         if self._is_paused("PAUSED_ALL"):
             return Reason.PAUSED
-        if wanted <= 0:
+        if (clipped := self.clipped.get(request.request_id)) is not None:
+            return clipped
+        if not wanted:
             return Reason.NO_NEW_TOKENS
         held = request.num_output_placeholders
         if held > 0 and request.num_computed_tokens + 2 - held >= request.num_prompt_tokens + request.max_tokens:
             return Reason.PLACEHOLDERS_COVER_LIMIT
-        if left <= 0:
-            return Reason.TOKEN_BUDGET
-        if any_preempted:
-            return Reason.PREEMPTED_THIS_STEP
-        if request.has_encoder_inputs and request.is_prefill_chunk:
-            return Reason.ENCODER_BUDGET
-        return Reason.MAMBA_ALIGNMENT if self._aligned else None
+        return Reason.TOKEN_BUDGET if left <= 0 else None

@@ -12,6 +12,7 @@ from tokenyard.vllm.settings import trace_settings
 from tokenyard.vllm.tracing.tracer import Tracer
 from tokenyard.vllm.twins import Twins
 from tokenyard.vllm.versions import check_version
+from tokenyard.vocabulary.reasons import Reason
 
 __all__ = ["AsyncTracingScheduler", "TracingScheduler"]
 
@@ -83,6 +84,20 @@ class TracingScheduler(Twins, Scheduler):  # type: ignore[misc]
         if self._tracer is not None:
             self._tracer.preempting(request)
         super()._preempt_request(request, *args, **options)
+
+    def _try_schedule_encoder_inputs(
+        self, request: Any, num_computed_tokens: int, num_new_tokens: int, *args: Any, **options: Any
+    ) -> Any:
+        granted = super()._try_schedule_encoder_inputs(request, num_computed_tokens, num_new_tokens, *args, **options)
+        if self._tracer is not None and num_new_tokens and not granted[1]:
+            self._tracer.clipped(request, Reason.ENCODER_BUDGET)
+        return granted
+
+    def _mamba_block_aligned_split(self, request: Any, num_new_tokens: int, *args: Any, **options: Any) -> int:
+        granted: int = super()._mamba_block_aligned_split(request, num_new_tokens, *args, **options)
+        if self._tracer is not None and num_new_tokens and not granted:
+            self._tracer.clipped(request, Reason.MAMBA_ALIGNMENT)
+        return granted
 
     def reset_prefix_cache(self, *args: Any, **options: Any) -> Any:
         done = super().reset_prefix_cache(*args, **options)

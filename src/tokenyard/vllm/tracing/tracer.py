@@ -28,6 +28,7 @@ from tokenyard.vllm.tracing.reasons import Reasons
 from tokenyard.vllm.tracing.requests import TracedRequest
 from tokenyard.vllm.tracing.state import EngineState
 from tokenyard.vllm.tracing.watch import Watch
+from tokenyard.vocabulary.reasons import Reason
 
 __all__ = ["Tracer"]
 
@@ -146,6 +147,7 @@ class Tracer:
         self._step += 1
         state = self._state
         self._recorder.step_started(ts, self._step, state)
+        self._reasons.begin()
         needed = len(self._scheduler.running) * self._blocks_per_running + self._blocks_per_step
         self._watch.begin(waiting=state.num_waiting > 0, short_of_memory=state.num_free_blocks < needed)
 
@@ -155,10 +157,14 @@ class Tracer:
         self._reasons.note_preemption(victim)
 
     @_harmless
+    def clipped(self, request: Any, reason: Reason) -> None:
+        """Something has left a request no tokens in the step that is being decided."""
+        self._reasons.clipped[request.request_id] = reason
+
+    @_harmless
     def step_failed(self) -> None:
         """``schedule()`` raised."""
         self._watch.end()
-        self._reasons.preempted = []
 
     @_harmless
     def step_decided(self, output: Any) -> None:
@@ -235,7 +241,6 @@ class Tracer:
     @_harmless
     def cache_reset(self, cache: str, *, done: bool) -> None:
         """A cache was to be forgotten; running requests may have been preempted for it."""
-        self._reasons.preempted = []
         self._state.running_version += 1
         self._recorder.cache_reset(self._clock(), cache, done=done)
 

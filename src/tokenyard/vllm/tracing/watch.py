@@ -125,13 +125,16 @@ class Watch:
         def get_computed_blocks(request: Any, *args: Any, **options: Any) -> Any:
             found = call(request, *args, **options)
             try:
-                if self.sightings and self.sightings[-1].request is request:
-                    self.sightings[-1].looked_up = int(found[1])
+                self._note_lookup(request, found)
             except Exception as error:  # noqa: BLE001 - as above
                 self._failed(error)
             return found
 
         return get_computed_blocks
+
+    def _note_lookup(self, request: Any, found: Any) -> None:
+        if self.sightings and self.sightings[-1].request is request:
+            self.sightings[-1].looked_up = int(found[1])
 
     def _watch_allocations(self) -> None:
         needs, granted = self._needs, self.granted
