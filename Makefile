@@ -95,13 +95,23 @@ record-vectors:  ## Record tests/parity/vectors anew from real vLLM, VLLM=0.33 t
 	@PYTHON="$(PYTHON)" scripts/vllm_env.sh $(VLLM)
 	@$(if $(filter 0.33,$(VLLM)),.venv-vllm-0.33,.venv-vllm)/bin/python scripts/record_vectors.py $(ARGS)
 
+.PHONY: test-vllm
+test-vllm: VLLM ?= 0.22 0.32 0.33
+test-vllm: $(INSTALLED)  ## Our classes inside real vLLM, offline: VLLM=0.32 the one that runs models (first run: builds 3 environments)
+	@for version in $(VLLM); do \
+		PYTHON="$(PYTHON)" scripts/vllm_env.sh $$version; \
+		env=.venv-vllm-$$version; [ $$version = 0.22 ] && env=.venv-vllm; \
+		echo "vLLM $$version:"; \
+		PYTHONPATH=src $$env/bin/python -m pytest -q -c tests/vllm/pytest.ini --rootdir=. tests/vllm $(ARGS); \
+	done
+
 .PHONY: lock
 lock:  ## Resolve the dependencies again and rewrite both lock files
 	@PYTHON="$(PYTHON)" scripts/lock.sh
 
 .PHONY: clean
-clean:  ## Remove everything that was built, both environments included
-	@rm -rf .venv .venv-vllm dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
+clean:  ## Remove everything that was built, all environments included
+	@rm -rf .venv .venv-vllm .venv-vllm-0.32 .venv-vllm-0.33 dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
 		.benchmarks .coverage traces/demo viewer/node_modules
 	@find src tests scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 

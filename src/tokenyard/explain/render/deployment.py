@@ -23,9 +23,10 @@ def deployment_table(deployment: Deployment) -> Table | None:
         ("weights", _weights(deployment)),
         ("KV", _kv(deployment)),
         ("limits", _limits(deployment)),
-        ("step times", f"{plain(deployment.step_time or 'unknown')}; error: {deployment.step_time_error or 'unknown'}"),
+        ("step times", _step_times(deployment)),
     ):
-        table.add_row(name, Text(said))
+        if said is not None:
+            table.add_row(name, Text(said))
     for name, style, lines in (
         ("assumed", "", [str(each) for each in deployment.assumed]),
         ("used", "", [" ".join(deployment.used)] if deployment.used else []),
@@ -41,7 +42,17 @@ def _lines(lines: Iterable[str], style: str) -> Text:
     return Text("\n".join(plain(line) for line in lines), style)
 
 
-def _weights(deployment: Deployment) -> str:
+def _step_times(deployment: Deployment) -> str | None:
+    """Where they come from; None if the steps were really taken."""
+    if deployment.step_time is None:
+        return None
+    return f"{plain(deployment.step_time)}; error: {deployment.step_time_error or 'unknown'}"
+
+
+def _weights(deployment: Deployment) -> str | None:
+    """None where nobody said; a trace of a real server does not."""
+    if deployment.weight_gib is None:
+        return None
     engines = deployment.data_parallel_size or 1
     gpus = (deployment.tensor_parallel_size or 1) * engines
     each = " on each of them" if gpus > 1 else ""
@@ -52,9 +63,10 @@ def _weights(deployment: Deployment) -> str:
 def _kv(deployment: Deployment) -> str:
     groups = f": {'; '.join(map(plain, deployment.kv_groups))}" if len(deployment.kv_groups) > 1 else ""
     each = "in each engine, " if (deployment.data_parallel_size or 1) > 1 else ""
+    size = "" if deployment.kv_gib is None else f", {deployment.kv_gib:,.1f} GiB of {deployment.kv_dtype}"
     return (
-        f"{each}{deployment.kv_tokens:,} tokens in {deployment.num_gpu_blocks:,} blocks of {deployment.block_size}, "
-        f"{deployment.kv_gib:,.1f} GiB of {deployment.kv_dtype}{groups}"
+        f"{each}{deployment.kv_tokens:,} tokens in {deployment.num_gpu_blocks:,} blocks of {deployment.block_size}"
+        f"{size}{groups}"
     )
 
 

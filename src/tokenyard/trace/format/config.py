@@ -26,14 +26,21 @@ _MOST_STEPS = 2**53
 """Largest step limit: beyond it a JSON reader in another language no longer counts exactly."""
 
 
-def _env_int(env: Mapping[str, str], name: str, default: int) -> int:
+def _env_int(env: Mapping[str, str], name: str, default: int, *, least: int = 1) -> int:
     text = env.get(name)
     if not text:
         return default
-    value = int(text) if _DIGITS.fullmatch(text.strip()) else 0
-    if not 1 <= value <= _MOST_STEPS:
-        raise ConfigError(name, text, f"give a whole number from 1 to {_MOST_STEPS}")
+    value = int(text) if _DIGITS.fullmatch(text.strip()) else -1
+    if not least <= value <= _MOST_STEPS:
+        raise ConfigError(name, text, f"give a whole number from {least} to {_MOST_STEPS}")
     return value
+
+
+def _env_switch(env: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = (env.get(name) or "").strip()
+    if text not in ("", "0", "1"):
+        raise ConfigError(name, text, "give 1 or 0")
+    return text == "1" if text else default
 
 
 def _check_policy(field: str, value: object) -> None:
@@ -100,4 +107,8 @@ class TraceConfig:
             every_n=_env_int(env, "SCHED_TRACE_EVERY_N", 1),
             max_steps=_env_int(env, "SCHED_TRACE_MAX_STEPS", _DEFAULT_MAX_STEPS),
             tokenizer=env.get("SCHED_TRACE_TOKENIZER") or None,
+            request_records=_env_switch(env, "SCHED_TRACE_REQUEST_RECORDS", default=True),
+            max_ids_per_step=_env_int(env, "SCHED_TRACE_MAX_IDS", 0, least=0)
+            if env.get("SCHED_TRACE_MAX_IDS")
+            else None,
         )

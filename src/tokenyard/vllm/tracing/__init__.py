@@ -1,0 +1,1 @@
+"""A trace of a running vLLM: its own scheduler, watched from outside."""

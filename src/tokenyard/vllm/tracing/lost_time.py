@@ -1,0 +1,52 @@
+"""Time lost by reason, as counters in the Prometheus registry of the process.
+
+They stand in the default registry, where vLLM's own metrics are. The engine core is a process of its own, though, and
+``/metrics`` is answered by the API server: it shows them where ``PROMETHEUS_MULTIPROC_DIR`` names an empty directory
+when the server is started, as vLLM itself does for several API servers (``docs/vllm.md``).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from tokenyard.trace.format.held_back import held_by_reason
+from tokenyard.trace.format.schema import AdmissionOutcome
+
+__all__ = ["LostTime"]
+
+_LABELS = ("model_name", "engine", "reason")
+
+
+class LostTime:
+    """``tokenyard:lost_seconds_total`` and ``tokenyard:held_requests_total``, per reason."""
+
+    def __init__(self, model_name: str, engine: str, registry: Any = None) -> None:
+        """Register the counters, in the default registry unless one is given; those of an earlier engine go on."""
+        prometheus = import_module("prometheus_client")
+        registry = registry or prometheus.REGISTRY
+        self._labels = model_name, engine
+        self._seconds = _counter(
+            prometheus, registry, "tokenyard:lost_seconds", "Request-seconds that a step held somebody back, by reason."
+        )
+        self._requests = _counter(prometheus, registry, "tokenyard:held_requests", "Requests held back, by step.")
+        self._held: dict[str, int] = {}
+        self._since = 0.0
+
+    def step_decided(self, ts: float, outcome: AdmissionOutcome | None) -> None:
+        """A step began at ``ts``: whom the one before it held back has lost the time until now."""
+        if self._held:
+            seconds = max(ts - self._since, 0.0)
+            for reason, count in self._held.items():
+                self._seconds.labels(*self._labels, reason).inc(count * seconds)
+        self._held = {} if outcome is None else held_by_reason(outcome)
+        self._since = ts
+        for reason, count in self._held.items():
+            self._requests.labels(*self._labels, reason).inc(count)
+
+
+def _counter(prometheus: Any, registry: Any, name: str, text: str) -> Any:
+    try:
+        return prometheus.Counter(name, text, _LABELS, registry=registry)
+    except ValueError:  # a second engine in this process
+        return registry._names_to_collectors[name]  # noqa: SLF001 - the registry offers no other way to ask

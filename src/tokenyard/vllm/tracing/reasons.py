@@ -1,0 +1,226 @@
+"""Why vLLM did not schedule somebody in a step: what was seen of its loop, in our words.
+
+vLLM's loop decides and forgets. What it asked and what it was answered (``watch.py``), who is in which queue afterwards
+and what is left of the budgets name the reason; where they do not, none is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tokenyard.kv.shortage import KVLimit, KVShortage
+from tokenyard.sched.steps.outcomes import Outcome, OutcomeKind, Preemption, Reason, StepOutcomes
+from tokenyard.vllm.tracing.watch import Refused, Sighting, Watch
+from tokenyard.vllm.versions import draft_slots, max_batched, max_running, status_name
+
+__all__ = ["Reasons"]
+
+_STATUS_REASONS = {
+    "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR": Reason.WAITING_GRAMMAR,
+    "WAITING_FOR_REMOTE_KVS": Reason.WAITING_REMOTE_KV,
+    "WAITING_FOR_STREAMING_REQ": Reason.WAITING_STREAM_INPUT,
+}
+_KV_REASONS = {
+    KVLimit.FULL_SEQUENCE: Reason.KV_FULL_SEQUENCE,
+    KVLimit.BLOCKS: Reason.KV_BLOCKS,
+    KVLimit.WATERMARK: Reason.KV_WATERMARK,
+}
+
+
+class Reasons:
+    """Finds the reasons of one scheduler's steps."""
+
+    def __init__(self, scheduler: Any, queues: Sequence[Any], watch: Watch) -> None:
+        self._scheduler = scheduler
+        self._queues = queues
+        self._watch = watch
+        self._max_running = max_running(scheduler)
+        self._max_tokens = int(scheduler.max_num_scheduled_tokens)
+        config = scheduler.vllm_config
+        self._draft_slots, self._max_batched = draft_slots(scheduler), max_batched(config)
+        self._chunked = bool(config.scheduler_config.enable_chunked_prefill)
+        self._max_loras = config.lora_config.max_loras if config.lora_config is not None else 0
+        self._aligned = bool(getattr(scheduler, "need_mamba_block_aligned_split", False))
+        self._longest = int(scheduler.max_model_len) - int(getattr(scheduler, "num_sampled_tokens_per_step", 1))
+        """Tokens of a request that can be computed."""
+        self._num_blocks = int(scheduler.kv_cache_manager.block_pool.num_gpu_blocks)
+        self.preempted: list[Preemption] = []
+        """Of the step that is being decided."""
+        self.clipped: dict[str, Reason] = {}
+        """Request -> what left it no tokens in the step that is being decided."""
+        self._nobody = StepOutcomes()
+        self._nobody.admission = Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY)
+
+    def begin(self) -> None:
+        """A step is about to be decided."""
+        self.preempted = []
+        self.clipped.clear()
+
+    def note_preemption(self, victim: Any) -> None:
+        """A running request is about to lose its blocks."""
+        refused = self._watch.refused
+        self.preempted.append(
+            Preemption(
+                victim.request_id,
+                refused.request.request_id if refused is not None else None,  # type: ignore[arg-type]
+                int(victim.num_computed_tokens),
+                self._watch.granted.get(victim.request_id, 0),
+                self._shortage(refused)[0] if refused is not None else None,  # type: ignore[arg-type]
+            )
+        )
+
+    def of(self, output: Any) -> StepOutcomes:
+        """The reasons of the step that has just been decided."""
+        scheduled, running = output.num_scheduled_tokens, self._scheduler.running
+        num_waiting = sum(map(len, self._queues))
+        if not (num_waiting or self.preempted) and len(scheduled) == len(running):
+            return self._nobody
+        outcomes = StepOutcomes()
+        outcomes.preemptions = self.preempted
+        left = self._budget_left(output)
+        outcomes.not_scheduled = self._not_scheduled(scheduled, left, outcomes.preemptions)
+        outcomes.skipped = self._skipped(left)
+        outcomes.admission = self._admission(num_waiting - len(outcomes.skipped), left, outcomes)
+        return outcomes
+
+    def _budget_left(self, output: Any) -> int:
+        if self._is_paused("PAUSED_ALL"):
+            return 0
+        left: int = self._max_tokens - output.total_num_scheduled_tokens
+        if self._draft_slots:
+            requests = len(output.num_scheduled_tokens) + 1  # the next one wants its slots as well
+            left = min(left, self._max_batched - output.total_num_scheduled_tokens - self._draft_slots * requests)
+        return max(left, 0)
+
+    def _is_paused(self, *states: str) -> bool:
+        return self._scheduler.pause_state.name in states
+
+    # ---- those that wait
+
+    def _admission(self, held: int, left: int, outcomes: StepOutcomes) -> Outcome | None:
+        """Why the admission pass ended; None if nothing that was seen tells."""
+        if outcomes.preemptions:
+            return Outcome(OutcomeKind.NOT_ENTERED, Reason.PREEMPTED_THIS_STEP, None, held, budget_left=left)
+        if self._is_paused("PAUSED_ALL", "PAUSED_NEW") and not self._watch.sightings:
+            return Outcome(OutcomeKind.NOT_ENTERED, Reason.PAUSED, None, held)
+        last = self._watch.sightings[-1] if self._watch.sightings else None
+        if last is not None and not last.taken:
+            return self._stopped(last, held, left)
+        if not held:
+            return Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY, budget_left=left)
+        if left <= 0:
+            return Outcome(OutcomeKind.LOOP_ENDED, Reason.TOKEN_BUDGET, None, held)
+        sessions = getattr(self._scheduler, "num_waiting_for_streaming_input", 0)
+        if len(self._scheduler.running) + sessions >= self._max_running:
+            return Outcome(OutcomeKind.STOPPED, Reason.MAX_NUM_SEQS, None, held, budget_left=left)
+        if self._is_paused("PAUSED_NEW"):
+            return Outcome(OutcomeKind.STOPPED, Reason.PAUSED, None, held)
+        return None
+
+    def _stopped(self, seen: Sighting, held: int, left: int) -> Outcome | None:
+        """The pass ended at a request that stayed at the head of its queue."""
+        request, refused = seen.request, seen.refused
+        wanted = request.num_tokens - max(request.num_computed_tokens, seen.looked_up or 0)
+        if refused is not None:
+            shortage, reason = self._shortage(refused)
+            return Outcome(
+                OutcomeKind.STOPPED,
+                reason,
+                request.request_id,
+                held,
+                kv=shortage,
+                wanted_tokens=refused.wanted_tokens,
+                budget_left=left,
+            )
+        reason_or_none = self.clipped.get(request.request_id)
+        if reason_or_none is None and not self._chunked and wanted > left:
+            reason_or_none = Reason.PREFILL_EXCEEDS_BUDGET
+        if reason_or_none is None:
+            return None
+        return Outcome(
+            OutcomeKind.STOPPED, reason_or_none, request.request_id, held, wanted_tokens=wanted, budget_left=left
+        )
+
+    def _skipped(self, left: int) -> list[Outcome]:
+        """Waiting requests that were looked at and passed over, in order."""
+        skipped = []
+        for seen in self._watch.sightings:
+            if seen.taken and status_name(seen.request) != "RUNNING":
+                reason = self._why_skipped(seen)
+                if reason is not None:
+                    request_id = seen.request.request_id
+                    skipped.append(Outcome(OutcomeKind.SKIPPED, reason, request_id, 1, budget_left=left))
+        return skipped
+
+    def _why_skipped(self, seen: Sighting) -> Reason | None:
+        request = seen.request
+        if seen.looked_up is not None and status_name(request) == "WAITING_FOR_REMOTE_KVS":
+            return Reason.ASYNC_KV_LOAD_STARTED
+        if (blocked := _STATUS_REASONS.get(status_name(request))) is not None:
+            return blocked
+        if getattr(request, "num_stale_output_tokens", 0):
+            return Reason.NO_NEW_TOKENS
+        if seen.looked_up is None:
+            return Reason.LORA_SLOTS if self._max_loras and request.lora_request else None
+        if (clipped := self.clipped.get(request.request_id)) is not None:
+            return clipped
+        return Reason.CONNECTOR_UNDECIDED if self._scheduler.connector is not None else None
+
+    def _shortage(self, refused: Refused) -> tuple[KVShortage | None, Reason]:
+        """The numbers of a refusal, None if blocks were not the obstacle, and what it met."""
+        needed = refused.needs[-1] if refused.needs else 0
+        whole = refused.whole_first and len(refused.needs) == 1
+        reserved = 0 if whole else refused.reserved
+        limit, watermark = KVLimit.FULL_SEQUENCE if whole else KVLimit.BLOCKS, 0
+        if self._aligned and needed > self._num_blocks:  # how vLLM says that the state is not there yet
+            return None, Reason.MAMBA_STATE_NOT_READY
+        if needed + reserved <= refused.free:
+            limit = KVLimit.WATERMARK
+            watermark = int(getattr(self._scheduler.kv_cache_manager, "watermark_blocks", 0))
+        shortage = KVShortage(limit, needed, refused.free, refused.hits, reserved, watermark)
+        return shortage, _KV_REASONS[limit]
+
+    # ---- those that run
+
+    def _not_scheduled(self, scheduled: Any, left: int, preempted: Sequence[Preemption]) -> list[Outcome]:
+        """Running requests that got no tokens, and those that gave way to themselves."""
+        refused = [
+            Outcome(OutcomeKind.NOT_SCHEDULED, Reason.SELF_PREEMPTED, each.request_id, 1, each.kv)
+            for each in preempted
+            if each.request_id == each.for_request_id
+        ]
+        running = self._scheduler.running
+        if len(scheduled) == len(running):
+            return refused
+        last = max((i for i, request in enumerate(running) if request.request_id in scheduled), default=-1)
+        for i, request in enumerate(running):
+            if request.request_id in scheduled:
+                continue
+            wanted = self._wanted(request)
+            reason = self._why_stalled(request, wanted, left)
+            if reason is None and preempted:
+                reason = Reason.PREEMPTED_THIS_STEP if i > last else Reason.RUNNING_INDEX_DRIFT
+            if reason is not None:
+                kind, request_id = OutcomeKind.NOT_SCHEDULED, request.request_id
+                refused.append(Outcome(kind, reason, request_id, 1, wanted_tokens=wanted, budget_left=left))
+        return refused
+
+    def _wanted(self, request: Any) -> int:
+        """Tokens that it could compute in this step."""
+        computed = request.num_computed_tokens
+        known = int(request.num_tokens_with_spec + request.num_output_placeholders)
+        return max(min(known, self._longest) - int(computed), 0)
+
+    def _why_stalled(self, request: Any, wanted: int, left: int) -> Reason | None:
+        """Why a running request that nobody preempted got no tokens, as far as this is seen of it alone."""
+        if self._is_paused("PAUSED_ALL"):
+            return Reason.PAUSED
+        if (clipped := self.clipped.get(request.request_id)) is not None:
+            return clipped
+        if not wanted:
+            return Reason.NO_NEW_TOKENS
+        held = request.num_output_placeholders
+        if held > 0 and request.num_computed_tokens + 2 - held >= request.num_prompt_tokens + request.max_tokens:
+            return Reason.PLACEHOLDERS_COVER_LIMIT
+        return Reason.TOKEN_BUDGET if left <= 0 else None

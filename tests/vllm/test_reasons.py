@@ -1,0 +1,33 @@
+"""Tracing changes no decision, and the reasons that it sees from outside are those that our own scheduler records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
+
+from tests.vllm.side_by_side import difference, run_all
+
+from recorder.plan import Scenario
+from recorder.scenarios import LATER, SCENARIOS
+from recorder.versions import IS_LATER
+
+
+@pytest.mark.parametrize("scenario", [*SCENARIOS, *(LATER if IS_LATER else ())], ids=lambda each: each.name)
+def test_same_decisions_and_reasons(scenario: Scenario, tmp_path: Path) -> None:
+    try:
+        runs = run_all(scenario, tmp_path)
+    except AssertionError as refused:
+        if not IS_LATER:
+            raise
+        pytest.skip(f"vLLM itself refuses it: {refused!r}")
+    assert runs.traced == runs.own
+    assert [step.number for step in runs.seen] == list(range(sum("s" in tick for tick in runs.own)))
+    assert all(step.completed is not None for step in runs.seen[: sum("u" in tick for tick in runs.own)])
+    if runs.ours is None:
+        pytest.skip("decisions are alike; our scheduler does not replay this scenario")
+    assert len(runs.seen) == len(runs.ours)
+    differ = {seen.number: difference(seen, ours) for seen, ours in zip(runs.seen, runs.ours, strict=True)}
+    assert {number: found for number, found in differ.items() if found} == {}
