@@ -83,13 +83,62 @@ def test_the_router_is_the_one_that_was_named(capsys: pytest.CaptureFixture[str]
         (("run", *FEW, "-dp", "2", "--api-server-count", "0"), "--api-server-count"),
         (("run", *FEW, "-dp", "2", "--router", "best"), "use one of: vllm, round-robin, least-loaded, prefix-affinity"),
         (("run", *FEW, "-pp", "2"), "--pipeline-parallel-size 2"),
-        (("split", *FEW, "-dp", "2"), "run takes it"),
-        (("compare", *FEW, "-dp", "2"), "run takes it"),
+        (("split", *FEW, "-dp", "2", "--router", "best"), "use one of: vllm, round-robin"),
+        (("compare", *FEW, "-dp", "0"), "--data-parallel-size"),
     ],
 )
 def test_what_cannot_be_is_said(words: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(list(words)) == 2
     assert problem in capsys.readouterr().err
+
+
+def test_a_split_of_several_engines_has_a_report_and_a_trace_of_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--model", "llama-3.2-1b", "--gpu", "l4", "-dp", "2", "--router", "round-robin", "--trace", str(tmp_path))
+    assert main(["split", *FEW, *flags, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    for side in ("prefill", "decode"):
+        assert [each["requests"] for each in report[side]["ranks"]] == [6, 6]
+        assert report[side]["requests_finished"] == 12
+        traces = [summarize(tmp_path / side / f"rank-{rank}") for rank in range(2)]
+        assert [each.steps for each in traces] == [each["steps"] for each in report[side]["ranks"]]
+    assert report["use"]["kv_bytes"] == 12 * 4 * 16 * 32_768, "four blocks of every prompt"
+    assert main(["split", *FEW, *flags]) == 0
+    shown = capsys.readouterr().out
+    assert "The 2 decode engines, with the latencies that clients see" in shown
+    assert "The 2 prefill engines and the links" in shown
+
+
+def test_ranks_of_a_split_mixture_of_experts_step_together(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["split", *FEW, *SPARSE[:4], "-dp", "2", "-ep", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["decode"]["requests_finished"] == 12
+    assert sum(each["dummy_batches"] for each in report["prefill"]["ranks"]) > 0
+
+
+def test_policies_are_compared_on_as_many_engines_as_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = {}
+    for router in ("round-robin", "prefix-affinity"):
+        flags = (
+            *DENSE[:6],
+            "-dp",
+            "2",
+            "--router",
+            router,
+            "--random-prefix-len",
+            "64",
+            "--policies",
+            "fcfs",
+            "--json",
+        )
+        assert main(["compare", *FEW, *flags]) == 0
+        comparison = json.loads(capsys.readouterr().out)
+        assert comparison["header"]["data_parallel_size"] == 2
+        figures[router] = comparison["cells"][0]["metrics"]["completion_s"]["mean"]
+    report = run(capsys, *DENSE, "-dp", "2", "--router", "round-robin", "--random-prefix-len", "64")
+    assert figures["round-robin"] == pytest.approx(report["e2e_ms"]["mean"] / 1e3)
+    assert figures["prefix-affinity"] > 1.5 * figures["round-robin"], "all requests are on one engine"
 
 
 def test_a_router_without_engines_to_choose_from_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -245,6 +245,7 @@ class _Replay:
     arrivals: tyro.conf.OmitArgPrefixes[WorkloadFlags] = field(default_factory=WorkloadFlags)
     hardware: tyro.conf.OmitArgPrefixes[HardwareFlags] = field(default_factory=HardwareFlags)
     scheduler: tyro.conf.OmitArgPrefixes[SchedulerFlags] = field(default_factory=SchedulerFlags)
+    parallel: tyro.conf.OmitArgPrefixes[ParallelFlags] = field(default_factory=ParallelFlags)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,7 +254,6 @@ class Run(_Replay):
 
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
     """Built-in workload (agentic, chat, completion, rag, random), or a file; `tokenyard workloads` says more."""
-    parallel: tyro.conf.OmitArgPrefixes[ParallelFlags] = field(default_factory=ParallelFlags)
     transfer: tyro.conf.OmitArgPrefixes[TransferFlags] = field(default_factory=TransferFlags)
     speculation: tyro.conf.OmitArgPrefixes[SpeculationFlags] = field(default_factory=SpeculationFlags)
     output: tyro.conf.OmitArgPrefixes[TraceFlags] = field(default_factory=TraceFlags)
@@ -336,7 +336,7 @@ class Export:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split(_Replay):
-    """Replay a workload with prefill on one engine and decode on another."""
+    """Replay a workload with prefill on one engine, or several, and decode on as many others."""
 
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
     """Built-in workload, or a file, as for `run`."""

@@ -117,10 +117,6 @@ def _parallel(flags: Run) -> ParallelFlags:
     """The flags, with as many front ends as engines where nobody says; ConfigError for numbers that are none."""
     parallel = flags.parallel
     require_int("data_parallel_size", parallel.data_parallel_size, 1, MOST_ENGINES)
-    for each in flags.launch.asked.given:
-        field = each.flag.field
-        if field in ("data_parallel_size", "enable_expert_parallel") and each.value != getattr(parallel, field):
-            raise ConfigError(field, each.value, "compare and split replay single engines; run takes it")
     count = parallel.api_server_count
     if count is not None:
         require_int("api_server_count", count, 1, MOST_ENGINES)

@@ -30,6 +30,8 @@ from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency import LatencyModel, load_latency
 from tokenyard.sim.parallel.routers.named import RouterMaker, router_maker
+from tokenyard.sim.parallel.routers.vllm import Fleet
+from tokenyard.sim.settings import ReplaySettings
 from tokenyard.sim.transfers.offload import GIB, KVTransfer
 from tokenyard.sim.workload import Workload
 from tokenyard.trace.emit.writer import TraceWriter
@@ -62,6 +64,21 @@ class Setup:
     """The one that the flags name."""
     deployment: Deployment
     """What it stands for, as its header says."""
+
+    def replays(self, *, skip_refused: bool) -> ReplaySettings:
+        """What all its replays have in common."""
+        parallel = self.settled.parallel
+        size = parallel.data_parallel_size
+        return ReplaySettings(
+            self.scheduler,
+            self.cache,
+            self.latency,
+            skip_refused,
+            self.kv_transfer,
+            self.speculation,
+            Fleet(size, self.settled.steps_together, self.settled.version, parallel.api_server_count or size),
+            self.router,
+        )
 
 
 def prepare(flags: Run, workload: Workload | None = None) -> Setup:
