@@ -104,6 +104,7 @@ def _prepare(flags: Compare, seed: int) -> Setup:
             hardware=flags.hardware,
             scheduler=flags.scheduler,
             parallel=flags.parallel,
+            adapters=flags.adapters,
             transfer=flags.transfer,
             speculation=flags.speculation,
         )

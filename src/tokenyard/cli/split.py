@@ -82,6 +82,7 @@ def _run(flags: Split) -> _Outcome:
                 hardware=flags.hardware,
                 scheduler=flags.scheduler,
                 parallel=flags.parallel,
+                adapters=flags.adapters,
                 output=flags.output,
             )
         )
@@ -99,6 +100,7 @@ def _run(flags: Split) -> _Outcome:
             KVLink(setup.start.bytes_per_block, flags.kv_link_gb_per_s),
             fleet=settings.fleet,
             router=settings.router,
+            pipeline_parallel_size=settings.pipeline_parallel_size,
             observers=(sides[0].recorders, sides[1].recorders),
             policy=setup.policy,
             skip_refused=settings.skip_refused,

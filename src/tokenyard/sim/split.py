@@ -87,6 +87,7 @@ def replay_split(
     *,
     fleet: Fleet | None = None,
     router: RouterMaker = VLLMBalancing,
+    pipeline_parallel_size: int = 1,
     observers: tuple[Sequence[StepObserver | None], Sequence[StepObserver | None]] | None = None,
     policy: PolicyMaker | None = None,
     skip_refused: bool = False,
@@ -122,8 +123,15 @@ def replay_split(
         def refuse(error: RequestError, request: Request) -> None:
             traffic.refuse(clock.now(), error, request.request_id)
 
-        together = fleet.steps_together
-        return EngineGroup(clock, latency, router(fleet), engines, on_refused=refuse, steps_together=together)
+        return EngineGroup(
+            clock,
+            latency,
+            router(fleet),
+            engines,
+            on_refused=refuse,
+            steps_together=fleet.steps_together,
+            pipeline_parallel_size=pipeline_parallel_size,
+        )
 
     watching = observers or ([None] * fleet.num_engines, [None] * fleet.num_engines)
     prefill = group([engine(name, sources[name], watcher) for name, watcher in zip(names, watching[0], strict=True)])

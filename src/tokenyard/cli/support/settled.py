@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tokenyard.cli.support.flags import HardwareFlags, ParallelFlags, Run, SchedulerFlags
+from tokenyard.cli.support.flags import AdapterFlags, HardwareFlags, ParallelFlags, Run, SchedulerFlags
 from tokenyard.cli.support.served_model import served_model
 from tokenyard.config import MAX_BLOCKS, MAX_COUNT, MAX_SEQS, require_int
 from tokenyard.errors import ConfigError
@@ -15,13 +15,16 @@ from tokenyard.kv.sizing.num_blocks import activation_bytes, check_utilization
 from tokenyard.kv.sizing.plan import KVCachePlan, plan_kv_cache
 from tokenyard.launch.defaults import BLOCK_SIZE, BatchLimits, batch_limits, known_version
 from tokenyard.launch.start_checks import check_length, check_limits, check_room, no_start
+from tokenyard.models.adapters import adapter_bytes
 from tokenyard.models.spec import ModelSpec
+from tokenyard.sim.latency.steptime.formula import DEFAULT_CAPTURE_SIZE
 from tokenyard.sim.parallel.replay import MOST_ENGINES
 
 __all__ = ["Settled", "settle"]
 
 AUTO = -1
 """``--max-model-len auto``: as long as the pool holds."""
+_BACKENDS = ("mp", "uni", "ray", "external_launcher")
 _ANY_LENGTH = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 
 
@@ -37,6 +40,7 @@ class Settled:
     """With the block size that the plan ended up with."""
     scheduler: SchedulerFlags
     parallel: ParallelFlags
+    adapters: AdapterFlags
     plan: KVCachePlan
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -49,8 +53,13 @@ class Settled:
 
     @property
     def weight_bytes(self) -> int:
-        """On each GPU."""
+        """On each GPU, or on the one of the pipeline that has the most."""
         return _weight_bytes(self.model, self.hardware, self.parallel)
+
+    @property
+    def capture_size(self) -> int:
+        """Tokens of the largest step that runs from a CUDA graph."""
+        return self.hardware.max_cudagraph_capture_size or DEFAULT_CAPTURE_SIZE
 
 
 def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -> Settled:
@@ -60,7 +69,7 @@ def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -
     gpu = named_gpu(hardware.gpu)
     model = served_model(hardware, ignore_unmodelled=flags.launch.ignore_unmodelled)
     _require_numbers(scheduler)
-    parallel = _parallel(flags)
+    parallel = _parallel(flags, version, model, num_speculative_tokens, async_scheduling=async_scheduling)
     check_utilization(hardware.gpu_memory_utilization)
     given = None if scheduler.max_model_len == AUTO else scheduler.max_model_len
     if given is not None and not _allows_any_length(flags):
@@ -79,8 +88,9 @@ def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -
         "enable_prefix_caching": _caches_prefixes(flags, version, model),
         "num_speculative_tokens": num_speculative_tokens,
         "planner": version,
+        "pipeline_parallel_size": parallel.pipeline_parallel_size,
     }
-    memory = _memory_for_kv(hardware, parallel, model, gpu, limits)
+    memory = _memory_for_kv(flags, parallel, model, gpu, limits)
     if scheduler.max_model_len == AUTO:
         length = settings["max_model_len"] = _longest(model, memory, settings)
     plan = _plan(model, hardware.num_gpu_blocks_override, memory, settings, version)
@@ -95,7 +105,11 @@ def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -
         version=version,
         gpu=gpu,
         model=model,
-        hardware=replace(hardware, block_size=plan.block_size),
+        hardware=replace(
+            hardware,
+            block_size=plan.block_size,
+            max_cudagraph_capture_size=_capture_size(hardware, limits, num_speculative_tokens),
+        ),
         scheduler=replace(
             scheduler,
             max_num_seqs=limits.max_num_seqs,
@@ -106,6 +120,7 @@ def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -
             enable_chunked_prefill=scheduler.enable_chunked_prefill and not model.max_encoder_tokens,
         ),
         parallel=parallel,
+        adapters=flags.adapters,
         plan=plan,
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
@@ -113,10 +128,42 @@ def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -
     )
 
 
-def _parallel(flags: Run) -> ParallelFlags:
-    """The flags, with as many front ends as engines where nobody says; ConfigError for numbers that are none."""
+def _parallel(
+    flags: Run, version: str, model: ModelSpec, num_speculative_tokens: int, *, async_scheduling: bool
+) -> ParallelFlags:
+    """The flags, with as many front ends as engines where nobody says.
+
+    ConfigError for numbers that are none, and for ways to spread a model that are not modelled.
+    """
     parallel = flags.parallel
+    stages = parallel.pipeline_parallel_size
     require_int("data_parallel_size", parallel.data_parallel_size, 1, MOST_ENGINES)
+    require_int("nnodes", parallel.nnodes, 1, MOST_ENGINES)
+    require_int("pipeline_parallel_size", stages, 1)
+    with no_start():
+        require_int("pipeline_parallel_size", stages, 1, model.num_layers)
+    if parallel.distributed_executor_backend not in (None, *_BACKENDS):
+        fix = f"use one of: {', '.join(_BACKENDS)}"
+        raise ConfigError("distributed_executor_backend", parallel.distributed_executor_backend, fix)
+    if stages > 1:
+        problem = None
+        if parallel.data_parallel_size > 1 and model.has_experts:
+            problem = "stages of engines that share experts are not modelled: replay one engine's share of the traffic"
+        elif num_speculative_tokens:
+            problem = "drafts in a pipeline are not modelled: leave one of the two out"
+        elif version != "0.22" and async_scheduling:
+            problem = (
+                f"vLLM {version} holds decodes back so that stages overlap, which is not modelled:"
+                " give --no-async-scheduling, or --vllm-version 0.22"
+            )
+        if problem is not None:
+            raise ConfigError("pipeline_parallel_size", stages, problem)
+    if parallel.nnodes > 1 and stages % parallel.nnodes:
+        fix = (
+            f"only stages of a pipeline spread over machines are modelled, and there are {stages}: the network between"
+            " GPUs that share layers or experts is not. With GPUs joined as within one machine, leave it out"
+        )
+        raise ConfigError("nnodes", parallel.nnodes, fix)
     count = parallel.api_server_count
     if count is not None:
         require_int("api_server_count", count, 1, MOST_ENGINES)
@@ -124,10 +171,48 @@ def _parallel(flags: Run) -> ParallelFlags:
 
 
 def _weight_bytes(model: ModelSpec, hardware: HardwareFlags, parallel: ParallelFlags) -> int:
-    """Experts lie on the GPUs of all engines, whole ones or a slice of each; every engine has all of the rest."""
+    """Experts lie on the GPUs of all engines, whole ones or a slice of each; every engine has all of the rest.
+
+    Of a pipeline: on a GPU of the stage that has the most.
+    """
     world = hardware.tensor_parallel_size * parallel.data_parallel_size
     spread = parallel.enable_expert_parallel or parallel.data_parallel_size > 1
-    return model.weight_bytes(hardware.tensor_parallel_size, expert_parallel_size=world if spread else 1)
+    return model.weight_bytes(
+        hardware.tensor_parallel_size,
+        expert_parallel_size=world if spread else 1,
+        pipeline_parallel_size=parallel.pipeline_parallel_size,
+    )
+
+
+def _adapter_bytes(flags: Run, model: ModelSpec) -> int:
+    """Memory for LoRA adapters on each GPU; NotModelledError where it is not known."""
+    adapters = flags.adapters
+    if not adapters.enable_lora:
+        return 0
+    size = adapter_bytes(
+        model,
+        max_loras=adapters.max_loras,
+        max_lora_rank=adapters.max_lora_rank,
+        tensor_parallel_size=flags.hardware.tensor_parallel_size,
+        pipeline_parallel_size=flags.parallel.pipeline_parallel_size,
+    )
+    if size is None:
+        fix = (
+            f"memory of adapters is known beside plain attention alone, and {model.name} has other layers: give"
+            " --kv-cache-memory-bytes, as vLLM logs it"
+        )
+        raise ConfigError("enable_lora", True, fix)
+    return size
+
+
+def _capture_size(hardware: HardwareFlags, limits: BatchLimits, drafts: int) -> int:
+    """As given; else vLLM's: twice what a step of decodes may have."""
+    largest = max(hardware.cudagraph_capture_sizes, default=None)
+    given = hardware.max_cudagraph_capture_size if largest is None else largest
+    if given is not None:
+        require_int("max_cudagraph_capture_size", given, 1, MAX_COUNT)
+    default = min(limits.max_num_seqs * (1 + drafts) * 2, DEFAULT_CAPTURE_SIZE)
+    return min(default if given is None else given, limits.max_num_batched_tokens)
 
 
 def _limits(flags: SchedulerFlags, gpu: GPU, version: str, max_model_len: int) -> BatchLimits:
@@ -159,17 +244,16 @@ def _allows_any_length(flags: Run) -> bool:
     return said.get(_ANY_LENGTH, "0") not in ("", "0")
 
 
-def _memory_for_kv(
-    hardware: HardwareFlags, parallel: ParallelFlags, model: ModelSpec, gpu: GPU, limits: BatchLimits
-) -> int | None:
+def _memory_for_kv(flags: Run, parallel: ParallelFlags, model: ModelSpec, gpu: GPU, limits: BatchLimits) -> int | None:
     """Bytes on each GPU; None where the number of blocks was given."""
+    hardware = flags.hardware
     if hardware.num_gpu_blocks_override is not None:
         return None
     if hardware.kv_cache_memory_bytes is not None:
         require_int("kv_cache_memory_bytes", hardware.kv_cache_memory_bytes, 1, 1 << 50)
         return hardware.kv_cache_memory_bytes
     usable = int(gpu.memory_bytes * hardware.gpu_memory_utilization)
-    weights = _weight_bytes(model, hardware, parallel)
+    weights = _weight_bytes(model, hardware, parallel) + _adapter_bytes(flags, model)
     to_run = activation_bytes(
         model,
         max_num_batched_tokens=limits.max_num_batched_tokens,

@@ -15,11 +15,12 @@ from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
-from tokenyard.sim.executor import SimulatedExecutor, WorkerTransfers
+from tokenyard.sim.executor import WorkerTransfers
 from tokenyard.sim.latency.model import LatencyModel
 from tokenyard.sim.parallel.lockstep import Lockstep, LockstepExecutor
 from tokenyard.sim.parallel.rank import Rank, RankInStep, RankUse
 from tokenyard.sim.parallel.routers.router import EngineReport, Router
+from tokenyard.sim.pipeline import depth_of, executor_for
 
 __all__ = ["ARRIVAL", "EngineGroup", "EngineParts", "Event"]
 
@@ -55,18 +56,33 @@ class EngineGroup:
         *,
         on_refused: Callable[[RequestError, Request], None],
         steps_together: bool = False,
+        pipeline_parallel_size: int = 1,
         speculation: SimulatedSpeculation | None = None,
     ) -> None:
-        """``on_refused`` is told of a request that the engine it was sent to cannot serve."""
+        """``on_refused`` is told of a request that the engine it was sent to cannot serve.
+
+        ConfigError for ranks that step together in several pipeline stages.
+        """
         self._clock = clock
         self._router = router
         self._on_refused = on_refused
         self._lockstep = Lockstep(len(parts), latency) if steps_together and len(parts) > 1 else None
+        if self._lockstep is not None and pipeline_parallel_size > 1:
+            fix = "stages of ranks that step together (experts, data parallel) are not modelled: give 1"
+            raise ConfigError("pipeline_parallel_size", pipeline_parallel_size, fix)
         self.ranks: list[Rank] = []
         for rank, (scheduler, transfers) in enumerate(parts):
             if self._lockstep is None:
-                alone = SimulatedExecutor(clock, latency, transfers=transfers, speculation=speculation)
-                self.ranks.append(Rank(rank, scheduler, alone, clock, transfers, self))
+                alone = executor_for(
+                    clock,
+                    latency,
+                    pipeline_parallel_size=pipeline_parallel_size,
+                    async_scheduling=scheduler.config.async_scheduling,
+                    transfers=transfers,
+                    speculation=speculation,
+                )
+                depth = depth_of(pipeline_parallel_size)
+                self.ranks.append(Rank(rank, scheduler, alone, clock, transfers, self, depth=depth))
             else:
                 joined = LockstepExecutor(
                     clock, latency, self._lockstep, rank, transfers=transfers, speculation=speculation
