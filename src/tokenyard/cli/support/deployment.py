@@ -175,7 +175,9 @@ def _memory(asked: Asked, settled: Settled, default: str) -> Iterator[Assumption
         value = settled.hardware.gpu_memory_utilization
         yield Assumption(name="gpu-memory-utilization", value=value, why=default)
     blocks = f"{settled.plan.num_blocks:,}"
-    why = "estimated; --kv-cache-memory-bytes takes what vLLM logs as available KV cache memory"
+    fewest = settled.fewest_blocks
+    least = f"{fewest:,}, if a step takes all it may" if fewest else "vLLM does not start, if a step takes all it may"
+    why = f"estimated ({least}); --kv-cache-memory-bytes takes what vLLM logs as available KV cache memory"
     yield Assumption(name="KV blocks", value=blocks, why=why)
 
 

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenyard.cli.support.flags import AdapterFlags, HardwareFlags, ParallelFlags, Run, SchedulerFlags
 from tokenyard.cli.support.served_model import served_model
 from tokenyard.config import MAX_BLOCKS, MAX_COUNT, MAX_SEQS, require_int
-from tokenyard.errors import ConfigError
+from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.kv.sizing.gpus import GPU, named_gpu
-from tokenyard.kv.sizing.num_blocks import activation_bytes, check_utilization
+from tokenyard.kv.sizing.num_blocks import check_utilization
 from tokenyard.kv.sizing.plan import KVCachePlan, plan_kv_cache
+from tokenyard.kv.sizing.step_memory import MOST_CAPTURED, SAMPLING_BYTES, step_memory
 from tokenyard.launch.defaults import BLOCK_SIZE, BatchLimits, batch_limits, known_version
+from tokenyard.launch.spreading import check_spreading
 from tokenyard.launch.start_checks import check_length, check_limits, check_room, no_start
 from tokenyard.models.adapters import adapter_bytes
 from tokenyard.models.spec import ModelSpec
-from tokenyard.sim.latency.steptime.formula import DEFAULT_CAPTURE_SIZE
 from tokenyard.sim.parallel.replay import MOST_ENGINES
 
 __all__ = ["Settled", "settle"]
 
 AUTO = -1
 """``--max-model-len auto``: as long as the pool holds."""
-_BACKENDS = ("mp", "uni", "ray", "external_launcher")
 _ANY_LENGTH = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 
 
@@ -42,6 +44,8 @@ class Settled:
     parallel: ParallelFlags
     adapters: AdapterFlags
     plan: KVCachePlan
+    fewest_blocks: int | None
+    """Blocks if a step takes as much memory as it may, 0 if vLLM would not start then; None if nothing is estimated."""
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
@@ -59,7 +63,7 @@ class Settled:
     @property
     def capture_size(self) -> int:
         """Tokens of the largest step that runs from a CUDA graph."""
-        return self.hardware.max_cudagraph_capture_size or DEFAULT_CAPTURE_SIZE
+        return self.hardware.max_cudagraph_capture_size or MOST_CAPTURED
 
 
 def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -> Settled:
@@ -90,10 +94,12 @@ def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -
         "planner": version,
         "pipeline_parallel_size": parallel.pipeline_parallel_size,
     }
-    memory = _memory_for_kv(flags, parallel, model, gpu, limits)
+    capture_size = _capture_size(hardware, limits, num_speculative_tokens)
+    memory = _memory_for_kv(flags, parallel, model, gpu, limits, capture_size)
     if scheduler.max_model_len == AUTO:
-        length = settings["max_model_len"] = _longest(model, memory, settings)
-    plan = _plan(model, hardware.num_gpu_blocks_override, memory, settings, version)
+        length = settings["max_model_len"] = _longest(model, memory.likely, settings)
+    with _said_to_be_estimated(memory, model, limits):
+        plan = _plan(model, hardware.num_gpu_blocks_override, memory.likely, settings, version)
     check_limits(
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
@@ -108,7 +114,7 @@ def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -
         hardware=replace(
             hardware,
             block_size=plan.block_size,
-            max_cudagraph_capture_size=_capture_size(hardware, limits, num_speculative_tokens),
+            max_cudagraph_capture_size=capture_size,
         ),
         scheduler=replace(
             scheduler,
@@ -122,6 +128,7 @@ def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -
         parallel=parallel,
         adapters=flags.adapters,
         plan=plan,
+        fewest_blocks=_fewest_blocks(model, memory, settings),
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
         max_model_len=length,
@@ -136,34 +143,17 @@ def _parallel(
     ConfigError for numbers that are none, and for ways to spread a model that are not modelled.
     """
     parallel = flags.parallel
-    stages = parallel.pipeline_parallel_size
     require_int("data_parallel_size", parallel.data_parallel_size, 1, MOST_ENGINES)
-    require_int("nnodes", parallel.nnodes, 1, MOST_ENGINES)
-    require_int("pipeline_parallel_size", stages, 1)
-    with no_start():
-        require_int("pipeline_parallel_size", stages, 1, model.num_layers)
-    if parallel.distributed_executor_backend not in (None, *_BACKENDS):
-        fix = f"use one of: {', '.join(_BACKENDS)}"
-        raise ConfigError("distributed_executor_backend", parallel.distributed_executor_backend, fix)
-    if stages > 1:
-        problem = None
-        if parallel.data_parallel_size > 1 and model.has_experts:
-            problem = "stages of engines that share experts are not modelled: replay one engine's share of the traffic"
-        elif num_speculative_tokens:
-            problem = "drafts in a pipeline are not modelled: leave one of the two out"
-        elif version != "0.22" and async_scheduling:
-            problem = (
-                f"vLLM {version} holds decodes back so that stages overlap, which is not modelled:"
-                " give --no-async-scheduling, or --vllm-version 0.22"
-            )
-        if problem is not None:
-            raise ConfigError("pipeline_parallel_size", stages, problem)
-    if parallel.nnodes > 1 and stages % parallel.nnodes:
-        fix = (
-            f"only stages of a pipeline spread over machines are modelled, and there are {stages}: the network between"
-            " GPUs that share layers or experts is not. With GPUs joined as within one machine, leave it out"
-        )
-        raise ConfigError("nnodes", parallel.nnodes, fix)
+    check_spreading(
+        pipeline_parallel_size=parallel.pipeline_parallel_size,
+        nnodes=parallel.nnodes,
+        backend=parallel.distributed_executor_backend,
+        num_layers=model.num_layers,
+        engines_share_experts=parallel.data_parallel_size > 1 and model.has_experts,
+        has_drafts=num_speculative_tokens > 0,
+        async_scheduling=async_scheduling,
+        version=version,
+    )
     count = parallel.api_server_count
     if count is not None:
         require_int("api_server_count", count, 1, MOST_ENGINES)
@@ -211,7 +201,7 @@ def _capture_size(hardware: HardwareFlags, limits: BatchLimits, drafts: int) -> 
     given = hardware.max_cudagraph_capture_size if largest is None else largest
     if given is not None:
         require_int("max_cudagraph_capture_size", given, 1, MAX_COUNT)
-    default = min(limits.max_num_seqs * (1 + drafts) * 2, DEFAULT_CAPTURE_SIZE)
+    default = min(limits.max_num_seqs * (1 + drafts) * 2, MOST_CAPTURED)
     return min(default if given is None else given, limits.max_num_batched_tokens)
 
 
@@ -244,24 +234,64 @@ def _allows_any_length(flags: Run) -> bool:
     return said.get(_ANY_LENGTH, "0") not in ("", "0")
 
 
-def _memory_for_kv(flags: Run, parallel: ParallelFlags, model: ModelSpec, gpu: GPU, limits: BatchLimits) -> int | None:
-    """Bytes on each GPU; None where the number of blocks was given."""
+class _Memory(NamedTuple):
+    """For KV, in bytes on each GPU."""
+
+    likely: int | None
+    """As given, or an estimate; None where the number of blocks was given."""
+    least: int | None = None
+    """Of an estimate."""
+
+
+def _memory_for_kv(
+    flags: Run, parallel: ParallelFlags, model: ModelSpec, gpu: GPU, limits: BatchLimits, capture_size: int
+) -> _Memory:
     hardware = flags.hardware
     if hardware.num_gpu_blocks_override is not None:
-        return None
+        return _Memory(None)
     if hardware.kv_cache_memory_bytes is not None:
         require_int("kv_cache_memory_bytes", hardware.kv_cache_memory_bytes, 1, 1 << 50)
-        return hardware.kv_cache_memory_bytes
+        return _Memory(hardware.kv_cache_memory_bytes)
     usable = int(gpu.memory_bytes * hardware.gpu_memory_utilization)
     weights = _weight_bytes(model, hardware, parallel) + _adapter_bytes(flags, model)
-    to_run = activation_bytes(
+    to_run = step_memory(
         model,
+        gpu,
         max_num_batched_tokens=limits.max_num_batched_tokens,
         max_num_seqs=limits.max_num_seqs,
         tensor_parallel_size=hardware.tensor_parallel_size,
+        pipeline_parallel_size=parallel.pipeline_parallel_size,
+        max_cudagraph_capture_size=0 if hardware.enforce_eager else capture_size,
     )
-    check_room(model.name, gpu.name, usable, weights, to_run, hardware.tensor_parallel_size)
-    return usable - weights - to_run
+    left = _Memory(usable - weights - to_run.likely, usable - weights - to_run.most)
+    with _said_to_be_estimated(left, model, limits):
+        check_room(model.name, gpu.name, usable, weights, to_run.likely, hardware.tensor_parallel_size)
+    return left
+
+
+@contextmanager
+def _said_to_be_estimated(memory: _Memory, model: ModelSpec, limits: BatchLimits) -> Iterator[None]:
+    """Within it, whoever does not start for lack of memory hears that it is an estimate, and what it depends on."""
+    try:
+        yield
+    except NoStartError as error:
+        if memory.least is None:
+            raise
+        sampling = limits.max_num_seqs * model.vocab_size * SAMPLING_BYTES / (1 << 30)
+        problem = str(error).removeprefix("vLLM would not start: ")
+        raise NoStartError(
+            f"{problem}. That memory is an estimate, and max_num_seqs = {limits.max_num_seqs} takes {sampling:.1f} GiB "
+            "of it: lower that, or give what vLLM logs as kv_cache_memory_bytes"
+        ) from None
+
+
+def _fewest_blocks(model: ModelSpec, memory: _Memory, settings: dict[str, Any]) -> int | None:
+    if memory.least is None:
+        return None
+    if memory.least <= 0:
+        return 0
+    plan = plan_kv_cache(model, available_bytes=memory.least, must_start=False, **settings)
+    return plan.num_blocks if plan.longest == plan.max_model_len else 0
 
 
 def _plan(

@@ -22,14 +22,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from tokenyard.kv.sizing.gpus import GPU
+from tokenyard.kv.sizing.step_memory import MOST_CAPTURED
 from tokenyard.models.weights import WeightFormat
 from tokenyard.sim.latency.steptime.amounts import Amounts, Attention, Experts, Linear, Parallelism
 from tokenyard.sim.latency.steptime.rates import arithmetic_kind, arithmetic_rate, storage_kind
 
 __all__ = ["DEFAULT_CAPTURE_SIZE", "GRAPH_STEP", "NETWORK_BANDWIDTH", "StepFormula"]
 
-DEFAULT_CAPTURE_SIZE = 512
-"""Tokens of the largest CUDA graph that vLLM captures unless told otherwise."""
+DEFAULT_CAPTURE_SIZE = MOST_CAPTURED
 NETWORK_BANDWIDTH = 50e9
 """Bytes per second of one GPU's port between machines: 400 Gbit/s. An assumption."""
 GRAPH_STEP = 8
