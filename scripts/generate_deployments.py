@@ -17,8 +17,8 @@ from typing import Any
 
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import named_gpu
-from tokenyard.kv.sizing.num_blocks import kv_cache_bytes
 from tokenyard.kv.sizing.plan import KVCachePlan, plan_kv_cache
+from tokenyard.kv.sizing.step_memory import activation_bytes, step_memory
 from tokenyard.models.named import MODELS
 
 REPO = Path(__file__).resolve().parent.parent
@@ -35,8 +35,8 @@ What `--model`, `--gpu` and `--tensor-parallel-size` come to. `scripts/generate_
 
 Two steps lie between a GPU and its KV cache. **Memory**: what the GPU leaves when weights are loaded and a step has
 run. Weights are counted ([every known model and quantisation](../tests/unit/models/test_kv_plans.py) within 1.2 % of
-vLLM's own model classes, most of them exactly); what a step needs besides is an estimate, and off by a GiB or two where
-CUDA graphs and workspaces are large. vLLM logs the truth, "Available KV cache memory":
+vLLM's own model classes, most of them exactly); what a step needs besides is [an estimate](#memory-against-logs), with
+a second figure for how much it may come to. vLLM logs the truth, "Available KV cache memory":
 `--kv-cache-memory-bytes` takes it. **The plan**: groups of layers, tokens per block, number of blocks, and the capacity
 that vLLM logs as "GPU KV cache size". That is exact: vLLM's planner, asked about the same memory, says the same.
 
@@ -56,7 +56,7 @@ def main() -> int:
     if flags.questions is not None:
         flags.questions.write_text(json.dumps([row.question() for row in rows], indent=1))
         return 0
-    page = _page(rows, source["logged"])
+    page = _page(rows, source["logged"], source["memory"])
     if flags.check and PAGE.read_text() != page:
         print("docs/deployments.md is out of date: run python scripts/generate_deployments.py")
         return 1
@@ -70,15 +70,14 @@ class _Row:
 
     def __init__(self, model: str, gpu: str, tp: int, options: dict[str, Any]) -> None:
         self.model, self.gpu, self.tp, self.options = model, gpu, tp, options
-        memory, self.weights, activations = kv_cache_bytes(
+        self.weights = MODELS[model].weight_bytes(tp)
+        activations = activation_bytes(
             MODELS[model],
-            named_gpu(gpu),
-            gpu_memory_utilization=UTILIZATION,
             max_num_batched_tokens=MAX_NUM_BATCHED_TOKENS,
             max_num_seqs=MAX_NUM_SEQS,
             tensor_parallel_size=tp,
         )
-        self.available_bytes = memory - self.weights - activations
+        self.available_bytes = int(named_gpu(gpu).memory_bytes * UTILIZATION) - self.weights - activations
 
     def question(self) -> dict[str, Any]:
         """What to ask vLLM's planner: everything but the model comes from its own classes."""
@@ -103,14 +102,15 @@ class _Row:
         )
 
 
-def _page(rows: list[_Row], logged: list[dict[str, Any]]) -> str:
+def _page(rows: list[_Row], logged: list[dict[str, Any]], memory: list[dict[str, Any]]) -> str:
     answers = json.loads(gzip.decompress(ANSWERS.read_bytes()))["plans"]
     lines = [
         INTRODUCTION,
         "## Against vLLM's planner",
         "",
         f"vLLM 0.33, {UTILIZATION:.0%} of the memory, {MAX_NUM_BATCHED_TOKENS:,} tokens and {MAX_NUM_SEQS} sequences.",
-        "Sizes are per GPU.",
+        "Sizes are per GPU; both were asked about the same KV memory, in which neither NVLink's buffers nor the graphs",
+        "of experts are counted.",
         "",
         "| model | weights | GPUs | KV dtype | weights GiB | KV GiB | block | groups | KV tokens | vLLM's planner |",
         "| --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
@@ -123,6 +123,20 @@ def _page(rows: list[_Row], logged: list[dict[str, Any]]) -> str:
         "| model | GPUs | KV GiB | logged | here | weights GiB logged | here | |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
         *(_logged_line(each) for each in logged),
+        "",
+        "## Memory against logs",
+        "",
+        "What is left for KV on each GPU, in GiB: as logged, by our estimate, and if a step takes all that it may.",
+        "The difference is sampling: logs of vLLM 0.9 to 0.11 come to 38.6 bytes per sequence and entry of the",
+        "vocabulary (PyTorch sorts it), where kernels of FlashInfer or Triton need about 18; that is inferred from",
+        "these lines, not documented. Graphs are counted since vLLM 0.21. It is why a large vocabulary and the 1,024",
+        "sequences of an H100 leave so little: lower `--max-num-seqs`, and the cache grows.",
+        "",
+        "| model | GPUs | vLLM | of the memory | tokens, sequences | logged | estimate | at least | |",
+        "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
+        *(_memory_line(each) for each in memory),
+        "",
+        *_long_ones(),
     ]
     return "\n".join(lines) + "\n"
 
@@ -150,8 +164,74 @@ def _logged_line(row: dict[str, Any]) -> str:
         said, here = _logged_capacity(row)
     return (
         f"| {row['model']} | {row['gpu']} | {row.get('kv_gib', '')} | {said} | {here} | {weights or ''} | {ours} "
-        f"| [log]({row['url']}){': ' + row['note'] if row.get('note') else ''} |"
+        f"| {_source(row)} |"
     )
+
+
+def _source(row: dict[str, Any]) -> str:
+    parts = [f"[log]({row['url']})"] if "url" in row else []
+    return ": ".join(parts + [row["note"]] * ("note" in row))
+
+
+def _memory_line(row: dict[str, Any]) -> str:
+    model, tp, total = MODELS[row["model"]], row["tp"], row["total_gib"] * GIB
+    counts_graphs = tuple(map(int, row["version"].split("."))) >= (0, 21)
+    needed = step_memory(
+        model,
+        named_gpu(row["gpu"]),
+        max_num_batched_tokens=row["tokens"],
+        max_num_seqs=row["seqs"],
+        tensor_parallel_size=tp,
+        max_cudagraph_capture_size=min(512, 2 * row["seqs"]) if counts_graphs else 0,
+    )
+    left = total * row["utilization"] - model.weight_bytes(tp, expert_parallel_size=row.get("ep", 1))
+    spread = ", experts whole" if "ep" in row else ""
+    source = f"[log]({row['url']})" if "url" in row else "a log without a public thread"
+    note = f": {row['note']}" if "note" in row else ""
+    return (
+        f"| {row['model']} | {tp} x {row['gpu']}{spread} | {row['version']} | {row['utilization']:.4g} "
+        f"| {row['tokens']:,}, {row['seqs']:,} | {row['kv_gib']:.2f} | {(left - needed.likely) / GIB:.2f} "
+        f"| {(left - needed.most) / GIB:.2f} | {source}{note} |"
+    )
+
+
+def _long_ones() -> list[str]:
+    """Two capacities that are quoted without what they depend on."""
+    next_model, hybrid = MODELS["qwen3-next-80b-a3b"], MODELS["nemotron-h-8b"]
+    gpus = named_gpu("h200"), named_gpu("h100")
+    memories = [
+        int(gpu.memory_bytes * UTILIZATION)
+        - model.weight_bytes(tp)
+        - step_memory(
+            model,
+            gpu,
+            max_num_batched_tokens=MAX_NUM_BATCHED_TOKENS,
+            max_num_seqs=MAX_NUM_SEQS,
+            tensor_parallel_size=tp,
+        ).likely
+        for model, gpu, tp in ((next_model, gpus[0], 8), (hybrid, gpus[1], 1))
+    ]
+    settings: dict[str, Any] = {"planner": "0.22", "enable_prefix_caching": False, "must_start": False}
+    large = plan_kv_cache(next_model, available_bytes=memories[0], tensor_parallel_size=8, **settings)
+    lengths = (8192, 131_072, 1_000_000)
+    plans = [plan_kv_cache(hybrid, available_bytes=memories[1], max_model_len=each, **settings) for each in lengths]
+    return [
+        "## Two figures that need their length",
+        "",
+        "Tokens are requests of `max_model_len` that fit, times `max_model_len`. States weigh less the longer a",
+        "request is, so that such a figure means nothing without its length, and nothing for shorter requests.",
+        "",
+        (
+            "* **Qwen3-Next-80B, 9.3 M tokens**: 8 x H200, tensor parallel 8, bfloat16 KV, "
+            f"{memories[0] / GIB:.1f} GiB for KV, 262,144 tokens per request, no prefix caching (as 0.22 has it): "
+            f"{large.num_tokens:,} in blocks of {large.block_size}."
+        ),
+        (
+            f"* **Nemotron-H-8B, 3.6 M tokens**: 1 x H100, bfloat16 KV, {memories[1] / GIB:.1f} GiB for KV, requests "
+            f"of {lengths[2]:,} tokens: {plans[2].num_tokens:,}. With {lengths[1]:,} it is {plans[1].num_tokens:,}, "
+            f"and with the {lengths[0]:,} that the model was made for {plans[0].num_tokens:,}."
+        ),
+    ]
 
 
 def _logged_capacity(row: dict[str, Any]) -> tuple[str, str]:
@@ -162,6 +242,7 @@ def _logged_capacity(row: dict[str, Any]) -> tuple[str, str]:
         max_model_len=row.get("max_model_len"),
         planner="0.22",
         must_start=False,
+        **row.get("options", {}),
     )
     if "longest" in row:
         return f"no start; at most {row['longest']:,}", f"no start; at most {plan.longest:,}"

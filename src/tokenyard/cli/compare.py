@@ -21,7 +21,7 @@ from tokenyard.explain.compare.comparison import compare_traces
 from tokenyard.explain.render.comparison import print_comparison
 from tokenyard.explain.render.deployment import deployment_table
 from tokenyard.explain.render.tables import print_section
-from tokenyard.sim.compare.comparison import Cell, Comparison, ReplaySettings, compare
+from tokenyard.sim.compare.comparison import Cell, Comparison, compare
 from tokenyard.sim.compare.intervals import Interval
 from tokenyard.sim.compare.measures import Metric
 from tokenyard.sim.compare.plot import draw
@@ -82,14 +82,7 @@ def _compare(flags: Compare) -> Comparison:
         comparison = compare(
             policies,
             lambda seed: _workload(flags, setup, seed),
-            ReplaySettings(
-                setup.scheduler,
-                setup.cache,
-                setup.latency,
-                flags.arrivals.skip_refused,
-                setup.kv_transfer,
-                setup.speculation,
-            ),
+            setup.replays(skip_refused=flags.arrivals.skip_refused),
             loads=loads,
             seeds=range(flags.arrivals.seed, flags.arrivals.seed + flags.seeds),
             on_progress=show,
@@ -110,6 +103,8 @@ def _prepare(flags: Compare, seed: int) -> Setup:
             arrivals=replace(flags.arrivals, seed=seed),
             hardware=flags.hardware,
             scheduler=flags.scheduler,
+            parallel=flags.parallel,
+            adapters=flags.adapters,
             transfer=flags.transfer,
             speculation=flags.speculation,
         )

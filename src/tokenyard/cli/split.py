@@ -1,4 +1,4 @@
-"""``tokenyard split``: prefill on one engine, decode on another; the report is what clients see."""
+"""``tokenyard split``: prefill on one engine or several, decode on others; the report is what clients see."""
 
 from __future__ import annotations
 
@@ -16,17 +16,15 @@ from tokenyard.cli.run import warn_of_refused, where_it_is
 from tokenyard.cli.support.console import errors, print_json, results
 from tokenyard.cli.support.flags import Run, Split
 from tokenyard.cli.support.progress import replay_bar
-from tokenyard.cli.support.setup import Setup, open_trace, prepare
+from tokenyard.cli.support.recordings import Recordings
+from tokenyard.cli.support.setup import Setup, prepare
 from tokenyard.cli.support.workload import say_notes
 from tokenyard.connectors.config import PREFILL_DECODE, KVTransferConfig
 from tokenyard.errors import ConfigError
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.render.units import count, gigabytes, milliseconds, percent
-from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import Report
 from tokenyard.sim.split import KVLink, SplitResult, replay_split
-from tokenyard.trace.emit.recorder import TraceRecorder
-from tokenyard.trace.emit.writer import TraceWriter
 from tokenyard.trace.format.deployment import Deployment
 
 __all__ = ["BusyShares", "SplitReport", "execute"]
@@ -35,20 +33,20 @@ ENGINES = (("prefill", "kv_producer"), ("decode", "kv_consumer"))
 
 
 class BusyShares(msgspec.Struct, frozen=True, kw_only=True):
-    """How busy the engines and the link between them were, as shares of the run."""
+    """How busy engines and links were, each on average, as shares of the run."""
 
     prefill: float
     decode: float
     link: float
     kv_bytes: int
-    """Sent from one GPU to another."""
+    """Sent from one GPU of each prefill engine, added up."""
 
 
 class SplitReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``--json`` prints. ``decode`` holds the latencies that clients see: both engines know the true arrivals."""
+    """What ``--json`` prints. ``decode`` holds the latencies that clients see: both sides know the true arrivals."""
 
     header: Deployment
-    """Of both engines."""
+    """Of both sides, which are alike."""
     prefill: Report
     decode: Report
     use: BusyShares
@@ -76,54 +74,50 @@ def _run(flags: Split) -> _Outcome:
     if not 0 < flags.kv_link_gb_per_s < float("inf"):
         raise ConfigError("kv_link_gb_per_s", flags.kv_link_gb_per_s, "give a number above 0")
     with errors().status(f"reading {escape(flags.workload)}"):
-        hardware, scheduler = flags.hardware, flags.scheduler
         setup = prepare(
             Run(
                 workload=flags.workload,
                 launch=flags.launch,
                 arrivals=flags.arrivals,
-                hardware=hardware,
-                scheduler=scheduler,
+                hardware=flags.hardware,
+                scheduler=flags.scheduler,
+                parallel=flags.parallel,
+                adapters=flags.adapters,
                 output=flags.output,
             )
         )
     say_notes(setup.workload)
-    builders = [ReportBuilder() for _ in ENGINES]
-    writers: list[TraceWriter] = []
     with ExitStack() as stack:
-        recorders = []
-        for (name, role), builder in zip(ENGINES, builders, strict=True):
-            one = _engine(setup, name, role)
-            writer = stack.enter_context(TraceWriter(one.trace))
-            directory = open_trace(writer)
-            writers.append(writer)
-            recorders.append(TraceRecorder(writer if directory else None, builder, start=one.start))
+        sides = [Recordings(_engine(setup, name, role), stack) for name, role in ENGINES]
         on_progress = stack.enter_context(replay_bar(len(setup.workload)))
         assert setup.start.bytes_per_block is not None
+        settings = setup.replays(skip_refused=flags.arrivals.skip_refused)
         result = replay_split(
             setup.workload,
-            setup.scheduler,
-            setup.cache,
-            setup.latency,
+            settings.scheduler,
+            settings.cache,
+            settings.latency,
             KVLink(setup.start.bytes_per_block, flags.kv_link_gb_per_s),
-            observers=(recorders[0], recorders[1]),
-            policies=(setup.policy(), setup.policy()),
-            skip_refused=flags.arrivals.skip_refused,
+            fleet=settings.fleet,
+            router=settings.router,
+            pipeline_parallel_size=settings.pipeline_parallel_size,
+            observers=(sides[0].recorders, sides[1].recorders),
+            policy=setup.policy,
+            skip_refused=settings.skip_refused,
             on_progress=on_progress,
         )
     if result.refused:
         warn_of_refused(setup.workload, result.refused, result.num_left_out)
     prefill, decode = (
-        builder.report(source=str(writer.config.steps_path) if writer.is_whole else None)
-        for builder, writer in zip(builders, writers, strict=True)
+        side.report(use.ranks, result.seconds) for side, use in zip(sides, (result.prefill, result.decode), strict=True)
     )
-    problems = [writer.problem for writer in writers if writer.problem is not None]
+    problems = [side.problem for side in sides if side.problem is not None]
     report = SplitReport(header=setup.deployment, prefill=prefill, decode=decode, use=_use(result))
     return _Outcome(report, setup.trace.path, problems[0] if problems else None)
 
 
 def _engine(setup: Setup, name: str, role: str) -> Setup:
-    """The settings of one engine: a trace directory and a first record of its own."""
+    """The settings of one side: a trace directory and a first record of its own."""
     path = setup.trace.path
     config = KVTransferConfig(kv_connector=PREFILL_DECODE, kv_role=role, engine_id=name)
     section = {"kv_connector": config.kv_connector, "kv_role": role, "engine_id": name}
@@ -145,26 +139,28 @@ def _use(result: SplitResult) -> BusyShares:
 
 
 def _show(outcome: _Outcome, console: Console, *, buckets: bool) -> None:
-    """The decode engine's report in full, of the other one and the link what there is to know."""
+    """The decode side's report in full, of the other one and the link what there is to know."""
     report = outcome.report
-    console.print("[bold]The decode engine[/], with the latencies that clients see")
+    size = report.header.data_parallel_size or 1
+    decode, prefill = (f"{size} {side} engines" if size > 1 else f"{side} engine" for side in ("decode", "prefill"))
+    console.print(f"[bold]The {decode}[/], with the latencies that clients see")
     print_report(report.decode, console, buckets=buckets)
-    console.print("\n[bold]The prefill engine and the link[/]")
+    console.print(f"\n[bold]The {prefill} and the link{'s' * (size > 1)}[/]")
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1))
     table.add_column(style="bright_black", no_wrap=True)
     table.add_column()
-    prefill, use = report.prefill, report.use
+    side, use = report.prefill, report.use
     queue, first = (
-        f"{milliseconds(each.p50)} p50, {milliseconds(each.p99)} p99" for each in (prefill.queue_ms, prefill.ttft_ms)
+        f"{milliseconds(each.p50)} p50, {milliseconds(each.p99)} p99" for each in (side.queue_ms, side.ttft_ms)
     )
-    hits = f"{percent(prefill.prefix_hit_rate.local)} of prompt tokens"
+    hits = f"{percent(side.prefix_hit_rate.local)} of prompt tokens"
     for name, text in (
         ("busy", f"prefill {percent(use.prefill)}, decode {percent(use.decode)}, link {percent(use.link)}"),
         ("prefill queue", queue),
         ("prefill, to its end", first),
         ("prefix hits", hits),
-        ("KV blocks", f"{percent(prefill.peak_kv_use)} in use at the peak"),
-        ("KV sent", f"{gigabytes(use.kv_bytes)} per GPU, for {count(prefill.requests_finished)} requests"),
+        ("KV blocks", f"{percent(side.peak_kv_use)} in use at the peak"),
+        ("KV sent", f"{gigabytes(use.kv_bytes)} per GPU, for {count(side.requests_finished)} requests"),
     ):
         table.add_row(name, text)
     console.print(table)

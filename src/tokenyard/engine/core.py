@@ -81,8 +81,9 @@ class EngineCore:
         depth: int | None = None,
         filling: Filling | str | None = None,
     ) -> None:
-        """``depth`` is 2 with ``async_scheduling`` and 1 without, unless given; ``filling`` is what the scheduler's
-        profile says, unless given, and may be its value.
+        """``depth`` is 2 with ``async_scheduling`` and 1 without, unless given; without it a request is in one step at
+        a time, so that several steps in flight share the running ones out (pipeline parallelism). ``filling`` is what
+        the scheduler's profile says, unless given, and may be its value.
 
         Raises ConfigError.
         """
@@ -93,8 +94,8 @@ class EngineCore:
         """What runs the model."""
         self.depth: int = (2 if is_async else 1) if depth is None else depth
         """Most steps in flight."""
-        if self.depth < 1 or (self.depth > 1 and not is_async):
-            fix = "give 1, or turn async_scheduling on: only then are steps decided before outputs are known"
+        if self.depth < 1 or (self.depth > 1 and not is_async and scheduler.num_speculative_tokens):
+            fix = "give 1, or with drafts turn async_scheduling on: only then are steps decided before drafts are known"
             raise ConfigError("depth", depth, fix)
         if filling is None:
             fills_first = scheduler.config.profile.fills_queue_first

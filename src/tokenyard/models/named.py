@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -47,9 +48,12 @@ def _named(name: str, dtype: str) -> ModelSpec:
 
 
 def named_model(name: str, *, dtype: str = "auto") -> ModelSpec:
-    """The model called ``name`` (case does not matter), or ConfigError listing all names."""
+    """The model called ``name`` (case does not matter), or ConfigError with the names that are most like it."""
     if not isinstance(name, str) or name.lower() not in _names():
-        raise ConfigError("model", name, f"give the path of a config.json, or use one of: {', '.join(_names())}")
+        close = get_close_matches(str(name).rsplit("/", 1)[-1].lower(), _names(), n=5, cutoff=0.5)
+        named = f", or a name that is known, for example {', '.join(close)}" if close else ", or a name that is known"
+        fix = f"is not known by name: give the path of its config.json{named} (`tokenyard workloads` lists all)"
+        raise ConfigError("model", name, fix)
     return _named(name.lower(), dtype)
 
 

@@ -59,7 +59,8 @@ OFFERED = {
     "tokenyard.sim.parallel.routers.router": ("Router", "EngineState", "EngineReport"),
     "tokenyard.sim.parallel.routers.named": ("router_maker",),
     "tokenyard.sim.parallel.routers.vllm": ("Fleet",),
-    "tokenyard.sim.compare.comparison": ("ReplaySettings", "Comparison", "Cell"),
+    "tokenyard.sim.settings": ("ReplaySettings",),
+    "tokenyard.sim.compare.comparison": ("Comparison", "Cell"),
     "tokenyard.sim.compare.intervals": ("Interval",),
     "tokenyard.sim.compare.measures": ("Metric",),
     "tokenyard.sim.latency.model": ("LatencyModel", "StepShape", "ConstantLatency", "Transfer", "TransferDirection"),
@@ -79,7 +80,7 @@ if TYPE_CHECKING:
     from tokenyard.kv.sizing.gpus import GPU
     from tokenyard.models.spec import ModelSpec
     from tokenyard.sim.clock import VirtualClock
-    from tokenyard.sim.compare.comparison import Cell, Comparison, ReplaySettings
+    from tokenyard.sim.compare.comparison import Cell, Comparison
     from tokenyard.sim.compare.intervals import Interval
     from tokenyard.sim.compare.measures import Metric
     from tokenyard.sim.drafts import SimulatedSpeculation
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
     from tokenyard.sim.parallel.routers.router import EngineReport, EngineState, Router
     from tokenyard.sim.parallel.routers.vllm import Fleet
     from tokenyard.sim.replay import Progress, RefusedRequest, ReplayResult
+    from tokenyard.sim.settings import ReplaySettings
     from tokenyard.sim.split import EngineUse, KVLink, SplitResult
     from tokenyard.sim.transfers.link import Link, SimulatedTransfers
     from tokenyard.sim.transfers.offload import KVTransfer, SimulatedConnector

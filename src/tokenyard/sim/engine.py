@@ -24,9 +24,12 @@ class ClockedEngine:
         executor: SimulatedExecutor,
         clock: VirtualClock,
         transfers: WorkerTransfers | None = None,
+        *,
+        depth: int | None = None,
     ) -> None:
+        """``depth``: steps in flight; None leaves it to async scheduling."""
         self.scheduler = scheduler
-        self.core = EngineCore(scheduler, executor)
+        self.core = EngineCore(scheduler, executor, depth=depth)
         self._clock = clock
         self._transfers = transfers
         self._executor = executor

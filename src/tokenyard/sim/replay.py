@@ -23,6 +23,7 @@ from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.engine import EMPTY_STEPS
 from tokenyard.sim.executor import SimulatedExecutor, WorkerTransfers
 from tokenyard.sim.latency.model import LatencyModel
+from tokenyard.sim.pipeline import depth_of, executor_for
 from tokenyard.sim.prefill import prefill_seconds
 from tokenyard.sim.traffic import STEPS_PER_REPORT, Progress, RefusedRequest, Traffic, require_settled
 from tokenyard.sim.transfers.offload import KVTransfer
@@ -61,10 +62,14 @@ def replay(
     policy: Policy | None = None,
     kv_transfer: KVTransfer | None = None,
     speculation: SimulatedSpeculation | None = None,
+    pipeline_parallel_size: int = 1,
     skip_refused: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> ReplayResult:
     """Run the whole workload; with ``kv_transfer`` on an engine that keeps KV elsewhere, too.
+
+    With ``pipeline_parallel_size`` above 1 as many steps are in flight, each in another stage; a step's time is that of
+    all stages together.
 
     ``speculation`` proposes drafts after every step and says how many are right; making them takes no time. With
     ``config.async_scheduling`` two steps are in flight: the host's part of a step passes while the GPU computes.
@@ -87,8 +92,15 @@ def replay(
     if not skip_refused:
         for request in workload:
             check_lengths(request.request_id, len(request.prompt), request.max_tokens, config=config, kv=scheduler.kv)
-    executor = SimulatedExecutor(clock, latency, transfers=transfers, speculation=speculation)
-    core = EngineCore(scheduler, executor)
+    executor = executor_for(
+        clock,
+        latency,
+        pipeline_parallel_size=pipeline_parallel_size,
+        async_scheduling=config.async_scheduling,
+        transfers=transfers,
+        speculation=speculation,
+    )
+    core = EngineCore(scheduler, executor, depth=depth_of(pipeline_parallel_size))
     traffic = Traffic(workload, skip_refused=skip_refused, on_progress=on_progress)
     return _Loop(traffic, core, executor, clock, transfers).run()
 

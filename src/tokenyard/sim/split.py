@@ -1,28 +1,33 @@
-"""Prefill on one engine, decode on another, both on one clock.
+"""Prefill on one engine or several, decode on as many others, all on one clock.
 
-    arrival -> prefill engine (one token) -> decode engine (fetches the KV, answers) -> the next turn arrives
+    arrival -> a prefill engine (one token) -> a decode engine (fetches the KV, answers) -> the next turn arrives
 
 A request arrives at both with its own arrival time, so that the decode engine's latencies are those its client sees.
-Each engine takes its steps when it likes; whatever ends first happens first.
+Each side takes its steps when it likes; whatever ends first happens first. A router of each side's own says which
+engine gets a request; every prefill engine has a wire of its own, and what it sends goes through it in turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.connectors.prefill_decode import PrefillDecodeConnector
 from tokenyard.errors import RequestError
+from tokenyard.policies.named import PolicyMaker
+from tokenyard.request import Request
 from tokenyard.sched.observer import StepObserver
-from tokenyard.sched.policy import Policy
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sim.clock import VirtualClock
-from tokenyard.sim.engine import ClockedEngine
-from tokenyard.sim.executor import SimulatedExecutor, WorkerTransfers
+from tokenyard.sim.executor import WorkerTransfers
 from tokenyard.sim.latency.model import LatencyModel
+from tokenyard.sim.parallel.group import ARRIVAL, EngineGroup, EngineParts, Event
+from tokenyard.sim.parallel.rank import RankUse
+from tokenyard.sim.parallel.routers.named import RouterMaker
+from tokenyard.sim.parallel.routers.vllm import Fleet, VLLMBalancing
 from tokenyard.sim.prefill import prefill_seconds
 from tokenyard.sim.traffic import STEPS_PER_REPORT, Progress, RefusedRequest, Traffic, require_settled
 from tokenyard.sim.transfers.link import Link
@@ -33,19 +38,27 @@ __all__ = ["EngineUse", "KVLink", "SplitResult", "replay_split"]
 
 
 class KVLink(NamedTuple):
-    """From the prefill engine's GPUs to the decode engine's."""
+    """From a prefill engine's GPUs to those of decode engines."""
 
     bytes_per_block: int
     """Of one GPU."""
     gb_per_s: float
     """Of one GPU's share of the network."""
 
+    def seconds_of(self, num_bytes: int) -> float:
+        """To send so many bytes."""
+        return num_bytes / (self.gb_per_s * 1e9)
+
 
 class EngineUse(NamedTuple):
-    """What one of the two did."""
+    """What one side did."""
 
     steps: int
+    """Of all its engines."""
     busy_seconds: float
+    """Of one engine, on average."""
+    ranks: tuple[RankUse, ...]
+    """What each of its engines did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +73,9 @@ class SplitResult:
     num_left_out: int
     output_tokens: int
     kv_bytes: int
-    """Sent from one GPU of the prefill engine."""
+    """Sent from one GPU of every prefill engine, added up."""
     link_busy_seconds: float
+    """Of the wire of one prefill engine, on average."""
 
 
 def replay_split(
@@ -71,115 +85,147 @@ def replay_split(
     latency: LatencyModel,
     link: KVLink,
     *,
-    observers: tuple[StepObserver | None, StepObserver | None] = (None, None),
-    policies: tuple[Policy | None, Policy | None] = (None, None),
+    fleet: Fleet | None = None,
+    router: RouterMaker = VLLMBalancing,
+    pipeline_parallel_size: int = 1,
+    observers: tuple[Sequence[StepObserver | None], Sequence[StepObserver | None]] | None = None,
+    policy: PolicyMaker | None = None,
     skip_refused: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> SplitResult:
-    """Run the whole workload on two engines of the same kind; ``observers`` watch the prefill and the decode engine.
+    """Run the whole workload on two fleets of engines of the same kind.
 
-    ``policies`` are theirs, in place of the one that ``config`` names.
+    ``fleet`` (one engine, if it is None) and ``router`` are of each side. ``observers`` watch the prefill engines and
+    the decode engines, one each. ``policy`` makes one for each engine, in place of the one that ``config`` names.
 
     RequestError for a request that cannot be served, unless ``skip_refused``.
     """
     clock = VirtualClock()
-    wire = Link(lambda num_bytes: num_bytes / (link.gb_per_s * 1e9))
-    source = PrefillTransfers(clock.now)
-    target = DecodeTransfers(clock.now, wire, link.bytes_per_block, source)
-    names: tuple[tuple[str, WorkerTransfers], tuple[str, WorkerTransfers]] = (("prefill", source), ("decode", target))
-    engines = []
-    for (name, transfers), observer, policy in zip(names, observers, policies, strict=True):
-        connector = PrefillDecodeConnector(cache_config, name, clock.now)
+    traffic = Traffic(workload, skip_refused=skip_refused, on_progress=on_progress)
+    fleet = fleet or Fleet(1)
+    names = [f"prefill-{rank}" for rank in range(fleet.num_engines)]
+    sources = {name: PrefillTransfers(clock.now, Link(link.seconds_of)) for name in names}
+    targets = [DecodeTransfers(clock.now, link.bytes_per_block, sources) for _ in names]
+
+    def engine(name: str, transfers: WorkerTransfers, observer: StepObserver | None) -> EngineParts:
         scheduler = Scheduler(
             config,
             cache_config,
             clock=clock.now,
             observer=observer,
-            policy=policy,
-            kv_connector=connector,
+            policy=policy() if policy is not None else None,
+            kv_connector=PrefillDecodeConnector(cache_config, name, clock.now),
             prefill_seconds=prefill_seconds(latency),
         )
-        executor = SimulatedExecutor(clock, latency, transfers=transfers)
-        engines.append(ClockedEngine(scheduler, executor, clock, transfers))
-    traffic = Traffic(workload, skip_refused=skip_refused, on_progress=on_progress)
-    loop = _Loop(traffic, engines[0], engines[1], clock)
+        return EngineParts(scheduler, transfers)
+
+    def group(engines: list[EngineParts]) -> EngineGroup:
+        def refuse(error: RequestError, request: Request) -> None:
+            traffic.refuse(clock.now(), error, request.request_id)
+
+        return EngineGroup(
+            clock,
+            latency,
+            router(fleet),
+            engines,
+            on_refused=refuse,
+            steps_together=fleet.steps_together,
+            pipeline_parallel_size=pipeline_parallel_size,
+        )
+
+    watching = observers or ([None] * fleet.num_engines, [None] * fleet.num_engines)
+    prefill = group([engine(name, sources[name], watcher) for name, watcher in zip(names, watching[0], strict=True)])
+    decode = group(
+        [
+            engine(f"decode-{i}", each, watcher)
+            for i, (each, watcher) in enumerate(zip(targets, watching[1], strict=True))
+        ]
+    )
+    loop = _Loop(traffic, prefill, decode, clock)
     loop.run()
-    return loop.result(wire)
+    return loop.result([source.link for source in sources.values()])
 
 
 class _Loop:
     """State of one replay."""
 
-    def __init__(self, traffic: Traffic, prefill: ClockedEngine, decode: ClockedEngine, clock: VirtualClock) -> None:
+    def __init__(self, traffic: Traffic, prefill: EngineGroup, decode: EngineGroup, clock: VirtualClock) -> None:
         self._traffic = traffic
         self._prefill, self._decode = prefill, decode
         self._clock = clock
+        self._max_model_len = prefill.schedulers[0].config.max_model_len
         self._here: dict[str, tuple[float, WorkloadRequest]] = {}
         """Requests being prefilled, with their arrivals."""
 
     def run(self) -> None:
-        """Until nothing is left that could happen."""
-        clock = self._clock
-        while True:
-            for moment, request in self._traffic.due(clock.now()):
-                self._arrive(moment, request)
-            moments = [(self._traffic.next_moment, 2), (self._prefill.next_moment, 0), (self._decode.next_moment, 1)]
-            known = [(moment, who) for moment, who in moments if moment is not None]
-            if not known:
-                return
-            moment, who = min(known)
-            clock.advance_to(moment)
-            if who == 0:
-                self._prefilled(self._prefill.act())
-            elif who == 1:
-                self._decoded(self._decode.act())
+        """Until nothing is left that could happen. At one moment the prefill engines act before the decode engines."""
+        while (arrival := self._traffic.next_moment) is not None or self._prefill.has_work or self._decode.has_work:
+            first, then = self._prefill.next_event, self._decode.next_event
+            events = [event for event in (first, then) if event is not None]
+            if arrival is not None:
+                events.append(Event(max(arrival, self._clock.now()), ARRIVAL))
+            event = min(events)
+            self._clock.advance_to(event.moment)
+            if event.kind == ARRIVAL:
+                for moment, request in self._traffic.due(self._clock.now()):
+                    self._arrive(moment, request)
+            elif event is first:
+                self._prefilled(self._prefill.happen(event))
+            else:
+                self._decoded(self._decode.happen(event))
 
     def _arrive(self, moment: float, request: WorkloadRequest) -> None:
-        limit = self._prefill.scheduler.config.max_model_len
         try:
-            first = replace(request, max_tokens=1).arrive(moment, limit)
-            first.kv_transfer_params = {"do_remote_decode": True}
-            self._prefill.add(first)
-            self._here[request.request_id] = moment, request
+            first = replace(request, max_tokens=1).arrive(moment, self._max_model_len)
         except RequestError as error:
             self._traffic.refuse(moment, error, request.request_id)
+            return
+        first.kv_transfer_params = {"do_remote_decode": True}
+        self._here[request.request_id] = moment, request
+        self._prefill.send(moment, first)
 
     def _prefilled(self, outputs: EngineOutputs | None) -> None:
-        """Prompts are computed: on to the other engine with them."""
+        """Prompts are computed: on to the other side with them."""
         for row in outputs.finish_reasons if outputs is not None else ():
             assert outputs is not None
             request_id = outputs.requests[row].request_id
             moment, request = self._here.pop(request_id)
             try:
-                second = request.arrive(moment, self._decode.scheduler.config.max_model_len)
-                second.kv_transfer_params = outputs.kv_transfer_params[request_id]
-                self._decode.add(second)
+                second = request.arrive(moment, self._max_model_len)
             except RequestError as error:
                 self._traffic.refuse(self._clock.now(), error, request_id)
+                continue
+            second.kv_transfer_params = outputs.kv_transfer_params[request_id]
+            self._decode.send(self._clock.now(), second)
 
     def _decoded(self, outputs: EngineOutputs | None) -> None:
         if outputs is None:
             return
         self._traffic.ended(outputs, self._clock.now())
         if outputs.step % STEPS_PER_REPORT == 0:
-            self._traffic.report(self._clock.now(), self._prefill.scheduler, self._decode.scheduler)
+            self._traffic.report(self._clock.now(), *self._prefill.schedulers, *self._decode.schedulers)
 
-    def result(self, wire: Link) -> SplitResult:
+    def result(self, links: Sequence[Link]) -> SplitResult:
         """What happened, once nothing is left."""
         traffic = self._traffic
-        schedulers = self._prefill.scheduler, self._decode.scheduler
+        schedulers = *self._prefill.schedulers, *self._decode.schedulers
         traffic.report(self._clock.now(), *schedulers)
         for scheduler in schedulers:
             require_settled(scheduler)
         traffic.require_whole()
         return SplitResult(
             seconds=self._clock.now(),
-            prefill=EngineUse(self._prefill.scheduler.step, self._prefill.busy_seconds),
-            decode=EngineUse(self._decode.scheduler.step, self._decode.busy_seconds),
+            prefill=_use(self._prefill),
+            decode=_use(self._decode),
             num_finished=traffic.num_finished,
             refused=tuple(traffic.refused),
             num_left_out=traffic.num_left_out,
             output_tokens=traffic.output_tokens,
-            kv_bytes=wire.num_bytes,
-            link_busy_seconds=wire.busy_seconds,
+            kv_bytes=sum(link.num_bytes for link in links),
+            link_busy_seconds=sum(link.busy_seconds for link in links) / len(links),
         )
+
+
+def _use(group: EngineGroup) -> EngineUse:
+    uses = group.uses
+    return EngineUse(sum(use.steps for use in uses), sum(use.busy_seconds for use in uses) / len(uses), uses)

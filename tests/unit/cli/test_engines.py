@@ -82,14 +82,108 @@ def test_the_router_is_the_one_that_was_named(capsys: pytest.CaptureFixture[str]
         (("run", *FEW, "-dp", "0"), "--data-parallel-size"),
         (("run", *FEW, "-dp", "2", "--api-server-count", "0"), "--api-server-count"),
         (("run", *FEW, "-dp", "2", "--router", "best"), "use one of: vllm, round-robin, least-loaded, prefix-affinity"),
-        (("run", *FEW, "-pp", "2"), "--pipeline-parallel-size 2"),
-        (("split", *FEW, "-dp", "2"), "run takes it"),
-        (("compare", *FEW, "-dp", "2"), "run takes it"),
+        (("run", *FEW, "-pp", "0"), "--pipeline-parallel-size"),
+        (("run", *FEW, "-pp", "33"), "--pipeline-parallel-size"),
+        (("run", *FEW, "--nnodes", "2"), "--nnodes = 2: only stages of a pipeline spread over machines are modelled"),
+        (("run", *FEW, *SPARSE[:4], "-pp", "2", "-dp", "2"), "--pipeline-parallel-size"),
+        (("run", *FEW, "-pp", "2", "--vllm-version", "0.33"), "give --no-async-scheduling, or --vllm-version 0.22"),
+        (("run", *FEW, "-pp", "2", "--num-speculative-tokens", "2"), "drafts in a pipeline are not modelled"),
+        (("run", *FEW, "--distributed-executor-backend", "dask"), "use one of: mp, uni, ray"),
+        (("run", *FEW, "--enable-lora", "--max-loras", "0"), "--max-loras"),
+        (("run", *FEW, *SPARSE[:4], "--model", "deepseek-v2-lite", "--enable-lora"), "give --kv-cache-memory-bytes"),
+        (("split", *FEW, "-dp", "2", "--router", "best"), "use one of: vllm, round-robin"),
+        (("compare", *FEW, "-dp", "0"), "--data-parallel-size"),
     ],
 )
 def test_what_cannot_be_is_said(words: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(list(words)) == 2
     assert problem in capsys.readouterr().err
+
+
+def test_stages_share_weights_and_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    one = run(capsys, *DENSE)
+    two = run(capsys, *DENSE, "-pp", "2", "--nnodes", "2")
+    assert two["header"]["pipeline_parallel_size"] == 2
+    assert one["header"]["weight_gib"] / 2 < two["header"]["weight_gib"] < one["header"]["weight_gib"]
+    assert two["header"]["kv_tokens"] > 1.9 * one["header"]["kv_tokens"]
+    assumed = {each["name"]: each["value"] for each in two["header"]["assumed"]}
+    assert assumed["pipeline"] == "sends over 50 GB/s between machines"
+    ray = run(capsys, *DENSE, "-pp", "2", "--distributed-executor-backend", "ray")
+    assert (two["header"]["async_scheduling"], ray["header"]["async_scheduling"]) == (True, False)
+
+
+def test_without_graphs_steps_take_longer(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ("--model", "llama-3.1-8b", "--gpu", "h100", "--advice", "none", "--json")
+    graphs, eager = run(capsys, *flags, "--no-enforce-eager"), run(capsys, *flags, "--enforce-eager")
+    assert eager["tpot_ms"]["mean"] > 1.1 * graphs["tpot_ms"]["mean"]
+    assert "launch of kernels" in {each["name"] for each in eager["header"]["assumed"]}
+
+
+def test_adapters_take_memory_and_the_time_of_their_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "log.jsonl"
+    line = {"prompt_len": 64, "max_tokens": 8}
+    lines = [{"request_id": f"r{i}", **line, "lora_name": f"adapter-{i % 3}"} for i in range(6)]
+    log.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    flags = (*DENSE[:4], "--max-num-seqs", "8", "--advice", "none", "--json")
+    assert main(["run", str(log), *flags]) == 2
+    assert "give --enable-lora: 'r0' is the first that asks for an adapter" in capsys.readouterr().err
+    assert main(["run", str(log), *flags, "--enable-lora", "--max-loras", "2", "--max-lora-rank", "64"]) == 0
+    named = json.loads(capsys.readouterr().out)
+    assert "lora_slots" in named["recorded_reasons"]
+    log.write_text("".join(json.dumps({"request_id": f"r{i}", **line}) + "\n" for i in range(6)))
+    assert main(["run", str(log), *flags]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert named["header"]["kv_tokens"] < plain["header"]["kv_tokens"]
+    assert named["tpot_ms"]["mean"] > plain["tpot_ms"]["mean"]
+
+
+def test_a_split_of_several_engines_has_a_report_and_a_trace_of_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--model", "llama-3.2-1b", "--gpu", "l4", "-dp", "2", "--router", "round-robin", "--trace", str(tmp_path))
+    assert main(["split", *FEW, *flags, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    for side in ("prefill", "decode"):
+        assert [each["requests"] for each in report[side]["ranks"]] == [6, 6]
+        assert report[side]["requests_finished"] == 12
+        traces = [summarize(tmp_path / side / f"rank-{rank}") for rank in range(2)]
+        assert [each.steps for each in traces] == [each["steps"] for each in report[side]["ranks"]]
+    assert report["use"]["kv_bytes"] == 12 * 4 * 16 * 32_768, "four blocks of every prompt"
+    assert main(["split", *FEW, *flags]) == 0
+    shown = capsys.readouterr().out
+    assert "The 2 decode engines, with the latencies that clients see" in shown
+    assert "The 2 prefill engines and the links" in shown
+
+
+def test_ranks_of_a_split_mixture_of_experts_step_together(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["split", *FEW, *SPARSE[:4], "-dp", "2", "-ep", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["decode"]["requests_finished"] == 12
+    assert sum(each["dummy_batches"] for each in report["prefill"]["ranks"]) > 0
+
+
+def test_policies_are_compared_on_as_many_engines_as_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = {}
+    for router in ("round-robin", "prefix-affinity"):
+        flags = (
+            *DENSE[:6],
+            "-dp",
+            "2",
+            "--router",
+            router,
+            "--random-prefix-len",
+            "64",
+            "--policies",
+            "fcfs",
+            "--json",
+        )
+        assert main(["compare", *FEW, *flags]) == 0
+        comparison = json.loads(capsys.readouterr().out)
+        assert comparison["header"]["data_parallel_size"] == 2
+        figures[router] = comparison["cells"][0]["metrics"]["completion_s"]["mean"]
+    report = run(capsys, *DENSE, "-dp", "2", "--router", "round-robin", "--random-prefix-len", "64")
+    assert figures["round-robin"] == pytest.approx(report["e2e_ms"]["mean"] / 1e3)
+    assert figures["prefix-affinity"] > 1.5 * figures["round-robin"], "all requests are on one engine"
 
 
 def test_a_router_without_engines_to_choose_from_is_said(capsys: pytest.CaptureFixture[str]) -> None:

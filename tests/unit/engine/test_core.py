@@ -216,7 +216,7 @@ def test_a_filling_by_its_value() -> None:
     assert core.step() is None, "a second step is scheduled first"
 
 
-@pytest.mark.parametrize(("is_async", "depth"), [(False, 2), (True, 0), (False, -1)])
+@pytest.mark.parametrize(("is_async", "depth"), [(False, 0), (True, 0), (False, -1)])
 def test_depths_that_cannot_be(is_async: bool, depth: int) -> None:
     config = SchedulerConfig(max_model_len=64, async_scheduling=is_async)
     with pytest.raises(ConfigError, match="depth"):

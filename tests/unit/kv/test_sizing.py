@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import GPUS, named_gpu
-from tokenyard.kv.sizing.num_blocks import activation_bytes, size_kv_cache
+from tokenyard.kv.sizing.num_blocks import size_kv_cache
+from tokenyard.kv.sizing.step_memory import activation_bytes, num_graphs, step_memory
 from tokenyard.models.decoder import uniform_decoder
 from tokenyard.models.named import MODELS, named_model
 from tokenyard.models.spec import ModelSpec
@@ -132,7 +133,7 @@ def test_arguments_out_of_range_are_named(field: str, value: object) -> None:
 def test_unknown_names_list_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=r"gpu = 'h1000'.*a100-40gb.*h100"):
         named_gpu("h1000")
-    with pytest.raises(ConfigError, match=r"model = 'llama'.*llama-3.1-8b"):
+    with pytest.raises(ConfigError, match=r"model = 'llama'.*for example .*llama"):
         named_model("llama")
     assert named_gpu("A100_40GB") is named_gpu("a100-40gb")
     assert named_model("Qwen3-32B") is MODELS["qwen3-32b"]
@@ -176,3 +177,21 @@ def test_named_gpus_have_sane_figures() -> None:
         assert gpu.link_bandwidth >= gpu.pcie_bandwidth
         assert gpu.memory_bandwidth < gpu.bf16_flops
         assert 16 << 30 < gpu.memory_bytes < 300 << 30
+
+
+def test_graphs_are_captured_in_steps_of_eight_then_of_sixteen() -> None:
+    """As vLLM logs them: PIECEWISE=51 and FULL=35 with 256 sequences, 35 and 19 with 128."""
+    assert num_graphs(512, 256) == 51 + 35
+    assert num_graphs(256, 128) == 35 + 19
+    assert num_graphs(0, 128) == 0
+
+
+def test_a_step_needs_more_on_several_gpus_and_with_graphs_of_experts() -> None:
+    limits = {"max_num_batched_tokens": 2048, "max_num_seqs": 256}
+    experts = named_model("qwen3-30b-a3b")
+    one = step_memory(experts, named_gpu("h100"), **limits)
+    graphs = step_memory(experts, named_gpu("h100"), max_cudagraph_capture_size=512, **limits)
+    assert graphs.likely - one.likely == 600_000 * 86 * 48
+    assert one.most > one.likely
+    nvlink, pcie = (step_memory(LLAMA, named_gpu(gpu), tensor_parallel_size=2, **limits) for gpu in ("h100", "l40s"))
+    assert nvlink.likely - pcie.likely == 1_300_000_000

@@ -140,6 +140,13 @@ KNOWN = (
     "qwen3-8b",
     "qwen3-30b-a3b",
     "mixtral-8x7b",
+    "mistral-7b-v0.1",
+    "llama-4-scout",
+    "llama-3.3-70b-nvfp4",
+    "llama-3.1-8b-w4a16",
+    "nemotron-h-8b",
+    "llama-3.1-70b-awq",
+    "deepseek-v3",
 )
 
 
@@ -156,10 +163,35 @@ KNOWN = (
         ("Qwen/Qwen3-8B-AWQ", None),
         ("Qwen/Qwen3-4B", None),
         ("/models/config.json", None),
+        ("meta-llama/Llama-3.3-70B-Instruct", "llama-3.1-70b"),
+        ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "llama-3.1-70b-fp8"),
+        ("nvidia/Llama-3.3-70B-Instruct-FP4", "llama-3.3-70b-nvfp4"),
+        ("hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4", "llama-3.1-70b-awq"),
+        ("RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w4a16", "llama-3.1-8b-w4a16"),
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama-4-scout"),
+        ("nvidia/Nemotron-H-8B-Base-8K", "nemotron-h-8b"),
+        ("mistralai/Mistral-7B-Instruct-v0.1", "mistral-7b-v0.1"),
+        ("deepseek-ai/DeepSeek-V3.1-Terminus", "deepseek-v3"),
     ],
 )
 def test_names_of_the_hub(name: str, known: str | None) -> None:
-    assert known_as(name, KNOWN) == known
+    found = known_as(name, KNOWN)
+    assert (None if found is None else found.name) == known
+
+
+@pytest.mark.parametrize(
+    ("name", "length"),
+    [
+        ("Qwen/Qwen3-30B-A3B", None),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", 262_144),
+        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", 262_144),
+        ("meta-llama/Meta-Llama-3-70B-Instruct", 8192),
+    ],
+)
+def test_later_versions_may_be_longer(name: str, length: int | None) -> None:
+    found = known_as(name, KNOWN)
+    assert found is not None
+    assert found.max_model_len == length
 
 
 @pytest.mark.parametrize(

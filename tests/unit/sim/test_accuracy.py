@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -227,12 +228,24 @@ def test_engine_arguments_of_a_run_must_be_numbers(tmp_path: Path, engine: dict[
         read_run(run_folder(tmp_path / "run", **engine))
 
 
+@pytest.mark.parametrize("name", ["requests.jsonl", "meta.json"])
+def test_files_of_a_run_are_bounded(name: str, tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run")
+    (folder / name).write_text("[" * 100_000)
+    with pytest.raises(WorkloadError, match="nest deeper than 100 levels"):
+        read_run(folder)
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(WorkloadError, match="is no file on a disk"):
+        read_run(folder)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [
         ("requests.jsonl", "", "no request"),
         ("requests.jsonl", "{}", "input_toks"),
-        ("requests.jsonl", "[", "input_toks"),
+        ("requests.jsonl", "[", "is no JSON"),
         ("meta.json", "[]", "no JSON object"),
         ("meta.json", "{", "no JSON"),
     ],

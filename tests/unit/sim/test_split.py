@@ -44,7 +44,7 @@ def split(
         CacheConfig(num_gpu_blocks=num_gpu_blocks),
         arguments.pop("latency"),
         KVLink(BLOCK_BYTES, gb_per_s),
-        observers=(prefill, decode),
+        observers=([prefill], [decode]),
         **arguments,
     )
     return result, prefill, decode
@@ -154,7 +154,7 @@ def test_a_workload_is_served_whole_and_the_same_each_time() -> None:
             CacheConfig(num_gpu_blocks=2000),
             PerToken(),
             KVLink(2 << 20, 10.0),
-            observers=(None, recorder),
+            observers=([None], [recorder]),
         )
         assert result.num_finished == len(workload)
         runs.append((result, recorder.log))

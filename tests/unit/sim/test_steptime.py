@@ -113,7 +113,8 @@ def test_tensor_parallelism_pays_for_its_link() -> None:
 
 
 def test_pipeline_stages_have_their_share() -> None:
-    assert seconds(LLAMA, step(64), pipeline=2) < 0.7 * seconds(LLAMA, step(64))
+    whole = seconds(LLAMA, step(64))
+    assert whole < seconds(LLAMA, step(64), pipeline=2) < 1.1 * whole, "of all stages together, with what they send"
     with pytest.raises(ConfigError, match="pipeline_parallel_size"):
         seconds(LLAMA, step(64), pipeline=33)
 

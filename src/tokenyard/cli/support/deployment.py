@@ -11,8 +11,9 @@ from tokenyard.kv.sizing.layer_cache import LayerCache
 from tokenyard.launch.asked import Asked
 from tokenyard.launch.flag import Effect
 from tokenyard.sim.drafts import SimulatedSpeculation
+from tokenyard.sim.latency.steptime.formula import NETWORK_BANDWIDTH
 from tokenyard.sim.latency.steptime.known_error import known_error
-from tokenyard.sim.latency.steptime.model import drafting_of
+from tokenyard.sim.latency.steptime.model import LORA_LAYER_SECONDS, drafting_of
 from tokenyard.trace.format.deployment import Assumption, Deployment
 
 __all__ = ["describe_deployment"]
@@ -48,7 +49,7 @@ def describe_deployment(
         weight_gib=_gib(settled.weight_bytes),
         weight_dtype=model.weight_format.name,
         tensor_parallel_size=tp,
-        pipeline_parallel_size=1,
+        pipeline_parallel_size=settled.parallel.pipeline_parallel_size,
         data_parallel_size=settled.parallel.data_parallel_size,
         enable_expert_parallel=settled.parallel.enable_expert_parallel,
         max_num_batched_tokens=settled.max_num_batched_tokens,
@@ -74,7 +75,13 @@ def _group(layer: LayerCache, num_layers: int) -> str:
 
 def _not_in_step_times(settled: Settled) -> Iterator[str]:
     """What makes steps faster or slower in vLLM, and the same here; docs/latency.md."""
-    if not settled.hardware.latency.startswith("roofline"):
+    hardware, parallel = settled.hardware, settled.parallel
+    kind = hardware.latency.partition(":")[0]
+    if hardware.enforce_eager and kind in ("roofline", "table"):
+        yield "step times: kernels count as launched from CUDA graphs"
+    if parallel.pipeline_parallel_size > 1 and kind == "roofline":
+        yield "step times: what stages send each other takes no time"
+    if kind != "roofline":
         return
     model, plan = settled.model, settled.plan
     if model.quantization is not None:
@@ -104,6 +111,7 @@ def _assumptions(flags: Run, settled: Settled, speculation: SimulatedSpeculation
     if "latency" not in given:
         yield Assumption(name="step times", value=hardware.latency, why="fitted to measured runs of vLLM")
     yield from _balancing(given, settled)
+    yield from _untold(settled)
     if speculation is not None:
         rates = ", ".join(f"{rate:g}" for rate in speculation.acceptance)
         if "acceptance_rates" not in given:
@@ -119,6 +127,24 @@ def _assumptions(flags: Run, settled: Settled, speculation: SimulatedSpeculation
         yield Assumption(
             name=each.flag.name, value=" ".join(each.words[1:]), why=_no_such_flag(each.flag.versions, settled)
         )
+
+
+def _untold(settled: Settled) -> Iterator[Assumption]:
+    """What nobody measured, and how it is counted."""
+    if settled.hardware.latency != "calibrated":
+        return
+    hardware, parallel, adapters = settled.hardware, settled.parallel, settled.adapters
+    if hardware.enforce_eager:
+        why = "as in steps too large for a CUDA graph; decodes without graphs were not measured: take 0.5 to 1.5 times"
+        yield Assumption(name="launch of kernels", value="one by one", why=why)
+    if parallel.pipeline_parallel_size > 1:
+        network = f"{NETWORK_BANDWIDTH / 1e9:.0f} GB/s between machines" if parallel.nnodes > 1 else "the GPUs' links"
+        why = "stages share layers evenly; none was measured"
+        yield Assumption(name="pipeline", value=f"sends over {network}", why=why)
+    if adapters.enable_lora:
+        micros = LORA_LAYER_SECONDS * 1e6
+        why = "in steps of a workload that names adapters: an estimate; loading an adapter takes no time"
+        yield Assumption(name="LoRA", value=f"{micros:.0f} us a layer", why=why)
 
 
 def _balancing(given: Collection[str], settled: Settled) -> Iterator[Assumption]:
@@ -149,7 +175,9 @@ def _memory(asked: Asked, settled: Settled, default: str) -> Iterator[Assumption
         value = settled.hardware.gpu_memory_utilization
         yield Assumption(name="gpu-memory-utilization", value=value, why=default)
     blocks = f"{settled.plan.num_blocks:,}"
-    why = "estimated; --kv-cache-memory-bytes takes what vLLM logs as available KV cache memory"
+    fewest = settled.fewest_blocks
+    least = f"{fewest:,}, if a step takes all it may" if fewest else "vLLM does not start, if a step takes all it may"
+    why = f"estimated ({least}); --kv-cache-memory-bytes takes what vLLM logs as available KV cache memory"
     yield Assumption(name="KV blocks", value=blocks, why=why)
 
 

@@ -1,25 +1,18 @@
-"""One engine or several: who watches each, where its trace goes, and one report of them all."""
+"""One engine or several: a replay of a setup, who watches it, and its report."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
-from itertools import zip_longest
 
-import msgspec
-
-from tokenyard.cli.support.setup import Setup, open_trace
-from tokenyard.explain.report.builder import ReportBuilder
-from tokenyard.explain.report.ranks import RankShare
+from tokenyard.cli.support.recordings import Recordings
+from tokenyard.cli.support.setup import Setup
 from tokenyard.explain.report.report import Report
-from tokenyard.sim.parallel.rank import RankUse
-from tokenyard.sim.parallel.replay import ParallelResult, replay_parallel
-from tokenyard.sim.parallel.routers.vllm import Fleet
-from tokenyard.sim.replay import ReplayResult, replay
+from tokenyard.sim.parallel.replay import ParallelResult
+from tokenyard.sim.replay import ReplayResult
+from tokenyard.sim.settings import replay_engines
 from tokenyard.sim.traffic import Progress
-from tokenyard.trace.emit.recorder import TraceRecorder, TurnOrder
-from tokenyard.trace.emit.writer import TraceWriter
+from tokenyard.trace.emit.recorder import TurnOrder
 
 __all__ = ["Engines"]
 
@@ -31,112 +24,36 @@ class Engines:
         self, setup: Setup, stack: ExitStack | None = None, turns: Mapping[str, TurnOrder] | None = None
     ) -> None:
         self._setup = setup
-        self._size = setup.settled.parallel.data_parallel_size
-        self._builders = [ReportBuilder() for _ in range(self._size)]
-        self._recorders: list[TraceRecorder] = []
-        self._writers: list[TraceWriter] = []
-        """One for each engine, if traces are wanted."""
+        self._recordings = Recordings(setup, stack, turns)
         self._result: ParallelResult | None = None
-        for rank, builder in enumerate(self._builders):
-            one = setup if self._size == 1 else _rank_of(setup, rank)
-            writer = stack.enter_context(TraceWriter(one.trace)) if stack is not None else None
-            if writer is not None and open_trace(writer):
-                self._writers.append(writer)
-            else:
-                writer = None
-            self._recorders.append(TraceRecorder(writer, builder, start=one.start, turns=turns))
 
     @property
     def problem(self) -> str | None:
         """Why a trace is not whole; None if all are, or none is wanted."""
-        return next((writer.problem for writer in self._writers if writer.problem is not None), None)
+        return self._recordings.problem
 
     @property
     def is_trace_whole(self) -> bool:
         """Whether traces are wanted, and everything so far is in them."""
-        for writer in self._writers:
-            writer.flush()
-        return bool(self._writers) and self.problem is None
+        return self._recordings.is_trace_whole
 
     def replay(
         self, *, skip_refused: bool, on_progress: Callable[[Progress], None] | None
     ) -> ReplayResult | ParallelResult:
         """Run the workload to its end."""
-        setup, settled = self._setup, self._setup.settled
-        if self._size == 1:
-            return replay(
-                setup.workload,
-                setup.scheduler,
-                setup.cache,
-                setup.latency,
-                observer=self._recorders[0],
-                policy=setup.policy(),
-                kv_transfer=setup.kv_transfer,
-                speculation=setup.speculation,
-                skip_refused=skip_refused,
-                on_progress=on_progress,
-            )
-        fleet = Fleet(
-            self._size, settled.steps_together, settled.version, settled.parallel.api_server_count or self._size
-        )
-        self._result = replay_parallel(
+        setup, recorders = self._setup, self._recordings.recorders
+        result = replay_engines(
             setup.workload,
-            setup.scheduler,
-            setup.cache,
-            setup.latency,
-            setup.router(fleet),
-            data_parallel_size=self._size,
-            steps_together=settled.steps_together,
-            observers=self._recorders,
-            policies=[setup.policy() for _ in range(self._size)],
-            kv_transfer=setup.kv_transfer,
-            speculation=setup.speculation,
-            skip_refused=skip_refused,
+            setup.replays(skip_refused=skip_refused),
+            observers=recorders,
+            policies=[setup.policy() for _ in recorders],
             on_progress=on_progress,
         )
-        return self._result
+        if isinstance(result, ParallelResult):
+            self._result = result
+        return result
 
     def report(self) -> Report:
         """The report; of several engines together, with the share of each."""
-        sources = [str(each.config.steps_path) if each.is_whole else None for each in self._writers]
-        named = zip_longest(self._builders, sources)
-        ranks = [builder.report(source=source) for builder, source in named]
-        if self._result is None:
-            return ranks[0]
-        whole = ReportBuilder.joined(self._builders).report()
-        shares = [_share(i, each, self._result) for i, each in enumerate(ranks)]
-        return msgspec.structs.replace(whole, ranks=shares)
-
-
-def _rank_of(setup: Setup, rank: int) -> Setup:
-    """The settings of one engine: a trace directory and a first record of its own."""
-    path = setup.trace.path
-    return replace(
-        setup,
-        trace=replace(setup.trace, path=None if path is None else path / f"rank-{rank}"),
-        start=msgspec.structs.replace(setup.start, config={**(setup.start.config or {}), "data_parallel_rank": rank}),
-    )
-
-
-def _share(rank: int, report: Report, result: ParallelResult) -> RankShare:
-    use: RankUse = result.ranks[rank]
-    requests = sum(each.num_requests for each in result.ranks)
-    tokens = sum(each.output_tokens for each in result.ranks)
-    return RankShare(
-        rank=rank,
-        requests=use.num_requests,
-        requests_share=use.num_requests / requests if requests else 0.0,
-        requests_finished=use.num_finished,
-        output_tokens=use.output_tokens,
-        output_tokens_share=use.output_tokens / tokens if tokens else 0.0,
-        steps=use.steps,
-        dummy_batches=use.dummy_batches,
-        busy_share=use.busy_seconds / (result.seconds or 1.0),
-        preemptions=report.preemptions,
-        prefix_hit_rate=report.prefix_hit_rate.local,
-        peak_kv_use=report.peak_kv_use,
-        waiting_mean=report.waiting.mean,
-        ttft_ms=report.ttft_ms,
-        tpot_ms=report.tpot_ms,
-        source=report.header.source,
-    )
+        result = self._result
+        return self._recordings.report() if result is None else self._recordings.report(result.ranks, result.seconds)

@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 
 from tokenyard.errors import ConfigError, NoStartError, RequestError, TokenyardError
 
-__all__ = ["as_flags", "flag", "in_words_of", "setting_names"]
+__all__ = ["as_flags", "default_of", "flag", "in_words_of", "setting_names"]
 
 _OTHER_NAMES = {
     "num_gpu_blocks": "num_gpu_blocks_override",
@@ -45,6 +45,18 @@ def _flags_of(command: type) -> Iterator[str]:
             yield from _flags_of(kind)  # type: ignore[arg-type]  # a class: instances are no hints
         elif "_PositionalMarker" not in str(hints[each.name]) and "Positional" not in str(hints[each.name]):
             yield each.name
+
+
+def default_of(command: type[Any], setting: str) -> object:
+    """What a setting of a command is where nobody gives it; KeyError if the command has none of that name."""
+    hints = get_type_hints(command, include_extras=True)
+    for each in fields(command):
+        kind: Any = getattr(hints[each.name], "__origin__", hints[each.name])
+        if is_dataclass(kind) and setting in setting_names(kind):  # type: ignore[arg-type]  # a class, as below
+            return default_of(kind, setting)  # type: ignore[arg-type]
+        if each.name == setting:
+            return each.default
+    raise KeyError(setting)
 
 
 def _known_as(setting: str, command: type) -> str | None:

@@ -20,6 +20,7 @@ from tokenyard.launch.defaults import DEFAULT_VERSION, GPU_MEMORY_UTILIZATION
 __all__ = [
     "COMMANDS",
     "Accuracy",
+    "AdapterFlags",
     "Command",
     "Compare",
     "Convert",
@@ -92,7 +93,8 @@ class WorkloadFlags:
     random_range_ratio: Annotated[float | None, _optional("FLOAT", "0")] = None
     """Lengths of the workload `random` vary by so much up and down."""
     columns: Annotated[str | None, _optional("FIELD=NAME,...", "known names")] = None
-    """Columns or keys of a log: arrival_time, prompt_len, max_tokens, cached_tokens, duration, request_id, group."""
+    """Columns or keys of a log: arrival_time, prompt_len, max_tokens, cached_tokens, duration, request_id, group,
+    lora_name."""
     time_unit: Annotated[Literal["s", "ms", "us", "ns"] | None, _optional("{s,ms,us,ns}", "told by their size")] = None
     """Unit of a log's times that are numbers."""
     stamped: Literal["arrival", "completion"] = "arrival"
@@ -136,6 +138,12 @@ class HardwareFlags:
     """auto (the checkpoint's, else the model's), bfloat16, float16, fp8, fp8_e4m3, fp8_e5m2 or nvfp4."""
     language_model_only: Switch = False
     """Leave the encoders of images and sound out."""
+    enforce_eager: Switch = False
+    """No CUDA graphs: the host launches the kernels of every step one by one."""
+    max_cudagraph_capture_size: Annotated[int | None, _optional("TOKENS", "twice max_num_seqs, at most 512")] = None
+    """Tokens of the largest step that runs from a CUDA graph."""
+    cudagraph_capture_sizes: Annotated[tuple[int, ...], _optional("N ...", "as vllm serve")] = ()
+    """Tokens of the graphs; the largest counts."""
     gpu_memory_utilization: float = GPU_MEMORY_UTILIZATION
     """Fraction of the GPU's memory that the engine may use."""
     kv_cache_memory_bytes: Annotated[int | None, _optional("BYTES", "what is left of the GPU")] = None
@@ -149,9 +157,27 @@ class HardwareFlags:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParallelFlags:
-    """Several engines that are one deployment; docs/parallel.md."""
+class AdapterFlags:
+    """LoRA adapters; requests name theirs in the workload."""
 
+    enable_lora: Switch = False
+    """Keep room for adapters, and apply those that requests name."""
+    max_loras: int = 1
+    """Adapters in one step."""
+    max_lora_rank: int = 16
+    """Greatest rank of an adapter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelFlags:
+    """GPUs and engines that are one deployment; docs/parallel.md."""
+
+    pipeline_parallel_size: int = 1
+    """Stages of consecutive layers, each on tensor-parallel-size GPUs; as many steps are in flight."""
+    nnodes: int = 1
+    """Machines that the stages are spread over."""
+    distributed_executor_backend: Annotated[str | None, _optional("NAME", "mp")] = None
+    """mp, uni, ray or external_launcher; with ray vLLM 0.22 schedules no step ahead."""
     data_parallel_size: int = 1
     """Engines with a KV cache each, on GPUs of their own; the ranks of a mixture of experts step together."""
     enable_expert_parallel: Switch = False
@@ -245,6 +271,8 @@ class _Replay:
     arrivals: tyro.conf.OmitArgPrefixes[WorkloadFlags] = field(default_factory=WorkloadFlags)
     hardware: tyro.conf.OmitArgPrefixes[HardwareFlags] = field(default_factory=HardwareFlags)
     scheduler: tyro.conf.OmitArgPrefixes[SchedulerFlags] = field(default_factory=SchedulerFlags)
+    parallel: tyro.conf.OmitArgPrefixes[ParallelFlags] = field(default_factory=ParallelFlags)
+    adapters: tyro.conf.OmitArgPrefixes[AdapterFlags] = field(default_factory=AdapterFlags)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,7 +281,6 @@ class Run(_Replay):
 
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
     """Built-in workload (agentic, chat, completion, rag, random), or a file; `tokenyard workloads` says more."""
-    parallel: tyro.conf.OmitArgPrefixes[ParallelFlags] = field(default_factory=ParallelFlags)
     transfer: tyro.conf.OmitArgPrefixes[TransferFlags] = field(default_factory=TransferFlags)
     speculation: tyro.conf.OmitArgPrefixes[SpeculationFlags] = field(default_factory=SpeculationFlags)
     output: tyro.conf.OmitArgPrefixes[TraceFlags] = field(default_factory=TraceFlags)
@@ -336,7 +363,7 @@ class Export:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split(_Replay):
-    """Replay a workload with prefill on one engine and decode on another."""
+    """Replay a workload with prefill on one engine, or several, and decode on as many others."""
 
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
     """Built-in workload, or a file, as for `run`."""

@@ -60,7 +60,7 @@ _RULES = (
         "without --kv-offloading-size nothing is offloaded",
     ),
     _Rule(
-        (Run,),
+        _REPLAYS,
         ("router",),
         lambda command: command.parallel.data_parallel_size == 1,
         "without --data-parallel-size there is one engine",

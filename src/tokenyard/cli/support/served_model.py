@@ -20,7 +20,8 @@ def served_model(flags: HardwareFlags, *, ignore_unmodelled: bool) -> ModelSpec:
 
     Raises ConfigError for a model or a field that is not known, NoStartError for a method that its weights are not of.
     """
-    name, where, raw = config_of(known_as(flags.model, MODELS) or flags.model)
+    known = known_as(flags.model, MODELS)
+    name, where, raw = config_of(flags.model if known is None else known.name)
     online = None if flags.quantization is None else online_quantization(flags.quantization)
     if online is not None and not raw.get("quantization_config"):
         raw = {**raw, "quantization_config": online}
@@ -28,4 +29,6 @@ def served_model(flags: HardwareFlags, *, ignore_unmodelled: bool) -> ModelSpec:
     if flags.quantization is not None and not same_method(flags.quantization, model.quantization):
         has = f"are {model.quantization}" if model.quantization else "are not quantised"
         raise NoStartError(f"quantization = {flags.quantization!r}, and the weights of {name} {has}")
+    if known is not None and known.max_model_len is not None:
+        model = replace(model, max_model_len=known.max_model_len)
     return replace(model, encoders=()) if flags.language_model_only else model

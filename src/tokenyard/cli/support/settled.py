@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from tokenyard.cli.support.flags import HardwareFlags, ParallelFlags, Run, SchedulerFlags
+from tokenyard.cli.support.flags import AdapterFlags, HardwareFlags, ParallelFlags, Run, SchedulerFlags
 from tokenyard.cli.support.served_model import served_model
 from tokenyard.config import MAX_BLOCKS, MAX_COUNT, MAX_SEQS, require_int
-from tokenyard.errors import ConfigError
+from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.kv.sizing.gpus import GPU, named_gpu
-from tokenyard.kv.sizing.num_blocks import activation_bytes, check_utilization
+from tokenyard.kv.sizing.num_blocks import check_utilization
 from tokenyard.kv.sizing.plan import KVCachePlan, plan_kv_cache
+from tokenyard.kv.sizing.step_memory import MOST_CAPTURED, SAMPLING_BYTES, step_memory
 from tokenyard.launch.defaults import BLOCK_SIZE, BatchLimits, batch_limits, known_version
+from tokenyard.launch.spreading import check_spreading
 from tokenyard.launch.start_checks import check_length, check_limits, check_room, no_start
+from tokenyard.models.adapters import adapter_bytes
 from tokenyard.models.spec import ModelSpec
 from tokenyard.sim.parallel.replay import MOST_ENGINES
 
@@ -37,7 +42,10 @@ class Settled:
     """With the block size that the plan ended up with."""
     scheduler: SchedulerFlags
     parallel: ParallelFlags
+    adapters: AdapterFlags
     plan: KVCachePlan
+    fewest_blocks: int | None
+    """Blocks if a step takes as much memory as it may, 0 if vLLM would not start then; None if nothing is estimated."""
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
@@ -49,8 +57,13 @@ class Settled:
 
     @property
     def weight_bytes(self) -> int:
-        """On each GPU."""
+        """On each GPU, or on the one of the pipeline that has the most."""
         return _weight_bytes(self.model, self.hardware, self.parallel)
+
+    @property
+    def capture_size(self) -> int:
+        """Tokens of the largest step that runs from a CUDA graph."""
+        return self.hardware.max_cudagraph_capture_size or MOST_CAPTURED
 
 
 def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -> Settled:
@@ -60,7 +73,7 @@ def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -
     gpu = named_gpu(hardware.gpu)
     model = served_model(hardware, ignore_unmodelled=flags.launch.ignore_unmodelled)
     _require_numbers(scheduler)
-    parallel = _parallel(flags)
+    parallel = _parallel(flags, version, model, num_speculative_tokens, async_scheduling=async_scheduling)
     check_utilization(hardware.gpu_memory_utilization)
     given = None if scheduler.max_model_len == AUTO else scheduler.max_model_len
     if given is not None and not _allows_any_length(flags):
@@ -79,11 +92,14 @@ def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -
         "enable_prefix_caching": _caches_prefixes(flags, version, model),
         "num_speculative_tokens": num_speculative_tokens,
         "planner": version,
+        "pipeline_parallel_size": parallel.pipeline_parallel_size,
     }
-    memory = _memory_for_kv(hardware, parallel, model, gpu, limits)
+    capture_size = _capture_size(hardware, limits, num_speculative_tokens)
+    memory = _memory_for_kv(flags, parallel, model, gpu, limits, capture_size)
     if scheduler.max_model_len == AUTO:
-        length = settings["max_model_len"] = _longest(model, memory, settings)
-    plan = _plan(model, hardware.num_gpu_blocks_override, memory, settings, version)
+        length = settings["max_model_len"] = _longest(model, memory.likely, settings)
+    with _said_to_be_estimated(memory, model, limits):
+        plan = _plan(model, hardware.num_gpu_blocks_override, memory.likely, settings, version)
     check_limits(
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
@@ -95,7 +111,11 @@ def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -
         version=version,
         gpu=gpu,
         model=model,
-        hardware=replace(hardware, block_size=plan.block_size),
+        hardware=replace(
+            hardware,
+            block_size=plan.block_size,
+            max_cudagraph_capture_size=capture_size,
+        ),
         scheduler=replace(
             scheduler,
             max_num_seqs=limits.max_num_seqs,
@@ -106,21 +126,34 @@ def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -
             enable_chunked_prefill=scheduler.enable_chunked_prefill and not model.max_encoder_tokens,
         ),
         parallel=parallel,
+        adapters=flags.adapters,
         plan=plan,
+        fewest_blocks=_fewest_blocks(model, memory, settings),
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
         max_model_len=length,
     )
 
 
-def _parallel(flags: Run) -> ParallelFlags:
-    """The flags, with as many front ends as engines where nobody says; ConfigError for numbers that are none."""
+def _parallel(
+    flags: Run, version: str, model: ModelSpec, num_speculative_tokens: int, *, async_scheduling: bool
+) -> ParallelFlags:
+    """The flags, with as many front ends as engines where nobody says.
+
+    ConfigError for numbers that are none, and for ways to spread a model that are not modelled.
+    """
     parallel = flags.parallel
     require_int("data_parallel_size", parallel.data_parallel_size, 1, MOST_ENGINES)
-    for each in flags.launch.asked.given:
-        field = each.flag.field
-        if field in ("data_parallel_size", "enable_expert_parallel") and each.value != getattr(parallel, field):
-            raise ConfigError(field, each.value, "compare and split replay single engines; run takes it")
+    check_spreading(
+        pipeline_parallel_size=parallel.pipeline_parallel_size,
+        nnodes=parallel.nnodes,
+        backend=parallel.distributed_executor_backend,
+        num_layers=model.num_layers,
+        engines_share_experts=parallel.data_parallel_size > 1 and model.has_experts,
+        has_drafts=num_speculative_tokens > 0,
+        async_scheduling=async_scheduling,
+        version=version,
+    )
     count = parallel.api_server_count
     if count is not None:
         require_int("api_server_count", count, 1, MOST_ENGINES)
@@ -128,10 +161,48 @@ def _parallel(flags: Run) -> ParallelFlags:
 
 
 def _weight_bytes(model: ModelSpec, hardware: HardwareFlags, parallel: ParallelFlags) -> int:
-    """Experts lie on the GPUs of all engines, whole ones or a slice of each; every engine has all of the rest."""
+    """Experts lie on the GPUs of all engines, whole ones or a slice of each; every engine has all of the rest.
+
+    Of a pipeline: on a GPU of the stage that has the most.
+    """
     world = hardware.tensor_parallel_size * parallel.data_parallel_size
     spread = parallel.enable_expert_parallel or parallel.data_parallel_size > 1
-    return model.weight_bytes(hardware.tensor_parallel_size, expert_parallel_size=world if spread else 1)
+    return model.weight_bytes(
+        hardware.tensor_parallel_size,
+        expert_parallel_size=world if spread else 1,
+        pipeline_parallel_size=parallel.pipeline_parallel_size,
+    )
+
+
+def _adapter_bytes(flags: Run, model: ModelSpec) -> int:
+    """Memory for LoRA adapters on each GPU; NotModelledError where it is not known."""
+    adapters = flags.adapters
+    if not adapters.enable_lora:
+        return 0
+    size = adapter_bytes(
+        model,
+        max_loras=adapters.max_loras,
+        max_lora_rank=adapters.max_lora_rank,
+        tensor_parallel_size=flags.hardware.tensor_parallel_size,
+        pipeline_parallel_size=flags.parallel.pipeline_parallel_size,
+    )
+    if size is None:
+        fix = (
+            f"memory of adapters is known beside plain attention alone, and {model.name} has other layers: give"
+            " --kv-cache-memory-bytes, as vLLM logs it"
+        )
+        raise ConfigError("enable_lora", True, fix)
+    return size
+
+
+def _capture_size(hardware: HardwareFlags, limits: BatchLimits, drafts: int) -> int:
+    """As given; else vLLM's: twice what a step of decodes may have."""
+    largest = max(hardware.cudagraph_capture_sizes, default=None)
+    given = hardware.max_cudagraph_capture_size if largest is None else largest
+    if given is not None:
+        require_int("max_cudagraph_capture_size", given, 1, MAX_COUNT)
+    default = min(limits.max_num_seqs * (1 + drafts) * 2, MOST_CAPTURED)
+    return min(default if given is None else given, limits.max_num_batched_tokens)
 
 
 def _limits(flags: SchedulerFlags, gpu: GPU, version: str, max_model_len: int) -> BatchLimits:
@@ -163,25 +234,64 @@ def _allows_any_length(flags: Run) -> bool:
     return said.get(_ANY_LENGTH, "0") not in ("", "0")
 
 
+class _Memory(NamedTuple):
+    """For KV, in bytes on each GPU."""
+
+    likely: int | None
+    """As given, or an estimate; None where the number of blocks was given."""
+    least: int | None = None
+    """Of an estimate."""
+
+
 def _memory_for_kv(
-    hardware: HardwareFlags, parallel: ParallelFlags, model: ModelSpec, gpu: GPU, limits: BatchLimits
-) -> int | None:
-    """Bytes on each GPU; None where the number of blocks was given."""
+    flags: Run, parallel: ParallelFlags, model: ModelSpec, gpu: GPU, limits: BatchLimits, capture_size: int
+) -> _Memory:
+    hardware = flags.hardware
     if hardware.num_gpu_blocks_override is not None:
-        return None
+        return _Memory(None)
     if hardware.kv_cache_memory_bytes is not None:
         require_int("kv_cache_memory_bytes", hardware.kv_cache_memory_bytes, 1, 1 << 50)
-        return hardware.kv_cache_memory_bytes
+        return _Memory(hardware.kv_cache_memory_bytes)
     usable = int(gpu.memory_bytes * hardware.gpu_memory_utilization)
-    weights = _weight_bytes(model, hardware, parallel)
-    to_run = activation_bytes(
+    weights = _weight_bytes(model, hardware, parallel) + _adapter_bytes(flags, model)
+    to_run = step_memory(
         model,
+        gpu,
         max_num_batched_tokens=limits.max_num_batched_tokens,
         max_num_seqs=limits.max_num_seqs,
         tensor_parallel_size=hardware.tensor_parallel_size,
+        pipeline_parallel_size=parallel.pipeline_parallel_size,
+        max_cudagraph_capture_size=0 if hardware.enforce_eager else capture_size,
     )
-    check_room(model.name, gpu.name, usable, weights, to_run, hardware.tensor_parallel_size)
-    return usable - weights - to_run
+    left = _Memory(usable - weights - to_run.likely, usable - weights - to_run.most)
+    with _said_to_be_estimated(left, model, limits):
+        check_room(model.name, gpu.name, usable, weights, to_run.likely, hardware.tensor_parallel_size)
+    return left
+
+
+@contextmanager
+def _said_to_be_estimated(memory: _Memory, model: ModelSpec, limits: BatchLimits) -> Iterator[None]:
+    """Within it, whoever does not start for lack of memory hears that it is an estimate, and what it depends on."""
+    try:
+        yield
+    except NoStartError as error:
+        if memory.least is None:
+            raise
+        sampling = limits.max_num_seqs * model.vocab_size * SAMPLING_BYTES / (1 << 30)
+        problem = str(error).removeprefix("vLLM would not start: ")
+        raise NoStartError(
+            f"{problem}. That memory is an estimate, and max_num_seqs = {limits.max_num_seqs} takes {sampling:.1f} GiB "
+            "of it: lower that, or give what vLLM logs as kv_cache_memory_bytes"
+        ) from None
+
+
+def _fewest_blocks(model: ModelSpec, memory: _Memory, settings: dict[str, Any]) -> int | None:
+    if memory.least is None:
+        return None
+    if memory.least <= 0:
+        return 0
+    plan = plan_kv_cache(model, available_bytes=memory.least, must_start=False, **settings)
+    return plan.num_blocks if plan.longest == plan.max_model_len else 0
 
 
 def _plan(

@@ -11,7 +11,7 @@ import msgspec
 
 from tokenyard.cli.support.console import warn
 from tokenyard.cli.support.deployment import describe_deployment
-from tokenyard.cli.support.flags import Run, SchedulerFlags, SpeculationFlags, TraceFlags, TransferFlags
+from tokenyard.cli.support.flags import ParallelFlags, Run, SchedulerFlags, SpeculationFlags, TraceFlags, TransferFlags
 from tokenyard.cli.support.settled import Settled, settle
 from tokenyard.cli.support.workload import workload_from
 from tokenyard.config import (
@@ -22,7 +22,7 @@ from tokenyard.config import (
     settings_for,
 )
 from tokenyard.connectors.config import OFFLOADING, KVTransferConfig
-from tokenyard.errors import ConfigError
+from tokenyard.errors import ConfigError, WorkloadError, shown
 from tokenyard.launch.speculation import read_speculation
 from tokenyard.policies.named import PolicyMaker, policy_label, policy_maker
 from tokenyard.profiles import decision_profile
@@ -30,6 +30,8 @@ from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency import LatencyModel, load_latency
 from tokenyard.sim.parallel.routers.named import RouterMaker, router_maker
+from tokenyard.sim.parallel.routers.vllm import Fleet
+from tokenyard.sim.settings import ReplaySettings
 from tokenyard.sim.transfers.offload import GIB, KVTransfer
 from tokenyard.sim.workload import Workload
 from tokenyard.trace.emit.writer import TraceWriter
@@ -63,6 +65,22 @@ class Setup:
     deployment: Deployment
     """What it stands for, as its header says."""
 
+    def replays(self, *, skip_refused: bool) -> ReplaySettings:
+        """What all its replays have in common."""
+        parallel = self.settled.parallel
+        size = parallel.data_parallel_size
+        return ReplaySettings(
+            self.scheduler,
+            self.cache,
+            self.latency,
+            skip_refused,
+            self.kv_transfer,
+            self.speculation,
+            Fleet(size, self.settled.steps_together, self.settled.version, parallel.api_server_count or size),
+            self.router,
+            self.settled.parallel.pipeline_parallel_size,
+        )
+
 
 def prepare(flags: Run, workload: Workload | None = None) -> Setup:
     """Check every flag, then read the workload, unless it is given. Raises TokenyardError."""
@@ -75,7 +93,7 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
     settled = settle(
         flags,
         num_speculative_tokens=0 if speculative is None else speculative.num_speculative_tokens,
-        async_scheduling=_async_scheduling(flags.scheduler, speculative),
+        async_scheduling=_async_scheduling(flags.scheduler, flags.parallel, speculative),
     )
     hardware, model = settled.hardware, settled.model
     kv_transfer = _kv_transfer(flags.transfer, settled)
@@ -83,10 +101,10 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
     policy = policy_maker(scheduler.policy, "scheduling_policy")
     router = router_maker(settled.parallel.router)
     cache = _cache(settled)
-    latency = _latency(settled, speculation)
+    latency = _latency(settled, speculation, has_adapters=False)
     deployment = describe_deployment(flags, settled, scheduler, speculation, passed_over)
     sections = {SECTION: msgspec.to_builtins(deployment), "hardware": asdict(hardware)}
-    if settled.parallel.data_parallel_size > 1:
+    if settled.parallel.data_parallel_size > 1 or settled.parallel.pipeline_parallel_size > 1:
         sections["parallel"] = asdict(settled.parallel)
     if kv_transfer is not None:
         _check_transfer(kv_transfer, flags.transfer, cache, latency)
@@ -96,6 +114,11 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
     trace = _trace(flags.output, policy_label(scheduler.policy))
     if workload is None:
         workload = workload_from(flags.workload, flags.arrivals)
+    if (asking := workload.first_with_adapter) is not None:
+        if not settled.adapters.enable_lora:
+            fix = f"give --enable-lora: {shown(asking.request_id)} is the first that asks for an adapter"
+            raise WorkloadError(workload.name, 0, f"lora_name = {shown(asking.lora_name)}: {fix}")
+        latency = _latency(settled, speculation, has_adapters=True)
     start = describe_run(
         scheduler,
         cache,
@@ -152,7 +175,7 @@ def _kv_transfer(flags: TransferFlags, settled: Settled) -> KVTransfer | None:
         config = replace(config, kv_connector_extra_config=extra)
     if config is None:
         return None
-    num_gpus = settled.hardware.tensor_parallel_size
+    num_gpus = settled.hardware.tensor_parallel_size * settled.parallel.pipeline_parallel_size
     return KVTransfer(config=config, bytes_per_block=settled.plan.bytes_per_block, num_gpus=num_gpus)
 
 
@@ -172,7 +195,8 @@ def _scheduler(
     flags = settled.scheduler
     given = asdict(flags) | {
         "policy": flags.scheduling_policy,
-        "async_scheduling": _async_scheduling(flags, speculative),
+        "async_scheduling": _async_scheduling(flags, settled.parallel, speculative),
+        "max_loras": settled.adapters.max_loras if settled.adapters.enable_lora else 0,
         "profile": decision_profile(settled.version),
         "max_num_encoder_input_tokens": settled.plan.max_num_encoder_input_tokens,
     }
@@ -181,14 +205,15 @@ def _scheduler(
     return SchedulerConfig(**settings_for(SchedulerConfig, given))
 
 
-def _async_scheduling(flags: SchedulerFlags, speculative: SpeculativeConfig | None) -> bool:
+def _async_scheduling(flags: SchedulerFlags, parallel: ParallelFlags, speculative: SpeculativeConfig | None) -> bool:
     """As asked for; vLLM's default if nobody asked."""
     if flags.async_scheduling and flags.no_async_scheduling:
         raise ConfigError("async_scheduling", True, "no_async_scheduling says the opposite: give one of them")
     if flags.async_scheduling and speculative is not None and not speculative.supports_async_scheduling:
         fix = f"drafts of method {speculative.method} are known too late for it: use eagle, ngram_gpu or draft_model"
         raise ConfigError("async_scheduling", True, fix)
-    return flags.async_scheduling or (not flags.no_async_scheduling and async_scheduling_by_default(speculative))
+    by_default = async_scheduling_by_default(speculative) and parallel.distributed_executor_backend != "ray"
+    return flags.async_scheduling or (not flags.no_async_scheduling and by_default)
 
 
 def _cache(settled: Settled) -> CacheConfig:
@@ -196,7 +221,7 @@ def _cache(settled: Settled) -> CacheConfig:
     return settled.plan.cache_config(**settings_for(CacheConfig, given))
 
 
-def _latency(settled: Settled, speculation: SimulatedSpeculation | None) -> LatencyModel:
+def _latency(settled: Settled, speculation: SimulatedSpeculation | None, *, has_adapters: bool) -> LatencyModel:
     hardware = settled.hardware
     return load_latency(
         hardware.latency,
@@ -207,6 +232,11 @@ def _latency(settled: Settled, speculation: SimulatedSpeculation | None) -> Late
         speculative=speculation.config if speculation is not None else None,
         data_parallel_size=settled.parallel.data_parallel_size if settled.steps_together else 1,
         enable_expert_parallel=settled.parallel.enable_expert_parallel,
+        pipeline_parallel_size=settled.parallel.pipeline_parallel_size,
+        nnodes=settled.parallel.nnodes,
+        enforce_eager=hardware.enforce_eager,
+        max_cudagraph_capture_size=settled.capture_size,
+        enable_lora=has_adapters,
     )
 
 

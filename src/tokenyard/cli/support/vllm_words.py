@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from tokenyard.cli.support.flag_names import setting_names
+from tokenyard.cli.support.flag_names import default_of, setting_names
 from tokenyard.cli.support.flags import Compare, Run, Split
 from tokenyard.errors import ConfigError
 from tokenyard.launch.asked import Asked
@@ -48,7 +48,8 @@ def plain_words(command: type[Replay], words: Sequence[str]) -> _Plain:
     used = [each for each in given if each.flag.effect is Effect.USED and _is_field(command, each)]
     named = {each.flag.field for each in given} | {_field(word) for word in rest if _name(word) in own}
     asked = Asked(tuple(given), line.environment, frozenset(named))
-    return _Plain([*rest, *(word for each in used for word in each.words)], asked)
+    said = [each for each in used if each.value is not False or not _is_switch(command, each)]
+    return _Plain([*rest, *(word for each in said for word in each.words)], asked)
 
 
 def with_asked(command: Replay, asked: Asked) -> Replay:
@@ -78,6 +79,12 @@ def _own_flags(command: type[Replay]) -> Iterator[str]:
 def _is_field(command: type[Replay], given: GivenFlag) -> bool:
     """Whether the command has this flag; the header says so of one that it has not."""
     return given.flag.field in setting_names(cast(type, command))
+
+
+def _is_switch(command: type[Replay], given: GivenFlag) -> bool:
+    """Whether the flag is off unless it is named, so that there is nothing to turn off."""
+    field = given.flag.field
+    return f"no_{field}" not in setting_names(cast(type, command)) and default_of(command, field) is False
 
 
 def _line(rest: Sequence[str]) -> ServeLine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from rich.table import Column, Table
@@ -54,14 +55,20 @@ def _weights(deployment: Deployment) -> str | None:
     if deployment.weight_gib is None:
         return None
     engines = deployment.data_parallel_size or 1
-    gpus = (deployment.tensor_parallel_size or 1) * engines
+    stages = deployment.pipeline_parallel_size or 1
+    gpus = (deployment.tensor_parallel_size or 1) * engines * stages
     each = " on each of them" if gpus > 1 else ""
+    if stages > 1:
+        each = " on those that have the most"
     many = f" in {engines:,} engines" if engines > 1 else ""
+    many += f" of {stages:,} stages" if engines > 1 and stages > 1 else f" in {stages:,} stages" * (stages > 1)
     return f"{deployment.weight_gib:,.1f} GiB of {deployment.weight_dtype}{each}, {gpus} GPU{'s' * (gpus > 1)}{many}"
 
 
 def _kv(deployment: Deployment) -> str:
-    groups = f": {'; '.join(map(plain, deployment.kv_groups))}" if len(deployment.kv_groups) > 1 else ""
+    alike = Counter(map(plain, deployment.kv_groups))
+    named = "; ".join(f"{count} x {group}" if count > 1 else group for group, count in alike.items())
+    groups = f": {named}" if len(deployment.kv_groups) > 1 else ""
     each = "in each engine, " if (deployment.data_parallel_size or 1) > 1 else ""
     size = "" if deployment.kv_gib is None else f", {deployment.kv_gib:,.1f} GiB of {deployment.kv_dtype}"
     return (

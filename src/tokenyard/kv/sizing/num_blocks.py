@@ -1,15 +1,7 @@
 """How much memory a GPU leaves for the KV cache, and how many blocks that makes.
 
-What the engine may use of the GPU, less the weights, less the peak of everything else (document 004). vLLM *measures*
-the "everything else" with a dummy forward pass; here it is estimated:
-
-    activations  tokens of a step x (4 hidden + 3 MLP widths)    the widest moment of a layer; with experts, hidden and
-                                                                 MLP width count once per expert of a token
-    sampling     requests x vocabulary x 18 bytes                bf16 logits, float32 copy, sorted copy, sort index
-    runtime      0.4 GB                                          context, graphs, workspaces
-
-The constant makes the estimate meet a measured vLLM 0.19 run of Llama-3.1-8B on an RTX 4090 (2,588 blocks of 16 with
-a budget of 2,048 tokens and 256 sequences); documents with 10,318 blocks on an A100-40GB are met within 2 %.
+What the engine may use of the GPU, less the weights, less the peak of everything else. vLLM *measures* the "everything
+else" with a dummy forward pass; here it is estimated (:mod:`~tokenyard.kv.sizing.step_memory`).
 """
 
 from __future__ import annotations
@@ -21,14 +13,10 @@ from tokenyard.config import require_int
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import GPU
 from tokenyard.kv.sizing.plan import KVCachePlan, plan_kv_cache
+from tokenyard.kv.sizing.step_memory import MOST_CAPTURED, step_memory
 from tokenyard.models.spec import ModelSpec
 
-__all__ = ["KVCacheSize", "activation_bytes", "check_utilization", "kv_cache_bytes", "size_kv_cache"]
-
-SAMPLING_BYTES = 18
-"""Per request and vocabulary entry."""
-RUNTIME_BYTES = 400_000_000
-"""Memory that is neither weights, activations nor KV cache."""
+__all__ = ["KVCacheSize", "check_utilization", "kv_cache_bytes", "size_kv_cache"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,17 +45,6 @@ class KVCacheSize:
         return self.num_blocks * self.bytes_per_block
 
 
-def activation_bytes(
-    model: ModelSpec, *, max_num_batched_tokens: int, max_num_seqs: int, tensor_parallel_size: int = 1
-) -> int:
-    """Estimated peak memory of a step besides weights and KV cache, per GPU, in bytes (module docstring)."""
-    width, chosen = max(model.intermediate_size, model.shared_intermediate_size), model.num_experts_per_tok
-    widest = 3 * max(width, chosen * model.moe_intermediate_size) // tensor_parallel_size
-    per_token = ((4 + chosen) * model.hidden_size + widest) * max(model.dtype_bytes, 2)
-    sampling = max_num_seqs * model.vocab_size * SAMPLING_BYTES
-    return max_num_batched_tokens * per_token + sampling + RUNTIME_BYTES
-
-
 def kv_cache_bytes(
     model: ModelSpec,
     gpu: GPU,
@@ -93,12 +70,15 @@ def kv_cache_bytes(
         expert_parallel_size=expert_parallel_size,
         pipeline_parallel_size=pipeline_parallel_size,
     )
-    activations = activation_bytes(
+    activations = step_memory(
         model,
+        gpu,
         max_num_batched_tokens=max_num_batched_tokens,
         max_num_seqs=max_num_seqs,
         tensor_parallel_size=tensor_parallel_size,
-    )
+        pipeline_parallel_size=pipeline_parallel_size,
+        max_cudagraph_capture_size=min(2 * max_num_seqs, MOST_CAPTURED),
+    ).likely
     if memory <= weights + activations:
         raise _no_room(model, gpu, memory, weights, activations, tensor_parallel_size)
     return memory, weights, activations

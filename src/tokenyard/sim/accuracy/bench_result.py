@@ -5,7 +5,6 @@ It tells the load and the times, but not the engine: model, GPU and parallelism 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import Any
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.kv.sizing.gpus import GPU
 from tokenyard.models.spec import ModelSpec
+from tokenyard.sim.accuracy.input_files import json_object
 from tokenyard.sim.accuracy.models import measured_model
 from tokenyard.sim.accuracy.points import Point
 from tokenyard.sim.accuracy.recipes import Recipe
@@ -40,7 +40,7 @@ class Engine:
 
 def read_bench_result(path: Path, engine: Engine) -> Point:
     """The point. Raises WorkloadError for a file that is none, ConfigError for what is not told."""
-    found = _object(path)
+    found = json_object(path)
     missing = [name for name in _NEEDED if not isinstance(found.get(name), int | float)]
     if missing:
         raise WorkloadError(str(path), 1, f"is no result of vllm bench serve: it lacks {', '.join(missing)}")
@@ -87,15 +87,3 @@ def _rate(found: Mapping[str, Any]) -> float:
         return float(found.get("request_rate") or "inf")
     except (TypeError, ValueError):
         return math.inf
-
-
-def _object(path: Path) -> Mapping[str, Any]:
-    try:
-        found = json.loads(path.read_text())
-    except OSError as error:
-        raise WorkloadError(str(path), 0, f"cannot be read: {error.strerror or error}") from None
-    except ValueError as error:
-        raise WorkloadError(str(path), 1, f"is no JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise WorkloadError(str(path), 1, "is no JSON object")
-    return found

@@ -6,7 +6,6 @@ request; so does the end-to-end time.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +22,7 @@ from tokenyard.kv.sizing.num_blocks import check_utilization
 from tokenyard.models.spec import ModelSpec
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sim.accuracy.engines import Engines
+from tokenyard.sim.accuracy.input_files import json_object, json_rows
 from tokenyard.sim.accuracy.memory import kv_tokens
 from tokenyard.sim.accuracy.models import measured_model
 from tokenyard.sim.latency.steptime.amounts import Parallelism
@@ -70,7 +70,7 @@ class RunComparison:
 
 def read_run(folder: Path, *, spec: ModelSpec | None = None, gpu: GPU | None = None) -> MeasuredRun:
     """Read a folder; ``spec`` and ``gpu`` replace what it names. Raises WorkloadError or ConfigError."""
-    meta = _json(folder / "meta.json")
+    meta = json_object(folder / "meta.json")
     given = _section(meta, "engine_kwargs")
     model = str(given.get("model") or meta.get("model") or "")
     precision = "fp8" if "fp8" in f"{model} {given.get('quantization') or ''}".lower() else ""
@@ -142,36 +142,18 @@ def _request(run: MeasuredRun, i: int) -> Request:
     return Request(str(i), prompt, sampling, output_seed=seed_of("output", i))
 
 
-def _json(path: Path) -> Mapping[str, Any]:
-    try:
-        found = json.loads(path.read_text())
-    except OSError as error:
-        raise WorkloadError(str(path), 0, f"cannot be read: {error.strerror or error}") from None
-    except ValueError as error:
-        raise WorkloadError(str(path), 1, f"is no JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise WorkloadError(str(path), 1, "is no JSON object")
-    return found
-
-
 def _requests(path: Path) -> list[Mapping[str, Any]]:
     rows: list[Mapping[str, Any]] = []
     needed = ("input_toks", "output_toks", "queued_ts", "first_token_ts", "last_token_ts")
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise WorkloadError(str(path), 0, f"cannot be read: {error}") from None
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
+    for number, row in json_rows(path):
         try:
-            row = json.loads(line)
-            values = [float(row[key]) for key in needed]
+            fields = row if isinstance(row, dict) else {}
+            values = [float(fields[key]) for key in needed]
         except (ValueError, KeyError, TypeError):
             raise WorkloadError(str(path), number, f"must be an object with numbers {', '.join(needed)}") from None
         if not all(np.isfinite(values)) or min(values[:2]) < 1:
             raise WorkloadError(str(path), number, "holds a length below 1 or a time that is no number")
-        rows.append(row)
+        rows.append(fields)
     if not rows:
         raise WorkloadError(str(path), 0, "holds no request")
     return rows

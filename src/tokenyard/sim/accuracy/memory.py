@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import GPU
-from tokenyard.kv.sizing.num_blocks import activation_bytes
+from tokenyard.kv.sizing.step_memory import activation_bytes
 from tokenyard.models.spec import ModelSpec
 from tokenyard.sim.latency.steptime.amounts import Parallelism, amounts
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from tokenyard.config import MAX_COUNT
 from tokenyard.errors import ConfigError, TokenyardError, WorkloadError
 from tokenyard.kv.sizing.gpus import GPU, named_gpu
 from tokenyard.models.spec import ModelSpec
+from tokenyard.sim.accuracy.input_files import table_rows
 from tokenyard.sim.accuracy.models import measured_model
 from tokenyard.sim.accuracy.recipes import Recipe, recipe_of
 from tokenyard.sim.latency.steptime.amounts import Parallelism
@@ -87,15 +86,11 @@ def read_points(path: Path) -> tuple[list[Point], list[Unread]]:
 
 
 def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, str]]]:
-    try:
-        with gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="") as file:
-            reader = csv.DictReader(file)
-            missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
-            if missing:
-                raise WorkloadError(str(path), 1, f"is no table of measured points: it lacks {', '.join(missing)}")
-            yield from enumerate(reader, start=2)
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
-        raise WorkloadError(str(path), 0, f"cannot be read: {error}") from None
+    columns, rows = table_rows(path)
+    missing = [column for column in COLUMNS if column not in columns]
+    if missing:
+        raise WorkloadError(str(path), 1, f"is no table of measured points: it lacks {', '.join(missing)}")
+    yield from enumerate(rows, start=2)
 
 
 def _point(row: Mapping[str, str]) -> Point:

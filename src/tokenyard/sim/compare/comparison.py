@@ -7,49 +7,22 @@ easy or hard for everybody cancels out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import NamedTuple
 
 import msgspec
 
-from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import ConfigError
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.policies.named import PolicyMaker, policy_maker
 from tokenyard.sched.observer import Observers
 from tokenyard.sim.compare.intervals import Interval, interval
 from tokenyard.sim.compare.measures import METRICS, JobTimes, Metric, MetricValues, measures_of
-from tokenyard.sim.drafts import SimulatedSpeculation
-from tokenyard.sim.latency.model import LatencyModel
-from tokenyard.sim.replay import Progress, replay
-from tokenyard.sim.transfers.offload import KVTransfer
+from tokenyard.sim.replay import Progress
+from tokenyard.sim.settings import ReplaySettings, replay_engines
 from tokenyard.sim.workload.record import Workload
 from tokenyard.trace.emit.recorder import TraceRecorder
 from tokenyard.trace.format.deployment import Deployment
 
-__all__ = ["Cell", "Comparison", "ReplaySettings", "compare"]
-
-
-class ReplaySettings(NamedTuple):
-    """What the replays of a comparison have in common: everything but workload and policy."""
-
-    scheduler: SchedulerConfig
-    """Limits and order; its policy is overridden."""
-    cache: CacheConfig
-    """The paged KV cache."""
-    latency: LatencyModel
-    """How long a step takes."""
-    skip_refused: bool = False
-    """Go on without requests that can never be served."""
-    kv_transfer: KVTransfer | None = None
-    """KV kept elsewhere too; None: nowhere."""
-    speculation: SimulatedSpeculation | None = None
-    """Drafts, and how many of them are right; None: no drafts."""
-
-    def seeded(self, seed: int) -> ReplaySettings:
-        """The same with the dice of this seed."""
-        speculation = self.speculation
-        return self if speculation is None else self._replace(speculation=replace(speculation, seed=seed))
+__all__ = ["Cell", "Comparison", "compare"]
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,17 +125,14 @@ def _run(
     make: PolicyMaker, workload: Workload, settings: ReplaySettings, on_progress: Callable[[Progress], None] | None
 ) -> tuple[MetricValues, int]:
     """One replay: its measures, and how many requests were not served."""
-    builder, jobs = ReportBuilder(), JobTimes()
-    result = replay(
+    jobs = JobTimes()
+    builders = [ReportBuilder() for _ in range(settings.fleet.num_engines)]
+    result = replay_engines(
         workload,
-        settings.scheduler,
-        settings.cache,
-        settings.latency,
-        observer=Observers(TraceRecorder(None, builder), jobs),
-        policy=make(),
-        kv_transfer=settings.kv_transfer,
-        speculation=settings.speculation,
-        skip_refused=settings.skip_refused,
+        settings,
+        observers=[Observers(TraceRecorder(None, each), jobs) for each in builders],
+        policies=[make() for _ in builders],
         on_progress=on_progress,
     )
-    return measures_of(builder.report(), jobs), len(result.refused) + result.num_left_out
+    whole = builders[0] if len(builders) == 1 else ReportBuilder.joined(builders)
+    return measures_of(whole.report(), jobs), len(result.refused) + result.num_left_out

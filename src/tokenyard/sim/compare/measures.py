@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 import msgspec
 
@@ -48,7 +49,7 @@ MetricValues = dict[str, float]
 
 
 class JobTimes(StepObserver):
-    """A ``StepObserver`` that notes when jobs begin and end. A request without a job is a job of its own."""
+    """Notes when jobs begin and end, on one engine or several. A request without a job is a job of its own."""
 
     def __init__(self) -> None:
         self._begun: dict[str, float] = {}
@@ -62,7 +63,8 @@ class JobTimes(StepObserver):
         return [end - self._begun[job] for job, end in self._ended.items()]
 
     def request_arrived(self, ts: float, request: Request) -> None:
-        self._begun.setdefault(request.job_id or request.request_id, request.arrival_time)
+        job = request.job_id or request.request_id
+        self._begun[job] = min(request.arrival_time, self._begun.get(job, inf))
 
     def request_finished(self, ts: float, request: Request) -> None:
         self._ended[request.job_id or request.request_id] = ts

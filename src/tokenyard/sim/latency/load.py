@@ -17,6 +17,7 @@ from tokenyard.sim.latency.measured import fit_trace
 from tokenyard.sim.latency.model import ConstantLatency, LatencyModel
 from tokenyard.sim.latency.roofline import RooflineLatency
 from tokenyard.sim.latency.steptime.amounts import Parallelism
+from tokenyard.sim.latency.steptime.formula import DEFAULT_CAPTURE_SIZE
 from tokenyard.sim.latency.steptime.model import CalibratedLatency, drafting_of
 from tokenyard.sim.latency.table import TableLatency
 
@@ -35,6 +36,11 @@ def load_latency(
     speculative: SpeculativeConfig | None = None,
     data_parallel_size: int = 1,
     enable_expert_parallel: bool = False,
+    pipeline_parallel_size: int = 1,
+    nnodes: int = 1,
+    enforce_eager: bool = False,
+    max_cudagraph_capture_size: int = DEFAULT_CAPTURE_SIZE,
+    enable_lora: bool = False,
 ) -> LatencyModel:
     """``calibrated`` or ``roofline`` (of ``gpu`` and ``model``), ``constant:SECONDS``, ``table:FOLDER`` (of ``model``)
     or ``fitted:TRACE``.
@@ -60,9 +66,22 @@ def load_latency(
     if gpu is None:
         raise ConfigError("gpu", None, f"name a GPU for the {kind} latency")
     if kind == "calibrated":
-        parallel = Parallelism(tensor=tensor_parallel_size, data=data_parallel_size, expert=enable_expert_parallel)
-        drafting = drafting_of(model, speculative)
-        return CalibratedLatency(model, gpu, parallel=parallel, kv_cache_dtype=kv_cache_dtype, drafting=drafting)
+        return CalibratedLatency(
+            model,
+            gpu,
+            parallel=Parallelism(
+                tensor=tensor_parallel_size,
+                data=data_parallel_size,
+                pipeline=pipeline_parallel_size,
+                expert=enable_expert_parallel,
+                nodes=nnodes,
+            ),
+            kv_cache_dtype=kv_cache_dtype,
+            capture_size=max_cudagraph_capture_size,
+            eager=enforce_eager,
+            drafting=drafting_of(model, speculative),
+            lora=enable_lora,
+        )
     return RooflineLatency(model, gpu, tensor_parallel_size=tensor_parallel_size)
 
 

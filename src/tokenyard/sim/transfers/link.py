@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tokenyard.connectors.plan import Load, Store, TransferPlan
 from tokenyard.sched.steps.model_output import ConnectorOutput
 
-__all__ = ["Link", "SimulatedTransfers"]
+__all__ = ["Link", "SimulatedTransfers", "TransfersUnderWay"]
 
 
 class Link:
@@ -43,31 +43,15 @@ class _TransferEnd(NamedTuple):
     job: Load | Store
 
 
-class SimulatedTransfers:
-    """Takes a step's plan and reports what has ended, on a virtual clock."""
+class TransfersUnderWay:
+    """Jobs that have been sent, and their ends, on a virtual clock."""
 
-    def __init__(self, now: Callable[[], float], inwards: Link, outwards: Link, bytes_per_block: int) -> None:
-        """``inwards`` leads to the GPU, ``outwards`` away from it; bytes are those of one GPU."""
+    def __init__(self, now: Callable[[], float], bytes_per_block: int) -> None:
+        """Bytes are those of one GPU."""
         self._now = now
-        self.inwards, self.outwards = inwards, outwards
         self._bytes_per_block = bytes_per_block
         self._ending_jobs: list[_TransferEnd] = []
         self._count = 0
-
-    def begin(self, plan: TransferPlan | None) -> float:
-        """Begin a step's transfers; returns the seconds that its computation has to wait for them."""
-        if plan is None:
-            return 0.0
-        now = ready = self._now()
-        for save in plan.saves:
-            ready = max(ready, self._send(self.outwards, save, now))
-        for load in plan.loads:
-            arrived = self._send(self.inwards, load, now)
-            if not load.is_async:
-                ready = max(ready, arrived)
-        for store in plan.stores:
-            self._send(self.outwards, store, now)
-        return ready - now
 
     def _send(self, link: Link, job: Load | Store, now: float) -> float:
         moment = link.send(now, len(job.blocks) * self._bytes_per_block)
@@ -93,3 +77,27 @@ class SimulatedTransfers:
             finished_receiving=frozenset(job.request_id for job in ended if isinstance(job, Load) and job.is_async),
             completed_jobs=frozenset(job.job_id for job in ended),
         )
+
+
+class SimulatedTransfers(TransfersUnderWay):
+    """Takes a step's plan and reports what has ended, on a virtual clock."""
+
+    def __init__(self, now: Callable[[], float], inwards: Link, outwards: Link, bytes_per_block: int) -> None:
+        """``inwards`` leads to the GPU, ``outwards`` away from it; bytes are those of one GPU."""
+        super().__init__(now, bytes_per_block)
+        self.inwards, self.outwards = inwards, outwards
+
+    def begin(self, plan: TransferPlan | None) -> float:
+        """Begin a step's transfers; returns the seconds that its computation has to wait for them."""
+        if plan is None:
+            return 0.0
+        now = ready = self._now()
+        for save in plan.saves:
+            ready = max(ready, self._send(self.outwards, save, now))
+        for load in plan.loads:
+            arrived = self._send(self.inwards, load, now)
+            if not load.is_async:
+                ready = max(ready, arrived)
+        for store in plan.stores:
+            self._send(self.outwards, store, now)
+        return ready - now

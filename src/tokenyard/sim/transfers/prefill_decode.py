@@ -1,4 +1,4 @@
-"""KV on its way from a prefill engine to a decode engine, in a replay: both worker halves on one clock.
+"""KV on its way from prefill engines to decode engines, in a replay: both worker halves on one clock.
 
 The decode side knows when a transfer will be over as soon as it begins, and tells the prefill side, whose blocks are
 free from then on.
@@ -6,21 +6,22 @@ free from then on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 
 from tokenyard.connectors.plan import TransferPlan
 from tokenyard.sched.steps.model_output import ConnectorOutput
-from tokenyard.sim.transfers.link import Link, SimulatedTransfers
+from tokenyard.sim.transfers.link import Link, TransfersUnderWay
 
 __all__ = ["DecodeTransfers", "PrefillTransfers"]
 
 
 class PrefillTransfers:
-    """Open offers, and when each of them ends."""
+    """Open offers, when each of them ends, and the wire that leads away from the engine."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], link: Link) -> None:
         self._now = now
+        self.link = link
         self._open: dict[str, float] = {}
         self._early: dict[str, float] = {}
         """Ends of offers that the decode side knew before they were opened."""
@@ -51,22 +52,26 @@ class PrefillTransfers:
         return ConnectorOutput(finished_sending=ended) if ended else None
 
 
-class DecodeTransfers(SimulatedTransfers):
-    """Fetches over ``link``."""
+class DecodeTransfers(TransfersUnderWay):
+    """Fetches over the wire of the engine that holds the blocks."""
 
-    def __init__(self, now: Callable[[], float], link: Link, bytes_per_block: int, prefill: PrefillTransfers) -> None:
-        super().__init__(now, link, link, bytes_per_block)
-        self._prefill = prefill
+    def __init__(
+        self, now: Callable[[], float], bytes_per_block: int, prefills: Mapping[str, PrefillTransfers]
+    ) -> None:
+        """``prefills`` by the name of their engine; bytes are those of one GPU."""
+        super().__init__(now, bytes_per_block)
+        self._prefills = prefills
 
     def begin(self, plan: TransferPlan | None) -> float:
+        """Begin a step's transfers; nothing has to be waited for."""
         if plan is None:
             return 0.0
         for remote in plan.claims:
-            self._prefill.ends(remote.request_id, inf)
+            self._prefills[remote.engine_id].ends(remote.request_id, inf)
         for remote in plan.releases:
-            self._prefill.ends(remote.request_id, self._now())
+            self._prefills[remote.engine_id].ends(remote.request_id, self._now())
         for load in plan.loads:
             assert load.remote is not None
-            arrived = self._send(self.inwards, load, self._now())
-            self._prefill.ends(load.remote.request_id, arrived)
+            source = self._prefills[load.remote.engine_id]
+            source.ends(load.remote.request_id, self._send(source.link, load, self._now()))
         return 0.0

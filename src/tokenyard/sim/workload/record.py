@@ -49,6 +49,8 @@ class WorkloadRequest:
     """Tool that the turn will call, if known."""
     priority: int = 0
     """Whom the ``priority`` policy serves first: the lower one."""
+    lora_name: str | None = None
+    """LoRA adapter that it asks for; None: the base model."""
     output_seed: int = 0
     """Stream of the output: see :func:`~tokenyard.sim.workload.tokens.output_tokens`."""
 
@@ -75,6 +77,7 @@ class WorkloadRequest:
             job_id=self.job_id,
             is_last_step=self.is_last_step,
             this_func_call=self.this_func_call,
+            lora_name=self.lora_name,
             output_seed=self.output_seed,
         )
 
@@ -123,6 +126,11 @@ class Workload:
     @property
     def num_output_tokens(self) -> int:
         return sum(request.max_tokens for request in self.requests)
+
+    @property
+    def first_with_adapter(self) -> WorkloadRequest | None:
+        """The first request that asks for a LoRA adapter; None if none does."""
+        return next((request for request in self.requests if request.lora_name is not None), None)
 
     @property
     def num_jobs(self) -> int:

@@ -32,6 +32,8 @@ class Parallelism:
     pipeline: int = 1
     expert: bool = False
     """Whole experts are dealt out over tensor x data GPUs, not cut."""
+    nodes: int = 1
+    """Machines that the stages of the pipeline are spread over."""
 
     @property
     def num_gpus(self) -> int:
@@ -131,7 +133,7 @@ def amounts(spec: ModelSpec, parallel: Parallelism, kv_dtype: str | None = None)
     head = spec.head_weights or plain
     return Amounts(
         linear=tuple(Linear(weights=w, parameters=int(n * share)) for w, n in linear.items() if n),
-        head=Linear(weights=head, parameters=int(spec.head_parameters / tp)),
+        head=Linear(weights=head, parameters=int(spec.head_parameters * share / tp)),
         experts=tuple(_experts(mlp, parallel, count * share) for (mlp, _), count in experts.items()),
         attention=tuple(
             Attention(

@@ -22,14 +22,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from tokenyard.kv.sizing.gpus import GPU
+from tokenyard.kv.sizing.step_memory import MOST_CAPTURED
 from tokenyard.models.weights import WeightFormat
 from tokenyard.sim.latency.steptime.amounts import Amounts, Attention, Experts, Linear, Parallelism
 from tokenyard.sim.latency.steptime.rates import arithmetic_kind, arithmetic_rate, storage_kind
 
-__all__ = ["DEFAULT_CAPTURE_SIZE", "GRAPH_STEP", "StepFormula"]
+__all__ = ["DEFAULT_CAPTURE_SIZE", "GRAPH_STEP", "NETWORK_BANDWIDTH", "StepFormula"]
 
-DEFAULT_CAPTURE_SIZE = 512
-"""Tokens of the largest CUDA graph that vLLM captures unless told otherwise."""
+DEFAULT_CAPTURE_SIZE = MOST_CAPTURED
+NETWORK_BANDWIDTH = 50e9
+"""Bytes per second of one GPU's port between machines: 400 Gbit/s. An assumption."""
 GRAPH_STEP = 8
 """Graphs are captured for multiples of it; a step is padded to the next."""
 
@@ -48,6 +50,7 @@ class StepFormula:
         "_experts",
         "_fixed",
         "_gpu",
+        "_is_eager",
         "_launches",
         "_linear",
         "_link",
@@ -63,18 +66,23 @@ class StepFormula:
         constants: Mapping[str, float],
         *,
         capture_size: int = DEFAULT_CAPTURE_SIZE,
+        eager: bool = False,
     ) -> None:
-        """``capture_size``: tokens of the largest CUDA graph for steps with prompts; 0: none is captured for them."""
+        """``capture_size``: tokens of the largest CUDA graph for steps with prompts; 0: none is captured for them.
+
+        ``eager``: there are no graphs at all, and the host launches the kernels of every step one by one.
+        """
         self._amounts = amounts
         self._gpu = gpu
         self._parallel = parallel
         self._constants = constants
-        self._capture = capture_size
+        self._capture = 0 if eager else capture_size
+        self._is_eager = eager
         self._link = gpu.link_bandwidth * constants["link"]
         a, c = amounts, constants
         self._linear = [(self._product(each, "gemm"), self._traffic(each, "memory")) for each in (*a.linear, a.head)]
         self._experts = [(self._product(each, "experts"), self._traffic(each, "expert_memory")) for each in a.experts]
-        self._fixed = c["step"] + a.layers * c["layer"] + a.expert_layers * c["expert_layer"]
+        self._fixed = c["step"] / parallel.pipeline + a.layers * c["layer"] + a.expert_layers * c["expert_layer"]
         self._mixed = a.layers * c["mixed_layer"]
         self._launches = c["launch_step"] + a.layers * c["launch_layer"] + a.expert_layers * c["launch_expert_layer"]
         self._eager = a.layers * c["eager_layer"] + a.expert_layers * c["eager_expert_layer"]
@@ -102,7 +110,7 @@ class StepFormula:
         seconds = seconds + tokens * a.elementwise_bytes / (bandwidth * c["elementwise"])
         seconds = seconds + self._link_seconds(tokens, all_tokens)
         launches = self._launches + (tokens > self._capture) * self._eager
-        seconds = joined(seconds, is_mixed * launches)
+        seconds = joined(seconds, launches if self._is_eager else is_mixed * launches)
         return seconds + self._fixed + is_mixed * self._mixed + work.num_sampled * c["sequence"]
 
     def _padded(self, tokens: Number) -> Number:
@@ -158,7 +166,8 @@ class StepFormula:
             moved = 2.0 * (p.data - 1) / p.data * all_tokens * a.hidden_bytes
             seconds = seconds + a.expert_layers * (c["all_to_all"] + moved / self._link)
         if p.pipeline > 1:
-            seconds = seconds + c["all_reduce"] + tokens * a.hidden_bytes / self._link
+            link = min(self._link, NETWORK_BANDWIDTH) if p.nodes > 1 else self._link
+            seconds = seconds + c["all_reduce"] + tokens * a.hidden_bytes / link
         return seconds
 
 

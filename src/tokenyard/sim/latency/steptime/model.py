@@ -19,14 +19,16 @@ from tokenyard.sim.latency.steptime.constants import Constants, shipped_constant
 from tokenyard.sim.latency.steptime.formula import DEFAULT_CAPTURE_SIZE, StepFormula
 from tokenyard.sim.latency.steptime.known_error import KnownError, known_error
 
-__all__ = ["CalibratedLatency", "Drafting", "StepColumns", "columns_of", "drafting_of"]
+__all__ = ["LORA_LAYER_SECONDS", "CalibratedLatency", "Drafting", "StepColumns", "columns_of", "drafting_of"]
 
 HOST_SECONDS = 1.5e-3
 """Input preparation per step: hidden where a further step is in flight, which the measured runs had."""
-LORA_KERNEL_SECONDS = 4e-6
+_LORA_KERNEL_SECONDS = 4e-6
 """Of one shrink or expand kernel; there are two per matrix product. An estimate, not fitted."""
 _LORA_PRODUCTS = 4
 """Matrix products per layer that adapters change: QKV, output, gate and up, down."""
+LORA_LAYER_SECONDS = 2 * _LORA_PRODUCTS * _LORA_KERNEL_SECONDS
+"""Of the adapters' kernels of one layer."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -75,6 +77,7 @@ class CalibratedLatency:
         "_drafts",
         "_formula",
         "_ranks",
+        "_stages",
         "_transfer",
         "host_seconds",
         "known_error",
@@ -90,11 +93,12 @@ class CalibratedLatency:
         kv_cache_dtype: str | None = None,
         version: str | None = None,
         capture_size: int = DEFAULT_CAPTURE_SIZE,
+        eager: bool = False,
         drafting: Drafting | None = None,
         lora: bool = False,
         constants: Constants | None = None,
     ) -> None:
-        """``version`` of vLLM: None, or one that was not measured, is the newest measured.
+        """``version`` of vLLM: None, or one that was not measured, is the newest measured. ``eager``: no CUDA graphs.
 
         Raises ConfigError if the model cannot be split so.
         """
@@ -105,23 +109,25 @@ class CalibratedLatency:
         constants = constants or shipped_constants()
         values = constants.of(spec, gpu, version)
         if lora:
-            values["layer"] += 2 * _LORA_PRODUCTS * LORA_KERNEL_SECONDS
+            values["layer"] += LORA_LAYER_SECONDS
         counted = amounts(spec, parallel, kv_cache_dtype)
-        self._formula = StepFormula(counted, gpu, parallel, values, capture_size=capture_size)
+        self._formula = StepFormula(counted, gpu, parallel, values, capture_size=capture_size, eager=eager)
         self._drafts = drafting.num_speculative_tokens if drafting is not None else 0
         self._draft_formula: StepFormula | None = None
         if drafting is not None and drafting.spec is not None:
             small: Amounts = amounts(drafting.spec, Parallelism(tensor=parallel.tensor), kv_cache_dtype)
             values = constants.of(drafting.spec, gpu, version) | {"step": values["layer"]}
-            self._draft_formula = StepFormula(small, gpu, parallel, values, capture_size=capture_size)
+            alone = replace(parallel, pipeline=1)
+            self._draft_formula = StepFormula(small, gpu, alone, values, capture_size=capture_size, eager=eager)
         self._ranks = parallel.data
+        self._stages = parallel.pipeline
         self._transfer = Transfer.of(gpu)
         self.host_seconds = HOST_SECONDS
         self.known_error: KnownError = known_error(spec, gpu, constants)
         self.source = "calibrated: physics with constants fitted to measured runs of vLLM"
 
     def step_seconds(self, shape: StepShape) -> float:
-        """Of one step; with data parallelism, if all ranks do the same."""
+        """Of one step, through all stages of a pipeline; with data parallelism, if all ranks do the same."""
         work = StepWork.of(shape) if not self._drafts else _verifying(shape, self._drafts)
         return self._seconds(work, work.num_tokens * self._ranks) + self.host_seconds
 
@@ -142,7 +148,7 @@ class CalibratedLatency:
         return self._transfer.seconds(num_bytes, direction)
 
     def _seconds(self, work: StepWork, all_tokens: int) -> float:
-        seconds = float(self._formula.seconds(work, all_tokens))
+        seconds = self._stages * float(self._formula.seconds(work, all_tokens))
         if self._draft_formula is not None:
             rows = work.num_decodes + work.num_prefills
             alone = work._replace(

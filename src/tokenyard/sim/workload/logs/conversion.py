@@ -93,5 +93,6 @@ def requests_of(arrivals: Sequence[tuple[float, LoggedRequest]], name: str, seed
             prompt=HashedTokens(hits, logged.prompt_tokens, block_size=HIT_BLOCK, scope=scope, tail=own),
             max_tokens=max(1, logged.output_tokens),
             arrival_time=moment,
+            lora_name=logged.lora_name,
             output_seed=own,
         )

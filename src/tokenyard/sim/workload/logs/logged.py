@@ -49,6 +49,8 @@ class LoggedRequest(NamedTuple):
     request_id: str | None = None
     group: str | None = None
     """Session, user or key whose prompts begin alike; None: not said."""
+    lora_name: str | None = None
+    """LoRA adapter that was asked for; None: not said, so the base model."""
 
 
 _FIELDS = (
@@ -59,6 +61,7 @@ _FIELDS = (
     "duration",
     "request_id",
     "group",
+    "lora_name",
 )
 
 

@@ -68,6 +68,7 @@ KNOWN_NAMES: Mapping[str, Sequence[str]] = {
     "duration": ("duration", "duration_s", "latency", "latency_s", "elapsed time", "e2e_latency"),
     "duration_ms": ("duration_ms", "latency_ms", "response_ms", "elapsed_ms"),
     "request_id": ("request_id", "id", "custom_id"),
+    "lora_name": ("lora_name", "adapter", "lora"),
     "group": ("session_id", "session id", "conversation_id", "user", "user_id", "api_key_id"),
 }
 """Our field -> what services call it, dotted where it is nested; the first one that is there counts."""
@@ -111,6 +112,7 @@ def request_from(record: Mapping[str, object], options: LogOptions) -> LoggedReq
             raise ValueError(f"says nothing of {field}: {fix}")
     moment, cached = _first(record, "arrival_time", options), _first(record, "cached_tokens", options)
     identity, group = _first(record, "request_id", options), _first(record, "group", options)
+    adapter = _first(record, "lora_name", options)
     prompt_tokens = _tokens(prompt, "prompt_len", 1)
     return LoggedRequest(
         None if moment is None else moment_of(moment, options.time_unit),
@@ -120,6 +122,7 @@ def request_from(record: Mapping[str, object], options: LogOptions) -> LoggedReq
         _duration(record, options),
         None if identity is None else str(identity),
         None if group is None else str(group),
+        None if adapter in (None, "") else str(adapter),
     )
 
 

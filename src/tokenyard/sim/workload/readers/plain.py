@@ -13,6 +13,7 @@
     is_last_step      true on a job's last turn
     this_func_call    name of the tool that the turn will call
     priority          lower is sooner under the priority policy (default 0)
+    lora_name         LoRA adapter that the request asks for (default: the base model)
     output_seed       stream of the generated tokens (default: from seed and request_id)
 
 Any other field, or a field of another type, is an error that names the line.
@@ -54,6 +55,7 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     is_last_step: bool = False
     this_func_call: str | None = None
     priority: Annotated[int, msgspec.Meta(ge=-MAX_COUNT, le=MAX_COUNT)] = 0
+    lora_name: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     output_seed: _Int64 | None = None
 
 
@@ -80,6 +82,7 @@ def read_plain(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
             is_last_step=row.is_last_step,
             this_func_call=row.this_func_call,
             priority=row.priority,
+            lora_name=row.lora_name,
             output_seed=own if row.output_seed is None else row.output_seed,
         )
 
@@ -143,6 +146,7 @@ def plain_line(request: WorkloadRequest) -> bytes:
         "is_last_step": request.is_last_step or None,
         "this_func_call": request.this_func_call,
         "priority": request.priority or None,
+        "lora_name": request.lora_name,
     }
     row |= {name: value for name, value in said.items() if value is not None}
     return msgspec.json.encode(row) + b"\n"

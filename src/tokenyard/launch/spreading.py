@@ -1,0 +1,52 @@
+"""Ways to spread a model over GPUs and machines that a replay cannot follow."""
+
+from __future__ import annotations
+
+from tokenyard.config import require_int
+from tokenyard.errors import ConfigError
+from tokenyard.launch.start_checks import no_start
+
+__all__ = ["BACKENDS", "MOST_NODES", "check_spreading"]
+
+BACKENDS = ("mp", "uni", "ray", "external_launcher")
+"""Of ``--distributed-executor-backend``."""
+MOST_NODES = 1024
+
+
+def check_spreading(
+    *,
+    pipeline_parallel_size: int,
+    nnodes: int,
+    backend: str | None,
+    num_layers: int,
+    engines_share_experts: bool,
+    has_drafts: bool,
+    async_scheduling: bool,
+    version: str,
+) -> None:
+    """Raise ConfigError for what is wrong or not modelled, with a way around, NoStartError for too many stages."""
+    stages = pipeline_parallel_size
+    require_int("nnodes", nnodes, 1, MOST_NODES)
+    require_int("pipeline_parallel_size", stages, 1)
+    with no_start():
+        require_int("pipeline_parallel_size", stages, 1, num_layers)
+    if backend not in (None, *BACKENDS):
+        raise ConfigError("distributed_executor_backend", backend, f"use one of: {', '.join(BACKENDS)}")
+    problem = None
+    if stages > 1 and engines_share_experts:
+        problem = "stages of engines that share experts are not modelled: replay one engine's share of the traffic"
+    elif stages > 1 and has_drafts:
+        problem = "drafts in a pipeline are not modelled: leave one of the two out"
+    elif stages > 1 and version != "0.22" and async_scheduling:
+        problem = (
+            f"vLLM {version} holds decodes back so that stages overlap, which is not modelled:"
+            " give --no-async-scheduling, or --vllm-version 0.22"
+        )
+    if problem is not None:
+        raise ConfigError("pipeline_parallel_size", stages, problem)
+    if nnodes > 1 and stages % nnodes:
+        fix = (
+            f"only stages of a pipeline spread over machines are modelled, and there are {stages}: the network between"
+            " GPUs that share layers or experts is not. With GPUs joined as within one machine, leave it out"
+        )
+        raise ConfigError("nnodes", nnodes, fix)

@@ -1,0 +1,95 @@
+"""What replays of one deployment have in common, and how they are run on one engine or several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.sched.observer import StepObserver
+from tokenyard.sched.policy import Policy
+from tokenyard.sim.drafts import SimulatedSpeculation
+from tokenyard.sim.latency.model import LatencyModel
+from tokenyard.sim.parallel.replay import ParallelResult, replay_parallel
+from tokenyard.sim.parallel.routers.named import RouterMaker
+from tokenyard.sim.parallel.routers.vllm import Fleet, VLLMBalancing
+from tokenyard.sim.replay import Progress, ReplayResult, replay
+from tokenyard.sim.transfers.offload import KVTransfer
+from tokenyard.sim.workload.record import Workload
+
+__all__ = ["ReplaySettings", "replay_engines"]
+
+
+class ReplaySettings(NamedTuple):
+    """Everything but workload and policy."""
+
+    scheduler: SchedulerConfig
+    """Limits and order; its policy is overridden where one is given."""
+    cache: CacheConfig
+    """The paged KV cache of one engine."""
+    latency: LatencyModel
+    """How long a step takes."""
+    skip_refused: bool = False
+    """Go on without requests that can never be served."""
+    kv_transfer: KVTransfer | None = None
+    """KV kept elsewhere too; None: nowhere."""
+    speculation: SimulatedSpeculation | None = None
+    """Drafts, and how many of them are right; None: no drafts."""
+    fleet: Fleet = Fleet(1)
+    """The engines."""
+    router: RouterMaker = VLLMBalancing
+    """Who gets which request, if they are several."""
+    pipeline_parallel_size: int = 1
+    """Stages of each engine."""
+
+    def seeded(self, seed: int) -> ReplaySettings:
+        """The same with the dice of this seed."""
+        speculation = self.speculation
+        return self if speculation is None else self._replace(speculation=replace(speculation, seed=seed))
+
+
+def replay_engines(
+    workload: Workload,
+    settings: ReplaySettings,
+    *,
+    observers: Sequence[StepObserver | None],
+    policies: Sequence[Policy | None],
+    on_progress: Callable[[Progress], None] | None = None,
+) -> ReplayResult | ParallelResult:
+    """Run the workload on the engines of ``settings.fleet``; an observer and a policy for each.
+
+    Arguments and errors are those of :func:`~tokenyard.sim.replay.replay` for one engine, and of
+    :func:`~tokenyard.sim.parallel.replay.replay_parallel` for several.
+    """
+    scheduler, cache, latency, skip_refused, kv_transfer, speculation, fleet, router, stages = settings
+    if fleet.num_engines == 1:
+        return replay(
+            workload,
+            scheduler,
+            cache,
+            latency,
+            observer=observers[0],
+            policy=policies[0],
+            kv_transfer=kv_transfer,
+            speculation=speculation,
+            pipeline_parallel_size=stages,
+            skip_refused=skip_refused,
+            on_progress=on_progress,
+        )
+    return replay_parallel(
+        workload,
+        scheduler,
+        cache,
+        latency,
+        router(fleet),
+        data_parallel_size=fleet.num_engines,
+        steps_together=fleet.steps_together,
+        observers=observers,
+        policies=policies,
+        kv_transfer=kv_transfer,
+        speculation=speculation,
+        pipeline_parallel_size=stages,
+        skip_refused=skip_refused,
+        on_progress=on_progress,
+    )
