@@ -65,7 +65,7 @@ class OurEngine:
 
     def hash(self, request: Request) -> None:
         hasher = self.scheduler.kv.hasher
-        hasher.truncate(request, 0)
+        hasher.forget_beyond(request, 0)
         hasher.extend(request)
 
     def add(self, request: Request) -> None:

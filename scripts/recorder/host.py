@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import vllm
@@ -41,11 +41,13 @@ from recorder.versions import complete_cache_config, derived_cache_fields, make_
 __all__ = [
     "BlockHasher",
     "Host",
+    "SchedulerArguments",
     "build_host",
     "compile_grammar",
     "draft_tokens",
     "make_request",
     "model_output",
+    "scheduler_arguments",
     "vllm_facts",
 ]
 
@@ -66,6 +68,18 @@ _MODEL = {
 """A config.json that vLLM accepts; no weight is ever loaded."""
 
 
+class SchedulerArguments(NamedTuple):
+    """What vLLM's engine makes a scheduler of, by the names of the arguments."""
+
+    vllm_config: VllmConfig
+    kv_cache_config: KVCacheConfig
+    structured_output_manager: StructuredOutputManager
+    include_finished_set: bool
+    log_stats: bool
+    block_size: int
+    hash_block_size: int
+
+
 class Host:
     """A scheduler and what making requests for it takes."""
 
@@ -75,22 +89,22 @@ class Host:
         self.hash_block_size = hash_block_size
 
 
-def build_host(engine: Engine, *, log_stats: bool = True) -> Host:
-    """Build vLLM's scheduler."""
+def scheduler_arguments(engine: Engine, *, log_stats: bool = True) -> SchedulerArguments:
+    """vLLM's own configuration of the engine, complete."""
     config = _vllm_config(engine)
     kv_cache_config = _kv_cache_config(engine, derived_cache_fields(config))
     config.cache_config.num_gpu_blocks = engine.num_blocks
     block_size, hash_block_size = resolve_kv_cache_block_sizes(kv_cache_config, config)
     complete_cache_config(kv_cache_config, config, block_size, hash_block_size)
-    scheduler = (AsyncScheduler if engine.async_scheduling else Scheduler)(
-        vllm_config=config,
-        kv_cache_config=kv_cache_config,
-        structured_output_manager=StructuredOutputManager(config),
-        include_finished_set=False,
-        log_stats=log_stats,
-        block_size=block_size,
-        hash_block_size=hash_block_size,
-    )
+    manager = StructuredOutputManager(config)
+    return SchedulerArguments(config, kv_cache_config, manager, False, log_stats, block_size, hash_block_size)
+
+
+def build_host(engine: Engine, *, log_stats: bool = True, arguments: SchedulerArguments | None = None) -> Host:
+    """Build vLLM's scheduler, of ``arguments`` if they are made already."""
+    arguments = arguments or scheduler_arguments(engine, log_stats=log_stats)
+    config, hash_block_size = arguments.vllm_config, arguments.hash_block_size
+    scheduler = (AsyncScheduler if engine.async_scheduling else Scheduler)(**arguments._asdict())
     if engine.max_num_encoder_input_tokens:
         # vLLM derives both from a multi-modal model, which this one is not.
         scheduler.max_num_encoder_input_tokens = engine.max_num_encoder_input_tokens

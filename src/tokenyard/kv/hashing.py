@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 from hashlib import sha256
+from typing import Protocol
 
 import msgspec
 import xxhash
@@ -22,7 +23,7 @@ from tokenyard.kv.job_hashes import REWRITTEN_TOKENS, Turn, Turns
 from tokenyard.prefix_hash import HashState, PrefixHash
 from tokenyard.request import Request
 
-__all__ = ["BlockHasher"]
+__all__ = ["BlockHasher", "RequestHasher"]
 
 _TOKEN_BYTES = 4
 
@@ -30,6 +31,22 @@ _STATE: dict[HashAlgo, Callable[[bytes], HashState]] = {
     HashAlgo.SHA256: sha256,
     HashAlgo.XXH3_128: xxhash.xxh3_128,
 }
+
+
+class RequestHasher(Protocol):
+    """Whoever hashes requests' blocks: :class:`BlockHasher`, or a host that hashes anyway."""
+
+    def extend(self, request: Request) -> list[bytes]:
+        """Hash every full block of the request that has no hash yet; returns all its hashes."""
+
+    def append_n(self, sealed: Iterable[tuple[Request, bytes]]) -> None:
+        """Hash the blocks that have just become full, one of each of several requests, given as int32 bytes."""
+
+    def hash_again(self, request: Request) -> None:
+        """:meth:`append_n` raised: begin anew."""
+
+    def forget_beyond(self, request: Request, num_tokens: int) -> None:
+        """Forget the hashes that depend on tokens behind the first ``num_tokens``."""
 
 
 class BlockHasher:

@@ -29,7 +29,7 @@ from tokenyard.kv.coordinator import (
 from tokenyard.kv.events import EventLog, KVEvent
 from tokenyard.kv.groups.mamba import MambaManager
 from tokenyard.kv.groups.single_type import Need
-from tokenyard.kv.hashing import BlockHasher
+from tokenyard.kv.hashing import BlockHasher, RequestHasher
 from tokenyard.kv.hybrid_coordinator import GroupLimits, HybridCoordinator, hash_block_size
 from tokenyard.kv.lookahead_hashing import LookaheadBlockHasher
 from tokenyard.kv.new_blocks import BlockDeltas, Blocks, NewBlocks
@@ -55,9 +55,11 @@ class KVCacheManager:
         profile: DecisionProfile = VLLM_0_22,
         hashes_look_ahead: bool = False,
         in_flight: Callable[[Request], int] | None = None,
+        hasher: RequestHasher | None = None,
     ) -> None:
         """``hashes_look_ahead``: hashes of blocks cover the token behind them. ``in_flight`` says how many tokens of a
-        request are computed by steps whose output has not been taken in, where windows have to know.
+        request are computed by steps whose output has not been taken in, where windows have to know. ``hasher`` hashes
+        blocks in place of our own, in the unit of :func:`~tokenyard.kv.hybrid_coordinator.hash_block_size`.
         """
         self.config = config
         self.table = table
@@ -68,7 +70,7 @@ class KVCacheManager:
         self.failures = self.pool.failures
         """What foreign code raised; the scheduler's calls end with it."""
         make_hasher = LookaheadBlockHasher if hashes_look_ahead else BlockHasher
-        self.hasher = make_hasher(
+        self.hasher: RequestHasher = hasher or make_hasher(
             hash_block_size(config),
             config.prefix_caching_hash_algo,
             config.hash_seed,

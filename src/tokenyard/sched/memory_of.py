@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
+from tokenyard.kv.hashing import RequestHasher
 from tokenyard.kv.hybrid_coordinator import GroupLimits, hash_block_size
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.sched.steps.in_flight import StepsInFlight
@@ -18,6 +19,7 @@ def make_kv_manager(
     in_flight: StepsInFlight,
     *,
     has_connector: bool,
+    hasher: RequestHasher | None = None,
 ) -> KVCacheManager:
     """The manager, over a table of its own."""
     profile = config.profile
@@ -39,4 +41,5 @@ def make_kv_manager(
         profile=profile,
         hashes_look_ahead=look_ahead,
         in_flight=in_flight.tokens_of if counts_in_flight else None,
+        hasher=hasher,
     )

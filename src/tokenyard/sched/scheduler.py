@@ -11,6 +11,7 @@ from dataclasses import replace
 from tokenyard.config import CacheConfig, PauseState, SchedulerConfig, SpeculativeConfig
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.kv.events import KVEventBatch
+from tokenyard.kv.hashing import RequestHasher
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.connector import KVConnector
 from tokenyard.sched.features.features import Features
@@ -66,7 +67,8 @@ class Scheduler(SchedulerView):
         result = scheduler.update_from_output(output, model(output))
 
     ``clock`` gives seconds; it is only read to stamp requests and observations. ``policy`` overrides the one named in
-    ``config``. ``log_stats`` has outputs carry their requests' events (queued, scheduled, preempted).
+    ``config``. ``block_hasher`` hashes blocks in place of our own, for a host that hashes anyway. ``log_stats`` has
+    outputs carry their requests' events (queued, scheduled, preempted).
 
     Not thread-safe: all calls belong to one thread, and :class:`~tokenyard.engine.core.EngineCore` takes requests and
     aborts from others. With ``debug`` (None: in Python's development mode, ``-X dev``) a call in a second thread is a
@@ -84,6 +86,7 @@ class Scheduler(SchedulerView):
         policy: Policy | None = None,
         kv_connector: KVConnector | None = None,
         prefill_seconds: Callable[[int], float] | None = None,
+        block_hasher: RequestHasher | None = None,
         log_stats: bool = False,
         debug: bool | None = None,
     ) -> None:
@@ -103,7 +106,12 @@ class Scheduler(SchedulerView):
         """Number of the next step."""
         self._in_flight = StepsInFlight()
         self.kv = kv = make_kv_manager(
-            config, cache_config, speculative_config, self._in_flight, has_connector=kv_connector is not None
+            config,
+            cache_config,
+            speculative_config,
+            self._in_flight,
+            has_connector=kv_connector is not None,
+            hasher=block_hasher,
         )
         table = kv.table
         self._features = features = Features.of(

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING
+from dataclasses import fields as dataclass_fields
 from importlib import import_module
+from inspect import signature
+from itertools import takewhile
 from typing import Any
 
 from tokenyard.errors import MissingExtraError
@@ -121,3 +125,112 @@ def session_of(request: Any) -> str | None:
     """``session_id`` of a vLLM request, which has one since 0.30."""
     session = getattr(request, "session_id", None)
     return None if session is None else str(session)
+
+
+# ---- what FastScheduler has to know
+
+
+def profile_name() -> str:
+    """Which of our profiles decides as the installed vLLM, or as the version nearest to it."""
+    return "0.22" if version_tuple(check_version()) < (0, 23) else "0.33"
+
+
+def decides_alike(version: str) -> bool:
+    """Whether a profile of ours was compared with this version, decision by decision."""
+    return version_tuple(version)[:2] in ((0, 22), (0, 33))
+
+
+def takes_from(function: Any, name: str) -> bool:
+    """Whether a function of vLLM's has a parameter of that name."""
+    return name in signature(function).parameters
+
+
+def plan_fields(num_drafts: int) -> dict[str, Any]:
+    """Fields of a ``SchedulerOutput`` that only some versions have, and that are the same in every step."""
+    fields = _plan_fields()
+    return {"num_spec_tokens_to_schedule": num_drafts} if "num_spec_tokens_to_schedule" in fields else {}
+
+
+def skips_drafts() -> bool:
+    """Whether a plan may tell the drafter that nobody can use its drafts."""
+    return "skip_drafts" in _plan_fields()
+
+
+def wants_common_prefix() -> bool:
+    """Whether a plan has to say how many leading blocks all requests share: cascade attention, gone since."""
+    field = _plan_fields()["num_common_prefix_blocks"]
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _plan_fields() -> dict[str, Any]:
+    output = import_module("vllm.v1.core.sched.output").SchedulerOutput
+    return {field.name: field for field in dataclass_fields(output)}
+
+
+def new_request_maker(vllm_config: Any) -> Callable[[Any, tuple[list[int], ...], list[int] | None], Any]:
+    """Makes ``NewRequestData`` of a vLLM request, its blocks and, for the second model runner, its tokens.
+
+    Later versions send media without those that are computed already.
+    """
+    make = import_module("vllm.v1.core.sched.output").NewRequestData.from_request
+    more: dict[str, Any] = {}
+    if takes_from(make, "uses_mrope"):
+        more["uses_mrope"] = vllm_config.model_config.uses_mrope
+    return lambda request, block_ids, tokens: make(request, block_ids, tokens, **more)
+
+
+def accept_tokens(manager: Any, request: Any, tokens: list[int]) -> bool:
+    """Advance a request's grammar; False if it does not allow the tokens. The manager does it itself since 0.2x."""
+    if hasattr(manager, "accept_tokens"):
+        return bool(manager.accept_tokens(request, tokens))
+    if not manager.should_advance(request):
+        return True
+    return bool(request.structured_output_request.grammar.accept_tokens(request.request_id, tokens))
+
+
+def validate_tokens(manager: Any, request: Any, tokens: list[int]) -> list[int]:
+    """The leading drafts that a request's grammar allows."""
+    if hasattr(manager, "validate_tokens"):
+        return list(manager.validate_tokens(request, tokens))
+    if not manager.should_advance(request):
+        return tokens
+    return list(request.structured_output_request.grammar.validate_tokens(tokens))
+
+
+def grammar_output(ids: list[str], mask: Any, drafts: dict[str, list[int]]) -> Any:
+    """vLLM's ``GrammarOutput``; later versions say how many leading drafts of each request the mask covers."""
+    record = import_module("vllm.v1.core.sched.output").GrammarOutput
+    if "num_acceptable_drafts" not in {field.name for field in dataclass_fields(record)}:
+        return record(ids, mask)
+    known = (takewhile(lambda each: each != -1, drafts.get(rid, ())) for rid in ids)
+    return record(ids, mask, [len(list(each)) for each in known])
+
+
+def finished(requests: Sequence[Any]) -> list[Any]:
+    """What ``finish_requests`` returns of vLLM's requests: until 0.2x pairs of id and client."""
+    interface = import_module("vllm.v1.core.sched.interface").SchedulerInterface
+    if "tuple" in str(signature(interface.finish_requests).return_annotation):
+        return [(request.request_id, request.client_index) for request in requests]
+    return list(requests)
+
+
+def request_error(message: str) -> Any:
+    """The ``error`` of an ``EngineCoreOutput``; None in versions whose clients only learn that there was one."""
+    record = getattr(import_module("vllm.outputs"), "RequestError", None)
+    return None if record is None else record(code="validation_error", message=message)
+
+
+def resets_without_connector() -> bool:
+    """Whether resetting the cache of a connector that is not there counts as done: it does where one may not ask."""
+    return version_tuple(installed_version()) >= (0, 31)
+
+
+def stats_without_connector() -> dict[str, Any]:
+    """Fields of ``SchedulerStats`` that count a connector's loads, as they are without one."""
+    stages = getattr(import_module("vllm.v1.metrics.stats"), "KV_FETCH_STAGES", None)
+    return {} if stages is None else {"num_kv_fetch_reqs_by_stage": dict.fromkeys(stages, 0)}
+
+
+def counts_later_hits() -> bool:
+    """Whether statistics of a prompt are those of its request's last admission before its first output: in 0.22."""
+    return version_tuple(installed_version()) < (0, 23)

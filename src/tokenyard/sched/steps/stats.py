@@ -16,21 +16,35 @@ __all__ = ["SchedulerStats", "SpecDecodingStats"]
 class SpecDecodingStats:
     """Acceptance of drafts since the last report."""
 
-    __slots__ = ("num_accepted_tokens", "num_accepted_tokens_per_pos", "num_draft_tokens", "num_drafts")
+    __slots__ = (
+        "num_accepted_tokens",
+        "num_accepted_tokens_per_pos",
+        "num_draft_tokens",
+        "num_draft_tokens_per_pos",
+        "num_drafts",
+    )
 
     def __init__(self, num_speculative_tokens: int) -> None:
         self.num_drafts = self.num_draft_tokens = self.num_accepted_tokens = 0
         self.num_accepted_tokens_per_pos: IntArray = np.zeros(num_speculative_tokens, np.int64)
         """How often the draft at this position was accepted."""
+        self.num_draft_tokens_per_pos: IntArray = np.zeros(num_speculative_tokens, np.int64)
+        """How often there was a draft at this position."""
 
     def record(self, num_drafted: IntArray, num_accepted: IntArray) -> None:
         """Count verified rows."""
         self.num_drafts += len(num_drafted)
         self.num_draft_tokens += int(num_drafted.sum())
-        rows = np.bincount(num_accepted, minlength=len(self.num_accepted_tokens_per_pos) + 1)
-        at_least = rows[::-1].cumsum()[-2::-1]  # [p]: rows that accepted more than p drafts
+        at_least = self._more_than(num_accepted)
         self.num_accepted_tokens += int(at_least.sum())
         self.num_accepted_tokens_per_pos += at_least
+        self.num_draft_tokens_per_pos += self._more_than(num_drafted)
+
+    def _more_than(self, counts: IntArray) -> IntArray:
+        """At place p the number of rows that count more than p."""
+        rows = np.bincount(counts, minlength=len(self.num_accepted_tokens_per_pos) + 1)
+        more: IntArray = rows[::-1].cumsum()[-2::-1]
+        return more
 
 
 class SchedulerStats(NamedTuple):

@@ -1,0 +1,77 @@
+"""`make differential`: the same random streams through vLLM's own scheduler and FastScheduler, call by call.
+
+Runs in an environment of vLLM's. The named scenarios of the recorder come first, then numbered random ones until so
+many were compared. Exit 1 if any differs; it is printed, made small, with the command that repeats it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from itertools import count
+
+import vllm
+
+import lockstep  # noqa: F401 - sets the environment that vLLM reads
+from lockstep.report import case_lines, summary
+from lockstep.scenario import Outcome, run_plan
+from lockstep.shrink import shrunk
+from lockstep.streams import stream
+from recorder.plan import Scenario
+from recorder.scenarios import LATER, SCENARIOS
+from recorder.versions import IS_LATER
+
+__all__ = ["main"]
+
+_EVERY = 100
+"""Scenarios between two lines of progress."""
+
+
+def _scenarios(first: int, *, named: bool) -> Iterator[Scenario]:
+    if named:
+        yield from (*SCENARIOS, *(LATER if IS_LATER else ()))
+    yield from map(stream, count(first))
+
+
+def main() -> int:
+    """Compare until enough scenarios have run: 0 if all agree."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--scenarios", type=int, default=2000, help="random scenarios to compare (default: 2000)")
+    parser.add_argument("--first", type=int, default=0, help="number of the first one (default: 0)")
+    parser.add_argument("--most-differences", type=int, default=3, help="stop after so many (default: 3)")
+    parser.add_argument("--no-named", action="store_true", help="leave out the recorder's named scenarios")
+    parser.add_argument("--no-shrink", action="store_true", help="print differences as they were found")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    logging.disable(logging.ERROR)  # every grammar that is broken on purpose is an error to vLLM
+    start, outcomes, compared = time.time(), [], 0
+    for scenario in _scenarios(arguments.first, named=not arguments.no_named):
+        outcome = run_plan(scenario, scenario.plan())
+        outcomes.append(outcome)
+        compared += not (outcome.refused or outcome.gave_up) and scenario.name.startswith("drawn_")
+        if outcome.difference:
+            _print_case(scenario, outcome, shrink=not arguments.no_shrink)
+            if sum(o.difference is not None for o in outcomes) >= arguments.most_differences:
+                break
+        if compared >= arguments.scenarios:
+            break
+        if len(outcomes) % _EVERY == 0:
+            print(f"{len(outcomes)} ({scenario.name}), {time.time() - start:.0f} s", file=sys.stderr, flush=True)
+    print("\n".join(summary(vllm.__version__, outcomes, time.time() - start)))
+    return int(any(o.difference for o in outcomes))
+
+
+def _print_case(scenario: Scenario, outcome: Outcome, *, shrink: bool) -> None:
+    plan, small = shrunk(scenario, outcome) if shrink else (scenario.plan(), outcome)
+    print("\n".join(case_lines(scenario, plan, small)))
+    if scenario.name.startswith("drawn_"):
+        number = scenario.name.removeprefix("drawn_")
+        print(f"  again   make differential ARGS='--no-named --first {number} --scenarios 1'", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

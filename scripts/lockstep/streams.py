@@ -1,0 +1,82 @@
+"""The streams of the differential: the recorder's random scenarios, and what they leave out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from recorder.drawn import drawn
+from recorder.versions import IS_LATER
+from recorder.workloads import sessions
+
+if TYPE_CHECKING:
+    from recorder.plan import Engine, Plan, Scenario
+    from recorder.workloads import Builder
+
+__all__ = ["stream"]
+
+
+def stream(seed: int) -> Scenario:
+    """Scenario number ``seed`` for the installed version of vLLM."""
+    scenario = drawn(seed)
+    rng = Random(f"stream {seed}")
+    engine = _allowed(scenario.engine)
+    build = scenario.build
+    if seed % 5 == 4 and not engine.max_num_encoder_input_tokens and not _has_states(engine):
+        build = _with_sessions(build)
+    if seed % 7 == 6 and not engine.encoder_decoder:
+        build = _with_pooling(build)
+    if engine.async_scheduling and engine.num_speculative_tokens and rng.random() < 0.4:
+        engine = replace(engine, drafts_in_output=True)
+    return replace(scenario, engine=engine, build=build)
+
+
+def _has_states(engine: Engine) -> bool:
+    return any(group.kind == "mamba" for group in engine.groups or ())
+
+
+def _allowed(engine: Engine) -> Engine:
+    """Later versions keep the states of Mamba layers in another mode only, which has conditions of its own."""
+    if not IS_LATER or engine.mamba_cache_mode != "all":
+        return engine
+    size, threshold = engine.block_size, engine.long_prefill_token_threshold
+    changes: dict[str, Any] = {
+        "mamba_cache_mode": "align",
+        "enable_chunked_prefill": True,
+        "disable_chunked_mm_input": None,
+        "max_num_batched_tokens": max(engine.max_num_batched_tokens, size),
+        "long_prefill_token_threshold": threshold and max(threshold, size),
+    }
+    if engine.max_num_encoder_input_tokens:
+        changes |= {"max_num_encoder_input_tokens": 40, "encoder_cache_size": 60}
+    if engine.spec_method in ("ngram", "draft_model") and not engine.async_scheduling:
+        changes |= {"num_speculative_tokens": None, "spec_method": None}
+    return replace(engine, **changes)
+
+
+def _with_sessions(base: Builder) -> Builder:
+    """Every fourth request is a session, kept short: it grows by every piece."""
+
+    def build(rng: Random, engine: Engine) -> Plan:
+        plan = base(rng, engine)
+        if any(request.after for request in plan.requests):
+            return plan
+        for request in plan.requests[::4]:
+            request.prompt, request.max_tokens = request.prompt[:30], min(request.max_tokens, 10)
+            request.min_tokens = 0
+        return sessions(lambda *_: plan, every=4, pieces=(1, 3), tokens=(1, 15), gap=(1, 9))(rng, engine)
+
+    return build
+
+
+def _with_pooling(base: Builder) -> Builder:
+    """Some requests want an embedding instead of tokens."""
+
+    def build(rng: Random, engine: Engine) -> Plan:
+        plan = base(rng, engine)
+        for request in plan.requests[2::6]:
+            request.pooling = request.forbids is None and not request.resumable
+        return plan
+
+    return build
