@@ -105,6 +105,21 @@ test-vllm: $(INSTALLED)  ## Our classes inside real vLLM, offline: VLLM=0.32 the
 		PYTHONPATH=src $$env/bin/python -m pytest -q -c tests/vllm/pytest.ini --rootdir=. tests/vllm $(ARGS); \
 	done
 
+.PHONY: differential
+differential: VLLM ?= 0.22
+differential: SCENARIOS ?= 2000
+differential:  ## Random streams through vLLM's own scheduler and FastScheduler, every answer compared: VLLM=0.22|0.33 SCENARIOS=2000
+	@PYTHON="$(PYTHON)" scripts/vllm_env.sh $(VLLM)
+	@PYTHONPATH=src:scripts nice $(VLLM_PYTHON) scripts/differential.py --scenarios $(SCENARIOS) $(ARGS)
+
+.PHONY: bench-fast
+bench-fast: VLLM ?= 0.22
+bench-fast:  ## What a step costs in vLLM's own scheduler and in FastScheduler, in one process: VLLM=0.22|0.33
+	@PYTHON="$(PYTHON)" scripts/vllm_env.sh $(VLLM)
+	@PYTHONPATH=src $(VLLM_PYTHON) benchmarks/vllm_fast.py $(ARGS)
+
+VLLM_PYTHON = $(if $(filter 0.33,$(VLLM)),.venv-vllm-0.33,.venv-vllm)/bin/python
+
 .PHONY: lock
 lock:  ## Resolve the dependencies again and rewrite both lock files
 	@PYTHON="$(PYTHON)" scripts/lock.sh

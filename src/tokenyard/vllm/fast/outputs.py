@@ -32,6 +32,8 @@ class OutputTranslation:
         self._silent: dict[str, FirstOutput] = {}
         """Admitted requests without an output so far."""
         self._num_nans: dict[str, int] = {}
+        self._stopped_before: dict[str, int | str] = {}
+        """Sessions -> what ended their last answer; vLLM's outputs go on saying it until something else does."""
         self._num_foreign = 0
         """Requests of clients other than number 0."""
         self._finished: dict[int, set[str]] | None = {} if include_finished_set else None
@@ -73,6 +75,7 @@ class OutputTranslation:
         self._particular.pop(request_id, None)
         self._silent.pop(request_id, None)
         self._num_nans.pop(request_id, None)
+        self._stopped_before.pop(request_id, None)
         self._num_foreign -= request.client_index != 0
         if self._finished is not None:
             self._finished.setdefault(request.client_index, set()).add(request_id)
@@ -82,11 +85,14 @@ class OutputTranslation:
     def translated(self, result: EngineOutputs, answer: Any, errors: list[tuple[int, Any]]) -> dict[int, Any]:
         """The outputs by client; ``errors`` are further ones, each with its client."""
         records = self._records(result)
-        if self._silent or self._particular or answer.num_nans_in_logits:
+        if self._silent or self._particular or self._stopped_before or self._num_nans or answer.num_nans_in_logits:
             self._add_particulars(result, records, answer)
         for row, reason in result.finish_reasons.items():
             records[row].finish_reason = FinishReason[reason.name]
-            records[row].stop_reason = result.stop_reasons.get(row)
+        for row, why in result.stop_reasons.items():
+            records[row].stop_reason = why
+            if result.requests[row].resumable:
+                self._stopped_before[result.req_ids[row]] = why
         for row, extra in result.extras.items():
             records[row].pooling_output = extra.pooling_output
             if extra.events:
@@ -127,6 +133,8 @@ class OutputTranslation:
             if first is not None:
                 record.prefill_stats = first.stats(self._kv)
                 first.request.theirs.prefill_stats = None
+            if request_id in self._stopped_before:
+                record.stop_reason = self._stopped_before[request_id]
             if request_id in self._num_nans:
                 record.num_nans_in_logits = self._num_nans[request_id]
             if request_id in self._particular:

@@ -20,6 +20,7 @@ from tokenyard.kv.hybrid_coordinator import hash_block_size
 from tokenyard.request import RequestStatus
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.in_flight import StepInFlight
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.vllm import versions
 from tokenyard.vllm.fast.answers import answer_rows, translated_answer, translated_drafts
 from tokenyard.vllm.fast.grammars import FastGrammar, bitmask
@@ -179,6 +180,11 @@ class FastScheduler(SchedulerInterface):  # type: ignore[misc]  # vLLM is in ano
             stats = translated_stats(result.scheduler_stats, model_runner_output.cudagraph_stats)
             next(iter(outputs.values())).scheduler_stats = stats
         return outputs
+
+    @property
+    def newest_plan(self) -> SchedulerOutput:
+        """Our plan of the step that was decided last, while it is in flight."""
+        return self._flights[-1].step.plan
 
     def _flight(self, scheduler_output: Any) -> _Flight:
         for flight in self._flights:
