@@ -41,6 +41,7 @@ def main() -> int:
     """Compare until enough scenarios have run: 0 if all agree."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--scenarios", type=int, default=2000, help="random scenarios to compare (default: 2000)")
+    parser.add_argument("--minutes", type=float, default=600, help="stop after so many minutes (default: 600)")
     parser.add_argument("--first", type=int, default=0, help="number of the first one (default: 0)")
     parser.add_argument("--most-differences", type=int, default=3, help="stop after so many (default: 3)")
     parser.add_argument("--no-named", action="store_true", help="leave out the recorder's named scenarios")
@@ -57,7 +58,7 @@ def main() -> int:
             _print_case(scenario, outcome, shrink=not arguments.no_shrink)
             if sum(o.difference is not None for o in outcomes) >= arguments.most_differences:
                 break
-        if compared >= arguments.scenarios:
+        if compared >= arguments.scenarios or time.time() - start > 60 * arguments.minutes:
             break
         if len(outcomes) % _EVERY == 0:
             print(f"{len(outcomes)} ({scenario.name}), {time.time() - start:.0f} s", file=sys.stderr, flush=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -84,6 +85,12 @@ def _compare_fields(where: str, theirs: Any, ours: Any) -> None:
 
 
 def _fields(theirs: Any, ours: Any) -> Iterator[tuple[str, Any, Any]]:
-    described = msgspec.structs.fields(theirs) if isinstance(theirs, msgspec.Struct) else dataclasses.fields(theirs)
-    for field in described:
-        yield field.name, getattr(theirs, field.name), getattr(ours, field.name)
+    for name in _names(type(theirs)):
+        yield name, getattr(theirs, name), getattr(ours, name)
+
+
+@cache
+def _names(record: type) -> tuple[str, ...]:
+    if issubclass(record, msgspec.Struct):
+        return record.__struct_fields__
+    return tuple(field.name for field in dataclasses.fields(record))

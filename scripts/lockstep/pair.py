@@ -12,7 +12,7 @@ from vllm.v1.request import Request
 
 from lockstep.compare import compare_outputs, compare_plans, compare_values
 
-__all__ = ["Pair"]
+__all__ = ["NeverServedError", "Pair"]
 
 _ARGUMENTS = {name for name in inspect.signature(Request.__init__).parameters if name not in ("self", "block_hasher")}
 
@@ -25,6 +25,10 @@ def _twin(request: Any) -> Any:
     made = Request(**given, block_hasher=request._block_hasher)  # noqa: SLF001
     made.structured_output_request = request.structured_output_request  # one grammar, which remembers nothing
     return made
+
+
+class NeverServedError(Exception):
+    """Ours refuses a request that can never be served; vLLM's accepts it, and waits for ever."""
 
 
 class Pair:
@@ -51,8 +55,10 @@ class Pair:
     def add_request(self, request: Any) -> None:
         """Both get a request of their own."""
         twin = _twin(request)
-        self._theirs.add_request(request)
         self._ours.add_request(twin)
+        if refusal := self._ours.last_refusal:
+            raise NeverServedError(refusal)
+        self._theirs.add_request(request)
         self._compare_counts("add_request")
 
     def finish_requests(self, request_ids: str | Iterable[str] | None, status: Any) -> Any:

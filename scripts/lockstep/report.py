@@ -55,7 +55,7 @@ def summary(version: str, outcomes: list[Outcome], seconds: float) -> Iterator[s
     kinds: Mapping[str, list[Outcome]] = {
         "equal": [o for o in outcomes if not (o.difference or o.refused or o.gave_up)],
         "different": [o for o in outcomes if o.difference],
-        "refused by FastScheduler when it is made": [o for o in outcomes if o.refused],
+        "refused by FastScheduler": [o for o in outcomes if o.refused],
         "given up by vLLM itself": [o for o in outcomes if o.gave_up],
     }
     compared = [o for o in outcomes if not (o.refused or o.gave_up)]

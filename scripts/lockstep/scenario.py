@@ -6,7 +6,7 @@ import traceback
 from typing import Any, NamedTuple
 
 from lockstep.compare import Difference, DiffersError
-from lockstep.pair import Pair
+from lockstep.pair import NeverServedError, Pair
 from recorder import drive
 from recorder.host import SchedulerArguments, build_host, scheduler_arguments
 from recorder.plan import Engine, Plan, Scenario
@@ -27,7 +27,7 @@ class Outcome(NamedTuple):
     """Calls of ``schedule()`` that were compared."""
     difference: Difference | None = None
     refused: str | None = None
-    """Why FastScheduler does not serve this configuration."""
+    """Why FastScheduler does not serve this configuration, or one of the requests."""
     gave_up: str | None = None
     """What vLLM's own scheduler raised, or how it got stuck."""
 
@@ -63,6 +63,8 @@ def run_plan(scenario: Scenario, plan: Plan) -> Outcome:
     try:
         drive.MAX_TICKS = _MAX_TICKS
         drive.Recording(host, plan, scenario).run()
+    except NeverServedError as refused:
+        return Outcome(pair.steps, refused=f"a request that can never be served: {refused}")
     except DiffersError as differs:
         return Outcome(pair.steps, difference=differs.difference)
     except Exception as error:  # noqa: BLE001 - whose it is, the traceback says

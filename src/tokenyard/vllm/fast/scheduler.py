@@ -182,6 +182,11 @@ class FastScheduler(SchedulerInterface):  # type: ignore[misc]  # vLLM is in ano
         return outputs
 
     @property
+    def last_refusal(self) -> str | None:
+        """Why the request that was refused last can never be served; None once clients were told."""
+        return str(self._refused[-1][1]) if self._refused else None
+
+    @property
     def newest_plan(self) -> SchedulerOutput:
         """Our plan of the step that was decided last, while it is in flight."""
         return self._flights[-1].step.plan
