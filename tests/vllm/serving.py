@@ -21,7 +21,7 @@ import httpx
 
 __all__ = ["Asked", "Server", "ask_all", "served"]
 
-_START_SECONDS = 600.0
+_START_SECONDS = 1800.0
 
 
 class Asked(NamedTuple):
@@ -55,7 +55,7 @@ class Server(NamedTuple):
     def stop(self) -> int:
         """Ask it to end, as an operator does, and wait until it has; returns its exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(120)
+        return self.process.wait(600)
 
 
 def _free_port() -> int:

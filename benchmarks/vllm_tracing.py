@@ -1,0 +1,105 @@
+"""What TracingScheduler costs beside vLLM's own scheduler: ratios of CPU time per step, taken in turns.
+
+``python benchmarks/vllm_tracing.py`` in an environment with vLLM. ``unset``: the class, without its environment
+variables; ``traced``: with them. ``step`` counts the thread that writes as well, ``step_thread`` only the one that
+schedules.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from unittest.mock import patch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
+
+from measure import measure
+from recorder import host
+from vllm_side import VllmEngine
+from workload import EngineShape, PrefillMix, RequestSpec, Scenario, SteadyDecode
+
+from tokenyard.vllm import AsyncTracingScheduler, TracingScheduler
+from tokenyard.vllm.versions import installed_version
+
+__all__ = ["main"]
+
+
+class _Unset(VllmEngine):
+    """Our class, which nobody has asked for a trace."""
+
+    def __init__(self, shape: EngineShape) -> None:
+        with patch.multiple(host, Scheduler=TracingScheduler, AsyncScheduler=AsyncTracingScheduler):
+            super().__init__(shape)
+
+
+class _Traced(_Unset):
+    """Our class, which writes a trace as it does in a server."""
+
+    def __init__(self, shape: EngineShape) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        with patch.dict(os.environ, SCHED_TRACE_PATH=self._folder.name):
+            super().__init__(shape)
+        self._writer = self._scheduler._tracer._writer
+
+    def background_seconds(self) -> float:
+        self._writer.flush()
+        thread = self._writer.thread
+        if thread is None or thread.ident is None:
+            return 0.0
+        return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+
+    def close(self) -> None:
+        if not self._scheduler._tracer.is_open:
+            raise RuntimeError("the trace ended early")
+        super().close()
+        self._folder.cleanup()
+
+
+@dataclass(frozen=True, slots=True)
+class _Crowded(SteadyDecode):
+    """The same with others waiting for a seat."""
+
+    waiting: int = 64
+
+    def requests(self) -> Iterator[RequestSpec]:
+        """Those that run, then those that wait."""
+        own = list(SteadyDecode.requests(self))
+        more = (spec._replace(id=f"waiting-{spec.id}") for spec in own[: self.waiting])
+        return chain(own, more)
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    SteadyDecode("256 running", 256),
+    SteadyDecode("256 running, async", 256, is_async=True),
+    _Crowded("256 running, 64 waiting", 256),
+    PrefillMix("prefill mix", count=200),
+)
+
+
+def main() -> None:
+    """Print the cost of a step of vLLM's own class, and the ratios of ours: medians over the rounds."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    print(f"vLLM {installed_version()}, medians of {rounds} rounds")
+    for scenario in SCENARIOS:
+        taken = [measure(scenario, {"own": VllmEngine, "unset": _Unset, "traced": _Traced}) for _ in range(rounds)]
+        own = statistics.median(each["own"].seconds["step"] for each in taken)
+        line = f"{scenario.name:26} own {own * 1e3:6.3f} ms"
+        for name in ("unset", "traced"):
+            for what in ("step_thread", "step"):
+                ratio = statistics.median(each[name].seconds[what] / each["own"].seconds[what] for each in taken)
+                line += f"   {name} {what} {ratio:.3f}"
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
