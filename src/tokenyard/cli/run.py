@@ -94,10 +94,10 @@ def run(flags: Run) -> Replayed:
 
 def _advised(flags: Run, setup: Setup, report: Report) -> Report:
     """The report with what was tried; without advice if trying was interrupted or nobody wants it."""
-    most = STEPS_TRIED // max(report.steps, 1) if flags.advice == "auto" else None
+    most = STEPS_TRIED if flags.advice == "auto" else None
     if flags.advice != "none":
         try:
-            return with_trials(flags, setup, report, _tried, most=most)
+            return with_trials(flags, setup, report, _tried, most_steps=most)
         except KeyboardInterrupt:
             warn("interrupted while proposals were tried: the report is without advice")
     return msgspec.structs.replace(report, advice=[])

@@ -38,7 +38,7 @@ def read_value(flag: VLLMFlag, text: str, spelled: str | None = None) -> Any:
     try:
         return _read(flag.kind, text)
     except (ValueError, RecursionError):
-        fix = "give a JSON object" if flag.kind is FlagKind.JSON else _NUMBER
+        fix = 'give a JSON object: {"KEY": VALUE}' if flag.kind is FlagKind.JSON else _NUMBER
         if flag.kind is FlagKind.INT:
             fix = "give a whole number"
         if flag.kind is FlagKind.FLOAT:

@@ -106,6 +106,9 @@ def _assumptions(flags: Run, settled: Settled, speculation: SimulatedSpeculation
         yield Assumption(name="model", value=settled.model.name, why="not given")
     elif settled.model.name != hardware.model and "/" in hardware.model:
         yield Assumption(name="model", value=settled.model.name, why=f"what {hardware.model} has the shape of")
+    if settled.model.encoders and not settled.model.max_encoder_tokens:
+        why = "a log counts their tokens as prompt; the encoder's time, budget and cache are not modelled"
+        yield Assumption(name="images and sound", value="none", why=why)
     yield from _limits(asked, settled, default)
     yield from _memory(asked, settled, default)
     if "latency" not in given:

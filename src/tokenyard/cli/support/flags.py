@@ -286,7 +286,7 @@ class Run(_Replay):
     output: tyro.conf.OmitArgPrefixes[TraceFlags] = field(default_factory=TraceFlags)
     advice: Literal["auto", "all", "none"] = "auto"
     """Replay the changes that the report proposes, say what each would do, and leave out what does not help; auto takes
-    30,000 steps for that and no more, all takes what it needs."""
+    some 30,000 steps for that, on the busiest part of a longer run, all replays the whole run."""
     buckets: Switch = False
     """Also count steps by what seems to have limited admission: guesses, as for a trace that records no reasons."""
     json: Switch = False

@@ -115,7 +115,10 @@ def advice_of(report: Report) -> Iterable[Table | Text]:
             text.append(f"The price: {advice.price}.", "not bold bright_black")
             table.add_row(Text("\N{BULLET}"), text)
         yield table
-        if any(each.trial is None for each in report.advice):
+        if report.tried_on is not None:
+            words = f"Replayed on {plain(report.tried_on)}, and compared there; --advice all replays the whole run."
+            yield Text(words, "bright_black")
+        elif any(each.trial is None for each in report.advice):
             yield Text("Not replayed: the workload was not at hand, or the run is long (--advice all).", "bright_black")
     if report.tried:
         tried = "; ".join(each.title + (f" ({plain(each.problem)})" if each.problem else "") for each in report.tried)

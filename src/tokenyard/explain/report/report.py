@@ -127,3 +127,5 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The part of each engine, where there are several; the rest of the report is of all of them."""
     tried: list[Trial] = []
     """Changes that were replayed and did not help."""
+    tried_on: str | None = None
+    """Which requests changes were replayed on, and compared on, in words; None: all, or nothing was replayed."""

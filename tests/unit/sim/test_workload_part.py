@@ -1,0 +1,39 @@
+"""A part that stands for a workload: the busiest stretch, sessions whole."""
+
+from __future__ import annotations
+
+from tests.unit.sim.test_replay import request
+
+from tokenyard.sim.workload import Workload, load_workload
+from tokenyard.sim.workload.part import busiest_part
+
+
+def test_it_is_where_most_tokens_arrive_per_second() -> None:
+    quiet = [request(f"q{i}", arrival_time=10.0 * i) for i in range(20)]
+    busy = [request(f"b{i}", arrival_time=75.0 + 0.1 * i) for i in range(10)]
+    part = busiest_part(Workload("w", [*quiet, *busy]), 10)
+    assert part is not None
+    assert {each.request_id for each in part.workload} == {f"b{i}" for i in range(10)}
+    assert (part.first, part.last) == (75.0, 75.9)
+    assert min(each.arrival_time for each in part.workload) == 0.0
+
+
+def test_sessions_stay_whole() -> None:
+    workload = load_workload("agentic", limit=30)
+    part = busiest_part(workload, 40)
+    assert part is not None
+    assert 40 <= len(part.workload) < len(workload)
+    kept = {each.request_id for each in part.workload}
+    for each in workload:
+        assert all((before in kept) == (each.request_id in kept) for before in each.after)
+
+
+def test_a_turn_that_answers_several_joins_their_sessions() -> None:
+    requests = [request("a"), request("b"), request("c", after=("a", "b")), request("d", arrival_time=5.0)]
+    part = busiest_part(Workload("w", requests), 2)
+    assert part is not None
+    assert {each.request_id for each in part.workload} == {"a", "b", "c"}
+
+
+def test_one_session_cannot_be_parted() -> None:
+    assert busiest_part(Workload("w", [request("a"), request("b", after=("a",))]), 1) is None
