@@ -80,8 +80,9 @@ class ClockedEngine:
 
     def _take_in(self) -> EngineOutputs:
         core, executor = self.core, self._executor
+        step = core.oldest
         outputs = core.take_in()
-        if self._is_draining:
+        if self._is_draining and isinstance(step, SimulatedStep) and step.brings_news:
             executor.num_empty_steps -= 1  # another step sees what this one has brought
         self._is_due = self._is_draining = executor.num_empty_steps >= EMPTY_STEPS and core.num_in_flight > 0
         return outputs

@@ -67,6 +67,11 @@ class SimulatedStep:
         self._end = end
 
     @property
+    def brings_news(self) -> bool:
+        """Whether the next decision can be another one for it: it had requests, or workers have reported."""
+        return len(self._output.num_sampled) > 0 or self._output.connector is not None
+
+    @property
     def ends_at(self) -> float:
         """Virtual seconds."""
         return self._end.moment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -14,6 +15,7 @@ from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.connectors.config import OFFLOADING, PREFILL_DECODE, STORAGE, KVTransferConfig
 from tokenyard.connectors.plan import Load, Store, TransferPlan
 from tokenyard.errors import ConfigError
+from tokenyard.profiles import PROFILES, DecisionProfile
 from tokenyard.request import Request
 from tokenyard.sched.policy import FCFS
 from tokenyard.sched.queues.waiting import WaitingQueues
@@ -139,6 +141,15 @@ def test_blocks_that_are_still_sent_are_waited_for() -> None:
     assert recorder.requests["a"].times.finished == 1.0
     assert recorder.requests["b"].times.first_scheduled == pytest.approx(1.0 + 6.2)
     assert result.seconds == pytest.approx(8.2 + 6.2), "the last store ends after the last token"
+
+
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=list(PROFILES))
+def test_a_loop_that_works_ahead_waits_for_them_too(profile: DecisionProfile) -> None:
+    """Filling the queue first it has always an empty step in flight, which must not be what it waits for."""
+    config = replace(CONFIG, async_scheduling=True, profile=profile)
+    result, _ = run(*evicted(), blocks_per_second=0.1, config=config)
+    assert result.num_finished == 3
+    assert result.steps < 50
 
 
 def test_blocks_saved_on_eviction_make_the_step_wait_that_evicts_them() -> None:
@@ -275,9 +286,18 @@ def test_memory_is_for_all_gpus_together() -> None:
     st.booleans(),
     st.integers(1, 200),
     st.sampled_from([0.5, 20.0, 1e6]),
+    st.sampled_from(list(PROFILES.values())),
+    st.booleans(),
 )
 def test_whatever_the_link_and_the_tier_everything_is_served(
-    seed: int, policy: str, store_on: str, load_async: bool, num_cpu_blocks: int, blocks_per_second: float
+    seed: int,
+    policy: str,
+    store_on: str,
+    load_async: bool,
+    num_cpu_blocks: int,
+    blocks_per_second: float,
+    profile: DecisionProfile,
+    ahead: bool,
 ) -> None:
     """Sessions on a pool that holds two of them: no stall, no block lost (the replay checks that itself)."""
     random, requests = Random(seed), []
@@ -290,7 +310,14 @@ def test_whatever_the_link_and_the_tier_everything_is_served(
             fields |= {"after": (before,), "gap": random.random() * 5} if before else {"arrival_time": random.random()}
             requests.append(request(name, output=random.randint(1, 30), source=source, **fields))
             length, before = length + random.randint(1, 150), name
-    config = SchedulerConfig(max_num_seqs=3, max_num_batched_tokens=64, max_model_len=1000, policy=policy)
+    config = SchedulerConfig(
+        max_num_seqs=3,
+        max_num_batched_tokens=64,
+        max_model_len=1000,
+        policy=policy,
+        profile=profile,
+        async_scheduling=ahead,
+    )
     transfer = offloading(num_cpu_blocks, store_on=store_on, load_async=load_async)
     result, _ = run(
         *requests, num_gpu_blocks=70, blocks_per_second=blocks_per_second, config=config, kv_transfer=transfer
