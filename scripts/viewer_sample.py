@@ -36,7 +36,7 @@ PRESSURE = (
     "--no-scheduler-reserve-full-isl",
     "--max-num-seqs=6",
     "--max-num-batched-tokens=512",
-    "--max-model-len=4096",
+    "--vllm-version=0.22",
     "--record-requests",
 )
 """Flags under which this workload meets every limit."""

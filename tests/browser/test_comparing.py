@@ -23,7 +23,7 @@ def smaller_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The small trace's workload, with smaller steps."""
     folder = tmp_path_factory.mktemp("smaller")
     (folder / "crowded.jsonl").write_text(crowded())
-    settings = ("--num-gpu-blocks-override=186", "--no-scheduler-reserve-full-isl", "--max-model-len=4096")
+    settings = ("--num-gpu-blocks-override=186", "--no-scheduler-reserve-full-isl", "--vllm-version=0.22")
     limits = ("--max-num-seqs=6", "--max-num-batched-tokens=256")
     return replay(folder / "smaller_h100", str(folder / "crowded.jsonl"), *settings, *limits)
 

@@ -31,13 +31,13 @@ def execute(flags: Demo) -> int:
     again = (
         f"{program} run {_WORKLOAD} --gpu {_HARDWARE.gpu} --num-gpu-blocks-override {_HARDWARE.num_gpu_blocks_override}"
         f" --max-num-batched-tokens {_SCHEDULER.max_num_batched_tokens} --max-num-seqs {_SCHEDULER.max_num_seqs}"
-    )
+    ) + (f" --vllm-version {flags.vllm_version}" if flags.vllm_version else "")
     console.print("100 coding agents share a system prompt, on an engine like Llama-3.1-8B on an A100-40GB:")
     console.print(f"[cyan]{escape(again)}[/]\n", soft_wrap=True)
     replayed = run(
         Run(
             workload=_WORKLOAD,
-            launch=ServeFlags(asked=Asked(named=_NAMED)),
+            launch=_launch(flags),
             arrivals=WorkloadFlags(seed=flags.seed),
             hardware=_HARDWARE,
             scheduler=_SCHEDULER,
@@ -48,6 +48,12 @@ def execute(flags: Demo) -> int:
     if replayed.problem is None:
         _next(console, program, again + (f" --seed {flags.seed}" if flags.seed else ""), flags.trace)
     return replayed.code
+
+
+def _launch(flags: Demo) -> ServeFlags:
+    if flags.vllm_version is None:
+        return ServeFlags(asked=Asked(named=_NAMED))
+    return ServeFlags(asked=Asked(named=_NAMED | {"vllm_version"}), vllm_version=flags.vllm_version)
 
 
 def _next(console: Console, program: str, again: str, trace: Path) -> None:

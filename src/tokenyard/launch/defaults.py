@@ -22,9 +22,9 @@ __all__ = [
 ]
 
 KNOWN_VERSIONS = ("0.22", "0.33")
-"""vLLM versions whose defaults are known."""
-DEFAULT_VERSION = "0.22"
-"""The one whose decisions a replay takes unless another profile is asked for."""
+"""vLLM versions whose decisions and defaults are known."""
+DEFAULT_VERSION = "0.33"
+"""The newest: what the command line takes unless another is asked for. The library's configurations begin at 0.22."""
 GPU_MEMORY_UTILIZATION = 0.92
 """In both versions."""
 BLOCK_SIZE = 16
@@ -57,7 +57,7 @@ def known_version(version: str) -> str:
 def batch_limits(
     gpu: GPU,
     *,
-    version: str = DEFAULT_VERSION,
+    version: str,
     max_model_len: int,
     max_num_seqs: int | None = None,
     max_num_batched_tokens: int | None = None,

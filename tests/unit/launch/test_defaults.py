@@ -49,7 +49,7 @@ def test_by_gpu(gpu: str, version: str, seqs: int, tokens: int) -> None:
     ],
 )
 def test_what_is_given_moves_the_other(given: dict[str, Any], seqs: int, tokens: int) -> None:
-    limits = batch_limits(named_gpu("h100"), **{"max_model_len": 131_072, **given})
+    limits = batch_limits(named_gpu("h100"), version="0.33", **{"max_model_len": 131_072, **given})
     assert (limits.max_num_seqs, limits.max_num_batched_tokens) == (seqs, tokens)
 
 

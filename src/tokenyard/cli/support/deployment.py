@@ -100,6 +100,8 @@ def _assumptions(flags: Run, settled: Settled, speculation: SimulatedSpeculation
     asked, hardware = flags.launch.asked, settled.hardware
     given = asked.named
     default = f"vllm serve's default (vLLM {settled.version})"
+    if "vllm_version" not in given:
+        yield Assumption(name="vllm-version", value=settled.version, why="not given: the newest that is known here")
     if "gpu" not in given:
         yield Assumption(name="gpu", value=hardware.gpu, why="not given")
     if "model" not in given:
@@ -168,7 +170,10 @@ def _limits(asked: Asked, settled: Settled, default: str) -> Iterator[Assumption
     if "max_num_batched_tokens" not in asked.named:
         yield Assumption(name="max-num-batched-tokens", value=settled.max_num_batched_tokens, why=by_gpu)
     if "max_model_len" not in asked.named:
-        yield Assumption(name="max-model-len", value=settled.max_model_len, why="the model's own")
+        is_own = settled.max_model_len == settled.model.max_model_len
+        fitted = f"the longest that {settled.plan.num_blocks:,} blocks hold, as auto would choose"
+        why = "the model's own" if is_own else fitted
+        yield Assumption(name="max-model-len", value=settled.max_model_len, why=why)
 
 
 def _memory(asked: Asked, settled: Settled, default: str) -> Iterator[Assumption]:

@@ -424,6 +424,8 @@ class Demo:
     """Where the trace is written."""
     seed: int = 0
     """Another seed gives another day's agents."""
+    vllm_version: Annotated[str | None, _optional("VERSION", DEFAULT_VERSION)] = None
+    """vLLM whose decisions are taken, and whose defaults where a flag is not given: 0.22 or 0.33."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

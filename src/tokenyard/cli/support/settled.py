@@ -49,6 +49,7 @@ class Settled:
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
+    """Of the longest request; ``scheduler`` has the model's own where it follows from blocks alone."""
 
     @property
     def steps_together(self) -> bool:
@@ -75,7 +76,9 @@ def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -
     _require_numbers(scheduler)
     parallel = _parallel(flags, version, model, num_speculative_tokens, async_scheduling=async_scheduling)
     check_utilization(hardware.gpu_memory_utilization)
-    given = None if scheduler.max_model_len == AUTO else scheduler.max_model_len
+    is_free = _leaves_length_open(flags)
+    is_fitted = is_free or scheduler.max_model_len == AUTO
+    given = None if is_fitted else scheduler.max_model_len
     if given is not None and not _allows_any_length(flags):
         check_length(given, model.max_model_len, model.name)
     with no_start():
@@ -96,10 +99,11 @@ def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -
     }
     capture_size = _capture_size(hardware, limits, num_speculative_tokens)
     memory = _memory_for_kv(flags, parallel, model, gpu, limits, capture_size)
-    if scheduler.max_model_len == AUTO:
-        length = settings["max_model_len"] = _longest(model, memory.likely, settings)
-    with _said_to_be_estimated(memory, model, limits):
-        plan = _plan(model, hardware.num_gpu_blocks_override, memory.likely, settings, version)
+    pool = _pool(hardware.num_gpu_blocks_override, memory)
+    if is_fitted:
+        length = settings["max_model_len"] = _longest(model, **pool, **settings)
+    with _said_to_be_estimated(memory, model, limits), no_start():
+        plan = plan_kv_cache(model, **pool, **settings)
     check_limits(
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
@@ -120,7 +124,8 @@ def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -
             scheduler,
             max_num_seqs=limits.max_num_seqs,
             max_num_batched_tokens=limits.max_num_batched_tokens,
-            max_model_len=length,
+            # Nobody asked for answers to be cut: what the pool cannot hold is refused, with the blocks that it takes.
+            max_model_len=model.max_model_len if is_free else length,
             enable_prefix_caching=plan.enable_prefix_caching,
             # An encoder's output is read as a whole.
             enable_chunked_prefill=scheduler.enable_chunked_prefill and not model.max_encoder_tokens,
@@ -234,6 +239,17 @@ def _allows_any_length(flags: Run) -> bool:
     return said.get(_ANY_LENGTH, "0") not in ("", "0")
 
 
+def _leaves_length_open(flags: Run) -> bool:
+    """Whether requests may be as long as the pool holds, because nobody gave a length.
+
+    vLLM takes the model's own and does not start if the pool is smaller; so it does here for memory that a GPU has, and
+    for a line of flags that was pasted. Blocks that are typed beside a workload are an experiment.
+    """
+    launch, hardware = flags.launch, flags.hardware
+    was_pasted = launch.serve is not None or launch.config is not None
+    return flags.scheduler.max_model_len is None and hardware.num_gpu_blocks_override is not None and not was_pasted
+
+
 class _Memory(NamedTuple):
     """For KV, in bytes on each GPU."""
 
@@ -294,25 +310,20 @@ def _fewest_blocks(model: ModelSpec, memory: _Memory, settings: dict[str, Any]) 
     return plan.num_blocks if plan.longest == plan.max_model_len else 0
 
 
-def _plan(
-    model: ModelSpec, blocks: int | None, memory: int | None, settings: dict[str, Any], version: str
-) -> KVCachePlan:
-    """The plan of the memory, or of blocks that were given; vLLM 0.22 does not ask whether a request fits those."""
+def _pool(blocks: int | None, memory: _Memory) -> dict[str, Any]:
+    """The blocks that were given, or the bytes on each GPU."""
     if blocks is None:
-        with no_start():
-            return plan_kv_cache(model, available_bytes=memory, **settings)
+        return {"available_bytes": memory.likely}
     if not 2 <= blocks <= MAX_BLOCKS:
         fix = f"give a whole number from 2 to {MAX_BLOCKS}; one of them is the null block, which holds no KV"
         raise ConfigError("num_gpu_blocks_override", blocks, fix)
+    return {"num_gpu_blocks": blocks}
+
+
+def _longest(model: ModelSpec, **settings: Any) -> int:
+    """The longest request that fits, as long as the model was made for at most."""
     with no_start():
-        return plan_kv_cache(model, num_gpu_blocks=blocks, must_start=version != "0.22", **settings)
-
-
-def _longest(model: ModelSpec, memory: int | None, settings: dict[str, Any]) -> int:
-    """The longest request that fits the memory, as long as the model was made for at most."""
-    if memory is None:
-        return model.max_model_len
-    return max(1, plan_kv_cache(model, available_bytes=memory, must_start=False, **settings).longest)
+        return max(1, plan_kv_cache(model, must_start=False, **settings).longest)
 
 
 def _block_size(flags: Run) -> int | None:

@@ -21,6 +21,7 @@ def deployment_table(deployment: Deployment) -> Table | None:
         return None
     table = table_of(Column(style="bright_black", no_wrap=True), Column(), header=False)
     for name, said in (
+        ("vLLM", f"{plain(deployment.vllm_version or 'unknown')}: its decisions, and its defaults where nobody says"),
         ("weights", _weights(deployment)),
         ("KV", _kv(deployment)),
         ("limits", _limits(deployment)),
@@ -81,5 +82,5 @@ def _limits(deployment: Deployment) -> str:
     ahead = "a step ahead" if deployment.async_scheduling else "one step at a time"
     return (
         f"{deployment.max_num_batched_tokens:,} tokens a step, {deployment.max_num_seqs:,} sequences, "
-        f"{deployment.max_model_len:,} tokens each, {ahead}; defaults of vLLM {deployment.vllm_version}"
+        f"{deployment.max_model_len:,} tokens each, {ahead}"
     )

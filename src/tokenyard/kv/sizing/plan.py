@@ -106,7 +106,8 @@ def plan_kv_cache(
         fix = "leaves no memory for the KV cache: raise gpu_memory_utilization, or use more or larger GPUs"
         raise ConfigError("kv_cache_memory_bytes", available_bytes, fix)
     if must_start:
-        _check_fits(chosen, groups, bytes_per_block, available_bytes)
+        more = "use more or larger GPUs" if num_gpu_blocks is None else "raise num_gpu_blocks_override"
+        _check_fits(chosen, groups, bytes_per_block, available_bytes, more)
     per_request = _blocks_per_request(chosen, groups, chosen.max_model_len)
     attention = [group.first.block_size for group in groups if group.first.kind is not GroupKind.MAMBA]
     return KVCachePlan(
@@ -165,9 +166,9 @@ def _bytes_needed(
 
 
 def _check_fits(
-    settings: CacheSettings, groups: Sequence[LayerGroup], bytes_per_block: int, available_bytes: int
+    settings: CacheSettings, groups: Sequence[LayerGroup], bytes_per_block: int, available_bytes: int, more: str
 ) -> None:
-    """Raise ConfigError, with vLLM's estimate of a length that fits, unless one request does."""
+    """Raise ConfigError, with vLLM's estimate of a length that fits, unless one request does; ``more`` is a fix."""
     needed = _bytes_needed(settings, groups, bytes_per_block, settings.max_model_len)
     if needed <= available_bytes:
         return
@@ -175,7 +176,7 @@ def _check_fits(
     fix = (
         f"a request of so many tokens needs {_gib(needed)} GiB of KV cache, and {_gib(available_bytes)} GiB are there: "
     )
-    fix += f"give at most {low}" if low else "not even one token fits, use more or larger GPUs"
+    fix += f"give at most {low}, or {more}" if low else f"not even one token fits, {more}"
     raise ConfigError("max_model_len", settings.max_model_len, fix)
 
 

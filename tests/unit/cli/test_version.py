@@ -1,0 +1,84 @@
+"""Which vLLM decides where nobody says, and how long a request may be that a few blocks have to hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tokenyard.cli.support.flags import Compare, Demo, Run, Split
+from tokenyard.cli.support.parsing import parse
+from tokenyard.cli.support.setup import Setup, prepare
+from tokenyard.config import SchedulerConfig
+from tokenyard.errors import NoStartError
+from tokenyard.profiles import VLLM_0_22, VLLM_0_33
+
+FEW = ("--num-gpu-blocks-override", "300")
+LINE = "vllm serve meta-llama/Llama-3.1-8B --num-gpu-blocks-override 300"
+FITS = {"0.22": 4800, "0.33": 4784}
+"""Tokens: 0.33 knows that one of the blocks holds nothing."""
+
+
+def setup(*flags: str) -> Setup:
+    command = parse(["run", "chat", "--limit", "1", *flags])
+    assert isinstance(command, Run)
+    return prepare(command)
+
+
+def assumed(which: Setup) -> dict[str, Any]:
+    return {each.name: each.value for each in which.deployment.assumed}
+
+
+def test_the_command_line_decides_as_the_newest_and_the_library_as_0_22() -> None:
+    newest = setup()
+    assert newest.scheduler.profile is VLLM_0_33
+    assert newest.deployment.vllm_version == assumed(newest)["vllm-version"] == "0.33"
+    assert SchedulerConfig().profile == VLLM_0_22
+
+
+@pytest.mark.parametrize("typed", ["0.22", "0.22.1", "v0.22.1"])
+def test_another_one_is_named(typed: str) -> None:
+    older = setup("--vllm-version", typed)
+    assert older.scheduler.profile is VLLM_0_22
+    assert older.deployment.vllm_version == "0.22"
+    assert "vllm-version" not in assumed(older)
+
+
+def test_every_command_that_replays_takes_it() -> None:
+    for words in (["run", "chat"], ["compare", "chat"], ["split", "chat"]):
+        command = parse([*words, "--vllm-version", "0.22"])
+        assert isinstance(command, Run | Compare | Split)
+        assert command.launch.vllm_version == "0.22"
+    demo = parse(["demo", "--vllm-version", "0.22"])
+    assert isinstance(demo, Demo)
+    assert demo.vllm_version == "0.22"
+
+
+@pytest.mark.parametrize(("version", "longest"), FITS.items())
+def test_where_nobody_gives_a_length_the_pool_does(version: str, longest: int) -> None:
+    """Answers are not cut for it: what the pool cannot hold is refused when it comes."""
+    few = setup(*FEW, "--vllm-version", version)
+    assert few.deployment.max_model_len == assumed(few)["max-model-len"] == longest
+    assert few.scheduler.max_model_len == 131_072
+
+
+@pytest.mark.parametrize(("version", "longest"), FITS.items())
+def test_auto_is_a_length(version: str, longest: int) -> None:
+    auto = setup(*FEW, "--max-model-len", "auto", "--vllm-version", version)
+    assert auto.deployment.max_model_len == auto.scheduler.max_model_len == longest
+
+
+def test_a_pool_that_holds_the_model_s_own_length_leaves_it() -> None:
+    enough = setup("--num-gpu-blocks-override", "9000")
+    assert assumed(enough)["max-model-len"] == 131_072
+
+
+@pytest.mark.parametrize(("version", "longest"), FITS.items())
+@pytest.mark.parametrize("flags", [(*FEW, "--max-model-len", "8000"), ("--serve", LINE)], ids=["given", "pasted"])
+def test_a_length_beyond_the_pool_keeps_vllm_from_starting(version: str, longest: int, flags: tuple[str, ...]) -> None:
+    with pytest.raises(NoStartError, match=f"give at most {longest}, or raise num_gpu_blocks_override"):
+        setup(*flags, "--vllm-version", version)
+
+
+def test_a_line_with_auto_starts() -> None:
+    assert setup("--serve", f"{LINE} --max-model-len auto").scheduler.max_model_len == FITS["0.33"]
