@@ -286,8 +286,7 @@ def test_memory_is_for_all_gpus_together() -> None:
     st.booleans(),
     st.integers(1, 200),
     st.sampled_from([0.5, 20.0, 1e6]),
-    st.sampled_from(list(PROFILES.values())),
-    st.booleans(),
+    st.fixed_dictionaries({"profile": st.sampled_from(list(PROFILES.values())), "async_scheduling": st.booleans()}),
 )
 def test_whatever_the_link_and_the_tier_everything_is_served(
     seed: int,
@@ -296,8 +295,7 @@ def test_whatever_the_link_and_the_tier_everything_is_served(
     load_async: bool,
     num_cpu_blocks: int,
     blocks_per_second: float,
-    profile: DecisionProfile,
-    ahead: bool,
+    loop: dict[str, Any],
 ) -> None:
     """Sessions on a pool that holds two of them: no stall, no block lost (the replay checks that itself)."""
     random, requests = Random(seed), []
@@ -315,8 +313,7 @@ def test_whatever_the_link_and_the_tier_everything_is_served(
         max_num_batched_tokens=64,
         max_model_len=1000,
         policy=policy,
-        profile=profile,
-        async_scheduling=ahead,
+        **loop,
     )
     transfer = offloading(num_cpu_blocks, store_on=store_on, load_async=load_async)
     result, _ = run(
