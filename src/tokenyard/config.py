@@ -269,9 +269,6 @@ class SchedulerConfig:
     """Schedule a step before the outputs of the previous one are known (two steps in flight)."""
     max_loras: int = 0
     """Most distinct LoRA adapters in one step (0 = no limit; vLLM: LoRA disabled)."""
-    idle_loras_count: bool = False
-    """Count the adapters of running requests that get no tokens in a step against max_loras as well; vLLM 0.22 does
-    not, so that more adapters than max_loras can be among those that run."""
     max_num_encoder_input_tokens: int = 0
     """Encoder embeddings computed in one step (0: a text model; multi-modal items only enter block hashes)."""
     encoder_cache_size: int = 0
@@ -287,10 +284,6 @@ class SchedulerConfig:
     skip_oversized_prefill: bool = False
     """With chunked prefill off: pass over a prompt that exceeds the rest of the budget and try the next."""
     # vLLM before 0.22 did, and document 001 proposes it; vLLM 0.22 stops there.
-    running_index_drifts: bool = True
-    """As vLLM 0.22, where a preemption makes it lose its place, pass over the next running request (issue 49097)."""
-    # It happens when the victim got no tokens in this step and stands before the request it makes room for: vLLM's
-    # index into the running list slips. With a profile of a later version it never does.
     rolled_back_work_stays_cached: bool = True
     """Blocks and encoder outputs of a victim that this step had granted tokens, and now does not compute, stay in their
     caches (vLLM 0.22: later hits read what nobody has written); False forgets them."""

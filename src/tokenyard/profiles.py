@@ -54,12 +54,14 @@ class DecisionProfile:
     lone_request_prefills_whole: bool = False
     """``long_prefill_token_threshold`` does not hold for a request that is alone in the engine."""
     running_index_drifts: bool = True
-    """Where a preemption makes the running pass lose its place it passes over the next request; see
-    ``SchedulerConfig.running_index_drifts``."""
+    """Where a preemption makes the running pass lose its place, pass over the next running request (issue 49097)."""
+    # It happens when the victim got no tokens in this step and stands before the request it makes room for: vLLM's
+    # index into the running list slips.
     self_preemption_ends_pass: bool = True
     """A request that has preempted itself ends the running pass, even if others come behind it (PRIORITY)."""
     adapters_of_all_running: bool = False
-    """Adapters of requests that run but got no tokens in this step count against ``max_loras`` as well."""
+    """Adapters of requests that run but got no tokens in this step count against ``max_loras`` as well; else more
+    adapters than that can be among those that run."""
     requests_with_blocks_first: bool = False
     """Waiting requests that hold blocks have a queue of their own, which is tried first, even while new ones are
     paused; whoever else was passed over keeps its place. Else all that were passed over, or wait for something other

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple
 
@@ -38,6 +39,7 @@ from tokenyard.config import (
 )
 from tokenyard.errors import RequestError
 from tokenyard.params import MultiModalItem, PoolingParams, RepetitionDetectionParams
+from tokenyard.profiles import VLLM_0_22
 from tokenyard.request import Request, RequestStatus, SamplingParams
 from tokenyard.sched.policy import SHIPPED
 from tokenyard.sched.scheduler import Scheduler
@@ -101,7 +103,7 @@ def draw_settings(random: Random) -> dict[str, Any]:
         "max_num_encoder_input_tokens": random.choice([0, 8, 16]),
         "encoder_cache_size": random.choice([0, 8, 24]),
         "disable_chunked_mm_input": random.random() < 0.2,
-        "running_index_drifts": random.random() < 0.5,
+        "profile": replace(VLLM_0_22, running_index_drifts=random.random() < 0.5),
         "kv_load_failure_policy": random.choice(["recompute", "recompute", "fail"]),
         "rolled_back_work_stays_cached": False,  # else hits can be on what was never computed, as in vLLM 0.22
     }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.support.toy_engine import ToyEngine
 
 from tokenyard.config import SpeculativeConfig
+from tokenyard.profiles import VLLM_0_22
 from tokenyard.request import FinishReason
 from tokenyard.sched.connector import KVConnector
 from tokenyard.sched.steps.aux_output import ModelAuxOutput
@@ -56,7 +58,8 @@ def test_23347_a_victim_that_was_scheduled_in_this_step_is_taken_out_of_it() -> 
 @pytest.mark.parametrize("drifts", [True, False])
 def test_49097_a_request_passed_over_by_index_drift_is_named_or_served(drifts: bool) -> None:
     """A victim that has nothing to compute in this step stands before the request it makes room for."""
-    toy = ToyEngine(async_scheduling=True, policy="priority", num_gpu_blocks=5, running_index_drifts=drifts)
+    profile = replace(VLLM_0_22, running_index_drifts=drifts)
+    toy = ToyEngine(async_scheduling=True, policy="priority", num_gpu_blocks=5, profile=profile)
     toy.add("victim", 4, max_tokens=2, priority=9)
     flights = [toy.schedule()]
     toy.add("grows", 4, priority=0)

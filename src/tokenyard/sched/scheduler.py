@@ -260,8 +260,7 @@ class Scheduler(SchedulerView):
             budget.has_run = True
             budget.has_run_prefill = bool(self.kv.table.prefilling[rows.slots].any())
         if config.max_loras:
-            all_count = config.idle_loras_count or config.profile.adapters_of_all_running
-            counted = self.running if all_count else rows.requests
+            counted = self.running if config.profile.adapters_of_all_running else rows.requests
             budget.loras = {r.lora_name for r in counted if r.lora_name}
 
     def _admit(self, budget: StepBudget, outcomes: StepOutcomes, now: float) -> list[Candidate]:

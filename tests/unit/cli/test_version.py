@@ -31,7 +31,7 @@ def assumed(which: Setup) -> dict[str, Any]:
 
 def test_the_command_line_decides_as_the_newest_and_the_library_as_0_22() -> None:
     newest = setup()
-    assert newest.scheduler.profile is VLLM_0_33
+    assert newest.scheduler.profile == VLLM_0_33
     assert newest.deployment.vllm_version == assumed(newest)["vllm-version"] == "0.33"
     assert SchedulerConfig().profile == VLLM_0_22
 
@@ -39,7 +39,7 @@ def test_the_command_line_decides_as_the_newest_and_the_library_as_0_22() -> Non
 @pytest.mark.parametrize("typed", ["0.22", "0.22.1", "v0.22.1"])
 def test_another_one_is_named(typed: str) -> None:
     older = setup("--vllm-version", typed)
-    assert older.scheduler.profile is VLLM_0_22
+    assert older.scheduler.profile == VLLM_0_22
     assert older.deployment.vllm_version == "0.22"
     assert "vllm-version" not in assumed(older)
 
@@ -52,6 +52,12 @@ def test_every_command_that_replays_takes_it() -> None:
     demo = parse(["demo", "--vllm-version", "0.22"])
     assert isinstance(demo, Demo)
     assert demo.vllm_version == "0.22"
+
+
+@pytest.mark.parametrize(("version", "drifts"), [("0.22", True), ("0.33", False)])
+def test_the_drift_of_0_22_can_be_left_out_and_no_later_version_gets_it(version: str, drifts: bool) -> None:
+    for flag, wanted in (("--running-index-drifts", drifts), ("--no-running-index-drifts", False)):
+        assert setup("--vllm-version", version, flag).scheduler.profile.running_index_drifts is wanted
 
 
 @pytest.mark.parametrize(("version", "longest"), FITS.items())

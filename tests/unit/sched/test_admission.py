@@ -5,6 +5,7 @@ One test per recorded reason of the pass; blocks hold four tokens.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.support.toy_engine import ToyEngine, prompt_of
 from tokenyard.config import PauseState
 from tokenyard.errors import ConfigError
 from tokenyard.kv.shortage import KVLimit, KVShortage
+from tokenyard.profiles import VLLM_0_22
 from tokenyard.sched.steps.outcomes import Outcome, OutcomeKind, Reason
 
 # ---- the loop ends
@@ -349,7 +351,8 @@ def test_a_preempted_request_is_the_next_to_be_admitted() -> None:
 @pytest.mark.parametrize(("counted", "admitted"), [(False, ["b"]), (True, [])])
 def test_adapters_of_running_requests_without_tokens_count_if_so_configured(counted: bool, admitted: list[str]) -> None:
     """Under async scheduling the last token of ``a`` is on its way: it runs on, and gets no tokens."""
-    toy = ToyEngine(async_scheduling=True, max_loras=1, idle_loras_count=counted)
+    profile = replace(VLLM_0_22, adapters_of_all_running=counted)
+    toy = ToyEngine(async_scheduling=True, max_loras=1, profile=profile)
     toy.add("a", 4, lora_name="x", max_tokens=1)
     first = toy.schedule()
     toy.add("b", 4, lora_name="y")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from tests.support.toy_engine import ToyEngine
 
 from tokenyard.errors import RequestError
+from tokenyard.profiles import VLLM_0_22
 from tokenyard.request import FinishReason, MultiModalItem, RequestStatus
 from tokenyard.sched.steps.outcomes import Outcome, OutcomeKind, Reason
 
@@ -97,7 +99,8 @@ def test_placeholders_cover_the_limit() -> None:
 @pytest.mark.parametrize(("drifts", "scheduled"), [(True, ["best"]), (False, ["best", "other"])])
 def test_the_index_into_the_running_list_drifts(drifts: bool, scheduled: list[str]) -> None:
     """The victim stands before the request it makes room for and wanted no tokens: vLLM's index slips over the next."""
-    toy = ToyEngine(async_scheduling=True, policy="priority", num_gpu_blocks=5, running_index_drifts=drifts)
+    profile = replace(VLLM_0_22, running_index_drifts=drifts)
+    toy = ToyEngine(async_scheduling=True, policy="priority", num_gpu_blocks=5, profile=profile)
     toy.add("worst", 4, max_tokens=2, priority=9)
     first = toy.schedule()
     toy.add("best", 4, priority=0)

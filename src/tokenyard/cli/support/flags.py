@@ -218,7 +218,8 @@ class SchedulerFlags:
     """Schedule a step when the output of the one before is there."""
     watermark: float = setting(CacheConfig)
     skip_oversized_prefill: bool = setting(SchedulerConfig)
-    running_index_drifts: bool = setting(SchedulerConfig)
+    running_index_drifts: Annotated[bool, _default("as the version does: 0.22 yes, 0.33 no")] = True
+    """Where a preemption makes vLLM lose its place, pass over the next running request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -192,12 +192,12 @@ def _check_transfer(kv_transfer: KVTransfer, flags: TransferFlags, cache: CacheC
 def _scheduler(
     settled: Settled, kv_transfer: KVTransfer | None, speculative: SpeculativeConfig | None
 ) -> SchedulerConfig:
-    flags = settled.scheduler
+    flags, profile = settled.scheduler, decision_profile(settled.version)
     given = asdict(flags) | {
         "policy": flags.scheduling_policy,
         "async_scheduling": _async_scheduling(flags, settled.parallel, speculative),
         "max_loras": settled.adapters.max_loras if settled.adapters.enable_lora else 0,
-        "profile": decision_profile(settled.version),
+        "profile": replace(profile, running_index_drifts=profile.running_index_drifts and flags.running_index_drifts),
         "max_num_encoder_input_tokens": settled.plan.max_num_encoder_input_tokens,
     }
     if kv_transfer is not None:

@@ -65,7 +65,7 @@ class RunningPass:
         self._planned_with = 0
         """Encoder budget left when they were planned."""
         self._num_lookahead_tokens = features.num_lookahead_tokens
-        self._drifts = config.running_index_drifts and config.profile.running_index_drifts
+        self._drifts = config.profile.running_index_drifts
         self._ends_with_itself = config.profile.self_preemption_ends_pass
         self._made_room_for: Request | None = None
         """Asks again after a preemption, for what it has asked for."""
