@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from tokenyard.cli.support.flags import MAX_IDS_PER_STEP
+from tokenyard.cli.support.flags.output import MAX_IDS_PER_STEP
 from workload import SCENARIOS
 
 if TYPE_CHECKING:

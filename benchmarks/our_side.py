@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokenyard.cli.support.flags import MAX_IDS_PER_STEP
+from tokenyard.cli.support.flags.output import MAX_IDS_PER_STEP
 from tokenyard.columns import IntArray
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
 from tokenyard.request import Request, SamplingParams

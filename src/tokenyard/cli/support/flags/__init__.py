@@ -1,0 +1,79 @@
+"""What the command line takes: one frozen dataclass per sub-command, read by tyro.
+
+Flags that set something in vLLM carry vLLM's name. This package is imported for every ``--help`` and therefore imports
+nothing heavy; what a sub-command does stands in the module of its name.
+"""
+
+from __future__ import annotations
+
+from tokenyard.cli.support.flags.checks import Accuracy, Parity
+from tokenyard.cli.support.flags.deployment import AdapterFlags, HardwareFlags, ParallelFlags, ServeFlags
+from tokenyard.cli.support.flags.lists import Import, Workloads
+from tokenyard.cli.support.flags.output import TraceFlags, TransferFlags
+from tokenyard.cli.support.flags.replays import Compare, Demo, Run, Split
+from tokenyard.cli.support.flags.scheduler import SchedulerFlags, SpeculationFlags
+from tokenyard.cli.support.flags.traces import Convert, Export, Query, Report, View, Why
+from tokenyard.cli.support.flags.workload import WorkloadFlags
+
+__all__ = [
+    "COMMANDS",
+    "Accuracy",
+    "AdapterFlags",
+    "Command",
+    "Compare",
+    "Convert",
+    "Demo",
+    "Export",
+    "HardwareFlags",
+    "Import",
+    "ParallelFlags",
+    "Parity",
+    "Query",
+    "Report",
+    "Run",
+    "SchedulerFlags",
+    "ServeFlags",
+    "SpeculationFlags",
+    "Split",
+    "TraceFlags",
+    "TransferFlags",
+    "View",
+    "Why",
+    "WorkloadFlags",
+    "Workloads",
+]
+
+Command = (
+    Run
+    | Report
+    | Why
+    | Export
+    | Compare
+    | Split
+    | Parity
+    | Accuracy
+    | Demo
+    | Workloads
+    | Convert
+    | Query
+    | View
+    | Import
+)
+
+COMMANDS: dict[type[Command], str] = {
+    Run: "run",
+    Report: "report",
+    View: "view",
+    Why: "why",
+    Export: "export",
+    Compare: "compare",
+    Split: "split",
+    Query: "query",
+    Convert: "convert",
+    Parity: "parity",
+    Accuracy: "accuracy",
+    Demo: "demo",
+    Workloads: "workloads",
+    Import: "import",
+}
+"""Every sub-command and its name, which is also the module with its ``execute``."""

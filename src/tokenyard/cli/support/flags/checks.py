@@ -1,0 +1,54 @@
+"""Commands that compare what we say with what was recorded or measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro.conf
+
+from tokenyard.cli.support.flags.hints import optional
+from tokenyard.cli.support.settings import Switch
+
+__all__ = ["Accuracy", "Parity"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parity:
+    """Replay decisions recorded from real vLLM and compare every one of them."""
+
+    files: Annotated[
+        tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FILE ...", help_behavior_hint="(required)")
+    ]
+    """Golden vectors (*.jsonl or *.jsonl.gz), or directories with such files."""
+    json: Switch = False
+    """Print one JSON object and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accuracy:
+    """Compare the default step times with measured points and runs: errors by model, GPU, dtype and load."""
+
+    files: Annotated[
+        tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FILE ...", help_behavior_hint="(required)")
+    ]
+    """Tables of measured points (*.csv, *.csv.gz), folders of measured runs, results of `vllm bench serve` (*.json)."""
+    replay: Switch = False
+    """Run the scheduler for every point, step by step, instead of stretches of equal steps: the same, but slow."""
+    model: Annotated[str | None, optional("NAME|FILE", "what the file says")] = None
+    """Model of a run or a result: a name, or the config.json of a Hugging Face checkpoint."""
+    gpu: Annotated[str | None, optional("NAME", "what the file says")] = None
+    """GPU of a run or a result; a result of `vllm bench serve` does not tell."""
+    tensor_parallel_size: int = 1
+    """GPUs that share every layer, of a result."""
+    data_parallel_size: int = 1
+    """Engines that share the requests, of a result."""
+    enable_expert_parallel: Switch = False
+    """Whole experts were dealt out over the GPUs, of a result."""
+    max_num_batched_tokens: int = 8192
+    """Token budget of a step, of a result."""
+    kv_cache_dtype: str = "auto"
+    """Number format of keys and values, of a result."""
+    json: Switch = False
+    """Print one JSON object and nothing else: `tpot` and `ttft` with median, p90, n and covered, and `rows`."""

@@ -1,0 +1,101 @@
+"""What is served and on what, and how `vllm serve` was started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro.conf
+
+from tokenyard.cli.support.flags.hints import optional
+from tokenyard.cli.support.settings import Switch, with_settings
+from tokenyard.launch.asked import Asked
+from tokenyard.launch.defaults import DEFAULT_VERSION, GPU_MEMORY_UTILIZATION
+
+__all__ = ["AdapterFlags", "HardwareFlags", "ParallelFlags", "ServeFlags"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeFlags:
+    """How vLLM is started. Any flag of `vllm serve` may also be given by itself; docs/vllm-flags.md lists them all."""
+
+    serve: Annotated[str | None, optional("LINE|FILE", "no line")] = None
+    """A whole `vllm serve ...` line, or a file (@FILE) that holds one; flags beside it win over it."""
+    config: Annotated[Path | None, optional("FILE", "no file")] = None
+    """YAML of flags, as `vllm serve --config` reads it; the line and flags beside it win over it."""
+    vllm_version: Annotated[str, tyro.conf.arg(metavar="VERSION")] = DEFAULT_VERSION
+    """vLLM whose decisions are taken, and whose defaults where a flag is not given: 0.22 or 0.33."""
+    ignore_unmodelled: Switch = False
+    """Go on without flags that a replay does not model; the report's header then lists them."""
+    asked: Annotated[tyro.conf.Suppress[tyro.conf.Fixed[Asked]], tyro.conf.arg(help="")] = field(default_factory=Asked)
+    """Flags of vLLM's that were given, however they were given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+@with_settings
+class HardwareFlags:
+    """What it runs on."""
+
+    gpu: str = "h100"
+    """Named GPU: a10, a100-40gb, a100-80gb, h100, h200, b200, b300, gb200, l4, l40s, rtx4090, rtx5090, rtxpro6000."""
+    model: str = "llama-3.1-8b"
+    """Named model, or the path of a Hugging Face config.json."""
+    tensor_parallel_size: int = 1
+    """GPUs that share the model."""
+    dtype: str = "auto"
+    """Of weights that are not quantised, and of activations: auto (the checkpoint's), bfloat16, float16 or float32."""
+    quantization: Annotated[str | None, optional("METHOD", "the checkpoint's")] = None
+    """How weights are quantised; fp8 and bitsandbytes also of weights that are not."""
+    kv_cache_dtype: str = "auto"
+    """auto (the checkpoint's, else the model's), bfloat16, float16, fp8, fp8_e4m3, fp8_e5m2 or nvfp4."""
+    language_model_only: Switch = False
+    """Leave the encoders of images and sound out."""
+    enforce_eager: Switch = False
+    """No CUDA graphs: the host launches the kernels of every step one by one."""
+    max_cudagraph_capture_size: Annotated[int | None, optional("TOKENS", "twice max_num_seqs, at most 512")] = None
+    """Tokens of the largest step that runs from a CUDA graph."""
+    cudagraph_capture_sizes: Annotated[tuple[int, ...], optional("N ...", "as vllm serve")] = ()
+    """Tokens of the graphs; the largest counts."""
+    gpu_memory_utilization: float = GPU_MEMORY_UTILIZATION
+    """Fraction of the GPU's memory that the engine may use."""
+    kv_cache_memory_bytes: Annotated[int | None, optional("BYTES", "what is left of the GPU")] = None
+    """Memory for KV on each GPU, as vLLM logs it: "Available KV cache memory"."""
+    num_gpu_blocks_override: Annotated[int | None, optional("N", "as many as fit the GPU")] = None
+    """KV blocks on the GPU; one of them, the null block, holds no KV."""
+    block_size: Annotated[int | None, optional("TOKENS", "16, or what the model's layers need")] = None
+    """Tokens per KV block."""
+    latency: str = "calibrated"
+    """How long a step takes: calibrated (to measured runs), roofline, constant:SECONDS, table:DIR or fitted:TRACE."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterFlags:
+    """LoRA adapters; requests name theirs in the workload."""
+
+    enable_lora: Switch = False
+    """Keep room for adapters, and apply those that requests name."""
+    max_loras: int = 1
+    """Adapters in one step."""
+    max_lora_rank: int = 16
+    """Greatest rank of an adapter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelFlags:
+    """GPUs and engines that are one deployment; docs/parallel.md."""
+
+    pipeline_parallel_size: int = 1
+    """Stages of consecutive layers, each on tensor-parallel-size GPUs; as many steps are in flight."""
+    nnodes: int = 1
+    """Machines that the stages are spread over."""
+    distributed_executor_backend: Annotated[str | None, optional("NAME", "mp")] = None
+    """mp, uni, ray or external_launcher; with ray vLLM 0.22 schedules no step ahead."""
+    data_parallel_size: int = 1
+    """Engines with a KV cache each, on GPUs of their own; the ranks of a mixture of experts step together."""
+    enable_expert_parallel: Switch = False
+    """Whole experts on each GPU of all engines, instead of a slice of every expert."""
+    api_server_count: Annotated[int | None, optional("N", "as many as engines")] = None
+    """Front ends, each of which balances by what it knows; has a say with --router vllm alone."""
+    router: Annotated[str, tyro.conf.arg(metavar="NAME")] = "vllm"
+    """Who gets a request: vllm (its own balancing), round-robin, least-loaded, prefix-affinity, or FILE.py:CLASS."""

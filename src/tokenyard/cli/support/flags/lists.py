@@ -1,0 +1,38 @@
+"""Commands about workloads: what a log becomes, and what is known by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro.conf
+
+from tokenyard.cli.support.flags.hints import optional
+from tokenyard.cli.support.flags.workload import WorkloadFlags
+from tokenyard.cli.support.settings import Switch
+
+__all__ = ["Import", "Workloads"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Import:
+    """Make a workload file of a service's log: OpenAI usage, vLLM's log, CSV, ShareGPT, benchmarks, spans."""
+
+    log: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="LOG")]
+    """The log; whatever `run` takes can be converted."""
+    output: Annotated[Path | None, optional("FILE", "only say what is in it")] = None
+    """Workload file to write, in our own format, for `run`, `compare` and `split` (*.jsonl, *.jsonl.gz)."""
+    overwrite: Switch = False
+    """Replace a file that is there."""
+    arrivals: tyro.conf.OmitArgPrefixes[WorkloadFlags] = field(default_factory=WorkloadFlags)
+    json: Switch = False
+    """Print what was read as one JSON object and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workloads:
+    """List what is known by name: workloads, formats, policies, GPUs and models."""
+
+    json: Switch = False
+    """Print one JSON object and nothing else."""

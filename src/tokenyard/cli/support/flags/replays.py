@@ -1,0 +1,100 @@
+"""Commands that replay a workload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro.conf
+
+from tokenyard.cli.support.flags.deployment import AdapterFlags, HardwareFlags, ParallelFlags, ServeFlags
+from tokenyard.cli.support.flags.hints import optional
+from tokenyard.cli.support.flags.output import TraceFlags, TransferFlags
+from tokenyard.cli.support.flags.scheduler import SchedulerFlags, SpeculationFlags
+from tokenyard.cli.support.flags.workload import WorkloadFlags
+from tokenyard.cli.support.settings import Switch
+from tokenyard.launch.defaults import DEFAULT_VERSION
+
+__all__ = ["Compare", "Demo", "Run", "Split", "_Replay"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Replay:
+    """What every replay needs."""
+
+    launch: tyro.conf.OmitArgPrefixes[ServeFlags] = field(default_factory=ServeFlags)
+    arrivals: tyro.conf.OmitArgPrefixes[WorkloadFlags] = field(default_factory=WorkloadFlags)
+    hardware: tyro.conf.OmitArgPrefixes[HardwareFlags] = field(default_factory=HardwareFlags)
+    scheduler: tyro.conf.OmitArgPrefixes[SchedulerFlags] = field(default_factory=SchedulerFlags)
+    parallel: tyro.conf.OmitArgPrefixes[ParallelFlags] = field(default_factory=ParallelFlags)
+    adapters: tyro.conf.OmitArgPrefixes[AdapterFlags] = field(default_factory=AdapterFlags)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run(_Replay):
+    """Replay a workload on a virtual clock and report what held requests back."""
+
+    workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
+    """Built-in workload (agentic, chat, completion, rag, random), or a file; `tokenyard workloads` says more."""
+    transfer: tyro.conf.OmitArgPrefixes[TransferFlags] = field(default_factory=TransferFlags)
+    speculation: tyro.conf.OmitArgPrefixes[SpeculationFlags] = field(default_factory=SpeculationFlags)
+    output: tyro.conf.OmitArgPrefixes[TraceFlags] = field(default_factory=TraceFlags)
+    advice: Literal["auto", "all", "none"] = "auto"
+    """Replay the changes that the report proposes, say what each would do, and leave out what does not help; auto takes
+    some 30,000 steps for that, on the busiest part of a longer run, all replays the whole run."""
+    buckets: Switch = False
+    """Also count steps by what seems to have limited admission: guesses, as for a trace that records no reasons."""
+    json: Switch = False
+    """Print the report as one JSON object and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compare(_Replay):
+    """Compare two traces (`compare A B`), or one workload under several policies."""
+
+    workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD|TRACE")]
+    """Built-in workload, or a file, as for `run`; or a trace, if another follows."""
+    other: Annotated[tyro.conf.Positional[Path | None], optional("[TRACE]", "compare policies")] = None
+    """The trace to compare the first one with; the flags about replays then have no say."""
+    align: Literal["step", "time", "job"] = "step"
+    """How two traces are laid beside each other: step by step, by time since the start, or job by job."""
+    policies: Annotated[str, tyro.conf.arg(metavar="A,B,...")] = "fcfs,continuum-fixed,continuum-ttl,continuum-share"
+    """Policies by name, or FILE.py:CLASS; the baseline first. --scheduling-policy has no say here."""
+    loads: Annotated[str, tyro.conf.arg(metavar="X,Y,...")] = "1"
+    """Let requests and sessions arrive so many times as fast, one table each (on top of --rate-scale)."""
+    seeds: int = 1
+    """Seeds --seed, --seed + 1, ...: with two or more there are confidence intervals."""
+    plot: Annotated[Path | None, optional("FILE", "no drawing")] = None
+    """Draw job completion times over loads, as SVG."""
+    transfer: tyro.conf.OmitArgPrefixes[TransferFlags] = field(default_factory=TransferFlags)
+    speculation: tyro.conf.OmitArgPrefixes[SpeculationFlags] = field(default_factory=SpeculationFlags)
+    json: Switch = False
+    """Print the comparison as one JSON object and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split(_Replay):
+    """Replay a workload with prefill on one engine, or several, and decode on as many others."""
+
+    workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
+    """Built-in workload, or a file, as for `run`."""
+    kv_link_gb_per_s: float = 50.0
+    """What the network between two of their GPUs carries, in GB/s; 50 is a port of 400 Gbit/s."""
+    output: tyro.conf.OmitArgPrefixes[TraceFlags] = field(default_factory=TraceFlags)
+    buckets: Switch = False
+    """Also count steps by what seems to have limited admission: guesses, as for a trace that records no reasons."""
+    json: Switch = False
+    """Print both reports and the use of engines and link as one JSON object and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demo:
+    """Replay 100 coding agents, say what held them back and what to try next."""
+
+    trace: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("traces/demo")
+    """Where the trace is written."""
+    seed: int = 0
+    """Another seed gives another day's agents."""
+    vllm_version: Annotated[str | None, optional("VERSION", DEFAULT_VERSION)] = None
+    """vLLM whose decisions are taken, and whose defaults where a flag is not given: 0.22 or 0.33."""

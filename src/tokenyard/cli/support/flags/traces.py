@@ -1,0 +1,102 @@
+"""Commands that read a trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro.conf
+
+from tokenyard.cli.support.flags.hints import optional
+from tokenyard.cli.support.settings import Switch
+
+__all__ = ["Convert", "Export", "Query", "Report", "View", "Why"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Report on a trace: what held requests back, and what it cost them."""
+
+    trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
+    """A trace directory, or a file of it (*.steps.jsonl, *.requests.jsonl; also .gz, .zst, .parquet)."""
+    buckets: Switch = False
+    """Also count steps by what seems to have limited admission: guesses, as for a trace that records no reasons."""
+    json: Switch = False
+    """Print the report as one JSON object and nothing else."""
+    svg: Annotated[Path | None, optional("FILE", "no picture")] = None
+    """Also save the printed report as a picture."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """Tell why a request waited: its time divided among the reasons that held it."""
+
+    trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
+    """A trace directory, or a file of it."""
+    request: Annotated[tyro.conf.Positional[str | None], optional("[REQUEST]", "list who waited longest")] = None
+    """Id of the request."""
+    json: Switch = False
+    """Print the answer as one JSON object and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """Export a trace to Perfetto, Chrome, OpenTelemetry or a page that can be mailed."""
+
+    trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
+    """A trace directory, or a file of it."""
+    perfetto: Annotated[Path | None, optional("FILE", "not written")] = None
+    """Perfetto's protobuf (*.pftrace), for ui.perfetto.dev and trace_processor."""
+    chrome: Annotated[Path | None, optional("FILE", "not written")] = None
+    """Chrome's JSON, for chrome://tracing, Perfetto and Speedscope."""
+    otlp: Annotated[str | None, optional("URL", "not sent")] = None
+    """OTLP/HTTP endpoint for OpenTelemetry spans, for example http://localhost:4318."""
+    html: Annotated[Path | None, optional("FILE", "not written")] = None
+    """A copy of the viewer with this trace in it, without what was said in prompts and answers."""
+    with_prompts: Switch = False
+    """Keep text and token ids of prompts and answers in the page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convert:
+    """Convert a trace to Parquet, which is far smaller and quick to query, or back."""
+
+    trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
+    """A trace directory, or a file of it; what it holds stays the same to the byte, both ways."""
+    output: Annotated[Path | None, optional("PATH", "beside the source, .jsonl as .parquet and back")] = None
+    """File (.parquet, .jsonl or .jsonl.gz) for one file, directory for a pair."""
+    compression: Literal["zstd", "gzip", "snappy", "none"] = "zstd"
+    """Of a Parquet file; zstd is smallest."""
+    overwrite: Switch = False
+    """Replace files that are there."""
+    json: Switch = False
+    """Print what was done as one JSON object and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """Ask a trace in SQL; "show tables" lists what can be asked."""
+
+    trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
+    """A trace directory, or a file of it; Parquet is answered at once."""
+    sql: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SQL")]
+    """One SELECT, for DuckDB: "select reason, count(*) from outcomes group by all"."""
+    limit: int = 1_000
+    """Most rows shown."""
+    json: Switch = False
+    """Print columns and rows as one JSON object and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Look at traces in a browser: timeline, requests, statistics, comparison."""
+
+    paths: tyro.conf.Positional[Annotated[tuple[Path, ...], optional("[PATH ...]", "this directory")]] = ()
+    """Traces, or directories with traces; nothing else can be read from the browser."""
+    host: str = "127.0.0.1"
+    """Address to listen on; the default can be reached from this machine alone."""
+    port: Annotated[int | None, optional("N", "the first free one from 8642 on")] = None
+    """Port to listen on; 0 takes any that is free."""
+    browser: bool = True
+    """Open the page in the browser."""
