@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tokenyard.config import SpeculativeConfig, SpeculativeMethod
-from tokenyard.errors import ConfigError
+from tokenyard.errors import ConfigError, NotModelledError
 
 __all__ = ["AskedSpeculation", "read_speculation"]
 
@@ -20,6 +20,15 @@ _PLAIN = {
     "draft_model": SpeculativeMethod.DRAFT_MODEL,
 }
 _KNOWN = ("method", "model", "num_speculative_tokens")
+_DECIDES = {
+    "disable_eagle_block_drop": "decisions: which matched blocks are computed again (0.30)",
+    "disable_lookahead_block_hashes": "decisions: which blocks match (0.33)",
+    "enable_adaptive_verification": "decisions: how many drafts are verified (0.33)",
+    "max_model_len": "decisions: no drafts beyond the draft model's length",
+    "num_speculative_tokens_per_batch_size": "decisions: how many drafts, by the size of a step (0.24)",
+    "parallel_drafting": "decisions and time: drafts that are made at once",
+}
+"""Fields that change more than which drafts are right."""
 
 
 class AskedSpeculation(NamedTuple):
@@ -30,11 +39,14 @@ class AskedSpeculation(NamedTuple):
     """Fields that change time or which drafts are right, and are not modelled."""
 
 
-def read_speculation(text: str | None, *, method: str | None, num_tokens: int | None) -> AskedSpeculation | None:
+def read_speculation(
+    text: str | None, *, method: str | None, num_tokens: int | None, ignore_unmodelled: bool = False
+) -> AskedSpeculation | None:
     """What the JSON ``text`` asks for; ``--spec-method`` and ``--spec-tokens`` stand in the place of its fields.
 
     None if nothing is asked for. Raises ConfigError for what is no JSON object, for a method that is not
-    modelled, and without a number of drafts.
+    modelled, and without a number of drafts; NotModelledError for fields that decide more than which drafts are right,
+    unless they are to be passed over.
     """
     if text is None and method is None and num_tokens is None:
         return None
@@ -44,12 +56,19 @@ def read_speculation(text: str | None, *, method: str | None, num_tokens: int | 
         fix = "give num_speculative_tokens: how many drafts the draft model was made for is not known here"
         raise ConfigError("speculative_config", text, fix)
     chosen = _method(method or fields.get("method"), fields.get("model"))
+    unused = {name: value for name, value in fields.items() if name not in _KNOWN}
+    deciding = [(_said(name, unused[name]), why) for name, why in _DECIDES.items() if unused.get(name)]
+    if deciding and not ignore_unmodelled:
+        raise NotModelledError(deciding)
     ignored = tuple(
-        f"speculative_config.{name} {json.dumps(value)}: which drafts are right is --acceptance-rates"
-        for name, value in fields.items()
-        if name not in _KNOWN
+        f"{_said(name, value)}: {_DECIDES.get(name, 'which drafts are right is --acceptance-rates')}"
+        for name, value in unused.items()
     )
     return AskedSpeculation(SpeculativeConfig(num_speculative_tokens=count, method=chosen), ignored)
+
+
+def _said(name: str, value: Any) -> str:
+    return f"speculative_config.{name} {json.dumps(value)}"
 
 
 def _fields(text: str | None) -> Mapping[str, Any]:

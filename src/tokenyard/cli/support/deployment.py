@@ -100,14 +100,7 @@ def _assumptions(flags: Run, settled: Settled, speculation: SimulatedSpeculation
     asked, hardware = flags.launch.asked, settled.hardware
     given = asked.named
     default = f"vllm serve's default (vLLM {settled.version})"
-    if "vllm_version" not in given:
-        yield Assumption(name="vllm-version", value=settled.version, why="not given: the newest that is known here")
-    if "gpu" not in given:
-        yield Assumption(name="gpu", value=hardware.gpu, why="not given")
-    if "model" not in given:
-        yield Assumption(name="model", value=settled.model.name, why="not given")
-    elif settled.model.name != hardware.model and "/" in hardware.model:
-        yield Assumption(name="model", value=settled.model.name, why=f"what {hardware.model} has the shape of")
+    yield from _served(given, settled)
     if settled.model.encoders and not settled.model.max_encoder_tokens:
         why = "a log counts their tokens as prompt; the encoder's time, budget and cache are not modelled"
         yield Assumption(name="images and sound", value="none", why=why)
@@ -150,6 +143,18 @@ def _untold(settled: Settled) -> Iterator[Assumption]:
         micros = LORA_LAYER_SECONDS * 1e6
         why = "in steps of a workload that names adapters: an estimate; loading an adapter takes no time"
         yield Assumption(name="LoRA", value=f"{micros:.0f} us a layer", why=why)
+
+
+def _served(given: Collection[str], settled: Settled) -> Iterator[Assumption]:
+    hardware = settled.hardware
+    if "vllm_version" not in given:
+        yield Assumption(name="vllm-version", value=settled.version, why="not given: the newest that is known here")
+    if "gpu" not in given:
+        yield Assumption(name="gpu", value=hardware.gpu, why="not given")
+    if "model" not in given:
+        yield Assumption(name="model", value=settled.model.name, why="not given")
+    elif settled.model.name != hardware.model and "/" in hardware.model:
+        yield Assumption(name="model", value=settled.model.name, why=f"what {hardware.model} has the shape of")
 
 
 def _balancing(given: Collection[str], settled: Settled) -> Iterator[Assumption]:

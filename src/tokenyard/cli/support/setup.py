@@ -11,7 +11,7 @@ import msgspec
 
 from tokenyard.cli.support.console import warn
 from tokenyard.cli.support.deployment import describe_deployment
-from tokenyard.cli.support.flags import ParallelFlags, Run, SchedulerFlags, SpeculationFlags, TraceFlags, TransferFlags
+from tokenyard.cli.support.flags import ParallelFlags, Run, SchedulerFlags, TraceFlags, TransferFlags
 from tokenyard.cli.support.settled import Settled, settle
 from tokenyard.cli.support.workload import workload_from
 from tokenyard.config import (
@@ -88,7 +88,7 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
     if not serve.ignore_unmodelled:
         serve.asked.require_modelled()
     passed_over: list[str] = []
-    speculation = _speculation(flags.speculation, flags.arrivals.seed, passed_over)
+    speculation = _speculation(flags, passed_over)
     speculative = None if speculation is None else speculation.config
     settled = settle(
         flags,
@@ -144,13 +144,19 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
     )
 
 
-def _speculation(flags: SpeculationFlags, seed: int, passed_over: list[str]) -> SimulatedSpeculation | None:
+def _speculation(command: Run, passed_over: list[str]) -> SimulatedSpeculation | None:
+    flags = command.speculation
     try:
         rates = tuple(float(rate) for rate in flags.acceptance_rates.split(","))
     except ValueError:
         fix = "give probabilities with commas between them, for example 0.8,0.6"
         raise ConfigError("acceptance_rates", flags.acceptance_rates, fix) from None
-    asked = read_speculation(flags.speculative_config, method=flags.spec_method, num_tokens=flags.spec_tokens)
+    asked = read_speculation(
+        flags.speculative_config,
+        method=flags.spec_method,
+        num_tokens=flags.spec_tokens,
+        ignore_unmodelled=command.launch.ignore_unmodelled,
+    )
     if asked is not None:
         passed_over += asked.ignored
         config = asked.config
@@ -158,7 +164,7 @@ def _speculation(flags: SpeculationFlags, seed: int, passed_over: list[str]) -> 
         config = SpeculativeConfig(num_speculative_tokens=flags.num_speculative_tokens, method=flags.speculative_method)
     else:
         return None
-    return SimulatedSpeculation(config=config, acceptance=rates, seed=seed)
+    return SimulatedSpeculation(config=config, acceptance=rates, seed=command.arrivals.seed)
 
 
 def _kv_transfer(flags: TransferFlags, settled: Settled) -> KVTransfer | None:
