@@ -23,7 +23,7 @@ def test_what_nobody_said_is_vllms_default_and_said_to_be(tmp_path: Path) -> Non
     said = header(cwd=tmp_path)
     assert (said["max_num_seqs"], said["max_num_batched_tokens"], said["max_model_len"]) == (1024, 8192, 131_072)
     assert said["kv_tokens"] == said["num_gpu_blocks"] * said["block_size"]
-    assert (said["weight_dtype"], said["kv_dtype"], said["vllm_version"]) == ("bfloat16", "bfloat16", "0.22")
+    assert (said["weight_dtype"], said["kv_dtype"], said["vllm_version"]) == ("bfloat16", "bfloat16", "0.33")
     assert said["weight_gib"] == pytest.approx(14.96, abs=0.01)
     assumed = {each["name"]: each["value"] for each in said["assumed"]}
     assert assumed["gpu"] == "h100"
@@ -33,9 +33,10 @@ def test_what_nobody_said_is_vllms_default_and_said_to_be(tmp_path: Path) -> Non
 
 
 def test_defaults_are_those_of_the_version(tmp_path: Path) -> None:
-    assert header("--gpu", "b200", cwd=tmp_path)["max_num_batched_tokens"] == 8192
-    newer = header("--gpu", "b200", "--vllm-version", "0.33", cwd=tmp_path)
-    assert (newer["max_num_batched_tokens"], newer["vllm_version"]) == (16_384, "0.33")
+    newest = header("--gpu", "b200", cwd=tmp_path)
+    assert (newest["max_num_batched_tokens"], newest["vllm_version"]) == (16_384, "0.33")
+    older = header("--gpu", "b200", "--vllm-version", "0.22", cwd=tmp_path)
+    assert (older["max_num_batched_tokens"], older["vllm_version"]) == (8192, "0.22")
     call(*RUN, "--vllm-version", "0.5", cwd=tmp_path).refused("--vllm-version = '0.5'", "0.22, 0.33")
 
 
@@ -102,8 +103,11 @@ def test_a_length_that_the_line_allows(tmp_path: Path) -> None:
 
 
 def test_as_long_as_the_pool_holds(tmp_path: Path) -> None:
+    """Since 0.33 vLLM knows that one of the blocks, the null block, holds nothing."""
+    older = header("--gpu", "l4", "--max-model-len", "auto", "--vllm-version", "0.22", cwd=tmp_path)
+    assert older["max_model_len"] <= older["kv_tokens"] < older["max_model_len"] + older["block_size"]
     said = header("--gpu", "l4", "--max-model-len", "auto", cwd=tmp_path)
-    assert said["max_model_len"] <= said["kv_tokens"] < said["max_model_len"] + said["block_size"]
+    assert said["max_model_len"] == older["max_model_len"] - said["block_size"]
     call(*RUN, "--gpu", "l4", "--max-model-len", str(said["max_model_len"] + 1), cwd=tmp_path).refused(
         "vLLM would not start", "KV cache"
     )

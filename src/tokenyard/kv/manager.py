@@ -231,7 +231,7 @@ class KVCacheManager:
         ``num_encoder_tokens`` get blocks of cross-attention layers, this once.
         ``full_sequence_must_fit`` refuses unless the whole known sequence fits the free blocks, ``must_fit`` unless so
         many tokens do;
-        ``keep_watermark`` refuses if fewer blocks than the watermark would stay free.
+        ``keep_watermark`` refuses if fewer blocks than the watermark would stay free, of the whole sequence too.
         """
         hits = computed or self.no_hits
         known = request.num_computed_tokens + hits.num_tokens + num_external_computed_tokens
@@ -244,16 +244,15 @@ class KVCacheManager:
             need = need_of(
                 request.slot, whole, hits.blocks, total_computed, main=whole, encoder=num_encoder_tokens, whole=True
             )
-            if (short := self._shortage(KVLimit.FULL_SEQUENCE, need)) is not None:
+            short = self._refusal(KVLimit.FULL_SEQUENCE, need, keep_watermark=keep_watermark)
+            if short is not None:
                 return short
         stop = total_computed + num_new_tokens
         reach = min(stop + num_lookahead_tokens, self.max_model_len)
         if request.slot >= 0:
             self.coordinator.drop_skipped(request.slot, total_computed)
         need = need_of(request.slot, reach, hits.blocks, known, main=stop, encoder=num_encoder_tokens)
-        short = self._shortage(KVLimit.BLOCKS, need)
-        if short is None and keep_watermark and self.watermark_blocks:
-            short = self._shortage(KVLimit.WATERMARK, need, watermark=self.watermark_blocks)
+        short = self._refusal(KVLimit.BLOCKS, need, keep_watermark=keep_watermark)
         if short is not None:
             return short
         if request.slot < 0:
@@ -268,6 +267,12 @@ class KVCacheManager:
         if not delay_cache_blocks:
             self.publish(request, min(stop, request.num_tokens))
         return held
+
+    def _refusal(self, limit: KVLimit, need: Need, *, keep_watermark: bool) -> KVShortage | None:
+        short = self._shortage(limit, need)
+        if short is None and keep_watermark and self.watermark_blocks:
+            return self._shortage(KVLimit.WATERMARK, need, watermark=self.watermark_blocks)
+        return short
 
     def _shortage(self, limit: KVLimit, need: Need, watermark: int = 0) -> KVShortage | None:
         free = self.pool.num_free

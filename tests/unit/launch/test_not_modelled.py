@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,13 @@ from tokenyard.cli.support.parsing import parse
 from tokenyard.cli.support.setup import Setup, prepare
 from tokenyard.config import KVCacheGroup
 from tokenyard.errors import ConfigError, NotModelledError
+from tokenyard.launch.flag import Effect
 from tokenyard.launch.flag_table import flag_table
 from tokenyard.parity.replay import replay_vector
+from tokenyard.profiles import DecisionProfile
 
 VECTORS = Path(__file__).resolve().parents[2] / "parity" / "vectors-0.33"
+NAMED = re.compile("`([^`]*)`")
 DRAFTS = {"method": "eagle3", "model": "some/head", "num_speculative_tokens": 3}
 
 
@@ -128,3 +133,26 @@ def test_groups(kind: str, tmp_path: Path) -> None:
     vector = tmp_path / "x.jsonl"
     vector.write_text(json.dumps(header) + "\n")
     assert replay_vector(vector).unsupported == [f"KV groups: {kind}"]
+
+
+# ---- the document that lists all differences
+
+DIFFERENCES = Path(__file__).resolve().parents[3] / "docs" / "vllm-differences.md"
+ROWS = [line.split(" | ") for line in DIFFERENCES.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+FATES = ("refused", "no effect", "as 0.22", "a setting", "done by", "so do ours", "hashes and limits as 0.33")
+
+
+def test_every_difference_has_its_fate_and_every_switch_its_line() -> None:
+    rows = [row for row in ROWS if row[1] != "here |" and "---" not in row[0]]
+    switches = {field.name for field in fields(DecisionProfile)} - {"vllm_version"}
+    without = [row for row in rows if not row[1].startswith(FATES) and not set(NAMED.findall(row[1])) & switches]
+    assert not without
+    assert switches <= {name for row in rows for name in NAMED.findall(row[1])}
+
+
+def test_flags_that_it_calls_refused_are() -> None:
+    refused = {name for _, fate in ROWS if "refused" in fate for name in NAMED.findall(fate) if name.startswith("--")}
+    refused -= {"--vllm-version"}
+    assert len(refused) >= 14
+    effects = {f"--{flag.name}": flag.effect for flag in flag_table()}
+    assert {effects[name.replace("--no-", "--")] for name in refused} == {Effect.NOT_MODELLED}

@@ -220,6 +220,19 @@ def test_kv_watermark() -> None:
     assert toy.drain() == 24
 
 
+@pytest.mark.parametrize(("reserved", "running"), [(True, ["a"]), (False, ["a", "b"])])
+def test_the_watermark_stays_free_of_whole_sequences_too(reserved: bool, running: list[str]) -> None:
+    """As in vLLM 0.33: a chunk of ``b`` leaves enough, all of it would not."""
+    toy = ToyEngine(num_gpu_blocks=11, watermark=0.4, max_num_batched_tokens=8, scheduler_reserve_full_isl=reserved)
+    toy.add("a", 4)
+    toy.add("b", 28)
+    toy.step()
+    assert toy.running == running
+    if reserved:
+        assert toy.admission.reason is Reason.KV_WATERMARK
+        assert toy.admission.kv == KVShortage(KVLimit.WATERMARK, needed=7, free=9, cached_hits=0, watermark=4)
+
+
 # ---- the pass is not entered
 
 
