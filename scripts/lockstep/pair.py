@@ -10,9 +10,10 @@ from typing import Any
 
 from vllm.v1.request import Request
 
-from lockstep.compare import compare_outputs, compare_plans, compare_values
+from lockstep.compare import DiffersError, compare_outputs, compare_plans, compare_values
+from recorder.versions import second_queue
 
-__all__ = ["NeverServedError", "Pair"]
+__all__ = ["NeverServedError", "Pair", "WaitsForEverError"]
 
 _ARGUMENTS = {name for name in inspect.signature(Request.__init__).parameters if name not in ("self", "block_hasher")}
 
@@ -29,6 +30,10 @@ def _twin(request: Any) -> Any:
 
 class NeverServedError(Exception):
     """Ours refuses a request that can never be served; vLLM's accepts it, and waits for ever."""
+
+
+class WaitsForEverError(Exception):
+    """Nothing runs and waiting sessions hold the blocks: there ours has a way out, and vLLM none (docs/parity.md)."""
 
 
 class Pair:
@@ -72,12 +77,26 @@ class Pair:
 
     def schedule(self) -> Any:
         """A step."""
+        is_stalemate = self._is_stalemate()
         theirs, ours = self._theirs.schedule(), self._ours.schedule()
-        compare_plans(theirs, ours)
+        try:
+            compare_plans(theirs, ours)
+        except DiffersError:
+            if is_stalemate:
+                raise WaitsForEverError from None
+            raise
         self._flights.append((theirs, ours))
         self.steps += 1
         self._compare_counts("schedule")
         return theirs
+
+    def _is_stalemate(self) -> bool:
+        """Nothing runs, and sessions that wait hold blocks."""
+        scheduler = self._theirs
+        if scheduler.running or self._flights:
+            return False
+        waiting = [*scheduler.waiting, *second_queue(scheduler)]
+        return any(request.resumable and request.num_computed_tokens for request in waiting)
 
     def update_from_output(self, output: Any, answer: Any) -> Any:
         """The output of the oldest step; to ours in another order: workers keep their batch in one of theirs."""

@@ -6,7 +6,7 @@ import traceback
 from typing import Any, NamedTuple
 
 from lockstep.compare import Difference, DiffersError
-from lockstep.pair import NeverServedError, Pair
+from lockstep.pair import NeverServedError, Pair, WaitsForEverError
 from recorder import drive
 from recorder.host import SchedulerArguments, build_host, scheduler_arguments
 from recorder.plan import Engine, Plan, Scenario
@@ -65,6 +65,8 @@ def run_plan(scenario: Scenario, plan: Plan) -> Outcome:
         drive.Recording(host, plan, scenario).run()
     except NeverServedError as refused:
         return Outcome(pair.steps, refused=f"a request that can never be served: {refused}")
+    except WaitsForEverError:
+        return Outcome(pair.steps, gave_up="nothing runs and waiting sessions hold the blocks: vLLM goes in circles")
     except DiffersError as differs:
         return Outcome(pair.steps, difference=differs.difference)
     except Exception as error:  # noqa: BLE001 - whose it is, the traceback says

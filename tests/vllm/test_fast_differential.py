@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 REPO = Path(__file__).resolve().parents[2]
-ENVIRONMENTS = {
-    "0.22": Path(os.environ.get("TOKENYARD_VLLM_0_22", REPO / ".venv-vllm/bin/python")),
-    "0.33": Path(os.environ.get("TOKENYARD_VLLM_0_33", REPO / ".venv-vllm-0.33/bin/python")),
-}
+BUILT = {"0.22": REPO / ".venv-vllm/bin/python", "0.33": REPO / ".venv-vllm-0.33/bin/python"}
+"""What scripts/vllm_env.sh builds."""
+INTERPRETERS = {"installed": Path(sys.executable)} if find_spec("vllm") else BUILT
 SCENARIOS = 12
 
 SABOTAGE = """
@@ -47,7 +48,7 @@ def _without(python: Path) -> str | None:
 
 def run(version: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The interpreter of vLLM's environment with our sources; skipped where there is none."""
-    python = ENVIRONMENTS[version]
+    python = INTERPRETERS[version]
     reason = _without(python)
     if reason:
         pytest.skip(reason)
@@ -58,7 +59,7 @@ def run(version: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", ENVIRONMENTS)
+@pytest.mark.parametrize("version", INTERPRETERS)
 def test_both_say_the_same(version: str) -> None:
     done = run(version, "scripts/differential.py", "--no-named", "--scenarios", str(SCENARIOS))
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
@@ -68,6 +69,6 @@ def test_both_say_the_same(version: str) -> None:
 
 @pytest.mark.slow
 def test_a_wrong_number_is_found_and_made_small() -> None:
-    done = run("0.22", "-c", SABOTAGE)
+    done = run(next(iter(INTERPRETERS)), "-c", SABOTAGE)
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     assert "schedule().scheduled_cached_reqs.num_computed_tokens" in done.stdout

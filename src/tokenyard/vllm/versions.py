@@ -234,3 +234,11 @@ def stats_without_connector() -> dict[str, Any]:
 def counts_later_hits() -> bool:
     """Whether statistics of a prompt are those of its request's last admission before its first output: in 0.22."""
     return version_tuple(installed_version()) < (0, 23)
+
+
+def takes_media(vllm_config: Any, registry: Any) -> bool:
+    """Whether the model takes images and the like: the registry knew until the configuration did."""
+    model = vllm_config.model_config
+    if hasattr(registry, "supports_multimodal_inputs"):
+        return bool(registry.supports_multimodal_inputs(model))
+    return bool(model.supports_multimodal_inputs)

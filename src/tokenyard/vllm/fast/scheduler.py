@@ -98,7 +98,7 @@ class FastScheduler(SchedulerInterface):  # type: ignore[misc]  # vLLM is in ano
     @staticmethod
     def encoder_room(vllm_config: Any, mm_registry: Any) -> EncoderRoom:
         """What the model's encoders may compute and keep."""
-        if not mm_registry.supports_multimodal_inputs(vllm_config.model_config):
+        if not versions.takes_media(vllm_config, mm_registry):
             return EncoderRoom()
         budget = MultiModalBudget(vllm_config, mm_registry)
         return EncoderRoom(budget.encoder_compute_budget, budget.encoder_cache_size)
