@@ -165,6 +165,10 @@ class LeftOut(NamedTuple):
     target: Target
 
 
+COVERED = 0.9
+"""Share of the points of groups that had no say in it which a range has to hold."""
+
+
 def main() -> None:
     """Fit, cross-validate, print; write with ``--write``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -274,12 +278,38 @@ def _summary(ratios: Floats) -> dict[str, float]:
 
 
 def _range(ratios: Floats, groups: Groups) -> dict[str, float]:
-    """Between what nine points of ten lie; a group counts by the square root of its points, lest one decide."""
+    """Between what nine points of ten lie, also of a group that had no say in it: it is widened until they do.
+
+    ``covered`` is their share, each group judged by the range that the others make, widened alike.
+    """
+    low, high = _ends(ratios, groups)
+    if len(set(groups.tolist())) == 1:
+        return {"low": round(low, 4), "high": round(high, 4)}
+    inside, wider = _inside(ratios, groups)
+    covered = round(float(inside.mean()), 4)
+    return {"low": round(low**wider, 4), "high": round(high**wider, 4), "covered": covered}
+
+
+def _inside(ratios: Floats, groups: Groups) -> tuple[Mask, float]:
+    """Which points lie within the range that the other groups make, widened by an exponent until enough do."""
+    ends = {group: _ends(ratios[groups != group], groups[groups != group]) for group in set(groups.tolist())}
+    low = np.array([min(ends[group][0], 1.0) for group in groups.tolist()])
+    high = np.array([max(ends[group][1], 1.0) for group in groups.tolist()])
+    wider = 1.0
+    while True:
+        inside: Mask = (ratios >= low**wider) & (ratios <= high**wider)
+        if inside.mean() >= COVERED:
+            return inside, wider
+        wider += 0.01
+
+
+def _ends(ratios: Floats, groups: Groups) -> tuple[float, float]:
+    """What 5 % lie below and 5 % above; a group counts by the square root of its points, lest one decide."""
     _, group, counts = np.unique(groups, return_inverse=True, return_counts=True)
     order = np.argsort(ratios)
     weights = np.cumsum((counts**-0.5)[group][order])
     ends = np.interp((0.05, 0.95), (weights - weights[0]) / (weights[-1] - weights[0]), ratios[order])
-    return {"low": round(float(ends[0]), 4), "high": round(float(ends[1]), 4)}
+    return float(ends[0]), float(ends[1])
 
 
 def _line(fit: Fit, target: Target, where: Mask) -> str:
@@ -308,8 +338,10 @@ def _data(fit: Fit, logs: Floats, left_out: dict[str, LeftOut]) -> dict[str, obj
         for kind, out in left_out.items():
             ratios = _ratios(fit, quantity, out.target)
             errors.setdefault(quantity, {})[kind] = _summary(ratios) | _range(ratios, out.groups)
+            inside, _ = _inside(ratios, out.groups)
             for group in sorted(set(out.groups.tolist())):
-                found = _summary(ratios[out.groups == group])
+                own = out.groups == group
+                found = _summary(ratios[own]) | {"covered": round(float(inside[own].mean()), 4)}
                 by_group.setdefault(kind, {}).setdefault(group, {})[quantity] = found
         ratios = _ratios(fit, quantity, left_out["measured"].target)
         for model in sorted(set(models.tolist())):
