@@ -41,6 +41,7 @@ __all__ = [
     "RepetitionDetectionParams",
     "RequestAuxOutput",
     "RequestEvent",
+    "RequestHasher",
     "RequestStatus",
     "RequestTimes",
     "ScheduledDrafts",
@@ -48,6 +49,7 @@ __all__ = [
     "SchedulerStats",
     "SpecDecodingStats",
     "SpeculativeMethod",
+    "StepInFlight",
     "StructuredOutput",
 ]
 
@@ -64,6 +66,8 @@ OFFERED = {
     "tokenyard.sched.steps.aux_output": ("ModelAuxOutput", "RequestAuxOutput"),
     "tokenyard.sched.features.request_events": ("RequestEvent", "EventType"),
     "tokenyard.sched.steps.stats": ("SchedulerStats", "SpecDecodingStats"),
+    "tokenyard.sched.steps.in_flight": ("StepInFlight",),
+    "tokenyard.kv.hashing": ("RequestHasher",),
     "tokenyard.kv.stats": ("PrefixCacheStats",),
     "tokenyard.kv.events": ("KVEventBatch", "BlockStored", "BlockRemoved", "AllBlocksCleared"),
 }
@@ -71,6 +75,7 @@ OFFERED = {
 if TYPE_CHECKING:
     from tokenyard.config import GroupKind, HashAlgo, MambaCacheMode, PauseState, SpeculativeMethod
     from tokenyard.kv.events import AllBlocksCleared, BlockRemoved, BlockStored, KVEventBatch
+    from tokenyard.kv.hashing import RequestHasher
     from tokenyard.kv.new_blocks import BlockDeltas
     from tokenyard.kv.shortage import KVLimit, KVShortage
     from tokenyard.kv.stats import PrefixCacheStats
@@ -79,6 +84,7 @@ if TYPE_CHECKING:
     from tokenyard.sched.features.request_events import EventType, RequestEvent
     from tokenyard.sched.observer import Counts, Gauges, Observers, ObserverWarning, QueueView, SchedulerState
     from tokenyard.sched.steps.aux_output import ModelAuxOutput, RequestAuxOutput
+    from tokenyard.sched.steps.in_flight import StepInFlight
     from tokenyard.sched.steps.outcomes import Outcome, OutcomeKind, Preemption
     from tokenyard.sched.steps.scheduler_output import CachedRequestData, NewRequest, NewRequestData, ScheduledDrafts
     from tokenyard.sched.steps.stats import SchedulerStats, SpecDecodingStats
