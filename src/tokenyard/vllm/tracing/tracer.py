@@ -66,8 +66,8 @@ class Tracer:
         self._watch = Watch(scheduler, self._state.queues, self.detach)
         self._reasons = Reasons(scheduler, self._state.queues, self._watch)
         start = describe_engine(scheduler, settings.policy, clock())
-        self._writer = TraceWriter(settings)
-        self._recorder = TraceRecorder(self._writer, start=start)
+        self.writer = TraceWriter(settings)
+        self._recorder = TraceRecorder(self.writer, start=start)
         engine = str((start.config or {}).get("data_parallel_rank", 0))
         names = scheduler.vllm_config.model_config.served_model_name
         self._lost = LostTime(str(names), engine)
@@ -87,7 +87,7 @@ class Tracer:
 
     def claim(self) -> None:
         """Make the file; OSError if it cannot be written or another process writes it."""
-        self._writer.claim()
+        self.writer.claim()
 
     def detach(self, error: Exception) -> None:
         """Say what went wrong, once, and trace nothing more; what is recorded so far is written."""
@@ -97,7 +97,7 @@ class Tracer:
         _log.warning("tracing ends here, vLLM goes on: %s: %s", type(error).__name__, error, exc_info=error)
         try:
             self._watch.end()
-            self._writer.close()
+            self.writer.close()
         except Exception:  # noqa: BLE001 - as above
             _log.warning("the trace could not be closed", exc_info=True)
 
@@ -106,7 +106,7 @@ class Tracer:
         """The engine ends: write what waits."""
         self._take_finished(self._clock())
         self.is_open = False
-        self._writer.close()
+        self.writer.close()
 
     # ---- requests
 
