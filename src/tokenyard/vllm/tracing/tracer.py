@@ -83,6 +83,8 @@ class Tracer:
         groups = len(scheduler.kv_cache_config.kv_cache_groups)
         self._blocks_per_running = groups * 2
         self._blocks_per_step = groups * (self._state.max_num_scheduled_tokens // self._state.block_size + 1)
+        self._all_decode = False
+        """In the last step every running request got one token: none of them computes its prompt."""
         self.is_open = True
 
     def claim(self) -> None:
@@ -148,7 +150,9 @@ class Tracer:
         state = self._state
         self._recorder.step_started(ts, self._step, state)
         self._reasons.begin()
-        needed = len(self._scheduler.running) * self._blocks_per_running + self._blocks_per_step
+        needed = len(self._scheduler.running) * self._blocks_per_running
+        if not self._all_decode:
+            needed += self._blocks_per_step
         self._watch.begin(waiting=state.num_waiting > 0, short_of_memory=state.num_free_blocks < needed)
 
     @_harmless
@@ -176,6 +180,8 @@ class Tracer:
         if decided.admitted_new or decided.admitted_resumed or outcomes.preemptions:
             self._state.running_version += 1
         self._in_flight.append(decided)
+        num_scheduled = len(output.num_scheduled_tokens)
+        self._all_decode = output.total_num_scheduled_tokens == num_scheduled == len(self._scheduler.running)
         ts = self._began
         self._recorder.step_decided(ts, cast("SchedulerOutput", decided), outcomes, self._state)
         self._count_lost(ts, outcomes)
