@@ -23,11 +23,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
 from measure import measure
 from recorder import host
-from vllm_side import VllmEngine
-from workload import EngineShape, PrefillMix, RequestSpec, Scenario, SteadyDecode
-
 from tokenyard.vllm import AsyncTracingScheduler, TracingScheduler
 from tokenyard.vllm.versions import installed_version
+from vllm_side import VllmEngine
+from workload import EngineShape, PrefillMix, RequestSpec, Scenario, SteadyDecode
 
 __all__ = ["main"]
 
@@ -47,7 +46,7 @@ class _Traced(_Unset):
         self._folder = tempfile.TemporaryDirectory()
         with patch.dict(os.environ, SCHED_TRACE_PATH=self._folder.name):
             super().__init__(shape)
-        self._writer = self._scheduler._tracer._writer
+        self._writer = self._scheduler.tracer.writer
 
     def background_seconds(self) -> float:
         self._writer.flush()
@@ -57,7 +56,7 @@ class _Traced(_Unset):
         return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
 
     def close(self) -> None:
-        if not self._scheduler._tracer.is_open:
+        if not self._scheduler.tracer.is_open:
             raise RuntimeError("the trace ended early")
         super().close()
         self._folder.cleanup()
@@ -88,9 +87,13 @@ def main() -> None:
     """Print the cost of a step of vLLM's own class, and the ratios of ours: medians over the rounds."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--only", default="", help="scenarios whose name contains this")
+    arguments = parser.parse_args()
+    rounds = arguments.rounds
     print(f"vLLM {installed_version()}, medians of {rounds} rounds")
     for scenario in SCENARIOS:
+        if arguments.only not in scenario.name:
+            continue
         taken = [measure(scenario, {"own": VllmEngine, "unset": _Unset, "traced": _Traced}) for _ in range(rounds)]
         own = statistics.median(each["own"].seconds["step"] for each in taken)
         line = f"{scenario.name:26} own {own * 1e3:6.3f} ms"

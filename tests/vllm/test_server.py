@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,7 +58,7 @@ def run(request: pytest.FixtureRequest, models: Path, tmp_path_factory: pytest.T
 
 
 def _lost_by_reason(server: Server) -> dict[str, float]:
-    lost: Counter[str] = Counter()
+    lost: defaultdict[str, float] = defaultdict(float)
     for line, value in server.metrics().items():
         if line.startswith("tokenyard:lost_seconds_total{"):
             lost[line.split('reason="')[1].split('"')[0]] += value

@@ -102,6 +102,46 @@ def test_error_while_the_loop_runs_does_not_reach_it(
     assert not built.scheduler._tracer.is_open
 
 
+def test_error_of_vllms_own_passes_through(build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCHED_TRACE_PATH", str(tmp_path))
+    scheduler = (built := build(SCENARIO.engine)).scheduler
+    begins, calls = scheduler.kv_cache_manager.new_step_starts, []
+
+    def failing() -> None:
+        calls.append(1)
+        if len(calls) == 11:
+            raise RuntimeError("vLLM's own")
+        begins()
+
+    monkeypatch.setattr(scheduler.kv_cache_manager, "new_step_starts", failing)
+    with pytest.raises(RuntimeError, match="vLLM's own"):
+        record(built)
+    scheduler.shutdown()
+    steps = list(TraceReader(tmp_path).steps())
+    assert [step.number for step in steps if step.completed is not None] == list(range(10))
+
+
+def test_worker_that_dies_leaves_a_whole_trace(build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine ends with a step in flight: what has been decided is written, and what was taken in."""
+    monkeypatch.setenv("SCHED_TRACE_PATH", str(tmp_path))
+    scheduler = (built := build(SCENARIO.engine)).scheduler
+    update, calls = scheduler.update_from_output, []
+
+    def dying(*args: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 21:
+            raise RuntimeError("the worker is gone")
+        return update(*args)
+
+    monkeypatch.setattr(scheduler, "update_from_output", dying)
+    with pytest.raises(RuntimeError, match="the worker is gone"):
+        record(built)
+    scheduler.shutdown()
+    steps = list(TraceReader(tmp_path).steps())
+    assert [step.number for step in steps if step.decision is not None] == list(range(21))
+    assert [step.number for step in steps if step.completed is not None] == list(range(20))
+
+
 def test_directory_that_cannot_be_written(
     build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

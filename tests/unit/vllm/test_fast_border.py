@@ -34,7 +34,12 @@ class TheirRequest:
         self.num_hashed = 0
         given: dict[str, Any] = {
             "sampling_params": SimpleNamespace(
-                min_tokens=0, eos_token_id=7, stop_token_ids=[9], repetition_detection=None, structured_outputs=None
+                extra_args=None,
+                min_tokens=0,
+                eos_token_id=7,
+                stop_token_ids=[9],
+                repetition_detection=None,
+                structured_outputs=None,
             ),
             "pooling_params": None,
             "lora_request": None,

@@ -10,6 +10,7 @@ import numpy as np
 from tokenyard.params import MultiModalItem, PoolingParams, RepetitionDetectionParams, SamplingParams
 from tokenyard.request import Request
 from tokenyard.structured import StructuredOutput
+from tokenyard.vllm.job_of_request import turn_of
 
 __all__ = ["FastRequest", "refresh_session", "sync_tokens", "translated_request"]
 
@@ -39,6 +40,7 @@ def translated_request(theirs: Any, grammar: StructuredOutput | None) -> FastReq
     """Ours for a vLLM ``Request``; RequestError if it can never be served."""
     pooling = theirs.pooling_params
     lora = theirs.lora_request
+    turn = turn_of(theirs)
     ours = FastRequest(
         theirs.request_id,
         np.array(theirs._all_token_ids, np.int32),  # noqa: SLF001 - zeros where only embeddings are known
@@ -53,6 +55,9 @@ def translated_request(theirs: Any, grammar: StructuredOutput | None) -> FastReq
         mm_features=[_item(feature) for feature in theirs.mm_features],
         structured_output=grammar,
         resumable=bool(theirs.resumable),
+        job_id=turn.job_id,
+        is_last_step=turn.is_last_step,
+        this_func_call=turn.this_func_call,
         client_index=theirs.client_index,
     )
     ours.theirs = theirs

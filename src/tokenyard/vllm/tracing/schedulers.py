@@ -33,6 +33,11 @@ class TracingScheduler(Twins, Scheduler):  # type: ignore[misc]
         if settings.enabled:
             self._begin_trace(settings)
 
+    @property
+    def tracer(self) -> Tracer | None:
+        """What watches it; None if no trace was asked for, or none could be written."""
+        return self._tracer
+
     def _trace_policy(self) -> str:
         """Name of the policy, for the records and the files of the trace."""
         return str(self.scheduler_config.policy)

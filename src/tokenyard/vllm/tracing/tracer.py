@@ -66,8 +66,8 @@ class Tracer:
         self._watch = Watch(scheduler, self._state.queues, self.detach)
         self._reasons = Reasons(scheduler, self._state.queues, self._watch)
         start = describe_engine(scheduler, settings.policy, clock())
-        self._writer = TraceWriter(settings)
-        self._recorder = TraceRecorder(self._writer, start=start)
+        self.writer = TraceWriter(settings)
+        self._recorder = TraceRecorder(self.writer, start=start)
         engine = str((start.config or {}).get("data_parallel_rank", 0))
         names = scheduler.vllm_config.model_config.served_model_name
         self._lost = LostTime(str(names), engine)
@@ -83,11 +83,13 @@ class Tracer:
         groups = len(scheduler.kv_cache_config.kv_cache_groups)
         self._blocks_per_running = groups * 2
         self._blocks_per_step = groups * (self._state.max_num_scheduled_tokens // self._state.block_size + 1)
+        self._all_decode = False
+        """In the last step every running request got one token: none of them computes its prompt."""
         self.is_open = True
 
     def claim(self) -> None:
         """Make the file; OSError if it cannot be written or another process writes it."""
-        self._writer.claim()
+        self.writer.claim()
 
     def detach(self, error: Exception) -> None:
         """Say what went wrong, once, and trace nothing more; what is recorded so far is written."""
@@ -97,7 +99,7 @@ class Tracer:
         _log.warning("tracing ends here, vLLM goes on: %s: %s", type(error).__name__, error, exc_info=error)
         try:
             self._watch.end()
-            self._writer.close()
+            self.writer.close()
         except Exception:  # noqa: BLE001 - as above
             _log.warning("the trace could not be closed", exc_info=True)
 
@@ -106,7 +108,7 @@ class Tracer:
         """The engine ends: write what waits."""
         self._take_finished(self._clock())
         self.is_open = False
-        self._writer.close()
+        self.writer.close()
 
     # ---- requests
 
@@ -148,7 +150,9 @@ class Tracer:
         state = self._state
         self._recorder.step_started(ts, self._step, state)
         self._reasons.begin()
-        needed = len(self._scheduler.running) * self._blocks_per_running + self._blocks_per_step
+        needed = len(self._scheduler.running) * self._blocks_per_running
+        if not self._all_decode:
+            needed += self._blocks_per_step
         self._watch.begin(waiting=state.num_waiting > 0, short_of_memory=state.num_free_blocks < needed)
 
     @_harmless
@@ -176,6 +180,8 @@ class Tracer:
         if decided.admitted_new or decided.admitted_resumed or outcomes.preemptions:
             self._state.running_version += 1
         self._in_flight.append(decided)
+        num_scheduled = len(output.num_scheduled_tokens)
+        self._all_decode = output.total_num_scheduled_tokens == num_scheduled == len(self._scheduler.running)
         ts = self._began
         self._recorder.step_decided(ts, cast("SchedulerOutput", decided), outcomes, self._state)
         self._count_lost(ts, outcomes)

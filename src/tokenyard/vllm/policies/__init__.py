@@ -1,0 +1,1 @@
+"""A policy of ours inside vLLM, by name."""
