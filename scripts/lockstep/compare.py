@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -85,12 +85,14 @@ def _compare_fields(where: str, theirs: Any, ours: Any) -> None:
 
 
 def _fields(theirs: Any, ours: Any) -> Iterator[tuple[str, Any, Any]]:
-    for name in _names(type(theirs)):
+    for name in _names(cast("Hashable", type(theirs))):
         yield name, getattr(theirs, name), getattr(ours, name)
 
 
 @cache
-def _names(record: type) -> tuple[str, ...]:
+def _names(record: Hashable) -> tuple[str, ...]:
+    assert isinstance(record, type)
     if issubclass(record, msgspec.Struct):
         return record.__struct_fields__
+    assert dataclasses.is_dataclass(record)
     return tuple(field.name for field in dataclasses.fields(record))
