@@ -101,14 +101,16 @@ def test_what_cannot_be_is_said(words: tuple[str, ...], problem: str, capsys: py
 
 
 def test_stages_share_weights_and_memory(capsys: pytest.CaptureFixture[str]) -> None:
-    one = run(capsys, *DENSE)
-    two = run(capsys, *DENSE, "-pp", "2", "--nnodes", "2")
+    """As 0.22: with async scheduling 0.33 holds decodes back, which is not modelled."""
+    older = (*DENSE, "--vllm-version", "0.22")
+    one = run(capsys, *older)
+    two = run(capsys, *older, "-pp", "2", "--nnodes", "2")
     assert two["header"]["pipeline_parallel_size"] == 2
     assert one["header"]["weight_gib"] / 2 < two["header"]["weight_gib"] < one["header"]["weight_gib"]
     assert two["header"]["kv_tokens"] > 1.9 * one["header"]["kv_tokens"]
     assumed = {each["name"]: each["value"] for each in two["header"]["assumed"]}
     assert assumed["pipeline"] == "sends over 50 GB/s between machines"
-    ray = run(capsys, *DENSE, "-pp", "2", "--distributed-executor-backend", "ray")
+    ray = run(capsys, *older, "-pp", "2", "--distributed-executor-backend", "ray")
     assert (two["header"]["async_scheduling"], ray["header"]["async_scheduling"]) == (True, False)
 
 
