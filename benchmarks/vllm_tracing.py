@@ -23,11 +23,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
 from measure import measure
 from recorder import host
-from vllm_side import VllmEngine
-from workload import EngineShape, PrefillMix, RequestSpec, Scenario, SteadyDecode
-
 from tokenyard.vllm import AsyncTracingScheduler, TracingScheduler
 from tokenyard.vllm.versions import installed_version
+from vllm_side import VllmEngine
+from workload import EngineShape, PrefillMix, RequestSpec, Scenario, SteadyDecode
 
 __all__ = ["main"]
 

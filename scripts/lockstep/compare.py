@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -90,7 +90,9 @@ def _fields(theirs: Any, ours: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 @cache
-def _names(record: type) -> tuple[str, ...]:
+def _names(record: Hashable) -> tuple[str, ...]:
+    assert isinstance(record, type)
     if issubclass(record, msgspec.Struct):
         return record.__struct_fields__
+    assert dataclasses.is_dataclass(record)
     return tuple(field.name for field in dataclasses.fields(record))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from lockstep.compare import Difference, DiffersError
 from lockstep.pair import NeverServedError, Pair, WaitsForEverError
 from recorder import drive
-from recorder.host import SchedulerArguments, build_host, scheduler_arguments
+from recorder.host import Host, SchedulerArguments, build_host, scheduler_arguments
 from recorder.plan import Engine, Plan, Scenario
 from tokenyard.errors import ConfigError
 from tokenyard.vllm.fast.scheduler import FastScheduler
@@ -58,8 +58,12 @@ def run_plan(scenario: Scenario, plan: Plan) -> Outcome:
         ours = _ours(scenario.engine, arguments)
     except ConfigError as refused:
         return Outcome(0, refused=str(refused))
-    pair = Pair(host.scheduler, ours, scenario.seed)
-    host.scheduler = pair
+    host.scheduler = pair = Pair(host.scheduler, ours, scenario.seed)
+    return _driven(host, pair, plan, scenario)
+
+
+def _driven(host: Host, pair: Pair, plan: Plan, scenario: Scenario) -> Outcome:
+    """How the tick loop ends."""
     try:
         drive.MAX_TICKS = _MAX_TICKS
         drive.Recording(host, plan, scenario).run()
