@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Hashable, Iterator, Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -85,7 +85,7 @@ def _compare_fields(where: str, theirs: Any, ours: Any) -> None:
 
 
 def _fields(theirs: Any, ours: Any) -> Iterator[tuple[str, Any, Any]]:
-    for name in _names(type(theirs)):
+    for name in _names(cast("Hashable", type(theirs))):
         yield name, getattr(theirs, name), getattr(ours, name)
 
 

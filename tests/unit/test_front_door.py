@@ -30,8 +30,8 @@ replay replay_split summarize why
 AllBlocksCleared BlockDeltas BlockRemoved BlockStored CachedRequestData Counts EventType Gauges GroupKind HashAlgo
 KVEventBatch KVLimit KVShortage MambaCacheMode MaskedOutput ModelAuxOutput MultiModalItem NewRequest NewRequestData
 ObserverWarning Observers Outcome OutcomeKind PauseState PoolingParams Preemption PrefixCacheStats QueueView
-RepetitionDetectionParams RequestAuxOutput RequestEvent RequestStatus RequestTimes ScheduledDrafts SchedulerState
-SchedulerStats SpecDecodingStats SpeculativeMethod StructuredOutput
+RepetitionDetectionParams RequestAuxOutput RequestEvent RequestHasher RequestStatus RequestTimes ScheduledDrafts
+SchedulerState SchedulerStats SpecDecodingStats SpeculativeMethod StructuredOutput
 """,
     "tokenyard.engine": """
 DoneStep Filling GrammarOutput PauseMode StepFuture

@@ -41,6 +41,7 @@ __all__ = [
     "RepetitionDetectionParams",
     "RequestAuxOutput",
     "RequestEvent",
+    "RequestHasher",
     "RequestStatus",
     "RequestTimes",
     "ScheduledDrafts",
@@ -64,6 +65,7 @@ OFFERED = {
     "tokenyard.sched.steps.aux_output": ("ModelAuxOutput", "RequestAuxOutput"),
     "tokenyard.sched.features.request_events": ("RequestEvent", "EventType"),
     "tokenyard.sched.steps.stats": ("SchedulerStats", "SpecDecodingStats"),
+    "tokenyard.kv.hashing": ("RequestHasher",),
     "tokenyard.kv.stats": ("PrefixCacheStats",),
     "tokenyard.kv.events": ("KVEventBatch", "BlockStored", "BlockRemoved", "AllBlocksCleared"),
 }
@@ -71,6 +73,7 @@ OFFERED = {
 if TYPE_CHECKING:
     from tokenyard.config import GroupKind, HashAlgo, MambaCacheMode, PauseState, SpeculativeMethod
     from tokenyard.kv.events import AllBlocksCleared, BlockRemoved, BlockStored, KVEventBatch
+    from tokenyard.kv.hashing import RequestHasher
     from tokenyard.kv.new_blocks import BlockDeltas
     from tokenyard.kv.shortage import KVLimit, KVShortage
     from tokenyard.kv.stats import PrefixCacheStats
