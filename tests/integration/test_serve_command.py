@@ -67,18 +67,18 @@ def test_flags_by_themselves_and_in_short(tmp_path: Path) -> None:
 
 
 def test_what_is_not_modelled_is_refused_by_name_or_listed(tmp_path: Path) -> None:
-    flags = ("--enforce-eager", "--pipeline-parallel-size", "2", "--data-parallel-size", "1")
+    flags = ("--cpu-offload-gb", "4", "--decode-context-parallel-size", "2", "--data-parallel-size", "1")
     refused = call(*RUN, *flags, cwd=tmp_path)
-    refused.refused("--enforce-eager (", "--pipeline-parallel-size 2 (", "--ignore-unmodelled")
+    refused.refused("--cpu-offload-gb 4.0 (", "--decode-context-parallel-size 2 (", "--ignore-unmodelled")
     assert "--data-parallel-size" not in refused.stderr
     assert "--tensor-parallel-size" not in refused.stderr
     said = header(*flags, "--ignore-unmodelled", cwd=tmp_path)
-    assert [each.split(":")[0] for each in said["ignored"]] == [
-        "--enforce-eager",
-        "--pipeline-parallel-size 2",
+    assert sorted(each.split(":")[0] for each in said["ignored"]) == [
+        "--cpu-offload-gb 4.0",
+        "--decode-context-parallel-size 2",
     ]
     for command in (("compare", "chat", "--limit", "1", "--policies", "fcfs"), ("split", "chat", "--limit", "1")):
-        call(*command, *flags, cwd=tmp_path).refused("--enforce-eager (", "--ignore-unmodelled")
+        call(*command, *flags, cwd=tmp_path).refused("--cpu-offload-gb 4.0 (", "--ignore-unmodelled")
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,9 @@ def test_a_line_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_the_header_is_printed_and_is_in_every_report(tmp_path: Path) -> None:
-    flags = ("--serve", "vllm serve qwen3-8b --port 8000 --enforce-eager", "--ignore-unmodelled")
+    flags = ("--serve", "vllm serve qwen3-8b --port 8000 --cpu-offload-gb 4", "--ignore-unmodelled")
     text = call(*RUN, *flags, "--trace", "t", cwd=tmp_path).stdout
-    for part in ("Deployment", "--port 8000: where the server listens", "--enforce-eager: time and memory"):
+    for part in ("Deployment", "--port 8000: where the server listens", "--cpu-offload-gb 4.0: memory and time"):
         assert part in " ".join(text.split())
     told = header(*flags, cwd=tmp_path)
     fields = ("kv_tokens", "num_gpu_blocks", "weight_gib", "kv_dtype", "assumed", "ignored", "without_effect")

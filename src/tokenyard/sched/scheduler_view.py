@@ -19,7 +19,7 @@ from tokenyard.sched.policy_gate import PolicyGate
 from tokenyard.sched.queues.running import RunningList
 from tokenyard.sched.queues.waiting import RequestQueue, WaitingQueues
 from tokenyard.sched.steps.held import Held
-from tokenyard.sched.steps.in_flight import StepInFlight, StepsInFlight
+from tokenyard.sched.steps.in_flight import StepsInFlight
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.sched.update.lifecycle import Lifecycle
 
@@ -121,10 +121,6 @@ class SchedulerView:
     def num_blocks_of(self, request: Request) -> int:
         """Blocks the request holds."""
         return self.kv.num_blocks_of(request)
-
-    def step_in_flight(self, output: SchedulerOutput) -> StepInFlight:
-        """The step of a plan whose output has not been taken in, with its requests; ValueError if it is none."""
-        return self._in_flight.of(output)
 
     def get_grammar_bitmask(self, output: SchedulerOutput) -> GrammarOutput | None:
         """Tokens that grammars allow in a step; None if nobody samples by one.

@@ -35,8 +35,6 @@ class ClockedEngine:
         self._executor = executor
         self._is_due = False
         """The oldest step in flight has to be taken in before anything else."""
-        self._is_draining = False
-        """It is due because nothing can be scheduled, not because enough is in flight."""
         self._slept_at = 0.0
 
     def add(self, request: Request) -> None:
@@ -82,9 +80,9 @@ class ClockedEngine:
         core, executor = self.core, self._executor
         step = core.oldest
         outputs = core.take_in()
-        if self._is_draining and isinstance(step, SimulatedStep) and step.brings_news:
-            executor.num_empty_steps -= 1  # another step sees what this one has brought
-        self._is_due = self._is_draining = executor.num_empty_steps >= EMPTY_STEPS and core.num_in_flight > 0
+        if executor.num_empty_steps >= EMPTY_STEPS:
+            executor.taken_in(step, core.depth)
+        self._is_due = executor.num_empty_steps >= EMPTY_STEPS and core.num_in_flight > 0
         return outputs
 
     def _begin(self) -> None:

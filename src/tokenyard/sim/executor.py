@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from tokenyard.connectors.plan import TransferPlan
+from tokenyard.engine.executor import StepFuture
 from tokenyard.sched.features.grammars import GrammarOutput
 from tokenyard.sched.steps.model_output import ConnectorOutput, DraftTokens, ModelOutput
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
@@ -113,6 +114,15 @@ class SimulatedExecutor:
         """Time in which a step was being prepared or computed."""
         self.num_empty_steps = 0
         """Steps without tokens since the last one with some."""
+
+    def taken_in(self, step: StepFuture | None, depth: int) -> None:
+        """``step``, of up to ``depth`` in flight, was taken in because nothing could be scheduled.
+
+        If it has brought anything, further steps are tried: one that sees it, and with several stages those that
+        follow a request that preempted itself.
+        """
+        if isinstance(step, SimulatedStep) and step.brings_news:
+            self.num_empty_steps = max(self.num_empty_steps - max(depth - 1, 1), 0)
 
     def execute_model(self, plan: SchedulerOutput) -> None:
         """Begin a step: its moments are known from now on."""

@@ -21,7 +21,7 @@ from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.engine import EMPTY_STEPS
-from tokenyard.sim.executor import SimulatedExecutor, SimulatedStep, WorkerTransfers
+from tokenyard.sim.executor import SimulatedExecutor, WorkerTransfers
 from tokenyard.sim.latency.model import LatencyModel
 from tokenyard.sim.pipeline import depth_of, executor_for
 from tokenyard.sim.prefill import prefill_seconds
@@ -132,8 +132,7 @@ class _Loop:
             if executor.num_empty_steps >= EMPTY_STEPS and core.num_in_flight:
                 step = core.oldest
                 self._took_in(core.take_in())
-                if isinstance(step, SimulatedStep) and step.brings_news:
-                    executor.num_empty_steps -= 1  # another step sees what this one has brought
+                executor.taken_in(step, core.depth)
                 continue
             if executor.num_empty_steps < EMPTY_STEPS:
                 outputs = core.step()

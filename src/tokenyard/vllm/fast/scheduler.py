@@ -143,7 +143,7 @@ class FastScheduler(SchedulerInterface):  # type: ignore[misc]  # vLLM is in ano
     def schedule(self, throttle_prefills: bool = False) -> Any:
         """Decide one step. ``throttle_prefills`` comes with an option that is refused."""
         plan = self.core.schedule()
-        step = self.core.step_in_flight(plan)
+        step = self.core._in_flight.of(plan)  # noqa: SLF001 - the plan with its live requests
         self._outputs.scheduled(step)
         theirs = self._plans.translated(step)
         self._flights.append(_Flight(theirs, step))
