@@ -80,7 +80,7 @@ def test_in_a_process_of_its_own(
         (["--kv-offloading-size", "-1"], ["--kv-offloading-size = -1.0"]),
         (["--kv-offloading-size", "inf"], ["--kv-offloading-size = inf"]),
         (["--gpu", "h1000"], ["gpu = 'h1000'", "h100, h200"]),
-        (["--model", "llama-9"], ["model = 'llama-9'", "llama-3.1-8b"]),
+        (["--model", "llama-9"], ["model = 'llama-9'", "llama-3-8b"]),
         (["--model", "absent/config.json"], ["absent/config.json", "cannot be read"]),
         (["--tensor-parallel-size", "3"], ["--tensor-parallel-size = 3", "divide"]),
         (["--model", "llama-3.1-70b"], ["llama-3.1-70b needs", "--tensor-parallel-size"]),
