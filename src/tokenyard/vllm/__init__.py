@@ -22,6 +22,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from tokenyard.vllm.fast.scheduler import AsyncFastScheduler, FastScheduler
+    from tokenyard.vllm.policies.schedulers import AsyncContinuumScheduler, ContinuumScheduler
     from tokenyard.vllm.tracing.schedulers import AsyncTracingScheduler, TracingScheduler
 
 __getattr__, __dir__ = lazy_names(

@@ -16,6 +16,7 @@ from tokenyard.explain.advice.candidates import Change, changes_for
 from tokenyard.explain.advice.rule import Advice
 from tokenyard.explain.advice.trial import Trial
 from tokenyard.explain.advice.verdict import best_of, trial_of
+from tokenyard.explain.render.units import duration
 from tokenyard.explain.report.report import Report
 from tokenyard.sim.workload.part import busiest_part
 
@@ -80,7 +81,7 @@ def _ground(
     smaller = replace(setup, workload=part.workload)
     words = (
         f"{len(part.workload):,} of {len(setup.workload):,} requests, the busiest stretch "
-        f"({part.first:,.0f} s to {part.last:,.0f} s)"
+        f"({duration(part.first)} to {duration(part.last)})"
     )
     return _Ground(smaller, replay(smaller, flags, f"the run on {words}"), words, None)
 

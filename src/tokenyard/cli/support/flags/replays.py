@@ -16,11 +16,11 @@ from tokenyard.cli.support.flags.workload import WorkloadFlags
 from tokenyard.cli.support.settings import Switch
 from tokenyard.launch.defaults import DEFAULT_VERSION
 
-__all__ = ["Compare", "Demo", "Run", "Split", "_Replay"]
+__all__ = ["Compare", "Demo", "Replay", "Run", "Split"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Replay:
+class Replay:
     """What every replay needs."""
 
     launch: tyro.conf.OmitArgPrefixes[ServeFlags] = field(default_factory=ServeFlags)
@@ -32,7 +32,7 @@ class _Replay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run(_Replay):
+class Run(Replay):
     """Replay a workload on a virtual clock and report what held requests back."""
 
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
@@ -50,7 +50,7 @@ class Run(_Replay):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compare(_Replay):
+class Compare(Replay):
     """Compare two traces (`compare A B`), or one workload under several policies."""
 
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD|TRACE")]
@@ -74,7 +74,7 @@ class Compare(_Replay):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Split(_Replay):
+class Split(Replay):
     """Replay a workload with prefill on one engine, or several, and decode on as many others."""
 
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
