@@ -43,7 +43,8 @@ $ tokenyard accuracy measured-run/                       # a run: meta.json and 
 $ tokenyard accuracy result.json --gpu h100 --model llama-3.1-8b --tensor-parallel-size 2    # vllm bench serve
 ```
 
-Errors are of means: |predicted / measured - 1|. `--json` has the same numbers, and every row.
+Errors are of means: |predicted / measured - 1|. `--json` has the same numbers, and every row. The
+scheduler of these replays decides as vLLM 0.22, whose age is nearest to the measured servers'; `run` decides as 0.33.
 
 ## What was measured
 

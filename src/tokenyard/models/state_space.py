@@ -36,11 +36,11 @@ class StateSpace:
 
     def num_parameters(self, tp: int = 1) -> int:
         """Of the large projections."""
-        raise NotImplementedError
+        raise NotImplementedError  # of each kind of layer
 
     def state_shapes(self, tp: int = 1, num_drafts: int = 0) -> tuple[Shape, ...]:
         """Shapes of convolution and recurrent state; drafts lengthen the former where verification replays them."""
-        raise NotImplementedError
+        raise NotImplementedError  # of each kind of layer
 
     def state_dtypes(self) -> tuple[str, ...]:
         """One per shape."""

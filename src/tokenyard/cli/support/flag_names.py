@@ -53,7 +53,7 @@ def default_of(command: type[Any], setting: str) -> object:
     for each in fields(command):
         kind: Any = getattr(hints[each.name], "__origin__", hints[each.name])
         if is_dataclass(kind) and setting in setting_names(kind):  # type: ignore[arg-type]  # a class, as below
-            return default_of(kind, setting)  # type: ignore[arg-type]
+            return default_of(kind, setting)  # type: ignore[arg-type]  # likewise
         if each.name == setting:
             return each.default
     raise KeyError(setting)
