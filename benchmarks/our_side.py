@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokenyard.cli.support.flags.output import MAX_IDS_PER_STEP
-from tokenyard.columns import IntArray
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sched.scheduler import Scheduler
@@ -77,20 +76,15 @@ class OurEngine:
     def answer(self, output: SchedulerOutput) -> ModelOutput:
         self._step += 1
         count = len(output.req_ids)
-        if output.drafts is not None:
-            return self._verify(output.drafts.counts)
-        tokens = (self._step * 31 + np.arange(count)) % VOCAB
-        lengths = np.ones(count, np.int64)
+        rows = np.arange(count)
+        tokens, lengths = (self._step * 31 + rows) % VOCAB, np.ones(count, np.int64)
+        width = 1
+        if output.drafts is not None:  # right drafts, and one token more
+            lengths += (self._step + rows) % (output.drafts.counts + 1)
+            width += self._drafts
         if output.is_prefill_chunk is not None:
             lengths[output.is_prefill_chunk] = 0
-        return ModelOutput(tokens[:, None], lengths)
-
-    def _verify(self, offered: IntArray) -> ModelOutput:
-        """Every request past its prompt: right drafts, and one token more."""
-        rows = np.arange(len(offered))
-        lengths = 1 + (self._step + rows) % (offered + 1)
-        tokens = (self._step * 31 + rows) % VOCAB
-        return ModelOutput(np.repeat(tokens[:, None], self._drafts + 1, axis=1), lengths)
+        return ModelOutput(np.repeat(tokens[:, None], width, axis=1), lengths)
 
     def update(self, output: SchedulerOutput, answer: ModelOutput) -> None:
         self.scheduler.update_from_output(output, answer)

@@ -321,7 +321,8 @@ class Request:
 
     def replace_tail(self, start: int, tokens: bytes) -> None:
         """Overwrite the stream from position ``start`` with int32 ``tokens`` (the table's flush)."""
-        del self._tokens[start:]
+        if len(self._tokens) > start:
+            del self._tokens[start:]
         self._tokens.frombytes(tokens)
 
     # ---- slot

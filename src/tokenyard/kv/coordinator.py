@@ -210,9 +210,9 @@ class UnitaryCoordinator(NoPrefixCacheCoordinator):
         self.table.set_seal_at(slot, (len(hits[0]) + 1) * self.group.block_size)
 
     def publish_run(self, requests: Sequence[Request], num_tokens: Sequence[int]) -> None:
-        slots, size = [request.slot for request in requests], self.group.block_size
+        slots, size, num_cached = [request.slot for request in requests], self.group.block_size, self.group.num_cached
         self.group.publish_run(slots, [request.block_hashes for request in requests], num_tokens)
-        self.table.set_seal_at(slots, [(self.group.num_cached[slot] + 1) * size for slot in slots])
+        self.table.set_seal_at(slots, [(num_cached[slot] + 1) * size for slot in slots])
 
     def num_common_prefix_blocks(self, slot: int) -> list[int]:
         return [self.group.num_common_prefix_blocks(slot)]

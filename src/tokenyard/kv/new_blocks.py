@@ -8,6 +8,7 @@ block_ids  [ b9 | b4 b5 | b12 ]            one offsets and one block_ids per KV-
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -34,12 +35,11 @@ class BlockDeltas(NamedTuple):
         """Row -> its blocks per group, as lists."""
         if not len(self.rows):
             return {}
-        bounds = [each.tolist() for each in self.offsets]
-        values = [each.tolist() for each in self.block_ids]
-        return {
-            row: tuple(ids[at[i] : at[i + 1]] for at, ids in zip(bounds, values, strict=True))
-            for i, row in enumerate(self.rows.tolist())
-        }
+        per_group = (
+            [ids[start:end] for start, end in pairwise(bounds.tolist())]
+            for bounds, ids in zip(self.offsets, [each.tolist() for each in self.block_ids], strict=True)
+        )
+        return dict(zip(self.rows.tolist(), zip(*per_group, strict=True), strict=True))
 
     @property
     def num_blocks(self) -> int:

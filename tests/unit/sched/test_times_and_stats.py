@@ -73,7 +73,9 @@ def test_gauges_follow_the_queues() -> None:
     assert stats.kv_cache_usage == pytest.approx(0.2)
     assert toy.scheduler.get_request_counts() == (2, 2)
     toy.drain()
-    assert toy.scheduler.make_stats()[:4] == (0, 0, 0, 0.0)
+    stats = toy.scheduler.make_stats()
+    assert (stats.num_running_reqs, stats.num_waiting_reqs, stats.num_skipped_waiting_reqs) == (0, 0, 0)
+    assert stats.kv_cache_usage == 0.0
 
 
 def test_prefix_statistics_are_per_step() -> None:

@@ -154,17 +154,14 @@ class SingleTypeManager(ABC):
         """Blocks to append so that ``num_tokens`` positions have a place."""
         return max(-(-num_tokens // self.block_size) - len(self.held[slot]), 0)
 
-    def grow_run(self, slots: Sequence[int], counts: Sequence[int], taken: Sequence[int]) -> dict[int, list[int]]:
-        """Deal blocks taken from the pool out to ``slots``, ``counts[i]`` each; returns who got which."""
+    def grow_run(self, slots: Sequence[int], counts: Sequence[int], taken: Sequence[int]) -> None:
+        """Deal blocks taken from the pool out to ``slots``, ``counts[i]`` each."""
         held, at = self.held, 0
-        dealt: dict[int, list[int]] = {}
         for slot, count in zip(slots, counts, strict=True):
-            dealt[slot] = new = list(taken[at : at + count])
-            held[slot] += new
+            held[slot].extend(taken[at : at + count])
             at += count
         if self.new_blocks is not None:
             self.new_blocks += taken
-        return dealt
 
     def take_new_block_ids(self) -> list[int]:
         """Blocks taken since the last call, for workers to zero."""
@@ -174,7 +171,9 @@ class SingleTypeManager(ABC):
     def grow(self, slot: int, num_tokens: int) -> list[int]:
         """Take blocks so that ``num_tokens`` positions have a place; returns what the list has got."""
         count = self.num_missing(slot, num_tokens)
-        return self.grow_run([slot], [count], self.pool.take(count))[slot]
+        taken = self.pool.take(count)
+        self.grow_run([slot], [count], taken)
+        return taken
 
     def allocate_external(self, slot: int, num_tokens: int) -> None:
         """Take blocks for tokens whose KV comes from outside; ``num_tokens`` in all, found and brought."""
@@ -205,18 +204,23 @@ class SingleTypeManager(ABC):
         ``reachable`` is empty, or says of each slot where hits can end.
         """
         held, num_cached, size, stride = self.held, self.num_cached, self.block_size, self.hash_stride
+        is_masked = alignment > size or bool(reachable)
         blocks: list[int] = []
         keys: list[bytes] = []
         for i, (slot, chain, tokens) in enumerate(zip(slots, hashes, num_tokens, strict=True)):
-            start, stop = num_cached[slot], min(tokens // size, len(chain) // stride)
+            start, stop = num_cached[slot], tokens // size
+            if stop * stride > len(chain):
+                stop = len(chain) // stride
+            if start >= stop:
+                continue
+            num_cached[slot] = stop
             if start + 1 == stop:
                 blocks.append(held[slot][start])
                 keys.append(chain[stop * stride - 1])
-            elif start < stop:
+            else:
                 blocks += held[slot][start:stop]
                 keys += chain[(start + 1) * stride - 1 : stop * stride : stride]
-            if start < stop:
-                num_cached[slot] = stop
+            if is_masked:
                 ends = reachable[i] if reachable else None
                 if alignment > size or ends is not None:
                     mask = self.publishable(start, stop, alignment, ends)

@@ -2,53 +2,38 @@
 
 from __future__ import annotations
 
+import msgspec
+
 __all__ = ["StepBudget"]
 
 
-class StepBudget:
+class StepBudget(msgspec.Struct, eq=False):
     """Limits of one step, counted down while it is decided; none ever goes below zero."""
 
-    __slots__ = (
-        "_overdrawn",
-        "encoder",
-        "encoder_items",
-        "has_run",
-        "has_run_prefill",
-        "longest_prefill",
-        "loras",
-        "max_tokens",
-        "slots_per_request",
-        "tokens",
-        "tokens_used",
-    )
+    max_tokens: int
+    encoder: int = 0
+    """Encoder embeddings left."""
+    longest_prefill: int = 0
+    """Most tokens of one request; 0 = no such limit."""
+    slots_per_request: int = 0
+    """Input slots that every scheduled request takes beside its tokens, for its drafter."""
+    tokens: int = 0
+    """Tokens left for the next request, shared by prefill and decode."""
+    tokens_used: int = 0
+    """Tokens granted."""
+    has_run: bool = False
+    """The running pass has granted tokens."""
+    has_run_prefill: bool = False
+    """It has granted some to a request in the middle of its prompt."""
+    encoder_items: dict[str, list[int]] = {}
+    """Request id -> items whose encoder runs in this step."""
+    loras: set[str] = set()
+    """LoRA adapters that take part in this step."""
+    overdrawn: int = 0
+    """Slots of the last request that exceed the budget: it may be used up to the last token."""
 
-    def __init__(
-        self,
-        max_tokens: int,
-        encoder: int = 0,
-        *,
-        longest_prefill: int = 0,
-        slots_per_request: int = 0,
-    ) -> None:
-        self.max_tokens = max_tokens
-        self.slots_per_request = slots_per_request
-        """Input slots that every scheduled request takes beside its tokens, for its drafter."""
-        self.tokens = max(max_tokens - slots_per_request, 0)
-        """Tokens left for the next request, shared by prefill and decode."""
-        self._overdrawn = 0
-        """Slots of the last request that exceed the budget: it may be used up to the last token."""
-        self.tokens_used = 0
-        """Tokens granted."""
-        self.longest_prefill = longest_prefill
-        """Most tokens of one request; 0 = no such limit."""
-        self.has_run = self.has_run_prefill = False
-        """The running pass has granted tokens; to a request in the middle of its prompt."""
-        self.encoder = encoder
-        """Encoder embeddings left."""
-        self.encoder_items: dict[str, list[int]] = {}
-        """Request id -> items whose encoder runs in this step."""
-        self.loras: set[str] = set()
-        """LoRA adapters that take part in this step."""
+    def __post_init__(self) -> None:
+        self.tokens = max(self.max_tokens - self.slots_per_request, 0)
 
     def spend(self, tokens: int, num_requests: int = 1) -> None:
         """Tokens are granted."""
@@ -56,11 +41,11 @@ class StepBudget:
         self.tokens_used += tokens
         self.tokens -= tokens + self.slots_per_request * num_requests
         if self.tokens < 0:
-            self._overdrawn, self.tokens = -self.tokens, 0
+            self.overdrawn, self.tokens = -self.tokens, 0
 
     def refund(self, tokens: int) -> None:
         """A request's grant of this step is rolled back."""
         self.tokens_used -= tokens
-        self.tokens += tokens + self.slots_per_request - self._overdrawn
-        self._overdrawn = 0
+        self.tokens += tokens + self.slots_per_request - self.overdrawn
+        self.overdrawn = 0
         assert self.tokens <= self.max_tokens, "refunded more than was spent"

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from tokenyard.kv.shortage import KVShortage
 from tokenyard.vocabulary.reasons import OutcomeKind, Reason
 
@@ -50,17 +52,14 @@ class Preemption(NamedTuple):
     """The refusal that asked for a victim."""
 
 
-class StepOutcomes:
+class StepOutcomes(msgspec.Struct, eq=False):
     """Everything that was refused in one step."""
 
-    __slots__ = ("admission", "not_scheduled", "preemptions", "skipped")
-
-    def __init__(self) -> None:
-        self.admission: Outcome | None = None
-        """Why the admission pass ended (always set when the step is over)."""
-        self.skipped: list[Outcome] = []
-        """Requests that the admission pass looked at and passed over, in order."""
-        self.not_scheduled: list[Outcome] = []
-        """Running requests that got no tokens."""
-        self.preemptions: list[Preemption] = []
-        """Running requests that lost their blocks, in order."""
+    admission: Outcome | None = None
+    """Why the admission pass ended (always set when the step is over)."""
+    skipped: list[Outcome] = []
+    """Requests that the admission pass looked at and passed over, in order."""
+    not_scheduled: list[Outcome] = []
+    """Running requests that got no tokens."""
+    preemptions: list[Preemption] = []
+    """Running requests that lost their blocks, in order."""

@@ -8,6 +8,7 @@ from the columns on demand, whenever that is.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -53,7 +54,7 @@ class NewRequestData(NamedTuple):
     cache_salt: str | None = None
 
 
-class CachedRequestData(NamedTuple):
+class CachedRequestData(msgspec.Struct, frozen=True):
     """Requests a worker knows: only what changed. Running ones first, then resumed ones (vLLM's record)."""
 
     req_ids: list[str]
@@ -174,19 +175,21 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
     def num_scheduled_tokens(self) -> dict[str, int]:
         """Request id -> tokens, in scheduling order."""
         if self.total_num_scheduled_tokens == len(self.req_ids):  # nobody has none, so everybody has one
-            return dict.fromkeys(self.req_ids, 1)
+            return _one_each(self.req_ids).copy()
         return dict(zip(self.req_ids, self.num_new_tokens.tolist(), strict=True))
 
-    @derived
+    @property
     def scheduled_spec_decode_tokens(self) -> dict[str, list[int]]:
         """Request id -> drafts to verify, for requests that have any."""
-        if self.drafts is None:
-            return {}
+        return {} if self.drafts is None else self._drafts_by_id
+
+    @derived
+    def _drafts_by_id(self) -> dict[str, list[int]]:
+        assert self.drafts is not None
+        tokens, counts = self.drafts.tokens.tolist(), self.drafts.counts.tolist()
         return {
-            request_id: tokens[:count]
-            for request_id, tokens, count in zip(
-                self.req_ids, self.drafts.tokens.tolist(), self.drafts.counts.tolist(), strict=True
-            )
+            request_id: each[:count]
+            for request_id, each, count in zip(self.req_ids, tokens, counts, strict=True)
             if count
         }
 
@@ -194,11 +197,13 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
     def _blocks_by_row(self) -> dict[int, Blocks]:
         return self.new_blocks.by_row()
 
-    @derived
+    @property
     def scheduled_new_reqs(self) -> list[NewRequestData]:
         """Requests scheduled for the first time, in full."""
-        if not self.new_requests:
-            return []
+        return self._new_reqs if self.new_requests else []
+
+    @derived
+    def _new_reqs(self) -> list[NewRequestData]:
         return [self._new(row, new) for row, new in self.new_requests.items()]
 
     def _new(self, row: int, new: NewRequest) -> NewRequestData:
@@ -244,6 +249,12 @@ class SchedulerOutput(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=
             computed,
             num_outputs,
         )
+
+
+@lru_cache(maxsize=4)
+def _one_each(req_ids: tuple[str, ...]) -> dict[str, int]:
+    """One token for each: steps of decodes repeat their ids, and to copy a dictionary is cheaper than to fill it."""
+    return dict.fromkeys(req_ids, 1)
 
 
 def encode_arrays(value: object) -> object:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from tokenyard.columns import IntArray
@@ -47,7 +47,7 @@ class SpecDecodingStats:
         return more
 
 
-class SchedulerStats(NamedTuple):
+class SchedulerStats(msgspec.Struct, frozen=True):
     """Gauges after a step (vLLM's ``SchedulerStats``)."""
 
     num_running_reqs: int

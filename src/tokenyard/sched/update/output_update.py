@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from tokenyard.columns import IntArray, all_ones, counting
@@ -25,7 +25,7 @@ RowEndings = dict[int, RequestStatus]
 """Row of the step -> finished status."""
 
 
-class Accepted(NamedTuple):
+class Accepted(msgspec.Struct, frozen=True):
     """Requests that produced something in a step, in scheduling order; see ``EngineOutputs``."""
 
     requests: Sequence[Request]
