@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Container
 
 from tokenyard.config import SchedulerConfig
-from tokenyard.errors import RequestError
+from tokenyard.errors import ConfigError, RequestError
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import Request
 from tokenyard.sched.features.encoder import CrossEncoderInputs, EncoderInputs
 
-__all__ = ["check_encodable", "check_lengths", "check_servable", "most_blocks_of"]
+__all__ = ["check_encodable", "check_is_request", "check_lengths", "check_servable", "most_blocks_of"]
+
+
+def check_is_request(request: object) -> None:
+    """Raise ConfigError unless ``request`` is a Request."""
+    if not isinstance(request, Request):
+        raise ConfigError("request", request, "give a Request")
 
 
 def check_servable(

@@ -1,5 +1,5 @@
-"""The scheduler: a conductor. It owns the requests and calls, in order, the running pass, the admission pass and the
-output; what each of them decides is decided there.
+"""The scheduler: a conductor. It owns the requests and has each step planned, handed out and taken in; what is decided,
+is decided in the rooms that it calls.
 """
 
 from __future__ import annotations
@@ -17,24 +17,16 @@ from tokenyard.sched.connector import KVConnector
 from tokenyard.sched.features.features import Features
 from tokenyard.sched.features.recovery import Recovery, failed_requests
 from tokenyard.sched.invariants import check_queues
-from tokenyard.sched.limits.candidate import Candidate
-from tokenyard.sched.limits.order import limits_in_order
-from tokenyard.sched.limits.undo import AdmissionUndo
 from tokenyard.sched.memory_of import make_kv_manager
 from tokenyard.sched.observer import ObserverGate, StepObserver
 from tokenyard.sched.one_thread import OneThread
 from tokenyard.sched.parts import Parts
-from tokenyard.sched.passes.admission_pass import AdmissionPass
-from tokenyard.sched.passes.budget import StepBudget
-from tokenyard.sched.passes.output_builder import OutputBuilder
-from tokenyard.sched.passes.rows import Rows
-from tokenyard.sched.passes.running_pass import RunningPass
-from tokenyard.sched.passes.stalemate import Stalemate
+from tokenyard.sched.passes.step_planner import StepPlanner
 from tokenyard.sched.policy import Policy, PolicyContext, make_policy
 from tokenyard.sched.policy_gate import PolicyGate
 from tokenyard.sched.queues.running import RunningList
 from tokenyard.sched.queues.waiting import HoldersFirstQueues, WaitingQueues
-from tokenyard.sched.request_checks import check_encodable, check_servable
+from tokenyard.sched.request_checks import check_encodable, check_is_request, check_servable
 from tokenyard.sched.scheduler_view import SchedulerView
 from tokenyard.sched.state_view import StateView
 from tokenyard.sched.steps.aux_output import with_events
@@ -42,7 +34,7 @@ from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sched.steps.held import Held
 from tokenyard.sched.steps.in_flight import StepsInFlight
 from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
-from tokenyard.sched.steps.outcomes import Outcome, OutcomeKind, Reason, StepOutcomes
+from tokenyard.sched.steps.outcomes import StepOutcomes
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.sched.steps.stats import SchedulerStats
 from tokenyard.sched.update.acceptance import Acceptance
@@ -128,25 +120,11 @@ class Scheduler(SchedulerView):
         self._sessions = lifecycle.sessions
         kv_tokens = kv.num_usable_blocks * tokens_per_block
         gate.bind(PolicyContext(lifecycle.pins, kv_tokens, prefill_seconds))
-        stalemate = Stalemate(kv, room, running, features)
-        self._running_pass = RunningPass(
-            config, kv, table, running, gate, features, preempt=lifecycle.preempt, stalemate=stalemate
-        )
-        self._admission_pass = AdmissionPass(
-            gate,
-            room,
-            running,
-            limits_in_order(config, kv, running, features, lifecycle.pins),
-            config.max_num_seqs,
-            stalemate,
-            AdmissionUndo(kv, features),
-            sessions=self._sessions if profile.paused_sessions_hold_slots else None,
-        )
-        self._output_builder = OutputBuilder(config, kv, table, running, features)
         acceptance = Acceptance(table, config.max_model_len, kv.on_seal, profile)
         self._recovery = Recovery.of(config, kv, running, room, lifecycle, features)
         self._answers = AnswerChecks(features.transfers, lifecycle.requests, cache_config.num_gpu_blocks)
         self._update = OutputUpdate(kv, table, acceptance, features, lifecycle.stop, profile)
+        self._planner = StepPlanner(parts, gate, lifecycle, self._update.expect_first_token)
         self.state = StateView(parts, lifecycle.pins)
         """What observers are shown."""
         self._watch_threads(debug=sys.flags.dev_mode if debug is None else debug)
@@ -168,6 +146,7 @@ class Scheduler(SchedulerView):
 
         A request with the id of a streaming-input session continues it, or ends it if it is not resumable.
         """
+        check_is_request(request)
         if request.request_id in self._sessions:
             session = self.requests[request.request_id]
             if not self._sessions.feed(session, request):
@@ -218,16 +197,8 @@ class Scheduler(SchedulerView):
             self._policy_gate.step_begins(now, self._waiting_queues)
         except Exception as error:  # noqa: BLE001 - the step is decided without
             self.kv.failures.note(error, "Policy.step_begins")
-        budget = self._new_budget()
         outcomes = StepOutcomes()
-        rows = self._running_pass.run(budget, outcomes)
-        self._note_run(rows, budget)
-        admitted = self._admit(budget, outcomes, now)
-        finished = self._lifecycle.take_finished()
-        before = self._lifecycle.take_preempted()
-        step = self._output_builder.build(self.step, rows, admitted, budget, outcomes, finished, before)
-        for candidate in admitted:
-            candidate.request.status = RequestStatus.RUNNING
+        step = self._planner.plan(self.step, now, outcomes, self.pause_state, observer)
         for planned in self._hooks.step_planned:
             try:
                 planned(step)
@@ -240,80 +211,6 @@ class Scheduler(SchedulerView):
         if self.kv.failures.first is not None:
             self._held.hold_step(step)
         return step.plan
-
-    def _new_budget(self) -> StepBudget:
-        config = self.config
-        longest = config.long_prefill_token_threshold
-        if longest and config.profile.lone_request_prefills_whole and sum(self.get_request_counts()) == 1:
-            longest = 0
-        return StepBudget(
-            0 if self.pause_state is PauseState.PAUSED_ALL else config.max_num_batched_tokens,
-            config.max_num_encoder_input_tokens,
-            longest_prefill=longest,
-            slots_per_request=self._features.num_draft_slots,
-        )
-
-    def _note_run(self, rows: Rows, budget: StepBudget) -> None:
-        """What admission has to know of those that run: whether they decode only, and their adapters."""
-        config = self.config
-        if config.profile.admission_pads_decodes and rows.requests:
-            budget.has_run = True
-            budget.has_run_prefill = bool(self.kv.table.prefilling[rows.slots].any())
-        if config.max_loras:
-            counted = self.running if config.profile.adapters_of_all_running else rows.requests
-            budget.loras = {r.lora_name for r in counted if r.lora_name}
-
-    def _admit(self, budget: StepBudget, outcomes: StepOutcomes, now: float) -> list[Candidate]:
-        if outcomes.preemptions:
-            for preempted in self._hooks.request_preempted:
-                for preemption in outcomes.preemptions:
-                    preempted(now, self.requests[preemption.request_id])
-            # Admitting into memory that was just taken from someone would thrash.
-            outcomes.admission = Outcome(
-                OutcomeKind.NOT_ENTERED,
-                Reason.PREEMPTED_THIS_STEP,
-                None,
-                len(self._waiting_queues),
-                budget_left=budget.tokens,
-            )
-            return []
-        only_holders = self.pause_state is PauseState.PAUSED_NEW and self._waiting_queues.num_going_on > 0
-        if self.pause_state is not PauseState.UNPAUSED and not only_holders:
-            outcomes.admission = Outcome(OutcomeKind.NOT_ENTERED, Reason.PAUSED, None, len(self._waiting_queues))
-            return []
-        if self._running_pass.has_failed:
-            left, waiting = budget.tokens, len(self._waiting_queues)
-            kind, reason = OutcomeKind.NOT_ENTERED, Reason.HOOK_FAILED
-            outcomes.admission = Outcome(kind, reason, None, waiting, budget_left=left)
-            return []
-        admitted = self._admission_pass.run(budget, outcomes, only_holders=only_holders)
-        for candidate in admitted:
-            self._start(candidate, now)
-        return admitted
-
-    def _start(self, candidate: Candidate, now: float) -> None:
-        """Bring an admitted request's own state up to date."""
-        request = candidate.request
-        num_computed = candidate.num_computed_tokens
-        request.num_computed_tokens = num_computed
-        if candidate.is_padded and self._features.speculation is not None:
-            self._features.speculation.pad(request)
-        self._update.expect_first_token(request)
-        try:
-            self._policy_gate.request_admitted(now, request)
-        except Exception as error:  # noqa: BLE001 - it has joined
-            self.kv.failures.note(error, "Policy.request_admitted")
-        for joined in self._hooks.request_admitted:
-            joined(now, candidate)
-        if request.times.first_scheduled is None:
-            request.times.first_scheduled = now
-            request.num_cached_tokens = num_computed
-            local, external = candidate.num_local_hit_tokens, candidate.num_external_computed_tokens
-            if candidate.computed is None and self._features.transfers is not None:
-                local, external = self._features.transfers.take_hits(request)
-            request.num_external_computed_tokens = external
-            if self.observer is not None:
-                self.observer.prefix_looked_up(now, self.step, request, local, external)
 
     # ---- after the model
 

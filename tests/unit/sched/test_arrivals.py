@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 from tests.support.toy_engine import ToyEngine
 
+from tokenyard.errors import ConfigError
 from tokenyard.sched.steps.outcomes import OutcomeKind, Reason
 
 
@@ -61,3 +62,12 @@ def test_decodes_take_their_share_of_the_budget_first(toy: ToyEngine) -> None:
     _arrive(toy, 2, 18)
     output = toy.step()
     assert sorted(output.num_scheduled_tokens.values()) == [1, 1, 1022] + [1024] * 15
+
+
+@pytest.mark.parametrize("request_", [None, "r0", {"request_id": "r0"}, 7])
+def test_what_is_no_request_is_refused_and_changes_nothing(toy: ToyEngine, request_: object) -> None:
+    with pytest.raises(ConfigError, match="give a Request"):
+        toy.scheduler.add_request(request_)  # type: ignore[arg-type]
+    assert toy.scheduler.get_request_counts() == (0, 0)
+    _arrive(toy, 0, 1)
+    assert len(toy.step().req_ids) == 1

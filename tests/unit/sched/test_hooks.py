@@ -369,12 +369,12 @@ def test_hashing_that_raises_once(monkeypatch: pytest.MonkeyPatch, hook: str, af
 
 @pytest.mark.parametrize("after", [0, 2])
 def test_any_limit_that_raises_once(after: int) -> None:
-    num_limits = len(Yard(Busy(), connector=Connector(Random(3))).scheduler._admission_pass._limits)
+    num_limits = len(Yard(Busy(), connector=Connector(Random(3))).scheduler._planner._admission_pass._limits)
     for which in range(num_limits):
         for late in (False, True):
             yard = Yard(Busy(), connector=Connector(Random(3)))
             fuse = Fuse(after)
-            fuse.arm(yard.scheduler._admission_pass._limits[which], "ask", late=late)
+            fuse.arm(yard.scheduler._planner._admission_pass._limits[which], "ask", late=late)
             yard.run()
             assert fuse.has_blown
             assert yard.errors == ["schedule"]
