@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from unittest import mock
 
 import msgspec
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tokenyard.files.bounds import Bounds
 from tokenyard.trace.columnar import reading, writing
 from tokenyard.trace.columnar.columns import columns_of
 from tokenyard.trace.columnar.reading import ColumnarReader
@@ -70,18 +72,20 @@ OURS = st.one_of(*(records_of(kind) for kind in STEP_EVENTS.values() if "step" i
 """Records of the steps file, each with some of its fields."""
 
 
-def twin(text: bytes, kind: str) -> io.BytesIO:
-    sink = io.BytesIO()
+def twin(text: bytes, kind: str) -> BinaryIO:
+    sink = tempfile.TemporaryFile()  # noqa: SIM115 - whoever asked closes it
     writer = ColumnarWriter(sink, kind, "snappy")
     for line in io.BytesIO(text):
         writer.add(line)
     writer.finish()
+    sink.seek(0)
     return sink
 
 
-def given_back(sink: io.BytesIO) -> list[bytes]:
-    with pq.ParquetFile(sink) as file:
-        return [line.removesuffix(b"\n") for line in ColumnarReader(Path("x.parquet"), file).raw_lines()]
+def given_back(sink: BinaryIO) -> list[bytes]:
+    with sink, pq.ParquetFile(sink) as file:
+        reader = ColumnarReader(Path("x.parquet"), file, sink, Bounds())
+        return [line.removesuffix(b"\n") for line in reader.raw_lines()]
 
 
 def record_of(line: bytes) -> dict[str, Any] | None:
@@ -141,6 +145,6 @@ def test_lines_of_ours_come_back_to_the_byte(records: list[Any]) -> None:
 @given(lines=st.lists(LINES, min_size=1, max_size=6))
 def test_bad_lines_are_counted(lines: list[bytes]) -> None:
     text = b"".join(line + b"\n" for line in lines)
-    with pq.ParquetFile(twin(text, "steps")) as file:
-        reader = ColumnarReader(Path("x.parquet"), file)
+    with twin(text, "steps") as sink, pq.ParquetFile(sink) as file:
+        reader = ColumnarReader(Path("x.parquet"), file, sink, Bounds())
     assert reader.bad_lines == len([line for line in lines if line.strip() and record_of(line) is None])

@@ -30,9 +30,9 @@ class Bounds:
     line_mb: int = 16
     """MiB of one line, unpacked. ``TOKENYARD_MAX_LINE_MB``."""
     row_group_mb: int = 512
-    """MiB of a Parquet row group, decoded as far as its footer tells. ``TOKENYARD_MAX_ROW_GROUP_MB``."""
+    """MiB of a Parquet row group, unpacked, as its footer and its pages tell. ``TOKENYARD_MAX_ROW_GROUP_MB``."""
     column_mb: int = 256
-    """MiB of a column in a row group, decoded as far as its footer tells. ``TOKENYARD_MAX_COLUMN_MB``."""
+    """MiB of a column in a row group, unpacked, as its footer and its pages tell. ``TOKENYARD_MAX_COLUMN_MB``."""
     nesting: int = 100
     """Depth of lists and objects in a line of JSON. ``TOKENYARD_MAX_NESTING``."""
     unpacked_mb: int = 4

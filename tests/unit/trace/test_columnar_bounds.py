@@ -13,6 +13,7 @@ import pytest
 from tokenyard.errors import TraceError
 from tokenyard.files.bounds import MIB, Bounds
 from tokenyard.trace.columnar.convert import convert
+from tokenyard.trace.columnar.pages import PageSizes
 from tokenyard.trace.columnar.reading import columnar_reader
 from tokenyard.trace.read.files import raw_lines
 
@@ -146,3 +147,91 @@ def test_the_footer_holds_the_facts_for_a_list(tmp_path: Path) -> None:
         99,
         3,
     )
+
+
+def lying(path: Path, count: int) -> Path:
+    """A file whose footer says that its texts, of a megabyte each, take next to no room."""
+    texts = pa.array(["c" * 1_000_000 + str(i) for i in range(count)])
+    honest = write(path.with_suffix(".honest"), policy=texts)
+    data, column = honest.read_bytes(), pq.read_metadata(honest).row_group(0).column(2)
+    told, lie = zigzag(column.total_uncompressed_size), zigzag(1_000)
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    assert told in data[footer:]
+    path.write_bytes(data[:footer] + data[footer:].replace(told, padded(lie, len(told)), 1))
+    return path
+
+
+def zigzag(value: int) -> bytes:
+    """An integer as Thrift's compact protocol writes it."""
+    value, digits = value << 1, b""
+    while value > 127:
+        digits, value = digits + bytes([value & 127 | 128]), value >> 7
+    return digits + bytes([value])
+
+
+def padded(digits: bytes, length: int) -> bytes:
+    """The same integer in more bytes, so many."""
+    return digits[:-1] + bytes([digits[-1] | 128]) + b"\x80" * (length - len(digits) - 1) + b"\x00"
+
+
+def test_a_footer_that_lies_is_found_out_by_the_pages(tmp_path: Path) -> None:
+    path = lying(tmp_path / "a.steps.parquet", 20)
+    assert pq.read_metadata(path).row_group(0).column(2).total_uncompressed_size == 1_000
+    problem = r"column 'policy' of row group 0 is larger than 1 MiB.*TOKENYARD_MAX_COLUMN_MB"
+    with pytest.raises(TraceError, match=problem), columnar_reader(path, Bounds(column_mb=1)) as reader:
+        list(reader.raw_lines())
+    with pytest.raises(TraceError, match=problem), columnar_reader(path, Bounds(column_mb=1)) as reader:
+        reader.check()
+    with columnar_reader(path, Bounds(column_mb=64, unpacked_mb=64)) as reader:
+        assert len(list(reader.raw_lines())) == 20
+
+
+def test_a_file_of_tiny_pages_is_not_walked_to_its_end(tmp_path: Path) -> None:
+    """A header of seven bytes: a data page of no bytes, without values; and many columns may lie on the same pages."""
+    path = tmp_path / "pages"
+    header = bytes([0x15, 0, 0x15, 0, 0x15, 0, 0])
+    path.write_bytes(header * 60_000)
+    with path.open("rb") as file:
+        pages = PageSizes(file.fileno())
+        assert pages.unpacked(0, len(header) * 100, MIB) == 0
+        with pytest.raises(ValueError, match="too many pages"):
+            pages.unpacked(0, len(header) * 60_000, MIB)
+
+
+@pytest.mark.parametrize(
+    "header", [b"", b"\x00", b"\xff" * 40, bytes([0x15, 0, 0x15, 1, 0]), bytes([0x1C]) * 40, b"\x19\x15", b"\x15" * 3]
+)
+def test_what_is_no_page_header_is_an_error(header: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "pages"
+    path.write_bytes(header)
+    with path.open("rb") as file, pytest.raises(ValueError, match=r"page header|metadata"):
+        PageSizes(file.fileno()).unpacked(0, 100, MIB)
+
+
+EVERY_BYTE = """
+from pathlib import Path
+from tokenyard.errors import TraceError
+from tokenyard.trace.columnar.reading import columnar_reader
+path = Path(sys.argv[1])
+sound = path.read_bytes()
+borne = refused = 0
+for at in range(len(sound) - 8 - int.from_bytes(sound[-8:-4], "little"), len(sound)):
+    for change in (0x01, 0x10, 0xFF):
+        path.write_bytes(sound[:at] + bytes([sound[at] ^ change]) + sound[at + 1 :])
+        try:
+            with columnar_reader(path) as reader:
+                reader.check()
+                reader.step_bounds()
+                list(reader.raw_lines())
+            borne += 1
+        except TraceError:
+            refused += 1
+print(borne > 0, refused > 0)
+"""
+
+
+@pytest.mark.slow
+def test_no_byte_of_a_footer_takes_the_process_down(tmp_path: Path) -> None:
+    """pyarrow ends the process over a column whose statistics contradict it, unless it is read by its pages."""
+    path = write(tmp_path / "a.steps.parquet", policy=pa.array(["fcfs"] * 3))
+    assert in_little_memory(EVERY_BYTE, path) == "True True\n"

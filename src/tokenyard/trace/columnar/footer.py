@@ -1,13 +1,15 @@
-"""What the footer of a Parquet trace tells before anything is decoded: facts for a list, and the size of row groups."""
+"""What a Parquet trace tells before anything is decoded: facts for a list, and the size of its row groups."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from tokenyard.files.bounds import Bounds
+from tokenyard.trace.columnar.pages import PageSizes
+from tokenyard.trace.columnar.row_groups import Column
 from tokenyard.trace.format.schema import StepSnapshot, TraceStart
 
 __all__ = ["FooterFacts", "check_group"]
@@ -46,15 +48,18 @@ class FooterFacts(msgspec.Struct, omit_defaults=True, kw_only=True):
         return False
 
 
-def check_group(path: Path, metadata: Any, group: int, bounds: Bounds) -> None:
-    """Raise FileError if a row group, or a column of it, is larger than what is decoded."""
-    row_group = metadata.row_group(group)
+def check_group(path: Path, group: int, columns: Sequence[Column], pages: PageSizes, bounds: Bounds) -> None:
+    """Raise FileError if row group number ``group``, or a column of it, is larger than what is decoded.
+
+    A column is as large as its footer says, or its pages, whichever is more.
+    """
     total = 0
-    for i in range(row_group.num_columns):
-        column = row_group.column(i)
-        size = max(column.total_uncompressed_size, column.num_values * _VALUE_BYTES)
+    for column in columns:
+        size = max(column.unpacked, column.num_values * _VALUE_BYTES)
+        if size <= bounds.column_bytes:
+            size = max(size, pages.unpacked(column.start, column.packed, bounds.column_bytes))
         if size > bounds.column_bytes:
-            what = f"column {column.path_in_schema!r} of row group {group} is larger"
+            what = f"column {column.path!r} of row group {group} is larger"
             raise bounds.exceeded(path, what, "column_mb")
         total += max(size, 0)
     if total > bounds.row_group_bytes:

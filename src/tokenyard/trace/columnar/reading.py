@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -16,6 +17,8 @@ from tokenyard.files.opening import open_input
 from tokenyard.trace.columnar.arrow import arrow, parquet
 from tokenyard.trace.columnar.columns import KINDS, columns_of
 from tokenyard.trace.columnar.footer import FooterFacts, check_group
+from tokenyard.trace.columnar.pages import PageSizes
+from tokenyard.trace.columnar.row_groups import row_groups_of
 from tokenyard.trace.columnar.rows import TableRows
 from tokenyard.trace.columnar.sizes import pieces
 from tokenyard.trace.columnar.writing import VERSION
@@ -30,12 +33,13 @@ _PIECE_BYTES = 8 << 20
 class ColumnarReader:
     """An open Parquet trace, ours or one that another program wrote under the same names."""
 
-    def __init__(self, path: Path, file: Any, bounds: Bounds | None = None, packed_bytes: int = 0) -> None:
-        """``file`` is a ``ParquetFile`` of so many bytes."""
+    def __init__(self, path: Path, file: Any, source: BinaryIO, bounds: Bounds) -> None:
+        """``file`` is a ``ParquetFile`` over ``source``."""
         self.path = path
         self._file = file
-        self._bounds = bounds or Bounds.from_env()
-        self._packed_bytes = packed_bytes
+        self._descriptor = source.fileno()
+        self._bounds = bounds
+        self._packed_bytes = os.fstat(self._descriptor).st_size
         self._names = set(file.schema_arrow.names)
         self._footer = file.metadata.metadata or {}
         try:
@@ -66,10 +70,11 @@ class ColumnarReader:
             return FooterFacts()
 
     def check(self) -> None:
-        """Raise TraceError if a row group is larger than what is decoded, which the footer tells."""
+        """Raise TraceError if a row group is larger than what is decoded, which the footer and page headers tell."""
         with _damage_told(self.path):
-            for group in range(self._file.num_row_groups):
-                check_group(self.path, self._file.metadata, group, self._bounds)
+            pages = PageSizes(self._descriptor)
+            for group, columns in enumerate(row_groups_of(self._descriptor)):
+                check_group(self.path, group, columns, pages, self._bounds)
 
     def raw_lines(self) -> Iterator[bytes]:
         """Every line with a line feed, blank and bad ones included."""
@@ -77,8 +82,9 @@ class ColumnarReader:
         schema = pa.schema([field for field in table.schema if field.name in self._names])
         number, left = 1, self._bounds.unpacked_bytes(self._packed_bytes)
         with _damage_told(self.path):
-            for group in range(self._file.num_row_groups):
-                check_group(self.path, self._file.metadata, group, self._bounds)
+            pages = PageSizes(self._descriptor)
+            for group, columns in enumerate(row_groups_of(self._descriptor)):
+                check_group(self.path, group, columns, pages, self._bounds)
                 for batch in self._file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=schema.names):
                     chosen = batch.select(schema.names)
                     for rows in pieces(chosen, _PIECE_BYTES, self._bounds, self.path, number):
@@ -92,10 +98,8 @@ class ColumnarReader:
     def step_bounds(self) -> tuple[int, int] | None:
         """Least and greatest step, from the footer alone; None if there is none or it does not say."""
         with _damage_told(self.path):
-            groups = (self._file.metadata.row_group(group) for group in range(self._file.num_row_groups))
-            columns = (group.column(i) for group in groups for i in range(group.num_columns))
-            known = [each.statistics for each in columns if each.path_in_schema == "step" and each.is_stats_set]
-            bounds = [(int(each.min), int(each.max)) for each in known if each.has_min_max]
+            columns = chain.from_iterable(row_groups_of(self._descriptor))
+            bounds = [each.bounds for each in columns if each.path == "step" and each.bounds is not None]
             return (min(low for low, _ in bounds), max(high for _, high in bounds)) if bounds else None
 
 
@@ -120,7 +124,7 @@ def columnar_reader(path: Path, bounds: Bounds | None = None) -> Iterator[Column
                 read_dictionary=texts,
                 page_checksum_verification=True,
             )
-            reader = ColumnarReader(path, file, bounds, os.fstat(source.fileno()).st_size)
+            reader = ColumnarReader(path, file, source, bounds)
         yield reader
 
 
@@ -141,6 +145,6 @@ def _damage_told(path: Path, problem: str = "damaged, or its columns have other 
         raise TraceError(str(error)) from None
     except MemoryError:
         raise TraceError(f"{path}: {problem}: it asks for more memory than there is") from None
-    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+    except (pa.ArrowException, OSError, ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
         raise TraceError(f"{path}: {problem}: {reason}") from None
