@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from random import Random
 from urllib.parse import unquote
 
 import httpx
@@ -205,3 +208,36 @@ def test_it_needs_neither_pyarrow_nor_duckdb(trace: Path, tmp_path: Path) -> Non
         response = httpx.get(f"{viewer.url}api/file", params=packed)
         assert response.status_code == 422
         assert "pip install 'tokenyard[analysis]'" in response.json()["error"]["fix"]
+
+
+@pytest.mark.slow
+def test_notes_survive_kill_9(trace: Path, tmp_path: Path) -> None:
+    """Killed again and again while notes are saved: they are always some that were sent, whole, and can be saved on."""
+    notes = trace.with_name(trace.name + ".annotations.json")
+    before, random, sent = trace.read_bytes(), Random(1), 0
+    for _ in range(8):
+        with viewing(trace.parent, *_NO_BROWSER, cwd=tmp_path) as viewer:
+            there = httpx.get(f"{viewer.url}api/annotations", params={"path": str(trace)})
+            assert there.status_code == 200, "what the last one left can be read"
+            killed = threading.Timer(0.05 + 0.2 * random.random(), viewer.process.kill)
+            killed.start()
+            with suppress(httpx.TransportError):
+                while True:
+                    sent += 1
+                    body = {"number": sent, "text": "n" * random.randrange(2_000_000)}
+                    _save(viewer.url, trace, body)
+            killed.join()
+        if notes.exists():
+            saved = json.loads(notes.read_bytes())
+            assert 1 <= saved["number"] <= sent
+            assert set(saved["text"]) <= {"n"}
+        assert trace.read_bytes() == before
+    assert notes.exists()
+    with viewing(trace.parent, *_NO_BROWSER, cwd=tmp_path) as viewer:
+        assert _save(viewer.url, trace, {"number": 0}).status_code == 200
+    assert json.loads(notes.read_bytes()) == {"number": 0}
+
+
+def _save(url: str, trace: Path, notes: object) -> httpx.Response:
+    headers = {"Tokenyard-Annotations": "1"}
+    return httpx.put(f"{url}api/annotations", params={"path": str(trace)}, json=notes, headers=headers)

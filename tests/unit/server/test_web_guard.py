@@ -33,6 +33,11 @@ def test_names_of_this_machine(client: Client, host: str) -> None:
         "192.168.0.9",
         "[::2]",
         "@",
+        "127.0.0.1:evil.example",
+        "localhost:80:90",
+        "[::1]evil.example",
+        "[::1",
+        "127.0.0.1:123456",
     ],
 )
 @pytest.mark.parametrize("path", ["/", "/api/traces", "/api/file", "/nothing"])

@@ -7,6 +7,7 @@ A page of another site must not reach it through the visitor's browser: not by a
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -22,6 +23,10 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
+
+
+_HOST = re.compile(r"(\[(?P<six>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(:[0-9]{0,5})?", re.ASCII)
+"""A ``Host`` header."""
 
 
 class Guard:
@@ -86,6 +91,6 @@ def _is_address(name: str) -> bool:
 
 
 def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]
+    """The name or address; nothing where what follows it is no port."""
+    matched = _HOST.fullmatch(host)
+    return "" if matched is None else matched["six"] or matched["name"]
