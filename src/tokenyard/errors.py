@@ -32,6 +32,7 @@ __all__ = [
     "TraceError",
     "WorkloadError",
     "shown",
+    "text_of",
 ]
 
 _MOST_SHOWN = 120
@@ -46,6 +47,14 @@ def shown(value: object) -> str:
     """A value as messages show it: as Python writes it, and cut where it is long."""
     text = repr(value)
     return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."
+
+
+def text_of(error: BaseException) -> str:
+    """What an error of somebody else says; its kind where it cannot say anything."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - theirs as well
+        return f"<{type(error).__name__} without a text>"
 
 
 def _sentence(what: str, value: object, fix: str) -> str:

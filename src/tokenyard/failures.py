@@ -6,6 +6,8 @@ scheduler goes on without its answer to the next point at which everything adds 
 
 from __future__ import annotations
 
+from tokenyard.errors import text_of
+
 __all__ = ["Failures"]
 
 
@@ -24,7 +26,7 @@ class Failures:
             self.first = error
             error.add_note(f"Tokenyard: raised in {where}")
         elif error is not self.first:
-            self.first.add_note(f"Tokenyard: then {type(error).__name__} in {where}: {error}")
+            self.first.add_note(f"Tokenyard: then {type(error).__name__} in {where}: {text_of(error)}")
 
     def raise_first(self, state: str) -> None:
         """Raise what was noted, if anything was; ``state`` says what has become of the call."""

@@ -83,7 +83,7 @@ class RequestTimes:
 def _check(
     request_id: str,
     params: SamplingParams,
-    arrival_time: float,
+    arrival_time: float | None,
     priority: int,
     mm_features: Sequence[MultiModalItem],
     prompt_embeds: npt.NDArray[np.generic] | None,
@@ -92,7 +92,7 @@ def _check(
     """Raise RequestError for a field that cannot work."""
     check_id(request_id)
     check_sampling_params(request_id, params)
-    check_order(request_id, arrival_time, priority)
+    check_order(request_id, 0.0 if arrival_time is None else arrival_time, priority)
     check_items(request_id, mm_features, num_prompt_tokens)
     if prompt_embeds is not None:
         check_embeds(request_id, prompt_embeds, num_prompt_tokens)
@@ -126,6 +126,7 @@ class Request:
         "_table",
         "_tokens",
         "arrival_time",
+        "arrives_when_added",
         "async_steps_to_discard",
         "block_hashes",
         "cache_salt",
@@ -164,7 +165,7 @@ class Request:
         prompt_token_ids: Sequence[int] | TokenIds,
         sampling_params: SamplingParams | None = None,
         *,
-        arrival_time: float = 0.0,
+        arrival_time: float | None = None,
         priority: int = 0,
         lora_name: str | None = None,
         cache_salt: str | None = None,
@@ -183,6 +184,7 @@ class Request:
     ) -> None:
         """Make a request in status WAITING, or waiting for its grammar if it has ``structured_output``.
 
+        ``arrival_time`` is in seconds on the scheduler's clock; None: the moment at which it is added.
         ``resumable`` opens a streaming-input session: a later request with the same id continues it.
         ``prompt_embeds`` has one row per prompt token; its bytes enter the block hashes.
         ``kv_transfer_params`` tell a KV connector where the request's KV is, or who will want it.
@@ -201,7 +203,7 @@ class Request:
         self.sampling_params = params
         self.pooling_params = pooling_params
         self.trace_headers, self.kv_transfer_params = trace_headers, kv_transfer_params
-        self.arrival_time = arrival_time
+        self.arrival_time, self.arrives_when_added = arrival_time or 0.0, arrival_time is None
         self.priority = priority
         self.lora_name, self.cache_salt = lora_name, cache_salt
         self.mm_features = tuple(sorted(mm_features, key=lambda item: item.offset))

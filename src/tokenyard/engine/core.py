@@ -20,6 +20,7 @@ from tokenyard.config import PauseState
 from tokenyard.engine.executor import Executor, StepFuture
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.request import Request, RequestStatus
+from tokenyard.sched.request_checks import request_ids_of
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
@@ -87,6 +88,10 @@ class EngineCore:
 
         Raises ConfigError.
         """
+        if not isinstance(scheduler, Scheduler):
+            raise ConfigError("scheduler", scheduler, "give a Scheduler, and the executor after it")
+        if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 1):
+            raise ConfigError("depth", depth, "give a whole number from 1 on")
         is_async = scheduler.config.async_scheduling
         self.scheduler = scheduler
         """The scheduler that it drives."""
@@ -94,8 +99,8 @@ class EngineCore:
         """What runs the model."""
         self.depth: int = (2 if is_async else 1) if depth is None else depth
         """Most steps in flight."""
-        if self.depth < 1 or (self.depth > 1 and not is_async and scheduler.num_speculative_tokens):
-            fix = "give 1, or with drafts turn async_scheduling on: only then are steps decided before drafts are known"
+        if self.depth > 1 and not is_async and scheduler.num_speculative_tokens:
+            fix = "give 1, or turn async_scheduling on: only then are steps decided before drafts are known"
             raise ConfigError("depth", depth, fix)
         if filling is None:
             fills_first = scheduler.config.profile.fills_queue_first
@@ -131,8 +136,11 @@ class EngineCore:
         it in the next step's ``finished_req_ids``, observers by ``request_finished``. Ids without an unfinished
         request are passed over.
         """
-        ids = [request_ids] if isinstance(request_ids, str) else list(request_ids)
-        return self.scheduler.finish_requests(ids, RequestStatus.FINISHED_ABORTED, missing_ok=True)
+        ids = request_ids_of(request_ids)
+        ended = self.scheduler.finish_requests(ids, RequestStatus.FINISHED_ABORTED, missing_ok=True)
+        if self._untold is not None:
+            self._untold = self._untold.without_aborted()
+        return ended
 
     def submit(self, request: Request) -> None:
         """:meth:`add_request` from any thread: it is added before the next step is scheduled or taken in."""
@@ -142,10 +150,7 @@ class EngineCore:
 
     def submit_abort(self, request_ids: str | Iterable[str]) -> None:
         """:meth:`abort_requests` from any thread: done before the next step is scheduled or taken in."""
-        ids = (request_ids,) if isinstance(request_ids, str) else tuple(request_ids)
-        if not all(isinstance(each, str) for each in ids):
-            raise ConfigError("request_ids", request_ids, "give a request id, or several")
-        self._inbox.put(_Submitted(None, ids))
+        self._inbox.put(_Submitted(None, request_ids_of(request_ids)))
 
     def take_refused(self) -> list[RequestError]:
         """Why submitted requests were refused, since the last call."""

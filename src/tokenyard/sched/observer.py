@@ -7,12 +7,13 @@ told nothing more.
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from tokenyard.config import PauseState
-from tokenyard.errors import ConfigError
+from tokenyard.errors import ConfigError, text_of
 from tokenyard.kv.events import KVEventBatch
 from tokenyard.request import Request
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
@@ -166,8 +167,11 @@ class StepObserver:
         """What entered and left the prefix cache was handed out."""
 
 
+_log = logging.getLogger("tokenyard")
+
+
 class ObserverWarning(RuntimeWarning):
-    """An observer raised, and is told nothing more."""
+    """An observer raised, and is told nothing more. Where warnings are errors it is logged instead."""
 
 
 class ObserverGate(StepObserver):
@@ -221,12 +225,15 @@ class ObserverGate(StepObserver):
         return tell_all
 
     def _detach(self, observer: StepObserver, event: str, error: Exception) -> None:
-        if observer in self._observers:
-            self._observers.remove(observer)
-            self._look_up()
+        # By identity: observers may be equal.
+        self._observers = [each for each in self._observers if each is not observer]
+        self._look_up()
         name, kind = type(observer).__name__, type(error).__name__
-        text = f"observer {name} raised {kind} in {event}: {error}; it is detached, the scheduler goes on"
-        warnings.warn(text, ObserverWarning, stacklevel=4)
+        text = f"observer {name} raised {kind} in {event}: {text_of(error)}; it is detached, the scheduler goes on"
+        try:
+            warnings.warn(text, ObserverWarning, stacklevel=4)
+        except Exception:  # noqa: BLE001 - where warnings are errors: the scheduler is in the middle of a call
+            _log.warning("%s", text)
 
 
 def _nothing(*args: object, **options: object) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenyard.errors import ConfigError, PolicyError, TokenyardError, shown
+from tokenyard.errors import ConfigError, PolicyError, TokenyardError, shown, text_of
 from tokenyard.request import Request
 from tokenyard.sched.policy import Policy, PolicyContext
 from tokenyard.sched.queues.waiting import RequestQueue, WaitingQueues
@@ -37,7 +37,7 @@ def named(policy: Policy, method: str, call: Callable[..., Any]) -> Callable[...
             raise
         except Exception as error:
             frame = traceback.extract_tb(error.__traceback__)[-1]
-            problem = f"raised {type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
+            problem = f"raised {type(error).__name__}: {text_of(error)} ({frame.filename}:{frame.lineno})"
             raise PolicyError(policy, method, problem) from error
 
     return guarded
@@ -51,6 +51,8 @@ class PolicyGate(Policy):
         if not isinstance(policy, Policy):
             raise ConfigError("policy", policy, "give an object of a class derived from tokenyard.Policy")
         self._policy = policy
+        self._queues: list[object] = []
+        """All that it has made."""
         for name in _METHODS:
             method = getattr(policy, name)
             if getattr(method, "__func__", None) is getattr(Policy, name):
@@ -85,6 +87,10 @@ class PolicyGate(Policy):
         if missing:
             fix = f"a queue of requests, empty and new at every call; this one lacks {', '.join(missing)}"
             raise self._wrong("new_queue", queue, fix)
+        if any(queue is each for each in self._queues) or len(queue):
+            fix = "a queue of requests, empty and new at every call: it has returned this one before, or it holds some"
+            raise self._wrong("new_queue", queue, fix)
+        self._queues.append(queue)
         checked: RequestQueue = queue
         return checked
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 
 from tokenyard.config import SchedulerConfig
 from tokenyard.errors import ConfigError, RequestError
@@ -10,13 +10,24 @@ from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import Request
 from tokenyard.sched.features.encoder import CrossEncoderInputs, EncoderInputs
 
-__all__ = ["check_encodable", "check_is_request", "check_lengths", "check_servable", "most_blocks_of"]
+__all__ = ["check_encodable", "check_is_request", "check_lengths", "check_servable", "most_blocks_of", "request_ids_of"]
 
 
 def check_is_request(request: object) -> None:
     """Raise ConfigError unless ``request`` is a Request."""
     if not isinstance(request, Request):
         raise ConfigError("request", request, "give a Request")
+
+
+def request_ids_of(request_ids: str | Iterable[str]) -> tuple[str, ...]:
+    """One id or several, as a tuple; ConfigError for what is neither."""
+    try:
+        ids = (request_ids,) if isinstance(request_ids, str) else tuple(request_ids)
+    except TypeError:
+        ids = (None,)  # type: ignore[assignment]  # refused below
+    if not all(isinstance(each, str) for each in ids):
+        raise ConfigError("request_ids", request_ids, "give a request id, or several")
+    return ids
 
 
 def check_servable(

@@ -26,7 +26,7 @@ from tokenyard.sched.policy import Policy, PolicyContext, make_policy
 from tokenyard.sched.policy_gate import PolicyGate
 from tokenyard.sched.queues.running import RunningList
 from tokenyard.sched.queues.waiting import HoldersFirstQueues, WaitingQueues
-from tokenyard.sched.request_checks import check_encodable, check_is_request, check_servable
+from tokenyard.sched.request_checks import check_encodable, check_is_request, check_servable, request_ids_of
 from tokenyard.sched.scheduler_view import SchedulerView
 from tokenyard.sched.state_view import StateView
 from tokenyard.sched.steps.aux_output import with_events
@@ -58,7 +58,8 @@ class Scheduler(SchedulerView):
         output = scheduler.schedule()
         result = scheduler.update_from_output(output, model(output))
 
-    ``clock`` gives seconds; it is only read to stamp requests and observations. ``policy`` overrides the one named in
+    ``clock`` gives seconds: it stamps requests and observations, and policies with rules in seconds decide by it. The
+    default stands still, so such a policy needs another (``time.monotonic``). ``policy`` overrides the one named in
     ``config``. ``block_hasher`` hashes blocks in place of our own, for a host that hashes anyway. ``log_stats`` has
     outputs carry their requests' events (queued, scheduled, preempted).
 
@@ -82,6 +83,7 @@ class Scheduler(SchedulerView):
         log_stats: bool = False,
         debug: bool | None = None,
     ) -> None:
+        _check_kinds(config, cache_config, speculative_config, clock)
         profile = config.profile
         if not profile.prefill_ranks_spread_kv:
             cache_config = replace(cache_config, prefill_context_parallel_size=1)
@@ -147,6 +149,8 @@ class Scheduler(SchedulerView):
         A request with the id of a streaming-input session continues it, or ends it if it is not resumable.
         """
         check_is_request(request)
+        if request.arrives_when_added:
+            request.arrival_time = self.clock()
         if request.request_id in self._sessions:
             session = self.requests[request.request_id]
             if not self._sessions.feed(session, request):
@@ -262,7 +266,7 @@ class Scheduler(SchedulerView):
             kv_transfer_params=params,
         )
         if self.observer is not None:
-            self.observer.step_completed(now, output, outputs)
+            self.observer.step_completed(now, output, outputs.apart())
         self._held.outputs = None
         if self.kv.failures.first is not None:
             self._held.hold_outputs(outputs)
@@ -323,10 +327,7 @@ class Scheduler(SchedulerView):
         """
         if not isinstance(status, RequestStatus) or not status.is_finished:
             raise ConfigError("status", status, "give one of RequestStatus.FINISHED_*")
-        if request_ids is None:
-            ids = list(self.requests)
-        else:
-            ids = [request_ids] if isinstance(request_ids, str) else list(dict.fromkeys(request_ids))
+        ids = list(self.requests if request_ids is None else dict.fromkeys(request_ids_of(request_ids)))
         unknown = [rid for rid in ids if rid not in self.requests]
         if unknown and not missing_ok:
             raise RequestError(
@@ -338,6 +339,7 @@ class Scheduler(SchedulerView):
         ended = [self.requests[rid] for rid in ids if rid in self.requests]
         now = self.clock()
         self._lifecycle.finish([(request, status) for request in ended], now)
+        self._held.forget_aborted()
         for aborted in self._hooks.request_aborted:
             for request in ended:
                 aborted(request)
@@ -406,3 +408,16 @@ class Scheduler(SchedulerView):
         if self._features.encoder is not None:
             self._features.encoder.cache.check_invariants()
         check_queues(self.requests, self._running, self._waiting_queues, self.pins, self.config.max_num_seqs)
+
+
+def _check_kinds(config: object, cache_config: object, speculative_config: object, clock: object) -> None:
+    """Raise ConfigError for arguments that are something else, or in another order."""
+    for field, value, kind in (
+        ("config", config, SchedulerConfig),
+        ("cache_config", cache_config, CacheConfig),
+        ("speculative_config", speculative_config, SpeculativeConfig),
+    ):
+        if not isinstance(value, kind) and not (value is None and field == "speculative_config"):
+            raise ConfigError(field, value, f"give a {kind.__name__}")
+    if not callable(clock):
+        raise ConfigError("clock", clock, "give a function without arguments that returns seconds")

@@ -12,7 +12,7 @@ from tests.support.toy_engine import make_request
 from tokenyard.config import CacheConfig, PauseState, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
 from tokenyard.engine.core import EngineCore, Filling, PauseMode
 from tokenyard.errors import ConfigError, PolicyError
-from tokenyard.request import Request, RequestStatus
+from tokenyard.request import FinishReason, Request, RequestStatus
 from tokenyard.sched.features.grammars import GrammarOutput
 from tokenyard.sched.policy import Policy
 from tokenyard.sched.scheduler import Scheduler
@@ -378,3 +378,35 @@ def test_only_ids_can_be_aborted_from_elsewhere() -> None:
     core, _ = engine()
     with pytest.raises(ConfigError, match="request_ids"):
         core.submit_abort([5])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("arguments", [{"depth": 1.5}, {"depth": True}, {"depth": "2"}, {"depth": 0}])
+def test_a_depth_that_is_no_number_of_steps(arguments: dict[str, Any]) -> None:
+    scheduler = Scheduler(SchedulerConfig(), CacheConfig(num_gpu_blocks=50, block_size=4))
+    with pytest.raises(ConfigError, match=r"depth = .*whole number from 1 on"):
+        EngineCore(scheduler, Workers(), **arguments)
+    with pytest.raises(ConfigError, match="give a Scheduler"):
+        EngineCore(Workers(), scheduler)  # type: ignore[arg-type]
+
+
+def test_who_is_aborted_while_outputs_are_held_is_named_by_none() -> None:
+    class Keeper(Policy):
+        """Raises when the first ends."""
+
+        def keeps_blocks(self, now: float, request: Request) -> bool:
+            raise LookupError(request.request_id)
+
+    scheduler = Scheduler(SchedulerConfig(), CacheConfig(num_gpu_blocks=50, block_size=4), policy=Keeper())
+    core = EngineCore(scheduler, Workers())
+    for name, length in (("a", 1), ("b", 5), ("c", 5)):
+        core.add_request(make_request(name, 4, max_tokens=length, job_id=name))
+    with pytest.raises(PolicyError, match="Keeper"):
+        core.step()
+    assert [each.request_id for each in core.abort_requests("b")] == ["b"]
+    told = core.step()
+    assert told is not None
+    assert {each.request_id: each.new_token_ids for each in told} == {"a": [7], "c": [7]}
+    assert told.finish_reasons == {0: FinishReason.LENGTH}
+    core.drain()
+    with pytest.raises(ConfigError, match="request_ids"):
+        core.abort_requests([scheduler])  # type: ignore[list-item]

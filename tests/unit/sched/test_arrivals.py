@@ -71,3 +71,19 @@ def test_what_is_no_request_is_refused_and_changes_nothing(toy: ToyEngine, reque
     assert toy.scheduler.get_request_counts() == (0, 0)
     _arrive(toy, 0, 1)
     assert len(toy.step().req_ids) == 1
+
+
+@pytest.mark.parametrize("policy", ["priority", "fcfs", "shortest-remaining", "attained-service"])
+def test_who_names_no_arrival_arrives_when_it_is_added(policy: str) -> None:
+    toy = ToyEngine(policy=policy, max_num_seqs=1)
+    for now, name in enumerate(("zed", "bob", "al"), start=5):
+        toy.now = now
+        assert toy.add(name, 4, max_tokens=1).arrival_time == now
+    order = [toy.step().req_ids for _ in range(3)]
+    assert order == [("zed",), ("bob",), ("al",)]
+
+
+def test_an_arrival_that_is_named_stays() -> None:
+    toy = ToyEngine()
+    toy.now = 9.0
+    assert toy.add("a", 4, arrival_time=0.0).arrival_time == 0.0

@@ -11,10 +11,12 @@ import pytest
 from tests.support.toy_connector import ToyConnector
 from tests.support.toy_engine import ToyEngine, snapshot
 
-from tokenyard.config import SpeculativeConfig, SpeculativeMethod
+from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
+from tokenyard.errors import ConfigError
 from tokenyard.params import PoolingParams
 from tokenyard.request import Request
 from tokenyard.sched.connector import KVConnector, Match
+from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.aux_output import ModelAuxOutput
 from tokenyard.sched.steps.model_output import ConnectorOutput, DraftTokens, ModelOutput
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
@@ -222,3 +224,44 @@ def test_a_connector_may_report_a_load_and_a_read_of_the_same_request() -> None:
         assert toy.free == 100
     with pytest.raises(ValueError, match="finished_sending names 'a'"):
         toy.scheduler.update_from_output(toy.schedule(), ModelOutput.from_lists([], sent))
+
+
+@pytest.mark.parametrize("row", [[1.9], ["3"], [[1]], [None], [2**70]])
+def test_lists_that_hold_no_token_ids_are_refused(row: list[Any]) -> None:
+    with pytest.raises(ValueError, match="row 1"):
+        ModelOutput.from_lists([[4], row])
+
+
+def test_an_executor_may_use_its_buffer_again() -> None:
+    toy = ToyEngine()
+    toy.add("a", 4, max_tokens=3)
+    buffer, one, kept = np.zeros((1, 1), np.int64), np.ones(1, np.int64), []
+    for token in (11, 12, 13):
+        buffer[:] = token
+        kept.append(toy.scheduler.update_from_output(toy.schedule(), ModelOutput(buffer, one)))
+    buffer[:], one[:] = 99, 0
+    assert [next(iter(each)).new_token_ids for each in kept] == [[11], [12], [13]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ((CacheConfig(), SchedulerConfig()), "config"),
+        ((SchedulerConfig(), {"num_gpu_blocks": 5}), "cache_config"),
+        ((SchedulerConfig(), None), "cache_config"),
+    ],
+)
+def test_arguments_in_another_order_are_named(arguments: tuple[Any, Any], field: str) -> None:
+    with pytest.raises(ConfigError, match=field):
+        Scheduler(*arguments)
+    with pytest.raises(ConfigError, match="clock"):
+        Scheduler(SchedulerConfig(), CacheConfig(num_gpu_blocks=5), clock=5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ids", [5, [5], [None, "a"]])
+def test_ids_that_are_none(ids: Any) -> None:
+    toy = ToyEngine()
+    toy.add("a")
+    with pytest.raises(ConfigError, match="request_ids"):
+        toy.scheduler.finish_requests(ids)
+    assert toy.scheduler.get_request_counts() == (0, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from operator import methodcaller
 from typing import Any
 
@@ -9,7 +10,10 @@ import pytest
 from tests.support.toy_engine import ToyEngine, Watcher
 
 from tokenyard.config import PauseState
+from tokenyard.request import FinishReason
 from tokenyard.sched.observer import Counts, Gauges, Observers, ObserverWarning, SchedulerState, StepObserver
+from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 EVENTS = [
     "request_arrived",
@@ -139,3 +143,89 @@ def test_what_observers_are_shown_is_read_only() -> None:
     assert meddler.refused == 6
     assert meddler.gauges == Gauges(0, 19, 0, 2, 0, 0, None)
     assert yard.scheduler.state.counts() == Counts(17, 2, 0, None)
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_where_warnings_are_errors_an_observer_that_raises_is_logged(
+    event: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    yard = ToyEngine()
+    yard.scheduler.attach_observer(Observers(Fragile(event), yard.watcher))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert everything_happens(yard) == everything_happens(ToyEngine())
+    assert f"raised KeyError in {event}" in caplog.text
+    yard.scheduler.check_invariants()
+
+
+class Mute(Exception):  # noqa: N818 - of somebody else
+    """Cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise ValueError
+
+
+def test_an_error_that_cannot_be_shown_harms_nobody() -> None:
+    class Wordless(Watcher):
+        def step_decided(self, *args: Any) -> None:
+            raise Mute
+
+    yard = ToyEngine()
+    yard.scheduler.attach_observer(Wordless())
+    yard.add("a", 4, max_tokens=2)
+    with pytest.warns(ObserverWarning, match="Wordless raised Mute in step_decided: <Mute without a text>"):
+        assert yard.step().req_ids == ("a",)
+
+
+def test_of_two_equal_observers_the_one_that_raises_is_left_out() -> None:
+    class Equal(Watcher):
+        def __init__(self, *, fails: bool) -> None:
+            super().__init__()
+            self.fails, self.num_steps = fails, 0
+
+        def step_started(self, *args: Any) -> None:
+            self.num_steps += 1
+            if self.fails:
+                raise KeyError
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Equal)
+
+        __hash__ = None  # type: ignore[assignment]
+
+    sound, fragile = Equal(fails=False), Equal(fails=True)
+    yard = ToyEngine()
+    yard.scheduler.attach_observer(Observers(sound, fragile))
+    yard.add("a", 4, max_tokens=4)
+    with pytest.warns(ObserverWarning):
+        yard.step()
+    yard.step()
+    assert (sound.num_steps, fragile.num_steps) == (2, 1)
+
+
+def test_observers_change_neither_plans_nor_what_clients_get() -> None:
+    class Vandal(StepObserver):
+        refused = 0
+
+        def step_decided(self, ts: float, output: SchedulerOutput, *args: Any) -> None:
+            for column in (output.num_prompt, output.slots, output.num_new_tokens, output.num_known):
+                self._spoil(column)
+
+        def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
+            self._spoil(outputs.tokens)
+            self._spoil(outputs.num_tokens)
+            outputs.finish_reasons[0] = FinishReason.ERROR
+
+        def _spoil(self, column: Any) -> None:
+            try:
+                column[:] = 0
+            except ValueError:
+                self.refused += 1
+
+    yard, vandal = ToyEngine(), Vandal()
+    yard.scheduler.attach_observer(vandal)
+    yard.add("a", 4, max_tokens=3)
+    for _ in range(2):
+        (news,) = yard.update(yard.schedule(), {"a": [5]})
+        assert (news.new_token_ids, news.finish_reason) == ([5], None)
+    assert vandal.refused == 12

@@ -153,3 +153,12 @@ def test_a_token_for_a_prefill_chunk_is_refused_and_nothing_changes() -> None:
         yard.scheduler.update_from_output(output, ModelOutput.from_lists([[7], [7]]))
     outputs = yard.scheduler.update_from_output(output, ModelOutput.from_lists([[7], []]))
     assert [(news.request_id, news.new_token_ids) for news in outputs] == [("short", [7])]
+
+
+def test_a_queue_that_is_handed_out_twice_or_full() -> None:
+    same = FCFSQueue()
+    full = FCFSQueue()
+    full.add(make_request("a"))
+    for queue in (same, full):
+        with pytest.raises(PolicyError, match=r"Mine\.new_queue returned .*empty and new at every call"):
+            crowded(wrong(new_queue=lambda self, queue=queue: queue))

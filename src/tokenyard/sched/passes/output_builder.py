@@ -105,8 +105,7 @@ class OutputBuilder:
         self._marked_chunks = has_chunks or (self._marked_chunks and not self._last_was_complete)
         if not self._last_was_complete:
             table.mark_scheduled(slots, step)
-        for column in (granted, computed, num_known):
-            column.setflags(False)  # type: ignore[call-arg]  # "write", whose name would double the cost
+        _freeze(slots, granted, computed, num_known, num_prompt, num_placeholders)
         plan = SchedulerOutput(
             step=step,
             req_ids=req_ids,
@@ -157,6 +156,13 @@ class OutputBuilder:
     def _num_common_prefix_blocks(self) -> tuple[int, ...]:
         running = self._running.requests
         return tuple(self._kv.num_common_prefix_blocks(running[0])) if running else (0,) * self._kv.num_groups
+
+
+def _freeze(*columns: IntArray | None) -> None:
+    """A step is a value: nobody writes into its columns."""
+    for column in columns:
+        if column is not None:
+            column.setflags(False)  # type: ignore[call-arg]  # "write", whose name would double the cost
 
 
 def _joined(rows: Rows, admitted: Sequence[Candidate]) -> tuple[IntArray, IntArray, IntArray]:

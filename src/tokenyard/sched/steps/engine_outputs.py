@@ -58,6 +58,27 @@ class EngineOutputs(msgspec.Struct, kw_only=True, eq=False):
             clients.setdefault(request.client_index, []).append(news)
         return clients
 
+    def apart(self) -> EngineOutputs:
+        """The same with dictionaries of its own, for those who may look and not change."""
+        own = {name: dict(getattr(self, name)) for name in ("finish_reasons", "stop_reasons", "kv_transfer_params")}
+        return msgspec.structs.replace(self, **own)
+
+    def without_aborted(self) -> EngineOutputs:
+        """The same without news of requests that were ended from outside since."""
+        rows = [i for i, each in enumerate(self.requests) if i in self.finish_reasons or not each.status.is_finished]
+        if len(rows) == len(self.requests):
+            return self
+        return msgspec.structs.replace(
+            self,
+            requests=[self.requests[i] for i in rows],
+            req_ids=[self.req_ids[i] for i in rows],
+            tokens=self.tokens[rows],
+            num_tokens=self.num_tokens[rows],
+            finish_reasons={i: self.finish_reasons[row] for i, row in enumerate(rows) if row in self.finish_reasons},
+            stop_reasons={i: self.stop_reasons[row] for i, row in enumerate(rows) if row in self.stop_reasons},
+            extras={i: self.extras[row] for i, row in enumerate(rows) if row in self.extras},
+        )
+
     def __len__(self) -> int:
         return len(self.requests)
 

@@ -55,3 +55,8 @@ class Held:
         """The outputs that are held are given out."""
         self.outputs = None
         return outputs
+
+    def forget_aborted(self) -> None:
+        """Outputs that are held name nobody who was ended from outside meanwhile."""
+        if self.outputs is not None:
+            self.outputs = self.outputs.without_aborted()

@@ -106,8 +106,11 @@ def _padded(lists: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
     lengths = np.fromiter(map(len, lists), np.int64, len(lists))
     width = int(lengths.max()) if len(lists) else 1
     padded = np.full((len(lists), max(width, 1)), -1, np.int64)
-    for row, values in zip(padded, lists, strict=True):
-        row[: len(values)] = values
+    for row, values in enumerate(lists):
+        ids = np.asarray(values)
+        if ids.size and (ids.ndim != 1 or ids.dtype.kind not in "iu"):
+            raise ValueError(f"row {row} = {shown(values)}: give whole numbers from 0 to {MAX_COUNT}")
+        padded[row, : ids.size] = ids
     return padded, lengths
 
 

@@ -237,7 +237,7 @@ class OutputUpdate:
         requests: Sequence[Request] = step.requests
         req_ids: Sequence[str] = step.plan.req_ids
         if not endings and not extras and producing.size == len(requests):
-            return Accepted(step.requests, req_ids, model.sampled, counts, {}, {}, extras)
+            return Accepted(step.requests, req_ids, _kept(model.sampled), _kept(counts), {}, {}, extras)
         if extras:
             # A pooling request has news without a token.
             producing = np.union1d(producing, list(extras))
@@ -261,4 +261,11 @@ class OutputUpdate:
             ended.append((request, status))
         if ended:
             self._finish(ended, now)
-        return Accepted(requests, req_ids, tokens, counts, finish_reasons, stop_reasons, extras)
+        return Accepted(requests, req_ids, _kept(tokens), _kept(counts), finish_reasons, stop_reasons, extras)
+
+
+def _kept(column: IntArray) -> IntArray:
+    """A copy: the executor may use its buffer again, and observers may look but not write."""
+    column = column.copy()
+    column.setflags(False)  # type: ignore[call-arg]  # as in the output builder
+    return column
