@@ -28,11 +28,13 @@ __all__ = [
     "check_pooling_params",
     "check_sampling_params",
     "check_texts",
+    "plain",
     "token_array",
 ]
 
 TokenIds = npt.NDArray[np.int32]
 """Token ids, one dimension."""
+_MAX_PRIORITY = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +112,13 @@ class MultiModalItem:
         """Position after its last placeholder."""
         return self.offset + self.length
 
+    def __post_init__(self) -> None:
+        """Numbers and texts of NumPy become Python's own, which neither wrap nor resist being written."""
+        for field, kind, own in (("mm_hash", str, str), ("offset", Integral, int), ("length", Integral, int)):
+            value = getattr(self, field)
+            if isinstance(value, kind) and type(value) not in (own, bool):
+                object.__setattr__(self, field, own(value))
+
     def moved(self, by: int) -> MultiModalItem:
         """The same item ``by`` positions further on."""
         return replace(self, offset=self.offset + by)
@@ -158,6 +167,11 @@ def check_id(request_id: str) -> None:
     _check_encodable(request_id, "request_id", request_id)
 
 
+def plain(text: str | None) -> str | None:
+    """A text of exactly Python's own kind: NumPy's strings are texts as well, and cannot be written."""
+    return None if text is None else str(text)
+
+
 def check_texts(request_id: str, **fields: object) -> None:
     """Raise RequestError for a field that is neither a text nor absent, or cannot be hashed and written."""
     for field, value in fields.items():
@@ -195,6 +209,8 @@ def check_order(request_id: str, arrival_time: object, priority: object) -> None
         raise RequestError(request_id, "arrival_time", arrival_time, "give a finite number of seconds")
     if isinstance(priority, bool) or not isinstance(priority, Integral):
         raise RequestError(request_id, "priority", priority, "give a whole number; lower is served first")
+    if abs(int(priority)) > _MAX_PRIORITY:
+        raise RequestError(request_id, "priority", "a number of more than 64 bits", "lower is served first")
 
 
 def _is_finite(value: Real) -> bool:

@@ -28,6 +28,7 @@ from tokenyard.params import (
     check_pooling_params,
     check_sampling_params,
     check_texts,
+    plain,
     token_array,
 )
 from tokenyard.status import FinishReason, RequestStatus
@@ -199,16 +200,16 @@ class Request:
             request_id, lora_name=lora_name, cache_salt=cache_salt, job_id=job_id, this_func_call=this_func_call
         )
         check_kind(request_id, resumable, structured_output)
-        self.request_id = request_id
+        self.request_id = str(request_id)
         self.sampling_params = params
         self.pooling_params = pooling_params
         self.trace_headers, self.kv_transfer_params = trace_headers, kv_transfer_params
         self.arrival_time, self.arrives_when_added = arrival_time or 0.0, arrival_time is None
         self.priority = priority
-        self.lora_name, self.cache_salt = lora_name, cache_salt
+        self.lora_name, self.cache_salt = plain(lora_name), plain(cache_salt)
         self.mm_features = tuple(sorted(mm_features, key=lambda item: item.offset))
         self.prompt_embeds = prompt_embeds
-        self.job_id, self.is_last_step, self.this_func_call = job_id, is_last_step, this_func_call
+        self.job_id, self.is_last_step, self.this_func_call = plain(job_id), is_last_step, plain(this_func_call)
         self.output_seed = output_seed
         self.client_index = client_index
         self.resumable = resumable

@@ -6,7 +6,7 @@ import io
 import json
 import tempfile
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 from unittest import mock
 
 import msgspec
@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenyard.files.bounds import Bounds
 from tokenyard.trace.columnar import reading, writing
 from tokenyard.trace.columnar.columns import columns_of
-from tokenyard.trace.columnar.reading import ColumnarReader
+from tokenyard.trace.columnar.reading import columnar_reader
 from tokenyard.trace.columnar.writing import ColumnarWriter
 from tokenyard.trace.format.schema import STEP_EVENTS
 
@@ -72,19 +71,18 @@ OURS = st.one_of(*(records_of(kind) for kind in STEP_EVENTS.values() if "step" i
 """Records of the steps file, each with some of its fields."""
 
 
-def twin(text: bytes, kind: str) -> BinaryIO:
-    sink = tempfile.TemporaryFile()  # noqa: SIM115 - whoever asked closes it
+def twin(text: bytes, kind: str) -> IO[bytes]:
+    sink = tempfile.NamedTemporaryFile()  # noqa: SIM115 - whoever asked closes it
     writer = ColumnarWriter(sink, kind, "snappy")
     for line in io.BytesIO(text):
         writer.add(line)
     writer.finish()
-    sink.seek(0)
+    sink.flush()
     return sink
 
 
-def given_back(sink: BinaryIO) -> list[bytes]:
-    with sink, pq.ParquetFile(sink) as file:
-        reader = ColumnarReader(Path("x.parquet"), file, sink, Bounds())
+def given_back(sink: IO[bytes]) -> list[bytes]:
+    with sink, columnar_reader(Path(sink.name)) as reader:
         return [line.removesuffix(b"\n") for line in reader.raw_lines()]
 
 
@@ -145,6 +143,6 @@ def test_lines_of_ours_come_back_to_the_byte(records: list[Any]) -> None:
 @given(lines=st.lists(LINES, min_size=1, max_size=6))
 def test_bad_lines_are_counted(lines: list[bytes]) -> None:
     text = b"".join(line + b"\n" for line in lines)
-    with twin(text, "steps") as sink, pq.ParquetFile(sink) as file:
-        reader = ColumnarReader(Path("x.parquet"), file, sink, Bounds())
-    assert reader.bad_lines == len([line for line in lines if line.strip() and record_of(line) is None])
+    with twin(text, "steps") as sink, columnar_reader(Path(sink.name)) as reader:
+        counted = reader.bad_lines
+    assert counted == len([line for line in lines if line.strip() and record_of(line) is None])

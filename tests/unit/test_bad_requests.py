@@ -94,7 +94,7 @@ def test_sampling_parameters_are_of_their_type(params: Any) -> None:
 @pytest.mark.parametrize(
     ("field", "values"),
     [
-        ("arrival_time", [float("nan"), float("inf"), -float("inf"), "soon", None]),
+        ("arrival_time", [float("nan"), float("inf"), -float("inf"), "soon"]),
         ("priority", ["high", 1.5, None, True]),
         ("lora_name", [7, b"x"]),
         ("cache_salt", [7, b"x"]),
@@ -402,3 +402,30 @@ def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
         hashes.append(request.block_hashes[:2])
     assert hashes[0] == hashes[1]
     assert len(hashes[0]) == 2
+
+
+def _small(offset: int, length: int) -> dict[str, Any]:
+    return {"offset": np.uint8(offset), "length": np.uint8(length)}
+
+
+def test_texts_and_numbers_of_numpy_are_taken_as_pythons_own() -> None:
+    """A column of NumPy or pandas brings them; they enter hashes and traces."""
+    toy = ToyEngine()
+    text, item = np.str_("t"), MultiModalItem(mm_hash=np.str_("h"), **_small(0, 2))
+    toy.add(np.str_("r"), 9, max_tokens=1, lora_name=text, cache_salt=text, job_id=text, this_func_call=text)
+    toy.drain()
+    request = toy.requests["r"]
+    kept = (request.request_id, request.lora_name, request.cache_salt, request.job_id, request.this_func_call)
+    assert [type(each) for each in (*kept, item.mm_hash)] == [str] * 6
+    assert [type(each) for each in (item.offset, item.length)] == [int] * 2
+
+
+def test_a_picture_of_small_numbers_does_not_wrap() -> None:
+    item = MultiModalItem(mm_hash="h", **_small(250, 10))
+    assert item.end == 260
+    assert "within the prompt" in _refused("mm_features", "r", [1] * 20, mm_features=[item]).fix
+
+
+@pytest.mark.parametrize("priority", [2**63, -(2**63), 10**5000], ids=["above", "below", "far above"])
+def test_priorities_have_64_bits(priority: int) -> None:
+    str(_refused("priority", "r", [1], priority=priority))

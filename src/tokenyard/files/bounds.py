@@ -33,6 +33,8 @@ class Bounds:
     """MiB of a Parquet row group, unpacked, as its footer and its pages tell. ``TOKENYARD_MAX_ROW_GROUP_MB``."""
     column_mb: int = 256
     """MiB of a column in a row group, unpacked, as its footer and its pages tell. ``TOKENYARD_MAX_COLUMN_MB``."""
+    footer_mb: int = 4
+    """MiB of a Parquet file's footer. ``TOKENYARD_MAX_FOOTER_MB``."""
     nesting: int = 100
     """Depth of lists and objects in a line of JSON. ``TOKENYARD_MAX_NESTING``."""
     unpacked_mb: int = 4
@@ -55,6 +57,10 @@ class Bounds:
     @property
     def column_bytes(self) -> int:
         return self.column_mb * MIB
+
+    @property
+    def footer_bytes(self) -> int:
+        return self.footer_mb * MIB
 
     def unpacked_bytes(self, packed_bytes: int) -> int:
         """Bytes that a compressed file of ``packed_bytes`` may hold."""

@@ -35,10 +35,14 @@ def _content(path: Path) -> dict[str, Any]:
     import yaml  # noqa: PLC0415 - takes time that a command without such a file need not spend
 
     try:
-        content = yaml.safe_load(read_input(path, MOST_BYTES).decode())
+        text = read_input(path, MOST_BYTES).decode()
+        if any(isinstance(each, yaml.AliasEvent) for each in yaml.parse(text, yaml.SafeLoader)):
+            # A few of them, one in the other, make a file of gigabytes.
+            raise ConfigError("config", str(path), "has an alias (*name): write the value in its place")
+        content = yaml.safe_load(text)
     except FileError as error:
         raise ConfigError("config", str(path), error.problem) from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError("config", str(path), f"is not YAML: {' '.join(str(error).split())}") from None
     if content is None:
         return {}

@@ -117,6 +117,11 @@ def test_a_file_of_flags(tmp_path: Path) -> None:
         ("flags.yaml", "1: 2", "must hold flags"),
         ("flags.yaml", "max-num-sqs: 2", "did you mean --max-num-seqs"),
         ("flags.yml", "max-num-seqs: many", "give a whole number"),
+        ("flags.yml", "max-num-seqs: 2021-13-41", "is not YAML"),
+        ("flags.yml", "max-num-seqs: 0x_", "is not YAML"),
+        ("flags.yml", 'x: !!int "z"', "is not YAML"),
+        ("flags.yml", 'x: !!timestamp "x"', "is not YAML"),
+        ("flags.yml", "a: &a [1]\nb: [*a, *a]", "has an alias"),
     ],
 )
 def test_a_file_that_cannot_be_read(name: str, content: str, problem: str, tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ def test_names_of_this_machine(client: Client, host: str) -> None:
         "[::1]evil.example",
         "[::1",
         "127.0.0.1:123456",
+        "[::1%evil.example]",
     ],
 )
 @pytest.mark.parametrize("path", ["/", "/api/traces", "/api/file", "/nothing"])
@@ -103,3 +104,10 @@ def test_unknown_paths_and_methods(client: Client) -> None:
     refused(client.get("/api/nothing"), 404, "path")
     refused(client.get("/../../etc/passwd"), 404, "path")
     refused(client.request("DELETE", "/api/traces"), 405, "method")
+
+
+@pytest.mark.parametrize("header", ["Origin", "Sec-Fetch-Site"])
+def test_a_second_header_is_looked_at_as_well(client: Client, header: str) -> None:
+    good, evil = (ORIGIN, "http://evil.example") if header == "Origin" else ("same-origin", "cross-site")
+    for values in ((good, evil), (evil, good)):
+        refused(client.get("/api/traces", headers=[(header, value) for value in values]), 403, header)

@@ -15,6 +15,7 @@ from tokenyard.files.bounds import MIB, Bounds
 from tokenyard.trace.columnar.convert import convert
 from tokenyard.trace.columnar.pages import PageSizes
 from tokenyard.trace.columnar.reading import columnar_reader
+from tokenyard.trace.columnar.thrift import I32, ThriftReader
 from tokenyard.trace.read.files import raw_lines
 
 pa = pytest.importorskip("pyarrow")
@@ -190,12 +191,12 @@ def test_a_file_of_tiny_pages_is_not_walked_to_its_end(tmp_path: Path) -> None:
     """A header of seven bytes: a data page of no bytes, without values; and many columns may lie on the same pages."""
     path = tmp_path / "pages"
     header = bytes([0x15, 0, 0x15, 0, 0x15, 0, 0])
-    path.write_bytes(header * 60_000)
+    path.write_bytes(header * 90_000)
     with path.open("rb") as file:
         pages = PageSizes(file.fileno())
         assert pages.unpacked(0, len(header) * 100, MIB) == 0
         with pytest.raises(ValueError, match="too many pages"):
-            pages.unpacked(0, len(header) * 60_000, MIB)
+            pages.unpacked(0, len(header) * 90_000, MIB)
 
 
 @pytest.mark.parametrize(
@@ -212,6 +213,7 @@ EVERY_BYTE = """
 from pathlib import Path
 from tokenyard.errors import TraceError
 from tokenyard.trace.columnar.reading import columnar_reader
+from tokenyard.trace.columnar.thrift import I32, ThriftReader
 path = Path(sys.argv[1])
 sound = path.read_bytes()
 borne = refused = 0
@@ -235,3 +237,82 @@ def test_no_byte_of_a_footer_takes_the_process_down(tmp_path: Path) -> None:
     """pyarrow ends the process over a column whose statistics contradict it, unless it is read by its pages."""
     path = write(tmp_path / "a.steps.parquet", policy=pa.array(["fcfs"] * 3))
     assert in_little_memory(EVERY_BYTE, path) == "True True\n"
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("_raw", pa.array([b"x" * 500] * 2, pa.binary(500))),
+        ("prompt_prefix", pa.array([[1] * 9] * 2, pa.large_list(pa.int32()))),
+        ("prompt_prefix", pa.array([[1] * 9] * 2, pa.list_(pa.int32(), 9))),
+        ("ts", pa.array([1, 2], pa.timestamp("us"))),
+    ],
+)
+def test_columns_whose_text_cannot_be_told_are_refused(column: str, values: Any, tmp_path: Path) -> None:
+    path = tmp_path / "a.requests.parquet"
+    pq.write_table(pa.table({"step": [1, 2], column: values}), path)
+    with pytest.raises(TraceError, match=f"column '{column}' is of type .*, which no trace has"):
+        list(raw_lines(path))
+
+
+def test_a_list_of_many_small_objects_counts_its_objects(tmp_path: Path) -> None:
+    entries = pa.StructArray.from_arrays([pa.array(np.zeros(900_000, np.int32))] * 2, ["num_requests", "wanted_tokens"])
+    skipped = pa.ListArray.from_arrays(pa.array([0, 900_000], pa.int32()), entries)
+    path = write(tmp_path / "a.steps.parquet", skipped=skipped)
+    with pytest.raises(TraceError, match="line 1 is longer than 16 MiB"):
+        list(raw_lines(path))
+
+
+def test_blank_lines_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tokenyard.files.bounds._FREE_RATIO", 1)
+    rows, path = 2_000_000, tmp_path / "a.requests.parquet"
+    pq.write_table(pa.table({"_raw": pa.array([b""] * rows), "step": pa.nulls(rows, pa.int32())}), path)
+    taken: list[bytes] = []
+    problem = "TOKENYARD_MAX_UNPACKED_MB"
+    with pytest.raises(TraceError, match=problem), columnar_reader(path, Bounds(unpacked_mb=1)) as reader:
+        taken.extend(reader.raw_lines())
+    assert set(taken) <= {b"\n"}
+
+
+def test_a_file_without_a_column_of_ours_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "a.steps.parquet"
+    pq.write_table(pa.table({"x": [1]}).replace_schema_metadata({"tokenyard.kind": "steps"}), path)
+    with pytest.raises(TraceError, match="none of the columns of one"):
+        list(raw_lines(path))
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ([(f"c{i}", pa.int8()) for i in range(5_001)], "5,002 columns"),
+        ([("n" * 1_001, pa.int8())], "a name of 1,001 bytes"),
+        ([("deep", pa.int8())], "nested more than 20 deep"),
+    ],
+)
+def test_schemas_that_no_trace_has(schema: list[tuple[str, Any]], problem: str, tmp_path: Path) -> None:
+    if schema[0][0] == "deep":
+        kind = pa.int8()
+        for _ in range(21):
+            kind = pa.struct([("d", kind)])
+        schema = [("deep", kind)]
+    path = tmp_path / "a.steps.parquet"
+    pq.write_table(pa.schema(schema).empty_table(), path)
+    with pytest.raises(TraceError, match=problem):
+        list(raw_lines(path))
+    with pytest.raises(TraceError, match="TOKENYARD_MAX_FOOTER_MB"), columnar_reader(path, Bounds(footer_mb=0)):
+        pass
+
+
+@pytest.mark.parametrize(
+    "footer",
+    [
+        bytes([0x15, 4, 0x05, 2, 4, 0]),  # field 1 twice
+        bytes([0x16, 4, 0]),  # 64 bits where 32 are
+        bytes([0x05, 0x80, 0x80, 0x08, 4, 0]),  # a field number that wraps
+        bytes([0x18, 1, 0, 0]),  # bytes where a number is
+    ],
+)
+def test_what_other_readers_would_read_otherwise_is_not_read(footer: bytes) -> None:
+    with pytest.raises(ValueError, match="its metadata has"):
+        ThriftReader(footer).struct({1: I32})
+    assert ThriftReader(bytes([0x15, 4, 0])).struct({1: I32}) == {1: 2}

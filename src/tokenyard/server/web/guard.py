@@ -25,7 +25,7 @@ _HEADERS = {
 }
 
 
-_HOST = re.compile(r"(\[(?P<six>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(:[0-9]{0,5})?", re.ASCII)
+_HOST = re.compile(r"(\[(?P<six>[0-9A-Fa-f:.]*)\]|(?P<name>[^:\[\]]*))(:[0-9]{0,5})?", re.ASCII)
 """A ``Host`` header."""
 
 
@@ -62,12 +62,12 @@ class Guard:
         host = headers.get("host", "")
         if not self._is_ours(_without_port(host)):
             return RefusedError(403, "Host", host, "must be an address of this machine: open the URL that was printed")
-        origin = headers.get("origin")
-        if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
-            return RefusedError(403, "Origin", origin, "only pages of this server may ask")
-        site = headers.get("sec-fetch-site", "none")
-        if site not in ("same-origin", "none") and scope["path"].startswith("/api/"):
-            return RefusedError(403, "Sec-Fetch-Site", site, "only pages of this server may ask")
+        for origin in headers.getlist("origin"):
+            if origin not in (f"http://{host}", f"https://{host}"):
+                return RefusedError(403, "Origin", origin, "only pages of this server may ask")
+        for site in headers.getlist("sec-fetch-site"):
+            if site not in ("same-origin", "none") and scope["path"].startswith("/api/"):
+                return RefusedError(403, "Sec-Fetch-Site", site, "only pages of this server may ask")
         return None
 
     def _is_ours(self, name: str) -> bool:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from tokenyard.files.bounds import Bounds
 from tokenyard.trace.columnar.pages import PageSizes
-from tokenyard.trace.columnar.row_groups import Column
+from tokenyard.trace.columnar.row_groups import RowGroup
 from tokenyard.trace.format.schema import StepSnapshot, TraceStart
 
 __all__ = ["FooterFacts", "check_group"]
@@ -48,19 +47,23 @@ class FooterFacts(msgspec.Struct, omit_defaults=True, kw_only=True):
         return False
 
 
-def check_group(path: Path, group: int, columns: Sequence[Column], pages: PageSizes, bounds: Bounds) -> None:
-    """Raise FileError if row group number ``group``, or a column of it, is larger than what is decoded.
+def check_group(path: Path, number: int, group: RowGroup, pages: PageSizes, bounds: Bounds) -> None:
+    """Raise FileError if row group ``number``, or a column of it, is larger than what is decoded.
 
-    A column is as large as its footer says, or its pages, whichever is more.
+    A column is as large as its footer says, or its pages, whichever is more. Raises ValueError for sizes below 0.
     """
-    total = 0
-    for column in columns:
+    total = group.num_rows * _VALUE_BYTES
+    least = group.num_rows
+    for column in group.columns:
+        least = min(least, column.num_values, column.unpacked, column.packed, column.start)
         size = max(column.unpacked, column.num_values * _VALUE_BYTES)
         if size <= bounds.column_bytes:
             size = max(size, pages.unpacked(column.start, column.packed, bounds.column_bytes))
         if size > bounds.column_bytes:
-            what = f"column {column.path!r} of row group {group} is larger"
+            what = f"column {column.path!r} of row group {number} is larger"
             raise bounds.exceeded(path, what, "column_mb")
-        total += max(size, 0)
+        total += size
+    if least < 0:
+        raise ValueError(f"row group {number} has a size below 0")
     if total > bounds.row_group_bytes:
-        raise bounds.exceeded(path, f"row group {group} is larger", "row_group_mb")
+        raise bounds.exceeded(path, f"row group {number} is larger", "row_group_mb")

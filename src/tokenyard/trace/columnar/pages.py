@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import os
 
-from tokenyard.trace.columnar.thrift import Keep, ThriftReader
+from tokenyard.trace.columnar.thrift import I32, Keep, ThriftReader
 
 __all__ = ["PageSizes"]
 
 _FIRST_LOOK = 1 << 12
 """Bytes read for a header, which has a few dozen; more are read if it goes on."""
 _UNPACKED_SIZE, _PACKED_SIZE = 2, 3
-_SIZES: Keep = {_UNPACKED_SIZE: int, _PACKED_SIZE: int}
+_SIZES: Keep = {_UNPACKED_SIZE: I32, _PACKED_SIZE: I32}
 """Fields of a page header."""
-_MOST_PAGES, _USUAL_PAGE_BYTES = 50_000, 1_024
+_MOST_BYTES, _PAGE_BYTES = 4 << 20, 64
+"""Of headers: they may take this much, and a sixteenth of the file beside it; each takes so much at least."""
 
 
 class PageSizes:
@@ -25,8 +26,8 @@ class PageSizes:
     def __init__(self, file: int) -> None:
         """``file`` is a descriptor."""
         self._file = file
-        self._left = _MOST_PAGES + os.fstat(file).st_size // _USUAL_PAGE_BYTES
-        """Pages that are still looked at: columns can lie on top of each other."""
+        self._left = _MOST_BYTES + os.fstat(file).st_size // 16
+        """Bytes of headers that are still looked at: columns can lie on top of each other."""
 
     def unpacked(self, start: int, length: int, most: int) -> int:
         """Unpacked bytes of the pages that lie in ``length`` bytes from ``start`` on.
@@ -36,16 +37,16 @@ class PageSizes:
         """
         total, at, end = 0, start, start + length
         while at < end and total <= most:
-            if self._left == 0:
+            unpacked, size, header = self._page_at(at, end - at)
+            self._left -= max(header, _PAGE_BYTES)
+            if self._left < 0:
                 raise ValueError("too many pages for its size")
-            self._left -= 1
-            unpacked, size = self._page_at(at, end - at)
             total += unpacked
             at += size
         return total
 
-    def _page_at(self, at: int, length: int) -> tuple[int, int]:
-        """Of the page whose header begins at ``at``: its unpacked bytes, and its bytes here, header included."""
+    def _page_at(self, at: int, length: int) -> tuple[int, int, int]:
+        """Of the page whose header begins at ``at``: its unpacked bytes, its bytes here, and of them the header's."""
         look = min(_FIRST_LOOK, length)
         while True:
             header = ThriftReader(os.pread(self._file, look, at))
@@ -59,4 +60,4 @@ class PageSizes:
             unpacked, packed = sizes.get(_UNPACKED_SIZE, -1), sizes.get(_PACKED_SIZE, -1)
             if unpacked < 0 or packed < 0:
                 raise ValueError(f"no page header at byte {at}")
-            return unpacked, header.at + packed
+            return unpacked, header.at + packed, header.at

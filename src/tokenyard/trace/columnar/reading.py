@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -15,12 +15,12 @@ from tokenyard.errors import FileError, TraceError
 from tokenyard.files.bounds import Bounds
 from tokenyard.files.opening import open_input
 from tokenyard.trace.columnar.arrow import arrow, parquet
-from tokenyard.trace.columnar.columns import KINDS, columns_of
+from tokenyard.trace.columnar.columns import EXTRA, KINDS, RAW, columns_of
 from tokenyard.trace.columnar.footer import FooterFacts, check_group
 from tokenyard.trace.columnar.pages import PageSizes
-from tokenyard.trace.columnar.row_groups import row_groups_of
+from tokenyard.trace.columnar.row_groups import RowGroup, row_groups_of
 from tokenyard.trace.columnar.rows import TableRows
-from tokenyard.trace.columnar.sizes import pieces
+from tokenyard.trace.columnar.sizes import is_plain, pieces
 from tokenyard.trace.columnar.writing import VERSION
 
 __all__ = ["ColumnarReader", "columnar_reader"]
@@ -33,10 +33,11 @@ _PIECE_BYTES = 8 << 20
 class ColumnarReader:
     """An open Parquet trace, ours or one that another program wrote under the same names."""
 
-    def __init__(self, path: Path, file: Any, source: BinaryIO, bounds: Bounds) -> None:
-        """``file`` is a ``ParquetFile`` over ``source``."""
+    def __init__(self, path: Path, file: Any, source: BinaryIO, bounds: Bounds, row_groups: Sequence[RowGroup]) -> None:
+        """``file`` is a ``ParquetFile`` over ``source``, with these row groups."""
         self.path = path
         self._file = file
+        self._row_groups = row_groups
         self._descriptor = source.fileno()
         self._bounds = bounds
         self._packed_bytes = os.fstat(self._descriptor).st_size
@@ -55,6 +56,18 @@ class ColumnarReader:
             )
         kind = self._footer.get(b"tokenyard.kind", b"").decode(errors="replace")
         self.kind: str = kind if kind in KINDS else self._guess()
+        self._check_columns(file.schema_arrow)
+
+    def _check_columns(self, schema: Any) -> None:
+        """Raise TraceError unless some columns are those of a trace, of types whose size can be told."""
+        known = [name for name in (*columns_of(self.kind), EXTRA, RAW) if name in self._names]
+        if not known:
+            raise TraceError(f"{self.path}: not a trace: it has none of the columns of one")
+        for name in known:
+            if schema.get_field_index(name) < 0:
+                raise TraceError(f"{self.path}: column {name!r} is there more than once")
+            if not is_plain(kind := schema.field(name).type):
+                raise TraceError(f"{self.path}: column {name!r} is of type {str(kind)[:80]}, which no trace has")
 
     def _guess(self) -> str:
         """The kind of a file that another program wrote."""
@@ -73,24 +86,24 @@ class ColumnarReader:
         """Raise TraceError if a row group is larger than what is decoded, which the footer and page headers tell."""
         with _damage_told(self.path):
             pages = PageSizes(self._descriptor)
-            for group, columns in enumerate(row_groups_of(self._descriptor)):
-                check_group(self.path, group, columns, pages, self._bounds)
+            for number, group in enumerate(self._row_groups):
+                check_group(self.path, number, group, pages, self._bounds)
 
     def raw_lines(self) -> Iterator[bytes]:
         """Every line with a line feed, blank and bad ones included."""
         pa, table = arrow(), TableRows(self.kind)
         schema = pa.schema([field for field in table.schema if field.name in self._names])
-        number, left = 1, self._bounds.unpacked_bytes(self._packed_bytes)
+        line_number, left = 1, self._bounds.unpacked_bytes(self._packed_bytes)
         with _damage_told(self.path):
             pages = PageSizes(self._descriptor)
-            for group, columns in enumerate(row_groups_of(self._descriptor)):
-                check_group(self.path, group, columns, pages, self._bounds)
-                for batch in self._file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=schema.names):
+            for number, group in enumerate(self._row_groups):
+                check_group(self.path, number, group, pages, self._bounds)
+                for batch in self._file.iter_batches(_ROWS_AT_ONCE, row_groups=[number], columns=schema.names):
                     chosen = batch.select(schema.names)
-                    for rows in pieces(chosen, _PIECE_BYTES, self._bounds, self.path, number):
-                        number += rows.num_rows
+                    for rows in pieces(chosen, _PIECE_BYTES, self._bounds, self.path, line_number):
+                        line_number += rows.num_rows
                         for line in table.lines(rows.cast(schema)):
-                            left -= len(line)
+                            left -= len(line) + 1
                             if left < 0:
                                 raise self._bounds.too_much(self.path)
                             yield line + b"\n"
@@ -98,7 +111,7 @@ class ColumnarReader:
     def step_bounds(self) -> tuple[int, int] | None:
         """Least and greatest step, from the footer alone; None if there is none or it does not say."""
         with _damage_told(self.path):
-            columns = chain.from_iterable(row_groups_of(self._descriptor))
+            columns = chain.from_iterable(group.columns for group in self._row_groups)
             bounds = [each.bounds for each in columns if each.path == "step" and each.bounds is not None]
             return (min(low for low, _ in bounds), max(high for _, high in bounds)) if bounds else None
 
@@ -114,6 +127,7 @@ def columnar_reader(path: Path, bounds: Bounds | None = None) -> Iterator[Column
         raise TraceError(str(error)) from None
     with source:
         with _damage_told(path, "no Parquet file, or its end is missing"):
+            row_groups = row_groups_of(path, source.fileno(), bounds)
             metadata = pq.read_metadata(pa.PythonFile(source, mode="r"))
             # Texts come as dictionaries, as they are stored: a text that stands in every row is held once.
             texts = [each.path for each in map(metadata.schema.column, range(len(metadata.schema))) if _is_text(each)]
@@ -124,7 +138,7 @@ def columnar_reader(path: Path, bounds: Bounds | None = None) -> Iterator[Column
                 read_dictionary=texts,
                 page_checksum_verification=True,
             )
-            reader = ColumnarReader(path, file, source, bounds)
+            reader = ColumnarReader(path, file, source, bounds, row_groups)
         yield reader
 
 
@@ -132,7 +146,7 @@ def _is_text(column: Any) -> bool:
     return column.physical_type == "BYTE_ARRAY" and column.path.partition(".")[0] in _TEXTS
 
 
-_TEXTS = {name for kind in KINDS for name in columns_of(kind)} | {"_extra", "_raw"}
+_TEXTS = {name for kind in KINDS for name in columns_of(kind)} | {EXTRA, RAW}
 
 
 @contextmanager

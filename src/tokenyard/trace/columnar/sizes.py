@@ -11,10 +11,26 @@ import numpy as np
 from tokenyard.files.bounds import Bounds
 from tokenyard.trace.columnar.arrow import arrow
 
-__all__ = ["pieces"]
+__all__ = ["is_plain", "pieces"]
 
 _ELEMENT_BYTES = 2
-"""An element of a list takes so many characters of JSON at least."""
+"""A number, or an element of a list, takes so many characters of JSON at least."""
+_FIELD_BYTES = 4
+"""Quotes, colon and comma of a field."""
+
+
+def is_plain(kind: Any) -> bool:
+    """Whether :func:`pieces` can tell how much text a column of this Arrow type makes."""
+    types = arrow().types
+    if types.is_list(kind):
+        return is_plain(kind.value_type)
+    if types.is_map(kind):
+        return is_plain(kind.key_type) and is_plain(kind.item_type)
+    if types.is_struct(kind):
+        return all(is_plain(kind.field(i).type) for i in range(kind.num_fields))
+    if types.is_dictionary(kind):
+        return bool(types.is_string(kind.value_type) or types.is_binary(kind.value_type))
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_null(kind))
 
 
 def pieces(batch: Any, piece_bytes: int, bounds: Bounds, path: Path, first_line: int) -> Iterator[Any]:
@@ -34,7 +50,7 @@ def pieces(batch: Any, piece_bytes: int, bounds: Bounds, path: Path, first_line:
 
 
 def _text_bytes(array: Any) -> int:
-    """Characters of the texts in an array, and of the lists around them, at least."""
+    """Characters that the values of an array make, and the lists and structs around them, about."""
     pa = arrow()
     types = pa.types
     if types.is_dictionary(array.type):
@@ -50,5 +66,6 @@ def _text_bytes(array: Any) -> int:
         elements = array.flatten()
         return _text_bytes(elements) + _ELEMENT_BYTES * len(elements)
     if types.is_struct(array.type):
-        return sum(map(_text_bytes, array.flatten()))
-    return 0
+        names = sum(len(array.type.field(i).name) + _FIELD_BYTES for i in range(array.type.num_fields))
+        return int(sum(map(_text_bytes, array.flatten())) + names * (len(array) - array.null_count))
+    return int(_ELEMENT_BYTES * (len(array) - array.null_count))

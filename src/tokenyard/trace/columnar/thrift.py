@@ -9,13 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-__all__ = ["Keep", "ThriftReader"]
+__all__ = ["BYTES", "I32", "I64", "Keep", "ThriftReader"]
 
 Keep: TypeAlias = Mapping[int, Any]
-"""Number of a field to keep -> ``int``, ``bytes``, what to keep of the struct that it is, or a list of one of these."""
+"""Number of a field to keep -> ``I32``, ``I64``, ``BYTES``, what to keep of the struct that it is, or a list of one of
+these."""
 
-_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12
-_INTEGERS = (4, 5, 6)
+I32, I64, BYTES = 5, 6, 8
+"""Kinds, as the protocol numbers them. Other readers pass over a field of another kind, or take the first of two: where
+they could read something else than this one, nothing is read."""
+
+_TRUE, _FALSE, _BYTE, _DOUBLE, _LIST, _SET, _STRUCT = 1, 2, 3, 7, 9, 10, 12
+_INTEGERS = (4, I32, I64)
+_MOST_FIELD = 0x7FFF
 _MOST_NESTED = 16
 _NOTHING: Keep = {}
 
@@ -37,6 +43,8 @@ class ThriftReader:
         while kind := self._byte():
             step, kind = kind >> 4, kind & 15
             field = field + step if step else self._integer()
+            if not 0 <= field <= _MOST_FIELD or field in kept:
+                raise ValueError(f"its metadata has field {field} twice, or where none can be")
             if field in keep:
                 kept[field] = self._value(kind, keep[field], depth)
             else:
@@ -44,9 +52,9 @@ class ThriftReader:
         return kept
 
     def _value(self, kind: int, wanted: Any, depth: int) -> Any:
-        if wanted is int and kind in _INTEGERS:
+        if wanted == kind and kind in _INTEGERS:
             return self._integer()
-        if wanted is bytes and kind == _BINARY:
+        if wanted == kind == BYTES:
             return self._bytes()
         if isinstance(wanted, Mapping) and kind == _STRUCT:
             return self.struct(wanted, depth + 1)
@@ -58,7 +66,7 @@ class ThriftReader:
     def _pass_over(self, kind: int, depth: int) -> None:
         if kind in _INTEGERS:
             self._unsigned()
-        elif kind == _BINARY:
+        elif kind == BYTES:
             self._bytes()
         elif kind == _STRUCT:
             self.struct(_NOTHING, depth + 1)
