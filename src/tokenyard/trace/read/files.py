@@ -27,6 +27,7 @@ __all__ = [
     "open_lines",
     "open_packed",
     "rank_folders",
+    "rank_of",
     "raw_lines",
     "trace_names",
 ]
@@ -115,9 +116,15 @@ def rank_folders(path: Path) -> dict[int, Path]:
     """Rank -> folder of each engine of several whose trace is below ``path``, by rank; empty if there is none."""
     if not path.is_dir():
         return {}
-    named = ((_RANK_FOLDER.fullmatch(each.name), each) for each in path.iterdir() if each.is_dir())
-    folders = {int(match[1]): folder for match, folder in named if match and _pairs(folder)}
+    ranked = ((rank_of(each), each) for each in path.iterdir() if each.is_dir())
+    folders = {rank: folder for rank, folder in ranked if rank is not None and _pairs(folder)}
     return dict(sorted(folders.items()))
+
+
+def rank_of(folder: Path) -> int | None:
+    """The rank of the engine whose trace such a folder holds, by its name; None if it names none."""
+    match = _RANK_FOLDER.fullmatch(folder.name)
+    return int(match[1]) if match else None
 
 
 def is_columnar(path: Path) -> bool:
