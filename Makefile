@@ -112,6 +112,12 @@ differential:  ## Random streams through vLLM's own scheduler and FastScheduler,
 	@PYTHON="$(PYTHON)" scripts/vllm_env.sh $(VLLM)
 	@PYTHONPATH=src:scripts nice $(VLLM_PYTHON) scripts/differential.py --scenarios $(SCENARIOS) $(ARGS)
 
+.PHONY: vllm-own-tests
+vllm-own-tests: VLLM ?= 0.22
+vllm-own-tests:  ## vLLM's own scheduler tests, brought from its source distribution, against FastScheduler: VLLM=0.22|0.33
+	@PYTHON="$(PYTHON)" scripts/vllm_env.sh $(VLLM)
+	@$(or $(PYTHON),python3) scripts/vllm_own_tests.py $(if $(filter 0.33,$(VLLM)),0.33.0,0.22.1) --python $(VLLM_PYTHON) $(ARGS)
+
 .PHONY: bench-fast
 bench-fast: VLLM ?= 0.22
 bench-fast:  ## What a step costs in vLLM's own scheduler and in FastScheduler, in one process: VLLM=0.22|0.33

@@ -20,7 +20,7 @@ from pathlib import Path
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.parsing import parse
 from tokenyard.cli.support.setup import open_trace, prepare
-from tokenyard.explain.report.builder import summarize
+from tokenyard.explain.report.summary import summarize
 from tokenyard.explain.why.timeline_reader import TimelineReader
 from tokenyard.request import Request
 from tokenyard.sched.observer import Observers, SchedulerState, StepObserver

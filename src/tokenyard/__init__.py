@@ -112,7 +112,8 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
         "tokenyard.trace.read.reader": ("TraceReader",),
     },
     "Answers from traces": {
-        "tokenyard.explain.report.builder": ("summarize", "ReportBuilder"),
+        "tokenyard.explain.report.builder": ("ReportBuilder",),
+        "tokenyard.explain.report.summary": ("summarize",),
         "tokenyard.explain.report.report": ("Report",),
         "tokenyard.explain.render.report": ("print_report",),
         "tokenyard.explain.why.why": ("why", "Why"),
@@ -145,8 +146,9 @@ if TYPE_CHECKING:
     from tokenyard.errors import ConfigError, RequestError, TokenyardError
     from tokenyard.explain.compare.comparison import compare_traces
     from tokenyard.explain.render.report import print_report
-    from tokenyard.explain.report.builder import ReportBuilder, summarize
+    from tokenyard.explain.report.builder import ReportBuilder
     from tokenyard.explain.report.report import Report
+    from tokenyard.explain.report.summary import summarize
     from tokenyard.explain.why.why import Why, why
     from tokenyard.policies.keyed import KeyedPolicy
     from tokenyard.policies.named import policy_maker

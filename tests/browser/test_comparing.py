@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.browser.conftest import replay, until
 
-from tokenyard.explain.report.builder import summarize
+from tokenyard.explain.report.summary import summarize
 from viewer_sample import crowded
 
 if TYPE_CHECKING:

@@ -93,3 +93,23 @@ def test_notes_are_saved_beside_the_trace(
         )
     assert status == 200
     assert (tmp_path / "t.steps.jsonl.annotations.json").read_text() == "{}"
+
+
+def test_the_engines_of_one_run_are_one_entry(
+    new_page: NewPage, viewer_html: Path, small_trace: Path, tmp_path: Path
+) -> None:
+    for rank in range(2):
+        (tmp_path / "moon" / f"rank-{rank}").mkdir(parents=True)
+        (tmp_path / "moon" / f"rank-{rank}" / "t.steps.jsonl").write_bytes(steps_of(small_trace).read_bytes())
+    with served(tmp_path / "moon", viewer_html) as address:
+        page = new_page()
+        page.goto(address)
+        page.wait_for_selector("section.browse tbody tr", timeout=ARRIVED_MS)
+        assert page.locator("section.browse tbody tr").count() == 1
+        assert page.locator("section.browse .browse-head .number").inner_text() == "1 of 1"
+        engine = page.get_by_label("Engine of moon")
+        assert engine.locator("option").all_inner_texts() == ["rank 0", "rank 1"]
+        engine.select_option("rank 1")
+        page.get_by_role("button", name="Load moon", exact=True).click()
+        page.wait_for_selector(".run", timeout=ARRIVED_MS)
+        assert "rank-1" in (page.locator(".token.source").get_attribute("title") or "")

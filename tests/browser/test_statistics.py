@@ -11,8 +11,8 @@ import pytest
 from tests.browser.conftest import until
 
 from tokenyard.explain.render.units import duration
-from tokenyard.explain.report.builder import summarize
 from tokenyard.explain.report.report import Report
+from tokenyard.explain.report.summary import summarize
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenyard.errors import TraceError
-from tokenyard.explain.report.builder import summarize
+from tokenyard.explain.report.summary import summarize
 from tokenyard.explain.why.longest_waits import waiting
 from tokenyard.explain.why.timeline_reader import TimelineReader
 from tokenyard.explain.why.why import phases_of, why

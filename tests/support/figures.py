@@ -14,9 +14,9 @@ from tests.support.headless import HeadlessViewer, TraceLines
 from tokenyard.explain.compare.alignment import align_jobs
 from tokenyard.explain.compare.first_difference import first_difference
 from tokenyard.explain.held_back.classifier import classify
-from tokenyard.explain.report.builder import summarize
 from tokenyard.explain.report.percentiles import LatencyFigures, StepFigures
 from tokenyard.explain.report.report import Report
+from tokenyard.explain.report.summary import summarize
 from tokenyard.explain.why.timeline_reader import TimelineReader
 from tokenyard.explain.why.why import why
 from tokenyard.trace.format.held_back import main_reason

@@ -16,7 +16,7 @@ from tests.vllm.conftest import needs_engine
 from tests.vllm.serving import Asked, Server, ask_all, served
 from tests.vllm.tiny_models import make_model
 
-from tokenyard.explain.report.builder import summarize
+from tokenyard.explain.report.summary import summarize
 from tokenyard.trace.read.reader import TraceReader
 from tokenyard.trace.read.step_joiner import Step
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.resources import files as resources
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 from rich.markup import escape
 
@@ -20,11 +20,12 @@ from tokenyard.trace.export.page import embed
 from tokenyard.trace.export.perfetto import PerfettoWriter, messages
 from tokenyard.trace.export.spans import SpanSender, send_spans
 from tokenyard.trace.export.timeline import emit_timeline
-from tokenyard.trace.read.files import find_trace
+from tokenyard.trace.read.ranks import RankTrace, find_ranks
 from tokenyard.trace.read.reader import TraceReader
 
 __all__ = ["execute"]
 
+_Writer = TypeVar("_Writer", PerfettoWriter, ChromeWriter)
 _EARLIEST_UNIX = 946_684_800.0
 """The year 2000: a clock that shows less is a virtual one."""
 
@@ -33,28 +34,46 @@ def execute(flags: Export) -> int:
     """Write what is asked for; always 0 if the trace can be read."""
     if not (flags.perfetto or flags.chrome or flags.otlp or flags.html):
         raise ConfigError("export", "nothing", "name --perfetto FILE, --chrome FILE, --otlp URL or --html FILE")
-    trace = find_trace(flags.trace)
-    name = trace.name
+    traces = find_ranks(flags.trace)
+    name = traces[0].files.name
+    if flags.html is not None and len(traces) > 1:
+        example = f"for example {traces[0].files.source}"
+        raise ConfigError(
+            "html", str(flags.html), f"a page holds one engine, here are {len(traces)}: name one, {example}"
+        )
     if flags.perfetto is not None:
         messages()  # before a file is made
         with _writing("perfetto", flags.perfetto) as file:
-            emit_timeline(TimelineReader(flags.trace).with_timelines(), PerfettoWriter(file, name))
+            _draw(traces, lambda name: PerfettoWriter(file, name))
         _say_written(flags.perfetto, "open it at ui.perfetto.dev")
     if flags.chrome is not None:
         with _writing("chrome", flags.chrome) as file:
-            writer = ChromeWriter(file, name)
-            emit_timeline(TimelineReader(flags.trace).with_timelines(), writer)
-            writer.finish()
+            _draw(traces, lambda name: ChromeWriter(file, name)).finish()
         _say_written(flags.chrome, "open it in chrome://tracing, ui.perfetto.dev or speedscope.app")
     if flags.html is not None:
         with _writing("html", flags.html) as file:
-            lost = embed(_page(), trace, file, with_prompts=flags.with_prompts)
+            lost = embed(_page(), traces[0].files, file, with_prompts=flags.with_prompts)
         _say_written(flags.html, "open it in a browser, or mail it")
         if lost:
             warn(f"{lost:,} lines could not be read and are left out of the page")
     if flags.otlp is not None:
-        _send(flags.trace, flags.otlp, name)
+        _send(traces, flags.otlp, name)
     return 0
+
+
+def _draw(traces: Sequence[RankTrace], writer_of: Callable[[str], _Writer]) -> _Writer:
+    """Each engine below its own name; without steps, its name is all there is."""
+    writer: _Writer | None = None
+    for trace in traces:
+        name = trace.files.name if trace.rank is None else f"{trace.files.name} rank {trace.rank}"
+        if writer is None:
+            writer = writer_of(name)
+        else:
+            writer.next_engine(name)
+        if not trace.is_idle:
+            emit_timeline(TimelineReader(trace.files).with_timelines(), writer)
+    assert writer is not None, "there is one trace at least"
+    return writer
 
 
 def _say_written(path: Path, how: str) -> None:
@@ -62,23 +81,29 @@ def _say_written(path: Path, how: str) -> None:
     errors().print(f"{escape(str(path))}: {path.stat().st_size / 1e6:,.1f} MB; {how}", soft_wrap=True)
 
 
-def _send(path: Path, url: str, name: str) -> None:
+def _send(traces: Sequence[RankTrace], url: str, name: str) -> None:
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # what it would say comes as our one message
     SpanSender(url, name).close()  # a wrong address is told before the trace is read
-    sent = send_spans(TimelineReader(path).timelines(), url, name, offset_us=_offset(path))
+    busy = [trace for trace in traces if not trace.is_idle]
+    offset = _offset(busy)
+    sent = 0
+    for trace in busy:
+        timelines = TimelineReader(trace.files).timelines()
+        sent += send_spans(timelines, url, name, offset_us=offset, rank=trace.rank)
     errors().print(f"{sent:,} spans sent")
 
 
-def _offset(path: Path) -> int:
+def _offset(traces: Sequence[RankTrace]) -> int:
     """A replay's clock begins at 0: its spans are laid so that they end when the trace was written."""
-    reader = TraceReader(path, requests=False)
-    last = 0.0
-    for step in reader.steps():
-        if step.ts is not None:
-            if step.ts >= _EARLIEST_UNIX:
-                return 0
-            last = step.ts
-    return int((reader.files.source.stat().st_mtime - last) * 1e6)
+    last = written = 0.0
+    for trace in traces:
+        for step in TraceReader(trace.files, requests=False).steps():
+            if step.ts is not None:
+                if step.ts >= _EARLIEST_UNIX:
+                    return 0
+                last = max(last, step.ts)
+        written = max(written, trace.files.source.stat().st_mtime)
+    return int((written - last) * 1e6)
 
 
 def _page() -> str:

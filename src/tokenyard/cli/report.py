@@ -10,8 +10,8 @@ from tokenyard.cli.support.console import PlainConsole, print_json, results
 from tokenyard.cli.support.flags import Report
 from tokenyard.errors import ConfigError
 from tokenyard.explain.render.report import print_report
-from tokenyard.explain.report.builder import summarize
 from tokenyard.explain.report.report import Report as FullReport
+from tokenyard.explain.report.summary import summarize
 
 __all__ = ["execute"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tokenyard.cli.main import main
-from tokenyard.explain.report.builder import summarize
+from tokenyard.explain.report.summary import summarize
 
 FEW = ("random", "--num-prompts", "12", "--input-len", "64", "--output-len", "8", "--request-rate", "400")
 DENSE = ("--model", "llama-3.2-1b", "--gpu", "l4", "--max-num-seqs", "1", "--advice", "none", "--json")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from generate_agreement import WORKLOADS, main, tables
 from tokenyard.explain.held_back.agreement import Agreement
 from tokenyard.explain.held_back.classifier import Verdict
 from tokenyard.trace.format.held_back import main_reason
@@ -67,3 +70,33 @@ def test_who_was_skipped_speaks_where_the_pass_held_back_nobody() -> None:
         "kv_blocks"
     )
     assert main_reason(AdmissionOutcome(step=0)) is None
+
+
+def test_the_table_of_workloads_adds_up() -> None:
+    first, second = Agreement(), Agreement()
+    for agreement, bucket, recorded, steps in (
+        (first, Bucket.TOK_BUDGET, "token_budget", 3),
+        (first, Bucket.ALLOC_FRAG, "kv_full_sequence", 2),
+        (second, Bucket.TOK_BUDGET, "token_budget", 2),
+        (second, Bucket.TOK_BUDGET, "max_num_seqs", 1),
+    ):
+        outcome = AdmissionOutcome(step=0, kind="stopped", reason=recorded, num_requests=1)
+        for _ in range(steps):
+            agreement.add(verdict(bucket), outcome)
+    made = tables({"One": first.result(), "Two": second.result()}).splitlines()
+    assert made[0] == "| bucket | One | Two | all |"
+    assert made[2:5] == [
+        "| `tok-budget` | 100.0 % of 3 | 66.7 % of 3 | 83.3 % of 6 |",
+        "| `alloc-frag` | 0.0 % of 2 | - | 0.0 % of 2 |",
+        "| all | 60.0 % of 5 | 66.7 % of 3 | 62.5 % of 8 |",
+    ]
+    assert made[-2:] == [
+        "| `alloc-frag` | `kv_full_sequence` | 2 | 25.0 % |",
+        "| `tok-budget` | `max_num_seqs` | 1 | 12.5 % |",
+    ]
+
+
+def test_a_folder_that_lacks_a_workload(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / WORKLOADS[0].file).touch()
+    assert main([str(tmp_path)]) == 2
+    assert WORKLOADS[0].file not in capsys.readouterr().err

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 from tests.unit.trace.recorded import RecordedYard, records_of
 
-from tokenyard.explain.report.builder import ReportBuilder, summarize
+from tokenyard.explain.report.builder import ReportBuilder
+from tokenyard.explain.report.summary import summarize
 
 STEP_EVENTS = ("step_snapshot", "step_decision", "prefix_cache_lookup")
 ADDED = ("gpu_cached_blocks", "num_skipped_waiting", "total_scheduled_tokens", "recomputed_tokens")

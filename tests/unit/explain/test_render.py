@@ -14,10 +14,11 @@ from tests.unit.explain.test_summary import run
 from tests.unit.trace.recorded import RecordedYard
 
 from tokenyard.explain.render.report import print_report
-from tokenyard.explain.report.builder import ReportBuilder, summarize
+from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.percentiles import LatencyFigures
 from tokenyard.explain.report.recorded_reasons import RecordedReason
 from tokenyard.explain.report.report import Report
+from tokenyard.explain.report.summary import summarize
 
 
 def printed(report: Report, width: int = 80, *, buckets: bool = True, **options: Any) -> str:

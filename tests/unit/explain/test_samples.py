@@ -18,7 +18,7 @@ import pytest
 from tests.unit.trace.recorded import RecordedYard, lines_of
 
 from tokenyard.explain.held_back.classifier import classify
-from tokenyard.explain.report.builder import summarize
+from tokenyard.explain.report.summary import summarize
 from tokenyard.trace.format.deployment import Deployment
 from tokenyard.trace.format.step_facts import CLASSIFIER_BLOCK_SIZE
 from tokenyard.trace.read.facts_of_step import facts_of

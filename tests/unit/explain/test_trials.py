@@ -15,9 +15,9 @@ from tokenyard.explain.advice.rules import advise
 from tokenyard.explain.advice.trial import Effect, Trial
 from tokenyard.explain.advice.verdict import best_of, trial_of
 from tokenyard.explain.render.reasons import advice_of
-from tokenyard.explain.report.builder import summarize
 from tokenyard.explain.report.percentiles import LatencyFigures
 from tokenyard.explain.report.report import Report
+from tokenyard.explain.report.summary import summarize
 
 SETTINGS: dict[str, Any] = {
     "max_num_seqs": 256,

@@ -11,7 +11,7 @@ import pytest
 from tests.support.waits import CountedWaits
 from tests.unit.trace.recorded import RecordedYard
 
-from tokenyard.explain.report.builder import summarize
+from tokenyard.explain.report.summary import summarize
 from tokenyard.explain.why.timeline_reader import TimelineReader
 from tokenyard.sched.observer import Observers
 from tokenyard.trace.format.request_timeline import RequestTimeline

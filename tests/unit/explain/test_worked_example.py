@@ -12,7 +12,7 @@ import pytest
 from tests.unit.trace.recorded import RecordedYard
 
 from tokenyard.explain.held_back.classifier import classify
-from tokenyard.explain.report.builder import summarize
+from tokenyard.explain.report.summary import summarize
 from tokenyard.trace.read.facts_of_step import facts_of
 from tokenyard.trace.read.reader import TraceReader
 from tokenyard.trace.read.step_joiner import Step

@@ -10,8 +10,9 @@ import pytest
 from tests.support.headless import HeadlessViewer, TraceLines
 from tests.support.workloads import WORKLOADS, TracedWorkload
 
-from tokenyard.explain.report.builder import ReportBuilder, summarize
+from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import Report
+from tokenyard.explain.report.summary import summarize
 from tokenyard.explain.why.timeline_reader import TimelineReader
 from tokenyard.trace.export.segments import Segment
 from tokenyard.trace.export.timeline import PreviousTurn, StepSlice, emit_timeline

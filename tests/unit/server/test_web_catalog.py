@@ -212,3 +212,25 @@ def test_hostile_names_come_as_they_are(folder: Path) -> None:
     assert name in {trace["name"] for trace in listed(folder)}
     response = client_of([folder]).get("/api/traces")
     assert response.headers["content-type"] == "application/json"
+
+
+def test_the_engines_of_one_run_say_which_they_are(folder: Path) -> None:
+    for name in ("dp/rank-0", "dp/rank-1", "dense", "dense/rank-1", "dense/rank-2", "dense/rank-two", "two/rank-1"):
+        path = folder / name / "sched_trace.x.steps.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(steps_text(2))
+    for name in ("a", "b"):
+        (folder / "two" / f"{name}.steps.jsonl").write_bytes(steps_text(2))
+    found = {trace["name"]: (trace["run"].rpartition("/")[2], trace["rank"]) for trace in listed(folder)}
+    assert found == {
+        "run1": ("run1", None),
+        "dp/rank-0": ("dp", 0),
+        "dp/rank-1": ("dp", 1),
+        "dense": ("dense", 0),
+        "dense/rank-1": ("dense", 1),
+        "dense/rank-2": ("dense", 2),
+        "dense/rank-two": ("rank-two", None),
+        "two/a": ("two", None),
+        "two/b": ("two", None),
+        "two/rank-1": ("two", 1),
+    }

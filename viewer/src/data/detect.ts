@@ -149,6 +149,8 @@ export function listings(json: unknown): TraceListing[] {
         gpu: (typeof row["gpu"] === "string" && row["gpu"]) || gpuOfName(name),
         stepsMb: number("steps_mb"),
         requestsMb: number("requests_mb"),
+        run: typeof row["run"] === "string" ? row["run"] : "",
+        rank: number("rank"),
         files: {
           name: name || "trace",
           steps: steps ? served(steps, number("steps_bytes")) : null,

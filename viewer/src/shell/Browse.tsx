@@ -7,7 +7,7 @@ import { count, fixed } from "../format";
 import { open, type Target } from "../state/loader";
 import { listTraces } from "../state/traceList";
 import { cut, middle } from "../text";
-import { type SortKey, sortListings } from "./listing";
+import { type Entry, entriesOf, type SortKey, sortEntries } from "./listing";
 
 const MOST_ROWS = 300;
 
@@ -29,7 +29,8 @@ export function Browse({ target }: { target: Target }) {
     }
   };
   useEffect(() => void refresh(), []);
-  const shown = sortListings(all.value ?? [], text.value, sort.value);
+  const entries = entriesOf(all.value ?? []);
+  const shown = sortEntries(entries, text.value, sort.value);
   return (
     <section class="card browse" aria-label="Traces of this server">
       <div class="browse-head">
@@ -59,7 +60,7 @@ export function Browse({ target }: { target: Target }) {
             <SortButton key={key} name={key} sort={sort.value} onSort={(next) => (sort.value = next)} />
           ))}
         </fieldset>
-        <span class="quiet number">{all.value && `${count(shown.length)} of ${count(all.value.length)}`}</span>
+        <span class="quiet number">{all.value && `${count(shown.length)} of ${count(entries.length)}`}</span>
       </div>
       {problem.value && <p role="alert">The list could not be read: {cut(problem.value, 200)}</p>}
       {all.value?.length === 0 && (
@@ -100,7 +101,7 @@ function megabytes(value: number | null): string {
   return value === null ? "–" : fixed(value, value < 10 ? 1 : 0);
 }
 
-function Listings({ rows, target }: { rows: readonly TraceListing[]; target: Target }) {
+function Listings({ rows, target }: { rows: readonly Entry[]; target: Target }) {
   return (
     <div class="table-scroll">
       <table>
@@ -122,7 +123,7 @@ function Listings({ rows, target }: { rows: readonly TraceListing[]; target: Tar
         </thead>
         <tbody>
           {rows.map((row) => (
-            <ListingRow key={row.files.steps?.path ?? row.files.requests?.path} row={row} target={target} />
+            <ListingRow key={pathOf(row.traces[0])} row={row} target={target} />
           ))}
         </tbody>
       </table>
@@ -130,9 +131,15 @@ function Listings({ rows, target }: { rows: readonly TraceListing[]; target: Tar
   );
 }
 
-function ListingRow({ row, target }: { row: TraceListing; target: Target }) {
-  const { files } = row;
-  const path = files.steps?.path ?? files.requests?.path ?? "";
+function pathOf({ files }: TraceListing): string {
+  return files.steps?.path ?? files.requests?.path ?? "";
+}
+
+function ListingRow({ row, target }: { row: Entry; target: Target }) {
+  const chosen = useSignal(0);
+  const trace = row.traces[chosen.value] ?? row.traces[0];
+  const { files } = trace;
+  const path = pathOf(trace);
   const load = (requests: boolean, live = false) =>
     open(requests ? files : { ...files, requests: null }, { requests, live, target, origin: { path, reqs: requests } });
   const name = middle(row.name, 70);
@@ -140,11 +147,28 @@ function ListingRow({ row, target }: { row: TraceListing; target: Target }) {
     <tr>
       <th scope="row" class="id" title={cut(path, 400)}>
         {name}
+        {row.traces.length > 1 && (
+          <select
+            class="ranks"
+            aria-label={`Engine of ${name}`}
+            title={`${count(row.traces.length)} engines: choose one`}
+            value={chosen.value}
+            onChange={(event) => {
+              chosen.value = Number(event.currentTarget.value);
+            }}
+          >
+            {row.traces.map((each, place) => (
+              <option key={each.rank} value={place}>
+                rank {each.rank}
+              </option>
+            ))}
+          </select>
+        )}
       </th>
-      <td class="number">{cut(row.date, 30)}</td>
-      <td>{cut(row.gpu, 30)}</td>
-      <td class="number">{megabytes(row.stepsMb)}</td>
-      <td class="number">{megabytes(row.requestsMb)}</td>
+      <td class="number">{cut(trace.date, 30)}</td>
+      <td>{cut(trace.gpu, 30)}</td>
+      <td class="number">{megabytes(trace.stepsMb)}</td>
+      <td class="number">{megabytes(trace.requestsMb)}</td>
       <td class="buttons">
         <button type="button" aria-label={`Load ${name}`} disabled={!files.steps} onClick={() => void load(false)}>
           Load

@@ -11,7 +11,7 @@ import msgspec
 
 from tokenyard.cli.support.setup import Setup, open_trace
 from tokenyard.explain.report.builder import ReportBuilder
-from tokenyard.explain.report.ranks import RankShare
+from tokenyard.explain.report.joined import EnginePart, joined_report
 from tokenyard.explain.report.report import Report
 from tokenyard.sim.parallel.rank import RankUse
 from tokenyard.trace.emit.recorder import TraceRecorder, TurnOrder
@@ -53,16 +53,20 @@ class Recordings:
             writer.flush()
         return bool(self._writers) and self.problem is None
 
-    def report(self, uses: Sequence[RankUse] = (), seconds: float = 0.0) -> Report:
-        """The report; of several engines together, with the share of each by its use, in a run of so many seconds."""
+    def report(self, uses: Sequence[RankUse] = (), seconds: float | None = None) -> Report:
+        """The report; of several engines together, with the share of each by its use, in a run of so many
+        seconds.
+        """
         sources = [str(each.config.steps_path) if each.is_whole else None for each in self._writers]
         named = zip_longest(self._builders, sources)
-        ranks = [builder.report(source=source) for builder, source in named]
-        if len(ranks) == 1:
-            return ranks[0]
-        whole = ReportBuilder.joined(self._builders).report()
-        shares = [_share(rank, each, uses, seconds) for rank, each in enumerate(ranks)]
-        return msgspec.structs.replace(whole, ranks=shares)
+        reports = [builder.report(source=source) for builder, source in named]
+        if len(reports) == 1:
+            return reports[0]
+        dummies: list[int | None] = [None] * len(reports)
+        dummies[: len(uses)] = [use.dummy_batches for use in uses]
+        each = zip(self._builders, reports, dummies, strict=True)
+        parts = [EnginePart(rank, builder, one, dummy) for rank, (builder, one, dummy) in enumerate(each)]
+        return joined_report(parts, seconds=seconds)
 
 
 def _rank_of(setup: Setup, rank: int) -> Setup:
@@ -72,28 +76,4 @@ def _rank_of(setup: Setup, rank: int) -> Setup:
         setup,
         trace=replace(setup.trace, path=None if path is None else path / f"rank-{rank}"),
         start=msgspec.structs.replace(setup.start, config={**(setup.start.config or {}), "data_parallel_rank": rank}),
-    )
-
-
-def _share(rank: int, report: Report, uses: Sequence[RankUse], seconds: float) -> RankShare:
-    use = uses[rank]
-    requests = sum(each.num_requests for each in uses)
-    tokens = sum(each.output_tokens for each in uses)
-    return RankShare(
-        rank=rank,
-        requests=use.num_requests,
-        requests_share=use.num_requests / requests if requests else 0.0,
-        requests_finished=use.num_finished,
-        output_tokens=use.output_tokens,
-        output_tokens_share=use.output_tokens / tokens if tokens else 0.0,
-        steps=use.steps,
-        dummy_batches=use.dummy_batches,
-        busy_share=use.busy_seconds / (seconds or 1.0),
-        preemptions=report.preemptions,
-        prefix_hit_rate=report.prefix_hit_rate.local,
-        peak_kv_use=report.peak_kv_use,
-        waiting_mean=report.waiting.mean,
-        ttft_ms=report.ttft_ms,
-        tpot_ms=report.tpot_ms,
-        source=report.header.source,
     )

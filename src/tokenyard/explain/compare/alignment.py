@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -10,9 +11,10 @@ import msgspec
 
 from tokenyard.explain.held_back.classifier import classify
 from tokenyard.explain.report.header import Header
-from tokenyard.explain.why.timeline_reader import TimelineReader
+from tokenyard.explain.why.timeline_reader import timeline_readers
 from tokenyard.trace.format.held_back import main_reason
 from tokenyard.trace.read.facts_of_step import facts_of
+from tokenyard.trace.read.ranks import RankTrace, find_ranks
 from tokenyard.trace.read.reader import TraceReader
 from tokenyard.trace.read.step_joiner import Step
 
@@ -21,6 +23,8 @@ __all__ = ["Alignment", "JobPair", "JobSpan", "Moment", "MomentPair", "align_job
 Alignment = Literal["step", "time", "job"]
 _ROWS = 12
 """Moments shown of each trace."""
+_FEWEST_ROWS = 3
+"""Of each engine."""
 _JOBS = 100
 """Jobs listed: those that differ most."""
 
@@ -46,6 +50,8 @@ class MomentPair(msgspec.Struct, frozen=True, kw_only=True):
     """Step number, or seconds since the start."""
     a: Moment | None
     b: Moment | None
+    rank: int | None = None
+    """The engine, where there are several."""
 
 
 class JobSpan(msgspec.Struct, kw_only=True):
@@ -75,30 +81,36 @@ class JobPair(msgspec.Struct, frozen=True, kw_only=True):
 def align_moments(
     a: Path | str, b: Path | str, headers: tuple[Header, Header], align: Literal["step", "time"]
 ) -> list[MomentPair]:
-    """Both traces at a dozen places, evenly spread over the longer one."""
-    places = _places(headers, align)
-    in_a, in_b = _moments(a, places, align), _moments(b, places, align)
+    """Both traces at a dozen places, evenly spread over the longer one; of several engines, each at a few."""
+    in_a, in_b = ({each.rank: each for each in find_ranks(path)} for path in (a, b))
+    ranks = list(in_a | in_b)
+    places = _places(headers, align, max(_ROWS // len(ranks), _FEWEST_ROWS))
     return [
-        MomentPair(at=place, a=left, b=right)
-        for place, left, right in zip(places, in_a, in_b, strict=True)
+        MomentPair(at=place, a=left, b=right, rank=rank)
+        for rank in ranks
+        for place, left, right in zip(
+            places, _moments(in_a.get(rank), places, align), _moments(in_b.get(rank), places, align), strict=True
+        )
         if left is not None or right is not None
     ]
 
 
-def _places(headers: tuple[Header, Header], align: Literal["step", "time"]) -> list[float]:
+def _places(headers: tuple[Header, Header], align: Literal["step", "time"], rows: int) -> list[float]:
     if align == "time":
         longest = max(header.seconds or 0.0 for header in headers)
-        return [longest * i / (_ROWS - 1) for i in range(_ROWS)]
+        return [longest * i / (rows - 1) for i in range(rows)]
     first = min(header.first_step or 0 for header in headers)
     last = max(header.last_step or 0 for header in headers)
-    return sorted({float(first + (last - first) * i // (_ROWS - 1)) for i in range(_ROWS)})
+    return sorted({float(first + (last - first) * i // (rows - 1)) for i in range(rows)})
 
 
-def _moments(path: Path | str, places: list[float], align: Literal["step", "time"]) -> list[Moment | None]:
+def _moments(trace: RankTrace | None, places: list[float], align: Literal["step", "time"]) -> list[Moment | None]:
     """For each place the first step there or after it; None for places after the end."""
     found: list[Moment | None] = []
-    start: float | None = None
-    for step in TraceReader(path, requests=False).steps():
+    if trace is None or trace.is_idle:
+        return [None] * len(places)
+    start = trace.run_start
+    for step in TraceReader(trace.files, requests=False).steps():
         start = step.ts if start is None else start
         seconds = step.ts - start if step.ts is not None and start is not None else None
         here = step.number if align == "step" else seconds
@@ -132,7 +144,7 @@ def align_jobs(a: Path | str, b: Path | str) -> list[JobPair]:
 
 def _jobs(path: Path | str) -> Iterator[tuple[str, JobSpan]]:
     spans: dict[str, JobSpan] = {}
-    for timeline in TimelineReader(path).timelines():
+    for timeline in chain.from_iterable(reader.timelines() for _, reader in timeline_readers(path)):
         begin = timeline.arrived_us or 0
         span = spans.setdefault(
             timeline.job_id or timeline.request_id, JobSpan(begin_us=begin, end_us=timeline.until_us)

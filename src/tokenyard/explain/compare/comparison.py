@@ -9,8 +9,8 @@ import msgspec
 from tokenyard.explain.compare.alignment import Alignment, JobPair, MomentPair, align_jobs, align_moments
 from tokenyard.explain.compare.figures import Figure, figures
 from tokenyard.explain.compare.first_difference import FirstDifference, first_difference
-from tokenyard.explain.report.builder import summarize
 from tokenyard.explain.report.header import Header
+from tokenyard.explain.report.summary import summarize
 
 __all__ = ["COMPARISON_VERSION", "TraceComparison", "compare_traces"]
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
+from math import inf
 from pathlib import Path
 
 import msgspec
 
 from tokenyard.trace.format.schema import AdmissionOutcome, StepDecision
 from tokenyard.trace.read.facts_of_step import facts_of
+from tokenyard.trace.read.ranks import RankTrace, find_ranks
 from tokenyard.trace.read.reader import TraceReader
 from tokenyard.trace.read.step_joiner import Step
 
@@ -58,20 +61,44 @@ class FirstDifference(msgspec.Struct, frozen=True, kw_only=True):
     """Steps before it, in which nothing differs."""
     a: DecidedStep | None
     b: DecidedStep | None
+    rank: int | None = None
+    """The engine whose step it is, where there are several."""
 
 
 def first_difference(a: Path | str, b: Path | str) -> FirstDifference | None:
-    """The first step in which the two decide differently; None if they never do. Reading stops there.
+    """The first step in which the two decide differently; None if they never do. Of one engine, reading stops there.
 
-    Times are not compared: the same decisions on a faster clock are the same decisions.
+    Times are not compared: the same decisions on a faster clock are the same decisions. Of several engines each is
+    compared with the one of the same rank; the difference is the one that comes first on the clock of ``a``.
     """
-    readers = TraceReader(a, requests=False), TraceReader(b, requests=False)
-    for equal, (in_a, in_b) in enumerate(zip_longest(readers[0].steps(), readers[1].steps())):
+    in_a, in_b = find_ranks(a), find_ranks(b)
+    if [each.rank for each in in_a] != [each.rank for each in in_b]:
+        detail = f"{_ranks(in_a)} in A, {_ranks(in_b)} in B"
+        return FirstDifference(what="engines", detail=detail, equal_steps=0, a=None, b=None)
+    found = [each for pair in zip(in_a, in_b, strict=True) if (each := _in_pair(*pair)) is not None]
+    return min(found, key=_moment_in_a, default=None)
+
+
+def _ranks(traces: Sequence[RankTrace]) -> str:
+    return "1" if len(traces) == 1 else f"{len(traces):,} ({', '.join(f'rank {each.rank}' for each in traces)})"
+
+
+def _moment_in_a(difference: FirstDifference) -> float:
+    return difference.a.ts if difference.a is not None and difference.a.ts is not None else inf
+
+
+def _in_pair(a: RankTrace, b: RankTrace) -> FirstDifference | None:
+    for equal, (in_a, in_b) in enumerate(zip_longest(_steps(a), _steps(b))):
         difference = _difference(in_a, in_b)
         if difference is not None:
             what, detail = difference
-            return FirstDifference(what=what, detail=detail, equal_steps=equal, a=_decided(in_a), b=_decided(in_b))
+            sides = _decided(in_a), _decided(in_b)
+            return FirstDifference(what=what, detail=detail, equal_steps=equal, a=sides[0], b=sides[1], rank=a.rank)
     return None
+
+
+def _steps(trace: RankTrace) -> Iterator[Step]:
+    return iter(()) if trace.is_idle else TraceReader(trace.files, requests=False).steps()
 
 
 def _difference(a: Step | None, b: Step | None) -> tuple[str, str] | None:

@@ -60,7 +60,10 @@ def _first_difference(parting: FirstDifference | None) -> Iterable[Table | Text]
         yield Text("Nowhere: every step decides the same.")
         return
     step = parting.a or parting.b
-    number = "?" if step is None else f"{step.step:,}"
+    if step is None:
+        yield Text(f"From the beginning: {parting.what}: {plain(parting.detail)}.")
+        return
+    number = f"{step.step:,}" if parting.rank is None else f"{step.step:,} of rank {parting.rank}"
     yield Text(f"In step {number}, after {parting.equal_steps:,} equal steps: {parting.what}: {plain(parting.detail)}.")
     table = table_of(
         Column(""),
@@ -138,7 +141,10 @@ def _change(figure: Figure) -> str:
 
 def _rows(rows: Iterable[MomentPair], at: str) -> Table:
     numbers = ("running", "waiting", "free")
+    rows = list(rows)
+    with_rank = any(row.rank is not None for row in rows)
     table = table_of(
+        *([Column("rank", style="bright_black")] * with_rank),
         Column(at, justify="right"),
         *(
             Column(f"{side}: {name}" if name == numbers[0] else name, justify="right")
@@ -150,7 +156,8 @@ def _rows(rows: Iterable[MomentPair], at: str) -> Table:
     )
     for row in rows:
         place = f"{row.at:,.0f}" if at == "step" else f"{row.at:,.2f}"
-        table.add_row(place, *_moment(row.a), *_moment(row.b), _reason(row.a), _reason(row.b))
+        rank = ["" if row.rank is None else str(row.rank)] * with_rank
+        table.add_row(*rank, place, *_moment(row.a), *_moment(row.b), _reason(row.a), _reason(row.b))
     return table
 
 

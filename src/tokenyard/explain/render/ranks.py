@@ -27,7 +27,7 @@ def ranks_table(ranks: Sequence[RankShare]) -> Table:
             count(each.requests),
             percent(each.output_tokens_share),
             percent(each.busy_share),
-            *([count(each.dummy_batches)] * together),
+            *([count(each.dummy_batches or 0)] * together),
             percent(each.prefix_hit_rate),
             percent(each.peak_kv_use),
             milliseconds(each.ttft_ms.mean),

@@ -250,3 +250,6 @@ def _notes(report: Report) -> Iterable[str]:
         yield f"The trace holds every {reading.sampled_every}. step; step counts are of those."
     if reading.step_limit_reached:
         yield "The trace ends at its step limit, not at the end of the run."
+    if reading.missing_ranks:
+        ranks = ", ".join(map(str, reading.missing_ranks))
+        yield f"Of {report.header.data_parallel_size:,} engines, the traces of these ranks are not there: {ranks}."

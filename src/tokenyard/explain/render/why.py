@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tokenyard.explain.render.tables import print_section, table_of
 from tokenyard.explain.render.units import count, duration, percent, shorten
-from tokenyard.explain.why.longest_waits import Waiting
+from tokenyard.explain.why.longest_waits import RankWaiting, Waiting
 from tokenyard.explain.why.why import ReasonShare, Span, Why
 from tokenyard.printable import plain
 from tokenyard.vocabulary.waits import PLACES, Place
@@ -49,9 +49,13 @@ def print_waiting(waiting: Waiting, console: Console) -> None:
     if not waiting.waited_us:
         return
     print_section(console, "What they waited for", _reasons(waiting.reasons), Text(), _meanings(waiting.reasons))
+    if waiting.ranks:
+        print_section(console, "Engines", _engines(waiting.ranks))
+    with_rank = bool(waiting.ranks)
     table = table_of(
         Column("request", no_wrap=True),
         Column("job", no_wrap=True),
+        *([Column("rank", justify="right")] * with_rank),
         Column("waited", justify="right", no_wrap=True),
         Column("preempted", justify="right"),
         Column("mostly for", no_wrap=True),
@@ -62,6 +66,7 @@ def print_waiting(waiting: Waiting, console: Console) -> None:
         table.add_row(
             _id(each.request_id),
             _id(each.job_id or ""),
+            *([str(each.rank)] * with_rank),
             _time(each.waited_us),
             count(each.num_preemptions),
             Text(plain(each.reason)),
@@ -69,6 +74,29 @@ def print_waiting(waiting: Waiting, console: Console) -> None:
             percent(each.share),
         )
     print_section(console, "Who waited longest", table)
+
+
+def _engines(ranks: Sequence[RankWaiting]) -> Table:
+    """A line for each engine: how long its requests waited, and mostly for what."""
+    table = table_of(
+        Column("rank", style="bright_black", no_wrap=True),
+        Column("requests", justify="right", no_wrap=True),
+        Column("waited", justify="right", no_wrap=True),
+        Column("time", justify="right", no_wrap=True),
+        Column("mostly for", no_wrap=True),
+        Column("", justify="right", no_wrap=True),
+    )
+    for each in ranks:
+        mostly = each.reasons[0] if each.reasons else None
+        table.add_row(
+            str(each.rank),
+            count(each.requests),
+            count(each.requests_that_waited),
+            _time(each.waited_us),
+            Text("" if mostly is None else plain(mostly.reason)),
+            "" if mostly is None else percent(mostly.share),
+        )
+    return table
 
 
 def _id(text: str) -> Text:
@@ -89,7 +117,8 @@ def _title(why: Why) -> Text:
     ended = (
         "had not ended when the trace did" if why.finished_us is None else f"ended ({plain(why.finish_reason or '?')})"
     )
-    return text.append(f"  {ended}", "not bold default")
+    text.append(f"  {ended}", "not bold default")
+    return text if why.rank is None else text.append(f"  rank {why.rank}", "not bold bright_black")
 
 
 def _facts(why: Why) -> Iterable[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,7 +19,6 @@ from tokenyard.explain.report.percentiles import Series
 from tokenyard.explain.report.recorded_reasons import RecordedReasonCounter, free_share
 from tokenyard.explain.report.report import HitRate, ReadingGaps, Report, Throughput
 from tokenyard.explain.report.speculation import SpeculationCounter
-from tokenyard.explain.why.timeline_reader import StepReader
 from tokenyard.trace.format.request_timeline import micros
 from tokenyard.trace.format.schema import (
     PrefixCacheLookup,
@@ -28,12 +26,11 @@ from tokenyard.trace.format.schema import (
     RequestFinished,
     TraceStart,
 )
-from tokenyard.trace.format.step_facts import CLASSIFIER_BLOCK_SIZE, Drafts, StepFacts
-from tokenyard.trace.read.facts_of_step import facts_of
-from tokenyard.trace.read.reader import ReadNotes, Step
+from tokenyard.trace.format.step_facts import Drafts, StepFacts
+from tokenyard.trace.read.reader import ReadNotes
 from tokenyard.vocabulary.buckets import Bucket, StepReason
 
-__all__ = ["ReportBuilder", "summarize"]
+__all__ = ["ReportBuilder"]
 
 
 class ReportBuilder:
@@ -75,6 +72,7 @@ class ReportBuilder:
         self._recomputed: int | None = None
         self._lookups = self._prompt_tokens = self._local_hits = self._external_hits = 0
         self._sampled: int | None = None
+        self._busy_seconds = 0.0
         self._omitted_ids = 0
         self._end: float | None = None
         """Latest moment seen."""
@@ -205,6 +203,7 @@ class ReportBuilder:
         """Add what a step produced."""
         if sampled is not None:
             self._sampled = (self._sampled or 0) + sampled
+        self._busy_seconds += seconds or 0.0
         self._symptoms.completed(step, seconds)
         self._note_moment(ts)
 
@@ -297,6 +296,13 @@ class ReportBuilder:
         )
         return msgspec.structs.replace(report, advice=advise(self._symptoms_of(report)))
 
+    @property
+    def busy_seconds(self) -> float | None:
+        """Time in steps; None where the trace does not hold every step, or does not tell how long they took."""
+        if self._every_n > 1 or (self._sampled is None and self._steps):
+            return None
+        return self._busy_seconds
+
     def _symptoms_of(self, report: Report) -> Symptoms:
         last = self._last
         return self._symptoms.result(
@@ -361,40 +367,3 @@ def _over(how: Callable[[Iterable[Any]], Any], *values: Any) -> Any:
 
 def _per(count: int | None, seconds: float | None) -> float | None:
     return count / seconds if count is not None and seconds else None
-
-
-def summarize(path: Path | str, *, requests: bool = True) -> Report:
-    """The report on a trace: a file of the pair, or the directory that holds it.
-
-    ``requests=False`` leaves a requests file unread, which is faster; the classifier then knows no ``minNeed``. Raises
-    TraceError if there is no trace or no step in it.
-    """
-    trace = StepReader(path, requests=requests)
-    builder = ReportBuilder()
-    for step in trace.steps():
-        if builder.start is None and trace.start is not None:
-            builder.trace_started(trace.start)
-        _feed(builder, step)
-    builder.jobs |= trace.jobs
-    return builder.report(
-        source=str(trace.reader.files.source), notes=trace.reader.notes, reconstructed=trace.reconstructed
-    )
-
-
-def _feed(builder: ReportBuilder, step: Step) -> None:
-    """Hand one step to the builder, in the order in which things happened."""
-    for arrived in step.arrived:
-        builder.request_arrived(arrived)
-    for lookup in step.lookups:
-        builder.prefix_looked_up(lookup)
-    block_size = builder.start.block_size if builder.start is not None else None
-    builder.step_decided(facts_of(step, block_size or CLASSIFIER_BLOCK_SIZE))
-    if step.completed is not None:
-        done = step.completed
-        builder.step_completed(done.step, done.ts, done.step_seconds, done.num_sampled_tokens)
-        if done.num_drafts and done.num_draft_tokens is not None and done.num_accepted_tokens_per_pos is not None:
-            builder.drafts_verified(Drafts(done.num_drafts, done.num_draft_tokens, done.num_accepted_tokens_per_pos))
-    for finished in step.finished:
-        builder.request_finished(finished)
-    for arrived in step.arrived_after:
-        builder.request_arrived(arrived)

@@ -10,21 +10,21 @@ __all__ = ["RankShare"]
 
 
 class RankShare(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine's part."""
+    """One engine's part; None where its trace does not tell."""
 
     rank: int
-    requests: int
+    requests: int | None
     """Sent to it, refused ones aside."""
-    requests_share: float
+    requests_share: float | None
     """Of all requests, from 0 to 1."""
-    requests_finished: int
-    output_tokens: int
-    output_tokens_share: float
+    requests_finished: int | None
+    output_tokens: int | None
+    output_tokens_share: float | None
     """Of all tokens sampled, from 0 to 1."""
     steps: int
-    dummy_batches: int
-    """Steps in which it only kept step with the others; 0 where each steps alone."""
-    busy_share: float
+    dummy_batches: int | None
+    """Steps in which it only kept step with the others; 0 where each steps alone, None of a trace."""
+    busy_share: float | None
     """Time in steps with requests, as a share of the run."""
     preemptions: int | None
     prefix_hit_rate: float | None

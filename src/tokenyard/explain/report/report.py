@@ -53,6 +53,8 @@ class ReadingGaps(msgspec.Struct, frozen=True, kw_only=True):
     """The trace holds every n-th step."""
     step_limit_reached: bool = False
     """The trace ends because its step limit was reached."""
+    missing_ranks: list[int] = []
+    """Engines of the run, by rank, whose traces are not there."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,12 +9,12 @@ from pathlib import Path
 import msgspec
 
 from tokenyard.explain.held_back.held_back import Cause
-from tokenyard.explain.why.timeline_reader import TimelineReader
+from tokenyard.explain.why.timeline_reader import timeline_readers
 from tokenyard.explain.why.why import WHY_VERSION, ReasonShare
 from tokenyard.trace.format.request_timeline import RequestTimeline
 from tokenyard.vocabulary.waits import Place, WaitState
 
-__all__ = ["LongWait", "Waiting", "waiting"]
+__all__ = ["LongWait", "RankWaiting", "Waiting", "waiting"]
 
 _LISTED = 10
 
@@ -34,6 +34,19 @@ class LongWait(msgspec.Struct, frozen=True, kw_only=True):
     place: Place
     share: float
     """Of its waiting time that this reason had."""
+    rank: int | None = None
+    """The engine that served it, where there are several."""
+
+
+class RankWaiting(msgspec.Struct, frozen=True, kw_only=True):
+    """The requests of one engine of several, in microseconds."""
+
+    rank: int
+    requests: int
+    requests_that_waited: int
+    waited_us: int
+    reasons: list[ReasonShare]
+    """Most time first; they add up to ``waited_us``."""
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,38 +61,81 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     longest: list[LongWait]
     """The ten requests that waited longest."""
     reconstructed: bool
+    ranks: list[RankWaiting] = []
+    """The part of each engine, where there are several; the rest is of all of them."""
+
+
+class _Tally:
+    """Adds up the waits of requests."""
+
+    def __init__(self) -> None:
+        self.spent: Counter[Cause] = Counter()
+        self.requests = self.waited = 0
+
+    def add(self, timeline: RequestTimeline) -> None:
+        self.requests += 1
+        self.waited += bool(timeline.waits)
+        for wait in timeline.waits:
+            for part in wait.parts:
+                self.spent[Cause(part.reason, part.place)] += part.us
+
+    def join(self, other: _Tally) -> None:
+        self.spent.update(other.spent)
+        self.requests += other.requests
+        self.waited += other.waited
+
+    @property
+    def total_us(self) -> int:
+        return sum(self.spent.values())
+
+    def reasons(self) -> list[ReasonShare]:
+        total = self.total_us
+        return [
+            ReasonShare(reason=cause.reason, place=cause.place, us=us, share=us / total)
+            for cause, us in sorted(self.spent.items(), key=lambda item: (-item[1], item[0]))
+        ]
 
 
 def waiting(path: Path | str) -> Waiting:
-    """Add up the waits of a trace. Raises TraceError if there is none at ``path``."""
-    trace = TimelineReader(path)
-    spent: Counter[Cause] = Counter()
-    longest: list[tuple[int, int, RequestTimeline]] = []
-    requests = waited = 0
-    for timeline in trace.timelines():
-        requests += 1
-        waited += bool(timeline.waits)
-        for wait in timeline.waits:
-            for part in wait.parts:
-                spent[Cause(part.reason, part.place)] += part.us
-        if timeline.waits:
-            entry = (timeline.waited_us, -requests, timeline)
-            heappush(longest, entry) if len(longest) < _LISTED else heappushpop(longest, entry)
-    total = sum(spent.values())
+    """Add up the waits of a trace, or of those of several engines. Raises TraceError if there is none at ``path``."""
+    longest: list[tuple[int, int, RequestTimeline, int | None]] = []
+    whole, ranks = _Tally(), list[RankWaiting]()
+    reconstructed, order = False, 0
+    for rank, trace in timeline_readers(path):
+        tally = _Tally()
+        for timeline in trace.timelines():
+            tally.add(timeline)
+            order -= 1
+            if timeline.waits:
+                entry = (timeline.waited_us, order, timeline, rank)
+                heappush(longest, entry) if len(longest) < _LISTED else heappushpop(longest, entry)
+        whole.join(tally)
+        reconstructed |= trace.reconstructed
+        if rank is not None:
+            ranks.append(_rank_waiting(rank, tally))
+    longest.sort(key=lambda entry: entry[:2], reverse=True)
     return Waiting(
-        requests=requests,
-        requests_that_waited=waited,
-        waited_us=total,
-        reasons=[
-            ReasonShare(reason=cause.reason, place=cause.place, us=us, share=us / total)
-            for cause, us in sorted(spent.items(), key=lambda item: (-item[1], item[0]))
-        ],
-        longest=[_long_wait(timeline) for _, _, timeline in sorted(longest, key=lambda entry: entry[:2], reverse=True)],
-        reconstructed=trace.reconstructed,
+        requests=whole.requests,
+        requests_that_waited=whole.waited,
+        waited_us=whole.total_us,
+        reasons=whole.reasons(),
+        longest=[_long_wait(timeline, rank) for _, _, timeline, rank in longest],
+        reconstructed=reconstructed,
+        ranks=ranks,
     )
 
 
-def _long_wait(timeline: RequestTimeline) -> LongWait:
+def _rank_waiting(rank: int, tally: _Tally) -> RankWaiting:
+    return RankWaiting(
+        rank=rank,
+        requests=tally.requests,
+        requests_that_waited=tally.waited,
+        waited_us=tally.total_us,
+        reasons=tally.reasons(),
+    )
+
+
+def _long_wait(timeline: RequestTimeline, rank: int | None) -> LongWait:
     by_state = dict.fromkeys(WaitState, 0)
     spent: Counter[Cause] = Counter()
     for wait in timeline.waits:
@@ -98,4 +154,5 @@ def _long_wait(timeline: RequestTimeline) -> LongWait:
         reason=cause.reason,
         place=cause.place,
         share=most / timeline.waited_us,
+        rank=rank,
     )

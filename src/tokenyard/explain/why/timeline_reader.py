@@ -15,16 +15,18 @@ from tokenyard.explain.why.wait_tracker import WaitTracker, WaitWatcher
 from tokenyard.trace.format.request_timeline import RequestTimeline
 from tokenyard.trace.format.schema import TraceStart
 from tokenyard.trace.format.step_facts import CLASSIFIER_BLOCK_SIZE
+from tokenyard.trace.read.files import TraceFiles
+from tokenyard.trace.read.ranks import find_ranks
 from tokenyard.trace.read.reader import TraceReader
 from tokenyard.trace.read.step_joiner import Step
 
-__all__ = ["StepReader", "TimelineReader"]
+__all__ = ["StepReader", "TimelineReader", "timeline_readers"]
 
 
 class StepReader:
     """One pass over the steps of a trace. Raises TraceError if there is no trace at ``path``."""
 
-    def __init__(self, path: Path | str, *, requests: bool = True) -> None:
+    def __init__(self, path: Path | str | TraceFiles, *, requests: bool = True) -> None:
         """``requests=False`` leaves a requests file unread."""
         self.reader = TraceReader(path, requests=requests)
         self.reconstructed = False
@@ -56,7 +58,7 @@ class StepReader:
 class TimelineReader(StepReader):
     """One pass over a trace: its steps, and the timelines of requests as they end."""
 
-    def __init__(self, path: Path | str, *, watcher: WaitWatcher | None = None) -> None:
+    def __init__(self, path: Path | str | TraceFiles, *, watcher: WaitWatcher | None = None) -> None:
         # The requests file serves the classifier alone, which is asked only where no reason is recorded.
         super().__init__(path, requests=not _starts_with_ours(path))
         self._watcher = watcher
@@ -88,7 +90,19 @@ class TimelineReader(StepReader):
         return ended
 
 
-def _starts_with_ours(path: Path | str) -> bool:
+def timeline_readers(
+    path: Path | str, *, watcher: WaitWatcher | None = None
+) -> Iterator[tuple[int | None, TimelineReader]]:
+    """A reader for each engine that has scheduled anything, with its rank; None where there is only one trace.
+
+    Raises TraceError if there is no trace at ``path``, or traces of different runs.
+    """
+    for trace in find_ranks(path):
+        if not trace.is_idle:
+            yield trace.rank, TimelineReader(trace.files, watcher=watcher)
+
+
+def _starts_with_ours(path: Path | str | TraceFiles) -> bool:
     """The trace begins with ``trace_start``: it records reasons, arrivals and ends."""
     reader = TraceReader(path, requests=False)
     return reader.files.steps is not None and next(reader.steps(), None) is not None and reader.start is not None

@@ -14,7 +14,7 @@ import msgspec
 from tokenyard.errors import TraceError
 from tokenyard.explain.held_back.held_back import Cause
 from tokenyard.explain.why.open_wait import OpenWait
-from tokenyard.explain.why.timeline_reader import TimelineReader
+from tokenyard.explain.why.timeline_reader import timeline_readers
 from tokenyard.trace.format.request_timeline import PreemptionMoment, RequestMoments, RequestTimeline, Wait
 from tokenyard.trace.format.schema import KVNumbers
 from tokenyard.trace.read.step_joiner import Step
@@ -87,22 +87,27 @@ class Why(RequestMoments, kw_only=True):
     """When it lost its blocks, in order of time."""
     reconstructed: bool
     """The trace records no arrivals and ends: moments are exact to a step."""
+    rank: int | None = None
+    """The engine that served it, where there are several; step numbers are those of this engine."""
 
 
 def why(path: Path | str, request_id: str) -> Why:
-    """Explain one request of a trace. Reading stops at its end.
+    """Explain one request of a trace, or of those of several engines. Reading stops at its end.
 
     Raises TraceError if there is no trace at ``path`` or no such request in it.
     """
     watcher = _Spans(request_id)
-    trace = TimelineReader(path, watcher=watcher)
     known: list[str] = []
-    for timeline in trace.timelines():
-        if timeline.request_id == request_id:
-            return _answer(timeline, _matching(timeline, watcher.spans), reconstructed=trace.reconstructed)
-        if len(known) < _IDS_REMEMBERED:
-            known.append(timeline.request_id)
-    raise TraceError(f"{trace.reader.files.source}: no request {_quoted(request_id)}{_hint(request_id, known)}")
+    source = Path(path)
+    for rank, trace in timeline_readers(path, watcher=watcher):
+        for timeline in trace.timelines():
+            if timeline.request_id == request_id:
+                spans = _matching(timeline, watcher.spans)
+                return _answer(timeline, spans, reconstructed=trace.reconstructed, rank=rank)
+            if len(known) < _IDS_REMEMBERED:
+                known.append(timeline.request_id)
+        source = trace.reader.files.source if rank is None else source
+    raise TraceError(f"{source}: no request {_quoted(request_id)}{_hint(request_id, known)}")
 
 
 def _quoted(request_id: str) -> str:
@@ -192,7 +197,7 @@ def _one_per_part(wait: Wait) -> list[Span]:
     return spans
 
 
-def _answer(timeline: RequestTimeline, spans: list[Span], *, reconstructed: bool) -> Why:
+def _answer(timeline: RequestTimeline, spans: list[Span], *, reconstructed: bool, rank: int | None) -> Why:
     waited = timeline.waited_us
     spent: dict[Cause, int] = {}
     for wait in timeline.waits:
@@ -211,6 +216,7 @@ def _answer(timeline: RequestTimeline, spans: list[Span], *, reconstructed: bool
         spans=spans,
         preemptions=timeline.preemptions,
         reconstructed=reconstructed,
+        rank=rank,
     )
 
 

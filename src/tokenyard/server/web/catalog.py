@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import Counter
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from tokenyard.server.web.listing.walk import Pair, Place, is_on_the_way, pairs_
 from tokenyard.server.web.problems import RefusedError, json_response
 from tokenyard.server.web.roots import ANNOTATIONS_ENDING, Roots
 from tokenyard.server.web.trace_summary import TraceFacts, facts_of_file
+from tokenyard.trace.read.files import rank_of
 
 __all__ = ["Catalog"]
 
@@ -75,6 +77,7 @@ class Catalog:
         found = stretch(self._roots.directories, place, entries=_ENTRIES, most=room, wanted=self._stays_inside)
         pairs += found.pairs
         traces = [each for pair in pairs if (each := self._described(pair)) is not None]
+        _mark_first_ranks(traces)
         return _Page(sorted(traces, key=lambda each: -each["mtime"]), found.end)
 
     def _named(self) -> list[Pair]:
@@ -104,6 +107,7 @@ class Catalog:
             facts = self._facts(pair.steps, status.st_mtime_ns, status.st_size)
         steps = status.st_size if pair.steps is not None else None
         annotations = main.with_name(main.name + ANNOTATIONS_ENDING)
+        rank = rank_of(main.parent)
         return {
             "name": self._name(pair),
             "date": datetime.fromtimestamp(status.st_mtime).astimezone().strftime("%Y-%m-%d %H:%M"),
@@ -116,6 +120,8 @@ class Catalog:
             "requests_bytes": requests,
             "format": _format(main),
             "annotations": str(annotations) if annotations.is_file() else None,
+            "run": str(main.parent if rank is None else main.parent.parent),
+            "rank": rank,
             **msgspec.structs.asdict(facts),
         }
 
@@ -128,6 +134,16 @@ class Catalog:
                 name = folder.relative_to(root).as_posix()
                 break
         return name if pair.is_only and name else f"{name}/{pair.stem.name}".lstrip("/")
+
+
+def _mark_first_ranks(traces: list[dict[str, Any]]) -> None:
+    """A first engine that does not know of its siblings writes into the folder that holds theirs."""
+    others = {each["run"] for each in traces if each["rank"] is not None}
+    others -= {each["run"] for each in traces if each["rank"] == 0}
+    alone = Counter(each["run"] for each in traces if each["rank"] is None)
+    for each in traces:
+        if each["rank"] is None and each["run"] in others and alone[each["run"]] == 1:
+            each["rank"] = 0
 
 
 def _place(text: str | None) -> Place:

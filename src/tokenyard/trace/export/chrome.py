@@ -1,7 +1,7 @@
 """A trace in Chrome's JSON format: for chrome://tracing, Speedscope, and whatever reads no protobuf.
 
 Microseconds, as the format wants them. Each job is a process and each request a thread in it, so that slices nest
-nowhere; the scheduler is process 1.
+nowhere; the scheduler is process 1. A further engine's processes are numbered on from there.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from tokenyard.trace.format.request_timeline import RequestTimeline
 
 __all__ = ["ChromeWriter"]
 
-_SCHEDULER = 1
-
 
 class ChromeWriter:
     """A ``TimelineSink`` that writes to a binary file, which stays the caller's to close; ``finish`` ends the JSON."""
@@ -25,14 +23,21 @@ class ChromeWriter:
     def __init__(self, file: IO[bytes], name: str) -> None:
         self._file = file
         self._first = True
-        self._lanes: set[int] = set()
-        self._jobs: dict[str | None, int] = {}
+        self._processes = 0
         self._threads = 0
         self._flows = 0
+        file.write(b'{"displayTimeUnit":"ms","traceEvents":[\n')
+        self.next_engine(name)
+
+    def next_engine(self, name: str) -> None:
+        """What comes from here on happened in another engine, which gets processes of its own."""
+        self._processes += 1
+        self._scheduler = self._processes
+        self._lanes: set[int] = set()
+        self._jobs: dict[str | None, int] = {}
         self._last_turn: dict[str, int] = {}
         """Job -> thread of its turn that ended last."""
-        file.write(b'{"displayTimeUnit":"ms","traceEvents":[\n')
-        self._name("process_name", _SCHEDULER, 0, f"tokenyard {name}")
+        self._name("process_name", self._scheduler, 0, f"tokenyard {name}")
 
     def finish(self) -> None:
         """Close the JSON."""
@@ -44,11 +49,11 @@ class ChromeWriter:
         lane = slice_.lane + 1
         if lane not in self._lanes:
             self._lanes.add(lane)
-            self._name("thread_name", _SCHEDULER, lane, "steps" if lane == 1 else f"steps in flight {lane - 1}")
-        self._slice(_SCHEDULER, lane, slice_.name, "step", slice_.start_us, slice_.end_us, dict(slice_.numbers))
+            self._name("thread_name", self._scheduler, lane, "steps" if lane == 1 else f"steps in flight {lane - 1}")
+        self._slice(self._scheduler, lane, slice_.name, "step", slice_.start_us, slice_.end_us, dict(slice_.numbers))
 
     def counter(self, name: str, us: int, value: int) -> None:
-        self._event({"ph": "C", "pid": _SCHEDULER, "name": name, "ts": us, "args": {COUNTERS[name]: value}})
+        self._event({"ph": "C", "pid": self._scheduler, "name": name, "ts": us, "args": {COUNTERS[name]: value}})
 
     def request(self, timeline: RequestTimeline, segments: list[Segment], previous: PreviousTurn | None) -> None:
         pid = self._process(timeline.job_id)
@@ -76,7 +81,8 @@ class ChromeWriter:
     def _process(self, job_id: str | None) -> int:
         pid = self._jobs.get(job_id)
         if pid is None:
-            pid = self._jobs[job_id] = _SCHEDULER + 1 + len(self._jobs)
+            self._processes += 1
+            pid = self._jobs[job_id] = self._processes
             self._name("process_name", pid, 0, "requests of no job" if job_id is None else job_id)
         return pid
 

@@ -22,6 +22,8 @@ _PROCESS = 1
 _LANES = 1_000
 _COUNTERS = 2_000
 _FIRST_FREE = 1_000_000
+_ENGINE = 1 << 40
+"""Between the tracks of one engine and the next."""
 
 
 def messages() -> Any:
@@ -42,14 +44,21 @@ class PerfettoWriter:
         self._interned: dict[tuple[str, str], int] = {}
         self._new: list[tuple[str, str, int]] = []
         """Interned since the last packet."""
+        self._next_flow = 1
+        self._engines = 0
+        self.next_engine(name)
+
+    def next_engine(self, name: str) -> None:
+        """What comes from here on happened in another engine, which gets a process of its own."""
+        self._base = self._engines * _ENGINE
+        self._engines += 1
         self._lanes: set[int] = set()
         self._jobs: dict[str, int] = {}
         self._next_track = _FIRST_FREE
-        self._next_flow = 1
         self._last_turn: dict[str, int] = {}
         """Job -> track of its turn that ended last."""
         packet = self._descriptor(_PROCESS, None, None)
-        packet.track_descriptor.process.pid = 1
+        packet.track_descriptor.process.pid = self._engines
         packet.track_descriptor.process.process_name = f"tokenyard {name}"
         self._write(packet)
         for number, (counter, unit) in enumerate(COUNTERS.items()):
@@ -128,9 +137,9 @@ class PerfettoWriter:
 
     def _descriptor(self, track: int, parent: int | None, name: str | None) -> Any:
         packet = self._pb.TracePacket()
-        packet.track_descriptor.uuid = track
+        packet.track_descriptor.uuid = self._base + track
         if parent is not None:
-            packet.track_descriptor.parent_uuid = parent
+            packet.track_descriptor.parent_uuid = self._base + parent
         if name is not None:
             packet.track_descriptor.name = name
         return packet
@@ -140,7 +149,7 @@ class PerfettoWriter:
         packet.timestamp = max(us, 0) * 1000
         event = packet.track_event
         event.type = self._pb.TrackEvent.Type.Value(kind)
-        event.track_uuid = track
+        event.track_uuid = self._base + track
         if name is not None:
             event.name_iid = self._intern("event_names", name)
         if category is not None:

@@ -25,13 +25,16 @@ _PATH = "/v1/traces"
 _TIMEOUT_S = 10.0
 
 
-def send_spans(timelines: Iterable[RequestTimeline], url: str, name: str, *, offset_us: int = 0) -> int:
+def send_spans(
+    timelines: Iterable[RequestTimeline], url: str, name: str, *, offset_us: int = 0, rank: int | None = None
+) -> int:
     """Send the requests of a trace to an OTLP/HTTP endpoint; returns the number of spans.
 
-    ``url`` may leave out the path ``/v1/traces``; ``name`` names the run; ``offset_us`` is added to all moments.
+    ``url`` may leave out the path ``/v1/traces``; ``name`` names the run; ``offset_us`` is added to all moments;
+    ``rank`` is the engine, where there are several: the spans of one job are in one trace whichever engine served it.
     Raises ConfigError for a URL that is none or that does not take the spans, MissingExtraError without OpenTelemetry.
     """
-    sender = SpanSender(url, name, offset_us)
+    sender = SpanSender(url, name, offset_us, rank)
     try:
         for timeline in timelines:
             sender.add(timeline)
@@ -44,7 +47,7 @@ def send_spans(timelines: Iterable[RequestTimeline], url: str, name: str, *, off
 class SpanSender:
     """Turns timelines into spans and sends them in batches."""
 
-    def __init__(self, url: str, name: str, offset_us: int = 0) -> None:
+    def __init__(self, url: str, name: str, offset_us: int = 0, rank: int | None = None) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise ConfigError(
@@ -53,7 +56,8 @@ class SpanSender:
         self._url = url if parts.path not in ("", "/") else url.rstrip("/") + _PATH
         self._api, self._sdk, resources, scope, exporter = _modules()
         self._exporter = exporter.OTLPSpanExporter(endpoint=self._url, timeout=_TIMEOUT_S)
-        self._resource = resources.Resource({"service.name": "tokenyard", "tokenyard.run": name})
+        engine = {} if rank is None else {"tokenyard.rank": rank}
+        self._resource = resources.Resource({"service.name": "tokenyard", "tokenyard.run": name, **engine})
         self._scope = scope.InstrumentationScope("tokenyard")
         self._run = name
         self._offset_us = offset_us

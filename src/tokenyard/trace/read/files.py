@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +26,10 @@ __all__ = [
     "is_columnar",
     "open_lines",
     "open_packed",
+    "rank_folders",
+    "rank_of",
     "raw_lines",
+    "trace_names",
 ]
 
 PACKINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
@@ -33,6 +37,7 @@ PACKINGS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
 _STEPS_ENDINGS = tuple(f".steps{packing}" for packing in PACKINGS)
 _REQUESTS_ENDINGS = tuple(f".requests{packing}" for packing in PACKINGS)
 _LINES_PROBED = 20
+_RANK_FOLDER = re.compile(r"rank-(0|[1-9][0-9]{0,5})")
 
 
 class TraceFiles(NamedTuple):
@@ -54,14 +59,15 @@ class TraceFiles(NamedTuple):
         return valid_text(self.source.name.partition(".steps.")[0].partition(".requests.")[0])
 
 
-def find_trace(path: Path | str) -> TraceFiles:
+def find_trace(path: Path | str, *, joined: bool = False) -> TraceFiles:
     """The trace in a directory, or in the one file named.
 
-    The name of a file gives its kind, else its first lines. Raises TraceError if there is no trace, or several.
+    The name of a file gives its kind, else its first lines. Raises TraceError if there is no trace, or several: also if
+    further engines' lie in ``rank-1`` ... below it, unless ``joined`` says that the caller reads them too.
     """
     path = Path(path)
     if path.is_dir():
-        return _in_directory(path)
+        return _in_directory(path, joined=joined)
     if not path.is_file():
         problem = "is no file on a disk" if path.exists() else "no such file or directory"
         raise TraceError(f"{path}: {problem}: name a trace file or the directory that holds it")
@@ -72,7 +78,25 @@ def find_trace(path: Path | str) -> TraceFiles:
     return _by_content(path)
 
 
-def _in_directory(path: Path) -> TraceFiles:
+def _in_directory(path: Path, *, joined: bool) -> TraceFiles:
+    pairs = _pairs(path)
+    engines = {} if joined else rank_folders(path)
+    if engines:
+        own = f"itself and {len(engines)} more" if pairs else f"{len(engines)}"
+        example = next(iter(engines.values()))
+        raise TraceError(
+            f"{path}: holds the traces of several engines ({own}): name one of them, for example {example}"
+        )
+    if not pairs:
+        raise TraceError(f"{path}: holds no *.steps.jsonl or *.requests.jsonl (plain, .gz, .zst or as .parquet)")
+    if len(pairs) > 1:
+        raise TraceError(f"{path}: holds {len(pairs)} traces ({', '.join(pairs)}): name one of the files")
+    (pair,) = pairs.values()
+    return TraceFiles(pair.get("steps"), pair.get("requests"))
+
+
+def _pairs(path: Path) -> dict[str, dict[str, Path]]:
+    """Name -> kind -> file, of the traces in a directory."""
     pairs: dict[str, dict[str, Path]] = {}
     for file in sorted(path.iterdir()):
         for kind, endings in (("steps", _STEPS_ENDINGS), ("requests", _REQUESTS_ENDINGS)):
@@ -80,12 +104,27 @@ def _in_directory(path: Path) -> TraceFiles:
                 if file.name.endswith(ending):
                     # Sorted by name, the packings come in the order in which they are preferred.
                     pairs.setdefault(file.name.removesuffix(ending), {}).setdefault(kind, file)
-    if not pairs:
-        raise TraceError(f"{path}: holds no *.steps.jsonl or *.requests.jsonl (plain, .gz, .zst or as .parquet)")
-    if len(pairs) > 1:
-        raise TraceError(f"{path}: holds {len(pairs)} traces ({', '.join(pairs)}): name one of the files")
-    (pair,) = pairs.values()
-    return TraceFiles(pair.get("steps"), pair.get("requests"))
+    return pairs
+
+
+def trace_names(path: Path) -> list[str]:
+    """Names of the traces that lie in a directory itself."""
+    return list(_pairs(path))
+
+
+def rank_folders(path: Path) -> dict[int, Path]:
+    """Rank -> folder of each engine of several whose trace is below ``path``, by rank; empty if there is none."""
+    if not path.is_dir():
+        return {}
+    ranked = ((rank_of(each), each) for each in path.iterdir() if each.is_dir())
+    folders = {rank: folder for rank, folder in ranked if rank is not None and _pairs(folder)}
+    return dict(sorted(folders.items()))
+
+
+def rank_of(folder: Path) -> int | None:
+    """The rank of the engine whose trace such a folder holds, by its name; None if it names none."""
+    match = _RANK_FOLDER.fullmatch(folder.name)
+    return int(match[1]) if match else None
 
 
 def is_columnar(path: Path) -> bool:

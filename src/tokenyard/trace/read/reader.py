@@ -30,8 +30,8 @@ class TraceReader:
     third of the speed. Raises TraceError if there is no trace at ``path``.
     """
 
-    def __init__(self, path: Path | str, *, requests: bool = True, keep_unknown: bool = False) -> None:
-        files = find_trace(path)
+    def __init__(self, path: Path | str | TraceFiles, *, requests: bool = True, keep_unknown: bool = False) -> None:
+        files = path if isinstance(path, TraceFiles) else find_trace(path)
         if not requests and files.steps is not None:
             files = TraceFiles(files.steps, None)
         self.files = files

@@ -82,4 +82,8 @@ export interface TraceListing {
   stepsMb: number | null;
   requestsMb: number | null;
   files: TraceFiles;
+  /** The folder of its run, which several engines share. */
+  run: string;
+  /** Which of several engines wrote it. */
+  rank: number | null;
 }
