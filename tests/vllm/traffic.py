@@ -1,4 +1,4 @@
-"""The traffic that a server under test gets: 64 streams at once, clients that hang up, and some of the streams again."""
+"""The traffic that a server under test gets: 64 streams at once, clients that hang up, some of the streams again."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ __all__ = ["LEAVING", "LIMITS", "STREAMS", "Served", "served_traffic"]
 
 LIMITS = ("--max-num-seqs", "16", "--max-num-batched-tokens", "512", "--num-gpu-blocks-override", "60")
 """So that requests wait for a seat, for tokens and for memory, and some are preempted."""
-STREAMS = [Asked(f"stream number {i} says " * (2 + i % 11), max_tokens=12 + i % 25) for i in range(64)]
-LEAVING = [Asked(f"client {i} leaves early " * (1 + i % 7), max_tokens=200, leaves_after=1 + i % 5) for i in range(48)]
+STREAMS = [Asked(f"stream number {i // 4} says " * (2 + i % 11), max_tokens=12 + i % 25) for i in range(64)]
+"""Four after another share a prefix."""
+LEAVING = [Asked(f"client {i} leaves early " * (1 + i % 7), max_tokens=700, leaves_after=1 + i % 5) for i in range(48)]
+"""Their answers are so long that the server notices before they end, also on a machine that is busy."""
 _AGAIN = 8
 
 

@@ -24,10 +24,8 @@ __all__ = ["OutputTranslation"]
 class OutputTranslation:
     """Knows what its requests want to be told beside tokens."""
 
-    def __init__(
-        self, kv: KVCacheManager, monotonic: Callable[[float], float], *, include_finished_set: bool
-    ) -> None:
-        """``kv`` knows how much of a request can be found in the prefix cache, ``monotonic`` what vLLM's clock reads."""
+    def __init__(self, kv: KVCacheManager, monotonic: Callable[[float], float], *, include_finished_set: bool) -> None:
+        """``kv`` knows what of a request is in the prefix cache, ``monotonic`` what vLLM's clock reads at a time."""
         self._kv = kv
         self._monotonic = monotonic
         self._later_hits_count = versions.counts_later_hits()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from tokenyard.sched.observer import Observers, SchedulerState, StepObserver
 from tokenyard.sched.steps.outcomes import StepOutcomes
@@ -18,7 +19,8 @@ from tokenyard.vllm.tracing.lost_time import LostTime
 __all__ = ["CoreClock", "attach_trace"]
 
 
-class CoreClock(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CoreClock:
     """Seconds that only grow, as the monotonic clock's, counted from where Unix time counts.
 
     A trace holds Unix time, like the arrival times of vLLM's requests; the events of a request are monotonic.
