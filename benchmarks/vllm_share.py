@@ -1,8 +1,8 @@
 """The scheduler's share of an engine's step: vLLM on a CPU, a model of one layer, its own scheduler and FastScheduler.
 
-``python benchmarks/vllm_share.py`` in the environment of vLLM 0.32, which runs models. Everybody decodes; a step is what
-the engine core does for one token of each, and waits for the model, which runs in a process of its own. Seconds are those
-of a clock on the wall; each figure is the median over the steps.
+``python benchmarks/vllm_share.py`` in the environment of vLLM 0.32, which runs models. Everybody decodes; a step is
+what the engine core does for one token of each, and waits for the model, which runs in a process of its own. Seconds
+are those of a clock on the wall; each figure is the median over the steps.
 """
 
 from __future__ import annotations
