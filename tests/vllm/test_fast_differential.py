@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tokenyard.vllm.versions import decides_alike, installed_version
+
 REPO = Path(__file__).resolve().parents[2]
 BUILT = {"0.22": REPO / ".venv-vllm/bin/python", "0.33": REPO / ".venv-vllm-0.33/bin/python"}
 """What scripts/vllm_env.sh builds."""
@@ -42,6 +44,8 @@ def _without(python: Path) -> str | None:
     """Why nothing can be run with this interpreter; None if it can."""
     if not python.exists():
         return f"no {python}: scripts/vllm_env.sh builds it"
+    if "installed" in INTERPRETERS and not decides_alike(installed_version()):
+        return f"no profile decides as vLLM {installed_version()}: FastScheduler says so, and differs"
     asked = subprocess.run([python, "-c", "import xxhash, torch"], capture_output=True, text=True, check=False)
     return f"{python}: {asked.stderr.splitlines()[-1]}" if asked.returncode else None
 
@@ -59,6 +63,7 @@ def run(version: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.smoke
 @pytest.mark.parametrize("version", INTERPRETERS)
 def test_both_say_the_same(version: str) -> None:
     done = run(version, "scripts/differential.py", "--no-named", "--scenarios", str(SCENARIOS))

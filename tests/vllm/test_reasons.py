@@ -14,8 +14,14 @@ from recorder.plan import Scenario
 from recorder.scenarios import LATER, SCENARIOS
 from recorder.versions import IS_LATER
 
+_SMOKE = ("fcfs", "pressure")
+_CASES = [
+    pytest.param(each, id=each.name, marks=[pytest.mark.smoke] if each.name in _SMOKE else [])
+    for each in (*SCENARIOS, *(LATER if IS_LATER else ()))
+]
 
-@pytest.mark.parametrize("scenario", [*SCENARIOS, *(LATER if IS_LATER else ())], ids=lambda each: each.name)
+
+@pytest.mark.parametrize("scenario", _CASES)
 def test_same_decisions_and_reasons(scenario: Scenario, tmp_path: Path) -> None:
     try:
         runs = run_all(scenario, tmp_path)

@@ -21,6 +21,8 @@ from recorder.scenarios import SCENARIOS
 from tokenyard.trace.read.reader import TraceReader
 from tokenyard.vllm import AsyncTracingScheduler, TracingScheduler, versions
 
+pytestmark = pytest.mark.smoke
+
 SCENARIO: Scenario = next(each for each in SCENARIOS if each.name == "fcfs")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,7 +11,9 @@ from typing import Any
 from tokenyard.trace.format.config import TraceConfig
 from tokenyard.vllm.versions import data_parallel_rank
 
-__all__ = ["trace_settings"]
+__all__ = ["trace_settings", "warn_no_trace"]
+
+_log = logging.getLogger("tokenyard.vllm")
 
 _MAX_IDS = 64
 """Ids named per list unless the environment says otherwise: as many as ``tokenyard run`` names."""
@@ -36,3 +39,9 @@ def trace_settings(vllm_config: Any, policy: str, environ: Mapping[str, str] | N
     if rank is not None and config.path is not None:
         config = replace(config, path=config.path / f"rank-{rank}")
     return config
+
+
+def warn_no_trace(settings: TraceConfig, error: Exception) -> None:
+    """Say that an engine runs without the trace that it was asked for, and why."""
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+    _log.warning("no trace is written to %s, vLLM goes on without: %s", settings.path, reason)

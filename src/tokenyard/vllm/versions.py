@@ -232,8 +232,10 @@ def finished(requests: Sequence[Any]) -> list[Any]:
 
 def request_error(message: str) -> Any:
     """The ``error`` of an ``EngineCoreOutput``; None in versions whose clients only learn that there was one."""
-    record = getattr(import_module("vllm.outputs"), "RequestError", None)
-    return None if record is None else record(code="validation_error", message=message)
+    output = import_module("vllm.v1.engine").EngineCoreOutput
+    if "error" not in output.__struct_fields__:  # 0.32 has a record for it, and no place
+        return None
+    return import_module("vllm.outputs").RequestError(code="validation_error", message=message)
 
 
 def resets_without_connector() -> bool:

@@ -6,6 +6,7 @@ none: how a request ended, what happened to it, statistics of its prompt, log-pr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 from vllm.v1.engine import EngineCoreEvent, EngineCoreEventType, EngineCoreOutput, EngineCoreOutputs, FinishReason
@@ -23,9 +24,10 @@ __all__ = ["OutputTranslation"]
 class OutputTranslation:
     """Knows what its requests want to be told beside tokens."""
 
-    def __init__(self, kv: KVCacheManager, *, include_finished_set: bool) -> None:
-        """``kv`` knows how much of a request can be found in the prefix cache."""
+    def __init__(self, kv: KVCacheManager, monotonic: Callable[[float], float], *, include_finished_set: bool) -> None:
+        """``kv`` knows what of a request is in the prefix cache, ``monotonic`` what vLLM's clock reads at a time."""
         self._kv = kv
+        self._monotonic = monotonic
         self._later_hits_count = versions.counts_later_hits()
         self._particular: dict[str, FastRequest] = {}
         """Requests with log-probabilities or trace headers, whose every output is more than tokens."""
@@ -96,7 +98,10 @@ class OutputTranslation:
         for row, extra in result.extras.items():
             records[row].pooling_output = extra.pooling_output
             if extra.events:
-                records[row].events = [EngineCoreEvent(EngineCoreEventType(e.type), e.timestamp) for e in extra.events]
+                records[row].events = [
+                    EngineCoreEvent(EngineCoreEventType(each.type), self._monotonic(each.timestamp))
+                    for each in extra.events
+                ]
         by_client = self._by_client(result, records)
         for client, output in errors:
             by_client.setdefault(client, []).append(output)

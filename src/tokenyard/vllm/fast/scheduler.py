@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 import warnings
 from collections import deque
 from collections.abc import Iterable
@@ -30,6 +29,7 @@ from tokenyard.vllm.fast.plans import PlanTranslation
 from tokenyard.vllm.fast.requests import FastRequest, translated_request
 from tokenyard.vllm.fast.settings import EncoderRoom, translated_settings
 from tokenyard.vllm.fast.statistics import translated_stats
+from tokenyard.vllm.fast.tracing import CoreClock, attach_trace
 
 __all__ = ["AsyncFastScheduler", "FastScheduler", "NotComparedWarning"]
 
@@ -73,12 +73,16 @@ class FastScheduler(SchedulerInterface):  # type: ignore[misc]  # vLLM is in ano
         self.structured_output_manager = structured_output_manager
         self.block_size = block_size
         self.log_stats = log_stats
+        self.max_model_len = settings.scheduler.max_model_len
+        self.max_num_running_reqs = settings.scheduler.max_num_seqs
+        self.max_num_scheduled_tokens = settings.scheduler.max_num_batched_tokens
         drafts = settings.speculative
+        clock = CoreClock.now()
         self.core = core = Scheduler(
             settings.scheduler,
             settings.cache,
             speculative_config=drafts,
-            clock=time.monotonic,
+            clock=clock,
             log_stats=log_stats,
             block_hasher=_hashes(settings.cache, vllm_config),
         )
@@ -87,13 +91,14 @@ class FastScheduler(SchedulerInterface):  # type: ignore[misc]  # vLLM is in ano
             num_drafts=drafts.num_speculative_tokens if drafts else 0,
             num_lookahead_tokens=drafts.num_lookahead_tokens if drafts else 0,
         )
-        self._outputs = OutputTranslation(core.kv, include_finished_set=include_finished_set)
+        self._outputs = OutputTranslation(core.kv, clock.monotonic, include_finished_set=include_finished_set)
         self._flights: deque[_Flight] = deque()
         self._taken: StepInFlight | None = None
         """The step whose output was taken in last."""
         self._compile_errors: dict[str, Exception] = {}
         self._refused: list[tuple[Any, RequestError]] = []
         """Requests that can never be served: the next outputs say so."""
+        self._trace = attach_trace(self)
 
     @staticmethod
     def encoder_room(vllm_config: Any, mm_registry: Any) -> EncoderRoom:
@@ -282,8 +287,10 @@ class FastScheduler(SchedulerInterface):  # type: ignore[misc]  # vLLM is in ano
         return translated_stats(self.core.make_stats()) if self.log_stats else None
 
     def shutdown(self) -> None:
-        """The engine ends."""
+        """The engine ends: write what waits of a trace."""
         self.core.shutdown()
+        if self._trace is not None:
+            self._trace.close()
 
 
 class AsyncFastScheduler(FastScheduler):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,8 @@ import numpy as np
 from tokenyard.columns import IntArray
 
 __all__ = ["Decided", "TakenIn", "num_sampled"]
+
+_NEW_TOKENS = attrgetter("new_token_ids")
 
 
 class _Counts(NamedTuple):
@@ -114,4 +117,4 @@ class TakenIn:
 
 def num_sampled(outputs: Any) -> int:
     """Tokens in the ``EngineCoreOutputs`` of all clients."""
-    return sum([len(each.new_token_ids) for client in outputs.values() for each in client.outputs])
+    return sum(sum(map(len, map(_NEW_TOKENS, client.outputs))) for client in outputs.values())

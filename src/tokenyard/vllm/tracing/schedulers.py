@@ -8,7 +8,7 @@ from typing import Any
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from tokenyard.vllm.settings import trace_settings
+from tokenyard.vllm.settings import trace_settings, warn_no_trace
 from tokenyard.vllm.tracing.tracer import Tracer
 from tokenyard.vllm.twins import Twins
 from tokenyard.vllm.versions import check_version
@@ -47,8 +47,7 @@ class TracingScheduler(Twins, Scheduler):  # type: ignore[misc]
             tracer = Tracer(self, settings)
             tracer.claim()
         except Exception as error:  # noqa: BLE001 - a server without a trace is better than none
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-            _log.warning("no trace is written to %s, vLLM goes on without: %s", settings.path, reason)
+            warn_no_trace(settings, error)
             return
         self._tracer = tracer
         _log.info("a trace is written to %s", settings.steps_path)

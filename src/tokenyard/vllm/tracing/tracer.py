@@ -21,6 +21,7 @@ from tokenyard.trace.emit.admission_outcome import outcome_record
 from tokenyard.trace.emit.recorder import TraceRecorder
 from tokenyard.trace.emit.writer import TraceWriter
 from tokenyard.trace.format.config import TraceConfig
+from tokenyard.vllm.tracing.demand import Demand
 from tokenyard.vllm.tracing.header import describe_engine
 from tokenyard.vllm.tracing.lost_time import LostTime
 from tokenyard.vllm.tracing.outputs import Decided, TakenIn, num_sampled
@@ -80,11 +81,7 @@ class Tracer:
         """Requests that have been scheduled and have no token yet."""
         self._num_finished = 0
         """Of vLLM's finished ids since the last step: those that are recorded."""
-        groups = len(scheduler.kv_cache_config.kv_cache_groups)
-        self._blocks_per_running = groups * 2
-        self._blocks_per_step = groups * (self._state.max_num_scheduled_tokens // self._state.block_size + 1)
-        self._all_decode = False
-        """In the last step every running request got one token: none of them computes its prompt."""
+        self._demand = Demand(scheduler)
         self.is_open = True
 
     def claim(self) -> None:
@@ -150,10 +147,8 @@ class Tracer:
         state = self._state
         self._recorder.step_started(ts, self._step, state)
         self._reasons.begin()
-        needed = len(self._scheduler.running) * self._blocks_per_running
-        if not self._all_decode:
-            needed += self._blocks_per_step
-        self._watch.begin(waiting=state.num_waiting > 0, short_of_memory=state.num_free_blocks < needed)
+        short = self._demand.exceeds(state.num_free_blocks)
+        self._watch.begin(waiting=state.num_waiting > 0, short_of_memory=short)
 
     @_harmless
     def preempting(self, victim: Any) -> None:
@@ -180,8 +175,7 @@ class Tracer:
         if decided.admitted_new or decided.admitted_resumed or outcomes.preemptions:
             self._state.running_version += 1
         self._in_flight.append(decided)
-        num_scheduled = len(output.num_scheduled_tokens)
-        self._all_decode = output.total_num_scheduled_tokens == num_scheduled == len(self._scheduler.running)
+        self._demand.step_decided(output)
         ts = self._began
         self._recorder.step_decided(ts, cast("SchedulerOutput", decided), outcomes, self._state)
         self._count_lost(ts, outcomes)

@@ -1,0 +1,83 @@
+"""A trace of what FastScheduler decides: our core is watched as everywhere, the engine is described as vLLM's is."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from tokenyard.sched.observer import Observers, SchedulerState, StepObserver
+from tokenyard.sched.steps.outcomes import StepOutcomes
+from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.trace.emit.admission_outcome import outcome_record
+from tokenyard.trace.emit.recorder import TraceRecorder
+from tokenyard.trace.emit.writer import TraceWriter
+from tokenyard.vllm.settings import trace_settings, warn_no_trace
+from tokenyard.vllm.tracing.header import describe_engine
+from tokenyard.vllm.tracing.lost_time import LostTime
+
+__all__ = ["CoreClock", "attach_trace"]
+
+
+@dataclass(frozen=True, slots=True)
+class CoreClock:
+    """Seconds that only grow, as the monotonic clock's, counted from where Unix time counts.
+
+    A trace holds Unix time, like the arrival times of vLLM's requests; the events of a request are monotonic.
+    """
+
+    ahead: float
+    """Unix time less monotonic time."""
+
+    @classmethod
+    def now(cls) -> CoreClock:
+        """As the clocks stand now."""
+        return cls(time.time() - time.monotonic())
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.ahead
+
+    def monotonic(self, ts: float) -> float:
+        """The same moment on the monotonic clock."""
+        return ts - self.ahead
+
+
+class _LostTimeObserver(StepObserver):
+    """Counts the time lost by reason, as vLLM's registry shows it."""
+
+    def __init__(self, lost: LostTime, policy: str | None) -> None:
+        self._lost = lost
+        self._policy = policy
+        self._step = -1
+
+    def step_started(self, ts: float, step: int, state: SchedulerState) -> None:
+        self._step = step
+
+    def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
+        self._lost.step_decided(ts, outcome_record(self._step, ts, self._policy, outcomes, 0))
+
+
+def attach_trace(scheduler: Any) -> TraceWriter | None:
+    """Watch the core of a FastScheduler if the ``SCHED_TRACE_*`` variables ask for a trace; whoever ends it closes it.
+
+    None without a trace, and, with a warning, if it cannot be written. ConfigError for a variable that cannot be used.
+    """
+    settings = trace_settings(scheduler.vllm_config, str(scheduler.vllm_config.scheduler_config.policy))
+    if not settings.enabled:
+        return None
+    try:
+        writer = TraceWriter(settings)
+        writer.claim()
+        _watch(scheduler, writer)
+    except Exception as error:  # noqa: BLE001 - a server without a trace is better than none
+        warn_no_trace(settings, error)
+        return None
+    return writer
+
+
+def _watch(scheduler: Any, writer: TraceWriter) -> None:
+    core, policy = scheduler.core, writer.config.policy
+    start = describe_engine(scheduler, policy, core.clock())
+    engine = str((start.config or {}).get("data_parallel_rank", 0))
+    lost = LostTime(str(scheduler.vllm_config.model_config.served_model_name), engine)
+    core.attach_observer(Observers(TraceRecorder(writer, start=start), _LostTimeObserver(lost, policy)))
