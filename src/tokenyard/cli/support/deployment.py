@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+import msgspec
+
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.settled import Settled
 from tokenyard.config import SchedulerConfig
@@ -14,9 +16,10 @@ from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency.steptime.formula import NETWORK_BANDWIDTH
 from tokenyard.sim.latency.steptime.known_error import known_error
 from tokenyard.sim.latency.steptime.model import LORA_LAYER_SECONDS, drafting_of
+from tokenyard.sim.workload import Workload
 from tokenyard.trace.format.deployment import Assumption, Deployment
 
-__all__ = ["describe_deployment"]
+__all__ = ["describe_deployment", "with_notes"]
 
 _GIB = float(1 << 30)
 _STEP_TIME_ERRORS = {
@@ -66,6 +69,12 @@ def describe_deployment(
         without_effect=asked.without_effect,
         ignored=[*asked.ignored, *model.ignored, *ignored, *_not_in_step_times(settled)],
     )
+
+
+def with_notes(deployment: Deployment, workload: Workload) -> Deployment:
+    """The same header, with what was assumed or left out when the workload was read."""
+    said = [Assumption(name="workload", value=workload.name, why=note) for note in workload.notes]
+    return msgspec.structs.replace(deployment, assumed=[*deployment.assumed, *said])
 
 
 def _group(layer: LayerCache, num_layers: int) -> str:

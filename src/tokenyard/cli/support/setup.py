@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from tokenyard.cli.support.console import warn
-from tokenyard.cli.support.deployment import describe_deployment
+from tokenyard.cli.support.deployment import describe_deployment, with_notes
 from tokenyard.cli.support.flags import ParallelFlags, Run, SchedulerFlags, TraceFlags, TransferFlags
 from tokenyard.cli.support.settled import Settled, settle
 from tokenyard.cli.support.workload import workload_from
@@ -103,7 +103,7 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
     cache = _cache(settled)
     latency = _latency(settled, speculation, has_adapters=False)
     deployment = describe_deployment(flags, settled, scheduler, speculation, passed_over)
-    sections = {SECTION: msgspec.to_builtins(deployment), "hardware": asdict(hardware)}
+    sections = {"hardware": asdict(hardware)}
     if settled.parallel.data_parallel_size > 1 or settled.parallel.pipeline_parallel_size > 1:
         sections["parallel"] = asdict(settled.parallel)
     if kv_transfer is not None:
@@ -114,6 +114,7 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
     trace = _trace(flags.output, policy_label(scheduler.policy))
     if workload is None:
         workload = workload_from(flags.workload, flags.arrivals)
+    deployment = with_notes(deployment, workload)
     if (asking := workload.first_with_adapter) is not None:
         if not settled.adapters.enable_lora:
             fix = f"give --enable-lora: {shown(asking.request_id)} is the first that asks for an adapter"
@@ -126,7 +127,11 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
         model=model.name,
         gpu=settled.gpu.name,
         bytes_per_block=settled.plan.bytes_per_block,
-        sections={"workload": {"workload": workload.name, **asdict(flags.arrivals)}, **sections},
+        sections={
+            SECTION: msgspec.to_builtins(deployment),
+            "workload": {"workload": workload.name, **asdict(flags.arrivals)},
+            **sections,
+        },
     )
     return Setup(
         workload=workload,

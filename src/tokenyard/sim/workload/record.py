@@ -172,6 +172,11 @@ class Workload:
         """The same workload, of which never more than ``most`` requests are under way: a closed loop."""
         return Workload(self.name, self.requests, max_concurrency=most, notes=self.notes)
 
+    def with_notes(self, notes: Sequence[str]) -> Workload:
+        """The same workload, of which there is more to say."""
+        both = (*self.notes, *notes)
+        return Workload(self.name, self.requests, max_concurrency=self.max_concurrency, notes=both)
+
     def _with(self, requests: Iterable[WorkloadRequest]) -> Workload:
         return Workload(self.name, requests, max_concurrency=self.max_concurrency, notes=self.notes)
 

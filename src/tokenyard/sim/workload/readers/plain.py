@@ -6,7 +6,7 @@
     prompt_len        prompt tokens, at least 1                 ... or this, unique unless hash_ids say otherwise
     hash_ids          ids of the prompt's blocks: equal ids, equal tokens (with prompt_len and block_size)
     block_size        tokens per hash id
-    arrival_time      seconds since the start (default 0; not with ``after``)
+    arrival_time      seconds since the start (default 0; not with ``after``), or in the unit that the reader is told
     after             request_id of an earlier line, or a list of them: arrives when all of them have ended ...
     gap               ... plus so many seconds (default 0)
     job_id            groups the turns of one agent
@@ -66,7 +66,7 @@ def read_plain(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
     for number, line in islice(numbered_lines(path), options.limit):
         row = decode(decoder, path, number, line)
         after = (row.after,) if isinstance(row.after, str) else tuple(row.after or ())
-        problem = _prompt_problem(row) or _order_problem(row, after, seen)
+        problem = _prompt_problem(row) or _order_problem(row, after, seen, options.seconds_per_unit)
         if problem:
             raise WorkloadError(path, number, problem)
         seen.add(row.request_id)
@@ -75,9 +75,9 @@ def read_plain(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
             request_id=row.request_id,
             prompt=_prompt(row, own, options.seed),
             max_tokens=row.max_tokens,
-            arrival_time=row.arrival_time or 0.0,
+            arrival_time=(row.arrival_time or 0.0) * options.seconds_per_unit,
             after=after,
-            gap=row.gap or 0.0,
+            gap=(row.gap or 0.0) * options.seconds_per_unit,
             job_id=row.job_id,
             is_last_step=row.is_last_step,
             this_func_call=row.this_func_call,
@@ -101,10 +101,10 @@ def _prompt_problem(row: _Row) -> str | None:
     return problem_with_ids(len(row.hash_ids), row.prompt_len, row.block_size)
 
 
-def _order_problem(row: _Row, after: tuple[str, ...], seen: set[str]) -> str | None:
+def _order_problem(row: _Row, after: tuple[str, ...], seen: set[str], unit: float) -> str | None:
     if row.request_id in seen:
         return f"request_id = {shown(row.request_id)}: occurs twice"
-    if row.arrival_time is not None and row.arrival_time > MAX_SECONDS:
+    if row.arrival_time is not None and row.arrival_time * unit > MAX_SECONDS:
         fix = f"give seconds since the start of the log, up to {MAX_SECONDS:g}; of Unix times subtract the first one"
         return f"arrival_time = {shown(row.arrival_time)}: {fix}"
     if after and row.arrival_time is not None:
