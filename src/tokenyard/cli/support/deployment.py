@@ -15,7 +15,7 @@ from tokenyard.launch.flag import Effect
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency.steptime.formula import NETWORK_BANDWIDTH
 from tokenyard.sim.latency.steptime.known_error import known_error
-from tokenyard.sim.latency.steptime.model import LORA_LAYER_SECONDS, drafting_of
+from tokenyard.sim.latency.steptime.model import LORA_LAYER_SECONDS
 from tokenyard.sim.workload import Workload
 from tokenyard.trace.format.deployment import Assumption, Deployment
 
@@ -123,17 +123,22 @@ def _assumptions(flags: Run, settled: Settled, speculation: SimulatedSpeculation
         rates = ", ".join(f"{rate:g}" for rate in speculation.acceptance)
         if "acceptance_rates" not in given:
             yield Assumption(name="acceptance-rates", value=rates, why="not given: how many drafts are right")
-        drafting = drafting_of(settled.model, speculation.config)
-        if hardware.latency == "calibrated" and drafting is not None and drafting.spec is not None:
-            yield Assumption(
-                name="drafting", value="one layer per draft", why="a head as large as a layer of the model"
-            )
-        else:
-            yield Assumption(name="drafting", value="0 s", why="drafts take neither time nor memory here")
+        yield _drafting(settled, speculation)
     for each in asked.missing_in(settled.version):
         yield Assumption(
             name=each.flag.name, value=" ".join(each.words[1:]), why=_no_such_flag(each.flag.versions, settled)
         )
+
+
+def _drafting(settled: Settled, speculation: SimulatedSpeculation) -> Assumption:
+    """What makes drafts, and what it takes."""
+    if not speculation.config.use_eagle:
+        return Assumption(name="drafting", value="0 s", why="drafts take neither time nor memory here")
+    if settled.hardware.latency != "calibrated":
+        why = "its weights and KV are counted as one more layer of the model's, its steps take no time here"
+        return Assumption(name="drafting", value="a head", why=why)
+    why = "the head counts as one more layer of the model: time, weights and KV"
+    return Assumption(name="drafting", value="one layer per draft", why=why)
 
 
 def _untold(settled: Settled) -> Iterator[Assumption]:

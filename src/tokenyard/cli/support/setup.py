@@ -92,7 +92,7 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
     speculative = None if speculation is None else speculation.config
     settled = settle(
         flags,
-        num_speculative_tokens=0 if speculative is None else speculative.num_speculative_tokens,
+        speculative=speculative,
         async_scheduling=_async_scheduling(flags.scheduler, flags.parallel, speculative),
     )
     hardware, model = settled.hardware, settled.model

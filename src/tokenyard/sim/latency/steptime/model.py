@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tokenyard.config import SpeculativeConfig
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import GPU
+from tokenyard.models.draft_head import draft_head
 from tokenyard.models.spec import ModelSpec
 from tokenyard.sim.latency.model import StepShape, StepWork, Transfer, TransferDirection
 from tokenyard.sim.latency.steptime.amounts import Amounts, Parallelism, amounts
@@ -46,8 +47,7 @@ def drafting_of(spec: ModelSpec, config: SpeculativeConfig | None) -> Drafting |
     """How drafts are made: by EAGLE and MTP heads, each as one more layer of the model; others count as free."""
     if config is None:
         return None
-    has_head = config.method.startswith(("eagle", "mtp"))
-    head = replace(spec, name=f"a head of {spec.name}", layers=spec.layers[-1:]) if has_head else None
+    head = draft_head(spec) if config.use_eagle else None
     return Drafting(spec=head, num_speculative_tokens=config.num_speculative_tokens)
 
 
