@@ -21,8 +21,6 @@ def check_spreading(
     num_layers: int,
     engines_share_experts: bool,
     has_drafts: bool,
-    async_scheduling: bool,
-    version: str,
 ) -> None:
     """Raise ConfigError for what is wrong or not modelled, with a way around, NoStartError for too many stages."""
     stages = pipeline_parallel_size
@@ -37,11 +35,6 @@ def check_spreading(
         problem = "stages of engines that share experts are not modelled: replay one engine's share of the traffic"
     elif stages > 1 and has_drafts:
         problem = "drafts in a pipeline are not modelled: leave one of the two out"
-    elif stages > 1 and version != "0.22" and async_scheduling:
-        problem = (
-            f"vLLM {version} holds decodes back so that stages overlap, which is not modelled:"
-            " give --no-async-scheduling, or --vllm-version 0.22"
-        )
     if problem is not None:
         raise ConfigError("pipeline_parallel_size", stages, problem)
     if nnodes > 1 and stages % nnodes:

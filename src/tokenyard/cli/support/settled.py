@@ -79,7 +79,7 @@ def settle(flags: Run, *, speculative: SpeculativeConfig | None, async_schedulin
     model = served_model(hardware, ignore_unmodelled=flags.launch.ignore_unmodelled)
     loaded = with_draft_head(model) if speculative is not None and speculative.use_eagle else model
     _require_numbers(scheduler)
-    parallel = _parallel(flags, version, model, num_speculative_tokens, async_scheduling=async_scheduling)
+    parallel = _parallel(flags, model, num_speculative_tokens)
     check_utilization(hardware.gpu_memory_utilization)
     is_free = _leaves_length_open(flags)
     is_fitted = is_free or scheduler.max_model_len == AUTO
@@ -146,9 +146,7 @@ def settle(flags: Run, *, speculative: SpeculativeConfig | None, async_schedulin
     )
 
 
-def _parallel(
-    flags: Run, version: str, model: ModelSpec, num_speculative_tokens: int, *, async_scheduling: bool
-) -> ParallelFlags:
+def _parallel(flags: Run, model: ModelSpec, num_speculative_tokens: int) -> ParallelFlags:
     """The flags, with as many front ends as engines where nobody says.
 
     ConfigError for numbers that are none, and for ways to spread a model that are not modelled.
@@ -162,8 +160,6 @@ def _parallel(
         num_layers=model.num_layers,
         engines_share_experts=parallel.data_parallel_size > 1 and model.has_experts,
         has_drafts=num_speculative_tokens > 0,
-        async_scheduling=async_scheduling,
-        version=version,
     )
     count = parallel.api_server_count
     if count is not None:

@@ -78,7 +78,6 @@ class Setup:
             self.speculation,
             Fleet(size, self.settled.steps_together, self.settled.version, parallel.api_server_count or size),
             self.router,
-            self.settled.parallel.pipeline_parallel_size,
         )
 
 
@@ -210,6 +209,7 @@ def _scheduler(
         "max_loras": settled.adapters.max_loras if settled.adapters.enable_lora else 0,
         "profile": replace(profile, running_index_drifts=profile.running_index_drifts and flags.running_index_drifts),
         "max_num_encoder_input_tokens": settled.plan.max_num_encoder_input_tokens,
+        "pipeline_parallel_size": settled.parallel.pipeline_parallel_size,
     }
     if kv_transfer is not None:
         given["kv_load_failure_policy"] = kv_transfer.config.kv_load_failure_policy
