@@ -140,14 +140,14 @@ def _second_model_runner() -> Iterator[None]:
 
 def _decides_in_stages(scheduler: Any) -> Any:
     """Decides as with vLLM's second model runner, the default on a GPU; steps are told as with the first."""
-    update = scheduler._update_after_schedule
+    update = scheduler._update_after_schedule  # noqa: SLF001 - where vLLM sets the turn
 
     def updated(output: SchedulerOutput) -> None:
         scheduler.use_v2_model_runner = IS_LATER
         update(output)
         scheduler.use_v2_model_runner = False
 
-    scheduler._update_after_schedule = updated
+    scheduler._update_after_schedule = updated  # noqa: SLF001
     scheduler.use_v2_model_runner = False
     return scheduler
 
