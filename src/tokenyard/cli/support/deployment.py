@@ -19,8 +19,9 @@ from tokenyard.sim.latency.steptime.model import LORA_LAYER_SECONDS
 from tokenyard.sim.workload import Workload
 from tokenyard.trace.format.deployment import Assumption, Deployment
 
-__all__ = ["describe_deployment", "with_notes"]
+__all__ = ["describe_deployment", "with_images", "with_notes"]
 
+IMAGES = "images and sound"
 _GIB = float(1 << 30)
 _STEP_TIME_ERRORS = {
     "roofline": "10 to 25 % of a step, where it was measured",
@@ -77,6 +78,14 @@ def with_notes(deployment: Deployment, workload: Workload) -> Deployment:
     return msgspec.structs.replace(deployment, assumed=[*deployment.assumed, *said])
 
 
+def with_images(deployment: Deployment, scheduler: SchedulerConfig) -> Deployment:
+    """The same header, for a workload with images."""
+    others = [each for each in deployment.assumed if each.name != IMAGES]
+    budget = f"{scheduler.max_num_encoder_input_tokens:,} embeddings a step, as many kept"
+    why = "as for a model that reads images alone; the encoder takes no time here, and its memory is not reserved"
+    return msgspec.structs.replace(deployment, assumed=[*others, Assumption(name=IMAGES, value=budget, why=why)])
+
+
 def _group(layer: LayerCache, num_layers: int) -> str:
     window = f" of {layer.window:,} tokens" if layer.window else ""
     return f"{num_layers} layers {layer.kind.value}{window}, blocks of {layer.block_size}"
@@ -111,8 +120,8 @@ def _assumptions(flags: Run, settled: Settled, speculation: SimulatedSpeculation
     default = f"vllm serve's default (vLLM {settled.version})"
     yield from _served(given, settled)
     if settled.model.encoders and not settled.model.max_encoder_tokens:
-        why = "a log counts their tokens as prompt; the encoder's time, budget and cache are not modelled"
-        yield Assumption(name="images and sound", value="none", why=why)
+        why = "a log counts their tokens as prompt; with images of its own (docs/workloads.md) their budget is heeded"
+        yield Assumption(name=IMAGES, value="none", why=why)
     yield from _limits(asked, settled, default)
     yield from _memory(asked, settled, default)
     if "latency" not in given:

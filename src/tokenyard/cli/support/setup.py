@@ -10,8 +10,9 @@ from pathlib import Path
 import msgspec
 
 from tokenyard.cli.support.console import warn
-from tokenyard.cli.support.deployment import describe_deployment, with_notes
+from tokenyard.cli.support.deployment import describe_deployment, with_images, with_notes
 from tokenyard.cli.support.flags import ParallelFlags, Run, SchedulerFlags, TraceFlags, TransferFlags
+from tokenyard.cli.support.images import scheduler_with_images
 from tokenyard.cli.support.settled import Settled, settle
 from tokenyard.cli.support.workload import workload_from
 from tokenyard.config import (
@@ -114,6 +115,9 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
     if workload is None:
         workload = workload_from(flags.workload, flags.arrivals)
     deployment = with_notes(deployment, workload)
+    if workload.first_with_images is not None:
+        scheduler = scheduler_with_images(scheduler, settled, workload)
+        deployment = with_images(deployment, scheduler)
     if (asking := workload.first_with_adapter) is not None:
         if not settled.adapters.enable_lora:
             fix = f"give --enable-lora: {shown(asking.request_id)} is the first that asks for an adapter"
