@@ -119,6 +119,45 @@ def test_stages_overlap_since_decodes_go_round_them(capsys: pytest.CaptureFixtur
     assert rates[1] > 1.2 * rates[0]
 
 
+def test_a_sequence_on_several_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    """Eight GPUs keep eight copies of DeepSeek's latent KV, or an eighth each."""
+    flags = ("--model", "deepseek-r1", "--gpu", "h200", "-tp", "8", "--advice", "none", "--json")
+    long = (*flags, "--input-len", "100000", "--output-len", "20", "--num-prompts", "8", "--request-rate", "inf")
+    copies, parts = run(capsys, *long), run(capsys, *long, "-dcp", "8")
+    assert parts["header"]["num_gpu_blocks"] == copies["header"]["num_gpu_blocks"]
+    assert parts["header"]["kv_tokens"] == 8 * copies["header"]["kv_tokens"]
+    assert parts["peak_kv_use"] < copies["peak_kv_use"] / 7
+    assert parts["tpot_ms"]["mean"] < copies["tpot_ms"]["mean"]
+    assumed = {each["name"]: each for each in parts["header"]["assumed"]}
+    assert "an estimate" in assumed["KV of a sequence"]["why"]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (
+            ("--model", "llama-3.1-8b", "-tp", "8", "-dcp", "2"),
+            "vLLM would not start: --decode-context-parallel-size = 2",
+        ),
+        (("--model", "deepseek-r1", "--gpu", "h200", "-tp", "8", "-dcp", "3"), "8 copies of each KV head"),
+        (("--model", "gemma-3-27b", "-tp", "32", "-dcp", "2"), "needs one full-attention group"),
+        (
+            ("--model", "deepseek-r1", "--gpu", "h200", "-tp", "8", "-dcp", "8", "--num-speculative-tokens", "2"),
+            "drafts beside it are not modelled",
+        ),
+        (
+            ("--model", "deepseek-r1", "--gpu", "h200", "-tp", "8", "-dcp", "8", "--kv-offloading-size", "9"),
+            "KV kept elsewhere beside it is not modelled",
+        ),
+    ],
+)
+def test_a_sequence_that_cannot_be_spread(
+    words: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", *FEW, *words]) == 2
+    assert problem in capsys.readouterr().err
+
+
 def test_without_graphs_steps_take_longer(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ("--model", "llama-3.1-8b", "--gpu", "h100", "--advice", "none", "--json")
     graphs, eager = run(capsys, *flags, "--no-enforce-eager"), run(capsys, *flags, "--enforce-eager")

@@ -97,6 +97,8 @@ def _not_in_step_times(settled: Settled) -> Iterator[str]:
     kind = hardware.latency.partition(":")[0]
     if hardware.enforce_eager and kind in ("roofline", "table"):
         yield "step times: kernels count as launched from CUDA graphs"
+    if parallel.decode_context_parallel_size > 1 and kind in ("roofline", "table"):
+        yield "step times: each GPU counts as reading the whole context"
     if parallel.pipeline_parallel_size > 1 and kind == "roofline":
         yield "step times: what stages send each other takes no time"
     if kind != "roofline":
@@ -162,6 +164,10 @@ def _untold(settled: Settled) -> Iterator[Assumption]:
         network = f"{NETWORK_BANDWIDTH / 1e9:.0f} GB/s between machines" if parallel.nnodes > 1 else "the GPUs' links"
         why = "stages share layers evenly; none was measured"
         yield Assumption(name="pipeline", value=f"sends over {network}", why=why)
+    if parallel.decode_context_parallel_size > 1:
+        why = "each GPU reads its part of a context, and two small all-reduces a layer join them: an estimate"
+        value = f"over {parallel.decode_context_parallel_size} GPUs"
+        yield Assumption(name="KV of a sequence", value=value, why=why)
     if adapters.enable_lora:
         micros = LORA_LAYER_SECONDS * 1e6
         why = "in steps of a workload that names adapters: an estimate; loading an adapter takes no time"

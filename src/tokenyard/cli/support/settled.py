@@ -17,7 +17,7 @@ from tokenyard.kv.sizing.num_blocks import check_utilization
 from tokenyard.kv.sizing.plan import KVCachePlan, plan_kv_cache
 from tokenyard.kv.sizing.step_memory import MOST_CAPTURED, SAMPLING_BYTES, step_memory
 from tokenyard.launch.defaults import BLOCK_SIZE, BatchLimits, batch_limits, known_version
-from tokenyard.launch.spreading import check_spreading
+from tokenyard.launch.spreading import check_context_parallel, check_spreading
 from tokenyard.launch.start_checks import check_length, check_limits, check_room, no_start
 from tokenyard.models.adapters import adapter_bytes
 from tokenyard.models.draft_head import with_draft_head
@@ -88,12 +88,15 @@ def settle(flags: Run, *, speculative: SpeculativeConfig | None, async_schedulin
         check_length(given, model.max_model_len, model.name)
     with no_start():
         model.check_tensor_parallel(hardware.tensor_parallel_size)
+    ranks, tp = parallel.decode_context_parallel_size, hardware.tensor_parallel_size
+    check_context_parallel(model, ranks, tp, has_drafts=speculative is not None)
     length = given or model.max_model_len
     limits = _limits(scheduler, gpu, version, length)
     settings: dict[str, Any] = {
         "block_size": _block_size(flags),
         "kv_cache_dtype": hardware.kv_cache_dtype,
         "tensor_parallel_size": hardware.tensor_parallel_size,
+        "decode_context_parallel_size": ranks,
         "max_model_len": length,
         "max_num_batched_tokens": limits.max_num_batched_tokens,
         "async_scheduling": async_scheduling,

@@ -104,7 +104,7 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
     latency = _latency(settled, speculation, has_adapters=False)
     deployment = describe_deployment(flags, settled, scheduler, speculation, passed_over)
     sections = {"hardware": asdict(hardware)}
-    if settled.parallel.data_parallel_size > 1 or settled.parallel.pipeline_parallel_size > 1:
+    if _is_spread(settled.parallel):
         sections["parallel"] = asdict(settled.parallel)
     if kv_transfer is not None:
         _check_transfer(kv_transfer, flags.transfer, cache, latency)
@@ -152,6 +152,11 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
     )
 
 
+def _is_spread(parallel: ParallelFlags) -> bool:
+    sizes = parallel.data_parallel_size, parallel.pipeline_parallel_size, parallel.decode_context_parallel_size
+    return max(sizes) > 1
+
+
 def _speculation(command: Run, passed_over: list[str]) -> SimulatedSpeculation | None:
     flags = command.speculation
     try:
@@ -189,6 +194,9 @@ def _kv_transfer(flags: TransferFlags, settled: Settled) -> KVTransfer | None:
         config = replace(config, kv_connector_extra_config=extra)
     if config is None:
         return None
+    if settled.parallel.decode_context_parallel_size > 1:
+        ranks = settled.parallel.decode_context_parallel_size
+        raise ConfigError("decode_context_parallel_size", ranks, "KV kept elsewhere beside it is not modelled: give 1")
     num_gpus = settled.hardware.tensor_parallel_size * settled.parallel.pipeline_parallel_size
     return KVTransfer(config=config, bytes_per_block=settled.plan.bytes_per_block, num_gpus=num_gpus)
 
@@ -232,7 +240,7 @@ def _async_scheduling(flags: SchedulerFlags, parallel: ParallelFlags, speculativ
 
 
 def _cache(settled: Settled) -> CacheConfig:
-    given = asdict(settled.scheduler) | asdict(settled.hardware)
+    given = asdict(settled.scheduler) | asdict(settled.hardware) | asdict(settled.parallel)
     return settled.plan.cache_config(**settings_for(CacheConfig, given))
 
 
@@ -252,6 +260,7 @@ def _latency(settled: Settled, speculation: SimulatedSpeculation | None, *, has_
         enforce_eager=hardware.enforce_eager,
         max_cudagraph_capture_size=settled.capture_size,
         enable_lora=has_adapters,
+        decode_context_parallel_size=settled.parallel.decode_context_parallel_size,
     )
 
 
