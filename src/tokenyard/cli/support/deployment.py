@@ -12,6 +12,7 @@ from tokenyard.config import SchedulerConfig
 from tokenyard.kv.sizing.layer_cache import LayerCache
 from tokenyard.launch.asked import Asked
 from tokenyard.launch.flag import Effect
+from tokenyard.policies.named import policy_label, policy_maker
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency.steptime.formula import NETWORK_BANDWIDTH
 from tokenyard.sim.latency.steptime.known_error import known_error
@@ -19,7 +20,7 @@ from tokenyard.sim.latency.steptime.model import LORA_LAYER_SECONDS
 from tokenyard.sim.workload import Workload
 from tokenyard.trace.format.deployment import Assumption, Deployment
 
-__all__ = ["describe_deployment", "with_images", "with_notes"]
+__all__ = ["describe_deployment", "with_images", "with_notes", "with_oracles"]
 
 IMAGES = "images and sound"
 _GIB = float(1 << 30)
@@ -75,6 +76,14 @@ def describe_deployment(
 def with_notes(deployment: Deployment, workload: Workload) -> Deployment:
     """The same header, with what was assumed or left out when the workload was read."""
     said = [Assumption(name="workload", value=workload.name, why=note) for note in workload.notes]
+    return msgspec.structs.replace(deployment, assumed=[*deployment.assumed, *said])
+
+
+def with_oracles(deployment: Deployment, policies: Sequence[str]) -> Deployment:
+    """The same header, which says of policies that they know in a replay what nobody knows on a server."""
+    why = "an oracle: it goes by max_tokens, which a replay knows to be the answer's true length, and no server does"
+    oracles = [name for name in policies if policy_maker(name)().reads_max_tokens]
+    said = [Assumption(name="scheduling-policy", value=policy_label(name), why=why) for name in oracles]
     return msgspec.structs.replace(deployment, assumed=[*deployment.assumed, *said])
 
 

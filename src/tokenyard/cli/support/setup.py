@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from tokenyard.cli.support.console import warn
-from tokenyard.cli.support.deployment import describe_deployment, with_images, with_notes
+from tokenyard.cli.support.deployment import describe_deployment, with_images, with_notes, with_oracles
 from tokenyard.cli.support.flags import ParallelFlags, Run, SchedulerFlags, TraceFlags, TransferFlags
 from tokenyard.cli.support.images import scheduler_with_images
 from tokenyard.cli.support.settled import Settled, settle
@@ -103,6 +103,7 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
     cache = _cache(settled)
     latency = _latency(settled, speculation, has_adapters=False)
     deployment = describe_deployment(flags, settled, scheduler, speculation, passed_over)
+    deployment = with_oracles(deployment, [scheduler.policy])
     sections = {"hardware": asdict(hardware)}
     if _is_spread(settled.parallel):
         sections["parallel"] = asdict(settled.parallel)
