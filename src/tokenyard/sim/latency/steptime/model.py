@@ -156,7 +156,7 @@ class CalibratedLatency:
 
     def _seconds(self, work: StepWork, all_tokens: int) -> float:
         if self._context_ranks > 1:
-            work = work._replace(decode_context=work.decode_context / self._context_ranks)
+            work = work._replace(decode_context=-(-work.decode_context // self._context_ranks))
         seconds = self._stages * float(self._formula.seconds(work, all_tokens)) + self._merging
         if self._draft_formula is not None:
             rows = work.num_decodes + work.num_prefills
