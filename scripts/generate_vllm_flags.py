@@ -31,8 +31,9 @@ $ tokenyard run log.jsonl --gpu h100 --serve "vllm serve Qwen/Qwen3-8B --max-mod
 They are read as vLLM reads them: short forms (`-tp 2`), `--no-...` and `--disable-...`, `8k` (8,000) and `8K` (8,192),
 JSON and its fields one by one (`--speculative-config.method eagle3`), `_` for `-`. In a pasted line assignments in
 front, backslashes at line ends, comments, a pipe or a redirection are taken as a shell takes them; `docker run` of a
-vLLM image and `python -m vllm.entrypoints.openai.api_server` are known too. Flags beside the line win over it, and it
-wins over the file.
+vLLM image and `python -m vllm.entrypoints.openai.api_server` are known too, and so are the manifests of Kubernetes and
+Compose (`--serve deployment.yaml`), or the `args` copied out of one. Flags beside the line win over it, and it wins
+over the file.
 
 A flag that is **used** sets something of the replay. One **without effect** changes neither memory, nor time, nor
 decisions. One that is **not modelled** changes one of them, and the replay does not know how: it is an error that names

@@ -51,6 +51,7 @@ class Recording:
         self._scheduler = host.scheduler
         self._plan = plan
         self._engine = engine
+        self._depth = engine.depth(one_ahead=FILLS_QUEUE_FIRST)
         self._worker = Worker(
             vocab=scenario.vocab,
             num_drafts=engine.num_speculative_tokens or 0,
@@ -107,7 +108,7 @@ class Recording:
         if self._scheduler.has_requests():
             output, tick["s"] = self._schedule()
             more = output.total_num_scheduled_tokens > 0 or (FILLS_QUEUE_FIRST and self._scheduler.has_requests())
-            waits_for_more = more and len(self._in_flight) < self._engine.depth
+            waits_for_more = more and len(self._in_flight) < self._depth
         if self._in_flight and not waits_for_more:
             if between := self._strike(t, "mid"):
                 tick["ev_mid"] = between

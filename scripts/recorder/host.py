@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -20,6 +22,7 @@ from vllm.utils.hashing import get_hash_fn_by_name
 from vllm.v1.core.encoder_cache_manager import EncoderCacheManager, EncoderDecoderCacheManager
 from vllm.v1.core.kv_cache_utils import init_none_hash, resolve_kv_cache_block_sizes
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import (
     ChunkedLocalAttentionSpec,
@@ -36,7 +39,7 @@ from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
 from recorder.plan import Engine, Group, Image, Planned
-from recorder.versions import complete_cache_config, derived_cache_fields, make_block_hasher
+from recorder.versions import IS_LATER, complete_cache_config, derived_cache_fields, make_block_hasher
 
 __all__ = [
     "BlockHasher",
@@ -104,7 +107,12 @@ def build_host(engine: Engine, *, log_stats: bool = True, arguments: SchedulerAr
     """Build vLLM's scheduler, of ``arguments`` if they are made already."""
     arguments = arguments or scheduler_arguments(engine, log_stats=log_stats)
     config, hash_block_size = arguments.vllm_config, arguments.hash_block_size
-    scheduler = (AsyncScheduler if engine.async_scheduling else Scheduler)(**arguments._asdict())
+    kind = AsyncScheduler if engine.async_scheduling else Scheduler
+    if engine.async_scheduling and engine.pipeline_parallel_size:
+        with _second_model_runner():
+            scheduler = _decides_in_stages(kind(**arguments._asdict()))
+    else:
+        scheduler = kind(**arguments._asdict())
     if engine.max_num_encoder_input_tokens:
         # vLLM derives both from a multi-modal model, which this one is not.
         scheduler.max_num_encoder_input_tokens = engine.max_num_encoder_input_tokens
@@ -115,6 +123,33 @@ def build_host(engine: Engine, *, log_stats: bool = True, arguments: SchedulerAr
     init_none_hash(hash_fn)
     hasher = make_block_hasher(config, hash_block_size, hash_fn) if engine.enable_prefix_caching else None
     return Host(scheduler, hasher, hash_block_size)
+
+
+@contextmanager
+def _second_model_runner() -> Iterator[None]:
+    name = "VLLM_USE_V2_MODEL_RUNNER"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
+
+
+def _decides_in_stages(scheduler: Any) -> Any:
+    """Decides as with vLLM's second model runner, the default on a GPU; steps are told as with the first."""
+    update = scheduler._update_after_schedule  # noqa: SLF001 - where vLLM sets the turn
+
+    def updated(output: SchedulerOutput) -> None:
+        scheduler.use_v2_model_runner = IS_LATER
+        update(output)
+        scheduler.use_v2_model_runner = False
+
+    scheduler._update_after_schedule = updated  # noqa: SLF001
+    scheduler.use_v2_model_runner = False
+    return scheduler
 
 
 def _vllm_config(engine: Engine) -> VllmConfig:
@@ -138,6 +173,7 @@ def _vllm_config(engine: Engine) -> VllmConfig:
     config.cache_config.mamba_cache_mode = engine.mamba_cache_mode or "none"
     config.parallel_config.decode_context_parallel_size = engine.decode_context_parallel_size or 1
     config.parallel_config.prefill_context_parallel_size = engine.prefill_context_parallel_size or 1
+    config.parallel_config.pipeline_parallel_size = engine.pipeline_parallel_size or 1
     if engine.spec_method:
         config.speculative_config.method = engine.spec_method
     _check_unchanged(config, engine)

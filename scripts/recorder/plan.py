@@ -59,11 +59,12 @@ class Engine:
     """The items of a request are read by cross attention."""
     decode_context_parallel_size: int | None = None
     prefill_context_parallel_size: int | None = None
+    pipeline_parallel_size: int | None = None
 
-    @property
-    def depth(self) -> int:
-        """Steps in flight."""
-        return 2 if self.async_scheduling else 1
+    def depth(self, *, one_ahead: bool) -> int:
+        """Steps in flight; ``one_ahead``: with async scheduling a pipeline has one more than it has stages (0.23)."""
+        stages = self.pipeline_parallel_size or 1
+        return stages + bool(self.async_scheduling and (stages == 1 or one_ahead))
 
     @property
     def longest_sequence(self) -> int:

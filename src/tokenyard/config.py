@@ -267,6 +267,8 @@ class SchedulerConfig:
     # After a preemption the whole prompt is everything known: what it has put out has to be computed again as well.
     async_scheduling: bool = False
     """Schedule a step before the outputs of the previous one are known (two steps in flight)."""
+    pipeline_parallel_size: int = 1
+    """Stages of consecutive layers, each of which computes one step at a time."""
     max_loras: int = 0
     """Most distinct LoRA adapters in one step (0 = no limit; vLLM: LoRA disabled)."""
     max_num_encoder_input_tokens: int = 0
@@ -296,6 +298,7 @@ class SchedulerConfig:
         require_int("max_num_batched_tokens", self.max_num_batched_tokens, 1)
         require_int("max_model_len", self.max_model_len, 1)
         require_int("long_prefill_token_threshold", self.long_prefill_token_threshold, 0)
+        require_int("pipeline_parallel_size", self.pipeline_parallel_size, 1, 1 << 10)
         require_int("max_loras", self.max_loras, 0)
         require_int("max_num_encoder_input_tokens", self.max_num_encoder_input_tokens, 0)
         require_int("encoder_cache_size", self.encoder_cache_size, 0)
@@ -309,6 +312,17 @@ class SchedulerConfig:
                 self.max_num_batched_tokens,
                 f"without chunked prefill it must be at least max_model_len ({self.max_model_len})",
             )
+
+    @property
+    def max_steps_in_flight(self) -> int:
+        """Steps that an engine has in flight: one per stage, and one to come where it schedules ahead."""
+        stages = self.pipeline_parallel_size
+        return stages + (self.async_scheduling and (stages == 1 or self.profile.decodes_go_round_stages))
+
+    @property
+    def steps_per_decode(self) -> int:
+        """Steps from one decode of a request to its next: it goes round the stages, or 1."""
+        return self.pipeline_parallel_size if self.async_scheduling and self.profile.decodes_go_round_stages else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,6 +91,12 @@ class DecisionProfile:
     stops_take_back_rest: bool = False
     """Tokens that the model returned beyond a stop do not count as computed."""
 
+    # ---- stages of a pipeline
+
+    decodes_go_round_stages: bool = False
+    """With async scheduling a pipeline of n stages has n + 1 steps in flight, and a request decodes in every n-th; else
+    n steps, each of which has all that decode."""
+
     # ---- outputs in flight
 
     stale_outputs_change_nothing: bool = False
@@ -142,6 +148,7 @@ VLLM_0_33 = DecisionProfile(
     stops_take_back_rest=True,
     paused_sessions_hold_slots=True,
     prefill_ranks_spread_kv=False,
+    decodes_go_round_stages=True,
     stale_outputs_change_nothing=True,
     resets_drop_sync_output=True,
     min_tokens_bar_stops=False,

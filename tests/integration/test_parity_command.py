@@ -63,11 +63,11 @@ def test_first_difference_shows_both_sides(lines: Lines, tmp_path: Path) -> None
 
 
 def test_unsupported_is_never_equal(lines: Lines, vectors: Path, steps: dict[str, int], tmp_path: Path) -> None:
-    lines[0]["config"]["pipeline_parallel_size"] = 2
+    lines[0]["config"]["prefill_schedule_interval"] = 2
     alone = write(tmp_path / "parallel.jsonl", lines)
     outcome = call("parity", alone, cwd=tmp_path)
     assert outcome.code == 2
-    assert "1 file not compared: pipeline parallelism" in outcome.stdout
+    assert "1 file not compared: setting prefill_schedule_interval" in outcome.stdout
     assert outcome.stdout.splitlines()[-1] == "0 files, 0 steps, 1 file unsupported"
     beside = call("parity", alone, vectors / "fcfs.jsonl.gz", cwd=tmp_path)
     assert beside.code == 2

@@ -209,9 +209,9 @@ def test_a_step_too_few_or_too_many_is_a_difference(lines: list[Json], tmp_path:
 
 
 def test_a_scenario_of_unknown_features_is_never_equal(lines: list[Json], tmp_path: Path) -> None:
-    lines[0]["config"]["pipeline_parallel_size"] = 2
+    lines[0]["config"]["prefill_schedule_interval"] = 2
     result = replay_vector(_write(tmp_path / "unsupported.jsonl", lines))
-    assert result.unsupported == ["pipeline parallelism"]
+    assert result.unsupported == ["setting prefill_schedule_interval"]
     assert (result.steps, result.difference) == (0, None)
 
 

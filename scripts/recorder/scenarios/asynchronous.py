@@ -6,7 +6,7 @@ stale outputs wrongly and hangs or fails an assertion of its own.
 
 from __future__ import annotations
 
-from recorder.plan import Engine, Scenario
+from recorder.plan import Engine, Group, Scenario
 from recorder.scenarios.common import SHARED_STORM, between, mostly_rising, one_of
 from recorder.workloads import aborts, conversations, dressed, independent, pauses, resets, sharing
 
@@ -15,6 +15,47 @@ __all__ = ["ASYNCHRONOUS"]
 SMALL_STORM = sharing(18, prefixes=3, prefix=(35, 75), tail=(3, 30), output=(30, 70), gap=(0, 2))
 
 ASYNCHRONOUS: tuple[Scenario, ...] = (
+    Scenario(
+        name="pipeline_2_async",
+        seed=2121,
+        engine=Engine(max_num_batched_tokens=96, num_blocks=32, async_scheduling=True, pipeline_parallel_size=2),
+        build=aborts(SMALL_STORM, 3),
+        shows=("preemptions", "hit_tokens", "aborts"),
+    ),
+    Scenario(
+        name="pipeline_4_async_priority",
+        seed=2122,
+        engine=Engine(
+            policy="priority",
+            max_num_seqs=9,
+            max_num_batched_tokens=64,
+            num_blocks=36,
+            async_scheduling=True,
+            pipeline_parallel_size=4,
+        ),
+        build=dressed(SMALL_STORM, priority=mostly_rising),
+        shows=("preemptions", "hit_tokens"),
+    ),
+    Scenario(
+        name="pipeline_3_async_windows",
+        seed=2123,
+        engine=Engine(
+            max_num_batched_tokens=64,
+            num_blocks=90,
+            async_scheduling=True,
+            pipeline_parallel_size=3,
+            groups=(Group(), Group(kind="swa", window=48)),
+        ),
+        build=SMALL_STORM,
+        shows=("hit_tokens",),
+    ),
+    Scenario(
+        name="pipeline_3",
+        seed=2124,
+        engine=Engine(max_num_batched_tokens=64, num_blocks=40, pipeline_parallel_size=3),
+        build=SMALL_STORM,
+        shows=("preemptions", "hit_tokens"),
+    ),
     Scenario(
         name="async_short_answers",
         seed=2101,

@@ -13,7 +13,9 @@ from tokenyard.cli.support.console import errors, print_json, results
 from tokenyard.cli.support.flags import Accuracy as Flags
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.kv.sizing.gpus import named_gpu
+from tokenyard.launch.defaults import known_version
 from tokenyard.models.named import model_spec
+from tokenyard.profiles import DecisionProfile, decision_profile
 from tokenyard.sim.accuracy.bench_result import Engine, read_bench_result
 from tokenyard.sim.accuracy.comparison import AccuracyReport, Errors, Row, row_of, row_of_run, together
 from tokenyard.sim.accuracy.measured_run import compare_run, read_run
@@ -41,20 +43,21 @@ def compare_files(flags: Flags) -> AccuracyReport:
     """Rows of every file, in order. Raises TokenyardError."""
     if not flags.files:
         raise ConfigError("files", None, "name a table of points, a folder of a measured run or a result of vllm bench")
-    engine = _engine(flags)
+    engine, version = _engine(flags), known_version(flags.vllm_version)
+    profile = decision_profile(version)
     rows: list[Row] = []
     not_compared: list[str] = []
     for path in flags.files:
         if path.is_dir():
-            comparison = compare_run(read_run(path, spec=engine.spec, gpu=engine.gpu))
+            comparison = compare_run(read_run(path, spec=engine.spec, gpu=engine.gpu, profile=profile))
             rows.append(row_of_run(str(path), comparison))
             continue
         points, unread = _points(path, engine)
         not_compared += [f"{path}, line {each.line}: {each.problem}" for each in unread]
-        rows += _rows(path, points, replay=flags.replay)
+        rows += _rows(path, points, profile, replay=flags.replay)
     if not rows:
         raise WorkloadError(str(flags.files[0]), 0, not_compared[0] if not_compared else "holds no point of vLLM")
-    return together(rows, not_compared, shipped_constants().provenance)
+    return together(rows, not_compared, shipped_constants().provenance, version)
 
 
 def _points(path: Path, engine: Engine) -> tuple[list[Point], list[Unread]]:
@@ -63,13 +66,12 @@ def _points(path: Path, engine: Engine) -> tuple[list[Point], list[Unread]]:
     return read_points(path)
 
 
-def _rows(path: Path, points: list[Point], *, replay: bool) -> list[Row]:
+def _rows(path: Path, points: list[Point], profile: DecisionProfile, *, replay: bool) -> list[Row]:
     console = errors()
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(escape(path.name), total=len(points))
-        return [
-            row_of(str(path), each) for each in predict(points, replay=replay, on_point=lambda: progress.advance(task))
-        ]
+        predicted = predict(points, replay=replay, profile=profile, on_point=lambda: progress.advance(task))
+        return [row_of(str(path), each) for each in predicted]
 
 
 def _engine(flags: Flags) -> Engine:
@@ -85,7 +87,8 @@ def _engine(flags: Flags) -> Engine:
 
 
 def _show(accuracy: AccuracyReport, console: Console) -> None:
-    console.print("Absolute relative errors of the mean TPOT and TTFT: predicted over measured, less 1.\n")
+    console.print("Absolute relative errors of the mean TPOT and TTFT: predicted over measured, less 1.")
+    console.print(f"Decisions: those of vLLM {accuracy.vllm_version}.\n", highlight=False)
     for name, groups in {"all": {"": _overall(accuracy)}, **accuracy.by}.items():
         _show_table(name, groups, console)
     for row in accuracy.rows:

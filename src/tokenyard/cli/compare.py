@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tokenyard.cli.support.console import errors, print_json, results, warn
+from tokenyard.cli.support.deployment import with_oracles
 from tokenyard.cli.support.flags import Compare, Run
 from tokenyard.cli.support.setup import Setup, prepare
 from tokenyard.cli.support.workload import say_notes
@@ -87,7 +88,7 @@ def _compare(flags: Compare) -> Comparison:
             seeds=range(flags.arrivals.seed, flags.arrivals.seed + flags.seeds),
             on_progress=show,
         )
-    return msgspec.structs.replace(comparison, header=setup.deployment)
+    return msgspec.structs.replace(comparison, header=with_oracles(setup.deployment, policies))
 
 
 def _workload(flags: Compare, setup: Setup, seed: int) -> Workload:

@@ -100,7 +100,6 @@ def _run(flags: Split) -> _Outcome:
             KVLink(setup.start.bytes_per_block, flags.kv_link_gb_per_s),
             fleet=settings.fleet,
             router=settings.router,
-            pipeline_parallel_size=settings.pipeline_parallel_size,
             observers=(sides[0].recorders, sides[1].recorders),
             policy=setup.policy,
             skip_refused=settings.skip_refused,

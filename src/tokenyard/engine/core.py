@@ -82,8 +82,9 @@ class EngineCore:
         depth: int | None = None,
         filling: Filling | str | None = None,
     ) -> None:
-        """``depth`` is 2 with ``async_scheduling`` and 1 without, unless given; without it a request is in one step at
-        a time, so that several steps in flight share the running ones out (pipeline parallelism). ``filling`` is what
+        """``depth`` is what the scheduler's configuration says, unless given: 2 with ``async_scheduling``, 1 without,
+        more with stages of a pipeline. Without async scheduling a request is in one step at a time, so that several
+        steps in flight share the running ones out. ``filling`` is what
         the scheduler's profile says, unless given, and may be its value.
 
         Raises ConfigError.
@@ -97,7 +98,7 @@ class EngineCore:
         """The scheduler that it drives."""
         self.executor = executor
         """What runs the model."""
-        self.depth: int = (2 if is_async else 1) if depth is None else depth
+        self.depth: int = scheduler.config.max_steps_in_flight if depth is None else depth
         """Most steps in flight."""
         if self.depth > 1 and not is_async and scheduler.num_speculative_tokens:
             fix = "give 1, or turn async_scheduling on: only then are steps decided before drafts are known"

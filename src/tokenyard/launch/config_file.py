@@ -48,6 +48,8 @@ def _content(path: Path) -> dict[str, Any]:
         return {}
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
         raise ConfigError("config", str(path), "must hold flags and their values, such as `max-num-seqs: 64`")
+    if {"apiVersion", "services", "containers"} & content.keys():
+        raise ConfigError("config", str(path), f"is a manifest, not a file of flags: give --serve {path}")
     return content
 
 

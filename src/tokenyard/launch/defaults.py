@@ -16,6 +16,7 @@ __all__ = [
     "DEFAULT_VERSION",
     "GPU_MEMORY_UTILIZATION",
     "KNOWN_VERSIONS",
+    "MEASURED_VERSION",
     "BatchLimits",
     "batch_limits",
     "known_version",
@@ -25,6 +26,8 @@ KNOWN_VERSIONS = ("0.22", "0.33")
 """vLLM versions whose decisions and defaults are known."""
 DEFAULT_VERSION = "0.33"
 """The newest: what the command line takes unless another is asked for. The library's configurations begin at 0.22."""
+MEASURED_VERSION = "0.22"
+"""What comparisons with measured runs take: nearest to the servers that were measured (0.11 to 0.19)."""
 GPU_MEMORY_UTILIZATION = 0.92
 """In both versions."""
 BLOCK_SIZE = 16

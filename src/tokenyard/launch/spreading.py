@@ -5,8 +5,10 @@ from __future__ import annotations
 from tokenyard.config import require_int
 from tokenyard.errors import ConfigError
 from tokenyard.launch.start_checks import no_start
+from tokenyard.models.attention import SoftmaxAttention
+from tokenyard.models.spec import ModelSpec
 
-__all__ = ["BACKENDS", "MOST_NODES", "check_spreading"]
+__all__ = ["BACKENDS", "MOST_NODES", "check_context_parallel", "check_spreading"]
 
 BACKENDS = ("mp", "uni", "ray", "external_launcher")
 """Of ``--distributed-executor-backend``."""
@@ -21,8 +23,6 @@ def check_spreading(
     num_layers: int,
     engines_share_experts: bool,
     has_drafts: bool,
-    async_scheduling: bool,
-    version: str,
 ) -> None:
     """Raise ConfigError for what is wrong or not modelled, with a way around, NoStartError for too many stages."""
     stages = pipeline_parallel_size
@@ -37,11 +37,6 @@ def check_spreading(
         problem = "stages of engines that share experts are not modelled: replay one engine's share of the traffic"
     elif stages > 1 and has_drafts:
         problem = "drafts in a pipeline are not modelled: leave one of the two out"
-    elif stages > 1 and version != "0.22" and async_scheduling:
-        problem = (
-            f"vLLM {version} holds decodes back so that stages overlap, which is not modelled:"
-            " give --no-async-scheduling, or --vllm-version 0.22"
-        )
     if problem is not None:
         raise ConfigError("pipeline_parallel_size", stages, problem)
     if nnodes > 1 and stages % nnodes:
@@ -50,3 +45,28 @@ def check_spreading(
             " GPUs that share layers or experts is not. With GPUs joined as within one machine, leave it out"
         )
         raise ConfigError("nnodes", nnodes, fix)
+
+
+def check_context_parallel(model: ModelSpec, ranks: int, tensor_parallel_size: int, *, has_drafts: bool) -> None:
+    """Whether the KV of a sequence can be spread over ``ranks`` GPUs of a tensor-parallel group.
+
+    NoStartError where vLLM says no: heads of keys and values that each GPU has alone cannot be spread. ConfigError for
+    what is not modelled.
+    """
+    name = "decode_context_parallel_size"
+    require_int(name, ranks, 1, MOST_NODES)
+    if ranks == 1:
+        return
+    if has_drafts:
+        raise ConfigError(name, ranks, "drafts beside it are not modelled: leave one of the two out")
+    copies = tensor_parallel_size
+    kinds = [mixer for layer, _ in model.layer_counts for mixer in layer.mixers]
+    if any(isinstance(mixer, SoftmaxAttention) for mixer in kinds):
+        copies = tensor_parallel_size // model.num_kv_heads
+    with no_start():
+        if copies < ranks or tensor_parallel_size % ranks:
+            fix = (
+                f"{tensor_parallel_size} GPUs that share the layers have {max(copies, 1)} copies of each KV head of "
+                f"{model.name}: give a divisor of that, or a larger tensor_parallel_size"
+            )
+            raise ConfigError(name, ranks, fix)

@@ -7,12 +7,16 @@ import shlex
 from typing import NamedTuple
 
 from tokenyard.errors import ConfigError
+from tokenyard.launch.manifests import Started, started_by
 
 __all__ = ["ServeWords", "serve_words"]
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)(?::?-([^}]*))?\}|([A-Za-z_][A-Za-z0-9_]*))")
 _CONTINUED = re.compile(r"[ \t]*\\[ \t]*\r?\n")
+_FLAG_BELOW = re.compile(r"\r?\n[ \t]*(?=--?[A-Za-z])")
+"""No command begins with a dash: whoever pasted it lost the backslashes."""
+_KUBERNETES = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 _ENDS = frozenset((";", "&", "&&", "||", "|", ">", ">>", "<", "2>", "2>>", "&>", "2>&1"))
 _MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.cli.main")
 _IMAGE = re.compile(r"(?:^|/)vllm(?:-openai)?(?:[-/][\w.-]+)*(?::[\w.-]+)?$")
@@ -34,8 +38,15 @@ def serve_words(text: str, source: str = "serve") -> ServeWords:
 
     Known besides ``vllm serve``: ``python -m vllm.entrypoints.openai.api_server``, a ``docker run`` of a vLLM image,
     and flags alone. Lines that a backslash continues, comments, assignments before the command, ``export``, variables
-    that were assigned, ``$`` of a prompt, pipes and redirections behind it are taken as a shell takes them.
+    that were assigned, ``$`` of a prompt, pipes and redirections behind it are taken as a shell takes them; a line that
+    begins with a flag goes on where the one before ended. Manifests (:mod:`~tokenyard.launch.manifests`) are read too.
     """
+    containers = started_by(text)
+    if len(containers) > 1:
+        fix = f"{len(containers)} containers start vLLM: paste the one that is meant"
+        raise ConfigError(source, text.strip(), fix)
+    if containers:
+        return _of_container(containers[0], source)
     environment: dict[str, str] = {}
     for line in _lines(text):
         words = _split(line, source)
@@ -50,9 +61,20 @@ def serve_words(text: str, source: str = "serve") -> ServeWords:
     raise ConfigError(source, text.strip(), f"holds no `vllm serve`: {_HOW}")
 
 
+def _of_container(started: Started, source: str) -> ServeWords:
+    """What a container runs; its words follow ``vllm serve`` if they do not say so themselves."""
+    environment = dict(started.environment)
+    if started.script is not None:
+        found = serve_words(started.script, source)
+        return ServeWords(found.words, environment | found.environment)
+    words = [_substituted(_KUBERNETES.sub(r"${\1}", word), environment) for word in started.words]
+    after = _after_command(words, environment)
+    return ServeWords(words if after is None else after, environment)
+
+
 def _lines(text: str) -> list[str]:
     without_comments = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    joined = _CONTINUED.sub(" ", without_comments).strip().rstrip("\\")
+    joined = _FLAG_BELOW.sub(" ", _CONTINUED.sub(" ", without_comments)).strip().rstrip("\\")
     lines = [_PROMPT.sub("", line).strip() for line in joined.splitlines()]
     return [line for line in lines if line]
 

@@ -64,8 +64,6 @@ def unsupported_features(header: Header) -> list[str]:
         found.append(f"KV groups: {', '.join(sorted(unknown))}")
     if _version(header) not in PROFILES:
         found.append(f"decisions of vLLM {header.vllm}")
-    if config.get("pipeline_parallel_size", 1) > 1:
-        found.append("pipeline parallelism")
     ours = {field.name for each in _CONFIGS for field in fields(each)}
     known = {*ours, *_RENAMED, *_DRIVING, *_IGNORED}
     found += [f"setting {key}" for key in sorted(config) if key not in known and config[key] is not None]

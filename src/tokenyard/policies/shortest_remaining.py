@@ -28,6 +28,8 @@ def remaining_work(request: Request) -> int:
 class ShortestRemaining(KeyedPolicy):
     """Whoever has least to do goes first; the victim is the running request that has most to do."""
 
+    reads_max_tokens = True
+
     def __init__(self, ageing: float = 1000.0) -> None:
         if not 0 < ageing < inf:
             raise ConfigError("ageing", ageing, "give a number of tokens per second above 0")

@@ -26,9 +26,10 @@ def make_kv_manager(
     num_drafts = speculative.num_speculative_tokens if speculative else 0
     ahead = speculative.num_lookahead_tokens if speculative else 0
     table = RequestTable(config.max_num_seqs, hash_block_size(cache_config), num_drafts, len(cache_config.groups))
-    counts_in_flight = profile.windows_free_processed_only and config.async_scheduling
+    most = config.max_steps_in_flight
+    counts_in_flight = profile.windows_free_processed_only and most > 1
     limits = GroupLimits(
-        config.max_num_batched_tokens, config.max_model_len, num_drafts, ahead, 2 if counts_in_flight else 1
+        config.max_num_batched_tokens, config.max_model_len, num_drafts, ahead, most if counts_in_flight else 1
     )
     use_eagle = speculative is not None and speculative.use_eagle
     # Connectors know blocks by the hashes of what is in them.

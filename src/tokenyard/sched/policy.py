@@ -53,6 +53,9 @@ class Policy:
     reorders = False
     """The order of those who wait may change although nobody came, went or was passed over."""
 
+    reads_max_tokens = False
+    """It goes by ``max_tokens``: on a server a bound that clients set, in a replay the true length of the answer."""
+
     def bind(self, context: PolicyContext) -> None:
         """Once, before anything else happens: the scheduler that this policy serves. ConfigError the second time."""
         if self.context is not None:

@@ -9,10 +9,7 @@ from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.executor import SimulatedExecutor, SimulatedStep, WorkerTransfers
 
-__all__ = ["EMPTY_STEPS", "ClockedEngine"]
-
-EMPTY_STEPS = 3
-"""Steps in a row that may schedule nothing: one reports the finished, one follows a request that preempted itself."""
+__all__ = ["ClockedEngine"]
 
 
 class ClockedEngine:
@@ -24,12 +21,9 @@ class ClockedEngine:
         executor: SimulatedExecutor,
         clock: VirtualClock,
         transfers: WorkerTransfers | None = None,
-        *,
-        depth: int | None = None,
     ) -> None:
-        """``depth``: steps in flight; None leaves it to async scheduling."""
         self.scheduler = scheduler
-        self.core = EngineCore(scheduler, executor, depth=depth)
+        self.core = EngineCore(scheduler, executor)
         self._clock = clock
         self._transfers = transfers
         self._executor = executor
@@ -61,7 +55,7 @@ class ClockedEngine:
             return oldest.ends_at
         if not self.scheduler.has_requests():
             return self._clock.now() if self.core.num_in_flight else None
-        if self._executor.num_empty_steps < EMPTY_STEPS:
+        if not self._executor.is_idle:
             return self._clock.now()
         moments = (
             self._transfers.next_moment if self._transfers is not None else None,
@@ -80,13 +74,13 @@ class ClockedEngine:
         core, executor = self.core, self._executor
         step = core.oldest
         outputs = core.take_in()
-        if executor.num_empty_steps >= EMPTY_STEPS:
+        if executor.is_idle:
             executor.taken_in(step, core.depth)
-        self._is_due = executor.num_empty_steps >= EMPTY_STEPS and core.num_in_flight > 0
+        self._is_due = executor.is_idle and core.num_in_flight > 0
         return outputs
 
     def _begin(self) -> None:
-        if self._executor.num_empty_steps >= EMPTY_STEPS:
+        if self._executor.is_idle:
             self._executor.num_empty_steps = 0
         self._slept_at = self._clock.now()
         self._is_due = self.core.fill()

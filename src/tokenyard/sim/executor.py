@@ -27,6 +27,8 @@ from tokenyard.sim.model import SimulatedModel
 
 __all__ = ["SimulatedExecutor", "SimulatedStep", "StepEnd", "WorkerTransfers"]
 
+EMPTY_STEPS = 3
+"""Steps in a row that may schedule nothing: one reports the finished, one follows a request that preempted itself."""
 UNKNOWN_DRAFT = -1
 """A draft of which only the count is told: what it is decides nothing in a replay."""
 
@@ -114,6 +116,12 @@ class SimulatedExecutor:
         """Time in which a step was being prepared or computed."""
         self.num_empty_steps = 0
         """Steps without tokens since the last one with some."""
+        self._most_empty = EMPTY_STEPS
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether further steps would be without tokens as well, until something happens."""
+        return self.num_empty_steps >= self._most_empty
 
     def taken_in(self, step: StepFuture | None, depth: int) -> None:
         """``step``, of up to ``depth`` in flight, was taken in because nothing could be scheduled.

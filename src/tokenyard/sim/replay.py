@@ -20,10 +20,9 @@ from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
-from tokenyard.sim.engine import EMPTY_STEPS
 from tokenyard.sim.executor import SimulatedExecutor, WorkerTransfers
 from tokenyard.sim.latency.model import LatencyModel
-from tokenyard.sim.pipeline import depth_of, executor_for
+from tokenyard.sim.pipeline import executor_for
 from tokenyard.sim.prefill import prefill_seconds
 from tokenyard.sim.traffic import STEPS_PER_REPORT, Progress, RefusedRequest, Traffic, require_settled
 from tokenyard.sim.transfers.offload import KVTransfer
@@ -62,14 +61,13 @@ def replay(
     policy: Policy | None = None,
     kv_transfer: KVTransfer | None = None,
     speculation: SimulatedSpeculation | None = None,
-    pipeline_parallel_size: int = 1,
     skip_refused: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> ReplayResult:
     """Run the whole workload; with ``kv_transfer`` on an engine that keeps KV elsewhere, too.
 
-    With ``pipeline_parallel_size`` above 1 as many steps are in flight, each in another stage; a step's time is that of
-    all stages together.
+    With ``config.pipeline_parallel_size`` above 1 several steps are in flight, each in another stage; a step's time is
+    that of all stages together.
 
     ``speculation`` proposes drafts after every step and says how many are right; making them takes no time. With
     ``config.async_scheduling`` two steps are in flight: the host's part of a step passes while the GPU computes.
@@ -95,12 +93,11 @@ def replay(
     executor = executor_for(
         clock,
         latency,
-        pipeline_parallel_size=pipeline_parallel_size,
-        async_scheduling=config.async_scheduling,
+        config,
         transfers=transfers,
         speculation=speculation,
     )
-    core = EngineCore(scheduler, executor, depth=depth_of(pipeline_parallel_size))
+    core = EngineCore(scheduler, executor)
     traffic = Traffic(workload, skip_refused=skip_refused, on_progress=on_progress)
     return _Loop(traffic, core, executor, clock, transfers).run()
 
@@ -129,15 +126,18 @@ class _Loop:
         while True:
             for moment, request in traffic.due(clock.now()):
                 self._arrive(moment, request)
-            if executor.num_empty_steps >= EMPTY_STEPS and core.num_in_flight:
+            if executor.is_idle and core.num_in_flight:
                 step = core.oldest
                 self._took_in(core.take_in())
                 executor.taken_in(step, core.depth)
                 continue
-            if executor.num_empty_steps < EMPTY_STEPS:
+            if not executor.is_idle:
+                step = core.oldest
                 outputs = core.step()
                 if outputs is not None:
                     self._took_in(outputs)
+                    if executor.is_idle:  # what came in may have changed that
+                        executor.taken_in(step, core.depth)
                     continue
                 if core.num_in_flight:
                     continue  # a further step can be scheduled before this one ends

@@ -40,8 +40,6 @@ class ReplaySettings(NamedTuple):
     """The engines."""
     router: RouterMaker = VLLMBalancing
     """Who gets which request, if they are several."""
-    pipeline_parallel_size: int = 1
-    """Stages of each engine."""
 
     def seeded(self, seed: int) -> ReplaySettings:
         """The same with the dice of this seed."""
@@ -62,7 +60,7 @@ def replay_engines(
     Arguments and errors are those of :func:`~tokenyard.sim.replay.replay` for one engine, and of
     :func:`~tokenyard.sim.parallel.replay.replay_parallel` for several.
     """
-    scheduler, cache, latency, skip_refused, kv_transfer, speculation, fleet, router, stages = settings
+    scheduler, cache, latency, skip_refused, kv_transfer, speculation, fleet, router = settings
     if fleet.num_engines == 1:
         return replay(
             workload,
@@ -73,7 +71,6 @@ def replay_engines(
             policy=policies[0],
             kv_transfer=kv_transfer,
             speculation=speculation,
-            pipeline_parallel_size=stages,
             skip_refused=skip_refused,
             on_progress=on_progress,
         )
@@ -89,7 +86,6 @@ def replay_engines(
         policies=policies,
         kv_transfer=kv_transfer,
         speculation=speculation,
-        pipeline_parallel_size=stages,
         skip_refused=skip_refused,
         on_progress=on_progress,
     )

@@ -87,7 +87,6 @@ def replay_split(
     *,
     fleet: Fleet | None = None,
     router: RouterMaker = VLLMBalancing,
-    pipeline_parallel_size: int = 1,
     observers: tuple[Sequence[StepObserver | None], Sequence[StepObserver | None]] | None = None,
     policy: PolicyMaker | None = None,
     skip_refused: bool = False,
@@ -130,7 +129,6 @@ def replay_split(
             engines,
             on_refused=refuse,
             steps_together=fleet.steps_together,
-            pipeline_parallel_size=pipeline_parallel_size,
         )
 
     watching = observers or ([None] * fleet.num_engines, [None] * fleet.num_engines)

@@ -86,7 +86,6 @@ def test_the_router_is_the_one_that_was_named(capsys: pytest.CaptureFixture[str]
         (("run", *FEW, "-pp", "33"), "--pipeline-parallel-size"),
         (("run", *FEW, "--nnodes", "2"), "--nnodes = 2: only stages of a pipeline spread over machines are modelled"),
         (("run", *FEW, *SPARSE[:4], "-pp", "2", "-dp", "2"), "--pipeline-parallel-size"),
-        (("run", *FEW, "-pp", "2", "--vllm-version", "0.33"), "give --no-async-scheduling, or --vllm-version 0.22"),
         (("run", *FEW, "-pp", "2", "--num-speculative-tokens", "2"), "drafts in a pipeline are not modelled"),
         (("run", *FEW, "--distributed-executor-backend", "dask"), "use one of: mp, uni, ray"),
         (("run", *FEW, "--enable-lora", "--max-loras", "0"), "--max-loras"),
@@ -101,17 +100,62 @@ def test_what_cannot_be_is_said(words: tuple[str, ...], problem: str, capsys: py
 
 
 def test_stages_share_weights_and_memory(capsys: pytest.CaptureFixture[str]) -> None:
-    """As 0.22: with async scheduling 0.33 holds decodes back, which is not modelled."""
-    older = (*DENSE, "--vllm-version", "0.22")
-    one = run(capsys, *older)
-    two = run(capsys, *older, "-pp", "2", "--nnodes", "2")
+    one = run(capsys, *DENSE)
+    two = run(capsys, *DENSE, "-pp", "2", "--nnodes", "2")
     assert two["header"]["pipeline_parallel_size"] == 2
     assert one["header"]["weight_gib"] / 2 < two["header"]["weight_gib"] < one["header"]["weight_gib"]
     assert two["header"]["kv_tokens"] > 1.9 * one["header"]["kv_tokens"]
     assumed = {each["name"]: each["value"] for each in two["header"]["assumed"]}
     assert assumed["pipeline"] == "sends over 50 GB/s between machines"
-    ray = run(capsys, *older, "-pp", "2", "--distributed-executor-backend", "ray")
+    ray = run(capsys, *DENSE, "-pp", "2", "--distributed-executor-backend", "ray", "--vllm-version", "0.22")
     assert (two["header"]["async_scheduling"], ray["header"]["async_scheduling"]) == (True, False)
+
+
+def test_stages_overlap_since_decodes_go_round_them(capsys: pytest.CaptureFixture[str]) -> None:
+    busy = (*DENSE, "-pp", "4", "--request-rate", "inf")
+    older, newer = run(capsys, *busy, "--vllm-version", "0.22"), run(capsys, *busy, "--vllm-version", "0.33")
+    assert newer["header"]["async_scheduling"]
+    rates = [each["throughput"]["output_tokens_per_s"] for each in (older, newer)]
+    assert rates[1] > 1.2 * rates[0]
+
+
+def test_a_sequence_on_several_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    """Eight GPUs keep eight copies of DeepSeek's latent KV, or an eighth each."""
+    flags = ("--model", "deepseek-r1", "--gpu", "h200", "-tp", "8", "--advice", "none", "--json")
+    long = (*flags, "--input-len", "100000", "--output-len", "20", "--num-prompts", "8", "--request-rate", "inf")
+    copies, parts = run(capsys, *long), run(capsys, *long, "-dcp", "8")
+    assert parts["header"]["num_gpu_blocks"] == copies["header"]["num_gpu_blocks"]
+    assert parts["header"]["kv_tokens"] == 8 * copies["header"]["kv_tokens"]
+    assert parts["peak_kv_use"] < copies["peak_kv_use"] / 7
+    assert parts["tpot_ms"]["mean"] < copies["tpot_ms"]["mean"]
+    assumed = {each["name"]: each for each in parts["header"]["assumed"]}
+    assert "an estimate" in assumed["KV of a sequence"]["why"]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (
+            ("--model", "llama-3.1-8b", "-tp", "8", "-dcp", "2"),
+            "vLLM would not start: --decode-context-parallel-size = 2",
+        ),
+        (("--model", "deepseek-r1", "--gpu", "h200", "-tp", "8", "-dcp", "3"), "8 copies of each KV head"),
+        (("--model", "gemma-3-27b", "-tp", "32", "-dcp", "2"), "needs one full-attention group"),
+        (
+            ("--model", "deepseek-r1", "--gpu", "h200", "-tp", "8", "-dcp", "8", "--num-speculative-tokens", "2"),
+            "drafts beside it are not modelled",
+        ),
+        (
+            ("--model", "deepseek-r1", "--gpu", "h200", "-tp", "8", "-dcp", "8", "--kv-offloading-size", "9"),
+            "KV kept elsewhere beside it is not modelled",
+        ),
+    ],
+)
+def test_a_sequence_that_cannot_be_spread(
+    words: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", *FEW, *words]) == 2
+    assert problem in capsys.readouterr().err
 
 
 def test_without_graphs_steps_take_longer(capsys: pytest.CaptureFixture[str]) -> None:

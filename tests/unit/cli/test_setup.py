@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tokenyard.cli.main import main
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.parsing import parse
 from tokenyard.cli.support.setup import Setup, open_trace, prepare
@@ -206,3 +208,16 @@ def test_open_trace_names_what_is_in_the_way(tmp_path: Path) -> None:
     config.steps_path.mkdir()
     with TraceWriter(config) as writer, pytest.raises(ConfigError, match="cannot be written: Is a directory"):
         open_trace(writer)
+
+
+def test_a_policy_that_knows_the_length_of_answers_is_called_an_oracle(capsys: pytest.CaptureFixture[str]) -> None:
+    few = ("chat", "--limit", "2", "--json")
+    assert main(["run", *few, "--scheduling-policy", "shortest-remaining"]) == 0
+    said = {each["name"]: each for each in json.loads(capsys.readouterr().out)["header"]["assumed"]}
+    assert said["scheduling-policy"]["why"].startswith("an oracle: it goes by max_tokens")
+    assert main(["compare", *few, "--policies", "fcfs,shortest-remaining"]) == 0
+    assumed = json.loads(capsys.readouterr().out)["header"]["assumed"]
+    assert [each["value"] for each in assumed if each["name"] == "scheduling-policy"] == ["shortest-remaining"]
+    assert main(["run", *few]) == 0
+    names = {each["name"] for each in json.loads(capsys.readouterr().out)["header"]["assumed"]}
+    assert "scheduling-policy" not in names

@@ -156,3 +156,12 @@ def test_flags_that_it_calls_refused_are() -> None:
     assert len(refused) >= 14
     effects = {f"--{flag.name}": flag.effect for flag in flag_table()}
     assert {effects[name.replace("--no-", "--")] for name in refused} == {Effect.NOT_MODELLED}
+
+
+def test_a_head_that_drafts_takes_memory() -> None:
+    plain = setup().deployment
+    drafted = setup("--speculative-config", json.dumps(DRAFTS | {"method": "eagle3"})).deployment
+    assert (drafted.weight_gib or 0) > (plain.weight_gib or 0) > 0
+    assert 0 < (drafted.num_gpu_blocks or 0) < (plain.num_gpu_blocks or 0) * 32 / 33
+    (said,) = (each for each in drafted.assumed if each.name == "drafting")
+    assert said.why == "the head counts as one more layer of the model: time, weights and KV"

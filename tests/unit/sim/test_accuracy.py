@@ -16,10 +16,12 @@ from tokenyard.cli.main import main
 from tokenyard.cli.support.flags import Accuracy
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.kv.sizing.gpus import named_gpu
+from tokenyard.profiles import decision_profile
 from tokenyard.sim.accuracy.bench_result import Engine, read_bench_result
 from tokenyard.sim.accuracy.comparison import Quantity, errors_of
 from tokenyard.sim.accuracy.measured_run import compare_run, read_run
 from tokenyard.sim.accuracy.points import COLUMNS, read_points
+from tokenyard.sim.accuracy.predict import loop_of
 from tokenyard.sim.latency.steptime.amounts import Parallelism
 
 POINT = {
@@ -280,3 +282,20 @@ def test_the_measured_runs_are_met(shared: Path, gpu: str) -> None:
     comparison = compare_run(read_run(shared / f"data/groundtruth/vllm019_{gpu}_Llama-3.1-8B"))
     for name, measured in comparison.measured.items():
         assert comparison.predicted[name] == pytest.approx(measured, rel=0.03), name
+
+
+def test_it_says_whose_decisions_were_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(table(tmp_path, {}))
+    assert main(["accuracy", path]) == 0
+    assert "Decisions: those of vLLM 0.22." in capsys.readouterr().out
+    assert main(["accuracy", path, "--vllm-version", "0.33", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["vllm_version"] == "0.33"
+    assert main(["accuracy", path, "--vllm-version", "0.11"]) == 2
+    assert "--vllm-version = '0.11': use one of: 0.22, 0.33" in capsys.readouterr().err
+
+
+def test_the_version_decides_runs_and_points(tmp_path: Path) -> None:
+    newer = decision_profile("0.33")
+    assert read_run(run_folder(tmp_path / "run"), profile=newer).scheduler.profile is newer
+    (point,), _ = read_points(table(tmp_path, {}))
+    assert loop_of(point, newer).profile is newer

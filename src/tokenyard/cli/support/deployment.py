@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+import msgspec
+
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.settled import Settled
 from tokenyard.config import SchedulerConfig
 from tokenyard.kv.sizing.layer_cache import LayerCache
 from tokenyard.launch.asked import Asked
 from tokenyard.launch.flag import Effect
+from tokenyard.policies.named import policy_label, policy_maker
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency.steptime.formula import NETWORK_BANDWIDTH
 from tokenyard.sim.latency.steptime.known_error import known_error
-from tokenyard.sim.latency.steptime.model import LORA_LAYER_SECONDS, drafting_of
+from tokenyard.sim.latency.steptime.model import LORA_LAYER_SECONDS
+from tokenyard.sim.workload import Workload
 from tokenyard.trace.format.deployment import Assumption, Deployment
 
-__all__ = ["describe_deployment"]
+__all__ = ["describe_deployment", "with_images", "with_notes", "with_oracles"]
 
+IMAGES = "images and sound"
 _GIB = float(1 << 30)
 _STEP_TIME_ERRORS = {
     "roofline": "10 to 25 % of a step, where it was measured",
@@ -68,6 +73,28 @@ def describe_deployment(
     )
 
 
+def with_notes(deployment: Deployment, workload: Workload) -> Deployment:
+    """The same header, with what was assumed or left out when the workload was read."""
+    said = [Assumption(name="workload", value=workload.name, why=note) for note in workload.notes]
+    return msgspec.structs.replace(deployment, assumed=[*deployment.assumed, *said])
+
+
+def with_oracles(deployment: Deployment, policies: Sequence[str]) -> Deployment:
+    """The same header, which says of policies that they know in a replay what nobody knows on a server."""
+    why = "an oracle: it goes by max_tokens, which a replay knows to be the answer's true length, and no server does"
+    oracles = [name for name in policies if policy_maker(name)().reads_max_tokens]
+    said = [Assumption(name="scheduling-policy", value=policy_label(name), why=why) for name in oracles]
+    return msgspec.structs.replace(deployment, assumed=[*deployment.assumed, *said])
+
+
+def with_images(deployment: Deployment, scheduler: SchedulerConfig) -> Deployment:
+    """The same header, for a workload with images."""
+    others = [each for each in deployment.assumed if each.name != IMAGES]
+    budget = f"{scheduler.max_num_encoder_input_tokens:,} embeddings a step, as many kept"
+    why = "as for a model that reads images alone; the encoder takes no time here, and its memory is not reserved"
+    return msgspec.structs.replace(deployment, assumed=[*others, Assumption(name=IMAGES, value=budget, why=why)])
+
+
 def _group(layer: LayerCache, num_layers: int) -> str:
     window = f" of {layer.window:,} tokens" if layer.window else ""
     return f"{num_layers} layers {layer.kind.value}{window}, blocks of {layer.block_size}"
@@ -79,6 +106,8 @@ def _not_in_step_times(settled: Settled) -> Iterator[str]:
     kind = hardware.latency.partition(":")[0]
     if hardware.enforce_eager and kind in ("roofline", "table"):
         yield "step times: kernels count as launched from CUDA graphs"
+    if parallel.decode_context_parallel_size > 1 and kind in ("roofline", "table"):
+        yield "step times: each GPU counts as reading the whole context"
     if parallel.pipeline_parallel_size > 1 and kind == "roofline":
         yield "step times: what stages send each other takes no time"
     if kind != "roofline":
@@ -102,8 +131,8 @@ def _assumptions(flags: Run, settled: Settled, speculation: SimulatedSpeculation
     default = f"vllm serve's default (vLLM {settled.version})"
     yield from _served(given, settled)
     if settled.model.encoders and not settled.model.max_encoder_tokens:
-        why = "a log counts their tokens as prompt; the encoder's time, budget and cache are not modelled"
-        yield Assumption(name="images and sound", value="none", why=why)
+        why = "a log counts their tokens as prompt; with images of its own (docs/workloads.md) their budget is heeded"
+        yield Assumption(name=IMAGES, value="none", why=why)
     yield from _limits(asked, settled, default)
     yield from _memory(asked, settled, default)
     if "latency" not in given:
@@ -114,17 +143,22 @@ def _assumptions(flags: Run, settled: Settled, speculation: SimulatedSpeculation
         rates = ", ".join(f"{rate:g}" for rate in speculation.acceptance)
         if "acceptance_rates" not in given:
             yield Assumption(name="acceptance-rates", value=rates, why="not given: how many drafts are right")
-        drafting = drafting_of(settled.model, speculation.config)
-        if hardware.latency == "calibrated" and drafting is not None and drafting.spec is not None:
-            yield Assumption(
-                name="drafting", value="one layer per draft", why="a head as large as a layer of the model"
-            )
-        else:
-            yield Assumption(name="drafting", value="0 s", why="drafts take neither time nor memory here")
+        yield _drafting(settled, speculation)
     for each in asked.missing_in(settled.version):
         yield Assumption(
             name=each.flag.name, value=" ".join(each.words[1:]), why=_no_such_flag(each.flag.versions, settled)
         )
+
+
+def _drafting(settled: Settled, speculation: SimulatedSpeculation) -> Assumption:
+    """What makes drafts, and what it takes."""
+    if not speculation.config.use_eagle:
+        return Assumption(name="drafting", value="0 s", why="drafts take neither time nor memory here")
+    if settled.hardware.latency != "calibrated":
+        why = "its weights and KV are counted as one more layer of the model's, its steps take no time here"
+        return Assumption(name="drafting", value="a head", why=why)
+    why = "the head counts as one more layer of the model: time, weights and KV"
+    return Assumption(name="drafting", value="one layer per draft", why=why)
 
 
 def _untold(settled: Settled) -> Iterator[Assumption]:
@@ -139,6 +173,10 @@ def _untold(settled: Settled) -> Iterator[Assumption]:
         network = f"{NETWORK_BANDWIDTH / 1e9:.0f} GB/s between machines" if parallel.nnodes > 1 else "the GPUs' links"
         why = "stages share layers evenly; none was measured"
         yield Assumption(name="pipeline", value=f"sends over {network}", why=why)
+    if parallel.decode_context_parallel_size > 1:
+        why = "each GPU reads its part of a context, and two small all-reduces a layer join them: an estimate"
+        value = f"over {parallel.decode_context_parallel_size} GPUs"
+        yield Assumption(name="KV of a sequence", value=value, why=why)
     if adapters.enable_lora:
         micros = LORA_LAYER_SECONDS * 1e6
         why = "in steps of a workload that names adapters: an estimate; loading an adapter takes no time"

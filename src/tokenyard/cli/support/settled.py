@@ -10,16 +10,17 @@ from typing import Any, NamedTuple
 
 from tokenyard.cli.support.flags import AdapterFlags, HardwareFlags, ParallelFlags, Run, SchedulerFlags
 from tokenyard.cli.support.served_model import served_model
-from tokenyard.config import MAX_BLOCKS, MAX_COUNT, MAX_SEQS, require_int
+from tokenyard.config import MAX_BLOCKS, MAX_COUNT, MAX_SEQS, SpeculativeConfig, require_int
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.kv.sizing.gpus import GPU, named_gpu
 from tokenyard.kv.sizing.num_blocks import check_utilization
 from tokenyard.kv.sizing.plan import KVCachePlan, plan_kv_cache
 from tokenyard.kv.sizing.step_memory import MOST_CAPTURED, SAMPLING_BYTES, step_memory
 from tokenyard.launch.defaults import BLOCK_SIZE, BatchLimits, batch_limits, known_version
-from tokenyard.launch.spreading import check_spreading
+from tokenyard.launch.spreading import check_context_parallel, check_spreading
 from tokenyard.launch.start_checks import check_length, check_limits, check_room, no_start
 from tokenyard.models.adapters import adapter_bytes
+from tokenyard.models.draft_head import with_draft_head
 from tokenyard.models.spec import ModelSpec
 from tokenyard.sim.parallel.replay import MOST_ENGINES
 
@@ -38,6 +39,8 @@ class Settled:
     """vLLM's, whose defaults were taken."""
     gpu: GPU
     model: ModelSpec
+    loaded: ModelSpec
+    """The model, with the head that drafts if there is one: what takes memory."""
     hardware: HardwareFlags
     """With the block size that the plan ended up with."""
     scheduler: SchedulerFlags
@@ -59,7 +62,7 @@ class Settled:
     @property
     def weight_bytes(self) -> int:
         """On each GPU, or on the one of the pipeline that has the most."""
-        return _weight_bytes(self.model, self.hardware, self.parallel)
+        return _weight_bytes(self.loaded, self.hardware, self.parallel)
 
     @property
     def capture_size(self) -> int:
@@ -67,14 +70,16 @@ class Settled:
         return self.hardware.max_cudagraph_capture_size or MOST_CAPTURED
 
 
-def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -> Settled:
+def settle(flags: Run, *, speculative: SpeculativeConfig | None, async_scheduling: bool) -> Settled:
     """Settle what is not given. Raises ConfigError for a wrong value, NoStartError where vLLM would not start."""
+    num_speculative_tokens = 0 if speculative is None else speculative.num_speculative_tokens
     version = known_version(flags.launch.vllm_version)
     hardware, scheduler = flags.hardware, flags.scheduler
     gpu = named_gpu(hardware.gpu)
     model = served_model(hardware, ignore_unmodelled=flags.launch.ignore_unmodelled)
+    loaded = with_draft_head(model) if speculative is not None and speculative.use_eagle else model
     _require_numbers(scheduler)
-    parallel = _parallel(flags, version, model, num_speculative_tokens, async_scheduling=async_scheduling)
+    parallel = _parallel(flags, model, num_speculative_tokens)
     check_utilization(hardware.gpu_memory_utilization)
     is_free = _leaves_length_open(flags)
     is_fitted = is_free or scheduler.max_model_len == AUTO
@@ -83,12 +88,15 @@ def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -
         check_length(given, model.max_model_len, model.name)
     with no_start():
         model.check_tensor_parallel(hardware.tensor_parallel_size)
+    ranks, tp = parallel.decode_context_parallel_size, hardware.tensor_parallel_size
+    check_context_parallel(model, ranks, tp, has_drafts=speculative is not None)
     length = given or model.max_model_len
     limits = _limits(scheduler, gpu, version, length)
     settings: dict[str, Any] = {
         "block_size": _block_size(flags),
         "kv_cache_dtype": hardware.kv_cache_dtype,
         "tensor_parallel_size": hardware.tensor_parallel_size,
+        "decode_context_parallel_size": ranks,
         "max_model_len": length,
         "max_num_batched_tokens": limits.max_num_batched_tokens,
         "async_scheduling": async_scheduling,
@@ -98,12 +106,12 @@ def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -
         "pipeline_parallel_size": parallel.pipeline_parallel_size,
     }
     capture_size = _capture_size(hardware, limits, num_speculative_tokens)
-    memory = _memory_for_kv(flags, parallel, model, gpu, limits, capture_size)
+    memory = _memory_for_kv(flags, parallel, loaded, gpu, limits, capture_size)
     pool = _pool(hardware.num_gpu_blocks_override, memory)
     if is_fitted:
-        length = settings["max_model_len"] = _longest(model, **pool, **settings)
+        length = settings["max_model_len"] = _longest(loaded, **pool, **settings)
     with _said_to_be_estimated(memory, model, limits), no_start():
-        plan = plan_kv_cache(model, **pool, **settings)
+        plan = plan_kv_cache(loaded, **pool, **settings)
     check_limits(
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
@@ -115,6 +123,7 @@ def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -
         version=version,
         gpu=gpu,
         model=model,
+        loaded=loaded,
         hardware=replace(
             hardware,
             block_size=plan.block_size,
@@ -133,16 +142,14 @@ def settle(flags: Run, *, num_speculative_tokens: int, async_scheduling: bool) -
         parallel=parallel,
         adapters=flags.adapters,
         plan=plan,
-        fewest_blocks=_fewest_blocks(model, memory, settings),
+        fewest_blocks=_fewest_blocks(loaded, memory, settings),
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
         max_model_len=length,
     )
 
 
-def _parallel(
-    flags: Run, version: str, model: ModelSpec, num_speculative_tokens: int, *, async_scheduling: bool
-) -> ParallelFlags:
+def _parallel(flags: Run, model: ModelSpec, num_speculative_tokens: int) -> ParallelFlags:
     """The flags, with as many front ends as engines where nobody says.
 
     ConfigError for numbers that are none, and for ways to spread a model that are not modelled.
@@ -156,8 +163,6 @@ def _parallel(
         num_layers=model.num_layers,
         engines_share_experts=parallel.data_parallel_size > 1 and model.has_experts,
         has_drafts=num_speculative_tokens > 0,
-        async_scheduling=async_scheduling,
-        version=version,
     )
     count = parallel.api_server_count
     if count is not None:

@@ -10,8 +10,9 @@ from pathlib import Path
 import msgspec
 
 from tokenyard.cli.support.console import warn
-from tokenyard.cli.support.deployment import describe_deployment
+from tokenyard.cli.support.deployment import describe_deployment, with_images, with_notes, with_oracles
 from tokenyard.cli.support.flags import ParallelFlags, Run, SchedulerFlags, TraceFlags, TransferFlags
+from tokenyard.cli.support.images import scheduler_with_images
 from tokenyard.cli.support.settled import Settled, settle
 from tokenyard.cli.support.workload import workload_from
 from tokenyard.config import (
@@ -78,7 +79,6 @@ class Setup:
             self.speculation,
             Fleet(size, self.settled.steps_together, self.settled.version, parallel.api_server_count or size),
             self.router,
-            self.settled.parallel.pipeline_parallel_size,
         )
 
 
@@ -92,7 +92,7 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
     speculative = None if speculation is None else speculation.config
     settled = settle(
         flags,
-        num_speculative_tokens=0 if speculative is None else speculative.num_speculative_tokens,
+        speculative=speculative,
         async_scheduling=_async_scheduling(flags.scheduler, flags.parallel, speculative),
     )
     hardware, model = settled.hardware, settled.model
@@ -103,8 +103,9 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
     cache = _cache(settled)
     latency = _latency(settled, speculation, has_adapters=False)
     deployment = describe_deployment(flags, settled, scheduler, speculation, passed_over)
-    sections = {SECTION: msgspec.to_builtins(deployment), "hardware": asdict(hardware)}
-    if settled.parallel.data_parallel_size > 1 or settled.parallel.pipeline_parallel_size > 1:
+    deployment = with_oracles(deployment, [scheduler.policy])
+    sections = {"hardware": asdict(hardware)}
+    if _is_spread(settled.parallel):
         sections["parallel"] = asdict(settled.parallel)
     if kv_transfer is not None:
         _check_transfer(kv_transfer, flags.transfer, cache, latency)
@@ -114,6 +115,10 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
     trace = _trace(flags.output, policy_label(scheduler.policy))
     if workload is None:
         workload = workload_from(flags.workload, flags.arrivals)
+    deployment = with_notes(deployment, workload)
+    if workload.first_with_images is not None:
+        scheduler = scheduler_with_images(scheduler, settled, workload)
+        deployment = with_images(deployment, scheduler)
     if (asking := workload.first_with_adapter) is not None:
         if not settled.adapters.enable_lora:
             fix = f"give --enable-lora: {shown(asking.request_id)} is the first that asks for an adapter"
@@ -126,7 +131,11 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
         model=model.name,
         gpu=settled.gpu.name,
         bytes_per_block=settled.plan.bytes_per_block,
-        sections={"workload": {"workload": workload.name, **asdict(flags.arrivals)}, **sections},
+        sections={
+            SECTION: msgspec.to_builtins(deployment),
+            "workload": {"workload": workload.name, **asdict(flags.arrivals)},
+            **sections,
+        },
     )
     return Setup(
         workload=workload,
@@ -142,6 +151,11 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
         router=router,
         deployment=deployment,
     )
+
+
+def _is_spread(parallel: ParallelFlags) -> bool:
+    sizes = parallel.data_parallel_size, parallel.pipeline_parallel_size, parallel.decode_context_parallel_size
+    return max(sizes) > 1
 
 
 def _speculation(command: Run, passed_over: list[str]) -> SimulatedSpeculation | None:
@@ -181,6 +195,9 @@ def _kv_transfer(flags: TransferFlags, settled: Settled) -> KVTransfer | None:
         config = replace(config, kv_connector_extra_config=extra)
     if config is None:
         return None
+    if settled.parallel.decode_context_parallel_size > 1:
+        ranks = settled.parallel.decode_context_parallel_size
+        raise ConfigError("decode_context_parallel_size", ranks, "KV kept elsewhere beside it is not modelled: give 1")
     num_gpus = settled.hardware.tensor_parallel_size * settled.parallel.pipeline_parallel_size
     return KVTransfer(config=config, bytes_per_block=settled.plan.bytes_per_block, num_gpus=num_gpus)
 
@@ -205,6 +222,7 @@ def _scheduler(
         "max_loras": settled.adapters.max_loras if settled.adapters.enable_lora else 0,
         "profile": replace(profile, running_index_drifts=profile.running_index_drifts and flags.running_index_drifts),
         "max_num_encoder_input_tokens": settled.plan.max_num_encoder_input_tokens,
+        "pipeline_parallel_size": settled.parallel.pipeline_parallel_size,
     }
     if kv_transfer is not None:
         given["kv_load_failure_policy"] = kv_transfer.config.kv_load_failure_policy
@@ -223,7 +241,7 @@ def _async_scheduling(flags: SchedulerFlags, parallel: ParallelFlags, speculativ
 
 
 def _cache(settled: Settled) -> CacheConfig:
-    given = asdict(settled.scheduler) | asdict(settled.hardware)
+    given = asdict(settled.scheduler) | asdict(settled.hardware) | asdict(settled.parallel)
     return settled.plan.cache_config(**settings_for(CacheConfig, given))
 
 
@@ -243,6 +261,7 @@ def _latency(settled: Settled, speculation: SimulatedSpeculation | None, *, has_
         enforce_eager=hardware.enforce_eager,
         max_cudagraph_capture_size=settled.capture_size,
         enable_lora=has_adapters,
+        decode_context_parallel_size=settled.parallel.decode_context_parallel_size,
     )
 
 

@@ -53,13 +53,14 @@ class CacheSettings:
     kv_cache_dtype: str = "auto"
     """auto: what the checkpoint asks for, else the model's dtype."""
     tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
     decode_context_parallel_size: int = 1
     max_model_len: int = 8192
     max_num_batched_tokens: int = 8192
     max_num_encoder_input_tokens: int = 0
     """Embeddings that cross attention reserves per request; 0: as many as a step computes, as vLLM does."""
     async_scheduling: bool = True
-    """Two steps may be in flight: windows keep blocks for both (from 0.33 on)."""
+    """A step more may be in flight than there are stages: windows keep blocks for all of them (from 0.33 on)."""
     enable_prefix_caching: bool = True
     num_speculative_tokens: int = 0
     planner: Planner = "0.33"
@@ -81,7 +82,7 @@ class CacheSettings:
     @property
     def in_flight_tokens(self) -> int:
         """Tokens whose blocks a window cannot have given back yet."""
-        steps = 2 if self.async_scheduling and self.planner != "0.22" else 1
+        steps = 1 if self.planner == "0.22" else self.pipeline_parallel_size + self.async_scheduling
         return steps * self.max_num_batched_tokens
 
     def mamba_cache_mode(self, model: ModelSpec) -> MambaCacheMode:

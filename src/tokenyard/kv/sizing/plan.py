@@ -95,7 +95,7 @@ def plan_kv_cache(
     Raises ConfigError for a setting that cannot work and, unless ``must_start`` is False, if vLLM would not start: a
     request of ``max_model_len`` does not fit; the message says how long one that fits could be.
     """
-    chosen = _settings(model, settings)
+    chosen = _settings(model, settings | {"pipeline_parallel_size": pipeline_parallel_size})
     stages = pipeline_stages(model.num_layers, pipeline_parallel_size)
     groups = group_layers(layer_caches(model, chosen))
     bytes_per_block = max(_stage_bytes(model, chosen, groups, stages), 1)

@@ -11,7 +11,7 @@ from tokenyard.sched.features.block_alignment import BlockAlignment, StateAlignm
 from tokenyard.sched.features.compatibility import check_settings, has_cross_attention, splits_at_blocks
 from tokenyard.sched.features.encoder import CrossEncoderInputs, EncoderInputs, LaterEncoderInputs
 from tokenyard.sched.features.hooks import StepHooks
-from tokenyard.sched.features.placeholders import LateOutputs, Placeholders, ResetOutputs
+from tokenyard.sched.features.placeholders import DecodeRound, LateOutputs, Placeholders, ResetOutputs
 from tokenyard.sched.features.request_events import RequestEvents
 from tokenyard.sched.features.routed_experts import RoutedExperts
 from tokenyard.sched.features.speculation import Speculation
@@ -30,6 +30,8 @@ class Features:
     """Draft tokens."""
     placeholders: Placeholders | None = None
     """Async scheduling."""
+    decode_round: DecodeRound | None = None
+    """Stages of a pipeline, with async scheduling."""
     reset_outputs: ResetOutputs | None = None
     """Resets while a step runs, without async scheduling."""
     late_outputs: LateOutputs | None = None
@@ -55,6 +57,7 @@ class Features:
         ordered = (
             self.transfers,
             self.placeholders,
+            self.decode_round,
             self.reset_outputs,
             self.late_outputs,
             self.routing,
@@ -92,6 +95,7 @@ class Features:
         return cls(
             speculation=speculation,
             placeholders=Placeholders(table, speculation, num_drafts, end_with_preemption=late) if is_async else None,
+            decode_round=DecodeRound(config.steps_per_decode) if config.steps_per_decode > 1 else None,
             reset_outputs=ResetOutputs() if profile.resets_drop_sync_output and not is_async else None,
             late_outputs=LateOutputs(in_flight) if late and is_async else None,
             encoder=encoder,

@@ -6,7 +6,9 @@ is decided, and are replaced when the outputs arrive. Drafts are placeholders to
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections import deque
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -17,7 +19,7 @@ from tokenyard.sched.features.speculation import Speculation
 from tokenyard.sched.steps.in_flight import StepInFlight, StepsInFlight
 from tokenyard.table import RequestTable
 
-__all__ = ["UNKNOWN_DRAFT", "LateOutputs", "Placeholders", "ResetOutputs"]
+__all__ = ["UNKNOWN_DRAFT", "DecodeRound", "LateOutputs", "Placeholders", "ResetOutputs"]
 
 UNKNOWN_DRAFT = -1
 
@@ -85,6 +87,24 @@ class Placeholders(StepHook):
             self._table.clear_placeholders(request.slot)
             self._table.clear_drafts(request.slot)
             self._table.note_departure()
+
+
+class DecodeRound(StepHook):
+    """A pipeline with async scheduling: a request that decodes has its next turn when the stages have gone round."""
+
+    def __init__(self, num_steps: int) -> None:
+        """``num_steps`` from one decode to the next, at least 2."""
+        self._held: deque[frozenset[Request]] = deque(maxlen=num_steps - 1)
+        """Who decoded in the steps before, the last one at the end."""
+
+    def step_planned(self, step: StepInFlight) -> None:
+        chunks = step.plan.is_prefill_chunk
+        decoding = step.requests if chunks is None else itertools.compress(step.requests, ~chunks)
+        self._held.append(frozenset(decoding))
+
+    def holds(self, requests: Sequence[Request]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Which of them decoded too few steps ago."""
+        return np.array([any(request in step for step in self._held) for request in requests], np.bool_)
 
 
 class ResetOutputs(StepHook):

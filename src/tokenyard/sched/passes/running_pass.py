@@ -55,6 +55,7 @@ class RunningPass:
         self._preempt = preempt
         self._stalemate = stalemate
         self._placeholders = features.placeholders
+        self._decode_round = features.decode_round
         self._counts_beyond_known = features.placeholders is not None or features.speculation is not None
         self._encoder = features.encoder
         self._last_position = constant(config.max_model_len - 1)
@@ -143,6 +144,8 @@ class RunningPass:
         if self._placeholders is not None:
             covered = self._placeholders.cover_limit(slots, computed)
             want[covered] = 0
+        if self._decode_round is not None and len(requests):
+            want[self._decode_round.holds(requests)] = 0
         if not all_ones(want) and np.count_nonzero(want) < want.size:
             keep = want > 0
             for row in (~keep).nonzero()[0].tolist():

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.engine.core import EngineCore
 from tokenyard.engine.executor import DoneStep
+from tokenyard.profiles import VLLM_0_22, DecisionProfile
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sched.features.grammars import GrammarOutput
 from tokenyard.sched.scheduler import Scheduler
@@ -49,6 +50,8 @@ class ClosedLoop:
     block_size: int = 16
     async_scheduling: bool = True
     seed: int = 0
+    profile: DecisionProfile = VLLM_0_22
+    """Who decides."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -113,6 +116,7 @@ class _Run:
         self._prompts, self._outputs = draw_lengths(loop)
         count = len(self._prompts)
         config = SchedulerConfig(
+            profile=loop.profile,
             max_num_seqs=loop.max_num_seqs,
             max_num_batched_tokens=loop.max_num_batched_tokens,
             max_model_len=loop.input_tokens + loop.output_tokens + 1,

@@ -83,6 +83,8 @@ class AccuracyReport(msgspec.Struct, kw_only=True, frozen=True):
     """All that a comparison says."""
 
     source: str
+    vllm_version: str
+    """Whose decisions the replays took."""
     tpot: Errors | None
     ttft: Errors | None
     by: dict[str, dict[str, dict[str, Errors]]]
@@ -182,7 +184,7 @@ def grouped(rows: Iterable[Row], key: Callable[[Row], str]) -> dict[str, list[Ro
     return dict(sorted(found.items()))
 
 
-def together(rows: list[Row], not_compared: list[str], source: str) -> AccuracyReport:
+def together(rows: list[Row], not_compared: list[str], source: str, vllm_version: str) -> AccuracyReport:
     """The whole comparison."""
 
     def both(some: Sequence[Row]) -> dict[str, Errors]:
@@ -192,6 +194,7 @@ def together(rows: list[Row], not_compared: list[str], source: str) -> AccuracyR
     overall = both(rows)
     return AccuracyReport(
         source=source,
+        vllm_version=vllm_version,
         tpot=overall.get("tpot"),
         ttft=overall.get("ttft"),
         by={name: {group: both(some) for group, some in grouped(rows, key).items()} for name, key in GROUPINGS.items()},

@@ -20,6 +20,7 @@ from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.kv.sizing.gpus import GPU, GPUS
 from tokenyard.kv.sizing.num_blocks import check_utilization
 from tokenyard.models.spec import ModelSpec
+from tokenyard.profiles import VLLM_0_22, DecisionProfile
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sim.accuracy.engines import Engines
 from tokenyard.sim.accuracy.input_files import json_object, json_rows
@@ -68,8 +69,17 @@ class RunComparison:
     known: KnownError
 
 
-def read_run(folder: Path, *, spec: ModelSpec | None = None, gpu: GPU | None = None) -> MeasuredRun:
-    """Read a folder; ``spec`` and ``gpu`` replace what it names. Raises WorkloadError or ConfigError."""
+def read_run(
+    folder: Path,
+    *,
+    spec: ModelSpec | None = None,
+    gpu: GPU | None = None,
+    profile: DecisionProfile = VLLM_0_22,
+) -> MeasuredRun:
+    """Read a folder; ``spec`` and ``gpu`` replace what it names, ``profile`` will decide.
+
+    Raises WorkloadError or ConfigError.
+    """
     meta = json_object(folder / "meta.json")
     given = _section(meta, "engine_kwargs")
     model = str(given.get("model") or meta.get("model") or "")
@@ -83,7 +93,7 @@ def read_run(folder: Path, *, spec: ModelSpec | None = None, gpu: GPU | None = N
         expert=bool(given.get("enable_expert_parallel")),
     )
     kv_cache_dtype = None if given.get("kv_cache_dtype") in (None, "auto") else str(given["kv_cache_dtype"])
-    scheduler = _scheduler(meta, given, spec)
+    scheduler = _scheduler(meta, given, spec, profile)
     rows = _requests(folder / "requests.jsonl")
     queued, first, last = (
         np.array([row[key] for row in rows]) for key in ("queued_ts", "first_token_ts", "last_token_ts")
@@ -198,9 +208,12 @@ def _decides_ahead(meta: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
     return not all(part.isdigit() for part in numbers) or tuple(map(int, numbers)) >= (0, 14)
 
 
-def _scheduler(meta: Mapping[str, Any], given: Mapping[str, Any], spec: ModelSpec) -> SchedulerConfig:
+def _scheduler(
+    meta: Mapping[str, Any], given: Mapping[str, Any], spec: ModelSpec, profile: DecisionProfile
+) -> SchedulerConfig:
     resolved = _resolved(meta)
     return SchedulerConfig(
+        profile=profile,
         max_num_seqs=_count("max_num_seqs", 256, given, resolved),
         max_num_batched_tokens=_count("max_num_batched_tokens", 8192, given, resolved),
         max_model_len=_count("max_model_len", spec.max_model_len, given, resolved),

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tokenyard.profiles import VLLM_0_22, DecisionProfile
 from tokenyard.sim.accuracy.closed_loop import ClosedLoop, Schedule, run_closed_loop
 from tokenyard.sim.accuracy.memory import kv_tokens
 from tokenyard.sim.accuracy.points import Point
@@ -69,9 +70,10 @@ def predict(
     *,
     constants: Constants | None = None,
     replay: bool = False,
+    profile: DecisionProfile = VLLM_0_22,
     on_point: Callable[[], None] = lambda: None,
 ) -> Iterator[Prediction]:
-    """One prediction per point, in order."""
+    """One prediction per point, in order; ``profile`` decides."""
     schedules = Schedules(replay=replay)
     constants = constants or shipped_constants()
     for point in points:
@@ -84,7 +86,7 @@ def predict(
             capture_size=point.recipe.capture_size,
             constants=constants,
         )
-        schedule = schedules.of(loop_of(point), point.parallel.data)
+        schedule = schedules.of(loop_of(point, profile), point.parallel.data)
         waits, paces = schedule.times(latency.rows_seconds(schedule.work))
         ttft = float(waits.mean()) + front_end_seconds(point, constants)
         tpot = float(paces.mean())
@@ -99,7 +101,7 @@ def front_end_seconds(point: Point, constants: Constants) -> float:
     return values["request"] + values["request_token"] * point.input_tokens * (1 + point.recipe.shortest) / 2
 
 
-def loop_of(point: Point) -> ClosedLoop:
+def loop_of(point: Point, profile: DecisionProfile = VLLM_0_22) -> ClosedLoop:
     """The load of a point, and its engine's limits. Memory only counts where it might run out."""
     blocks, block_size = 1 << 20, 16
     per_request = point.input_tokens + point.output_tokens
@@ -125,4 +127,5 @@ def loop_of(point: Point) -> ClosedLoop:
         num_gpu_blocks=blocks,
         block_size=block_size,
         async_scheduling=False,
+        profile=profile,
     )

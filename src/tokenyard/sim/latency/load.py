@@ -41,6 +41,7 @@ def load_latency(
     enforce_eager: bool = False,
     max_cudagraph_capture_size: int = DEFAULT_CAPTURE_SIZE,
     enable_lora: bool = False,
+    decode_context_parallel_size: int = 1,
 ) -> LatencyModel:
     """``calibrated`` or ``roofline`` (of ``gpu`` and ``model``), ``constant:SECONDS``, ``table:FOLDER`` (of ``model``)
     or ``fitted:TRACE``.
@@ -81,6 +82,7 @@ def load_latency(
             eager=enforce_eager,
             drafting=drafting_of(model, speculative),
             lora=enable_lora,
+            context_ranks=decode_context_parallel_size,
         )
     return RooflineLatency(model, gpu, tensor_parallel_size=tensor_parallel_size)
 

@@ -20,7 +20,7 @@ from tokenyard.sim.latency.model import LatencyModel
 from tokenyard.sim.parallel.lockstep import Lockstep, LockstepExecutor
 from tokenyard.sim.parallel.rank import Rank, RankInStep, RankUse
 from tokenyard.sim.parallel.routers.router import EngineReport, Router
-from tokenyard.sim.pipeline import depth_of, executor_for
+from tokenyard.sim.pipeline import executor_for
 
 __all__ = ["ARRIVAL", "EngineGroup", "EngineParts", "Event"]
 
@@ -56,7 +56,6 @@ class EngineGroup:
         *,
         on_refused: Callable[[RequestError, Request], None],
         steps_together: bool = False,
-        pipeline_parallel_size: int = 1,
         speculation: SimulatedSpeculation | None = None,
     ) -> None:
         """``on_refused`` is told of a request that the engine it was sent to cannot serve.
@@ -67,22 +66,15 @@ class EngineGroup:
         self._router = router
         self._on_refused = on_refused
         self._lockstep = Lockstep(len(parts), latency) if steps_together and len(parts) > 1 else None
-        if self._lockstep is not None and pipeline_parallel_size > 1:
+        stages = parts[0].scheduler.config.pipeline_parallel_size
+        if self._lockstep is not None and stages > 1:
             fix = "stages of ranks that step together (experts, data parallel) are not modelled: give 1"
-            raise ConfigError("pipeline_parallel_size", pipeline_parallel_size, fix)
+            raise ConfigError("pipeline_parallel_size", stages, fix)
         self.ranks: list[Rank] = []
         for rank, (scheduler, transfers) in enumerate(parts):
             if self._lockstep is None:
-                alone = executor_for(
-                    clock,
-                    latency,
-                    pipeline_parallel_size=pipeline_parallel_size,
-                    async_scheduling=scheduler.config.async_scheduling,
-                    transfers=transfers,
-                    speculation=speculation,
-                )
-                depth = depth_of(pipeline_parallel_size)
-                self.ranks.append(Rank(rank, scheduler, alone, clock, transfers, self, depth=depth))
+                alone = executor_for(clock, latency, scheduler.config, transfers=transfers, speculation=speculation)
+                self.ranks.append(Rank(rank, scheduler, alone, clock, transfers, self))
             else:
                 joined = LockstepExecutor(
                     clock, latency, self._lockstep, rank, transfers=transfers, speculation=speculation

@@ -55,10 +55,8 @@ class Rank(ClockedEngine):
         clock: VirtualClock,
         transfers: WorkerTransfers | None,
         listener: RankListener,
-        *,
-        depth: int | None = None,
     ) -> None:
-        super().__init__(scheduler, executor, clock, transfers, depth=depth)
+        super().__init__(scheduler, executor, clock, transfers)
         self.rank = rank
         self._num_requests = self._num_finished = self._output_tokens = 0
         self._listener = listener

@@ -55,7 +55,6 @@ def replay_parallel(
     *,
     data_parallel_size: int,
     steps_together: bool = False,
-    pipeline_parallel_size: int = 1,
     observers: Sequence[StepObserver | None] | None = None,
     policies: Sequence[Policy | None] | None = None,
     kv_transfer: KVTransfer | None = None,
@@ -96,7 +95,6 @@ def replay_parallel(
         [engine(rank) for rank in range(data_parallel_size)],
         on_refused=lambda error, request: traffic.refuse(request.arrival_time, error, request.request_id),
         steps_together=steps_together,
-        pipeline_parallel_size=pipeline_parallel_size,
         speculation=speculation,
     )
     if not skip_refused:

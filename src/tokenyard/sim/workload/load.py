@@ -7,21 +7,23 @@ log of a service       ->  read as what it says (logs/): lengths and times, perh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.sim.workload.clock_doubts import doubt_of_seconds
 from tokenyard.sim.workload.generators.agentic import AgenticOptions, agentic
 from tokenyard.sim.workload.generators.chat import ChatOptions, chat
 from tokenyard.sim.workload.generators.completion import CompletionOptions, completion
 from tokenyard.sim.workload.generators.rag import RagOptions, rag
 from tokenyard.sim.workload.generators.random import RandomOptions, random
 from tokenyard.sim.workload.logs.conversion import arrivals_of, requests_of
-from tokenyard.sim.workload.logs.kinds import LOGS, kind_of_log, read_log
-from tokenyard.sim.workload.logs.logged import LogOptions
-from tokenyard.sim.workload.readers.formats import FORMATS, detect_format
+from tokenyard.sim.workload.logs.kinds import LEAVES_UNIT_OPEN, LOGS, kind_by_names, kind_of_log, read_log
+from tokenyard.sim.workload.logs.logged import LogOptions, Stamp
+from tokenyard.sim.workload.logs.moments import seconds_of
+from tokenyard.sim.workload.readers.formats import FORMATS, detect_format, unknown_format
 from tokenyard.sim.workload.readers.lines import ReadOptions
 from tokenyard.sim.workload.record import Workload
 
@@ -65,6 +67,8 @@ def _rag(options: ReadOptions) -> Workload:
 def _random(options: ReadOptions) -> Workload:
     return random(RandomOptions(**_given(seed=options.seed, num_prompts=options.limit)))
 
+
+_OWN_FORMAT = "plain"
 
 GENERATORS: dict[str, Callable[[ReadOptions], Workload]] = {
     "agentic": _agentic,
@@ -127,16 +131,46 @@ def _generated(name: str, options: ReadOptions, random_options: RandomOptions | 
 
 def _read(path: Path, format: str | None, options: ReadOptions, log: LogOptions, load: LoadShape) -> Workload:  # noqa: A002
     if format is None:
-        format = kind_of_log(path, log) or detect_format(path)  # noqa: A001
+        format = kind_of_log(path, log) or detect_format(path) or kind_by_names(path)  # noqa: A001
+        if format is None:
+            raise unknown_format(path)
     if format not in FORMATS and format not in LOGS:
         raise ConfigError("format", format, f"use one of: {', '.join((*FORMATS, *LOGS))}")
     _check_session_rate(options.session_rate, format)
+    is_timed = log.time_unit is not None or load.request_rate is not None
     if format in FORMATS:
-        return Workload(str(path), FORMATS[format](path, options))
+        return _recorded(path, format, options, log, is_timed=is_timed)
     logged, notes = read_log(path, format, log)
     arrivals, assumed = arrivals_of(path, logged, log, drawn=load.request_rate is not None)
+    if format in LEAVES_UNIT_OPEN and not is_timed and not logged[0].says_unit:
+        moments = [each.moment for each in logged if each.moment is not None]
+        assumed += _doubts(moments)
     requests = requests_of(arrivals[: options.limit], format, options.seed)
     return Workload(str(path), requests, notes=(*notes, *assumed))
+
+
+def _recorded(path: Path, format: str, options: ReadOptions, log: LogOptions, *, is_timed: bool) -> Workload:  # noqa: A002
+    """A file of one of the formats, which say themselves what is what; ``plain`` may count in another unit."""
+    for name, is_given in (("columns", bool(log.columns)), ("stamped", log.stamped is not Stamp.ARRIVAL)):
+        if is_given:
+            value = ", ".join(log.columns) if name == "columns" else str(log.stamped)
+            raise ConfigError(
+                name, value, f"it is for logs of services, and {path} is in format {format}: leave it out"
+            )
+    if log.time_unit is not None and format != _OWN_FORMAT:
+        fix = f"{format} says the unit of its times itself: leave it out"
+        raise ConfigError("time_unit", str(log.time_unit), fix)
+    unit = 1.0 if log.time_unit is None else seconds_of(1, log.time_unit)
+    workload = Workload(str(path), FORMATS[format](path, replace(options, seconds_per_unit=unit)))
+    if format != _OWN_FORMAT or is_timed:
+        return workload
+    doubts = _doubts([each.arrival_time for each in workload if not each.after])
+    return workload.with_notes(doubts) if doubts else workload
+
+
+def _doubts(moments: Sequence[float]) -> list[str]:
+    doubt = doubt_of_seconds(moments)
+    return [] if doubt is None else [doubt]
 
 
 def _check_session_rate(rate: float | None, kind: str) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from tokenyard.config import MAX_COUNT, require_int
 from tokenyard.errors import ConfigError, RequestError, WorkloadError, shown
-from tokenyard.request import Request, SamplingParams
+from tokenyard.request import MultiModalItem, Request, SamplingParams
 from tokenyard.sim.workload.tokens import TokenSource
 
 __all__ = ["Workload", "WorkloadRequest"]
@@ -51,6 +51,10 @@ class WorkloadRequest:
     """Whom the ``priority`` policy serves first: the lower one."""
     lora_name: str | None = None
     """LoRA adapter that it asks for; None: the base model."""
+    cache_salt: str | None = None
+    """Requests with another salt, or none, share no prefix with it."""
+    images: tuple[MultiModalItem, ...] = ()
+    """Images whose placeholders stand in the prompt."""
     output_seed: int = 0
     """Stream of the output: see :func:`~tokenyard.sim.workload.tokens.output_tokens`."""
 
@@ -78,6 +82,8 @@ class WorkloadRequest:
             is_last_step=self.is_last_step,
             this_func_call=self.this_func_call,
             lora_name=self.lora_name,
+            cache_salt=self.cache_salt,
+            mm_features=self.images,
             output_seed=self.output_seed,
         )
 
@@ -133,6 +139,11 @@ class Workload:
         return next((request for request in self.requests if request.lora_name is not None), None)
 
     @property
+    def first_with_images(self) -> WorkloadRequest | None:
+        """The first request with an image; None if none has one."""
+        return next((request for request in self.requests if request.images), None)
+
+    @property
     def num_jobs(self) -> int:
         """Distinct job ids; a request without one is its own job."""
         named = {request.job_id for request in self.requests}
@@ -171,6 +182,11 @@ class Workload:
     def with_max_concurrency(self, most: int) -> Workload:
         """The same workload, of which never more than ``most`` requests are under way: a closed loop."""
         return Workload(self.name, self.requests, max_concurrency=most, notes=self.notes)
+
+    def with_notes(self, notes: Sequence[str]) -> Workload:
+        """The same workload, of which there is more to say."""
+        both = (*self.notes, *notes)
+        return Workload(self.name, self.requests, max_concurrency=self.max_concurrency, notes=both)
 
     def _with(self, requests: Iterable[WorkloadRequest]) -> Workload:
         return Workload(self.name, requests, max_concurrency=self.max_concurrency, notes=self.notes)

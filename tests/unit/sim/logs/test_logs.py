@@ -200,6 +200,65 @@ def test_bad_lines_are_counted_and_too_many_refused(tmp_path: Path) -> None:
         load_workload(_file(tmp_path, _lines({"usage": {}})))
 
 
+@pytest.mark.parametrize("pace", [250, 1.5])
+def test_what_may_be_milliseconds_is_doubted_in_our_own_format_too(tmp_path: Path, pace: float) -> None:
+    rows = [{"request_id": f"r{i}", "arrival_time": i * pace, "prompt_len": 9, "max_tokens": 2} for i in range(9)]
+    path = _file(tmp_path, _lines(*rows))
+    assert "9 requests in" in load_workload(path).notes[0]
+    assert "say --time-unit ms" in load_workload(path).notes[0]
+    workload = load_workload(path, log=LogOptions(time_unit=TimeUnit.MILLISECONDS))
+    assert workload.notes == ()
+    assert workload.requests[-1].arrival_time == pytest.approx(8 * pace / 1000)
+    assert load_workload(path, load=LoadShape(request_rate=2.0)).notes == ()
+
+
+def test_a_busy_service_is_not_doubted(tmp_path: Path) -> None:
+    text = "arrival_time,prompt_tokens,completion_tokens\n" + "".join(f"{i * 0.9},9,2\n" for i in range(9))
+    assert load_workload(_file(tmp_path, text)).notes == ()
+
+
+@pytest.mark.parametrize("name", ["time_ms", "Timestamp (ms)", "startMillis", "sent at [msec]"])
+def test_the_name_of_a_column_says_its_unit(tmp_path: Path, name: str) -> None:
+    text = f"{name},prompt_tokens,completion_tokens\n" + "".join(f"{i * 33},9,2\n" for i in range(9))
+    workload = load_workload(_file(tmp_path, text, "log.csv"), log=LogOptions(columns={"arrival_time": name}))
+    assert workload.requests[-1].arrival_time == pytest.approx(0.264)
+    assert workload.notes == ()
+    said = LogOptions(columns={"arrival_time": name}, time_unit=TimeUnit.SECONDS)
+    assert load_workload(_file(tmp_path, text, "log.csv"), log=said).requests[-1].arrival_time == 264
+
+
+def test_a_log_whose_columns_have_known_names_needs_none_named(tmp_path: Path) -> None:
+    text = "timestamp,prompt_tokens,completion_tokens\n0.5,10,2\n1.0,20,3\n"
+    assert _facts(load_workload(_file(tmp_path, text, "log.csv"))) == [(0, 10, 2), (0.5, 20, 3)]
+    path = _file(tmp_path, _lines({"timestamp": 3.5, "input_tokens": 7, "output_tokens": 2}))
+    assert _facts(load_workload(path)) == [(0, 7, 2)]
+    with pytest.raises(WorkloadError, match=r"of no known format.*--columns.*it has 'a', 'b'"):
+        load_workload(_file(tmp_path, "a,b\n1,2\n", "log.csv"))
+
+
+def test_durations_in_milliseconds(tmp_path: Path) -> None:
+    text = "time,prompt_tokens,completion_tokens,latency\n" + "".join(f"{9 + i},9,2,{4000 + i}\n" for i in range(4))
+    path = _file(tmp_path, text, "log.csv")
+    notes = load_workload(path, log=LogOptions(stamped=Stamp.COMPLETION)).notes
+    assert any("2,001 s per output token" in note for note in notes)
+    path = _file(tmp_path, text.replace("latency", "latency_ms"), "log.csv")
+    workload = load_workload(path, log=LogOptions(stamped=Stamp.COMPLETION))
+    assert not any("per output token" in note for note in workload.notes)
+    assert workload.requests[-1].arrival_time == pytest.approx(3 - 0.003)
+
+
+def test_flags_of_logs_are_refused_where_a_format_says_it_itself(tmp_path: Path) -> None:
+    row = {"request_id": "a", "arrival_time": 1, "prompt_len": 9, "max_tokens": 2}
+    path = _file(tmp_path, _lines(row))
+    with pytest.raises(ConfigError, match="stamped = 'completion': it is for logs of services"):
+        load_workload(path, log=LogOptions(stamped=Stamp.COMPLETION))
+    with pytest.raises(ConfigError, match="columns = 'duration': it is for logs of services"):
+        load_workload(path, format="plain", log=LogOptions(columns={"duration": "x"}))
+    mooncake = {"timestamp": 1, "input_length": 512, "output_length": 2, "hash_ids": [1]}
+    with pytest.raises(ConfigError, match="mooncake says the unit of its times itself"):
+        load_workload(_file(tmp_path, _lines(mooncake)), log=LogOptions(time_unit=TimeUnit.SECONDS))
+
+
 def test_milliseconds_that_look_like_seconds_are_doubted(tmp_path: Path) -> None:
     text = "arrival_time,prompt_tokens,completion_tokens\n" + "".join(f"{i * 250},9,2\n" for i in range(9))
     path = _file(tmp_path, text)

@@ -10,6 +10,7 @@ import tyro.conf
 
 from tokenyard.cli.support.flags.hints import optional
 from tokenyard.cli.support.settings import Switch
+from tokenyard.launch.defaults import MEASURED_VERSION
 
 __all__ = ["Accuracy", "Parity"]
 
@@ -50,5 +51,7 @@ class Accuracy:
     """Token budget of a step, of a result."""
     kv_cache_dtype: str = "auto"
     """Number format of keys and values, of a result."""
+    vllm_version: Annotated[str, tyro.conf.arg(metavar="VERSION")] = MEASURED_VERSION
+    """vLLM whose decisions the replays take: 0.22, nearest to the servers that were measured so far, or 0.33."""
     json: Switch = False
     """Print one JSON object and nothing else: `tpot` and `ttft` with median, p90, n and covered, and `rows`."""

@@ -87,6 +87,8 @@ class ParallelFlags:
 
     pipeline_parallel_size: int = 1
     """Stages of consecutive layers, each on tensor-parallel-size GPUs; as many steps are in flight."""
+    decode_context_parallel_size: int = 1
+    """GPUs of a tensor-parallel group that the KV of a sequence is spread over; its time is an estimate."""
     nnodes: int = 1
     """Machines that the stages are spread over."""
     distributed_executor_backend: Annotated[str | None, optional("NAME", "mp")] = None

@@ -43,6 +43,7 @@ class SchedulerFlags:
     no_async_scheduling: Annotated[Switch, default("see --async-scheduling")] = False
     """Schedule a step when the output of the one before is there."""
     watermark: float = setting(CacheConfig)
+    disable_chunked_mm_input: bool = setting(SchedulerConfig)
     skip_oversized_prefill: bool = setting(SchedulerConfig)
     running_index_drifts: Annotated[bool, default("as the version does: 0.22 yes, 0.33 no")] = True
     """Where a preemption makes vLLM lose its place, pass over the next running request."""

@@ -47,8 +47,8 @@ class WorkloadFlags:
     columns: Annotated[str | None, optional("FIELD=NAME,...", "known names")] = None
     """Columns or keys of a log: arrival_time, prompt_len, max_tokens, cached_tokens, duration, request_id, group,
     lora_name."""
-    time_unit: Annotated[Literal["s", "ms", "us", "ns"] | None, optional("{s,ms,us,ns}", "told by their size")] = None
-    """Unit of a log's times that are numbers."""
+    time_unit: Annotated[Literal["s", "ms", "us", "ns"] | None, optional("{s,ms,us,ns}", "told by name or size")] = None
+    """Unit of a log's times that are numbers, and of those of a file in the format plain."""
     stamped: Literal["arrival", "completion"] = "arrival"
     """Which moment of a request a log's times are; arrivals are completions less durations."""
     max_bad_lines: int = 100

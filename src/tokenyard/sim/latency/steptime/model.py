@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tokenyard.config import SpeculativeConfig
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import GPU
+from tokenyard.models.draft_head import draft_head
 from tokenyard.models.spec import ModelSpec
 from tokenyard.sim.latency.model import StepShape, StepWork, Transfer, TransferDirection
 from tokenyard.sim.latency.steptime.amounts import Amounts, Parallelism, amounts
@@ -46,8 +47,7 @@ def drafting_of(spec: ModelSpec, config: SpeculativeConfig | None) -> Drafting |
     """How drafts are made: by EAGLE and MTP heads, each as one more layer of the model; others count as free."""
     if config is None:
         return None
-    has_head = config.method.startswith(("eagle", "mtp"))
-    head = replace(spec, name=f"a head of {spec.name}", layers=spec.layers[-1:]) if has_head else None
+    head = draft_head(spec) if config.use_eagle else None
     return Drafting(spec=head, num_speculative_tokens=config.num_speculative_tokens)
 
 
@@ -73,9 +73,11 @@ class CalibratedLatency:
     """Step times of a model on a GPU, fitted to measured runs of vLLM; :attr:`known_error` says how well."""
 
     __slots__ = (
+        "_context_ranks",
         "_draft_formula",
         "_drafts",
         "_formula",
+        "_merging",
         "_ranks",
         "_stages",
         "_transfer",
@@ -96,9 +98,12 @@ class CalibratedLatency:
         eager: bool = False,
         drafting: Drafting | None = None,
         lora: bool = False,
+        context_ranks: int = 1,
         constants: Constants | None = None,
     ) -> None:
         """``version`` of vLLM: None, or one that was not measured, is the newest measured. ``eager``: no CUDA graphs.
+        ``context_ranks``: GPUs that the KV of a sequence is spread over, each of which reads its part in a decode; what
+        they then tell each other counts as two all-reduces of a token's hidden values a layer. An estimate, not fitted.
 
         Raises ConfigError if the model cannot be split so.
         """
@@ -119,6 +124,8 @@ class CalibratedLatency:
             values = constants.of(drafting.spec, gpu, version) | {"step": values["layer"]}
             alone = replace(parallel, pipeline=1)
             self._draft_formula = StepFormula(small, gpu, alone, values, capture_size=capture_size, eager=eager)
+        self._context_ranks = context_ranks
+        self._merging = 2 * spec.num_layers * values["all_reduce"] if context_ranks > 1 else 0.0
         self._ranks = parallel.data
         self._stages = parallel.pipeline
         self._transfer = Transfer.of(gpu)
@@ -148,7 +155,9 @@ class CalibratedLatency:
         return self._transfer.seconds(num_bytes, direction)
 
     def _seconds(self, work: StepWork, all_tokens: int) -> float:
-        seconds = self._stages * float(self._formula.seconds(work, all_tokens))
+        if self._context_ranks > 1:
+            work = work._replace(decode_context=-(-work.decode_context // self._context_ranks))
+        seconds = self._stages * float(self._formula.seconds(work, all_tokens)) + self._merging
         if self._draft_formula is not None:
             rows = work.num_decodes + work.num_prefills
             alone = work._replace(

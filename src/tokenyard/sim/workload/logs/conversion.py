@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
 
 from tokenyard.errors import WorkloadError
 from tokenyard.sim.workload.logs.logged import LoggedRequest, LogOptions, Stamp
@@ -18,8 +16,8 @@ HIT_BLOCK = 16
 """Tokens of a block in which recorded hits come back."""
 _IDS_PER_GROUP = 1 << 30
 
-_DOUBTFUL_GAP = 60.0
-"""Median seconds between arrivals from which whole numbers look like milliseconds."""
+_SLOWEST_TOKEN = 3.0
+"""Seconds per output token from which durations are hardly seconds."""
 
 
 def arrivals_of(
@@ -52,18 +50,24 @@ def arrivals_of(
         notes.append("arrivals are completions less durations")
     start = min(moments)
     arrivals = sorted(((moment - start, each) for moment, each in zip(moments, timed, strict=True)), key=_by_moment)
-    gaps = [b[0] - a[0] for a, b in pairwise(arrivals)]
-    whole = all(moment == int(moment) for moment in moments)
-    if options.time_unit is None and gaps and whole and median(gaps) >= _DOUBTFUL_GAP:
+    slow = _slow_tokens(timed) if options.stamped is Stamp.COMPLETION else None
+    if slow is not None:
         notes.append(
-            f"half of the arrivals are {median(gaps):,.0f} s apart or more, in whole numbers: if the log counts in "
-            "milliseconds, say --time-unit ms"
+            f"requests took {slow:,.0f} s per output token, if durations are seconds: if they are milliseconds, say so "
+            "in the column's name (latency_ms), or --columns duration=NAME --time-unit ms"
         )
     return arrivals, notes
 
 
 def _by_moment(item: tuple[float, LoggedRequest]) -> float:
     return item[0]
+
+
+def _slow_tokens(timed: Sequence[LoggedRequest]) -> float | None:
+    """Seconds per output token, over all of them, if hardly any service is so slow."""
+    tokens = sum(max(1, each.output_tokens) for each in timed)
+    pace = sum(each.duration or 0.0 for each in timed) / tokens
+    return pace if pace >= _SLOWEST_TOKEN else None
 
 
 def _arrival(logged: LoggedRequest, options: LogOptions) -> float:

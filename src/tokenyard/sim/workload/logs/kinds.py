@@ -18,10 +18,11 @@ from tokenyard.sim.workload.logs.documents import (
 )
 from tokenyard.sim.workload.logs.line_logs import cells_of, read_csv_log, read_json_log
 from tokenyard.sim.workload.logs.logged import BadLines, LoggedRequest, LogOptions
+from tokenyard.sim.workload.logs.records import has_known_lengths
 from tokenyard.sim.workload.logs.vllm_log import SIGN, read_vllm_log
 from tokenyard.sim.workload.readers.lines import first_line, numbered_lines
 
-__all__ = ["ASSUMED", "LOGS", "kind_of_log", "read_log"]
+__all__ = ["ASSUMED", "LEAVES_UNIT_OPEN", "LOGS", "kind_by_names", "kind_of_log", "read_log"]
 
 _FIRST_LINES = 64
 _FIRST_BYTES = 1 << 16
@@ -55,6 +56,10 @@ ASSUMED: Mapping[str, str] = {
 """What reading a kind of log takes for granted."""
 
 
+LEAVES_UNIT_OPEN = ("csv", "jsonl", "openai")
+"""Kinds whose times may be numbers of any unit."""
+
+
 def read_log(path: Path, kind: str, options: LogOptions) -> tuple[list[LoggedRequest], list[str]]:
     """All requests of a log, and sentences about what was left out or assumed.
 
@@ -84,6 +89,22 @@ def kind_of_log(path: Path, options: LogOptions) -> str | None:
         return "burstgpt"
     named = {column.lower() for column in options.columns.values()}
     return "csv" if named and named <= cells else None
+
+
+def kind_by_names(path: Path) -> str | None:
+    """``csv`` or ``jsonl`` if prompt and output have names that are known; None if not. Asked last."""
+    _, line = first_line(path)
+    if line.lstrip()[:1] == b"{":
+        try:
+            record = msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+        return "jsonl" if isinstance(record, dict) and has_known_lengths(record) else None
+    try:
+        cells = {cell.strip().lower(): 1 for cell in cells_of(line)}
+    except ValueError:
+        return None
+    return "csv" if has_known_lengths(cells) else None
 
 
 def _kind_of_json(path: Path, line: bytes, options: LogOptions) -> str | None:

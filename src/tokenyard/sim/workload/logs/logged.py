@@ -51,6 +51,8 @@ class LoggedRequest(NamedTuple):
     """Session, user or key whose prompts begin alike; None: not said."""
     lora_name: str | None = None
     """LoRA adapter that was asked for; None: not said, so the base model."""
+    says_unit: bool = False
+    """Whether the unit of its time is known: the name of the column says it."""
 
 
 _FIELDS = (
@@ -72,7 +74,7 @@ class LogOptions:
     columns: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Our field -> the log's column (or dotted key), where the names are not known."""
     time_unit: TimeUnit | None = None
-    """Of times that are numbers; None: told by their size (Unix time), else seconds."""
+    """Of times that are numbers; None: told by the column's name or their size (Unix time), else seconds."""
     stamped: Stamp = Stamp.ARRIVAL
     """What the log's times are."""
     max_bad_lines: int = 100

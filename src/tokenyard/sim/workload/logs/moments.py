@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from tokenyard.errors import shown
 from tokenyard.sim.workload.logs.logged import TimeUnit
 
-__all__ = ["moment_of", "seconds_of"]
+__all__ = ["moment_of", "seconds_of", "unit_in_name"]
 
 _SECONDS = {
     TimeUnit.SECONDS: 1.0,
@@ -25,8 +25,19 @@ _UNIX = (
 """From this number on a time can only be a Unix time in that unit: 1e11 seconds are the year 5138."""
 _END_OF_TIME = 1e25
 """A number from here on is a time in no unit; neither is NaN."""
+_IN_A_NAME = re.compile(
+    r"(?:^|[\W_])(?P<s>s|secs?|seconds)\W*$|(?P<ms>ms(?:ecs?)?|millis(?:econds)?)\W*$"
+    r"|(?:^|[\W_])(?P<us>us(?:ecs?)?|micros(?:econds)?)\W*$|(?:^|[\W_])(?P<ns>ns(?:ecs?)?|nanos?(?:econds)?)\W*$",
+    re.IGNORECASE,
+)
 _LONG_FRACTION = re.compile(r"(\.\d{6})\d+")
 _EXAMPLES = "2026-11-22T10:00:00.5Z, 1764000000 or 1764000000500"
+
+
+def unit_in_name(name: str) -> TimeUnit | None:
+    """The unit that the name of a column of times ends with (``latency_ms``, ``time (s)``); None if it says none."""
+    found = _IN_A_NAME.search(name)
+    return TimeUnit(found.lastgroup) if found is not None and found.lastgroup is not None else None
 
 
 def moment_of(value: object, unit: TimeUnit | None = None) -> float:

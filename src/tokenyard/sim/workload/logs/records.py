@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from tokenyard.config import MAX_COUNT
 from tokenyard.errors import shown
 from tokenyard.sim.workload.logs.logged import LoggedRequest, LogOptions, TimeUnit
-from tokenyard.sim.workload.logs.moments import moment_of, seconds_of
+from tokenyard.sim.workload.logs.moments import moment_of, seconds_of, unit_in_name
 
-__all__ = ["KNOWN_NAMES", "lookup", "request_from"]
+__all__ = ["KNOWN_NAMES", "has_known_lengths", "lookup", "request_from"]
 
 KNOWN_NAMES: Mapping[str, Sequence[str]] = {
     "arrival_time": (
@@ -24,6 +25,8 @@ KNOWN_NAMES: Mapping[str, Sequence[str]] = {
         "starttime",
         "request_time",
         "date",
+        *(f"{name}_ms" for name in ("arrival_time", "arrived_at", "timestamp", "time", "ts", "created_at")),
+        *(f"{name}_ms" for name in ("start_time", "request_time")),
     ),
     "prompt_len": (
         "usage.prompt_tokens",
@@ -65,8 +68,10 @@ KNOWN_NAMES: Mapping[str, Sequence[str]] = {
         "cached_tokens",
         "cache_read_input_tokens",
     ),
-    "duration": ("duration", "duration_s", "latency", "latency_s", "elapsed time", "e2e_latency"),
-    "duration_ms": ("duration_ms", "latency_ms", "response_ms", "elapsed_ms"),
+    "duration": (
+        *("duration", "duration_s", "latency", "latency_s", "elapsed time", "e2e_latency"),
+        *("duration_ms", "latency_ms", "response_ms", "elapsed_ms"),
+    ),
     "request_id": ("request_id", "id", "custom_id"),
     "lora_name": ("lora_name", "adapter", "lora"),
     "group": ("session_id", "session id", "conversation_id", "user", "user_id", "api_key_id"),
@@ -86,10 +91,27 @@ def lookup(record: Mapping[str, object], name: str) -> object | None:
     return value
 
 
-def _first(record: Mapping[str, object], field: str, options: LogOptions) -> object | None:
+def has_known_lengths(record: Mapping[str, object]) -> bool:
+    """Whether prompt and output have names that are known."""
+    return all(_first(record, field, LogOptions()) is not None for field in ("prompt_len", "max_tokens"))
+
+
+class _Found(NamedTuple):
+    """A value, and what the record calls it."""
+
+    name: str = ""
+    value: object | None = None
+
+
+def _find(record: Mapping[str, object], field: str, options: LogOptions) -> _Found:
     if field in options.columns:
-        return lookup(record, options.columns[field])
-    return next((value for name in KNOWN_NAMES[field] if (value := lookup(record, name)) not in (None, "")), None)
+        return _Found(options.columns[field], lookup(record, options.columns[field]))
+    found = (_Found(name, value) for name in KNOWN_NAMES[field] if (value := lookup(record, name)) not in (None, ""))
+    return next(found, _Found())
+
+
+def _first(record: Mapping[str, object], field: str, options: LogOptions) -> object | None:
+    return _find(record, field, options).value
 
 
 def _tokens(value: object, field: str, least: int) -> int:
@@ -110,12 +132,13 @@ def request_from(record: Mapping[str, object], options: LogOptions) -> LoggedReq
             where = options.columns.get(field)
             fix = f"the column {where!r} is not there" if where else f"name its column: --columns {field}=NAME"
             raise ValueError(f"says nothing of {field}: {fix}")
-    moment, cached = _first(record, "arrival_time", options), _first(record, "cached_tokens", options)
+    moment, cached = _find(record, "arrival_time", options), _first(record, "cached_tokens", options)
+    unit = unit_in_name(moment.name)
     identity, group = _first(record, "request_id", options), _first(record, "group", options)
     adapter = _first(record, "lora_name", options)
     prompt_tokens = _tokens(prompt, "prompt_len", 1)
     return LoggedRequest(
-        None if moment is None else moment_of(moment, options.time_unit),
+        None if moment.value is None else moment_of(moment.value, options.time_unit or unit),
         prompt_tokens,
         _tokens(output, "max_tokens", 0),
         0 if cached is None else min(_tokens(cached, "cached_tokens", 0), prompt_tokens),
@@ -123,13 +146,14 @@ def request_from(record: Mapping[str, object], options: LogOptions) -> LoggedReq
         None if identity is None else str(identity),
         None if group is None else str(group),
         None if adapter in (None, "") else str(adapter),
+        unit is not None,
     )
 
 
 def _duration(record: Mapping[str, object], options: LogOptions) -> float | None:
-    value = _first(record, "duration", options)
-    if value is not None:
-        unit = options.time_unit if "duration" in options.columns and options.time_unit else TimeUnit.SECONDS
-        return seconds_of(value, unit)
-    value = _first(record, "duration_ms", options)
-    return None if value is None else seconds_of(value, TimeUnit.MILLISECONDS)
+    """In the unit that its name says; of a column that the user named also in the unit of the log's times."""
+    found = _find(record, "duration", options)
+    if found.value is None:
+        return None
+    said = options.time_unit if "duration" in options.columns else None
+    return seconds_of(found.value, unit_in_name(found.name) or said or TimeUnit.SECONDS)

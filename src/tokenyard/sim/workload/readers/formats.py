@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from tokenyard.errors import WorkloadError
+from tokenyard.errors import WorkloadError, shown
 from tokenyard.sim.workload.readers.azure import read_azure
 from tokenyard.sim.workload.readers.lines import ReadOptions, first_line
 from tokenyard.sim.workload.readers.lmcache import read_lmcache
@@ -18,7 +18,7 @@ from tokenyard.sim.workload.readers.servegen import read_servegen
 from tokenyard.sim.workload.readers.weka import read_weka
 from tokenyard.sim.workload.record import WorkloadRequest
 
-__all__ = ["FORMATS", "detect_format"]
+__all__ = ["FORMATS", "detect_format", "unknown_format"]
 
 Reader = Callable[[Path, ReadOptions], Iterator[WorkloadRequest]]
 
@@ -31,7 +31,11 @@ FORMATS: dict[str, Reader] = {
     "weka": read_weka,
 }
 """By name, as ``--format`` takes it."""
-_FIX = f"name one of {', '.join(FORMATS)} with --format, or its columns with --columns"
+_FIX = (
+    f"name one of {', '.join(FORMATS)} with --format, or its columns with --columns "
+    "arrival_time=NAME,prompt_len=NAME,max_tokens=NAME"
+)
+_MOST_NAMES = 12
 _OWN = '; plain is {"request_id": "a", "arrival_time": 0.5, "prompt_len": 1200, "max_tokens": 64} a line'
 
 _JSON_FIELDS: tuple[tuple[str, set[str]], ...] = (
@@ -46,8 +50,8 @@ _CSV_COLUMNS: tuple[tuple[str, set[str]], ...] = (
 )
 
 
-def detect_format(path: Path) -> str:
-    """Name of the format that the file's first line shows. Raises WorkloadError if it shows none."""
+def detect_format(path: Path) -> str | None:
+    """Name of the format that the file's first line shows; None if it shows none, WorkloadError if it is empty."""
     number, line = first_line(path)
     line = line.lstrip()
     if line.startswith((b"{", b"[")):
@@ -58,11 +62,18 @@ def detect_format(path: Path) -> str:
     for name, needed in known:
         if needed <= fields:
             return name
-    raise WorkloadError(
-        path,
-        number,
-        f"is of no known format: {_FIX}{_OWN}",
-    )
+    return None
+
+
+def unknown_format(path: Path) -> WorkloadError:
+    """What to say of a file that nothing knows; of CSV and JSON with what its columns or keys are called."""
+    number, line = first_line(path)
+    line = line.lstrip()
+    names = sorted(_keys(path, number, line)) if line.startswith(b"{") else []
+    if not names and b"," in line:
+        names = [cell.strip() for cell in line.decode("utf-8", "replace").split(",")]
+    has = f"; it has {', '.join(map(shown, names[:_MOST_NAMES]))}" if names else ""
+    return WorkloadError(path, number, f"is of no known format: {_FIX}{has}{_OWN}")
 
 
 def _keys(path: Path, number: int, line: bytes) -> set[str]:

@@ -52,6 +52,8 @@ class ReadOptions:
     """Of everything the file does not say: arrivals of sessions, unique tokens."""
     session_rate: float | None = None
     """Sessions per second (a Poisson process), where nothing says when sessions start; None leaves the default."""
+    seconds_per_unit: float = 1.0
+    """Seconds that 1 stands for in times of the format ``plain``; other formats say their unit themselves."""
 
     def __post_init__(self) -> None:
         if self.limit is not None:

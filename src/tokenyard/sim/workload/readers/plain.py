@@ -6,13 +6,16 @@
     prompt_len        prompt tokens, at least 1                 ... or this, unique unless hash_ids say otherwise
     hash_ids          ids of the prompt's blocks: equal ids, equal tokens (with prompt_len and block_size)
     block_size        tokens per hash id
-    arrival_time      seconds since the start (default 0; not with ``after``)
+    arrival_time      seconds since the start (default 0; not with ``after``), or in the unit that the reader is told
     after             request_id of an earlier line, or a list of them: arrives when all of them have ended ...
     gap               ... plus so many seconds (default 0)
     job_id            groups the turns of one agent
     is_last_step      true on a job's last turn
     this_func_call    name of the tool that the turn will call
     priority          lower is sooner under the priority policy (default 0)
+    cache_salt        requests with another salt share no prefix
+    images            of each, in order: its tokens in the prompt, or an object of tokens, offset (default: behind the
+                      one before, the first at 0) and hash (equal ones are equal images; default: no other is like it)
     lora_name         LoRA adapter that the request asks for (default: the base model)
     output_seed       stream of the generated tokens (default: from seed and request_id)
 
@@ -31,6 +34,7 @@ import numpy as np
 
 from tokenyard.config import MAX_COUNT
 from tokenyard.errors import WorkloadError, shown
+from tokenyard.request import MultiModalItem
 from tokenyard.sim.workload.readers.hashes import HashId, id_ranges, problem_with_ids
 from tokenyard.sim.workload.readers.lines import MAX_SECONDS, Length, ReadOptions, Seconds, decode, numbered_lines
 from tokenyard.sim.workload.record import WorkloadRequest
@@ -39,6 +43,12 @@ from tokenyard.sim.workload.tokens import HashedTokens, ListedTokens, StreamToke
 __all__ = ["plain_line", "read_plain"]
 
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class _Image(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    tokens: Length
+    offset: Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)] | None = None
+    hash: Annotated[str, msgspec.Meta(min_length=1)] | None = None
 
 
 class _Row(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -56,6 +66,8 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     this_func_call: str | None = None
     priority: Annotated[int, msgspec.Meta(ge=-MAX_COUNT, le=MAX_COUNT)] = 0
     lora_name: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    cache_salt: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    images: list[Length | _Image] = []
     output_seed: _Int64 | None = None
 
 
@@ -66,7 +78,12 @@ def read_plain(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
     for number, line in islice(numbered_lines(path), options.limit):
         row = decode(decoder, path, number, line)
         after = (row.after,) if isinstance(row.after, str) else tuple(row.after or ())
-        problem = _prompt_problem(row) or _order_problem(row, after, seen)
+        images = _images(row)
+        problem = (
+            _prompt_problem(row)
+            or _image_problem(row, images)
+            or _order_problem(row, after, seen, options.seconds_per_unit)
+        )
         if problem:
             raise WorkloadError(path, number, problem)
         seen.add(row.request_id)
@@ -75,16 +92,40 @@ def read_plain(path: Path, options: ReadOptions) -> Iterator[WorkloadRequest]:
             request_id=row.request_id,
             prompt=_prompt(row, own, options.seed),
             max_tokens=row.max_tokens,
-            arrival_time=row.arrival_time or 0.0,
+            arrival_time=(row.arrival_time or 0.0) * options.seconds_per_unit,
             after=after,
-            gap=row.gap or 0.0,
+            gap=(row.gap or 0.0) * options.seconds_per_unit,
             job_id=row.job_id,
             is_last_step=row.is_last_step,
             this_func_call=row.this_func_call,
             priority=row.priority,
             lora_name=row.lora_name,
+            cache_salt=row.cache_salt,
+            images=images,
             output_seed=own if row.output_seed is None else row.output_seed,
         )
+
+
+def _images(row: _Row) -> tuple[MultiModalItem, ...]:
+    items: list[MultiModalItem] = []
+    for i, image in enumerate(row.images):
+        said = _Image(tokens=image) if isinstance(image, int) else image
+        offset = (items[-1].end if items else 0) if said.offset is None else said.offset
+        name = said.hash or f"{row.request_id}/{i}"
+        items.append(MultiModalItem(mm_hash=name, offset=offset, length=said.tokens))
+    return tuple(items)
+
+
+def _image_problem(row: _Row, images: tuple[MultiModalItem, ...]) -> str | None:
+    length = row.prompt_len or len(row.prompt_token_ids or ())
+    for i, image in enumerate(images):
+        if image.end > length:
+            return (
+                f"images[{i}] reaches to token {image.end}, and the prompt has {length}: its tokens are counted there"
+            )
+        if i and image.offset < images[i - 1].end:
+            return f"images[{i}].offset = {image.offset}: the image before it reaches to token {images[i - 1].end}"
+    return None
 
 
 def _prompt_problem(row: _Row) -> str | None:
@@ -101,10 +142,10 @@ def _prompt_problem(row: _Row) -> str | None:
     return problem_with_ids(len(row.hash_ids), row.prompt_len, row.block_size)
 
 
-def _order_problem(row: _Row, after: tuple[str, ...], seen: set[str]) -> str | None:
+def _order_problem(row: _Row, after: tuple[str, ...], seen: set[str], unit: float) -> str | None:
     if row.request_id in seen:
         return f"request_id = {shown(row.request_id)}: occurs twice"
-    if row.arrival_time is not None and row.arrival_time > MAX_SECONDS:
+    if row.arrival_time is not None and row.arrival_time * unit > MAX_SECONDS:
         fix = f"give seconds since the start of the log, up to {MAX_SECONDS:g}; of Unix times subtract the first one"
         return f"arrival_time = {shown(row.arrival_time)}: {fix}"
     if after and row.arrival_time is not None:
@@ -147,6 +188,8 @@ def plain_line(request: WorkloadRequest) -> bytes:
         "this_func_call": request.this_func_call,
         "priority": request.priority or None,
         "lora_name": request.lora_name,
+        "cache_salt": request.cache_salt,
+        "images": [{"tokens": i.length, "offset": i.offset, "hash": i.mm_hash} for i in request.images] or None,
     }
     row |= {name: value for name, value in said.items() if value is not None}
     return msgspec.json.encode(row) + b"\n"

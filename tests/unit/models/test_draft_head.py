@@ -1,0 +1,39 @@
+"""The head that drafts: one more layer, in memory and in time."""
+
+from __future__ import annotations
+
+import pytest
+
+from tokenyard.config import GroupKind
+from tokenyard.kv.sizing.plan import plan_kv_cache
+from tokenyard.models.attention import Attends, SoftmaxAttention
+from tokenyard.models.draft_head import draft_head, with_draft_head
+from tokenyard.models.named import named_model
+
+GIB = 1 << 30
+
+
+def test_it_is_one_more_layer_with_keys_and_values() -> None:
+    model = named_model("llama-3.1-8b")
+    both = with_draft_head(model)
+    layer = model.layers[-1].num_bytes(model.dtype_bytes)
+    assert both.weight_bytes() - model.weight_bytes() == layer + 2 * 4096 * 4096 * 2
+    with_it, without = (plan_kv_cache(each, available_bytes=40 * GIB).num_blocks for each in (both, model))
+    assert with_it == pytest.approx(without * 32 / 33, abs=1)
+
+
+@pytest.mark.parametrize("name", ["gpt-oss-20b", "gemma-3-27b", "qwen3-next-80b-a3b", "nemotron-h-8b"])
+def test_it_attends_to_everything(name: str) -> None:
+    layer = draft_head(named_model(name)).layers[0]
+    assert any(isinstance(mixer, SoftmaxAttention) and mixer.attends is Attends.FULL for mixer in layer.mixers)
+
+
+def test_windows_get_a_group_as_large_as_that_of_the_head() -> None:
+    """vLLM pads 12 layers with windows to the 13 that are full, instead of cutting the latter in two."""
+    model = named_model("gpt-oss-20b")
+    plan = plan_kv_cache(with_draft_head(model), available_bytes=40 * GIB)
+    assert [(group.first.kind, len(group.layers)) for group in plan.groups] == [
+        (GroupKind.SLIDING_WINDOW, 12),
+        (GroupKind.FULL, 13),
+    ]
+    assert plan.bytes_per_block * 12 == plan_kv_cache(model, available_bytes=40 * GIB).bytes_per_block * 13

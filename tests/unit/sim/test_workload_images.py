@@ -1,0 +1,108 @@
+"""Images and cache salts in a workload file: read, written, decided with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenyard.cli.main import main
+from tokenyard.errors import WorkloadError
+from tokenyard.sim.workload import load_workload
+from tokenyard.sim.workload.readers.plain import plain_line
+
+ROW = {"request_id": "a", "prompt_len": 3000, "max_tokens": 4}
+SEES = ("--model", "qwen2.5-vl-7b", "--gpu", "h100", "--advice", "none", "--json")
+
+
+def _file(folder: Path, *rows: dict[str, Any]) -> Path:
+    path = folder / "log.jsonl"
+    path.write_text("".join(json.dumps(ROW | {"request_id": f"r{i}"} | row) + "\n" for i, row in enumerate(rows)))
+    return path
+
+
+def _run(path: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, Any]:
+    assert main(["run", str(path), *SEES, *flags]) == 0, capsys.readouterr().err
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return report
+
+
+def test_images_stand_one_behind_the_other_or_where_they_are_put(tmp_path: Path) -> None:
+    images = [1200, {"tokens": 600, "hash": "cat"}, {"tokens": 10, "offset": 2990}]
+    (request,) = load_workload(_file(tmp_path, {"images": images, "cache_salt": "mine"}))
+    assert [(i.offset, i.length, i.mm_hash) for i in request.images] == [
+        (0, 1200, "r0/0"),
+        (1200, 600, "cat"),
+        (2990, 10, "r0/2"),
+    ]
+    made = request.arrive(0.0, 8192)
+    assert (made.mm_features, made.cache_salt) == (request.images, "mine")
+    path = tmp_path / "again.jsonl"
+    path.write_bytes(plain_line(request))
+    (again,) = load_workload(path)
+    assert (again.images, again.cache_salt) == (request.images, "mine")
+
+
+@pytest.mark.parametrize(
+    ("images", "problem"),
+    [
+        ([3001], r"images\[0\] reaches to token 3001, and the prompt has 3000"),
+        ([10, {"tokens": 5, "offset": 9}], r"images\[1\].offset = 9: the image before it reaches to token 10"),
+        ([0], "images"),
+        ([{"token": 5}], "images"),
+    ],
+)
+def test_images_that_cannot_be(images: list[Any], problem: str, tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError, match=problem):
+        load_workload(_file(tmp_path, {"images": images}))
+
+
+def _reasons(report: dict[str, Any]) -> set[str]:
+    return set(report["recorded_reasons"])
+
+
+def test_what_the_encoder_may_compute_is_a_limit_of_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two images of 16,000 tokens: a budget of 20,000 embeddings has one of them in a step."""
+    small = ("--max-num-batched-tokens", "20000", "--max-num-seqs", "8")
+    large = ("--max-num-batched-tokens", "40000", "--max-num-seqs", "8")
+    path = _file(tmp_path, *[{"prompt_len": 16_100, "images": [16_000]}] * 2)
+    held, free = _run(path, capsys, *small), _run(path, capsys, *large)
+    text = _run(_file(tmp_path, *[{"prompt_len": 16_100}] * 2), capsys, *small)
+    assert "encoder_budget" in _reasons(held)
+    assert "encoder_budget" not in _reasons(free) | _reasons(text)
+    (said,) = (each for each in held["header"]["assumed"] if each["name"] == "images and sound")
+    assert said["value"] == "20,000 embeddings a step, as many kept"
+    (said,) = (each for each in text["header"]["assumed"] if each["name"] == "images and sound")
+    assert said["value"] == "none"
+
+
+def test_equal_images_hit_and_salts_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shared = {"hash_ids": [1, 2, 3], "block_size": 1000, "images": [{"tokens": 900, "hash": "cat"}]}
+    later = {"arrival_time": 5.0}
+
+    def hits(*rows: dict[str, Any]) -> float:
+        return float(_run(_file(tmp_path, *rows), capsys)["prefix_hit_rate"]["local"])
+
+    assert hits(shared, shared | later) > 0.4
+    assert hits(shared, shared | later | {"images": [{"tokens": 900, "hash": "dog"}]}) == 0
+    assert hits(shared, shared | later | {"cache_salt": "mine"}) == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (("--model", "llama-3.1-8b"), "request 'r0' has images, and llama-3.1-8b reads none"),
+        (("--model", "whisper-large-v3"), "has images, and whisper-large-v3 reads none"),
+        (("--model", "qwen2.5-vl-7b", "--language-model-only"), "--language-model-only leaves the encoder out"),
+        (("--model", "gemma-3-12b"), "has an image of 900 tokens; one of gemma-3-12b has at most 256"),
+        (("--model", "qwen2.5-vl-7b", "--disable-chunked-mm-input"), "vLLM would not start"),
+    ],
+)
+def test_what_cannot_be_is_said(
+    flags: tuple[str, ...], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _file(tmp_path, {"prompt_len": 1000, "max_tokens": 2, "images": [900]})
+    assert main(["run", str(path), "--gpu", "h100", *flags]) == 2
+    assert problem in capsys.readouterr().err
