@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from workload import EngineShape, LongPrompt, PrefillMix, RequestSpec, Scenario, SteadyDecode
 
-__all__ = ["Build", "Engine", "Measured", "measure", "reach_steady_decode"]
+__all__ = ["Build", "Engine", "Measured", "Steps", "measure", "reach_steady_decode"]
 
 
 class Engine(Protocol):
@@ -106,7 +106,7 @@ def _quiet() -> Iterator[None]:
         gc.collect()
 
 
-class _Steps:
+class Steps:
     """Steps one engine and adds up what the steps cost."""
 
     def __init__(self, engine: Engine, depth: int = 1) -> None:
@@ -154,7 +154,7 @@ def reach_steady_decode(scenario: SteadyDecode, engine: Engine) -> None:
     """Add all requests and step until each has been decoding for a while."""
     for spec in scenario.requests():
         engine.add(engine.make(spec))
-    steps = _Steps(engine, scenario.engine.depth)
+    steps = Steps(engine, scenario.engine.depth)
     while engine.num_running < scenario.running or not engine.all_decode:
         steps.run()
     steps.run(scenario.warm_up)
@@ -167,7 +167,7 @@ def _steady_decode(scenario: SteadyDecode, builds: Mapping[str, Build]) -> dict[
         for name, build in builds.items():
             engine = engines.enter_context(closing(build(scenario.engine)))
             reach_steady_decode(scenario, engine)
-            turns[name] = _Steps(engine, scenario.engine.depth)
+            turns[name] = Steps(engine, scenario.engine.depth)
         with _quiet():
             for _ in range(scenario.steps // scenario.turn):
                 for steps in turns.values():
@@ -180,7 +180,7 @@ def _steady_decode(scenario: SteadyDecode, builds: Mapping[str, Build]) -> dict[
 
 def _prefill_mix(scenario: PrefillMix, engine: Engine) -> Measured:
     coming = iter(list(scenario.requests()))
-    steps = _Steps(engine)
+    steps = Steps(engine)
     making = 0.0
     with _quiet():
         exhausted = False
@@ -201,7 +201,7 @@ def _prefill_mix(scenario: PrefillMix, engine: Engine) -> Measured:
 
 def _long_prompt(scenario: LongPrompt, engine: Engine) -> Measured:
     engine.add(engine.make(scenario.request(0)))
-    steps = _Steps(engine)
+    steps = Steps(engine)
     while engine.num_running or engine.num_waiting:
         steps.run()
     request = engine.make(scenario.request(1))

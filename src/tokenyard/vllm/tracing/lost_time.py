@@ -30,6 +30,8 @@ class LostTime:
             prometheus, registry, "tokenyard:lost_seconds", "Request-seconds that a step held somebody back, by reason."
         )
         self._requests = _counter(prometheus, registry, "tokenyard:held_requests", "Requests held back, by step.")
+        self._children: dict[str, tuple[Any, Any]] = {}
+        """Reason -> its two counters: the registry takes as long to find one as to count."""
         self._held: dict[str, int] = {}
         self._since = 0.0
 
@@ -38,11 +40,18 @@ class LostTime:
         if self._held:
             seconds = max(ts - self._since, 0.0)
             for reason, count in self._held.items():
-                self._seconds.labels(*self._labels, reason).inc(count * seconds)
+                self._of(reason)[0].inc(count * seconds)
         self._held = {} if outcome is None else held_by_reason(outcome)
         self._since = ts
         for reason, count in self._held.items():
-            self._requests.labels(*self._labels, reason).inc(count)
+            self._of(reason)[1].inc(count)
+
+    def _of(self, reason: str) -> tuple[Any, Any]:
+        found = self._children.get(reason)
+        if found is None:
+            found = self._seconds.labels(*self._labels, reason), self._requests.labels(*self._labels, reason)
+            self._children[reason] = found
+        return found
 
 
 def _counter(prometheus: Any, registry: Any, name: str, text: str) -> Any:
