@@ -67,15 +67,15 @@ def test_flags_by_themselves_and_in_short(tmp_path: Path) -> None:
 
 
 def test_what_is_not_modelled_is_refused_by_name_or_listed(tmp_path: Path) -> None:
-    flags = ("--cpu-offload-gb", "4", "--decode-context-parallel-size", "2", "--data-parallel-size", "1")
+    flags = ("--cpu-offload-gb", "4", "--prefill-context-parallel-size", "2", "--data-parallel-size", "1")
     refused = call(*RUN, *flags, cwd=tmp_path)
-    refused.refused("--cpu-offload-gb 4.0 (", "--decode-context-parallel-size 2 (", "--ignore-unmodelled")
+    refused.refused("--cpu-offload-gb 4.0 (", "--prefill-context-parallel-size 2 (", "--ignore-unmodelled")
     assert "--data-parallel-size" not in refused.stderr
     assert "--tensor-parallel-size" not in refused.stderr
     said = header(*flags, "--ignore-unmodelled", cwd=tmp_path)
     assert sorted(each.split(":")[0] for each in said["ignored"]) == [
         "--cpu-offload-gb 4.0",
-        "--decode-context-parallel-size 2",
+        "--prefill-context-parallel-size 2",
     ]
     for command in (("compare", "chat", "--limit", "1", "--policies", "fcfs"), ("split", "chat", "--limit", "1")):
         call(*command, *flags, cwd=tmp_path).refused("--cpu-offload-gb 4.0 (", "--ignore-unmodelled")
