@@ -17,7 +17,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     shift
 done
 [ $# -eq 0 ] || shift
-limit=${SECONDS_EACH:-$([ -n "$smoke" ] && echo 240 || echo 3600)}
+limit=${SECONDS_EACH:-$([ -n "$smoke" ] && echo 600 || echo 3600)}
 
 # Whether pytest can be run in the environment $1, as it is.
 complete() { [ -x "$1" ] && "$1" -c 'import pytest, tyro, vllm, xxhash' >/dev/null 2>&1; }
