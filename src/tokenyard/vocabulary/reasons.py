@@ -26,7 +26,7 @@ class OutcomeKind(StrEnum):
 
 
 class Reason(StrEnum):
-    """The recorded reasons, in the order in which the scheduler can meet them."""
+    """The recorded reasons, by what they are about."""
 
     PREEMPTED_THIS_STEP = "preempted_this_step"
     PAUSED = "paused"
