@@ -63,7 +63,9 @@ def test_every_flag_is_accounted_for(line: dict[str, Any], tmp_path: Path) -> No
     length = {"max_position_embeddings": line["given"].get("max-model-len", SHAPE["max_position_embeddings"])}
     method = QUANTISED.get(line["given"].get("quantization"))
     quantised = {"quantization_config": method} if method else {}
-    (tmp_path / "config.json").write_text(json.dumps(SHAPE | length | quantised))
+    # The models that are spread so have one KV head, of which every GPU has a copy.
+    heads = {"num_key_value_heads": 1} if "decode-context-parallel-size" in line["given"] else {}
+    (tmp_path / "config.json").write_text(json.dumps(SHAPE | length | quantised | heads))
     ours = ["--model", str(tmp_path), "--gpu", "h200", "--ignore-unmodelled"]
     command = parse(["run", "chat", "--limit", "1", "--serve", line["text"], *ours])
     assert isinstance(command, Run)
