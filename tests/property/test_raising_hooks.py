@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, ClassVar
 
+import pytest
 from hypothesis.stateful import initialize
+from tests.property import test_features_machine
 from tests.property.test_features_machine import SEEDS, FeaturesMachine
 from tests.support.machines import Floor, machine_test
 
@@ -103,6 +105,16 @@ class RaisingMachine(FeaturesMachine):
         reasons = [each.reason for each in outcomes.skipped] + ([ended.reason] if ended is not None else [])
         if Reason.HOOK_FAILED not in reasons:
             super()._somebody_will_get_on()
+
+
+def test_a_request_with_blocks_and_nothing_in_them_gives_them_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawn once in many thousand: its load brought nothing, and the connector raised when it was to be admitted."""
+    monkeypatch.setattr(test_features_machine, "note", lambda _: None)
+    machine = RaisingMachine()
+    machine.build(seed=925)
+    for seeds, steps in (([1], 0), ([11425], 2), ([1, 1], 0)):
+        machine.add(seeds=seeds, steps=steps)
+    machine.teardown()
 
 
 class TestRaisingHooks(machine_test(RaisingMachine, Floor(accepted=1, steps=3), max_examples=150, step_count=40)):  # type: ignore[misc]

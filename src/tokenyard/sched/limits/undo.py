@@ -19,8 +19,9 @@ class AdmissionUndo:
         self._encoder = features.encoder
 
     def undo(self, candidate: Candidate, budget: StepBudget, *, had_blocks: bool) -> None:
-        """``had_blocks``: the request came with blocks, which it keeps."""
+        """``had_blocks``: the request came with blocks, which it keeps if any of its tokens are in them."""
         request = candidate.request
+        had_blocks = had_blocks and (request.num_computed_tokens > 0 or request.resumable)
         if self._encoder is not None:
             self._encoder.roll_back(request, budget, ())
             self._encoder.cache.free(request)
