@@ -78,7 +78,7 @@ class OutputBuilder:
         requests, slots, granted, computed = rows.requests, rows.slots, rows.granted, rows.computed
         if requests is not self._named:
             self._named = requests
-            self._req_ids, self._num_prompt = tuple([r.request_id for r in requests]), table.num_prompt[slots]
+            self._req_ids, self._num_prompt = tuple([r.request_id for r in requests]), _frozen(table.num_prompt[slots])
         req_ids, num_prompt = self._req_ids, self._num_prompt
         passed_over: Sequence[int] = ()
         resumed: Sequence[int] = ()
@@ -89,10 +89,10 @@ class OutputBuilder:
             req_ids += tuple([c.request.request_id for c in admitted])
             resumed = [i for i, c in enumerate(admitted, num_running) if c.request.status is RequestStatus.PREEMPTED]
             slots, granted, computed = _joined(rows, admitted)
-            num_prompt = table.num_prompt[slots]
+            num_prompt = _frozen(table.num_prompt[slots])
         ends = computed + granted if admitted else rows.ends
         num_known = table.num_tokens[slots]
-        num_placeholders = table.placeholders[slots] if self._is_async else None
+        num_placeholders = _frozen(table.placeholders[slots]) if self._is_async else None
         drafts = self._speculation.schedule(slots, ends) if self._speculation is not None else None
         coming = num_known if num_placeholders is None else num_known + num_placeholders
         # In nearly every step everybody reaches the end, which bytes tell at a fifth of the cost.
@@ -105,7 +105,8 @@ class OutputBuilder:
         self._marked_chunks = has_chunks or (self._marked_chunks and not self._last_was_complete)
         if not self._last_was_complete:
             table.mark_scheduled(slots, step)
-        _freeze(slots, granted, computed, num_known, num_prompt, num_placeholders)
+        for column in (granted, computed, num_known):
+            column.setflags(False)  # type: ignore[call-arg]  # "write", whose name would double the cost
         plan = SchedulerOutput(
             step=step,
             req_ids=req_ids,
@@ -158,17 +159,16 @@ class OutputBuilder:
         return tuple(self._kv.num_common_prefix_blocks(running[0])) if running else (0,) * self._kv.num_groups
 
 
-def _freeze(*columns: IntArray | None) -> None:
+def _frozen(column: IntArray) -> IntArray:
     """A step is a value: nobody writes into its columns."""
-    for column in columns:
-        if column is not None:
-            column.setflags(False)  # type: ignore[call-arg]  # "write", whose name would double the cost
+    column.setflags(False)  # type: ignore[call-arg]  # as above
+    return column
 
 
 def _joined(rows: Rows, admitted: Sequence[Candidate]) -> tuple[IntArray, IntArray, IntArray]:
     """Slots, granted and computed tokens of the running rows, then of the admitted ones."""
     return (
-        np.concatenate((rows.slots, [c.request.slot for c in admitted])),
+        _frozen(np.concatenate((rows.slots, [c.request.slot for c in admitted]))),
         np.concatenate((rows.granted, [c.num_new_tokens for c in admitted])),
         np.concatenate((rows.computed, [c.num_computed_tokens for c in admitted])),
     )
