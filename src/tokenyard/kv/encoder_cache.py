@@ -79,6 +79,10 @@ class EncoderCache:
         """Whether ``request`` refers to the item's output."""
         return request.request_id in self._users.get(item.mm_hash, ())
 
+    def users(self) -> set[str]:
+        """Ids of the requests that refer to any output."""
+        return set().union(*self._users.values())
+
     def _cached_items(self, request: Request) -> list[MultiModalItem]:
         """Items of the request that are cached, in the order in which vLLM releases them.
 

@@ -22,6 +22,7 @@ from tokenyard.request import Request
 from tokenyard.sched.features.encoder import EncoderInputs
 from tokenyard.sched.features.features import Features
 from tokenyard.sched.passes.budget import StepBudget
+from tokenyard.sched.passes.encoder_stalemate import EncoderStalemate
 from tokenyard.sched.passes.rows import Rows
 from tokenyard.sched.passes.stalemate import Stalemate
 from tokenyard.sched.policy import Policy
@@ -46,6 +47,7 @@ class RunningPass:
         *,
         preempt: Callable[[Request], None],
         stalemate: Stalemate,
+        encoder_stalemate: EncoderStalemate | None = None,
     ) -> None:
         self._config = config
         self._table = table
@@ -54,6 +56,7 @@ class RunningPass:
         self._policy = policy
         self._preempt = preempt
         self._stalemate = stalemate
+        self._encoder_stalemate = encoder_stalemate
         self._placeholders = features.placeholders
         self._decode_round = features.decode_round
         self._counts_beyond_known = features.placeholders is not None or features.speculation is not None
@@ -187,6 +190,8 @@ class RunningPass:
         if wanted == 0:
             del self._planned[request.request_id]
             rows.drop(done)
+            if self._encoder_stalemate is not None:
+                self._encoder_stalemate.refused(request, budget)
             outcomes.not_scheduled.append(
                 Outcome(
                     OutcomeKind.NOT_SCHEDULED,

@@ -13,6 +13,7 @@ from tokenyard.sched.observer import ObserverGate
 from tokenyard.sched.parts import Parts
 from tokenyard.sched.passes.admission_pass import AdmissionPass
 from tokenyard.sched.passes.budget import StepBudget
+from tokenyard.sched.passes.encoder_stalemate import EncoderStalemate
 from tokenyard.sched.passes.output_builder import OutputBuilder
 from tokenyard.sched.passes.rows import Rows
 from tokenyard.sched.passes.running_pass import RunningPass
@@ -44,8 +45,19 @@ class StepPlanner:
         self._failures = parts.kv.failures
         kv, profile = parts.kv, config.profile
         stalemate = Stalemate(kv, room, running, features)
+        self._encoder_stalemate = None
+        if features.encoder is not None:
+            self._encoder_stalemate = EncoderStalemate(features.encoder, room, parts.in_flight)
         self._running_pass = RunningPass(
-            config, kv, parts.table, running, gate, features, preempt=lifecycle.preempt, stalemate=stalemate
+            config,
+            kv,
+            parts.table,
+            running,
+            gate,
+            features,
+            preempt=lifecycle.preempt,
+            stalemate=stalemate,
+            encoder_stalemate=self._encoder_stalemate,
         )
         self._admission_pass = AdmissionPass(
             gate,
@@ -63,6 +75,9 @@ class StepPlanner:
         self, step: int, now: float, outcomes: StepOutcomes, pause_state: PauseState, observer: ObserverGate | None
     ) -> StepInFlight:
         """Decide step number ``step``; what it refuses is noted in ``outcomes``."""
+        if self._encoder_stalemate is not None:
+            self._lifecycle.start_over(self._encoder_stalemate.take_victims(), now, named=True)
+            self._encoder_stalemate.step_begins()
         budget = self._new_budget(pause_state)
         rows = self._running_pass.run(budget, outcomes)
         self._note_run(rows, budget)
@@ -72,6 +87,8 @@ class StepPlanner:
         planned = self._output_builder.build(step, rows, admitted, budget, outcomes, finished, before)
         for candidate in admitted:
             candidate.request.status = RequestStatus.RUNNING
+        if self._encoder_stalemate is not None:
+            self._encoder_stalemate.step_ends(scheduled=budget.tokens_used > 0)
         return planned
 
     def _new_budget(self, pause_state: PauseState) -> StepBudget:

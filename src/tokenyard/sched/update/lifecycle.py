@@ -70,12 +70,15 @@ class Lifecycle:
         request.num_preemptions += 1
         self._waiting_queues.put_back(request)
 
-    def start_over(self, requests: Iterable[Request], now: float) -> None:
-        """Preempt running requests outside of a step; outputs of their steps in flight will be dropped."""
+    def start_over(self, requests: Iterable[Request], now: float, *, named: bool = False) -> None:
+        """Preempt running requests outside of a step; outputs of their steps in flight will be dropped.
+
+        ``named``: the next step names them, also where resets are not named.
+        """
         for request in requests:
             self._running.remove_all([request])
             self.preempt(request)
-            if self._names_resets:
+            if named or self._names_resets:
                 self._started_over.append(request.request_id)
             for preempted in self._hooks.request_preempted:
                 preempted(now, request)

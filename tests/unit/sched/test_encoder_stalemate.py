@@ -1,0 +1,64 @@
+"""Running requests that fill the encoder cache together, each in need of room for one item more."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.toy_engine import ToyEngine
+
+from tokenyard.profiles import decision_profile
+from tokenyard.request import MultiModalItem
+
+
+def overlapping(name: str) -> list[MultiModalItem]:
+    """Four tokens, and a sound of as many that begins among them."""
+    return [MultiModalItem(mm_hash=f"{name}{i}", offset=offset, length=4) for i, offset in enumerate((2, 4))]
+
+
+def engine(version: str, *, async_scheduling: bool = False) -> ToyEngine:
+    """Room for two items; four prompt tokens a step, so that both requests are in the middle of one at once."""
+    return ToyEngine(
+        profile=decision_profile(version),
+        async_scheduling=async_scheduling,
+        max_num_encoder_input_tokens=8,
+        long_prefill_token_threshold=4,
+        max_num_batched_tokens=16,
+    )
+
+
+@pytest.mark.parametrize("version", ["0.22", "0.33"])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_the_first_keeps_what_it_has_and_the_other_starts_over(version: str, *, is_async: bool) -> None:
+    toy = engine(version, async_scheduling=is_async)
+    for name in ("a", "b"):
+        toy.add(name, 12, max_tokens=3, mm_features=overlapping(name))
+    toy.step()
+    stuck = toy.step()
+    while stuck.num_scheduled_tokens:
+        stuck = toy.step()
+    assert [each.request_id for each in toy.outcomes.not_scheduled] == ["a", "b"]
+    goes_on = toy.step()
+    assert goes_on.preempted_req_ids == ("b",)
+    assert "a" in goes_on.num_scheduled_tokens
+    assert toy.drain() < 20
+    assert [toy.requests[name].num_preemptions for name in ("a", "b")] == [0, 1]
+
+
+def test_others_that_go_on_do_not_hide_it() -> None:
+    toy = engine("0.22")
+    for name in ("a", "b"):
+        toy.add(name, 12, max_tokens=3, mm_features=overlapping(name))
+    toy.add("text", 4, max_tokens=40, ignore_eos=True)
+    for _ in range(8):
+        toy.step()
+    assert toy.requests["b"].num_preemptions == 1
+    assert toy.requests["text"].num_output_tokens < 10
+
+
+def test_a_request_that_goes_on_and_will_make_room_is_waited_for() -> None:
+    """What is short in one step only, as vLLM has it: nobody starts over."""
+    toy = engine("0.22")
+    first = [MultiModalItem(mm_hash="long", offset=0, length=7)]
+    toy.add("first", 14, max_tokens=2, mm_features=first)
+    toy.add("second", 12, max_tokens=2, mm_features=overlapping("b"))
+    assert toy.drain() < 30
+    assert [toy.requests[name].num_preemptions for name in ("first", "second")] == [0, 0]
