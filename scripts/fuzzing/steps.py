@@ -42,10 +42,11 @@ def _silent(value: object) -> None:
 def fuzz_steps(count: int, seed: int, processes: int | None = None) -> Iterator[int]:
     """Yields the steps so far after every scheduler, until ``count``; AssertionError, with the seed, where one broke.
 
-    Schedulers are made from ``seed`` on, in as many processes as there are cores.
+    Schedulers are made from ``seed`` on, in as many processes as there are cores; for a single step in one, so that the
+    scheduler of ``seed`` itself is the one that is asked.
     """
     steps = 0
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+    with multiprocessing.get_context("spawn").Pool(1 if count == 1 else processes) as pool:
         for first in itertools.count(seed, _BATCH):  # an endless queue would be filled before the first is done
             for done in pool.imap_unordered(_steps_of, range(first, first + _BATCH)):
                 steps += done
