@@ -33,7 +33,10 @@ __all__ = ["Progress", "RefusedRequest", "ReplayResult", "replay"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayResult:
-    """What happened. ``num_finished + len(refused) + num_left_out`` is the number of the workload's requests."""
+    """What happened.
+
+    ``num_finished + num_aborted + len(refused) + num_left_out`` is the number of the workload's requests.
+    """
 
     steps: int
     """Steps that were decided."""
@@ -49,6 +52,8 @@ class ReplayResult:
     """Turns after a refused one: their session ended with it."""
     output_tokens: int
     """Tokens sampled."""
+    num_aborted: int = 0
+    """Requests whose clients went away before their end."""
 
 
 def replay(
@@ -126,6 +131,7 @@ class _Loop:
         while True:
             for moment, request in traffic.due(clock.now()):
                 self._arrive(moment, request)
+            self._abort(traffic.leaving(clock.now()))
             if executor.is_idle and core.num_in_flight:
                 step = core.oldest
                 self._took_in(core.take_in())
@@ -152,6 +158,7 @@ class _Loop:
         """When something happens by itself: an arrival and, if somebody waits, the end of a transfer or of a pin."""
         moments = [self._traffic.next_moment]
         if self._scheduler.has_requests():
+            moments.append(self._traffic.next_abort)
             moments.append(self._scheduler.next_moment(self._clock.now()))
             if self._transfers is not None:
                 moments.append(self._transfers.next_moment)
@@ -162,6 +169,13 @@ class _Loop:
             self._core.add_request(request.arrive(moment, self._max_model_len))
         except RequestError as error:
             self._traffic.refuse(moment, error, request.request_id)
+
+    def _abort(self, request_ids: list[str]) -> None:
+        """Clients have gone away: those of their requests that have not ended do now."""
+        aborted = self._core.abort_requests(request_ids) if request_ids else []
+        if aborted:
+            self._traffic.aborted(aborted, self._clock.now())
+            self._executor.num_empty_steps = 0
 
     def _took_in(self, outputs: EngineOutputs) -> None:
         if outputs.finish_reasons:
@@ -182,4 +196,5 @@ class _Loop:
             refused=tuple(traffic.refused),
             num_left_out=traffic.num_left_out,
             output_tokens=traffic.output_tokens,
+            num_aborted=traffic.num_aborted,
         )

@@ -29,7 +29,14 @@ from tokenyard.sim.parallel.rank import RankUse
 from tokenyard.sim.parallel.routers.named import RouterMaker
 from tokenyard.sim.parallel.routers.vllm import Fleet, VLLMBalancing
 from tokenyard.sim.prefill import prefill_seconds
-from tokenyard.sim.traffic import STEPS_PER_REPORT, Progress, RefusedRequest, Traffic, require_settled
+from tokenyard.sim.traffic import (
+    STEPS_PER_REPORT,
+    Progress,
+    RefusedRequest,
+    Traffic,
+    require_patience,
+    require_settled,
+)
 from tokenyard.sim.transfers.link import Link
 from tokenyard.sim.transfers.prefill_decode import DecodeTransfers, PrefillTransfers
 from tokenyard.sim.workload.record import Workload, WorkloadRequest
@@ -100,6 +107,7 @@ def replay_split(
     RequestError for a request that cannot be served, unless ``skip_refused``.
     """
     clock = VirtualClock()
+    require_patience(workload)
     traffic = Traffic(workload, skip_refused=skip_refused, on_progress=on_progress)
     fleet = fleet or Fleet(1)
     names = [f"prefill-{rank}" for rank in range(fleet.num_engines)]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
 from typing import NamedTuple
 
-from tokenyard.errors import RequestError
+from tokenyard.errors import RequestError, WorkloadError, shown
+from tokenyard.request import Request
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sim.arrivals import ArrivalQueue
 from tokenyard.sim.workload.record import Workload, WorkloadRequest
 
-__all__ = ["STEPS_PER_REPORT", "Progress", "RefusedRequest", "Traffic", "require_settled"]
+__all__ = ["STEPS_PER_REPORT", "Progress", "RefusedRequest", "Traffic", "require_patience", "require_settled"]
 
 STEPS_PER_REPORT = 256
 """Steps between two reports of progress."""
@@ -37,7 +39,10 @@ class RefusedRequest(NamedTuple):
 
 
 class Traffic:
-    """A workload under way. ``num_finished + len(refused) + num_left_out`` is in the end the number of its requests."""
+    """A workload under way.
+
+    ``num_finished + num_aborted + len(refused) + num_left_out`` is in the end the number of its requests.
+    """
 
     def __init__(
         self, workload: Workload, *, skip_refused: bool, on_progress: Callable[[Progress], None] | None = None
@@ -47,7 +52,11 @@ class Traffic:
         self._on_progress = on_progress
         self._arrivals = ArrivalQueue(workload)
         self.refused: list[RefusedRequest] = []
+        self._leaving: list[tuple[float, str]] = []
+        """When clients of requests under way go away, those of ended ones included."""
         self.num_finished = 0
+        self.num_aborted = 0
+        """Of clients who went away before the end."""
         self.output_tokens = 0
         """Of the requests that have finished."""
 
@@ -57,13 +66,35 @@ class Traffic:
         return self._arrivals.next_moment
 
     @property
+    def next_abort(self) -> float | None:
+        """When the next client goes away, if its request has not ended before."""
+        return self._leaving[0][0] if self._leaving else None
+
+    @property
     def num_left_out(self) -> int:
         """Turns after a refused one."""
         return self._arrivals.num_left_out
 
     def due(self, now: float) -> list[tuple[float, WorkloadRequest]]:
         """Requests that have arrived by ``now``, each with its moment, in order."""
-        return self._arrivals.due(now)
+        arrived = self._arrivals.due(now)
+        for moment, request in arrived:
+            if request.patience is not None:
+                heappush(self._leaving, (moment + request.patience, request.request_id))
+        return arrived
+
+    def leaving(self, now: float) -> list[str]:
+        """Requests whose clients have gone away by ``now``, ended ones among them."""
+        gone = []
+        while self._leaving and self._leaving[0][0] <= now:
+            gone.append(heappop(self._leaving)[1])
+        return gone
+
+    def aborted(self, requests: Sequence[Request], now: float) -> None:
+        """These requests were aborted: they make way for those that follow."""
+        for request in requests:
+            self.num_aborted += 1
+            self._arrivals.ended(request.request_id, arrived=request.arrival_time, now=now)
 
     def refuse(self, now: float, error: RequestError, request_id: str) -> None:
         """A request cannot be served: it is counted, or the error raised."""
@@ -84,12 +115,24 @@ class Traffic:
         """Say how far the replay has come, over all ``schedulers``."""
         if self._on_progress is not None:
             running, waiting = (sum(each) for each in zip(*(s.get_request_counts() for s in schedulers), strict=True))
-            done = self.num_finished + len(self.refused) + self.num_left_out
+            done = self._num_done
             self._on_progress(Progress(sum(s.step for s in schedulers), now, done, running, waiting))
 
     def require_whole(self) -> None:
         """Nothing was lost, once nothing is left that could happen."""
-        assert self.num_finished + len(self.refused) + self.num_left_out == self._num_requests, "a request was lost"
+        assert self._num_done == self._num_requests, "a request was lost"
+
+    @property
+    def _num_done(self) -> int:
+        return self.num_finished + self.num_aborted + len(self.refused) + self.num_left_out
+
+
+def require_patience(workload: Workload) -> None:
+    """Raise WorkloadError if clients go away: replays of several engines do not abort requests."""
+    leaving = workload.first_impatient
+    if leaving is not None:
+        problem = f"request {shown(leaving.request_id)} is aborted by its client, which only one engine's replay knows"
+        raise WorkloadError(workload.name, 0, problem)
 
 
 def require_settled(scheduler: Scheduler) -> None:

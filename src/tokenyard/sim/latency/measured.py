@@ -4,13 +4,16 @@ A step can be used if the trace tells how long it took and, of every request in 
 many were in the cache before. The latter stands in the per-request records; without them it is followed from
 ``prefix_cache_lookup`` on, until a request is preempted.
 
-Duration of a step: what ``step_completed`` says; else the time to the next step's snapshot, if that step was already
-running something (between idle steps an engine waits for work).
+Duration of a step: the time to the next step's snapshot, if that step was already running something (between idle
+steps an engine waits for work); what ``step_completed`` says where nothing follows, or where the next step began before
+this one had ended (several in flight).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from os import PathLike
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,9 +23,57 @@ from tokenyard.sim.latency.model import StepShape
 from tokenyard.trace.read.reader import TraceReader
 from tokenyard.trace.read.step_joiner import Step
 
-__all__ = ["fit_trace"]
+__all__ = ["MeasuredStep", "StepTimes", "fit_steps", "fit_trace"]
 
-_Sample = tuple[tuple[float, ...], float]
+
+class MeasuredStep(NamedTuple):
+    """What a step computed, and how long it took."""
+
+    features: tuple[float, ...]
+    """One row of :data:`~tokenyard.sim.latency.fitted.FEATURES`."""
+    seconds: float
+
+
+class StepTimes:
+    """Takes the steps of a trace in order, and keeps those that tell what they computed and how long they took."""
+
+    def __init__(self) -> None:
+        self.measured: list[MeasuredStep] = []
+        self._contexts = _Contexts()
+        self._last: tuple[Step, tuple[float, ...]] | None = None
+        """The step before, if it can be used."""
+
+    def add(self, step: Step) -> None:
+        """Take one step."""
+        shape = self._contexts.shape_of(step)
+        self._measure(step)
+        self._last = None if shape is None else (step, step_features(shape))
+
+    def end(self) -> None:
+        """No step follows."""
+        self._measure(None)
+        self._last = None
+
+    def _measure(self, following: Step | None) -> None:
+        if self._last is None:
+            return
+        step, features = self._last
+        seconds = _seconds(step, following)
+        if seconds is not None and seconds > 0:
+            self.measured.append(MeasuredStep(features, seconds))
+
+
+def _seconds(step: Step, following: Step | None) -> float | None:
+    """How long a step took, with what the host does between it and the next, if there is work for a next one."""
+    completed = step.completed
+    snapshot = following.snapshot if following is not None else None
+    until = following.ts if following is not None and snapshot is not None and snapshot.num_running else None
+    if completed is None:
+        return until - step.ts if until is not None and step.ts is not None else None
+    if until is None or completed.ts is None or until < completed.ts or step.ts is None:
+        return completed.step_seconds
+    follows_at_once = following is not None and following.number == step.number + 1
+    return until - step.ts if follows_at_once else completed.step_seconds
 
 
 def fit_trace(path: str | PathLike[str]) -> FittedLatency:
@@ -30,27 +81,21 @@ def fit_trace(path: str | PathLike[str]) -> FittedLatency:
 
     Raises TraceError if there is no trace, or too few of its steps say what they computed and how long they took.
     """
-    reader = TraceReader(str(path))
-    contexts = _Contexts()
-    samples: list[_Sample] = []
-    unfinished: tuple[tuple[float, ...], float] | None = None
-    for step in reader.steps():
-        if unfinished is not None and step.snapshot is not None and step.snapshot.num_running:
-            features, began = unfinished
-            samples.append((features, (step.ts or began) - began))
-        shape = contexts.shape_of(step)
-        unfinished = None
-        if shape is not None and step.completed is not None and step.completed.step_seconds is not None:
-            samples.append((step_features(shape), step.completed.step_seconds))
-        elif shape is not None and step.ts is not None and step.completed is None:
-            unfinished = (step_features(shape), step.ts)
-    usable = [(features, seconds) for features, seconds in samples if seconds > 0]
-    if len(usable) < len(FEATURES):
+    times = StepTimes()
+    for step in TraceReader(str(path)).steps():
+        times.add(step)
+    times.end()
+    return fit_steps(times.measured, str(path))
+
+
+def fit_steps(steps: Sequence[MeasuredStep], source: str) -> FittedLatency:
+    """Fit the five coefficients to ``steps``. Raises TraceError if they are too few."""
+    if len(steps) < len(FEATURES):
         raise TraceError(
-            f"{path}: only {len(usable)} steps tell what they computed and how long they took: a fit needs at least"
+            f"{source}: only {len(steps)} steps tell what they computed and how long they took: a fit needs at least"
             f" {len(FEATURES)}, better hundreds of different sizes"
         )
-    return fit(np.array([features for features, _ in usable]), np.array([seconds for _, seconds in usable]))
+    return fit(np.array([features for features, _ in steps]), np.array([seconds for _, seconds in steps]))
 
 
 class _Contexts:

@@ -22,7 +22,14 @@ from tokenyard.sim.parallel.group import ARRIVAL, EngineGroup, EngineParts, Even
 from tokenyard.sim.parallel.rank import RankUse
 from tokenyard.sim.parallel.routers.router import Router
 from tokenyard.sim.prefill import prefill_seconds
-from tokenyard.sim.traffic import STEPS_PER_REPORT, Progress, RefusedRequest, Traffic, require_settled
+from tokenyard.sim.traffic import (
+    STEPS_PER_REPORT,
+    Progress,
+    RefusedRequest,
+    Traffic,
+    require_patience,
+    require_settled,
+)
 from tokenyard.sim.transfers.offload import KVTransfer
 from tokenyard.sim.workload.record import Workload, WorkloadRequest
 
@@ -71,6 +78,7 @@ def replay_parallel(
     """
     require_int("data_parallel_size", data_parallel_size, 1, MOST_ENGINES)
     clock = VirtualClock()
+    require_patience(workload)
     traffic = Traffic(workload, skip_refused=skip_refused, on_progress=on_progress)
 
     def engine(rank: int) -> EngineParts:

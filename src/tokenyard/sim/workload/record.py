@@ -55,6 +55,8 @@ class WorkloadRequest:
     """Requests with another salt, or none, share no prefix with it."""
     images: tuple[MultiModalItem, ...] = ()
     """Images whose placeholders stand in the prompt."""
+    patience: float | None = None
+    """Seconds after its arrival at which its client goes away, if it has not ended; None: never."""
     output_seed: int = 0
     """Stream of the output: see :func:`~tokenyard.sim.workload.tokens.output_tokens`."""
 
@@ -134,6 +136,11 @@ class Workload:
         return sum(request.max_tokens for request in self.requests)
 
     @property
+    def first_impatient(self) -> WorkloadRequest | None:
+        """The first request whose client may go away; None if none does."""
+        return next((request for request in self.requests if request.patience is not None), None)
+
+    @property
     def first_with_adapter(self) -> WorkloadRequest | None:
         """The first request that asks for a LoRA adapter; None if none does."""
         return next((request for request in self.requests if request.lora_name is not None), None)
@@ -203,6 +210,8 @@ def _problem(request: WorkloadRequest, earlier: set[str]) -> str | None:
         value = getattr(request, field)
         if not 0 <= value < math.inf:
             return f"{field} = {value}: give a finite number of seconds, not negative"
+    if request.patience is not None and not 0 <= request.patience < math.inf:
+        return f"patience = {request.patience}: give a finite number of seconds, not negative, or leave it out"
     if not 1 <= request.max_tokens <= MAX_COUNT:
         return f"max_tokens = {request.max_tokens}: give a whole number from 1 to {MAX_COUNT}"
     if not len(request.prompt):

@@ -158,6 +158,8 @@ class TraceRecorder(StepObserver):
             lora_name=request.lora_name,
             cache_salt_hash=_hash_of(request.cache_salt) if request.cache_salt else None,
             mm_items=[_span(item) for item in request.mm_features] or None,
+            is_last_step=request.is_last_step or None,
+            this_func_call=request.this_func_call,
         )
         if turn is not None:
             record.after, record.gap, record.spacing = list(turn.after), turn.gap, turn.spacing or None

@@ -250,6 +250,10 @@ class RequestArrived(
     cache_salt_hash: str | None = None
     """Hash of the salt that keeps its blocks apart from others'; equal salts have equal hashes."""
     mm_items: list[MultiModalSpan] | None = None
+    is_last_step: bool | None = None
+    """Its job ends with it, as the client says; None if nobody says so."""
+    this_func_call: str | None = None
+    """The tool that its answer will call, if the client says."""
     after: list[str] | None = None
     """Requests after whose end it was sent, if the host knows them."""
     gap: Seconds | None = None

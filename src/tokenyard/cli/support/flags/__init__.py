@@ -13,6 +13,7 @@ from tokenyard.cli.support.flags.output import TraceFlags, TransferFlags
 from tokenyard.cli.support.flags.replays import Compare, Demo, Run, Split
 from tokenyard.cli.support.flags.scheduler import SchedulerFlags, SpeculationFlags
 from tokenyard.cli.support.flags.traces import Convert, Export, Query, Report, View, Why
+from tokenyard.cli.support.flags.whatif import WhatIf
 from tokenyard.cli.support.flags.workload import WorkloadFlags
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "TraceFlags",
     "TransferFlags",
     "View",
+    "WhatIf",
     "Why",
     "WorkloadFlags",
     "Workloads",
@@ -49,6 +51,7 @@ Command = (
     | Why
     | Export
     | Compare
+    | WhatIf
     | Split
     | Parity
     | Accuracy
@@ -67,6 +70,7 @@ COMMANDS: dict[type[Command], str] = {
     Why: "why",
     Export: "export",
     Compare: "compare",
+    WhatIf: "whatif",
     Split: "split",
     Query: "query",
     Convert: "convert",

@@ -1,0 +1,32 @@
+"""The command that asks what would have happened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro.conf
+
+from tokenyard.cli.support.flags.hints import optional
+from tokenyard.cli.support.settings import Switch
+
+__all__ = ["WhatIf"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """Tell what other settings would have done to a recorded run, and how far the answer can be trusted."""
+
+    trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
+    """A trace directory, or a file of it: of vLLM with one of our classes, or of a replay."""
+    changes: Annotated[
+        tuple[str, ...], tyro.conf.arg(name="set", metavar="NAME=VALUE[,NAME=VALUE...]"), optional("", "check only")
+    ] = ()
+    """What to change, one variant each, by vLLM's names: --set max_num_seqs=512 max_num_seqs=512,rate_scale=2."""
+    policies: Annotated[tuple[str, ...], tyro.conf.arg(name="policy", metavar="NAME")] = ()
+    """Policies to ask about, one variant each; as --set scheduling_policy=NAME, or FILE.py:CLASS."""
+    yes: Switch = False
+    """Go on although the replay of the run as it was is further off than 10 %."""
+    json: Switch = False
+    """Print the answer as one JSON object and nothing else."""

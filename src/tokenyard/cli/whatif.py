@@ -1,0 +1,176 @@
+"""``tokenyard whatif``: a recorded run with other settings, beside itself."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from tokenyard.cli.support.console import errors, print_json, results, warn
+from tokenyard.cli.support.flags import WhatIf as Flags
+from tokenyard.cli.support.progress import replay_bar
+from tokenyard.errors import TraceError
+from tokenyard.explain.render.tables import print_section, table_of
+from tokenyard.explain.render.units import count, duration, milliseconds, percent
+from tokenyard.printable import plain
+from tokenyard.sim.whatif.answer import FigureAnswer, Mover, SelfCheck, VariantAnswer, WhatIf
+from tokenyard.sim.whatif.ask import Baseline, answer, replay_as_it_was
+from tokenyard.sim.whatif.recorded_run import RecordedRun, read_run
+from tokenyard.sim.whatif.settings import read_variant
+
+__all__ = ["execute"]
+
+_SHOWN = (
+    ("ttft_ms.mean", "TTFT, mean"),
+    ("ttft_ms.p90", "TTFT, p90"),
+    ("tpot_ms.mean", "TPOT, mean"),
+    ("tpot_ms.p90", "TPOT, p90"),
+    ("e2e_ms.mean", "E2E, mean"),
+    ("e2e_ms.p90", "E2E, p90"),
+    ("queue_ms.mean", "queueing, mean"),
+    ("prefix_hit_rate.local", "prefix hits"),
+    ("preemptions", "preemptions"),
+    ("throughput.output_tokens_per_s", "output tokens/s"),
+)
+"""Figures of the table; JSON has all of them."""
+
+
+def execute(flags: Flags) -> int:
+    """Check, ask, print; 0 if it ends."""
+    with errors().status("reading the trace"):
+        run = read_run(flags.trace)
+    asked = (*flags.changes, *(f"scheduling_policy={policy}" for policy in flags.policies))
+    for text in asked:
+        read_variant(run, text)  # mistakes are said before anything is replayed
+    with replay_bar(len(run.workload), "as it was") as on_progress:
+        baseline = replay_as_it_was(run, on_progress)
+    if asked and not baseline.check.holds and not flags.yes:
+        _ask_on(run, baseline, is_json=flags.json)
+    told = _with_bars(run, baseline, asked)
+    if flags.json:
+        print_json(told)
+    else:
+        _print(told, results())
+    return 0
+
+
+def _with_bars(run: RecordedRun, baseline: Baseline, asked: tuple[str, ...]) -> WhatIf:
+    """The answer, with a bar for every replay."""
+    whole: WhatIf | None = None
+    for text in asked:
+        with replay_bar(len(run.workload), plain(text)) as on_progress:
+            one = answer(run, baseline, [text], on_progress)
+        whole = one if whole is None else whole.with_more(one)
+    return whole if whole is not None else answer(run, baseline, [])
+
+
+def _ask_on(run: RecordedRun, baseline: Baseline, *, is_json: bool) -> None:
+    """Whether to go on with a poor fit: asked on a terminal, else an error that says how. Raises TraceError."""
+    off = ", ".join(_off(baseline.check, name) for name in baseline.check.failed)
+    problem = f"the replay of the run as it was is off by more than 10 %: {off}"
+    if is_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise TraceError(f"{run.source}: {problem}; --yes goes on all the same")
+    warn(problem)
+    errors().print("Go on all the same? [y/N] ", end="")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise TraceError(f"{run.source}: not asked further; `tokenyard whatif TRACE` shows the check")
+
+
+def _off(check: SelfCheck, name: str) -> str:
+    error = check.error_of(name)
+    said = dict(_SHOWN).get(name, name)
+    return f"{said} {'cannot be compared' if error is None else _signed(error)}"
+
+
+# ---- the tables
+
+
+def _print(told: WhatIf, console: Console) -> None:
+    title = Text.assemble(("what if", "bold"), f"  {plain(told.source)}: {count(told.requests)} requests")
+    console.print(title)
+    _print_check(told, console)
+    for variant in told.variants:
+        _print_variant(variant, console)
+
+
+def _print_check(told: WhatIf, console: Console) -> None:
+    fit, check = told.fit, told.self_check
+    lines = [f"step times fitted to {count(fit.steps)} steps of the trace"]
+    if fit.held_out and fit.median_error is not None and fit.total_error is not None:
+        lines[0] += (
+            f"; of {count(fit.held_out)} others half are predicted within {percent(fit.median_error)},"
+            f" all together {_signed(fit.total_error)}"
+        )
+    lines.append(
+        f"{count(check.equal_steps)} of {count(check.recorded_steps)} steps are the same before they part"
+        if check.parting is not None
+        else f"all {count(check.recorded_steps)} steps are the same"
+    )
+    if check.parting is not None:
+        lines.append(f"they part at {plain(check.parting)}")
+    lines += [plain(note) for note in told.notes]
+    if not check.holds:
+        lines.append("This is a poor fit: what follows can be as far off.")
+    table = table_of(Column(""), *(Column(name, justify="right") for name in ("trace", "replay", "error")))
+    for each in check.checks:
+        label = dict(_SHOWN).get(each.name)
+        if label is not None:
+            table.add_row(label, _value(each.name, each.recorded), _value(each.name, each.replayed), _share(each.error))
+    print_section(console, "The run as it was, replayed", table, Text(""), Text("\n".join(lines)))
+
+
+def _print_variant(variant: VariantAnswer, console: Console) -> None:
+    columns = ("replayed as it was", "then", "change", "may be off by")
+    table = table_of(Column(""), *(Column(name, justify="right") for name in columns))
+    for each in variant.figures:
+        label = dict(_SHOWN).get(each.name)
+        if label is not None:
+            table.add_row(label, *_answered(each))
+    lines = [f"{count(variant.faster)} requests end sooner by more than 5 %, {count(variant.slower)} later"]
+    lines += [_mover("gains most", variant.winners), _mover("loses most", variant.losers)]
+    if variant.refused:
+        lines.append(f"{count(variant.refused)} requests cannot be served with this and are in no figure")
+    if variant.serve_line is not None:
+        lines.append(plain(variant.serve_line))
+    text = Text("\n".join(line for line in lines if line))
+    print_section(console, f"With {plain(variant.name)}", table, Text(""), text, *_reasons(variant))
+
+
+def _reasons(variant: VariantAnswer) -> list[Table | Text]:
+    if not variant.reasons:
+        return []
+    table = table_of(
+        Column("time lost to"), *(Column(name, justify="right") for name in ("as it was", "then")), header=True
+    )
+    for each in variant.reasons:
+        table.add_row(plain(each.reason), duration(each.baseline_s), duration(each.variant_s))
+    return [Text(""), table]
+
+
+def _mover(what: str, movers: list[Mover]) -> str:
+    if not movers:
+        return ""
+    first = movers[0]
+    return f"{plain(first.request_id)} {what}: {duration(first.baseline_s)}, then {duration(first.variant_s)}"
+
+
+def _answered(each: FigureAnswer) -> tuple[str, str, str, str]:
+    change = _share(each.change)
+    off = "-" if each.uncertainty is None else f"± {percent(each.uncertainty)}"
+    return _value(each.name, each.baseline), _value(each.name, each.variant), change, off
+
+
+def _value(name: str, value: float | None) -> str:
+    if "_ms." in name:
+        return milliseconds(value)
+    return percent(value) if name.startswith("prefix_hit_rate") else count(value)
+
+
+def _share(error: float | None) -> str:
+    return "-" if error is None else _signed(error)
+
+
+def _signed(share: float) -> str:
+    return f"{100 * share:+.1f} %"

@@ -1,0 +1,167 @@
+"""The answer of a what-if: one object, which ``tokenyard whatif --json`` prints; ``docs/whatif.md`` explains it."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = [
+    "ANSWER_VERSION",
+    "FIGURES",
+    "Check",
+    "FigureAnswer",
+    "FitQuality",
+    "Mover",
+    "ReasonAnswer",
+    "SelfCheck",
+    "VariantAnswer",
+    "WhatIf",
+    "change_of",
+]
+
+ANSWER_VERSION = 1
+
+FIGURES = (
+    *("ttft_ms.mean", "ttft_ms.p50", "ttft_ms.p90", "ttft_ms.p99"),
+    *("tpot_ms.mean", "tpot_ms.p90", "tpot_ms.p99"),
+    *("e2e_ms.mean", "e2e_ms.p90", "e2e_ms.p99"),
+    *("queue_ms.mean", "queue_ms.p90"),
+    *("prefix_hit_rate.local", "preemptions", "recomputed_tokens"),
+    *("throughput.output_tokens_per_s", "duration_s"),
+)
+"""Figures of a report that are answered, by the names that they have in its JSON."""
+
+
+def change_of(before: float | None, after: float | None) -> float | None:
+    """``after`` against ``before``, as a share of it; None if that cannot be said."""
+    if before is None or after is None:
+        return None
+    if before == 0:
+        return 0.0 if after == 0 else None
+    return after / before - 1
+
+
+class FitQuality(msgspec.Struct, frozen=True, kw_only=True):
+    """How well the fitted step times predict steps that the fit has not seen."""
+
+    steps: int
+    """Steps of the trace that tell what they computed and how long they took."""
+    held_out: int
+    """Of them, steps that were predicted from the others; 0: too few to tell."""
+    median_error: float | None = None
+    """Half of those are predicted better than this share of their duration."""
+    p90_error: float | None = None
+    total_error: float | None = None
+    """Of their durations together: above 0 means predicted too long."""
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure, as it was and as the replay of what was has it."""
+
+    name: str
+    """As in :data:`FIGURES`."""
+    recorded: float | None
+    replayed: float | None
+
+    error: float | None
+    """Share of the recorded value: above 0 means that the replay has more; None if there is nothing to compare with."""
+
+    @classmethod
+    def of(cls, name: str, recorded: float | None, replayed: float | None) -> Check:
+        """With the error worked out."""
+        return cls(name=name, recorded=recorded, replayed=replayed, error=change_of(recorded, replayed))
+
+
+class SelfCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """How well a replay of the recorded run repeats it: what every answer rests on."""
+
+    checks: list[Check]
+    equal_steps: int
+    """Leading steps in which the replay schedules the same tokens of the same requests."""
+    recorded_steps: int
+    """Steps of the trace that scheduled anything."""
+    parting: str | None
+    """In which step, and how, they part; None if they never do."""
+    failed: list[str] = []
+    """Figures that are further off than a good answer allows."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the replay is close enough to go on."""
+        return not self.failed
+
+    def error_of(self, name: str) -> float | None:
+        """Of a figure, as a share; None if it is not known."""
+        return next((check.error for check in self.checks if check.name == name), None)
+
+
+class FigureAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure under a variant."""
+
+    name: str
+    recorded: float | None
+    """In the trace."""
+    baseline: float | None
+    """In the replay of what was."""
+    variant: float | None
+    """In the replay with the changed settings."""
+    uncertainty: float | None
+    """Share of ``variant`` by which it may be off, as far as is known: the self-check's error of this figure."""
+
+    change: float | None
+    """Share of the baseline: below 0 is less; None if there is nothing to compare with."""
+
+
+class Mover(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that the variant serves faster or slower, end to end."""
+
+    request_id: str
+    baseline_s: float
+    variant_s: float
+
+
+class ReasonAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A reason that held requests back, and what it cost."""
+
+    reason: str
+    baseline_s: float
+    """Request-seconds."""
+    variant_s: float
+
+
+class VariantAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What would have been with other settings."""
+
+    name: str
+    """The settings, as they were given."""
+    figures: list[FigureAnswer]
+    faster: int
+    """Requests that end sooner by more than a twentieth of their time."""
+    slower: int
+    winners: list[Mover]
+    """Those that gain most, first."""
+    losers: list[Mover]
+    reasons: list[ReasonAnswer]
+    """Most time lost first, in either replay."""
+    refused: int
+    """Requests that these settings cannot serve, and turns after them; they are in no figure."""
+    serve_line: str | None
+    """``vllm serve`` with the changed flags; None where a setting is none of vLLM's."""
+
+
+class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole answer."""
+
+    answer_version: int = ANSWER_VERSION
+    source: str
+    model: str | None
+    gpu: str | None
+    requests: int
+    notes: list[str]
+    """What of the trace is left out or not repeated."""
+    fit: FitQuality
+    self_check: SelfCheck
+    variants: list[VariantAnswer]
+
+    def with_more(self, other: WhatIf) -> WhatIf:
+        """This answer with the variants of another one on the same run."""
+        return msgspec.structs.replace(self, variants=[*self.variants, *other.variants])

@@ -1,0 +1,184 @@
+"""Asking: the recorded run is replayed as it was, and held against its trace; then with other settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from tokenyard.errors import ConfigError
+from tokenyard.explain.compare.figures import figures
+from tokenyard.explain.report.builder import ReportBuilder
+from tokenyard.explain.report.report import Report
+from tokenyard.policies.named import policy_maker
+from tokenyard.sched.observer import Observers, StepObserver
+from tokenyard.sim.replay import Progress, ReplayResult, replay
+from tokenyard.sim.whatif.answer import (
+    FIGURES,
+    Check,
+    FigureAnswer,
+    Mover,
+    ReasonAnswer,
+    SelfCheck,
+    VariantAnswer,
+    WhatIf,
+    change_of,
+)
+from tokenyard.sim.whatif.recorded_run import RecordedRun
+from tokenyard.sim.whatif.settings import Variant, read_variant
+from tokenyard.sim.whatif.watching import EndTimes, StepsAlike
+from tokenyard.trace.emit.recorder import TraceRecorder
+from tokenyard.trace.read.reader import TraceReader
+
+__all__ = ["Baseline", "answer", "replay_as_it_was"]
+
+OnProgress = Callable[[Progress], None]
+
+TOLERANCE = 0.10
+"""Of the means below: further off, and the answer rests on sand."""
+_TOLERATED_MS = 1.0
+"""A difference of a millisecond is none that anybody asks about."""
+_JUDGED = ("ttft_ms.mean", "tpot_ms.mean", "e2e_ms.mean")
+_MOVED = 0.05
+_MOST_MOVERS = 5
+_MOST_REASONS = 8
+
+
+class Baseline(NamedTuple):
+    """The replay of what was."""
+
+    report: Report
+    ends: Mapping[str, float]
+    """Request id -> seconds from arrival to end."""
+    check: SelfCheck
+
+
+class _Replayed(NamedTuple):
+    report: Report
+    ends: Mapping[str, float]
+    result: ReplayResult
+
+
+def replay_as_it_was(run: RecordedRun, on_progress: OnProgress | None = None) -> Baseline:
+    """Replay the run with its own settings, and say how far that repeats it."""
+    alike = StepsAlike(TraceReader(run.source, requests=False))
+    as_it_was = Variant(
+        name="as it was", workload=run.workload, scheduler=run.scheduler, cache=run.cache, flags=(), is_vllms=True
+    )
+    report, ends, _ = _replayed(run, as_it_was, on_progress, alike)
+    recorded_steps = alike.finish()
+    checks = [Check.of(name, was, now) for name, was, now in _both(run.report, report)]
+    failed = [check.name for check in checks if check.name in _JUDGED and not _is_close(check)]
+    check = SelfCheck(
+        checks=checks,
+        equal_steps=alike.equal,
+        recorded_steps=recorded_steps,
+        parting=alike.parting,
+        failed=failed,
+    )
+    return Baseline(report, ends, check)
+
+
+def answer(
+    run: RecordedRun,
+    baseline: Baseline,
+    asked: Sequence[str],
+    on_progress: OnProgress | None = None,
+) -> WhatIf:
+    """What would have been under each of ``asked`` (see :func:`read_variant`). Raises ConfigError before any replay."""
+    variants = [read_variant(run, text) for text in asked]
+    if len({variant.name for variant in variants}) < len(variants):
+        raise ConfigError("set", " ".join(asked), "asks for the same twice")
+    return WhatIf(
+        source=run.source,
+        model=run.start.model,
+        gpu=run.start.gpu,
+        requests=len(run.workload),
+        notes=list(run.workload.notes),
+        fit=run.fit,
+        self_check=baseline.check,
+        variants=[_answered(run, baseline, variant, on_progress) for variant in variants],
+    )
+
+
+def _replayed(run: RecordedRun, variant: Variant, on_progress: OnProgress | None, *watchers: StepObserver) -> _Replayed:
+    builder, ends = ReportBuilder(), EndTimes()
+    result = replay(
+        variant.workload,
+        variant.scheduler,
+        variant.cache,
+        run.latency,
+        observer=Observers(TraceRecorder(None, builder), ends, *watchers),
+        policy=policy_maker(variant.scheduler.policy, "scheduling_policy")(),
+        speculation=run.speculation,
+        skip_refused=True,
+        on_progress=on_progress,
+    )
+    return _Replayed(builder.report(), ends.seconds, result)
+
+
+def _both(first: Report, second: Report) -> list[tuple[str, float | None, float | None]]:
+    """The figures that are answered, of two reports."""
+    known = {figure.name: figure for figure in figures(first, second)}
+    return [(name, known[name].a, known[name].b) for name in FIGURES if name in known]
+
+
+def _is_close(check: Check) -> bool:
+    if check.recorded is None or check.replayed is None or check.error is None:
+        return check.recorded is None
+    return abs(check.error) <= TOLERANCE or abs(check.replayed - check.recorded) <= _TOLERATED_MS
+
+
+def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progress: OnProgress | None) -> VariantAnswer:
+    report, ends, result = _replayed(run, variant, on_progress)
+    recorded = {check.name: check for check in baseline.check.checks}
+    movers = [
+        Mover(request_id=request_id, baseline_s=before, variant_s=ends[request_id])
+        for request_id, before in baseline.ends.items()
+        if request_id in ends and abs(ends[request_id] - before) > _MOVED * before
+    ]
+    movers.sort(key=lambda mover: mover.variant_s - mover.baseline_s)
+    faster = [mover for mover in movers if mover.variant_s < mover.baseline_s]
+    slower = [mover for mover in reversed(movers) if mover.variant_s > mover.baseline_s]
+    return VariantAnswer(
+        name=variant.name,
+        figures=[
+            FigureAnswer(
+                name=name,
+                recorded=recorded[name].recorded if name in recorded else None,
+                baseline=before,
+                variant=after,
+                uncertainty=_uncertainty(recorded.get(name)),
+                change=change_of(before, after),
+            )
+            for name, before, after in _both(baseline.report, report)
+        ],
+        faster=len(faster),
+        slower=len(slower),
+        winners=faster[:_MOST_MOVERS],
+        losers=slower[:_MOST_MOVERS],
+        reasons=_reasons(baseline.report, report),
+        refused=len(result.refused) + result.num_left_out,
+        serve_line=_serve_line(run, variant),
+    )
+
+
+def _uncertainty(check: Check | None) -> float | None:
+    return None if check is None or check.error is None else abs(check.error)
+
+
+def _reasons(before: Report, after: Report) -> list[ReasonAnswer]:
+    lost = {
+        name: tuple(
+            report.recorded_reasons[name].seconds if name in report.recorded_reasons else 0.0
+            for report in (before, after)
+        )
+        for name in {**before.recorded_reasons, **after.recorded_reasons}
+    }
+    answers = [ReasonAnswer(reason=name, baseline_s=was, variant_s=now) for name, (was, now) in lost.items()]
+    return sorted(answers, key=lambda each: (-max(each.baseline_s, each.variant_s), each.reason))[:_MOST_REASONS]
+
+
+def _serve_line(run: RecordedRun, variant: Variant) -> str | None:
+    if not variant.flags or not variant.is_vllms:
+        return None
+    return " ".join(("vllm serve", run.start.model or "MODEL", *variant.flags))

@@ -1,0 +1,235 @@
+"""Requests of a trace, as a workload: arrivals, lengths, shared prefixes, turns, aborts.
+
+What a trace does not tell is counted and said: requests that were there before it, or had not ended when it did.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from tokenyard.errors import TraceError
+from tokenyard.request import MultiModalItem
+from tokenyard.sim.whatif.recorded_blocks import Origin, RecordedBlocks
+from tokenyard.sim.workload.record import Workload, WorkloadRequest
+from tokenyard.sim.workload.tokens import StreamTokens, TokenSource, seed_of
+from tokenyard.trace.format.schema import PauseChanged, PrefixCacheLookup, RequestArrived, RequestFinished
+from tokenyard.trace.read.step_joiner import Step
+
+__all__ = ["RecordedRequests"]
+
+_ABORTED = "abort"
+_NEVER_SERVED = frozenset(("error",))
+_SOONER = 1e-6
+"""Seconds: an abort is taken in between two steps, so its client went away before the moment that the trace names."""
+
+
+class _Known:
+    """What the trace has said of one request so far."""
+
+    __slots__ = ("answers", "arrived", "finished", "prompt")
+
+    def __init__(self, arrived: RequestArrived) -> None:
+        self.arrived = arrived
+        self.finished: RequestFinished | None = None
+        self.prompt: TokenSource | None = None
+        self.answers: str | None = None
+        """The request whose answer its prompt goes on from."""
+
+
+class RecordedRequests:
+    """Takes the steps of a trace in order, and makes the workload."""
+
+    def __init__(self, name: str, block_size: int | None, max_model_len: int, *, knows_turns: bool) -> None:
+        """``knows_turns``: the host has said of every turn what it follows, as a replay does."""
+        self._name = name
+        self._blocks = RecordedBlocks(block_size) if block_size else None
+        self._max_model_len = max_model_len
+        self._knows_turns = knows_turns
+        self._known: dict[str, _Known] = {}
+        self._origins: dict[str, tuple[Origin, Origin]] = {}
+        """Request id -> itself as one who brings blocks with its prompt, and with its output."""
+        self._gaps: Counter[str] = Counter()
+        self._hashed = 0
+        """Requests of which the trace has numbered the blocks."""
+
+    def add(self, step: Step) -> None:
+        """Take one step of the trace."""
+        for arrived in step.arrived:
+            self._arrive(arrived)
+        for lookup in step.lookups:
+            self._look_up(lookup)
+        for finished in step.finished:
+            self._finish(finished)
+        for arrived in step.arrived_after:
+            self._arrive(arrived)
+        for event in step.host_events:
+            self._gaps["pause" if isinstance(event, PauseChanged) else "reset"] += 1
+
+    @property
+    def num_with_blocks(self) -> int:
+        """Requests whose blocks the trace has numbered: without any nobody knows which prompts begin alike."""
+        return self._hashed
+
+    def _arrive(self, record: RequestArrived) -> None:
+        if record.req_id is None or record.arrival_time is None or not record.num_prompt_tokens:
+            self._gaps["unreadable"] += 1
+        elif record.req_id in self._known:
+            self._gaps["repeated"] += 1
+        else:
+            self._known[record.req_id] = _Known(record)
+
+    def _origins_of(self, request_id: str) -> tuple[Origin, Origin]:
+        if request_id not in self._origins:
+            seed = seed_of(self._name, request_id)
+            self._origins[request_id] = Origin(request_id, seed, False), Origin(request_id, seed, True)
+        return self._origins[request_id]
+
+    def _look_up(self, record: PrefixCacheLookup) -> None:
+        known = self._known.get(record.req_id or "")
+        if known is None or record.req_id is None:
+            self._gaps["before"] += 1
+            return
+        if self._blocks is None or record.prompt_hash_runs is None or known.prompt is not None:
+            return
+        length = known.arrived.num_prompt_tokens or 0
+        try:
+            known.prompt, origins = self._blocks.prompt(
+                record.prompt_hash_runs, length, self._origins_of(record.req_id)[0]
+            )
+        except ValueError:
+            self._gaps["blocks"] += 1
+            return
+        self._hashed += 1
+        answered = [origin.request_id for origin in origins if origin.is_output]
+        known.answers = answered[-1] if answered else None
+
+    def _finish(self, record: RequestFinished) -> None:
+        known = self._known.get(record.req_id or "")
+        if known is None or record.req_id is None:
+            return
+        known.finished = record
+        if self._blocks is not None and record.output_hash_runs is not None:
+            length = (record.num_prompt_tokens or 0) + (record.num_output_tokens or 0)
+            try:
+                self._blocks.note_output(record.output_hash_runs, length, self._origins_of(record.req_id)[1])
+            except ValueError:
+                self._gaps["blocks"] += 1
+
+    # ---- the workload
+
+    def workload(self) -> Workload:
+        """What arrived, from time 0 on. Raises TraceError if the trace holds no request that can be replayed."""
+        served = [known for known in self._known.values() if self._can_be_served(known)]
+        if not served:
+            raise TraceError(f"{self._name}: holds no request from its arrival to its end ({self._why_none()})")
+        served.sort(key=lambda known: known.arrived.arrival_time or 0.0)
+        began = served[0].arrived.arrival_time or 0.0
+        parents = self._parents(served)
+        requests = [self._request(known, began, parents) for known in served]
+        return Workload(self._name, requests, notes=tuple(self._notes()))
+
+    def _can_be_served(self, known: _Known) -> bool:
+        finished = known.finished
+        if finished is None:
+            self._gaps["unfinished"] += 1
+        elif finished.finish_reason in _NEVER_SERVED:
+            self._gaps["failed"] += 1
+        elif finished.finish_reason != _ABORTED and not finished.num_output_tokens:
+            self._gaps["pooled"] += 1
+        else:
+            return True
+        return False
+
+    def _parents(self, served: Iterable[_Known]) -> Mapping[str, str]:
+        """Request -> the one after whose end it was sent, as far as the trace shows."""
+        found: dict[str, str] = {}
+        last_of_job: dict[str, str] = {}
+        for known in served:
+            arrived = known.arrived
+            request_id, job = arrived.req_id or "", arrived.job_id
+            parent = None if self._knows_turns else known.answers or last_of_job.get(job or "")
+            if parent is not None and self._ended_before(parent, arrived.arrival_time or 0.0):
+                found[request_id] = parent
+            if job:
+                last_of_job[job] = request_id
+        return found
+
+    def _ended_before(self, request_id: str, moment: float) -> bool:
+        known = self._known.get(request_id)
+        end = known.finished.finished_time if known is not None and known.finished is not None else None
+        return end is not None and end <= moment
+
+    def _request(self, known: _Known, began: float, parents: Mapping[str, str]) -> WorkloadRequest:
+        arrived, finished = known.arrived, known.finished
+        assert finished is not None, "served requests have ended"
+        request_id, length = arrived.req_id or "", arrived.num_prompt_tokens or 0
+        moment, end = arrived.arrival_time or 0.0, finished.finished_time or finished.ts or 0.0
+        after, gap = self._follows(known, parents)
+        is_aborted = finished.finish_reason == _ABORTED
+        return WorkloadRequest(
+            request_id=request_id,
+            prompt=known.prompt or StreamTokens.unique(self._origins_of(request_id)[0].seed, length),
+            max_tokens=self._most_tokens(arrived, finished) if is_aborted else finished.num_output_tokens or 1,
+            arrival_time=moment - began,
+            after=after,
+            gap=gap,
+            spacing=(arrived.spacing or 0.0) if self._knows_turns else 0.0,
+            job_id=arrived.job_id,
+            is_last_step=bool(arrived.is_last_step),
+            this_func_call=arrived.this_func_call,
+            priority=arrived.priority or 0,
+            lora_name=arrived.lora_name,
+            cache_salt=arrived.cache_salt_hash,
+            images=tuple(
+                MultiModalItem(mm_hash=item.mm_hash, offset=item.offset, length=item.length)
+                for item in arrived.mm_items or ()
+            ),
+            patience=max(end - moment - _SOONER, 0.0) if is_aborted else None,
+            output_seed=self._origins_of(request_id)[0].seed,
+        )
+
+    def _follows(self, known: _Known, parents: Mapping[str, str]) -> tuple[tuple[str, ...], float]:
+        """The requests after whose end it is sent, and the time between."""
+        arrived = known.arrived
+        if self._knows_turns and arrived.after:
+            if all(parent in self._known and self._known[parent].finished is not None for parent in arrived.after):
+                return tuple(arrived.after), arrived.gap or 0.0
+            self._gaps["orphans"] += 1
+        parent = parents.get(arrived.req_id or "")
+        if parent is None:
+            return (), 0.0
+        finished = self._known[parent].finished
+        end = (finished.finished_time if finished is not None else None) or 0.0
+        return (parent,), max((arrived.arrival_time or 0.0) - end, 0.0)
+
+    def _most_tokens(self, arrived: RequestArrived, finished: RequestFinished) -> int:
+        """What an aborted request could still have put out."""
+        asked = arrived.max_tokens or self._max_model_len
+        room = self._max_model_len - (arrived.num_prompt_tokens or 0)
+        return max(min(asked, room), (finished.num_output_tokens or 0) + 1, 1)
+
+    # ---- what was left out
+
+    def _why_none(self) -> str:
+        return "; ".join(self._notes()) or "it records no arrivals: tokenyard's own traces do"
+
+    def _notes(self) -> Iterator[str]:
+        for gap, sentence in _GAPS.items():
+            if self._gaps[gap]:
+                yield sentence.format(self._gaps[gap])
+
+
+_GAPS = {
+    "before": "{:,} requests were there before the trace began and are left out",
+    "unfinished": "{:,} requests had not ended when the trace did and are left out",
+    "failed": "{:,} requests ended with an error and are left out",
+    "pooled": "{:,} requests put nothing out (embeddings, or stopped at once) and are left out",
+    "unreadable": "{:,} arrivals say no id, time or length and are left out",
+    "repeated": "{:,} arrivals repeat an id and are left out",
+    "blocks": "blocks of {:,} requests cannot be read: they are taken to share nothing",
+    "orphans": "{:,} turns follow a request that is left out: they arrive when they did",
+    "pause": "the host paused or resumed {:,} times, which is not repeated",
+    "reset": "a cache was reset {:,} times, which is not repeated",
+}
+"""What a trace may lack, or hold that a replay does not repeat -> what is said of it."""

@@ -1,0 +1,330 @@
+"""A recorded run, replayed from its trace alone: the same steps, whatever it used; then with other settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, SchedulerConfig, SpeculativeConfig
+from tokenyard.errors import ConfigError, TraceError
+from tokenyard.policies.named import policy_maker
+from tokenyard.request import MultiModalItem
+from tokenyard.sim.drafts import SimulatedSpeculation
+from tokenyard.sim.latency.model import ConstantLatency
+from tokenyard.sim.replay import replay
+from tokenyard.sim.whatif.ask import answer, replay_as_it_was
+from tokenyard.sim.whatif.recorded_blocks import Origin, RecordedBlocks
+from tokenyard.sim.whatif.recorded_run import read_run
+from tokenyard.sim.whatif.settings import read_variant
+from tokenyard.sim.workload.record import Workload, WorkloadRequest
+from tokenyard.sim.workload.tokens import Segment, StreamTokens, seed_of
+from tokenyard.trace.emit.recorder import TraceRecorder, TurnOrder
+from tokenyard.trace.emit.writer import TraceWriter
+from tokenyard.trace.format.config import TraceConfig
+from tokenyard.trace.format.start import describe_run
+
+STEP = 1 / 64
+"""Seconds. Nothing arrives or leaves at the very end of a step, where a rounding error of the fit would matter."""
+
+KINDS: dict[str, dict[str, Any]] = {
+    "pressure": {"num_gpu_blocks": 24, "max_num_seqs": 6},
+    "async": {"async_scheduling": True, "num_gpu_blocks": 26, "scheduler_reserve_full_isl": False},
+    "priority": {"policy": "priority", "num_gpu_blocks": 24},
+    "continuum": {"policy": "continuum-ttl", "num_gpu_blocks": 30},
+    "no caching": {"enable_prefix_caching": False, "num_gpu_blocks": 24},
+    "adapters": {"max_loras": 1},
+    "images": {"max_num_encoder_input_tokens": 12, "encoder_cache_size": 16},
+    "drafts": {"num_gpu_blocks": 30},
+    "hybrid": {"groups": (KVCacheGroup(), KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=8)), "num_gpu_blocks": 60},
+}
+_CACHE = ("num_gpu_blocks", "enable_prefix_caching", "groups")
+
+
+def drawn_workload(kind: str, seed: int) -> Workload:
+    """Sessions of turns whose prompts repeat what was said, single requests with shared beginnings, and aborts."""
+    random = Random(seed)
+    requests: list[WorkloadRequest] = []
+    for session in range(random.randint(2, 6)):
+        stream, system, length = seed_of(seed, session), seed_of(seed, "system", session % 2), random.randint(3, 24)
+        start = random.random() * 20 * STEP
+        parent: str | None = None
+        for turn in range(random.randint(1, 4)):
+            output = random.randint(1, 14)
+            requests.append(
+                WorkloadRequest(
+                    request_id=f"s{session}t{turn}",
+                    prompt=StreamTokens(Segment(system, 0, min(8, length)), Segment(stream, 8, max(8, length))),
+                    max_tokens=output,
+                    arrival_time=start,
+                    after=() if parent is None else (parent,),
+                    gap=random.random() * 4 * STEP,
+                    job_id=f"job{session}",
+                    is_last_step=turn == 3,
+                    this_func_call=random.choice((None, "search", "shell")),
+                    priority=random.randrange(3),
+                    lora_name=random.choice((None, "a", "b")) if kind == "adapters" else None,
+                    cache_salt=random.choice((None, "salt")),
+                    images=_images(random, length) if kind == "images" else (),
+                    patience=random.random() * 40 * STEP if random.random() < 0.15 else None,
+                    output_seed=stream,
+                )
+            )
+            parent, length = f"s{session}t{turn}", length + output + random.randint(0, 6)
+            if length > 40:
+                break
+    return Workload("drawn", requests)
+
+
+def _images(random: Random, length: int) -> tuple[MultiModalItem, ...]:
+    size = random.randint(1, 6)
+    return (
+        (MultiModalItem(mm_hash=f"image{random.randrange(3)}-{size}", offset=0, length=size),) if size < length else ()
+    )
+
+
+def record(kind: str, workload: Workload, directory: Path, **changes: Any) -> None:
+    """Replay ``workload`` and leave its trace in ``directory``."""
+    given_settings = {"max_num_seqs": 8, "max_num_batched_tokens": 32, "max_model_len": 64} | KINDS[kind] | changes
+    cache = CacheConfig(
+        **{"num_gpu_blocks": 80, "block_size": 4} | {n: given_settings.pop(n) for n in _CACHE if n in given_settings}
+    )
+    scheduler = SchedulerConfig(**given_settings)
+    speculation, sections = None, {}
+    if kind == "drafts":
+        speculation = SimulatedSpeculation(config=SpeculativeConfig(num_speculative_tokens=2), acceptance=(1.0, 1.0))
+        sections = {"speculation": {"num_speculative_tokens": 2, "speculative_method": "ngram"}}
+    turns = {each.request_id: TurnOrder(each.after, each.gap, each.spacing) for each in workload if each.after}
+    start = describe_run(scheduler, cache, host="replay", model="tiny", sections=sections)
+    with TraceWriter(TraceConfig(path=directory, policy=scheduler.policy, request_records=False)) as writer:
+        replay(
+            workload,
+            scheduler,
+            cache,
+            ConstantLatency(seconds=STEP),
+            observer=TraceRecorder(writer, start=start, turns=turns),
+            policy=policy_maker(scheduler.policy)(),
+            speculation=speculation,
+            skip_refused=True,
+        )
+
+
+EXACT = sorted(set(KINDS) - {"drafts"})
+"""Which drafts are right is drawn anew: a trace tells how many were."""
+
+
+@pytest.mark.parametrize("kind", EXACT)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_replay_from_the_trace_alone_takes_the_same_steps(kind: str, seed: int, tmp_path: Path) -> None:
+    record(kind, drawn_workload(kind, seed), tmp_path)
+    run = read_run(tmp_path)
+    check = replay_as_it_was(run).check
+    assert check.parting is None
+    assert check.equal_steps == check.recorded_steps > 5
+    assert check.failed == []
+    assert [each.name for each in check.checks if each.error not in (None, pytest.approx(0.0, abs=1e-9))] == []
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(EXACT), st.integers(10, 1 << 30))
+def test_whatever_was_drawn(tmp_path_factory: pytest.TempPathFactory, kind: str, seed: int) -> None:
+    directory = tmp_path_factory.mktemp("trace")
+    record(kind, drawn_workload(kind, seed), directory)
+    check = replay_as_it_was(read_run(directory)).check
+    assert (check.parting, check.equal_steps) == (None, check.recorded_steps)
+
+
+def busy_request(i: int) -> WorkloadRequest:
+    """One of many at once that share a beginning and have other priorities."""
+    return WorkloadRequest(
+        request_id=f"r{i}",
+        prompt=StreamTokens(Segment(seed_of("system"), 0, 8), Segment(seed_of(i), 8, 12 + i)),
+        max_tokens=6 + i % 5,
+        arrival_time=i * 0.37 * STEP,
+        priority=-i,
+        output_seed=seed_of(i),
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "field", "changes"),
+    [
+        ("max_num_seqs=1", "max_num_seqs", {"max_num_seqs": 1}),
+        ("num_gpu_blocks_override=60", "num_gpu_blocks", {"num_gpu_blocks": 60}),
+        ("enable_prefix_caching=false", "enable_prefix_caching", {"enable_prefix_caching": False}),
+        ("scheduling-policy=priority", "policy", {"policy": "priority"}),
+    ],
+)
+def test_an_answer_is_what_a_run_with_that_setting_reports(
+    asked: str, field: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    """The same workload is recorded with the changed setting: the answer from the first trace equals that run."""
+    workload = Workload("busy", [busy_request(i) for i in range(14)])
+    record("pressure", workload, tmp_path / "a")
+    record("pressure", workload, tmp_path / "b", **changes)
+    run, other = read_run(tmp_path / "a"), read_run(tmp_path / "b")
+    (told,) = answer(run, replay_as_it_was(run), [asked]).variants
+    happened = {check.name: check.recorded for check in replay_as_it_was(other).check.checks}
+    assert {each.name: each.variant for each in told.figures} == {
+        name: pytest.approx(value) for name, value in happened.items()
+    }
+    assert told.faster + told.slower > 0, f"{field} makes a difference here"
+    assert told.serve_line is not None
+    assert told.serve_line.startswith("vllm serve tiny --")
+
+
+def test_drafts_are_right_as_often_as_they_were(tmp_path: Path) -> None:
+    requests = [
+        WorkloadRequest(request_id=f"r{i}", prompt=StreamTokens.unique(seed_of(i), 8), max_tokens=50, output_seed=i)
+        for i in range(20)
+    ]
+    record("drafts", Workload("drafted", requests), tmp_path)
+    run = read_run(tmp_path)
+    assert run.speculation is not None
+    assert run.speculation.config.num_speculative_tokens == 2
+    assert run.speculation.acceptance == pytest.approx((1.0, 1.0), abs=0.1)
+    assert replay_as_it_was(run).check.failed == []
+
+
+def test_aborts_are_repeated(tmp_path: Path) -> None:
+    requests = [
+        WorkloadRequest(
+            request_id=name,
+            prompt=StreamTokens.unique(seed_of(name), 8),
+            max_tokens=40,
+            patience=patience,
+        )
+        for name, patience in (("stays", None), ("leaves", 10 * STEP))
+    ]
+    record("pressure", Workload("two", requests), tmp_path)
+    run = read_run(tmp_path)
+    leaves = next(each for each in run.workload if each.request_id == "leaves")
+    assert leaves.patience == pytest.approx(10 * STEP, abs=1e-5)
+    assert leaves.max_tokens == 40
+    baseline = replay_as_it_was(run)
+    assert baseline.report.finish_reasons == {"abort": 1, "length": 1}
+
+
+def test_turns_of_a_host_that_does_not_know_them_are_found_by_what_they_repeat(tmp_path: Path) -> None:
+    stream = seed_of("talk")
+    first = WorkloadRequest(
+        request_id="first", prompt=StreamTokens(Segment(stream, 0, 9)), max_tokens=9, output_seed=stream
+    )
+    again = WorkloadRequest(
+        request_id="again",
+        prompt=StreamTokens(Segment(stream, 0, 21)),
+        max_tokens=3,
+        after=("first",),
+        gap=4 * STEP,
+    )
+    record("pressure", Workload("talk", [first, again]), tmp_path)
+    (path,) = tmp_path.glob("*.steps.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        line.pop("after", None), line.pop("gap", None)
+        if line["event"] == "trace_start":
+            line["host"] = "engine"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    turn = read_run(tmp_path).workload.requests[1]
+    assert (turn.after, turn.gap) == (("first",), 4 * STEP)
+
+
+# ---- what cannot be answered
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        ("max_num_seqs", "give NAME=VALUE"),
+        ("max_num_seqs=", "give NAME=VALUE"),
+        ("no_such_thing=1", "use one of: async_scheduling, block_size"),
+        ("max_num_seqs=many", "give a whole number"),
+        ("max_num_seqs=0", "max_num_seqs = 0"),
+        ("max_num_seqs=1,max-num-seqs=2", "is given twice"),
+        ("scheduling_policy=none-such", "use one of: "),
+        ("rate_scale=0", "give a number above 0"),
+    ],
+)
+def test_a_change_that_cannot_be_made_is_one_error(asked: str, problem: str, tmp_path: Path) -> None:
+    record("pressure", drawn_workload("pressure", 1), tmp_path)
+    with pytest.raises(ConfigError, match=problem):
+        read_variant(read_run(tmp_path), asked)
+
+
+def test_prefix_caching_cannot_be_turned_on_afterwards(tmp_path: Path) -> None:
+    record("no caching", drawn_workload("no caching", 1), tmp_path)
+    with pytest.raises(ConfigError, match="nobody knows which prompts begin alike"):
+        read_variant(read_run(tmp_path), "enable_prefix_caching=true")
+
+
+def edited(tmp_path: Path, change: dict[str, Any]) -> Path:
+    """A trace whose ``trace_start`` says something else."""
+    record("pressure", drawn_workload("pressure", 1), tmp_path)
+    (path,) = tmp_path.glob("*.steps.jsonl")
+    start, *rest = path.read_text().splitlines()
+    fields = json.loads(start)
+    config = change.pop("config", None)
+    fields |= change
+    fields["config"] |= config or {}
+    path.write_text("\n".join((json.dumps(fields), *rest)) + "\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"every_n": 2}, "holds every 2th step only"),
+        ({"config": {"scheduler": {"max_num_seqs": "lots"}}}, "its configuration cannot be used"),
+        ({"config": {"kv_transfer": {"kv_connector": "NixlConnector"}}}, "kept KV elsewhere"),
+        ({"config": {"parallel": {"data_parallel_size": 4}}}, "one of 4 data-parallel engines"),
+        (
+            {"host": "vllm", "config": {"cache": {"num_gpu_blocks": 24, "block_size": 4}}},
+            "does not say enough of its KV-cache groups",
+        ),
+    ],
+)
+def test_a_trace_that_does_not_tell_enough_is_one_error(change: dict[str, Any], problem: str, tmp_path: Path) -> None:
+    path = edited(tmp_path, change)
+    with pytest.raises(TraceError, match=problem):
+        read_run(path)
+
+
+# ---- blocks
+
+
+def tokens_of(blocks: RecordedBlocks, runs: Sequence[int], length: int, name: str) -> list[int]:
+    prompt, _ = blocks.prompt(runs, length, Origin(name, seed_of(name), is_output=False))
+    return [int(token) for token in prompt.tokens()]
+
+
+def test_equal_blocks_have_equal_tokens_and_nothing_else_has() -> None:
+    blocks = RecordedBlocks(4)
+    a = tokens_of(blocks, [0, 3], 14, "a")
+    b = tokens_of(blocks, [0, 2, 3, 1], 13, "b")
+    c = tokens_of(blocks, [0, 2, 3, 1, 4, 1], 16, "c")
+    assert a[:8] == b[:8] == c[:8]
+    assert a[8:12] != b[8:12] == c[8:12]
+    assert not set(a[12:]) & set(b[12:])
+    assert [len(each) for each in (a, b, c)] == [14, 13, 16]
+
+
+def test_blocks_that_come_out_of_order_are_not_taken_for_others() -> None:
+    blocks = RecordedBlocks(2)
+    late = tokens_of(blocks, [10, 2], 4, "late")
+    early = tokens_of(blocks, [4, 2], 4, "early")
+    across = tokens_of(blocks, [4, 8], 16, "across")
+    assert across[:4] == early
+    assert across[12:] != late, "blocks 10 and 11 stand elsewhere in this prompt: no prompt of a real trace does that"
+    assert tokens_of(blocks, [10, 2], 4, "again") == late
+
+
+@pytest.mark.parametrize("runs", [[0], [-1, 2], [0, 0], [0, 9], [0, 1 << 60]])
+def test_runs_that_cannot_be_are_refused(runs: list[int]) -> None:
+    with pytest.raises(ValueError, match="blocks"):
+        tokens_of(RecordedBlocks(4), runs, 16, "a")
