@@ -21,6 +21,7 @@ _TRACE = (
     ("report", "{}", "--json"),
     ("report", "{}"),
     ("why", "{}"),
+    ("whatif", "{}", "--set", "max_num_seqs=2", "--yes"),
     ("export", "{}", "--chrome", "out.json"),
     ("export", "{}", "--perfetto", "out.pftrace"),
     ("export", "{}", "--html", "out.html"),

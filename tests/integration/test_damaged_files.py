@@ -26,6 +26,7 @@ COMMANDS: dict[str, list[str]] = {
     "compare A B": ["compare", "{}", "{}"],
     "report": ["report", "{}"],
     "why": ["why", "{}"],
+    "whatif": ["whatif", "{}"],
     "why ID": ["why", "{}", "a"],
     "export --chrome": ["export", "{}", "--chrome", "out.json"],
     "export --html": ["export", "{}", "--html", "out.html"],

@@ -122,7 +122,7 @@ def _print_check(told: WhatIf, console: Console) -> None:
 
 
 def _print_variant(variant: VariantAnswer, console: Console) -> None:
-    columns = ("replayed as it was", "then", "change", "may be off by")
+    columns = ("replayed as it was", "then", "change", "check's error")
     table = table_of(Column(""), *(Column(name, justify="right") for name in columns))
     for each in variant.figures:
         label = dict(_SHOWN).get(each.name)
