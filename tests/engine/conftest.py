@@ -1,25 +1,27 @@
-"""Tiny random checkpoints, made once per run, and the tokens that transformers generates with them.
-
-Everything here needs torch and transformers (``make test-engine``); without them it is skipped, and says so.
-"""
+"""Tiny random checkpoints, made once per run; nothing here imports torch before a test asks for it."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from tests.engine.sizes import FAMILIES
 
-_MISSING = "needs torch and transformers: run make test-engine"
-pytest.importorskip("torch", reason=_MISSING)
-pytest.importorskip("transformers", reason=_MISSING)
+if TYPE_CHECKING:
+    from tests.engine.tiny_models import Checkpoint
 
-from tests.engine.tiny_models import FAMILIES, Checkpoint, make_checkpoint  # noqa: E402
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 
 @pytest.fixture(scope="session")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Checkpoint]:
     """A family's checkpoint, made when it is first asked for."""
+    from tests.engine.tiny_models import make_checkpoint
+
     made: dict[str, Checkpoint] = {}
     folder: Path = tmp_path_factory.mktemp("models")
 

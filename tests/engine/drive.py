@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.engine.tiny_models import BLOCK_SIZE, MAX_MODEL_LEN, Checkpoint
+from tests.engine.sizes import BLOCK_SIZE, MAX_MODEL_LEN
+from tests.engine.tiny_models import Checkpoint
 
 from tokenyard.engine.torch.load import load_engine
 from tokenyard.request import FinishReason, Request, SamplingParams

@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+import tests.engine.needs_torch  # noqa: F401 - before whatever imports torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.engine.drive import generate
-from tests.engine.tiny_models import FAMILIES, VOCABULARY, Checkpoint
+from tests.engine.sizes import FAMILIES, VOCABULARY
+from tests.engine.tiny_models import Checkpoint
 
 PREFIX = [7, 3, 9, 1, 4, 4, 8, 2, 6, 5, 50, 12, 33, 21, 17, 2]
-PROMPTS = [PREFIX + [1, 2, 3], PREFIX + [9, 9], [5] * 23, [11, 12], PREFIX + [1, 2, 3, 60, 59, 58, 57]]
+PROMPTS = [[*PREFIX, 1, 2, 3], [*PREFIX, 9, 9], [5] * 23, [11, 12], [*PREFIX, 1, 2, 3, 60, 59, 58, 57]]
 
 
 def check(checkpoint: Checkpoint, prompts: Sequence[Sequence[int]], max_tokens: int, **options: Any) -> Any:
@@ -23,6 +25,7 @@ def check(checkpoint: Checkpoint, prompts: Sequence[Sequence[int]], max_tokens: 
     return run
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 def test_one_batch(checkpoint: Checkpoint, is_async: bool) -> None:
     run = check(checkpoint, PROMPTS, 20, async_scheduling=is_async)
@@ -56,6 +59,7 @@ def test_a_draft_model_changes_no_token(
     assert run.num_drafts > 0
 
 
+@pytest.mark.smoke
 def test_a_drafter_that_is_the_model_is_always_right(checkpoints: Callable[[str], Checkpoint]) -> None:
     target = checkpoints("llama")
     drafter = {"model": str(target.folder), "num_speculative_tokens": 3}

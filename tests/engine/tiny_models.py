@@ -9,16 +9,13 @@ from typing import Any
 
 import torch
 import transformers
+from tests.engine.sizes import BLOCK_SIZE, MAX_MODEL_LEN, VOCABULARY, WINDOW
 
 from tokenyard.kv.sizing.plan import plan_kv_cache
 from tokenyard.models.reading.read import read_model_file
 
-__all__ = ["BLOCK_SIZE", "FAMILIES", "MAX_MODEL_LEN", "VOCABULARY", "WINDOW", "Checkpoint", "make_checkpoint"]
+__all__ = ["Checkpoint", "make_checkpoint"]
 
-VOCABULARY = 61
-MAX_MODEL_LEN = 96
-WINDOW = 11
-BLOCK_SIZE = 4
 _COMMON: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 32,
@@ -76,7 +73,6 @@ _MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "draft": (transformers.LlamaConfig, {"num_hidden_layers": 1, "intermediate_size": 48}),
 }
-FAMILIES = ("llama", "qwen3", "mistral", "gemma2", "gemma3", "mixtral", "qwen3_moe")
 
 
 class Checkpoint:

@@ -9,24 +9,3 @@ KVTensors       the blocks themselves
 RequestRows     tokens and sampling of every slot
 Sampler         logits -> tokens; drafts that equal them are accepted
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from tokenyard.lazy import lazy_names
-
-__all__ = ["LoadedModel", "TorchExecutor", "load_engine"]
-
-OFFERED = {
-    "tokenyard.engine.torch.load": ("load_engine",),
-    "tokenyard.engine.torch.executor": ("TorchExecutor",),
-    "tokenyard.engine.torch.checkpoint": ("LoadedModel",),
-}
-
-if TYPE_CHECKING:
-    from tokenyard.engine.torch.checkpoint import LoadedModel
-    from tokenyard.engine.torch.executor import TorchExecutor
-    from tokenyard.engine.torch.load import load_engine
-else:
-    __getattr__, __dir__ = lazy_names(__name__, OFFERED)

@@ -14,7 +14,15 @@ from tokenyard.models.attention import Attends, SoftmaxAttention
 from tokenyard.models.reading.read import read_model_file
 from tokenyard.models.spec import ModelSpec
 
-__all__ = ["DTYPES", "LoadedModel", "load_checkpoint", "require_torch"]
+__all__ = [
+    "ATTENTION",
+    "DTYPES",
+    "LoadedModel",
+    "eos_token_ids",
+    "load_checkpoint",
+    "read_spec",
+    "require_torch",
+]
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 """What weights and KV cache can be of."""

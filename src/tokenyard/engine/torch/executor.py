@@ -14,9 +14,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from tokenyard.columns import Int32Array
 from tokenyard.connectors.plan import ConnectorWorker, TransferPlan
 from tokenyard.engine.executor import StepFuture
+from tokenyard.engine.torch.attention.block_batch import HeldBlocks
 from tokenyard.engine.torch.checkpoint import LoadedModel, require_torch
 from tokenyard.engine.torch.runner import ModelRunner
 from tokenyard.sched.features.grammars import GrammarOutput
@@ -53,19 +53,20 @@ class TorchExecutor:
 
     def execute_model(self, plan: SchedulerOutput) -> None:
         """Begin a step."""
-        tables = self._tables(plan)
+        held = self._held_blocks(plan)
         self._newest = plan
-        self._forward = self._run(lambda: self._begin(plan, tables))
+        self._forward = self._run(lambda: self._begin(plan, held))
 
-    def _tables(self, plan: SchedulerOutput) -> list[Int32Array]:
-        """The block tables of the step's rows, per group, as wide as the longest row needs or may need for drafts."""
-        return [table[plan.slots] for table in self._table.block_tables]
+    def _held_blocks(self, plan: SchedulerOutput) -> HeldBlocks:
+        """A copy of what the request table says of the step's rows."""
+        table = self._table
+        return HeldBlocks([each[plan.slots] for each in table.block_tables], table.capacity[plan.slots])
 
-    def _begin(self, plan: SchedulerOutput, tables: list[Int32Array]) -> None:
+    def _begin(self, plan: SchedulerOutput, held: HeldBlocks) -> None:
         transfers = _transfers(plan)
         if self._connector is not None:
             self._connector.before_step(transfers)
-        self._runner.forward(plan, tables)
+        self._runner.forward(plan, held)
         if self._connector is not None:
             self._connector.after_step(transfers)
 

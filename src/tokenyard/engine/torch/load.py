@@ -11,9 +11,9 @@ from typing import Any
 from tokenyard.config import SchedulerConfig, async_scheduling_by_default
 from tokenyard.connectors.config import KVTransferConfig
 from tokenyard.connectors.prefill_decode_worker import OfferExchange
+from tokenyard.engine.torch.attention.paged_attention import register_attention
 from tokenyard.engine.torch.checkpoint import require_torch
 from tokenyard.engine.torch.executor import TorchExecutor
-from tokenyard.engine.torch.paged_attention import register_attention
 from tokenyard.engine.torch.parts import EngineParts
 from tokenyard.engine.torch.request_checks import TorchEngineCore
 from tokenyard.engine.torch.settings import EngineSettings, speculation_of, transfer_config_of

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tokenyard.engine.torch.block_batch import StepRows
+from tokenyard.engine.torch.attention.block_batch import StepRows
+from tokenyard.engine.torch.attention.kv_tensors import KVTensors
 from tokenyard.engine.torch.checkpoint import require_torch
-from tokenyard.engine.torch.kv_tensors import KVTensors
 from tokenyard.engine.torch.model import PagedModel
 
 __all__ = ["CPU_SHARE", "GPU_SHARE", "left_for_blocks", "run_dummy_step"]

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tokenyard.columns import Int32Array, IntArray
-from tokenyard.engine.torch.block_batch import BlockBatch, StepRows
+from tokenyard.engine.torch.attention.block_batch import BlockBatch, StepRows
+from tokenyard.engine.torch.attention.kv_tensors import LayerKV
+from tokenyard.engine.torch.attention.paged_attention import PagedAttention
 from tokenyard.engine.torch.checkpoint import require_torch
-from tokenyard.engine.torch.kv_tensors import LayerKV
-from tokenyard.engine.torch.paged_attention import PagedAttention
 
 __all__ = ["BlockGroup", "PagedModel"]
 

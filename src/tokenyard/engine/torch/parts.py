@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tokenyard.config import MAX_BLOCKS, CacheConfig, GroupKind, HashAlgo
 from tokenyard.connectors.prefill_decode_worker import OfferExchange
+from tokenyard.engine.torch.attention.kv_tensors import KVTensors
 from tokenyard.engine.torch.checkpoint import (
     LoadedModel,
     eos_token_ids,
@@ -17,9 +18,8 @@ from tokenyard.engine.torch.checkpoint import (
     read_spec,
     require_torch,
 )
-from tokenyard.engine.torch.draft_model import DraftModel
-from tokenyard.engine.torch.drafters import Drafter, NgramDrafter
-from tokenyard.engine.torch.kv_tensors import KVTensors
+from tokenyard.engine.torch.drafting.draft_model import DraftModel
+from tokenyard.engine.torch.drafting.drafters import Drafter, NgramDrafter
 from tokenyard.engine.torch.memory import CPU_SHARE, GPU_SHARE, left_for_blocks, run_dummy_step
 from tokenyard.engine.torch.model import BlockGroup, PagedModel
 from tokenyard.engine.torch.request_rows import RequestRows

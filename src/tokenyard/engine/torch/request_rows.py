@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.columns import Int32Array, IntArray
-from tokenyard.engine.torch.block_batch import StepRows
+from tokenyard.engine.torch.attention.block_batch import StepRows
 from tokenyard.params import SamplingParams, TokenIds
 from tokenyard.sched.steps.aux_output import TokenLogprobs
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokenyard.columns import Int32Array, IntArray
-from tokenyard.engine.torch.block_batch import StepRows
-from tokenyard.engine.torch.drafters import Drafter
+from tokenyard.columns import IntArray
+from tokenyard.engine.torch.attention.block_batch import HeldBlocks, StepRows
+from tokenyard.engine.torch.drafting.drafters import Drafter
 from tokenyard.engine.torch.model import PagedModel
-from tokenyard.engine.torch.penalties import LogitRow, adjust, apply_bitmask, needs_adjusting
-from tokenyard.engine.torch.prompt_scores import PromptScores
 from tokenyard.engine.torch.request_rows import NO_DRAFT, RequestRows
-from tokenyard.engine.torch.sampler import accepted, sample, token_logprobs
+from tokenyard.engine.torch.sampling.penalties import LogitRow, adjust, apply_bitmask, needs_adjusting
+from tokenyard.engine.torch.sampling.prompt_scores import PromptScores
+from tokenyard.engine.torch.sampling.sampler import accepted, sample, token_logprobs
 from tokenyard.sched.features.grammars import GrammarOutput
 from tokenyard.sched.steps.aux_output import ModelAuxOutput, TokenLogprobs
 from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
@@ -33,7 +33,7 @@ class _Begun(NamedTuple):
     """A step between its forward pass and its sampling."""
 
     rows: StepRows
-    tables: list[Int32Array]
+    held: HeldBlocks
     sampling: IntArray
     """Rows of the step that sample."""
     logits: Any
@@ -52,8 +52,8 @@ class ModelRunner:
         self._drafter, self._num_drafts = drafter, num_drafts
         self._begun: _Begun | None = None
 
-    def forward(self, plan: SchedulerOutput, tables: list[Int32Array]) -> None:
-        """Compute a step; ``tables`` are the block tables of its rows, per KV-cache group."""
+    def forward(self, plan: SchedulerOutput, held: HeldBlocks) -> None:
+        """Compute a step, whose rows hold these blocks."""
         self._rows.take_in(plan)
         self._begun = None
         if not plan.total_num_scheduled_tokens:
@@ -66,9 +66,9 @@ class ModelRunner:
         wanted = np.repeat(ends[sampling] - drafts[sampling] - 1, per_row) + _counting(per_row)
         scores = PromptScores(self._rows, plan, rows)
         logits = self._model.logits(
-            self._rows.input_ids(plan, rows), rows, tables, np.concatenate((wanted, scores.places))
+            self._rows.input_ids(plan, rows), rows, held.tables, np.concatenate((wanted, scores.places))
         )
-        self._begun = _Begun(rows, tables, sampling, logits[: len(wanted)], scores.of(logits[len(wanted) :]))
+        self._begun = _Begun(rows, held, sampling, logits[: len(wanted)], scores.of(logits[len(wanted) :]))
 
     def sample(self, plan: SchedulerOutput, grammar: GrammarOutput | None) -> ModelOutput:
         """Sample from the step that was computed last, and draft what comes next."""
@@ -147,7 +147,7 @@ class ModelRunner:
         known = begun.rows.counts.copy()
         known[begun.sampling] = (self._rows.lengths[plan.slots] - begun.rows.starts)[begun.sampling]
         step = begun.rows._replace(counts=known)
-        drafts = drafter.propose(self._rows, plan.slots, step, begun.tables, self._num_drafts)
+        drafts = drafter.propose(self._rows, plan.slots, step, begun.held, self._num_drafts)
         chunks = np.ones(len(plan.slots), np.bool_)
         chunks[begun.sampling] = False
         drafts[chunks] = NO_DRAFT

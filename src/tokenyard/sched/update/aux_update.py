@@ -16,7 +16,7 @@ __all__ = ["AuxUpdate"]
 
 def _cut(logprobs: TokenLogprobs, count: int) -> TokenLogprobs:
     """Of the accepted tokens alone: a stop may come before the last one."""
-    return TokenLogprobs(*(column[:count] for column in logprobs))
+    return TokenLogprobs(logprobs.token_ids[:count], logprobs.logprobs[:count], logprobs.ranks[:count])
 
 
 class AuxUpdate:

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from tokenyard.columns import Int32Array, IntArray
-from tokenyard.engine.torch.block_batch import StepRows
+from tokenyard.engine.torch.attention.block_batch import HeldBlocks, StepRows
 from tokenyard.engine.torch.request_rows import NO_DRAFT, RequestRows
 
 __all__ = ["Drafter", "NgramDrafter"]
@@ -17,12 +17,12 @@ class Drafter(Protocol):
     """Guesses at what follows the rows of a step, which has just been sampled from."""
 
     def propose(
-        self, rows: RequestRows, slots: IntArray, step: StepRows, tables: list[Int32Array], num_drafts: int
+        self, rows: RequestRows, slots: IntArray, step: StepRows, held: HeldBlocks, num_drafts: int
     ) -> IntArray:
         """Drafts for ``slots``, shape ``[n, num_drafts]``, NO_DRAFT after the last one of a row.
 
-        ``step`` says what is known of the rows that was not before it: their tokens from its starts on. ``tables`` are
-        the rows' block tables per group of the target model.
+        ``step`` says what is known of the rows that was not before it: their tokens from its starts on. ``held`` are
+        their blocks: nothing can be written beyond them.
         """
 
 
@@ -34,7 +34,7 @@ class NgramDrafter:
         self._shortest, self._longest = shortest, longest
 
     def propose(
-        self, rows: RequestRows, slots: IntArray, step: StepRows, tables: list[Int32Array], num_drafts: int
+        self, rows: RequestRows, slots: IntArray, step: StepRows, held: HeldBlocks, num_drafts: int
     ) -> IntArray:
         drafts = np.full((len(slots), num_drafts), NO_DRAFT, np.int64)
         for row, slot in enumerate(slots.tolist()):

@@ -17,7 +17,7 @@ import numpy as np
 from tokenyard.columns import Int32Array, IntArray
 from tokenyard.engine.torch.checkpoint import require_torch
 
-__all__ = ["BlockBatch", "Bucket", "StepRows"]
+__all__ = ["BlockBatch", "Bucket", "HeldBlocks", "StepRows"]
 
 
 class StepRows(NamedTuple):
@@ -31,6 +31,15 @@ class StepRows(NamedTuple):
         """Of all tokens, row after row."""
         offsets = self.counts.cumsum() - self.counts
         return np.arange(int(self.counts.sum())) - np.repeat(offsets - self.starts, self.counts)
+
+
+class HeldBlocks(NamedTuple):
+    """The blocks of a step's rows, as the request table has them when the step begins."""
+
+    tables: list[Int32Array]
+    """Per KV-cache group: row ``i`` begins with its blocks in position order; what follows them is arbitrary."""
+    capacity: IntArray
+    """Positions that each row's blocks can store."""
 
 
 class Bucket(NamedTuple):

@@ -18,7 +18,7 @@ import numpy as np
 
 from tokenyard.columns import Int32Array, IntArray
 from tokenyard.engine.torch.checkpoint import require_torch
-from tokenyard.engine.torch.draws import uniform
+from tokenyard.engine.torch.sampling.draws import uniform
 from tokenyard.params import SamplingParams
 from tokenyard.sched.steps.aux_output import TokenLogprobs
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from tokenyard.engine.torch.block_batch import BlockBatch, Bucket
+from tokenyard.engine.torch.attention.block_batch import BlockBatch, Bucket
+from tokenyard.engine.torch.attention.kv_tensors import LayerKV
 from tokenyard.engine.torch.checkpoint import ATTENTION, require_torch
-from tokenyard.engine.torch.kv_tensors import LayerKV
 from tokenyard.errors import ConfigError
 
 __all__ = ["PagedAttention", "register_attention"]

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from tokenyard.columns import IntArray
-from tokenyard.engine.torch.block_batch import StepRows
+from tokenyard.engine.torch.attention.block_batch import StepRows
 from tokenyard.engine.torch.request_rows import RequestRows, Sampling
-from tokenyard.engine.torch.sampler import token_logprobs
+from tokenyard.engine.torch.sampling.sampler import token_logprobs
 from tokenyard.sched.steps.aux_output import TokenLogprobs
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 

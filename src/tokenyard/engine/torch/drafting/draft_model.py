@@ -10,9 +10,9 @@ import numpy as np
 
 from tokenyard.columns import Int32Array, IntArray
 from tokenyard.config import GroupKind
-from tokenyard.engine.torch.block_batch import StepRows
+from tokenyard.engine.torch.attention.block_batch import HeldBlocks, StepRows
+from tokenyard.engine.torch.attention.kv_tensors import KVTensors, page_elements
 from tokenyard.engine.torch.checkpoint import load_checkpoint, read_spec
-from tokenyard.engine.torch.kv_tensors import KVTensors, page_elements
 from tokenyard.engine.torch.model import BlockGroup, PagedModel
 from tokenyard.engine.torch.request_rows import NO_DRAFT, RequestRows
 from tokenyard.errors import ConfigError
@@ -65,21 +65,23 @@ class DraftModel:
         self._model.bind(layers, [BlockGroup(self._block_size, window) for window in windows])
 
     def propose(
-        self, rows: RequestRows, slots: IntArray, step: StepRows, tables: list[Int32Array], num_drafts: int
+        self, rows: RequestRows, slots: IntArray, step: StepRows, held: HeldBlocks, num_drafts: int
     ) -> IntArray:
-        """See :class:`~tokenyard.engine.torch.drafters.Drafter`."""
-        ends = np.minimum(step.starts + step.counts, self._max_model_len)
-        now = StepRows(step.starts, ends - step.starts)
-        table = tables[self._group]
-        ids = rows.tokens[np.repeat(slots, now.counts), now.positions].astype(np.int64)
+        """See :class:`~tokenyard.engine.torch.drafting.drafters.Drafter`."""
+        room = np.minimum(held.capacity, self._max_model_len)
+        ends = step.starts + step.counts
+        table = held.tables[self._group]
         drafts = np.full((len(slots), num_drafts), NO_DRAFT, np.int64)
-        drafts[:, 0] = self._likeliest(ids, now, table)
-        for ahead in range(1, num_drafts):
-            here = (ends + ahead - 1 < self._max_model_len).nonzero()[0]
-            if not len(here):
-                break
-            one = StepRows(ends[here] + ahead - 1, np.ones(len(here), np.int64))
-            drafts[here, ahead] = self._likeliest(drafts[here, ahead - 1], one, table[here])
+        known = StepRows(step.starts, np.minimum(ends, room) - step.starts)
+        ids = rows.tokens[np.repeat(slots, known.counts), known.positions].astype(np.int64)
+        likeliest = self._likeliest(ids, known, table)
+        for ahead in range(num_drafts):
+            # The newest token may stand where no block is yet: then the next step's drafts begin with it.
+            here = (ends + ahead <= room).nonzero()[0]
+            if ahead and len(here):
+                one = StepRows(ends[here] + ahead - 1, np.ones(len(here), np.int64))
+                likeliest[here] = self._likeliest(drafts[here, ahead - 1], one, table[here])
+            drafts[here, ahead] = likeliest[here]
         return drafts
 
     def _likeliest(self, ids: IntArray, rows: StepRows, table: Int32Array) -> IntArray:
