@@ -104,6 +104,14 @@ test-vllm: $(INSTALLED)  ## Our classes inside real vLLM, offline: VLLM=0.32 the
 smoke-vllm:  ## A few minutes of test-vllm, in those environments that are there
 	@scripts/test_vllm.sh --smoke 0.22 0.32 0.33
 
+.PHONY: test-engine
+test-engine:  ## The engine that runs models: all of its tests, in .venv-engine (first run: installs torch and transformers there)
+	@PYTHON="$(PYTHON)" scripts/test_engine.sh $(ARGS)
+
+.PHONY: smoke-engine
+smoke-engine:  ## A minute of test-engine, if .venv-engine is there
+	@scripts/test_engine.sh --smoke $(ARGS)
+
 .PHONY: differential
 differential: VLLM ?= 0.22
 differential: SCENARIOS ?= 2000

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import getattr_static
-from math import isfinite
+from math import inf, isfinite
 from numbers import Integral, Real
 
 import numpy as np
@@ -65,7 +65,10 @@ class PoolingParams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """The part of sampling that decides when a request ends."""
+    """What follows a prompt: when it ends, which the scheduler decides, and how tokens are drawn (vLLM's names).
+
+    The scheduler reads none of what says how tokens are drawn.
+    """
 
     max_tokens: int = 16
     """Most output tokens."""
@@ -85,6 +88,27 @@ class SamplingParams:
     """Compute the whole prompt even if its prefix is cached; None: if ``prompt_logprobs`` are wanted."""
     routed_experts_prompt_start: int = 0
     """First prompt position whose routed experts are wanted (with ``enable_return_routed_experts``)."""
+
+    temperature: float = 1.0
+    """Logits are divided by it; 0 takes the likeliest token (greedy)."""
+    top_p: float = 1.0
+    """Draw from the likeliest tokens that have this probability together."""
+    top_k: int = 0
+    """Draw from so many of the likeliest tokens; 0 or -1: from all."""
+    min_p: float = 0.0
+    """Draw from tokens at least this likely, as a share of the likeliest one's probability."""
+    presence_penalty: float = 0.0
+    """Taken from the logit of every token that has been put out."""
+    frequency_penalty: float = 0.0
+    """Taken from a token's logit for each time that it has been put out."""
+    repetition_penalty: float = 1.0
+    """Logits of tokens in the prompt or the output are divided by it (multiplied, if negative)."""
+    seed: int | None = None
+    """Draws depend on it and the position alone, whoever shares the batch; None: on the engine's own."""
+    logprobs: int | None = None
+    """Likeliest tokens told with each output token, besides itself; -1: the whole vocabulary; None: nothing is told."""
+    logit_bias: Mapping[int, float] | None = None
+    """Token id -> what is added to its logit."""
 
     def __post_init__(self) -> None:
         if self.skip_reading_prefix_cache is None:
@@ -205,7 +229,7 @@ def check_embeds(request_id: str, embeds: object, num_prompt_tokens: int) -> Non
 
 def check_order(request_id: str, arrival_time: object, priority: object) -> None:
     """Raise RequestError unless requests can be ordered by these."""
-    if isinstance(arrival_time, bool) or not isinstance(arrival_time, Real) or not _is_finite(arrival_time):
+    if not _is_number(arrival_time):
         raise RequestError(request_id, "arrival_time", arrival_time, "give a finite number of seconds")
     if isinstance(priority, bool) or not isinstance(priority, Integral):
         raise RequestError(request_id, "priority", priority, "give a whole number; lower is served first")
@@ -252,6 +276,57 @@ def check_sampling_params(request_id: str, params: SamplingParams) -> None:
         _check_count(request_id, "prompt_logprobs", params.prompt_logprobs, -1)
     _check_flag(request_id, "skip_reading_prefix_cache", params.skip_reading_prefix_cache)
     _check_count(request_id, "routed_experts_prompt_start", params.routed_experts_prompt_start, 0)
+    _check_drawing(request_id, params)
+
+
+_RANGES = {
+    "temperature": (0.0, inf, "give a number from 0 (greedy) on"),
+    "min_p": (0.0, 1.0, "give a number from 0 to 1"),
+    "presence_penalty": (-2.0, 2.0, "give a number from -2 to 2"),
+    "frequency_penalty": (-2.0, 2.0, "give a number from -2 to 2"),
+}
+"""Field -> smallest and largest value, and what to do about others."""
+_ABOVE_ZERO = {
+    "top_p": (1.0, "give a number above 0, up to 1"),
+    "repetition_penalty": (inf, "give a number above 0; 1 changes nothing"),
+}
+
+
+def _check_drawing(request_id: str, params: SamplingParams) -> None:
+    """Raise RequestError for what no token can be drawn with."""
+    for field, (low, high, fix) in _RANGES.items():
+        value = getattr(params, field)
+        if not _is_number(value) or not low <= value <= high:
+            raise RequestError(request_id, field, value, fix)
+    for field, (high, fix) in _ABOVE_ZERO.items():
+        value = getattr(params, field)
+        if not _is_number(value) or not 0 < value <= high:
+            raise RequestError(request_id, field, value, fix)
+    _check_count(request_id, "top_k", params.top_k, -1)
+    if params.logprobs is not None:
+        _check_count(request_id, "logprobs", params.logprobs, -1)
+    if params.seed is not None and (isinstance(params.seed, bool) or not isinstance(params.seed, int)):
+        raise RequestError(request_id, "seed", params.seed, "give a whole number, or leave it out")
+    if params.seed is not None and not -(2**63) <= params.seed < 2**63:
+        raise RequestError(request_id, "seed", params.seed, "give a whole number of at most 64 bits")
+    if params.logit_bias is not None:
+        _check_bias(request_id, params.logit_bias)
+
+
+def _check_bias(request_id: str, bias: object) -> None:
+    if not isinstance(bias, Mapping):
+        raise RequestError(request_id, "logit_bias", bias, "give numbers by token id")
+    for token, added in bias.items():
+        _check_count(request_id, "logit_bias", token, 0)
+        if not _is_number(added):
+            raise RequestError(request_id, f"logit_bias[{token}]", added, "give a finite number")
+
+
+def _is_number(value: object) -> bool:
+    """Whether it is a finite number, and not a truth value."""
+    if type(value) is float:  # asked for every request, and the question to Real costs ten times as much
+        return isfinite(value)
+    return isinstance(value, Real) and not isinstance(value, bool) and _is_finite(value)
 
 
 def _check_repetition(request_id: str, params: RepetitionDetectionParams) -> None:

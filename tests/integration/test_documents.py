@@ -15,6 +15,7 @@ REPO = Path(__file__).resolve().parents[2]
 DOCUMENTS = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]
 LINK = re.compile(r"\]\((?!https?://)([^)#]*)#?([^)]*)\)")
 DEEP_IMPORT = re.compile(r"\b(?:from|import) (tokenyard\.[\w.]+)")
+NEEDS = re.compile(r"<!-- needs: (\w+) -->")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
@@ -28,6 +29,8 @@ def workplace(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_examples_run_and_print_what_is_shown(path: Path, workplace: Path) -> None:
     document = path.read_text(encoding="utf-8")
+    for library in NEEDS.findall(document):
+        pytest.importorskip(library, reason=f"the examples of {path.name} need {library}")
     session = Session(workplace)
     printed: str | None = None
     changes: list[tuple[tuple[int, int], str]] = []

@@ -367,6 +367,62 @@ def test_a_grammar_can_be_asked(value: Any) -> None:
     _refused("structured_output", "r", [1], structured_output=value)
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("temperature", -0.1),
+        ("temperature", float("nan")),
+        ("temperature", "0"),
+        ("temperature", True),
+        ("top_p", 0.0),
+        ("top_p", 1.1),
+        ("top_p", None),
+        ("top_k", -2),
+        ("top_k", 1.5),
+        ("min_p", -0.1),
+        ("min_p", 1.01),
+        ("presence_penalty", 2.1),
+        ("presence_penalty", float("inf")),
+        ("frequency_penalty", -2.1),
+        ("repetition_penalty", 0.0),
+        ("repetition_penalty", 10**400),
+        ("seed", 1.0),
+        ("seed", True),
+        ("seed", 2**63),
+        ("logprobs", -2),
+        ("logprobs", 1.5),
+        ("logit_bias", [1]),
+        ("logit_bias", {-1: 1.0}),
+        ("logit_bias", {"5": 1.0}),
+    ],
+)
+def test_how_tokens_are_drawn_can_work(field: str, value: Any) -> None:
+    _refused(field, "r", [1], SamplingParams(**{field: value}))
+
+
+def test_a_bias_is_named_by_its_token() -> None:
+    _refused("logit_bias[5]", "r", [1], SamplingParams(logit_bias={5: float("nan")}))
+
+
+def test_drawing_at_the_edges_of_what_can_work() -> None:
+    Request(
+        "r",
+        [1],
+        SamplingParams(
+            temperature=0,
+            top_p=1,
+            top_k=-1,
+            min_p=1,
+            presence_penalty=-2,
+            frequency_penalty=2,
+            repetition_penalty=0.1,
+            seed=-1,
+            logprobs=-1,
+            logit_bias={0: -100},
+        ),
+    )
+
+
 @pytest.mark.parametrize("value", ["x", 1, [1], {}])
 def test_repetition_detection_is_what_it_is_called(value: Any) -> None:
     _refused("repetition_detection", "r", [1], SamplingParams(repetition_detection=value))

@@ -31,10 +31,10 @@ AllBlocksCleared BlockDeltas BlockRemoved BlockStored CachedRequestData Counts E
 KVEventBatch KVLimit KVShortage MambaCacheMode MaskedOutput ModelAuxOutput MultiModalItem NewRequest NewRequestData
 ObserverWarning Observers Outcome OutcomeKind PauseState PoolingParams Preemption PrefixCacheStats QueueView
 RepetitionDetectionParams RequestAuxOutput RequestEvent RequestHasher RequestStatus RequestTimes ScheduledDrafts
-SchedulerState SchedulerStats SpecDecodingStats SpeculativeMethod StepInFlight StructuredOutput
+SchedulerState SchedulerStats SpecDecodingStats SpeculativeMethod StepInFlight StructuredOutput TokenLogprobs
 """,
     "tokenyard.engine": """
-DoneStep Filling GrammarOutput PauseMode StepFuture
+DoneStep Filling GrammarOutput LoadedModel PauseMode StepFuture TorchEngineCore load_engine
 """,
     "tokenyard.policies": """
 Continuum FCFSQueue FinishedTurn Observations PinBoard PolicyContext PrefillReload PriorityQueue RequestQueue
@@ -111,6 +111,7 @@ SEEN_ONLY = {"KVCacheManager", "EncoderCache", "Failures", "ObserverGate", "Coun
     "WeightFormat",
     "FreeQueue",
     "QueueOrder",
+    "TorchExecutor",
 }
 """Parts of a scheduler, a request, CONTINUUM, a report or a model that are there to be looked at."""
 OF_TRACES = {"Traces", "Answers from traces"}

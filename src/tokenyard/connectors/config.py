@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from tokenyard.connectors.cpu_tier import CPUTier
 from tokenyard.connectors.eviction import make_eviction_policy
 from tokenyard.connectors.settings import check_namespace, check_storage_path, require_amount, require_text
 from tokenyard.connectors.tiered import STORE_ON
 from tokenyard.errors import ConfigError
 
-__all__ = ["OFFLOADING", "PREFILL_DECODE", "SETTINGS", "STORAGE", "KVTransferConfig"]
+__all__ = ["OFFLOADING", "PREFILL_DECODE", "SETTINGS", "STORAGE", "KVTransferConfig", "cpu_tier"]
 
 OFFLOADING = "OffloadingConnector"
 STORAGE = "SharedStorageConnector"
@@ -103,3 +104,17 @@ class KVTransferConfig:
     def positive(self, name: str, default: float) -> float:
         """A setting that has to be a number above 0."""
         return require_amount(name, self.get(name, default))
+
+
+def cpu_tier(config: KVTransferConfig, bytes_per_block: int, num_gpus: int = 1) -> CPUTier:
+    """The tier that ``cpu_bytes_to_use`` pays for, which is for all GPUs that share the model.
+
+    Raises ConfigError if nobody says how much that is, or if not even one block fits.
+    """
+    if "cpu_bytes_to_use" not in config.kv_connector_extra_config:
+        raise ConfigError("cpu_bytes_to_use", None, "say how much memory it may use, or give --kv-offloading-size")
+    room = config.positive("cpu_bytes_to_use", 1)
+    num_blocks = int(room / num_gpus) // bytes_per_block
+    if not num_blocks:
+        raise ConfigError("cpu_bytes_to_use", room, f"a KV block alone has {bytes_per_block:,} bytes")
+    return CPUTier(num_blocks, config.get("eviction_policy", "lru"))

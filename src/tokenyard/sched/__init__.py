@@ -51,6 +51,7 @@ __all__ = [
     "SpeculativeMethod",
     "StepInFlight",
     "StructuredOutput",
+    "TokenLogprobs",
 ]
 
 OFFERED = {
@@ -63,7 +64,7 @@ OFFERED = {
     "tokenyard.kv.shortage": ("KVShortage", "KVLimit"),
     "tokenyard.sched.steps.scheduler_output": ("NewRequest", "ScheduledDrafts", "NewRequestData", "CachedRequestData"),
     "tokenyard.kv.new_blocks": ("BlockDeltas",),
-    "tokenyard.sched.steps.aux_output": ("ModelAuxOutput", "RequestAuxOutput"),
+    "tokenyard.sched.steps.aux_output": ("ModelAuxOutput", "RequestAuxOutput", "TokenLogprobs"),
     "tokenyard.sched.features.request_events": ("RequestEvent", "EventType"),
     "tokenyard.sched.steps.stats": ("SchedulerStats", "SpecDecodingStats"),
     "tokenyard.sched.steps.in_flight": ("StepInFlight",),
@@ -83,7 +84,7 @@ if TYPE_CHECKING:
     from tokenyard.request import RequestStatus, RequestTimes
     from tokenyard.sched.features.request_events import EventType, RequestEvent
     from tokenyard.sched.observer import Counts, Gauges, Observers, ObserverWarning, QueueView, SchedulerState
-    from tokenyard.sched.steps.aux_output import ModelAuxOutput, RequestAuxOutput
+    from tokenyard.sched.steps.aux_output import ModelAuxOutput, RequestAuxOutput, TokenLogprobs
     from tokenyard.sched.steps.in_flight import StepInFlight
     from tokenyard.sched.steps.outcomes import Outcome, OutcomeKind, Preemption
     from tokenyard.sched.steps.scheduler_output import CachedRequestData, NewRequest, NewRequestData, ScheduledDrafts

@@ -13,7 +13,7 @@ from tokenyard.errors import ConfigError, RequestError
 from tokenyard.params import PoolingParams, RepetitionDetectionParams, SamplingParams
 from tokenyard.request import FinishReason, Request, RequestStatus
 from tokenyard.sched.features.request_events import EventType
-from tokenyard.sched.steps.aux_output import ModelAuxOutput
+from tokenyard.sched.steps.aux_output import ModelAuxOutput, TokenLogprobs
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
@@ -31,6 +31,47 @@ def add_pooling(toy: ToyEngine, name: str, length: int, params: PoolingParams = 
     request = Request(name, list(range(length)), pooling_params=params)
     toy.scheduler.add_request(request)
     return request
+
+
+# ---- log-probabilities
+
+
+def _logprobs(positions: int) -> TokenLogprobs:
+    column = np.arange(positions)
+    return TokenLogprobs(np.stack([column, column + 1], 1), -np.ones((positions, 2)), column + 1)
+
+
+def test_logprobs_come_with_their_tokens_and_the_prompts_once() -> None:
+    toy = ToyEngine()
+    toy.add("a", 4)
+    toy.add("b", 4)
+    step = toy.schedule()
+    a, b = answer(toy, step, [[5], [6]], logprobs={1: _logprobs(1)}, prompt_logprobs={0: _logprobs(3)})
+    assert (a.extras.logprobs, b.extras.prompt_logprobs) == (None, None)
+    assert b.extras.logprobs is not None
+    assert b.extras.logprobs.token_ids.tolist() == [[0, 1]]
+    assert a.extras.prompt_logprobs is not None
+    assert a.extras.prompt_logprobs.ranks.tolist() == [1, 2, 3]
+
+
+def test_a_stop_among_several_tokens_cuts_their_logprobs() -> None:
+    toy = ToyEngine(speculative=SpeculativeConfig(num_speculative_tokens=3))
+    toy.add("a", 4, max_tokens=9, stop_token_ids=(8,))
+    first = toy.schedule()
+    answer(toy, first, [[5]])
+    toy.scheduler.update_draft_token_ids(first, DraftTokens.from_lists([[7, 8, 9]]))
+    (news,) = answer(toy, toy.schedule(), [[7, 8, 9, 10]], logprobs={0: _logprobs(4)})
+    assert news.new_token_ids == [7, 8]
+    assert news.extras.logprobs is not None
+    assert [len(column) for column in news.extras.logprobs] == [2, 2, 2]
+
+
+def test_logprobs_belong_to_a_row_of_the_step() -> None:
+    toy = ToyEngine()
+    toy.add("a", 4)
+    step = toy.schedule()
+    with pytest.raises(ValueError, match="logprobs names row 1: step 0 has 1 requests"):
+        answer(toy, step, [[5]], logprobs={1: _logprobs(1)})
 
 
 # ---- pooling

@@ -26,6 +26,8 @@ class LayerGroup:
     """Layers that share a block table."""
 
     layers: tuple[LayerCache, ...]
+    places: tuple[int, ...]
+    """Of each among the caches that were grouped, as ``layer_caches`` lists them."""
 
     @property
     def first(self) -> LayerCache:
@@ -42,16 +44,17 @@ def group_layers(caches: Sequence[LayerCache]) -> list[LayerGroup]:
     if not caches:
         return []
     if _of_one_type(caches):
-        return [LayerGroup(layers=tuple(caches))]
-    types: dict[LayerCache, list[LayerCache]] = {}
-    for cache in _with_equal_pages(caches):
-        types.setdefault(cache, []).append(cache)
-    counts = [len(layers) for layers in types.values()]
+        return [LayerGroup(layers=tuple(caches), places=tuple(range(len(caches))))]
+    types: dict[LayerCache, list[int]] = {}
+    for place, cache in enumerate(_with_equal_pages(caches)):
+        types.setdefault(cache, []).append(place)
+    counts = [len(places) for places in types.values()]
     size = max(counts) if max(counts) < min(counts) * LARGER_GROUPS_BELOW else min(counts)
     groups = []
-    for layers in types.values():
-        number = -(-len(layers) // size)
-        groups += [LayerGroup(layers=tuple(layers[i::number])) for i in range(number)]
+    for cache, places in types.items():
+        number = -(-len(places) // size)
+        dealt = [tuple(places[i::number]) for i in range(number)]
+        groups += [LayerGroup(layers=(cache,) * len(each), places=each) for each in dealt]
     return groups
 
 

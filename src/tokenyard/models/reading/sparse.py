@@ -75,7 +75,7 @@ def qwen_moe_mlp(reading: Reading, i: int, *, prefix: str = "model.layers") -> D
     fields, hidden = reading.fields, hidden_size(reading)
     module = f"{prefix}.{i}.mlp"
     step = fields.count("decoder_sparse_step", 1)
-    num_experts = fields.count("num_experts", 0, low=0)
+    num_experts = fields.count(fields.first("num_experts", "num_local_experts"), 0, low=0)
     fields.passed_over("intermediate_size")
     if not num_experts or i in fields.items("mlp_only_layers") or (i + 1) % step:
         return dense_mlp(reading, module)

@@ -82,6 +82,9 @@ def _check_extras(step: StepInFlight, extras: ModelAuxOutput) -> None:
     if experts is not None and (experts.ndim != 3 or len(experts) != plan.total_num_scheduled_tokens):
         fix = f"give [tokens, layers, experts per token] for {plan.total_num_scheduled_tokens} tokens"
         raise ValueError(f"routed_experts has shape {experts.shape}: {fix}")
+    for field, given in (("logprobs", extras.logprobs), ("prompt_logprobs", extras.prompt_logprobs)):
+        if wrong := [row for row in given if not 0 <= row < len(plan.req_ids)]:
+            raise ValueError(f"{field} names row {wrong[0]}: step {plan.step} has {len(plan.req_ids)} requests")
     for field, ids in (("failed", extras.failed), ("num_nans_in_logits", extras.num_nans_in_logits)):
         if ids and (unknown := set(ids).difference(plan.req_ids)):
             raise ValueError(f"{field} names {shown(sorted(map(str, unknown)))}: step {plan.step} has no such request")

@@ -7,11 +7,16 @@ from collections.abc import Mapping, Sequence
 from tokenyard.columns import IntArray
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.features.routed_experts import RoutedExperts
-from tokenyard.sched.steps.aux_output import NO_AUX, ModelAuxOutput, RequestAuxOutput
+from tokenyard.sched.steps.aux_output import NO_AUX, ModelAuxOutput, RequestAuxOutput, TokenLogprobs
 from tokenyard.sched.steps.in_flight import StepInFlight
 from tokenyard.sched.steps.model_output import ModelOutput
 
 __all__ = ["AuxUpdate"]
+
+
+def _cut(logprobs: TokenLogprobs, count: int) -> TokenLogprobs:
+    """Of the accepted tokens alone: a stop may come before the last one."""
+    return TokenLogprobs(logprobs.token_ids[:count], logprobs.logprobs[:count], logprobs.ranks[:count])
 
 
 class AuxUpdate:
@@ -36,9 +41,17 @@ class AuxUpdate:
         experts = self._routing.arrived(step, given.routed_experts, counts) if self._routing is not None else {}
         nans = given.num_nans_in_logits
         corrupt = {row for row in counts.nonzero()[0].tolist() if step.requests[row].request_id in nans} if nans else ()
+        logprobs = {row: _cut(each, int(counts[row])) for row, each in given.logprobs.items() if counts[row]}
+        prompts = {row: each for row, each in given.prompt_logprobs.items() if counts[row]}
         return {
-            row: RequestAuxOutput(pooled.get(row), experts.get(row), nans.get(step.requests[row].request_id, 0))
-            for row in sorted({*pooled, *experts, *corrupt})
+            row: RequestAuxOutput(
+                pooled.get(row),
+                experts.get(row),
+                nans.get(step.requests[row].request_id, 0),
+                logprobs=logprobs.get(row),
+                prompt_logprobs=prompts.get(row),
+            )
+            for row in sorted({*pooled, *experts, *corrupt, *logprobs, *prompts})
         }
 
     @staticmethod

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tokenyard.config import CacheConfig
-from tokenyard.connectors.config import OFFLOADING, STORAGE, KVTransferConfig
-from tokenyard.connectors.cpu_tier import CPUTier
+from tokenyard.connectors.config import OFFLOADING, STORAGE, KVTransferConfig, cpu_tier
 from tokenyard.connectors.disk_tier import DiskTier
 from tokenyard.connectors.tiered import TieredConnector
 from tokenyard.errors import ConfigError
@@ -45,7 +44,8 @@ class KVTransfer:
         """Raises ConfigError if it does not go with the cache, or cannot be replayed by one engine."""
         config = self.config
         if config.kv_connector == OFFLOADING:
-            tier, inwards, outwards = self._cpu_tier(), *_host_links(latency)
+            tier = cpu_tier(config, self.bytes_per_block, self.num_gpus)
+            inwards, outwards = _host_links(latency)
             connector = TieredConnector(
                 cache, tier, store_on=config.get("store_on", "finish"), load_async=config.get("load_async", True)
             )
@@ -60,15 +60,6 @@ class KVTransfer:
             fix = "it needs two engines: tokenyard split replays prefill and decode"
             raise ConfigError("kv_connector", config.kv_connector, fix)
         return SimulatedConnector(connector, SimulatedTransfers(clock.now, inwards, outwards, self.bytes_per_block))
-
-    def _cpu_tier(self) -> CPUTier:
-        if "cpu_bytes_to_use" not in self.config.kv_connector_extra_config:
-            raise ConfigError("cpu_bytes_to_use", None, "say how much memory it may use, or give --kv-offloading-size")
-        room = self.config.positive("cpu_bytes_to_use", 1)
-        num_blocks = int(room / self.num_gpus) // self.bytes_per_block
-        if not num_blocks:
-            raise ConfigError("cpu_bytes_to_use", room, f"a KV block alone has {self.bytes_per_block:,} bytes")
-        return CPUTier(num_blocks, self.config.get("eviction_policy", "lru"))
 
 
 def _host_links(latency: LatencyModel) -> tuple[Link, Link]:

@@ -1,0 +1,1 @@
+"""Attention over blocks: their memory, which of them a step reads and writes, and the attention itself."""

@@ -1,0 +1,62 @@
+"""A model over blocks: token ids, positions and block tables in, logits out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tokenyard.columns import Int32Array, IntArray
+from tokenyard.engine.torch.attention.block_batch import BlockBatch, StepRows
+from tokenyard.engine.torch.attention.kv_tensors import LayerKV
+from tokenyard.engine.torch.attention.paged_attention import PagedAttention
+from tokenyard.engine.torch.checkpoint import require_torch
+
+__all__ = ["BlockGroup", "PagedModel"]
+
+
+class BlockGroup(NamedTuple):
+    """A KV-cache group as attention sees it."""
+
+    block_size: int
+    window: int
+    """Tokens; 0: no window."""
+
+
+class PagedModel:
+    """A transformers model whose attention reads and writes blocks."""
+
+    def __init__(self, model: Any, device: str) -> None:
+        self._model, self._device = model, device
+        self._attention = PagedAttention(model)
+        self._groups: Sequence[BlockGroup] = ()
+
+    def bind(self, layers: Sequence[LayerKV], groups: Sequence[BlockGroup]) -> None:
+        """Give it memory for its layers."""
+        self._groups = groups
+        self._attention.bind(layers)
+
+    def logits(self, ids: IntArray, rows: StepRows, tables: Sequence[Int32Array], wanted: IntArray) -> Any:
+        """Compute the tokens ``ids`` of ``rows``; logits at the places ``wanted``, shape ``[wanted, vocabulary]``.
+
+        ``tables`` are the rows' block tables per KV-cache group.
+        """
+        torch = require_torch()
+        batches = [
+            BlockBatch(table, rows, group.block_size, group.window, self._device)
+            for table, group in zip(tables, self._groups, strict=True)
+        ]
+        self._attention.begin(batches)
+        output = self._model(
+            input_ids=_on(torch, ids, self._device).unsqueeze(0),
+            position_ids=_on(torch, rows.positions, self._device).unsqueeze(0),
+            use_cache=False,
+            logits_to_keep=_on(torch, wanted, self._device),
+        )
+        self._attention.begin(())
+        return output.logits[0]
+
+
+def _on(torch: Any, column: IntArray, device: str) -> Any:
+    return torch.from_numpy(np.ascontiguousarray(column, np.int64)).to(device)

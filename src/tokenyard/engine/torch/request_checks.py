@@ -1,0 +1,36 @@
+"""What the engine cannot run is refused when it is added, and names what to leave out."""
+
+from __future__ import annotations
+
+from tokenyard.engine.core import EngineCore
+from tokenyard.engine.torch.executor import TorchExecutor
+from tokenyard.errors import RequestError
+from tokenyard.request import Request
+
+__all__ = ["TorchEngineCore"]
+
+_UNSUPPORTED = {
+    "pooling_params": "the engine generates and does not pool: leave it out",
+    "lora_name": "the engine has no adapters: leave it out",
+    "mm_features": "the engine runs text models: leave them out",
+    "prompt_embeds": "the engine takes token ids alone: leave them out",
+    "resumable": "the engine has no sessions: leave it out",
+}
+
+
+class TorchEngineCore(EngineCore):
+    """An engine core whose executor is a :class:`TorchExecutor`."""
+
+    executor: TorchExecutor
+
+    def add_request(self, request: Request) -> None:
+        """Queue a request. RequestError if it can never be served, or asks for what the engine cannot do."""
+        for field, fix in _UNSUPPORTED.items():
+            if getattr(request, field):
+                raise RequestError(request.request_id, field, getattr(request, field), fix)
+        vocabulary = self.executor.model.vocab_size
+        largest = int(request.token_slice(0, request.num_prompt_tokens).max())
+        if largest >= vocabulary:
+            fix = f"the model knows token ids from 0 to {vocabulary - 1}"
+            raise RequestError(request.request_id, "prompt_token_ids", largest, fix)
+        super().add_request(request)
