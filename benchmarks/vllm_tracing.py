@@ -92,10 +92,10 @@ def _inside(scenario: SteadyDecode) -> str:
     spent = 0.0
 
     def timed(call: Callable[..., None]) -> Callable[..., None]:
-        def around(*args: Any) -> None:
+        def around(*args: Any, **options: Any) -> None:
             nonlocal spent
             start = time.thread_time()
-            call(*args)
+            call(*args, **options)
             spent += time.thread_time() - start
 
         return around

@@ -26,6 +26,7 @@ __all__ = [
     "data_parallel_rank",
     "decides_alike",
     "draft_slots",
+    "encoder_transfers",
     "finished",
     "grammar_output",
     "installed_version",
@@ -34,6 +35,7 @@ __all__ = [
     "new_request_maker",
     "plan_fields",
     "profile_name",
+    "puts_off_prefills",
     "request_error",
     "resets_without_connector",
     "session_of",
@@ -120,6 +122,26 @@ def draft_slots(scheduler: Any) -> int:
 def max_batched(vllm_config: Any) -> int:
     """Most tokens that a step of the engine computes."""
     return int(vllm_config.scheduler_config.max_num_batched_tokens)
+
+
+def encoder_transfers(scheduler: Any) -> Any | None:
+    """What makes requests wait for encoder outputs from elsewhere: later versions ask their encoder-cache connector."""
+    connector = scheduler.ec_connector
+    return connector if hasattr(connector, "ensure_cache_available") else None
+
+
+def puts_off_prefills(scheduler: Any, *, throttled: bool) -> bool:
+    """Whether the step that begins leaves prompts to a later one (``--prefill-schedule-interval``), so that others decode.
+
+    ``throttled``: the engine counts the steps and says so, one of several with 0.24 and later; since 0.33 an engine
+    that is alone lets its scheduler count.
+    """
+    interval = getattr(scheduler, "local_prefill_interval", 1)
+    if interval > 1:
+        throttled |= scheduler.num_executed_steps + 1 < scheduler.last_prefill_step + interval
+    if not throttled or scheduler.prefill_capacity_bound:
+        return False
+    return any(not request.is_prefill_chunk for request in scheduler.running)
 
 
 def data_parallel_rank(vllm_config: Any) -> int | None:

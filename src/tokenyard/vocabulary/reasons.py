@@ -34,6 +34,7 @@ class Reason(StrEnum):
     TOKEN_BUDGET = "token_budget"
     MAX_NUM_SEQS = "max_num_seqs"
     PREFILL_EXCEEDS_BUDGET = "prefill_exceeds_budget"
+    PREFILL_CADENCE = "prefill_cadence"
     KV_FULL_SEQUENCE = "kv_full_sequence"
     KV_BLOCKS = "kv_blocks"
     KV_WATERMARK = "kv_watermark"
@@ -43,6 +44,7 @@ class Reason(StrEnum):
     WAITING_GRAMMAR = "waiting_grammar"
     WAITING_REMOTE_KV = "waiting_remote_kv"
     WAITING_STREAM_INPUT = "waiting_stream_input"
+    WAITING_ENCODER_CACHE = "waiting_encoder_cache"
     LORA_SLOTS = "lora_slots"
     CONNECTOR_UNDECIDED = "connector_undecided"
     ASYNC_KV_LOAD_STARTED = "async_kv_load_started"
@@ -106,6 +108,12 @@ REASONS = {
         "enable_chunked_prefill; or skip_oversized_prefill, to try the next request instead.",
         "tokens",
     ),
+    Reason.PREFILL_CADENCE: ReasonEntry(
+        "vLLM computes prompts in every n-th step only (prefill_schedule_interval), and this was one of those between.",
+        Family.TOKENS,
+        "A smaller prefill_schedule_interval: prompts start sooner, and steps that only decode get rarer.",
+        "tokens",
+    ),
     Reason.KV_FULL_SEQUENCE: ReasonEntry(
         "The whole prompt of the first request in the queue did not fit the free KV blocks, and a request is admitted "
         "only when all of it fits (scheduler_reserve_full_isl).",
@@ -154,6 +162,11 @@ REASONS = {
     ),
     Reason.WAITING_STREAM_INPUT: ReasonEntry(
         "Its next piece of input had not come.", Family.DEPENDENCY, "Nothing in the scheduler: send the input sooner."
+    ),
+    Reason.WAITING_ENCODER_CACHE: ReasonEntry(
+        "The encoder's output for one of its images or clips was still on its way from elsewhere.",
+        Family.DEPENDENCY,
+        "More bandwidth of the encoder-cache connector, or faster encoders.",
     ),
     Reason.LORA_SLOTS: ReasonEntry(
         "All slots for LoRA adapters were taken by others in this step.",

@@ -12,7 +12,7 @@ from typing import Any
 from tokenyard.kv.shortage import KVLimit, KVShortage
 from tokenyard.sched.steps.outcomes import Outcome, OutcomeKind, Preemption, Reason, StepOutcomes
 from tokenyard.vllm.tracing.watch import Refused, Sighting, Watch
-from tokenyard.vllm.versions import draft_slots, max_batched, max_running, status_name
+from tokenyard.vllm.versions import draft_slots, max_batched, max_running, puts_off_prefills, status_name
 
 __all__ = ["Reasons"]
 
@@ -49,11 +49,13 @@ class Reasons:
         """Of the step that is being decided."""
         self.clipped: dict[str, Reason] = {}
         """Request -> what left it no tokens in the step that is being decided."""
+        self._puts_off_prefills = False
         self._nobody = StepOutcomes()
         self._nobody.admission = Outcome(OutcomeKind.LOOP_ENDED, Reason.QUEUES_EMPTY)
 
-    def begin(self) -> None:
-        """A step is about to be decided."""
+    def begin(self, *, throttled: bool) -> None:
+        """A step is about to be decided; ``throttled``: the engine wants no prompts computed in it."""
+        self._puts_off_prefills = puts_off_prefills(self._scheduler, throttled=throttled)
         self.preempted = []
         self.clipped.clear()
 
@@ -134,6 +136,8 @@ class Reasons:
                 budget_left=left,
             )
         reason_or_none = self.clipped.get(request.request_id)
+        if reason_or_none is None and self._puts_off_prefills and wanted > 1:  # with one token left it decodes
+            reason_or_none = Reason.PREFILL_CADENCE
         if reason_or_none is None and not self._chunked and wanted > left:
             reason_or_none = Reason.PREFILL_EXCEEDS_BUDGET
         if reason_or_none is None:
@@ -161,10 +165,10 @@ class Reasons:
             return blocked
         if getattr(request, "num_stale_output_tokens", 0):
             return Reason.NO_NEW_TOKENS
-        if seen.looked_up is None:
-            return Reason.LORA_SLOTS if self._max_loras and request.lora_request else None
         if (clipped := self.clipped.get(request.request_id)) is not None:
             return clipped
+        if seen.looked_up is None:
+            return Reason.LORA_SLOTS if self._max_loras and request.lora_request else None
         return Reason.CONNECTOR_UNDECIDED if self._scheduler.connector is not None else None
 
     def _shortage(self, refused: Refused) -> tuple[KVShortage | None, Reason]:
@@ -223,4 +227,6 @@ class Reasons:
         held = request.num_output_placeholders
         if held > 0 and request.num_computed_tokens + 2 - held >= request.num_prompt_tokens + request.max_tokens:
             return Reason.PLACEHOLDERS_COVER_LIMIT
+        if self._puts_off_prefills and request.is_prefill_chunk:
+            return Reason.PREFILL_CADENCE
         return Reason.TOKEN_BUDGET if left <= 0 else None

@@ -58,7 +58,7 @@ class TracingScheduler(Twins, Scheduler):  # type: ignore[misc]
         tracer = self._tracer
         if tracer is None:
             return super().schedule(*args, **options)
-        tracer.step_begins()
+        tracer.step_begins(throttled=bool(args[0] if args else options.get("throttle_prefills")))
         try:
             output = super().schedule(*args, **options)
         except BaseException:

@@ -64,7 +64,7 @@ class Tracer:
         self._known: dict[str, TracedRequest] = {}
         """Request id -> request, of all that have not finished."""
         self._state = EngineState(scheduler, self._known)
-        self._watch = Watch(scheduler, self._state.queues, self.detach)
+        self._watch = Watch(scheduler, self._state.queues, self.detach, self._encoder_output_missing)
         self._reasons = Reasons(scheduler, self._state.queues, self._watch)
         start = describe_engine(scheduler, settings.policy, clock())
         self.writer = TraceWriter(settings)
@@ -139,14 +139,14 @@ class Tracer:
     # ---- steps
 
     @_harmless
-    def step_begins(self) -> None:
-        """``schedule()`` is called."""
+    def step_begins(self, *, throttled: bool) -> None:
+        """``schedule()`` is called; ``throttled``: to decode, as far as it can (``--prefill-schedule-interval``)."""
         ts = self._began = self._clock()
         self._take_finished(ts)
         self._step += 1
         state = self._state
         self._recorder.step_started(ts, self._step, state)
-        self._reasons.begin()
+        self._reasons.begin(throttled=throttled)
         short = self._demand.exceeds(state.num_free_blocks)
         self._watch.begin(waiting=state.num_waiting > 0, short_of_memory=short)
 
@@ -159,6 +159,9 @@ class Tracer:
     def clipped(self, request: Any, reason: Reason) -> None:
         """Something has left a request no tokens in the step that is being decided."""
         self._reasons.clipped[request.request_id] = reason
+
+    def _encoder_output_missing(self, request: Any) -> None:
+        self._reasons.clipped[request.request_id] = Reason.WAITING_ENCODER_CACHE
 
     @_harmless
     def step_failed(self) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tokenyard.vllm.versions import encoder_transfers
+
 __all__ = ["Refused", "Sighting", "Watch"]
 
 
@@ -52,12 +54,21 @@ class Sighting:
 class Watch:
     """Sees one step at a time; ``failed`` is told of an error of its own, which goes no further."""
 
-    def __init__(self, scheduler: Any, queues: Sequence[Any], failed: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        scheduler: Any,
+        queues: Sequence[Any],
+        failed: Callable[[Exception], None],
+        no_encoder_output: Callable[[Any], None],
+    ) -> None:
+        """``no_encoder_output`` is told which request is left out because an encoder's output has not come."""
         self._manager = manager = scheduler.kv_cache_manager
         self._pool = manager.block_pool
         self._coordinator = manager.coordinator
         self._queues = queues
         self._failed = failed
+        self._transfers = encoder_transfers(scheduler)
+        self._no_encoder_output = no_encoder_output
         self._needs: list[int] = []
         self._allocations = False
         self.sightings: list[Sighting] = []
@@ -79,6 +90,8 @@ class Watch:
                 self._replace(queue, "peek_request", self._seen(queue.peek_request, self._looked_at))
                 self._replace(queue, "pop_request", self._seen(queue.pop_request, self._took))
             self._replace(self._manager, "get_computed_blocks", self._lookup(self._manager.get_computed_blocks))
+        if self._transfers is not None:
+            self._replace(self._transfers, "ensure_cache_available", self._arrival(self._transfers))
         if short_of_memory:
             self._watch_allocations()
 
@@ -135,6 +148,20 @@ class Watch:
     def _note_lookup(self, request: Any, found: Any) -> None:
         if self.sightings and self.sightings[-1].request is request:
             self.sightings[-1].looked_up = int(found[1])
+
+    def _arrival(self, transfers: Any) -> Callable[..., bool]:
+        ask = transfers.ensure_cache_available
+
+        def ensure_cache_available(request: Any, *args: Any, **options: Any) -> bool:
+            has_come: bool = ask(request, *args, **options)
+            if not has_come:
+                try:
+                    self._no_encoder_output(request)
+                except Exception as error:  # noqa: BLE001 - as above
+                    self._failed(error)
+            return has_come
+
+        return ensure_cache_available
 
     def _watch_allocations(self) -> None:
         needs, granted = self._needs, self.granted
