@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -10,14 +11,36 @@ pytest.importorskip("vllm", reason="needs vLLM: make test-vllm")
 
 from tests.vllm.side_by_side import difference, run_all
 
-from recorder.plan import Scenario
+from recorder.plan import Engine, Plan, Planned, Scenario
 from recorder.scenarios import LATER, SCENARIOS
 from recorder.versions import IS_LATER
 
-_SMOKE = ("fcfs", "pressure")
+_SMOKE = ("fcfs", "pressure", "places_for_drafts", "places_for_drafts_async")
+
+
+def _alike(_rng: Random, _engine: Engine) -> Plan:
+    """Prompts of which all but one token is cached: with 0.33 admitted with places for drafts, or not at all."""
+    prompt = list(range(33))
+    return Plan(
+        requests=[Planned(id=f"r{i}", prompt=prompt, max_tokens=20, arrival_step=i) for i in range(24)], events=[]
+    )
+
+
+def _places_for_drafts(*, is_async: bool) -> Scenario:
+    engine = Engine(
+        max_num_seqs=6,
+        max_num_batched_tokens=14,
+        num_speculative_tokens=3,
+        spec_method="ngram_gpu" if is_async else "ngram",
+        async_scheduling=is_async,
+    )
+    return Scenario(name="places_for_drafts" + "_async" * is_async, seed=1, engine=engine, build=_alike)
+
+
+_HERE = [_places_for_drafts(is_async=is_async) for is_async in (False, True)]
 _CASES = [
     pytest.param(each, id=each.name, marks=[pytest.mark.smoke] if each.name in _SMOKE else [])
-    for each in (*SCENARIOS, *(LATER if IS_LATER else ()))
+    for each in (*SCENARIOS, *_HERE, *(LATER if IS_LATER else ()))
 ]
 
 

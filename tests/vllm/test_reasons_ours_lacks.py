@@ -34,13 +34,11 @@ _CADENCE, _ENCODER = "prefill_cadence", "waiting_encoder_cache"
 
 def _one_by_one(_rng: Random, _engine: Engine) -> Plan:
     """Prompts of two steps come while others decode."""
-    prompts = [[(7 * i + j) % 400 for j in range(200)] for i in range(20)]
-    return Plan(
-        requests=[
-            Planned(id=f"r{i}", prompt=each, max_tokens=30, arrival_step=5 * i) for i, each in enumerate(prompts)
-        ],
-        events=[],
-    )
+    requests = [
+        Planned(id=f"r{i}", prompt=[(7 * i + j) % 400 for j in range(200)], max_tokens=30, arrival_step=5 * i)
+        for i in range(20)
+    ]
+    return Plan(requests=requests, events=[])
 
 
 def _run(scenario: Scenario, change: Callable[[Any], None], driven: bool) -> tuple[Any, list[dict[str, Any]]]:
@@ -101,7 +99,8 @@ def _held(step: Step) -> int:
 @pytest.mark.parametrize("driven", [True, False], ids=["engine counts", "scheduler counts"])
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 def test_prompts_that_are_put_off(is_async: bool, driven: bool, tmp_path: Path) -> None:
-    if _VERSION < ((0, 24) if driven else (0, 33)):
+    since = (0, 24) if driven else (0, 33)
+    if _VERSION < since:
         pytest.skip("this vLLM has no such cadence")
 
     def change(config: Any) -> None:

@@ -131,7 +131,7 @@ def encoder_transfers(scheduler: Any) -> Any | None:
 
 
 def puts_off_prefills(scheduler: Any, *, throttled: bool) -> bool:
-    """Whether the step that begins leaves prompts to a later one (``--prefill-schedule-interval``), so that others decode.
+    """Whether the step that begins leaves prompts to a later one: only with ``--prefill-schedule-interval``.
 
     ``throttled``: the engine counts the steps and says so, one of several with 0.24 and later; since 0.33 an engine
     that is alone lets its scheduler count.

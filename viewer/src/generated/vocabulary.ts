@@ -49,6 +49,12 @@ export const REASONS = {
     "countedIn": null,
     "holds": true
   },
+  "prefill_cadence": {
+    "meaning": "vLLM computes prompts in every n-th step only (prefill_schedule_interval), and this was one of those between.",
+    "family": "tokens",
+    "countedIn": null,
+    "holds": true
+  },
   "kv_full_sequence": {
     "meaning": "The whole prompt of the first request in the queue did not fit the free KV blocks, and a request is admitted only when all of it fits (scheduler_reserve_full_isl).",
     "family": "memory",
@@ -99,6 +105,12 @@ export const REASONS = {
   },
   "waiting_stream_input": {
     "meaning": "Its next piece of input had not come.",
+    "family": "dependency",
+    "countedIn": null,
+    "holds": true
+  },
+  "waiting_encoder_cache": {
+    "meaning": "The encoder's output for one of its images or clips was still on its way from elsewhere.",
     "family": "dependency",
     "countedIn": null,
     "holds": true

@@ -44,6 +44,8 @@ class Reasons:
         self._aligned = bool(getattr(scheduler, "need_mamba_block_aligned_split", False))
         self._longest = int(scheduler.max_model_len) - int(getattr(scheduler, "num_sampled_tokens_per_step", 1))
         """Tokens of a request that can be computed."""
+        self._padded = 1 + int(scheduler.num_spec_tokens)
+        """Tokens of a request that is admitted with one left to compute: that one, and places for drafts."""
         self._num_blocks = int(scheduler.kv_cache_manager.block_pool.num_gpu_blocks)
         self.preempted: list[Preemption] = []
         """Of the step that is being decided."""
@@ -140,6 +142,8 @@ class Reasons:
             reason_or_none = Reason.PREFILL_CADENCE
         if reason_or_none is None and not self._chunked and wanted > left:
             reason_or_none = Reason.PREFILL_EXCEEDS_BUDGET
+        if reason_or_none is None and wanted == 1 and left < self._padded:  # since 0.28: the drafts come whole or not
+            reason_or_none, wanted = Reason.TOKEN_BUDGET, self._padded
         if reason_or_none is None:
             return None
         return Outcome(
