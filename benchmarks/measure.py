@@ -11,12 +11,24 @@ import statistics
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from time import process_time, thread_time
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from time import clock_gettime, process_time, pthread_getcpuclockid, thread_time
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from workload import EngineShape, LongPrompt, PrefillMix, RequestSpec, Scenario, SteadyDecode
 
-__all__ = ["Build", "Engine", "Measured", "Steps", "measure", "reach_steady_decode"]
+if TYPE_CHECKING:
+    from tokenyard.trace.emit.writer import TraceWriter
+
+__all__ = ["Build", "Engine", "Measured", "Steps", "measure", "reach_steady_decode", "writer_seconds"]
+
+
+def writer_seconds(writer: TraceWriter) -> float:
+    """CPU time so far of the thread that writes a trace, once it has written what waits."""
+    writer.flush()
+    thread = writer.thread
+    if thread is None or thread.ident is None:
+        return 0.0
+    return clock_gettime(pthread_getcpuclockid(thread.ident))
 
 
 class Engine(Protocol):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from measure import writer_seconds
 from tokenyard.cli.support.flags.output import MAX_IDS_PER_STEP
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
 from tokenyard.request import Request, SamplingParams
@@ -155,11 +156,7 @@ class TracedEngine(OurEngine):
         super().__init__(shape, TraceRecorder(self._writer))
 
     def background_seconds(self) -> float:
-        self._writer.flush()
-        thread = self._writer.thread
-        if thread is None or thread.ident is None:
-            return 0.0
-        return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+        return writer_seconds(self._writer)
 
     def close(self) -> None:
         self._writer.close()

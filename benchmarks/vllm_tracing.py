@@ -24,7 +24,7 @@ from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
-from measure import Steps, measure, reach_steady_decode
+from measure import Steps, measure, reach_steady_decode, writer_seconds
 from recorder import host
 from tokenyard.vllm import AsyncTracingScheduler, TracingScheduler
 from tokenyard.vllm.versions import installed_version
@@ -53,11 +53,7 @@ class _Traced(_Unset):
         self._writer = self.tracer.writer
 
     def background_seconds(self) -> float:
-        self._writer.flush()
-        thread = self._writer.thread
-        if thread is None or thread.ident is None:
-            return 0.0
-        return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+        return writer_seconds(self._writer)
 
     def close(self) -> None:
         if not self.tracer.is_open:

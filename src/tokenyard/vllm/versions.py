@@ -113,10 +113,10 @@ def draft_slots(scheduler: Any) -> int:
 
     Until then the step's budget is smaller by as much for the most requests that may run.
     """
-    config = scheduler.vllm_config
-    if config.speculative_config is None or scheduler.max_num_scheduled_tokens < max_batched(config):
+    speculation = scheduler.vllm_config.speculative_config
+    if speculation is None or version_tuple(installed_version()) < (0, 28):
         return 0
-    return int(getattr(config.speculative_config, "max_num_new_slots_for_drafting", 0) or 0)
+    return int(speculation.max_num_new_slots_for_drafting)
 
 
 def max_batched(vllm_config: Any) -> int:
