@@ -13,7 +13,7 @@ LATE_BY = 3
 """Times that a request asks in vain."""
 
 
-class LateImages(ECConnectorBase):
+class LateImages(ECConnectorBase):  # type: ignore[misc]
     """Brings nothing, and says so late: every request with images waits until it has asked ``LATE_BY`` times."""
 
     def __init__(self, *args: Any, **options: Any) -> None:

@@ -30,6 +30,7 @@ __all__ = [
     "finished",
     "grammar_output",
     "installed_version",
+    "lookup_methods",
     "max_batched",
     "max_running",
     "new_request_maker",
@@ -122,6 +123,15 @@ def draft_slots(scheduler: Any) -> int:
 def max_batched(vllm_config: Any) -> int:
     """Most tokens that a step of the engine computes."""
     return int(vllm_config.scheduler_config.max_num_batched_tokens)
+
+
+def lookup_methods(manager: Any) -> Sequence[str]:
+    """Names of a KV-cache manager's methods that look up a request's prefix; the second number they give is its length.
+
+    Later versions have another one for hybrid models with a connector, which may ask the first.
+    """
+    names = ("get_computed_blocks", "get_computed_blocks_for_connector")
+    return [name for name in names if hasattr(manager, name)]
 
 
 def encoder_transfers(scheduler: Any) -> Any | None:

@@ -27,6 +27,7 @@ from tokenyard.trace.emit.step_effects import StepEffects
 from tokenyard.trace.emit.step_records import StepRecords
 from tokenyard.trace.emit.writer import TraceWriter
 from tokenyard.trace.format.schema import (
+    AdmissionOutcome,
     CacheReset,
     HostEvent,
     MultiModalSpan,
@@ -135,6 +136,10 @@ class TraceRecorder(StepObserver):
         if self._records is None:
             return statistics
         return _Both(self._records, statistics) if sinks else self._records
+
+    def refusals(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes) -> AdmissionOutcome | None:
+        """What a step held back, as it is recorded, whether the step is wanted or not; None if that is nobody."""
+        return self._effects.of(ts, output, outcomes)[1]
 
     # ---- requests
 

@@ -9,7 +9,6 @@ from typing import Any
 from tokenyard.sched.observer import Observers, SchedulerState, StepObserver
 from tokenyard.sched.steps.outcomes import StepOutcomes
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
-from tokenyard.trace.emit.admission_outcome import outcome_record
 from tokenyard.trace.emit.recorder import TraceRecorder
 from tokenyard.trace.emit.writer import TraceWriter
 from tokenyard.vllm.settings import trace_settings, warn_no_trace
@@ -45,16 +44,12 @@ class CoreClock:
 class _LostTimeObserver(StepObserver):
     """Counts the time lost by reason, as vLLM's registry shows it."""
 
-    def __init__(self, lost: LostTime, policy: str | None) -> None:
+    def __init__(self, lost: LostTime, recorder: TraceRecorder) -> None:
         self._lost = lost
-        self._policy = policy
-        self._step = -1
-
-    def step_started(self, ts: float, step: int, state: SchedulerState) -> None:
-        self._step = step
+        self._recorder = recorder
 
     def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
-        self._lost.step_decided(ts, outcome_record(self._step, ts, self._policy, outcomes, 0))
+        self._lost.step_decided(ts, self._recorder.refusals(ts, output, outcomes))
 
 
 def attach_trace(scheduler: Any) -> TraceWriter | None:
@@ -76,8 +71,9 @@ def attach_trace(scheduler: Any) -> TraceWriter | None:
 
 
 def _watch(scheduler: Any, writer: TraceWriter) -> None:
-    core, policy = scheduler.core, writer.config.policy
-    start = describe_engine(scheduler, policy, core.clock())
+    core = scheduler.core
+    start = describe_engine(scheduler, writer.config.policy, core.clock())
     engine = str((start.config or {}).get("data_parallel_rank", 0))
     lost = LostTime(str(scheduler.vllm_config.model_config.served_model_name), engine)
-    core.attach_observer(Observers(TraceRecorder(writer, start=start), _LostTimeObserver(lost, policy)))
+    recorder = TraceRecorder(writer, start=start)
+    core.attach_observer(Observers(recorder, _LostTimeObserver(lost, recorder)))

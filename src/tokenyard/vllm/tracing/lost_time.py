@@ -16,6 +16,8 @@ from tokenyard.trace.format.schema import AdmissionOutcome
 __all__ = ["LostTime"]
 
 _LABELS = ("model_name", "engine", "reason")
+_BEHIND_SECONDS = 0.25
+"""The counters are behind by no more than this while somebody waits, as the trace is."""
 
 
 class LostTime:
@@ -34,17 +36,30 @@ class LostTime:
         """Reason -> its two counters: the registry takes as long to find one as to count."""
         self._held: dict[str, int] = {}
         self._since = 0.0
+        self._counted: dict[str, list[float]] = {}
+        """Reason -> seconds and requests that the counters do not show yet: these take locks, and longer than a sum."""
+        self._shown = 0.0
+        """When the counters were last told."""
 
     def step_decided(self, ts: float, outcome: AdmissionOutcome | None) -> None:
         """A step began at ``ts``: whom the one before it held back has lost the time until now."""
-        if self._held:
-            seconds = max(ts - self._since, 0.0)
-            for reason, count in self._held.items():
-                self._of(reason)[0].inc(count * seconds)
+        seconds = max(ts - self._since, 0.0)
+        for reason, count in self._held.items():
+            self._counted[reason][0] += count * seconds
         self._held = {} if outcome is None else held_by_reason(outcome)
         self._since = ts
         for reason, count in self._held.items():
-            self._of(reason)[1].inc(count)
+            self._counted.setdefault(reason, [0.0, 0.0])[1] += count
+        if self._counted and (not self._held or not 0.0 <= ts - self._shown < _BEHIND_SECONDS):
+            self._show(ts)
+
+    def _show(self, ts: float) -> None:
+        self._shown = ts
+        for reason, (seconds, requests) in self._counted.items():
+            counters = self._of(reason)
+            counters[0].inc(seconds)
+            counters[1].inc(requests)
+        self._counted = {reason: [0.0, 0.0] for reason in self._held}
 
     def _of(self, reason: str) -> tuple[Any, Any]:
         found = self._children.get(reason)

@@ -39,6 +39,7 @@ class Reasons:
         self._max_tokens = int(scheduler.max_num_scheduled_tokens)
         config = scheduler.vllm_config
         self._draft_slots, self._max_batched = draft_slots(scheduler), max_batched(config)
+        self._unpaused = type(scheduler.pause_state)["UNPAUSED"]
         self._chunked = bool(config.scheduler_config.enable_chunked_prefill)
         self._max_loras = config.lora_config.max_loras if config.lora_config is not None else 0
         self._aligned = bool(getattr(scheduler, "need_mamba_block_aligned_split", False))
@@ -98,7 +99,8 @@ class Reasons:
         return max(left, 0)
 
     def _is_paused(self, *states: str) -> bool:
-        return self._scheduler.pause_state.name in states
+        state = self._scheduler.pause_state
+        return state is not self._unpaused and state.name in states
 
     # ---- those that wait
 
@@ -152,7 +154,7 @@ class Reasons:
 
     def _skipped(self, left: int) -> list[Outcome]:
         """Waiting requests that were looked at and passed over, in order."""
-        skipped = []
+        skipped: list[Outcome] = []
         for seen in self._watch.sightings:
             if seen.taken and status_name(seen.request) != "RUNNING":
                 reason = self._why_skipped(seen)

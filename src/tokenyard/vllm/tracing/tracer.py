@@ -15,9 +15,7 @@ from typing import Any, Concatenate, ParamSpec, cast
 from tokenyard.config import PauseState
 from tokenyard.request import Request
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
-from tokenyard.sched.steps.outcomes import StepOutcomes
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
-from tokenyard.trace.emit.admission_outcome import outcome_record
 from tokenyard.trace.emit.recorder import TraceRecorder
 from tokenyard.trace.emit.writer import TraceWriter
 from tokenyard.trace.format.config import TraceConfig
@@ -72,7 +70,6 @@ class Tracer:
         engine = str((start.config or {}).get("data_parallel_rank", 0))
         names = scheduler.vllm_config.model_config.served_model_name
         self._lost = LostTime(str(names), engine)
-        self._policy = settings.policy
         self._step = -1
         self._began = 0.0
         self._in_flight: deque[Decided] = deque(maxlen=_STEPS_IN_FLIGHT)
@@ -181,10 +178,7 @@ class Tracer:
         self._demand.step_decided(output)
         ts = self._began
         self._recorder.step_decided(ts, cast("SchedulerOutput", decided), outcomes, self._state)
-        self._count_lost(ts, outcomes)
-
-    def _count_lost(self, ts: float, outcomes: StepOutcomes) -> None:
-        self._lost.step_decided(ts, outcome_record(self._step, ts, self._policy, outcomes, 0))
+        self._lost.step_decided(ts, self._recorder.refusals(ts, cast("SchedulerOutput", decided), outcomes))
 
     def _decided(self, output: Any, preempted: list[str]) -> Decided:
         new, cached = output.scheduled_new_reqs, output.scheduled_cached_reqs
@@ -226,9 +220,12 @@ class Tracer:
 
     def _oldest(self, scheduler_output: Any) -> Decided | None:
         """The step of this output: the first in, unless the host has dropped some."""
-        if not any(each.theirs is scheduler_output for each in self._in_flight):
+        in_flight = self._in_flight
+        if in_flight and in_flight[0].theirs is scheduler_output:
+            return in_flight.popleft()
+        if not any(each.theirs is scheduler_output for each in in_flight):
             return None
-        while (decided := self._in_flight.popleft()).theirs is not scheduler_output:
+        while (decided := in_flight.popleft()).theirs is not scheduler_output:
             pass
         return decided
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tokenyard.vllm.versions import encoder_transfers
+from tokenyard.vllm.versions import encoder_transfers, lookup_methods
 
 __all__ = ["Refused", "Sighting", "Watch"]
 
@@ -70,7 +70,10 @@ class Watch:
         self._transfers = encoder_transfers(scheduler)
         self._no_encoder_output = no_encoder_output
         self._needs: list[int] = []
+        self._admissions = False
+        """Whatever happens to a waiting request in this step passes through here; ``_allocations``: to anybody."""
         self._allocations = False
+        self._lookups = lookup_methods(manager)
         self.sightings: list[Sighting] = []
         """In the order in which they were looked at."""
         self.refused: Refused | None = None
@@ -88,8 +91,6 @@ class Watch:
         if waiting:
             for queue in self._queues:
                 self._replace(queue, "peek_request", self._seen(queue.peek_request, self._looked_at))
-                self._replace(queue, "pop_request", self._seen(queue.pop_request, self._took))
-            self._replace(self._manager, "get_computed_blocks", self._lookup(self._manager.get_computed_blocks))
         if self._transfers is not None:
             self._replace(self._transfers, "ensure_cache_available", self._arrival(self._transfers))
         if short_of_memory:
@@ -103,7 +104,7 @@ class Watch:
             else:
                 setattr(owner, name, before)
         self._replaced.clear()
-        self._allocations = False
+        self._admissions = self._allocations = False
 
     def _replace(self, owner: Any, name: str, watched: Callable[..., Any]) -> None:
         self._replaced.append((owner, name, owner.__dict__.get(name)))
@@ -123,10 +124,20 @@ class Watch:
         return watched
 
     def _looked_at(self, request: Any) -> None:
-        if not self._allocations:
-            self._watch_allocations()
+        if not self._admissions:
+            self._watch_admissions()
         if not self.sightings or self.sightings[-1].request is not request or self.sightings[-1].taken:
             self.sightings.append(Sighting(request))
+
+    def _watch_admissions(self) -> None:
+        """Somebody is looked at: in most steps in which somebody waits nobody is, since there is no seat."""
+        self._admissions = True
+        for queue in self._queues:
+            self._replace(queue, "pop_request", self._seen(queue.pop_request, self._took))
+        for name in self._lookups:
+            self._replace(self._manager, name, self._lookup(getattr(self._manager, name)))
+        if not self._allocations:
+            self._watch_allocations()
 
     def _took(self, request: Any) -> None:
         for sighting in reversed(self.sightings):
@@ -135,7 +146,7 @@ class Watch:
                 return
 
     def _lookup(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def get_computed_blocks(request: Any, *args: Any, **options: Any) -> Any:
+        def watched(request: Any, *args: Any, **options: Any) -> Any:
             found = call(request, *args, **options)
             try:
                 self._note_lookup(request, found)
@@ -143,7 +154,7 @@ class Watch:
                 self._failed(error)
             return found
 
-        return get_computed_blocks
+        return watched
 
     def _note_lookup(self, request: Any, found: Any) -> None:
         if self.sightings and self.sightings[-1].request is request:
