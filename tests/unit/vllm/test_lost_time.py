@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+
+pytest.importorskip("prometheus_client", reason="prometheus_client is not installed (extra: server)")
+
 from prometheus_client import CollectorRegistry
 
 from tokenyard.trace.format.schema import AdmissionOutcome
