@@ -109,9 +109,10 @@ REASONS = {
         "tokens",
     ),
     Reason.PREFILL_CADENCE: ReasonEntry(
-        "vLLM computes prompts in every n-th step only (prefill_schedule_interval), and this was one of those between.",
+        "Prompts are computed in every n-th step only (prefill_schedule_interval); this one was left to those that "
+        "decode.",
         Family.TOKENS,
-        "A smaller prefill_schedule_interval: prompts start sooner, and steps that only decode get rarer.",
+        "A smaller prefill_schedule_interval, which starts prompts sooner and makes steps that only decode rarer.",
         "tokens",
     ),
     Reason.KV_FULL_SEQUENCE: ReasonEntry(

@@ -50,7 +50,7 @@ export const REASONS = {
     "holds": true
   },
   "prefill_cadence": {
-    "meaning": "vLLM computes prompts in every n-th step only (prefill_schedule_interval), and this was one of those between.",
+    "meaning": "Prompts are computed in every n-th step only (prefill_schedule_interval); this one was left to those that decode.",
     "family": "tokens",
     "countedIn": null,
     "holds": true
