@@ -48,6 +48,7 @@ __all__ = [
     "validate_tokens",
     "version_tuple",
     "waiting_queues",
+    "waits_for_its_round",
     "wants_common_prefix",
 ]
 
@@ -152,6 +153,11 @@ def puts_off_prefills(scheduler: Any, *, throttled: bool) -> bool:
     if not throttled or scheduler.prefill_capacity_bound:
         return False
     return any(not request.is_prefill_chunk for request in scheduler.running)
+
+
+def waits_for_its_round(scheduler: Any, request: Any) -> bool:
+    """Whether a running request decodes in a later step only: once in a round of the stages, in later versions."""
+    return bool(getattr(request, "next_decode_eligible_step", 0) > getattr(scheduler, "current_step", 0))
 
 
 def data_parallel_rank(vllm_config: Any) -> int | None:

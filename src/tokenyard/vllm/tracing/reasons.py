@@ -12,7 +12,14 @@ from typing import Any
 from tokenyard.kv.shortage import KVLimit, KVShortage
 from tokenyard.sched.steps.outcomes import Outcome, OutcomeKind, Preemption, Reason, StepOutcomes
 from tokenyard.vllm.tracing.watch import Refused, Sighting, Watch
-from tokenyard.vllm.versions import draft_slots, max_batched, max_running, puts_off_prefills, status_name
+from tokenyard.vllm.versions import (
+    draft_slots,
+    max_batched,
+    max_running,
+    puts_off_prefills,
+    status_name,
+    waits_for_its_round,
+)
 
 __all__ = ["Reasons"]
 
@@ -233,6 +240,8 @@ class Reasons:
         held = request.num_output_placeholders
         if held > 0 and request.num_computed_tokens + 2 - held >= request.num_prompt_tokens + request.max_tokens:
             return Reason.PLACEHOLDERS_COVER_LIMIT
+        if waits_for_its_round(self._scheduler, request):
+            return Reason.NO_NEW_TOKENS
         if self._puts_off_prefills and request.is_prefill_chunk:
             return Reason.PREFILL_CADENCE
         return Reason.TOKEN_BUDGET if left <= 0 else None
