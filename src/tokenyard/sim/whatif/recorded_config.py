@@ -22,6 +22,8 @@ _VLLM = "vllm"
 _Config = TypeVar("_Config", SchedulerConfig, CacheConfig)
 _NOT_OURS = {"profile", "groups", "prefix_caching_hash_algo", "hash_seed", "enable_kv_cache_events"}
 """Fields that vLLM's configuration has under the same names with other values, or that decide nothing in a replay."""
+_OF_THE_CACHE = ("prefix_cache_retention_interval",)
+"""Switches of a profile that vLLM's KV cache is configured with."""
 _ONE_POOL = ("FullAttentionSpec", "MLAAttentionSpec", "TQFullAttentionSpec")
 
 
@@ -66,7 +68,7 @@ def _from_vllm(
     deployment = deployment_of(config)
     version = deployment.vllm_version or ""
     known = {name: value for name, value in limits.items() if name not in _NOT_OURS}
-    known["profile"] = _profile_of(version)
+    known["profile"] = _profile_of(version) | {name: cache[name] for name in _OF_THE_CACHE if name in cache}
     policy = start.policy or ""
     if policy in known_policies():
         known["policy"] = policy

@@ -18,21 +18,10 @@ from tokenyard.errors import ConfigError
 from tokenyard.kv.hybrid_coordinator import hash_block_size
 from tokenyard.profiles import DecisionProfile, decision_profile
 from tokenyard.vllm.fast.refusals import check_options
+from tokenyard.vllm.kv_groups import KINDS, known_group
 from tokenyard.vllm.versions import profile_name
 
 __all__ = ["EncoderRoom", "Settings", "translated_settings"]
-
-_KINDS = {
-    "FullAttentionSpec": GroupKind.FULL,
-    "MLAAttentionSpec": GroupKind.FULL,
-    "TQFullAttentionSpec": GroupKind.FULL,
-    "SlidingWindowSpec": GroupKind.SLIDING_WINDOW,
-    "SlidingWindowMLASpec": GroupKind.SLIDING_WINDOW,
-    "ChunkedLocalAttentionSpec": GroupKind.CHUNKED_LOCAL,
-    "MambaSpec": GroupKind.MAMBA,
-}
-"""vLLM's class of a KV-cache spec -> ours; those that are absent have rules of their own."""
-
 
 class EncoderRoom(NamedTuple):
     """What a multi-modal model's encoder may do; zeros for a text model."""
@@ -119,21 +108,11 @@ def _cache(vllm_config: Any, kv_cache_config: Any) -> CacheConfig:
 
 
 def _group(group: Any) -> KVCacheGroup:
-    spec = group.kv_cache_spec
-    name = type(spec).__name__
-    kind = _KINDS.get(name)
-    if kind is None:
-        fix = f"FastScheduler serves groups of: {', '.join(_KINDS)}; use vLLM's own scheduler for this model"
-        raise ConfigError("KV-cache group", name, fix)
-    window = getattr(spec, "sliding_window", None) if kind is GroupKind.SLIDING_WINDOW else None
-    if kind is GroupKind.CHUNKED_LOCAL:
-        window = spec.attention_chunk_size
-    return KVCacheGroup(
-        kind=kind,
-        block_size=spec.block_size,
-        window=window or 0,
-        is_eagle=bool(getattr(group, "is_eagle_group", False)),
-    )
+    known = known_group(group)
+    if known is None:
+        fix = f"FastScheduler serves groups of: {', '.join(KINDS)}; use vLLM's own scheduler for this model"
+        raise ConfigError("KV-cache group", type(group.kv_cache_spec).__name__, fix)
+    return known
 
 
 def _speculative(vllm_config: Any) -> SpeculativeConfig | None:

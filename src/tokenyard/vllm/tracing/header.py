@@ -14,6 +14,7 @@ from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.trace.format.deployment import SECTION, Deployment
 from tokenyard.trace.format.schema import FORMAT_VERSION, TraceStart
 from tokenyard.version import __version__
+from tokenyard.vllm.kv_groups import known_group
 from tokenyard.vllm.versions import data_parallel_rank, installed_version
 
 __all__ = ["describe_engine"]
@@ -28,6 +29,7 @@ _PARALLEL = (
     "enable_expert_parallel",
 )
 _SPECULATION = ("method", "num_speculative_tokens")
+_RETENTION = "prefix_cache_retention_interval"
 _TRANSFER = ("kv_connector", "kv_role", "kv_load_failure_policy")
 
 
@@ -59,6 +61,9 @@ def _sections(scheduler: Any, blocks: int, per_block: int | None) -> dict[str, A
     limits["max_model_len"] = int(scheduler.max_model_len)
     cache = _taken(config.cache_config, (field.name for field in dataclasses.fields(CacheConfig)))
     cache["block_size"] = int(scheduler.block_size)
+    cache |= _pool(config, scheduler.kv_cache_config)
+    if config.lora_config is not None:
+        limits["max_loras"] = int(config.lora_config.max_loras)
     sections: dict[str, Any] = {
         "scheduler": limits,
         "cache": cache,
@@ -74,6 +79,18 @@ def _sections(scheduler: Any, blocks: int, per_block: int | None) -> dict[str, A
     if rank is not None:
         sections["data_parallel_rank"] = rank
     return sections
+
+
+def _pool(config: Any, kv_cache_config: Any) -> dict[str, Any]:
+    """What a replay needs of the KV cache, where we have rules for all its groups."""
+    groups = [known_group(group) for group in kv_cache_config.kv_cache_groups]
+    known = [dataclasses.asdict(group) for group in groups if group is not None]
+    pool: dict[str, Any] = {"watermark": float(getattr(config.scheduler_config, "watermark", 0.0) or 0.0)}
+    if len(known) == len(groups):
+        pool["groups"] = known
+    if hasattr(kv_cache_config, _RETENTION):
+        pool[_RETENTION] = getattr(kv_cache_config, _RETENTION)
+    return pool
 
 
 def _deployment(scheduler: Any, blocks: int, per_block: int | None) -> dict[str, Any]:
