@@ -280,6 +280,8 @@ def edited(tmp_path: Path, change: dict[str, Any]) -> Path:
     ("change", "problem"),
     [
         ({"every_n": 2}, "holds every 2th step only"),
+        ({"config": {"scheduler": [["max_num_seqs", 1]]}}, "scheduler = .* is no section"),
+        ({"config": {"parallel": 2}}, "parallel = 2 is no section"),
         ({"config": {"scheduler": {"max_num_seqs": "lots"}}}, "its configuration cannot be used"),
         ({"config": {"kv_transfer": {"kv_connector": "NixlConnector"}}}, "kept KV elsewhere"),
         ({"config": {"parallel": {"data_parallel_size": 4}}}, "one of 4 data-parallel engines"),

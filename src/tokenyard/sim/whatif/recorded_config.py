@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
-from tokenyard.errors import ConfigError, NotModelledError, TraceError
+from tokenyard.errors import ConfigError, NotModelledError, TraceError, shown
 from tokenyard.launch.speculation import read_speculation
 from tokenyard.profiles import decision_profile
 from tokenyard.sched.policy import known_policies
@@ -41,7 +41,7 @@ def recorded_config(start: TraceStart | None, source: str) -> RecordedConfig:
     if start is None or not config or "scheduler" not in config or "cache" not in config:
         raise TraceError(f"{source}: does not say how its scheduler was configured: only tokenyard's own traces do")
     _refuse(config, source)
-    limits, cache = dict(config["scheduler"]), dict(config["cache"])
+    limits, cache = _section(config, "scheduler", source), _section(config, "cache", source)
     if start.host == _VLLM:
         limits, cache = _from_vllm(start, config, limits, cache, source)
     return RecordedConfig(
@@ -51,14 +51,22 @@ def recorded_config(start: TraceStart | None, source: str) -> RecordedConfig:
     )
 
 
+def _section(config: Mapping[str, Any], name: str, source: str) -> dict[str, Any]:
+    """A section of the configuration; empty if there is none."""
+    section = config.get(name)
+    if not isinstance(section, dict | None):
+        raise TraceError(f"{source}: its configuration cannot be used: {name} = {shown(section)} is no section")
+    return dict(section or {})
+
+
 def _refuse(config: Mapping[str, Any], source: str) -> None:
     """TraceError for what a replay of one engine does not repeat."""
-    transfer = config.get("kv_transfer")
-    if isinstance(transfer, Mapping) and transfer.get("kv_connector"):
-        raise TraceError(f"{source}: its engine kept KV elsewhere ({transfer['kv_connector']}), which is not replayed")
-    size = config.get("parallel", {}).get("data_parallel_size") or 1
-    if size > 1:
-        raise TraceError(f"{source}: is of one of {size} data-parallel engines, which share their load: not replayed")
+    connector = _section(config, "kv_transfer", source).get("kv_connector")
+    if connector:
+        raise TraceError(f"{source}: its engine kept KV elsewhere ({shown(connector)}), which is not replayed")
+    size = _section(config, "parallel", source).get("data_parallel_size") or 1
+    if size != 1:
+        raise TraceError(f"{source}: is of one of {shown(size)} data-parallel engines, which are not replayed")
 
 
 def _from_vllm(
@@ -82,8 +90,9 @@ def _from_vllm(
         raise TraceError(f"{source}: does not say enough of its KV-cache groups ({kinds}) to replay it")
     if not ours.get("enable_prefix_caching") or "groups" not in ours:
         ours.pop("mamba_cache_mode", None)
+    parallel = _section(config, "parallel", source)
     for name in ("decode_context_parallel_size", "prefill_context_parallel_size"):
-        ours[name] = config.get("parallel", {}).get(name) or 1
+        ours[name] = parallel.get(name) or 1
     return known, ours
 
 
@@ -106,9 +115,7 @@ def _converted(settings: Mapping[str, Any], config: type[_Config], source: str) 
 
 
 def _speculative(config: Mapping[str, Any], source: str) -> SpeculativeConfig | None:
-    section = config.get("speculation")
-    if not isinstance(section, Mapping):
-        return None
+    section = _section(config, "speculation", source)
     text, method, count = section.get("speculative_config"), section.get("spec_method"), section.get("spec_tokens")
     if text is None and count is None:
         method = method or section.get("method") or section.get("speculative_method")
