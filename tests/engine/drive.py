@@ -30,8 +30,11 @@ class Run:
     num_accepted: int = 0
 
 
-def serve(core: Any, requests: Sequence[Request], arrivals: Sequence[int] = ()) -> Run:
-    """Add request ``i`` before step ``arrivals[i]`` (0 where none is given), and step until all have ended."""
+def serve(core: Any, requests: Sequence[Request], arrivals: Sequence[int] = (), beside: Any = None) -> Run:
+    """Add request ``i`` before step ``arrivals[i]`` (0 where none is given), and step until all have ended.
+
+    ``beside`` is another engine, which steps along.
+    """
     told: dict[str, list[int]] = {request.request_id: [] for request in requests}
     run = Run([])
     waiting = [(arrivals[i] if i < len(arrivals) else 0, request) for i, request in enumerate(requests)]
@@ -42,6 +45,8 @@ def serve(core: Any, requests: Sequence[Request], arrivals: Sequence[int] = ()) 
             waiting.remove(each)
         step += 1
         outputs = core.step()
+        if beside is not None and beside.has_work:
+            beside.step()
         core.scheduler.check_invariants()
         assert step < 5000, "the engine does not come to an end"
         if outputs is None:
