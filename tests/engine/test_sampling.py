@@ -146,7 +146,7 @@ def test_a_bitmask_bars_what_is_not_set() -> None:
 
 
 def test_a_seed_gives_the_same_tokens_whoever_shares_the_batch(llama: Checkpoint) -> None:
-    drawn = {"temperature": 1.3, "seed": 11, "ignore_eos": True}
+    drawn: dict[str, Any] = {"temperature": 1.3, "seed": 11, "ignore_eos": True}
     (alone,) = generate(llama, [PROMPT], 20, params=drawn).tokens
     core = load(llama, max_num_batched_tokens=7)
     try:

@@ -1,4 +1,4 @@
-"""KV that was elsewhere is as good as computed: offloaded and loaded again, read from a disk, computed by another engine."""
+"""KV that was elsewhere is as good as computed: in CPU memory, on a disk, at another engine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tokenyard.request import Request, SamplingParams
 
 FAMILIES = ("llama", "qwen3", "mixtral")
 """With one full-attention group: what connectors need."""
-TURNS = [PREFIX + [i, i + 1] for i in range(10, 22)]
+TURNS = [[*PREFIX, i, i + 1] for i in range(10, 22)]
 
 
 @pytest.fixture(params=FAMILIES)
