@@ -12,7 +12,7 @@ from tests.engine.tiny_models import Checkpoint
 from tokenyard.engine.torch.load import load_engine
 from tokenyard.request import FinishReason, Request, SamplingParams
 
-__all__ = ["Run", "generate", "serve"]
+__all__ = ["Run", "generate", "load", "serve"]
 
 GREEDY: dict[str, Any] = {"temperature": 0.0, "ignore_eos": True}
 
@@ -30,8 +30,11 @@ class Run:
     num_accepted: int = 0
 
 
-def serve(core: Any, requests: Sequence[Request], arrivals: Sequence[int] = ()) -> Run:
-    """Add request ``i`` before step ``arrivals[i]`` (0 where none is given), and step until all have ended."""
+def serve(core: Any, requests: Sequence[Request], arrivals: Sequence[int] = (), beside: Any = None) -> Run:
+    """Add request ``i`` before step ``arrivals[i]`` (0 where none is given), and step until all have ended.
+
+    ``beside`` is another engine, which steps along.
+    """
     told: dict[str, list[int]] = {request.request_id: [] for request in requests}
     run = Run([])
     waiting = [(arrivals[i] if i < len(arrivals) else 0, request) for i, request in enumerate(requests)]
@@ -42,6 +45,8 @@ def serve(core: Any, requests: Sequence[Request], arrivals: Sequence[int] = ()) 
             waiting.remove(each)
         step += 1
         outputs = core.step()
+        if beside is not None and beside.has_work:
+            beside.step()
         core.scheduler.check_invariants()
         assert step < 5000, "the engine does not come to an end"
         if outputs is None:
@@ -61,16 +66,8 @@ def serve(core: Any, requests: Sequence[Request], arrivals: Sequence[int] = ()) 
     return run
 
 
-def generate(
-    checkpoint: Checkpoint,
-    prompts: Sequence[Sequence[int]],
-    max_tokens: int,
-    *,
-    arrivals: Sequence[int] = (),
-    params: dict[str, Any] | None = None,
-    **options: Any,
-) -> Run:
-    """Greedy continuations of ``prompts`` by an engine of its own, in float64 on the CPU."""
+def load(checkpoint: Checkpoint, **options: Any) -> Any:
+    """An engine in float64 on the CPU, with blocks of few tokens."""
     settings: dict[str, Any] = {
         "dtype": "float64",
         "device": "cpu",
@@ -80,7 +77,20 @@ def generate(
         "log_stats": True,
         "debug": True,
     }
-    core = load_engine(checkpoint.folder, **settings | options)
+    return load_engine(checkpoint.folder, **settings | options)
+
+
+def generate(
+    checkpoint: Checkpoint,
+    prompts: Sequence[Sequence[int]],
+    max_tokens: int,
+    *,
+    arrivals: Sequence[int] = (),
+    params: dict[str, Any] | None = None,
+    **options: Any,
+) -> Run:
+    """Continuations of ``prompts`` by an engine of its own; greedy ones unless ``params`` say otherwise."""
+    core = load(checkpoint, **options)
     try:
         wanted = SamplingParams(max_tokens=max_tokens, **(GREEDY if params is None else params))
         requests = [Request(f"r{i}", list(prompt), wanted) for i, prompt in enumerate(prompts)]

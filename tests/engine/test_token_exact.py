@@ -101,6 +101,7 @@ def _schedules(draw: st.DrawFn) -> dict[str, Any]:
         "async_scheduling": draw(st.booleans()) if drafts != "ngram" else False,
         "enable_prefix_caching": draw(st.booleans()),
         "long_prefill_token_threshold": draw(st.sampled_from([0, 3, 9])),
+        "offload": draw(st.sampled_from([None, "finish", "eviction"])),
     }
 
 
@@ -123,6 +124,13 @@ def test_any_schedule(checkpoints: Callable[[str], Checkpoint], drawn: dict[str,
     elif drafts == "draft_model":
         folder = str(checkpoints("draft").folder)
         drawn["speculative_config"] = {"model": folder, "num_speculative_tokens": num_drafts}
+    store_on = drawn.pop("offload")
+    if store_on and target.family in ("llama", "qwen3", "mixtral", "qwen3_moe") and drawn["enable_prefix_caching"]:
+        extra_config = {"cpu_bytes_to_use": 1 << 20, "store_on": store_on}
+        drawn["kv_transfer_config"] = {
+            "kv_connector": "OffloadingConnector",
+            "kv_connector_extra_config": extra_config,
+        }
     check(
         target,
         drawn.pop("prompts"),

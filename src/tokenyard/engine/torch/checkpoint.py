@@ -18,6 +18,7 @@ __all__ = [
     "ATTENTION",
     "DTYPES",
     "LoadedModel",
+    "device_named",
     "eos_token_ids",
     "load_checkpoint",
     "read_spec",
@@ -62,6 +63,19 @@ def require_torch() -> Any:
     return import_module("torch")
 
 
+def device_named(name: str | None) -> str:
+    """The device, or the first GPU if there is one, else the CPU. ConfigError if it is not there."""
+    torch = require_torch()
+    if name is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        what = text_of(error).splitlines()[0]
+        raise ConfigError("device", name, f"is not there ({what}): use cpu, cuda or cuda:1") from None
+    return name
+
+
 def read_spec(folder: Path, dtype: str) -> tuple[ModelSpec, str]:
     """The model in ``folder`` and the dtype that it is run in. ConfigError if it cannot be run here."""
     if not folder.is_dir():
@@ -97,8 +111,8 @@ def load_checkpoint(folder: Path, *, dtype: str, device: str) -> Any:
             folder, dtype=getattr(torch, dtype), attn_implementation=ATTENTION, local_files_only=True, **experts
         )
         return model.eval().requires_grad_(requires_grad=False).to(device)
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
-        raise ConfigError("model", str(folder), f"transformers cannot load it: {text_of(error)}") from None
+    except Exception as error:
+        raise ConfigError("model", str(folder), f"transformers cannot load it: {text_of(error)}") from error
 
 
 def eos_token_ids(folder: Path) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from tokenyard.connectors.memory import BlockMemory
 from tokenyard.connectors.plan import ConnectorWorker, TransferPlan
 from tokenyard.engine.executor import StepFuture
 from tokenyard.engine.torch.attention.block_batch import HeldBlocks
@@ -37,12 +38,15 @@ class TorchExecutor:
         model: LoadedModel,
         runner: ModelRunner,
         table: RequestTable,
+        memory: BlockMemory,
         *,
         drafts: bool = False,
         connector: ConnectorWorker | None = None,
     ) -> None:
         self.model = model
         """What was loaded."""
+        self.memory = memory
+        """The KV cache's blocks."""
         self._runner, self._table = runner, table
         self._drafts, self._connector = drafts, connector
         self._thread = ThreadPoolExecutor(1, "model")

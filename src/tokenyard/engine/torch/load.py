@@ -78,6 +78,9 @@ def load_engine(
         kv_transfer=transfer_config_of(kv_transfer_config),
     )
     speculation = settings.speculation.config if settings.speculation is not None else None
+    if async_scheduling and speculation is not None and not speculation.supports_async_scheduling:
+        fix = "drafts from the text need the tokens of the step before: turn it off, or take a draft model"
+        raise ConfigError("async_scheduling", async_scheduling, fix)
     parts = EngineParts(Path(model), settings)
     given: dict[str, Any] = {
         "max_num_seqs": max_num_seqs,
@@ -111,6 +114,7 @@ def load_engine(
         parts.loaded,
         parts.runner(),
         made.kv.table,
+        parts.tensors,
         drafts=speculation is not None,
         connector=transfers.worker if transfers is not None else None,
     )

@@ -13,6 +13,7 @@ from tokenyard.connectors.prefill_decode_worker import OfferExchange
 from tokenyard.engine.torch.attention.kv_tensors import KVTensors
 from tokenyard.engine.torch.checkpoint import (
     LoadedModel,
+    device_named,
     eos_token_ids,
     load_checkpoint,
     read_spec,
@@ -42,7 +43,7 @@ class EngineParts:
         self._settings = settings
         self._spec, self._dtype = read_spec(folder, settings.dtype)
         self._torch_dtype = getattr(torch, self._dtype)
-        self._device = settings.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        self._device = device_named(settings.device)
         self.max_model_len: int = settings.max_model_len or self._spec.max_model_len
         """Most tokens of one request."""
         if self.max_model_len > self._spec.max_model_len:
@@ -54,7 +55,8 @@ class EngineParts:
         self._draft_model = self._load_draft_model(small)
         self._bytes_per_block = self._bytes_of_block(small)
         self._kv_plan = self._plan(self._num_blocks(small), must_start=True)
-        self._tensors = self._bind(self._kv_plan)
+        self.tensors = self._bind(self._kv_plan)
+        """The KV cache's memory."""
         self.loaded = LoadedModel(
             name=str(folder),
             spec=self._spec,
@@ -139,7 +141,7 @@ class EngineParts:
     def transfers(self, cache: CacheConfig, clock: Callable[[], float], exchange: OfferExchange | None) -> Transfers:
         """The connector that was asked for."""
         assert self._settings.kv_transfer is not None
-        return make_transfers(self._settings.kv_transfer, cache, self._tensors, self._bytes_per_block, clock, exchange)
+        return make_transfers(self._settings.kv_transfer, cache, self.tensors, self._bytes_per_block, clock, exchange)
 
     def runner(self) -> ModelRunner:
         """The runner, with its drafter."""

@@ -26,8 +26,9 @@ class TorchEngineCore(EngineCore):
     def add_request(self, request: Request) -> None:
         """Queue a request. RequestError if it can never be served, or asks for what the engine cannot do."""
         for field, fix in _UNSUPPORTED.items():
-            if getattr(request, field):
-                raise RequestError(request.request_id, field, getattr(request, field), fix)
+            value = getattr(request, field)
+            if value is not None and value is not False and not (isinstance(value, tuple) and not value):
+                raise RequestError(request.request_id, field, value, fix)
         vocabulary = self.executor.model.vocab_size
         largest = int(request.token_slice(0, request.num_prompt_tokens).max())
         if largest >= vocabulary:

@@ -64,7 +64,7 @@ def _draw(logits: Any, params: Sequence[SamplingParams], numbers: Any) -> Any:
 def _draw_cut(logits: Any, params: Sequence[SamplingParams], numbers: Any) -> Any:
     """The same among the likeliest tokens alone, in the order of their probability (equal ones of their ids)."""
     torch = require_torch()
-    ordered, ids = _scaled(logits, params).sort(-1, descending=True, stable=True)
+    ordered, ids = _scaled(logits, params).sort(dim=-1, descending=True, stable=True)
     top_k = _column([p.top_k if p.top_k > 0 else logits.shape[1] for p in params], logits)
     rank = torch.arange(logits.shape[1], device=logits.device)
     probabilities = ordered.masked_fill(rank >= top_k, float("-inf")).softmax(-1)
