@@ -67,7 +67,7 @@ class ToyModel(NamedTuple):
     vocab_size: int = VOCAB_SIZE
     max_model_len: int = 512
     eos_token_ids: Sequence[int] = (EOS,)
-    tokenizer_path: Path | None = None
+    tokenizer: Path | None = None
 
 
 def _recited(prompt: Sequence[int]) -> list[int]:

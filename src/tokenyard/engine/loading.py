@@ -31,5 +31,9 @@ def tokenizer_of(
     """The tokenizer that was given, else the model's own; None where it has none."""
     if isinstance(given, TextTokenizer):
         return given
-    path = model.tokenizer_path if given is None else given
-    return None if path is None else TextTokenizer.load(path, chat_template)
+    if given is not None:
+        return TextTokenizer.load(given, chat_template)
+    own = model.tokenizer
+    if own is None or not (own / "tokenizer.json" if own.is_dir() else own).is_file():
+        return None
+    return TextTokenizer.load(own, chat_template)

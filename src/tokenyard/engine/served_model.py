@@ -39,8 +39,8 @@ class ServedModel(Protocol):
         """Tokens with which it ends an answer; may be empty."""
 
     @property
-    def tokenizer_path(self) -> Path | None:
-        """Directory, or ``tokenizer.json``; None where it has none."""
+    def tokenizer(self) -> Path | None:
+        """Directory that may hold a tokenizer.json, or that file; None where there is none."""
 
 
 def model_of(core: EngineCore) -> ServedModel:

@@ -79,7 +79,7 @@ def serving_api(
 ) -> Iterator[ApiServer]:
     """A server whose engine has these settings; at its end nothing may be left in the engine, unless it died."""
     metrics, watcher = MetricsObserver(model_name="toy"), Arrivals()
-    core = toy_core(observer=Observers([metrics, watcher]), **settings)
+    core = toy_core(observer=Observers(metrics, watcher), **settings)
     llm = AsyncLLM(core, tokenizer=toy_tokenizer(), max_queued_requests=max_queued_requests, gather_ms=gather_ms)
     told = scraped(metrics.registry)
     context = ServerContext(llm=llm, names=("toy", "also"), limits=limits or Limits(), metrics=told)

@@ -69,7 +69,7 @@ def test_many_prompts_of_text_and_of_tokens(client: openai.OpenAI, stream: bool)
         ([7, 8, 9], [[7, 8, 9]]),
     ):
         texts: dict[int, str] = {}
-        answer: Any = client.completions.create(model="also", prompt=prompts, max_tokens=30, n=2, stream=stream)  # type: ignore[call-overload]
+        answer: Any = client.completions.create(model="also", prompt=prompts, max_tokens=30, n=2, stream=stream)
         for chunk in answer if stream else [answer]:
             for choice in chunk.choices:
                 texts[choice.index] = texts.get(choice.index, "") + choice.text
