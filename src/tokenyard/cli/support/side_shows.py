@@ -14,28 +14,8 @@ import msgspec
 
 __all__ = ["chatting", "viewing"]
 
-_WORDS = [
-    "please",
-    "look",
-    "into",
-    "the",
-    "build",
-    "why",
-    "does",
-    "this",
-    "test",
-    "fail",
-    "again",
-    "write",
-    "a",
-    "patch",
-    "for",
-    "the",
-    "parser",
-    "then",
-    "run",
-    "it",
-]
+_SAYING = "please look into the build why does this test fail again write a patch for the parser then run it"
+_WORDS = _SAYING.split(" ")
 _MOST_TURNS = 6
 
 
