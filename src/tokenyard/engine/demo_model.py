@@ -55,7 +55,7 @@ def _module(name: str, extra: str) -> Any:
 
 def _byte_tokenizer() -> Any:
     """A token per byte, in GPT-2's alphabet, and two special ones."""
-    tokenizers = _module("tokenizers", "server")
+    tokenizers = _module("tokenizers", "torch")
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     rest = [each for each in range(256) if each not in printable]
     letters = {byte: chr(byte) for byte in printable} | {byte: chr(256 + i) for i, byte in enumerate(rest)}

@@ -24,7 +24,7 @@ class ChatTemplate:
         try:
             import jinja2  # noqa: PLC0415 - an extra
         except ImportError:
-            raise MissingExtraError("jinja2", "server") from None
+            raise MissingExtraError("jinja2", "torch") from None
         self._errors = jinja2.TemplateError
         self._special = dict(special_tokens)
         try:

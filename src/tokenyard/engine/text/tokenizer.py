@@ -37,7 +37,7 @@ class TextTokenizer:
         try:
             backend = open_tokenizer(path)
         except ImportError:
-            raise MissingExtraError("tokenizers", "server") from None
+            raise MissingExtraError("tokenizers", "torch") from None
         except Exception as error:  # noqa: BLE001 - the library raises Exception itself
             fix = f"needs a directory with a tokenizer.json that can be read ({text_of(error)})"
             raise ConfigError("tokenizer", str(path), fix) from None
