@@ -21,7 +21,7 @@ def execute(flags: Serve) -> int:
     if not 0 <= flags.demo_clients <= _MOST_CLIENTS:
         raise ConfigError("demo_clients", flags.demo_clients, f"give a number from 0 to {_MOST_CLIENTS}")
     try:
-        from tokenyard.cli.support.api import serve_model  # noqa: PLC0415 - an extra
+        from tokenyard.cli.support.model_server.api import serve_model  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise MissingExtraError(error.name or "starlette", "server") from None
     serve_model(flags)

@@ -13,8 +13,8 @@ from rich.markup import escape
 
 from tokenyard.cli.support.console import errors, results, warn
 from tokenyard.cli.support.flags import Serve
-from tokenyard.cli.support.serving import DEMO, loaded_engine, served_names, watched
-from tokenyard.cli.support.side_shows import chatting, viewing
+from tokenyard.cli.support.model_server.loading import DEMO, loaded_engine, served_names, watched
+from tokenyard.cli.support.model_server.side_shows import chatting, viewing
 from tokenyard.engine.async_llm import AsyncLLM
 from tokenyard.engine.core import EngineCore
 from tokenyard.engine.loading import tokenizer_of
