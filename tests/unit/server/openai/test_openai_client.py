@@ -241,6 +241,8 @@ def test_a_job_and_a_priority_reach_the_scheduler(
         ({"extra_body": {"vllm_xargs": {"job": "x"}}}, "vllm_xargs.job"),
         ({"extra_body": {"priority": 2**70}}, "priority"),
         ({"seed": 2**70}, "seed"),
+        ({"extra_body": {"response_format": {"type": "json_object"}}}, "response_format.type"),
+        ({"extra_body": {"structured_outputs": {"regex": "a*"}}}, "structured_outputs"),
     ],
 )
 def test_mistakes_name_their_field(client: openai.OpenAI, fields: dict[str, Any], field: str) -> None:
