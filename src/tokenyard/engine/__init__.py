@@ -24,10 +24,10 @@ __all__ = [
     "PauseMode",
     "ServedModel",
     "StepFuture",
-    "TorchEngineCore",
-    "load_engine",
     "TextTokenizer",
+    "TorchEngineCore",
     "Turn",
+    "load_engine",
 ]
 
 OFFERED = {
@@ -49,14 +49,14 @@ if TYPE_CHECKING:
     from tokenyard.engine.async_llm import AsyncLLM
     from tokenyard.engine.core import Filling, PauseMode
     from tokenyard.engine.executor import DoneStep, StepFuture
-    from tokenyard.engine.torch.checkpoint import LoadedModel
-    from tokenyard.engine.torch.load import load_engine
-    from tokenyard.engine.torch.request_checks import TorchEngineCore
     from tokenyard.engine.generation import GenerationParams, OutputKind, Turn
     from tokenyard.engine.llm import LLM
     from tokenyard.engine.outputs import CompletionOutput, GenerationOutput, Logprob
     from tokenyard.engine.served_model import ServedModel
     from tokenyard.engine.text.tokenizer import TextTokenizer
+    from tokenyard.engine.torch.checkpoint import LoadedModel
+    from tokenyard.engine.torch.load import load_engine
+    from tokenyard.engine.torch.request_checks import TorchEngineCore
     from tokenyard.sched.features.grammars import GrammarOutput
 else:
     __getattr__, __dir__ = lazy_names(__name__, OFFERED)
