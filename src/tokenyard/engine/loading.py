@@ -18,7 +18,7 @@ __all__ = ["load_core", "tokenizer_of"]
 def load_core(model: str | Path | EngineCore, flags: Mapping[str, Any]) -> EngineCore:
     """The engine of a checkpoint, loaded with ``flags``; an engine is its own. Raises TokenyardError."""
     if not isinstance(model, EngineCore):
-        load_engine = import_module("tokenyard.engine.torch").load_engine  # an extra, and heavy
+        load_engine = import_module("tokenyard.engine.torch.load").load_engine  # an extra, and heavy
         return cast(EngineCore, load_engine(model, **flags))
     if flags:
         raise ConfigError(next(iter(flags)), next(iter(flags.values())), "is for loading: the engine is loaded already")
