@@ -195,12 +195,13 @@ def toy_core(
     checks: bool = True,
     num_gpu_blocks: int = 400,
     async_scheduling: bool = False,
+    clock: Callable[[], float] = time.monotonic,
     **settings: Any,
 ) -> EngineCore:
     """An engine with the toy model; ``settings`` are those of SchedulerConfig."""
     cache = CacheConfig(num_gpu_blocks=num_gpu_blocks, block_size=4)
     limits = {"max_num_seqs": 16, "max_num_batched_tokens": 256, "max_model_len": 512} | settings
     config = SchedulerConfig(async_scheduling=async_scheduling, **limits)
-    scheduler = Scheduler(config, cache, clock=time.monotonic, observer=observer)
+    scheduler = Scheduler(config, cache, clock=clock, observer=observer)
     executor = ToyExecutor(cache, max_model_len=config.max_model_len, seconds=seconds, checks=checks)
     return EngineCore(scheduler, executor)

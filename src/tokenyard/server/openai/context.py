@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tokenyard.engine.async_llm import AsyncLLM
 from tokenyard.engine.text.tokenizer import TextTokenizer
 from tokenyard.errors import ConfigError
-from tokenyard.server.openai.errors import ApiError, bad_field
+from tokenyard.server.openai.errors import ApiError, bad_field, going_down
 
 __all__ = ["Limits", "ServerContext"]
 
@@ -62,6 +62,6 @@ class ServerContext:
     def check_open(self) -> None:
         """ApiError while the server goes down, or after its engine has."""
         if self.is_draining:
-            raise ApiError(503, "the server is going down", code="draining", headers={"Retry-After": "5"})
+            raise going_down()
         if self.llm.death is not None:
             raise ApiError(500, str(self.llm.death), code="engine_dead")

@@ -10,6 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from tokenyard.server.openai.errors import going_down
+
 __all__ = ["EventStream", "GoneError", "unless_gone"]
 
 _Result = TypeVar("_Result")
@@ -64,6 +66,8 @@ class EventStream(Response):
             await _first_of(self._send_all(send), receive)
         except GoneError:
             return
+        except asyncio.CancelledError:  # the server goes down, and its time to end is over
+            await send({"type": "http.response.body", "body": going_down().event(), "more_body": False})
         finally:
             await self._events.aclose()
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tokenyard.server.openai.errors import going_down
 from tokenyard.server.openai.generating import Piece, events_of
 from tokenyard.server.openai.going_away import EventStream, GoneError, unless_gone
 from tokenyard.server.web.problems import json_response
@@ -40,6 +42,8 @@ async def reply(
         first = await unless_gone(http, _first(events))
     except GoneError:
         return Response(status_code=_GONE)
+    except asyncio.CancelledError:  # the server goes down, and its time to end is over
+        return going_down().response()
     return EventStream(events, first, headers)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import socket
 import sys
@@ -98,12 +99,18 @@ def serve(
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             on_stop()
+            if seconds_to_end is None:
+                super().handle_exit(sig, frame)
+                return
+            # Not uvicorn's way, which raises the signal again: what is open in this process has to be closed first.
             self.force_exit = self.should_exit
-            super().handle_exit(sig, frame)
+            self.should_exit = True
+            if self.force_exit:
+                logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # all that is cancelled now has no news
 
     connection: type[BoundedConnection] = BoundedConnection
     if seconds_to_end is not None:
-        bounds = {"seconds_to_end": float(seconds_to_end), "idle_per_client": BoundedConnection.most}
+        bounds = {"seconds_to_end": seconds_to_end + 1.0, "idle_per_client": BoundedConnection.most}
         connection = cast(type[BoundedConnection], type("PatientConnection", (BoundedConnection,), bounds))
     config = uvicorn.Config(
         app,

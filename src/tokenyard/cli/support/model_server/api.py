@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -63,9 +62,6 @@ def serve_model(flags: Serve) -> None:
         def stop() -> None:
             engine.context.is_draining = True
 
-        # uvicorn raises SIGTERM again when it has ended: what is open here has to be closed first.
-        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-        stack.callback(signal.signal, signal.SIGTERM, before)
         serve(app, listener, on_ready=ready, on_stop=stop, seconds_to_end=front.shutdown_timeout)
 
 
