@@ -9,6 +9,8 @@
     ├── FileError        a file cannot be opened, is no file, or holds more than may be read
     ├── ParityError      a golden vector cannot be replayed (a *difference* is a result, not an error)
     ├── NotModelledError flags would change the result, and a replay does not know how: names all of them
+    ├── QueueFullError   an engine has as many requests as it may have: ask again later
+    ├── EngineDeadError  an engine has ended by an error, or was shut down: nothing is generated any more
     ├── NoStartError     vLLM would not start with these settings: says what keeps it from it
     └── MissingExtraError  an optional dependency is absent: names the extra to install
 
@@ -21,12 +23,14 @@ from collections.abc import Sequence
 
 __all__ = [
     "ConfigError",
+    "EngineDeadError",
     "FileError",
     "MissingExtraError",
     "NoStartError",
     "NotModelledError",
     "ParityError",
     "PolicyError",
+    "QueueFullError",
     "RequestError",
     "TokenyardError",
     "TraceError",
@@ -140,6 +144,23 @@ class NoStartError(TokenyardError):
     def __init__(self, reason: str) -> None:
         super().__init__(f"vLLM would not start: {reason}")
         self.reason = reason
+
+
+class QueueFullError(TokenyardError):
+    """An engine has as many unfinished requests as it may have; nothing was queued."""
+
+    def __init__(self, num_unfinished: int, most: int) -> None:
+        super().__init__(f"{num_unfinished} requests have not ended, of at most {most}: ask again later")
+        self.num_unfinished = num_unfinished
+        self.most = most
+
+
+class EngineDeadError(TokenyardError):
+    """An engine has ended by an error, which is its ``__cause__``, or was shut down."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the engine has ended: {why}")
+        self.why = why
 
 
 class MissingExtraError(TokenyardError):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Decode", "load_tokenizer"]
+__all__ = ["Decode", "load_tokenizer", "open_tokenizer"]
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -17,11 +17,23 @@ def load_tokenizer(name: str, *, skip_special_tokens: bool = True) -> Decode:
 
     Raises whatever the tokenizer library raises; ImportError if there is none.
     """
-    path = Path(name)
-    file = path / "tokenizer.json" if path.is_dir() else path
+    file = _file_of(name)
     tokenizer: Any
     if file.is_file():
-        tokenizer = importlib.import_module("tokenizers").Tokenizer.from_file(str(file))
+        tokenizer = open_tokenizer(name)
     else:
         tokenizer = importlib.import_module("transformers").AutoTokenizer.from_pretrained(name)
     return lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens))
+
+
+def open_tokenizer(name: str | Path) -> Any:
+    """The ``tokenizers.Tokenizer`` of a ``tokenizer.json``, or of a directory with one.
+
+    Raises whatever the library raises, also where the file is missing; ImportError if it is not installed.
+    """
+    return importlib.import_module("tokenizers").Tokenizer.from_file(str(_file_of(name)))
+
+
+def _file_of(name: str | Path) -> Path:
+    path = Path(name)
+    return path / "tokenizer.json" if path.is_dir() else path

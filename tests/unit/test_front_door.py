@@ -15,7 +15,7 @@ import pytest
 
 import tokenyard
 from generate_api import PUBLIC, SECTIONS, public_names
-from tokenyard.sched import StructuredOutput
+from tokenyard.sched import RepetitionDetectionParams, StructuredOutput
 
 NAMES = {
     "tokenyard": """
@@ -34,7 +34,9 @@ RepetitionDetectionParams RequestAuxOutput RequestEvent RequestHasher RequestSta
 SchedulerState SchedulerStats SpecDecodingStats SpeculativeMethod StepInFlight StructuredOutput TokenLogprobs
 """,
     "tokenyard.engine": """
-DoneStep Filling GrammarOutput LoadedModel PauseMode StepFuture TorchEngineCore load_engine
+LoadedModel TorchEngineCore load_engine
+AsyncLLM CompletionOutput DoneStep Filling GenerationOutput GenerationParams GrammarOutput LLM Logprob OutputKind
+PauseMode ServedModel StepFuture TextTokenizer Turn
 """,
     "tokenyard.policies": """
 Continuum FCFSQueue FinishedTurn Observations PinBoard PolicyContext PrefillReload PriorityQueue RequestQueue
@@ -52,7 +54,8 @@ ReplaySettings Router SimulatedConnector SimulatedSpeculation SimulatedTransfers
 TokenSource Transfer TransferDirection VirtualClock replay_parallel router_maker
 """,
     "tokenyard.errors": """
-FileError MissingExtraError NoStartError NotModelledError ParityError PolicyError TraceError WorkloadError
+EngineDeadError FileError MissingExtraError NoStartError NotModelledError ParityError PolicyError QueueFullError
+TraceError WorkloadError
 """,
 }
 """A name that is added here is a promise, one that is taken away breaks programs: both belong into the changelog."""
@@ -110,6 +113,7 @@ SEEN_ONLY = {"KVCacheManager", "EncoderCache", "Failures", "ObserverGate", "Coun
     "EncoderSpec",
     "WeightFormat",
     "FreeQueue",
+    "ChatTemplate",
     "QueueOrder",
     "TorchExecutor",
 }
@@ -118,8 +122,12 @@ OF_TRACES = {"Traces", "Answers from traces"}
 """What these lead to is read as attributes, and not made by users."""
 
 
-_UNDER_TYPE_CHECKING = {"StructuredOutput": StructuredOutput, "Mapping": Mapping}
-"""What modules know for their type checker only."""
+_UNDER_TYPE_CHECKING = {
+    "StructuredOutput": StructuredOutput,
+    "Mapping": Mapping,
+    "RepetitionDetectionParams": RepetitionDetectionParams,
+}
+"""What modules know for their type checker only, or a class on which one of another module is built."""
 
 
 def _annotations(offered: object) -> Iterator[object]:

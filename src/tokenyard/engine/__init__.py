@@ -1,4 +1,4 @@
-"""The step loop over a scheduler and an executor, for every host but vLLM.
+"""The step loop over a scheduler and an executor, for every host but vLLM, and generation of text above it.
 
 What this package offers beyond ``EngineCore`` and ``Executor``, which are names of ``import tokenyard``.
 """
@@ -10,13 +10,23 @@ from typing import TYPE_CHECKING
 from tokenyard.lazy import lazy_names
 
 __all__ = [
+    "LLM",
+    "AsyncLLM",
+    "CompletionOutput",
     "DoneStep",
     "Filling",
+    "GenerationOutput",
+    "GenerationParams",
     "GrammarOutput",
     "LoadedModel",
+    "Logprob",
+    "OutputKind",
     "PauseMode",
+    "ServedModel",
     "StepFuture",
+    "TextTokenizer",
     "TorchEngineCore",
+    "Turn",
     "load_engine",
 ]
 
@@ -27,11 +37,23 @@ OFFERED = {
     "tokenyard.engine.torch.load": ("load_engine",),
     "tokenyard.engine.torch.request_checks": ("TorchEngineCore",),
     "tokenyard.engine.torch.checkpoint": ("LoadedModel",),
+    "tokenyard.engine.llm": ("LLM",),
+    "tokenyard.engine.async_llm": ("AsyncLLM",),
+    "tokenyard.engine.generation": ("GenerationParams", "OutputKind", "Turn"),
+    "tokenyard.engine.outputs": ("GenerationOutput", "CompletionOutput", "Logprob"),
+    "tokenyard.engine.served_model": ("ServedModel",),
+    "tokenyard.engine.text.tokenizer": ("TextTokenizer",),
 }
 
 if TYPE_CHECKING:
+    from tokenyard.engine.async_llm import AsyncLLM
     from tokenyard.engine.core import Filling, PauseMode
     from tokenyard.engine.executor import DoneStep, StepFuture
+    from tokenyard.engine.generation import GenerationParams, OutputKind, Turn
+    from tokenyard.engine.llm import LLM
+    from tokenyard.engine.outputs import CompletionOutput, GenerationOutput, Logprob
+    from tokenyard.engine.served_model import ServedModel
+    from tokenyard.engine.text.tokenizer import TextTokenizer
     from tokenyard.engine.torch.checkpoint import LoadedModel
     from tokenyard.engine.torch.load import load_engine
     from tokenyard.engine.torch.request_checks import TorchEngineCore

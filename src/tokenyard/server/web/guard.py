@@ -9,8 +9,10 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+from collections.abc import Callable
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tokenyard.server.web.problems import RefusedError
@@ -30,10 +32,13 @@ _HOST = re.compile(r"(\[(?P<six>[0-9A-Fa-f:.]*)\]|(?P<name>[^:\[\]]*))(:[0-9]{0,
 
 
 class Guard:
-    """ASGI middleware. ``bound`` is the address on which the server listens."""
+    """ASGI middleware. ``bound`` is the address on which the server listens, ``refuse`` how refusals are said."""
 
-    def __init__(self, app: ASGIApp, bound: str) -> None:
+    def __init__(
+        self, app: ASGIApp, bound: str, refuse: Callable[[RefusedError], Response] = RefusedError.response
+    ) -> None:
         self._app = app
+        self._refuse = refuse
         self._only_loopback = is_loopback(bound)
         self._names = {bound.lower().strip("[]"), "localhost"}
         if not self._only_loopback:
@@ -54,7 +59,7 @@ class Guard:
             await send(message)
 
         problem = self._problem(scope)
-        app = self._app if problem is None else problem.response()
+        app = self._app if problem is None else self._refuse(problem)
         await app(scope, receive, send_guarded)
 
     def _problem(self, scope: Scope) -> RefusedError | None:

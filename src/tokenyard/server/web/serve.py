@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import socket
 import sys
@@ -10,7 +11,7 @@ import threading
 import webbrowser
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tokenyard.errors import ConfigError, MissingExtraError
 
@@ -71,8 +72,19 @@ def open_browser(url: str) -> None:
         threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
 
-def serve(app: ASGIApp, listener: socket.socket, *, on_ready: Callable[[], None], on_stop: Callable[[], None]) -> None:
-    """Answer until interrupted; ``on_stop`` is called at once then. Raises MissingExtraError without uvicorn."""
+def serve(
+    app: ASGIApp,
+    listener: socket.socket,
+    *,
+    on_ready: Callable[[], None],
+    on_stop: Callable[[], None],
+    seconds_to_end: int | None = None,
+) -> None:
+    """Answer until interrupted or told to end; ``on_stop`` is called at once then.
+
+    What is being answered has a second to end, or ``seconds_to_end``; a second signal ends it at once. One address may
+    then have as many idle connections as all together: a proxy is one. Raises MissingExtraError without uvicorn.
+    """
     try:
         import uvicorn  # noqa: PLC0415 - an extra
 
@@ -87,15 +99,26 @@ def serve(app: ASGIApp, listener: socket.socket, *, on_ready: Callable[[], None]
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             on_stop()
-            super().handle_exit(sig, frame)
+            if seconds_to_end is None:
+                super().handle_exit(sig, frame)
+                return
+            # Not uvicorn's way, which raises the signal again: what is open in this process has to be closed first.
+            self.force_exit = self.should_exit
+            self.should_exit = True
+            if self.force_exit:
+                logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # all that is cancelled now has no news
 
+    connection: type[BoundedConnection] = BoundedConnection
+    if seconds_to_end is not None:
+        bounds = {"seconds_to_end": seconds_to_end + 1.0, "idle_per_client": BoundedConnection.most}
+        connection = cast(type[BoundedConnection], type("PatientConnection", (BoundedConnection,), bounds))
     config = uvicorn.Config(
         app,
-        http=BoundedConnection,
+        http=connection,
         log_level="warning",
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=1,
+        timeout_graceful_shutdown=1 if seconds_to_end is None else seconds_to_end,
     )
     try:
         Server(config).run([listener])

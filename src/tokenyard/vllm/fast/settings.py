@@ -23,6 +23,7 @@ from tokenyard.vllm.versions import profile_name
 
 __all__ = ["EncoderRoom", "Settings", "translated_settings"]
 
+
 class EncoderRoom(NamedTuple):
     """What a multi-modal model's encoder may do; zeros for a text model."""
 

@@ -12,6 +12,7 @@ from tokenyard.cli.support.flags.lists import Import, Workloads
 from tokenyard.cli.support.flags.output import TraceFlags, TransferFlags
 from tokenyard.cli.support.flags.replays import Compare, Demo, Run, Split
 from tokenyard.cli.support.flags.scheduler import SchedulerFlags, SpeculationFlags
+from tokenyard.cli.support.flags.serving import EngineFlags, FrontFlags, Serve
 from tokenyard.cli.support.flags.traces import Convert, Export, Query, Report, View, Why
 from tokenyard.cli.support.flags.whatif import WhatIf
 from tokenyard.cli.support.flags.workload import WorkloadFlags
@@ -24,7 +25,9 @@ __all__ = [
     "Compare",
     "Convert",
     "Demo",
+    "EngineFlags",
     "Export",
+    "FrontFlags",
     "HardwareFlags",
     "Import",
     "ParallelFlags",
@@ -33,6 +36,7 @@ __all__ = [
     "Report",
     "Run",
     "SchedulerFlags",
+    "Serve",
     "ServeFlags",
     "SpeculationFlags",
     "Split",
@@ -61,6 +65,7 @@ Command = (
     | Query
     | View
     | Import
+    | Serve
 )
 
 COMMANDS: dict[type[Command], str] = {
@@ -79,5 +84,6 @@ COMMANDS: dict[type[Command], str] = {
     Demo: "demo",
     Workloads: "workloads",
     Import: "import",
+    Serve: "serve",
 }
 """Every sub-command and its name, which is also the module with its ``execute``."""

@@ -1,0 +1,219 @@
+"""Online: requests come and go while one thread steps the engine; answers are asyncio streams.
+
+    event loop                                   thread
+    generate ── submit ──────────────────────►   step
+       ▲                                           │
+    text, stop strings ◄── call_soon_threadsafe ───┘
+
+A caller who goes away (the stream is closed, or its task cancelled) has the request aborted. What a slow caller has not
+taken is put together: a stream holds one answer, however late it is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from itertools import count
+
+from tokenyard.engine.core import EngineCore
+from tokenyard.engine.generation import Turn
+from tokenyard.engine.output_processor import Generation, OutputProcessor
+from tokenyard.engine.outputs import GenerationOutput
+from tokenyard.engine.prompts import Prompt
+from tokenyard.engine.served_model import GenerationMaker, ServedModel, model_of
+from tokenyard.engine.step_thread import StepNews, StepThread
+from tokenyard.engine.text.tokenizer import TextTokenizer
+from tokenyard.errors import ConfigError, EngineDeadError, QueueFullError, RequestError, text_of
+from tokenyard.params import SamplingParams
+from tokenyard.structured import StructuredOutput
+
+__all__ = ["AsyncLLM"]
+
+
+class AsyncLLM:
+    """An engine behind asyncio (vLLM's ``AsyncLLM``).
+
+    All methods belong to the event loop in which :meth:`start` was awaited. ``async with`` starts and shuts down.
+    """
+
+    def __init__(
+        self,
+        core: EngineCore,
+        *,
+        tokenizer: TextTokenizer | None = None,
+        gather_ms: float = 0.0,
+        max_queued_requests: int = 1000,
+        max_logprobs: int = 20,
+    ) -> None:
+        """``core`` must not be stepped by anybody else.
+
+        ``gather_ms``: when the engine has no request, the first that comes waits so many milliseconds for others that
+        share its first step. ``max_queued_requests``: unfinished requests beyond those that can run at once
+        (``max_num_seqs``); more are refused. Raises ConfigError.
+        """
+        if not 0 <= gather_ms <= 10_000:
+            raise ConfigError("gather_ms", gather_ms, "give milliseconds from 0 to 10000")
+        if max_queued_requests < 0:
+            raise ConfigError("max_queued_requests", max_queued_requests, "give a whole number from 0 on")
+        self.core = core
+        """The engine."""
+        self.model: ServedModel = model_of(core)
+        """What it was loaded from."""
+        self.tokenizer = tokenizer
+        self._maker = GenerationMaker(self.model, tokenizer, core.scheduler.clock, max_logprobs=max_logprobs)
+        self._most = core.scheduler.config.max_num_seqs + max_queued_requests
+        self._processor = OutputProcessor()
+        self._events: dict[str, asyncio.Event] = {}
+        """By generation: set when it has news."""
+        self._numbers = count()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._death: EngineDeadError | None = None
+        self._thread = StepThread(core, self._from_thread, gather_ms / 1000)
+
+    # ---- life
+
+    async def start(self) -> None:
+        """Begin to step."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    @property
+    def death(self) -> EngineDeadError | None:
+        """Why nothing is generated any more; None: the engine is well."""
+        return self._death
+
+    @property
+    def num_unfinished(self) -> int:
+        """Requests to the scheduler that have not ended, as far as is known here."""
+        return self._processor.num_requests
+
+    async def shutdown(self) -> None:
+        """End after the step under way; who still waits gets an EngineDeadError. Lets go of the model."""
+        await asyncio.to_thread(self._thread.stop)
+        self._die(EngineDeadError("it was shut down"))
+        self.core.shutdown()
+
+    async def __aenter__(self) -> AsyncLLM:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.shutdown()
+
+    # ---- requests
+
+    async def generate(
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams,
+        request_id: str | None = None,
+        *,
+        turn: Turn | None = None,
+        grammars: Sequence[StructuredOutput] = (),
+        add_special_tokens: bool = True,
+    ) -> AsyncGenerator[GenerationOutput, None]:
+        """The outputs for a prompt, as ``GenerationParams.output_kind`` says; the last one is ``finished``.
+
+        ``grammars`` has one for each sample, or none. Raises RequestError for a prompt that cannot be served,
+        QueueFullError, and EngineDeadError.
+        """
+        name = str(next(self._numbers)) if request_id is None else request_id
+        generation = self._maker.make(
+            name, prompt, sampling_params, turn=turn, grammars=grammars, add_special_tokens=add_special_tokens
+        )
+        news = self._add(generation)
+        try:
+            finished = False
+            while not finished:
+                await news.wait()
+                news.clear()
+                if generation.error is not None:
+                    raise generation.error
+                finished, output = generation.is_finished, generation.output()
+                if output is not None:
+                    yield output
+        finally:
+            self._leave(generation)
+
+    def _add(self, generation: Generation) -> asyncio.Event:
+        if self._death is not None:
+            raise _again(self._death)
+        if self._loop is None:
+            raise EngineDeadError("it was not started: await start(), or use it in `async with`")
+        if generation.request_id in self._processor:
+            fix = "an unfinished request has this id: choose another"
+            raise RequestError(generation.request_id, "request_id", generation.request_id, fix)
+        num = self._processor.num_requests
+        if num + len(generation.samples) > self._most:
+            raise QueueFullError(num, self._most)
+        news = self._events[generation.request_id] = asyncio.Event()
+        self._processor.add(generation)
+        self._thread.submit([sample.request for sample in generation.samples])
+        return news
+
+    def _leave(self, generation: Generation) -> None:
+        """Nobody waits for it any more; what has not ended is aborted."""
+        del self._events[generation.request_id]
+        left = generation.unfinished_ids
+        self._processor.forget(generation)
+        if left and self._death is None:
+            self._thread.abort(left)
+
+    # ---- news
+
+    def _from_thread(self, news: StepNews) -> None:
+        """Called in the thread."""
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(self._take_in, news)
+        except RuntimeError:  # the loop is closed: nobody waits for anything
+            self._thread.taken()
+
+    def _take_in(self, news: StepNews) -> None:
+        try:
+            self._process(news)
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait have to know
+            self._die(_death_by(error))
+        finally:
+            self._thread.taken()
+
+    def _process(self, news: StepNews) -> None:
+        for refusal in news.refused:
+            refused = self._processor.refuse(refusal.request_id, refusal)
+            if refused is not None:
+                generation, others = refused
+                self._tell(generation)
+                self._thread.abort(others)
+        if news.outputs is not None:
+            changes = self._processor.process(news.outputs)
+            if changes.to_abort:
+                self._thread.abort(changes.to_abort)
+            for generation in changes.generations:
+                self._tell(generation)
+        if news.error is not None:
+            self._die(_death_by(news.error))
+
+    def _die(self, death: EngineDeadError) -> None:
+        """The first death counts; everybody who waits is told."""
+        self._death = self._death or death
+        for generation in self._processor.generations():
+            self._processor.fail(generation, _again(self._death))
+            self._tell(generation)
+
+    def _tell(self, generation: Generation) -> None:
+        event = self._events.get(generation.request_id)
+        if event is not None:
+            event.set()
+
+
+def _death_by(error: BaseException) -> EngineDeadError:
+    death = EngineDeadError(f"{type(error).__name__}: {text_of(error)}")
+    death.__cause__ = error
+    return death
+
+
+def _again(death: EngineDeadError) -> EngineDeadError:
+    """The same, to be raised once more: an error that is raised keeps what has raised it."""
+    again = EngineDeadError(death.why)
+    again.__cause__ = death.__cause__
+    return again

@@ -1,0 +1,121 @@
+"""What those around an engine have to know of its model, and generations that suit it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol, cast
+
+from tokenyard.engine.core import EngineCore
+from tokenyard.engine.generation import GenerationParams, Turn
+from tokenyard.engine.output_processor import Generation
+from tokenyard.engine.prompts import Prompt, tokenized
+from tokenyard.engine.text.tokenizer import TextTokenizer
+from tokenyard.errors import ConfigError, RequestError
+from tokenyard.params import SamplingParams
+from tokenyard.structured import StructuredOutput
+
+__all__ = ["GenerationMaker", "ServedModel", "model_of"]
+
+
+class ServedModel(Protocol):
+    """What was loaded; an executor tells it as ``executor.model``."""
+
+    @property
+    def name(self) -> str:
+        """As it was asked for."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of its embedding: token ids are below."""
+
+    @property
+    def max_model_len(self) -> int:
+        """Longest prompt and output together, in tokens."""
+
+    @property
+    def eos_token_ids(self) -> Sequence[int]:
+        """Tokens with which it ends an answer; may be empty."""
+
+    @property
+    def tokenizer(self) -> Path | None:
+        """Directory that may hold a tokenizer.json, or that file; None where there is none."""
+
+
+def model_of(core: EngineCore) -> ServedModel:
+    """The model of an engine; ConfigError if its executor does not tell it."""
+    model = getattr(core.executor, "model", None)
+    if model is None:
+        raise ConfigError("core", core.executor, "needs an executor that tells its model, as `executor.model`")
+    return cast(ServedModel, model)
+
+
+class GenerationMaker:
+    """Makes generations of prompts as callers give them; whatever cannot work for this model is refused."""
+
+    def __init__(
+        self,
+        model: ServedModel,
+        tokenizer: TextTokenizer | None,
+        clock: Callable[[], float],
+        *,
+        max_logprobs: int = 20,
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.max_logprobs = max_logprobs
+        """Most log-probabilities per token, beside the token's own; -1: as many as the vocabulary has."""
+        self._clock = clock
+
+    def make(
+        self,
+        request_id: str,
+        prompt: Prompt,
+        params: SamplingParams,
+        *,
+        turn: Turn | None = None,
+        grammars: Sequence[StructuredOutput] = (),
+        add_special_tokens: bool = True,
+    ) -> Generation:
+        """A generation that arrives now. Raises RequestError."""
+        text, token_ids = tokenized(request_id, prompt, self.tokenizer, add_special_tokens=add_special_tokens)
+        wanted = GenerationParams.of(params)
+        generation = Generation(
+            request_id,
+            text,
+            token_ids,
+            self._with_eos(wanted),
+            tokenizer=self.tokenizer,
+            turn=turn,
+            grammars=grammars,
+            arrival_time=self._clock(),
+        )
+        self._check(request_id, generation.prompt_token_ids, wanted)
+        return generation
+
+    def _with_eos(self, params: GenerationParams) -> GenerationParams:
+        """The tokens with which the model ends answers are stops, unless they were named or are to be passed over."""
+        ends = self.model.eos_token_ids
+        if not ends or params.ignore_eos or params.eos_token_id is not None:
+            return params
+        more = tuple(each for each in ends[1:] if each not in params.stop_token_ids)
+        return replace(params, eos_token_id=ends[0], stop_token_ids=(*params.stop_token_ids, *more))
+
+    def _check(self, request_id: str, prompt: Sequence[int], params: GenerationParams) -> None:
+        size = self.model.vocab_size
+        named: dict[str, Iterable[int]] = {
+            "prompt_token_ids": prompt,
+            "stop_token_ids": params.stop_token_ids,
+            "logit_bias": params.logit_bias or (),
+        }
+        for field, ids in named.items():
+            unknown = next((each for each in ids if each >= size), None)
+            if unknown is not None:
+                raise RequestError(request_id, field, unknown, f"the model's token ids go from 0 to {size - 1}")
+        if params.stop and self.tokenizer is None:
+            raise RequestError(request_id, "stop", params.stop, "the engine has no tokenizer: use stop_token_ids")
+        for field in ("logprobs", "prompt_logprobs"):
+            count = getattr(params, field)
+            if count is not None and self.max_logprobs >= 0 and not 0 <= count <= self.max_logprobs:
+                raise RequestError(request_id, field, count, f"give 0 to {self.max_logprobs} (max_logprobs)")

@@ -1,0 +1,135 @@
+"""``POST /v1/completions``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tokenyard.engine.outputs import CompletionOutput
+from tokenyard.engine.prompts import TokenizedPrompt
+from tokenyard.server.openai.context import ServerContext
+from tokenyard.server.openai.decoding import decoded
+from tokenyard.server.openai.errors import bad_field
+from tokenyard.server.openai.fields import CompletionRequest
+from tokenyard.server.openai.generating import (
+    Piece,
+    Usage,
+    asked,
+    in_thread_if_long,
+    output_room,
+    pieces,
+    request_id_of,
+)
+from tokenyard.server.openai.logprobs import completion_logprobs
+from tokenyard.server.openai.replying import reply
+
+__all__ = ["Completions"]
+
+_DEFAULT_TOKENS = 16
+_MOST_PROMPTS = 1024
+
+
+class Completions:
+    """The endpoint."""
+
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
+
+    async def serve(self, http: Request) -> Response:
+        """Answer, or raise."""
+        context = self._context
+        body = await decoded(http, CompletionRequest, context.limits.max_body_bytes)
+        request: CompletionRequest = body.request
+        context.check_model(request.model)
+        context.check_open()
+        if request.echo and request.logprobs is not None:
+            raise bad_field("echo", request.echo, "this server has no log-probabilities of prompts: leave out logprobs")
+        prompts = await self._prompts(request)
+        room = [output_room(context, each, request.max_tokens, default=_DEFAULT_TOKENS) for each in prompts]
+        name = request_id_of(request, "cmpl")
+        streams = asked(context, request, name, prompts, max_tokens=room, logprobs=request.logprobs)
+        answer = _Answer(context, request, name, [self._echoed(request, each) for each in prompts])
+        together = pieces(context, streams)
+        return await reply(http, together, answer, stream=bool(request.stream), ignored=body.ignored)
+
+    async def _prompts(self, request: CompletionRequest) -> list[TokenizedPrompt]:
+        """The prompts of a request, as token ids."""
+        given = request.prompt
+        one = [given] if isinstance(given, str) or _are(given, int) else given
+        if not one or len(one) > _MOST_PROMPTS or not all(isinstance(each, str) or _are(each, int) for each in one):
+            fix = f"give a text, a list of token ids, or a list of 1 to {_MOST_PROMPTS} of either; none may be empty"
+            raise bad_field("prompt", given, fix)
+        prompts = []
+        special = request.add_special_tokens is not False
+        for each in one:
+            if isinstance(each, str):
+                ids = await in_thread_if_long(len(each), lambda text=each: self._encode(text, special))  # type: ignore[misc]
+                if not ids:
+                    raise bad_field("prompt", each, "has no token: give a text that is not empty")
+                prompts.append(TokenizedPrompt(each, ids))
+            else:
+                prompts.append(TokenizedPrompt(None, each))
+        return prompts
+
+    def _encode(self, text: str, special: bool) -> list[int]:
+        return self._context.tokenizer.encode(text, add_special_tokens=special)
+
+    def _echoed(self, request: CompletionRequest, prompt: TokenizedPrompt) -> str:
+        if not request.echo:
+            return ""
+        return prompt.text if prompt.text is not None else self._context.tokenizer.decode(prompt.token_ids)
+
+
+def _are(value: Any, kind: type) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(each) is kind for each in value)
+
+
+class _Answer:
+    """Of one request: its pieces as chunks, or as one object."""
+
+    def __init__(self, context: ServerContext, request: CompletionRequest, name: str, echoed: Sequence[str]) -> None:
+        self._request = request
+        self._echoed = echoed
+        self._per_prompt = request.n or 1
+        self._offsets: dict[int, int] = {}
+        """By index of an answer: characters that the client has got of it."""
+        self._head = {"id": name, "object": "text_completion", "created": int(time.time()), "model": context.names[0]}
+
+    async def chunks(self, together: AsyncGenerator[Piece, None]) -> AsyncGenerator[dict[str, Any], None]:
+        """Of a stream."""
+        usage, options = Usage(), self._request.stream_options
+        async with aclosing(together):
+            async for piece in together:
+                usage.add(piece)
+                for part in piece.output.outputs:
+                    yield {**self._head, "choices": [self._choice(piece.prompt, part)]}
+        if options is not None and options.include_usage:
+            yield {**self._head, "choices": [], "usage": usage.record()}
+
+    async def whole(self, together: AsyncGenerator[Piece, None]) -> dict[str, Any]:
+        """At once."""
+        usage, choices = Usage(), []
+        async with aclosing(together):
+            async for piece in together:
+                usage.add(piece)
+                choices += [self._choice(piece.prompt, part) for part in piece.output.outputs]
+        return {**self._head, "choices": sorted(choices, key=lambda each: each["index"]), "usage": usage.record()}
+
+    def _choice(self, prompt: int, part: CompletionOutput) -> dict[str, Any]:
+        index = prompt * self._per_prompt + part.index
+        first = index not in self._offsets
+        offset = self._offsets.setdefault(index, 0)
+        text = (self._echoed[prompt] if first else "") + part.text
+        self._offsets[index] = offset + len(text)
+        return {
+            "index": index,
+            "text": text,
+            "logprobs": completion_logprobs(part, offset),
+            "finish_reason": part.finish_reason,
+            "stop_reason": part.stop_reason,
+        }

@@ -1,0 +1,67 @@
+"""What all endpoints share: the engine, the names of its model, limits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tokenyard.engine.async_llm import AsyncLLM
+from tokenyard.engine.text.tokenizer import TextTokenizer
+from tokenyard.errors import ConfigError
+from tokenyard.server.openai.errors import ApiError, bad_field, going_down
+
+__all__ = ["Limits", "ServerContext"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one client may ask."""
+
+    max_body_bytes: int = 8 * 2**20
+    """Largest body of a request."""
+    request_timeout_s: float = 3600.0
+    """Longest time from a request to the end of its answer."""
+
+    def __post_init__(self) -> None:
+        if self.max_body_bytes < 1:
+            raise ConfigError("max_body_bytes", self.max_body_bytes, "give a whole number from 1 on")
+        if not 0 < self.request_timeout_s < float("inf"):
+            raise ConfigError("request_timeout_s", self.request_timeout_s, "give a number of seconds above 0")
+
+
+@dataclass(slots=True, kw_only=True)
+class ServerContext:
+    """One server."""
+
+    llm: AsyncLLM
+    names: Sequence[str]
+    """By which clients call the model; the first is what answers say."""
+    limits: Limits = field(default_factory=Limits)
+    metrics: Callable[[], tuple[bytes, str]] | None = None
+    """The text of ``/metrics``, and its content type."""
+    is_draining: bool = False
+    """The server goes down: whoever is being answered is answered, nobody else."""
+    created: int = field(default_factory=lambda: int(time.time()))
+    """When the model was loaded, in Unix seconds."""
+
+    @property
+    def tokenizer(self) -> TextTokenizer:
+        """The model's. Raises ApiError where it has none."""
+        if self.llm.tokenizer is None:
+            raise ApiError(400, "the model has no tokenizer: only token ids can be prompts, and answers have no text")
+        return self.llm.tokenizer
+
+    def check_model(self, name: str | None) -> None:
+        """ApiError for a model that is not served."""
+        if name is not None and name not in self.names:
+            error = bad_field("model", name, f"is not served here: leave it out, or give {self.names[0]}")
+            error.status, error.code = 404, "model_not_found"
+            raise error
+
+    def check_open(self) -> None:
+        """ApiError while the server goes down, or after its engine has."""
+        if self.is_draining:
+            raise going_down()
+        if self.llm.death is not None:
+            raise ApiError(500, str(self.llm.death), code="engine_dead")

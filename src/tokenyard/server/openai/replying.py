@@ -1,0 +1,51 @@
+"""An answer to the client, at once or as a stream, for as long as there is somebody to take it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, Protocol
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tokenyard.server.openai.errors import going_down
+from tokenyard.server.openai.generating import Piece, events_of
+from tokenyard.server.openai.going_away import EventStream, GoneError, unless_gone
+from tokenyard.server.web.problems import json_response
+
+__all__ = ["Answer", "reply"]
+
+_GONE = 499
+"""Nobody reads it; it is what nginx writes into its log."""
+
+
+class Answer(Protocol):
+    """How the pieces of an answer are told."""
+
+    def chunks(self, together: AsyncGenerator[Piece, None]) -> AsyncGenerator[dict[str, Any], None]:
+        """Of a stream."""
+
+    async def whole(self, together: AsyncGenerator[Piece, None]) -> dict[str, Any]:
+        """At once."""
+
+
+async def reply(
+    http: Request, together: AsyncGenerator[Piece, None], answer: Answer, *, stream: bool, ignored: Sequence[str]
+) -> Response:
+    """The response. What goes wrong before its first byte is raised."""
+    headers = {"Tokenyard-Ignored": ", ".join(ignored)} if ignored else {}
+    try:
+        if not stream:
+            return json_response(await unless_gone(http, answer.whole(together)), headers=headers)
+        events = events_of(answer.chunks(together), getattr(http.state, "prompt_field", "prompt"))
+        first = await unless_gone(http, _first(events))
+    except GoneError:
+        return Response(status_code=_GONE)
+    except asyncio.CancelledError:  # the server goes down, and its time to end is over
+        return going_down().response()
+    return EventStream(events, first, headers)
+
+
+async def _first(events: AsyncGenerator[bytes, None]) -> bytes:
+    return await anext(events)

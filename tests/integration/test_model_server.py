@@ -1,0 +1,152 @@
+"""``tokenyard serve`` as a process: what it prints, how it ends, what its trace holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.integration.command import call
+from tests.support.toy_model import text_to, toy_tokenizer
+
+REPO = Path(__file__).resolve().parents[2]
+
+
+class Server:
+    """A process that serves the toy model."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        found = re.search(r"http://\S+/v1", first)
+        assert found is not None, first
+        self.said = first + process.stdout.readline()
+        self.url = found[0]
+        self.metrics = self.url.removesuffix("v1") + "metrics"
+
+
+@contextmanager
+def serving(*flags: str, seconds: float = 0.0) -> Iterator[Server]:
+    command = [sys.executable, "-m", "tests.support.toy_serve", "toy", "--port", "0", *flags]
+    environment = {**os.environ, "TOY_SECONDS": str(seconds)}
+    process = subprocess.Popen(command, cwd=REPO, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        yield Server(process)
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def ask(url: str, max_tokens: int, into: list[httpx.Response]) -> threading.Thread:
+    """Ask in a thread; the answer joins ``into``."""
+    body = {"prompt": "hello", "max_tokens": max_tokens}
+    thread = threading.Thread(target=lambda: into.append(httpx.post(f"{url}/completions", json=body, timeout=60)))
+    thread.start()
+    return thread
+
+
+def whole(max_tokens: int) -> str:
+    return text_to(toy_tokenizer().encode("hello"), max_tokens)
+
+
+def begun(server: Server) -> None:
+    """Wait until a request runs."""
+    deadline = time.monotonic() + 20
+    while 'vllm:num_requests_running{engine="0",model_name="toy"} 1.0' not in httpx.get(server.metrics).text:
+        assert time.monotonic() < deadline, "nothing runs"
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_running_requests_end_and_nobody_new_is_taken(sent: signal.Signals) -> None:
+    answers: list[httpx.Response] = []
+    with serving("--max-num-seqs", "3", seconds=0.03) as server:
+        assert "400 blocks of 4 tokens, 3 requests at a time" in server.said
+        thread = ask(server.url, 100, answers)
+        begun(server)
+        server.process.send_signal(sent)
+        time.sleep(0.5)
+        with pytest.raises(httpx.HTTPError):
+            httpx.post(f"{server.url}/completions", json={"prompt": "late"})
+        assert server.process.wait(timeout=30) == 0
+        thread.join()
+    assert answers[0].json()["choices"][0]["text"] == whole(100)
+
+
+@pytest.mark.slow
+def test_who_takes_longer_than_the_time_to_end_is_told() -> None:
+    answers: list[httpx.Response] = []
+    with serving("--shutdown-timeout", "1", seconds=0.1) as server:
+        thread = ask(server.url, 400, answers)
+        begun(server)
+        body = {"prompt": "hello", "max_tokens": 400, "stream": True}
+        with httpx.stream("POST", f"{server.url}/completions", json=body, timeout=60) as stream:
+            lines = stream.iter_lines()
+            next(lines)
+            server.process.send_signal(signal.SIGTERM)
+            *_, last = [line for line in lines if line]
+        assert json.loads(last.removeprefix("data: "))["error"]["code"] == "draining"
+        assert server.process.wait(timeout=30) == 0
+        thread.join()
+    assert answers[0].status_code == 503
+
+
+@pytest.mark.slow
+def test_a_second_signal_ends_it_at_once() -> None:
+    with serving(seconds=0.1) as server:
+        body = {"prompt": "hello", "max_tokens": 400, "stream": True}
+        with httpx.stream("POST", f"{server.url}/completions", json=body, timeout=60) as stream:
+            next(stream.iter_lines())
+            begin = time.monotonic()
+            for _ in range(2):
+                server.process.send_signal(signal.SIGTERM)
+                time.sleep(0.5)
+            assert server.process.wait(timeout=30) in (0, -signal.SIGTERM)
+            assert time.monotonic() - begin < 20, "400 steps take 40 seconds"
+
+
+@pytest.mark.slow
+def test_its_trace_is_one_that_can_be_read(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    with serving("--trace", str(trace), "--served-model-name", "a", "b") as server:
+        for model in ("a", "b"):
+            answer = httpx.post(f"{server.url}/completions", json={"model": model, "prompt": "hello", "max_tokens": 9})
+            assert (answer.json()["model"], answer.json()["choices"][0]["text"]) == ("a", whole(9))
+        # It can be followed: what happened is there before the server ends.
+        deadline = time.monotonic() + 10
+        while not any(b"request_finished" in file.read_bytes() for file in trace.glob("*.steps.jsonl")):
+            assert time.monotonic() < deadline, "nothing was written"
+            time.sleep(0.1)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(timeout=30) == 0
+    outcome = call("report", str(trace), "--json", cwd=tmp_path)
+    assert outcome.code == 0, outcome.stderr
+    report = json.loads(outcome.stdout)
+    assert report["header"]["model"] == "a"
+    assert report["requests"] == 2
+
+
+def test_mistakes_are_one_line(tmp_path: Path) -> None:
+    for flags, said in (
+        (("--port", "99999"), "--port = 99999"),
+        (("--shutdown-timeout", "-1"), "--shutdown-timeout = -1"),
+        (("--request-timeout-s", "0"), "--request-timeout-s = 0"),
+    ):
+        outcome = call("serve", "nowhere", *flags, cwd=tmp_path)
+        assert outcome.code == 2
+        assert said in outcome.stderr
+        assert "Traceback" not in outcome.stderr

@@ -1,0 +1,31 @@
+"""``tokenyard serve`` with a toy model in the place of PyTorch: for tests, in a process of its own.
+
+python -m tests.support.toy_serve toy --port 0 ...; TOY_SECONDS is how long a step takes at least.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+from unittest import mock
+
+from tests.support.toy_model import toy_core, toy_tokenizer
+
+from tokenyard.cli.main import main
+from tokenyard.cli.support.model_server import api, loading
+from tokenyard.engine.core import EngineCore
+
+_TAKEN = ("max_num_seqs", "max_num_batched_tokens")
+
+
+def _load(_: object, flags: Mapping[str, Any]) -> EngineCore:
+    limits = {name: flags[name] for name in _TAKEN}
+    return toy_core(seconds=float(os.environ.get("TOY_SECONDS", "0")), clock=flags["clock"], **limits)
+
+
+if __name__ == "__main__":
+    tokenizer = mock.patch.object(api, "tokenizer_of", return_value=toy_tokenizer())
+    with mock.patch.object(loading, "load_core", _load), tokenizer:
+        sys.exit(main(["serve", *sys.argv[1:]]))
