@@ -7,6 +7,7 @@ for is vLLM's inside, and makes a test one that does not apply.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
@@ -134,6 +135,14 @@ def _theirs(requests: Iterable[Any]) -> list[Any]:
 
 theirs.Scheduler = Watched
 theirs_async.AsyncScheduler = WatchedAsync
+
+
+@pytest.fixture
+def caplog_vllm(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    """What vLLM logs, as its own ``conftest.py`` gives it."""
+    monkeypatch.setattr(logging.getLogger("vllm"), "propagate", True)
+    return caplog
+
 
 _INSIDE = re.compile(r"(?:Watched(?:Async)?\b.* has no attribute '|property ')(\w+)'")
 

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from tokenyard.columns import IntArray
+from tokenyard.errors import RequestError
 from tokenyard.request import RequestTimes
 from tokenyard.status import RequestStatus
-from tokenyard.vllm.job_of_request import job_of
+from tokenyard.vllm.job_of_request import Turn, job_of, turn_of
 from tokenyard.vllm.versions import status_name
 
 __all__ = ["TracedRequest"]
@@ -36,6 +37,14 @@ class _Item:
         self.offset, self.length = int(place.offset), int(place.length)
 
 
+def _turn(theirs: Any) -> Turn:
+    """What its client says of its job; vLLM's scheduler serves requests whose extra arguments mean nothing to us."""
+    try:
+        return turn_of(theirs)
+    except RequestError:
+        return Turn(job_of(theirs))
+
+
 class TracedRequest:
     """A request of vLLM's, under the names of ours; what it does not say itself is asked of vLLM's.
 
@@ -44,6 +53,7 @@ class TracedRequest:
 
     __slots__ = (
         "_hit_tokens",
+        "is_last_step",
         "job_id",
         "local_hit_tokens",
         "lora_name",
@@ -52,13 +62,14 @@ class TracedRequest:
         "request_id",
         "sampling_params",
         "theirs",
+        "this_func_call",
         "times",
     )
 
     def __init__(self, theirs: Any) -> None:
         self.theirs = theirs
         self.request_id: str = theirs.request_id
-        self.job_id = job_of(theirs)
+        self.job_id, self.is_last_step, self.this_func_call = _turn(theirs)
         self.sampling_params = _Limits(theirs.sampling_params)
         self.lora_name: str | None = theirs.lora_request.lora_name if theirs.lora_request else None
         self.mm_features = [_Item(feature) for feature in theirs.mm_features or ()]
