@@ -77,7 +77,7 @@ LOGITS = np.log([0.5, 0.25, 0.15, 0.07, 0.03])
 )
 def test_distributions(fields: dict[str, Any], expected: Sequence[float]) -> None:
     count = 20_000
-    found = _drawn(LOGITS, count, **fields)
+    found = _drawn(LOGITS.tolist(), count, **fields)
     for token, probability in enumerate(expected):
         spread = 4 * (probability * (1 - probability) / count) ** 0.5
         assert abs(found[token] / count - probability) <= spread
