@@ -8,7 +8,6 @@ from typing import Annotated
 
 import tyro.conf
 
-from tokenyard.cli.support.flags.hints import optional
 from tokenyard.cli.support.settings import Switch
 
 __all__ = ["WhatIf"]
@@ -21,10 +20,13 @@ class WhatIf:
     trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
     """A trace directory, or a file of it: of vLLM with one of our classes, or of a replay."""
     changes: Annotated[
-        tuple[str, ...], tyro.conf.arg(name="set", metavar="NAME=VALUE[,NAME=VALUE...]"), optional("", "check only")
+        tuple[str, ...],
+        tyro.conf.arg(name="set", metavar="NAME=VALUE[,...] ...", help_behavior_hint="(default: only the check)"),
     ] = ()
     """What to change, one variant each, by vLLM's names: --set max_num_seqs=512 max_num_seqs=512,rate_scale=2."""
-    policies: Annotated[tuple[str, ...], tyro.conf.arg(name="policy", metavar="NAME")] = ()
+    policies: Annotated[
+        tuple[str, ...], tyro.conf.arg(name="policy", metavar="NAME ...", help_behavior_hint="(default: none)")
+    ] = ()
     """Policies to ask about, one variant each; as --set scheduling_policy=NAME, or FILE.py:CLASS."""
     yes: Switch = False
     """Go on although the replay of the run as it was is further off than 10 %."""
