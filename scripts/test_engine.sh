@@ -23,7 +23,7 @@ elif [ ! -e "$env/.installed" ] || [ requirements-dev.lock -nt "$env/.installed"
     echo "Installing $torch and $transformers into $env" >&2
     [ -x "$env/bin/python" ] || "${PYTHON:-python3}" -m venv "$env"
     "$env/bin/python" -m pip --disable-pip-version-check --no-input install -q -r requirements-dev.lock
-    "$env/bin/python" -m pip --disable-pip-version-check --no-input install -q "$torch" "$transformers" safetensors
+    "$env/bin/python" -m pip --disable-pip-version-check --no-input install -q "$torch" "$transformers" safetensors llguidance
     touch "$env/.installed"
 fi
 PYTHONPATH=src OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} "$env/bin/python" -m pytest -q -p no:cacheprovider tests/engine \

@@ -129,9 +129,9 @@ def test_blocks_of_another_shape_are_refused(checkpoints: Callable[[str], Checkp
     memory = core.executor.memory
     try:
         block = {name: np.array(array) for name, array in memory.read(3).items()}
-        with pytest.raises(ValueError, match="other pages"):
+        with pytest.raises(ValueError, match="other sizes"):
             memory.write(3, {name: array[:-1] for name, array in block.items()})
-        with pytest.raises(ValueError, match="other pages"):
+        with pytest.raises(ValueError, match="other sizes"):
             memory.write(3, {})
         changed = {name: np.full_like(array, 7) for name, array in block.items()}
         memory.write(3, changed)

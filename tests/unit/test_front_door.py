@@ -34,7 +34,7 @@ RepetitionDetectionParams RequestAuxOutput RequestEvent RequestHasher RequestSta
 SchedulerState SchedulerStats SpecDecodingStats SpeculativeMethod StepInFlight StructuredOutput TokenLogprobs
 """,
     "tokenyard.engine": """
-LoadedModel TorchEngineCore load_engine
+Grammar GrammarCompiler LoadedModel TorchEngineCore load_engine
 AsyncLLM CompletionOutput DoneStep Filling GenerationOutput GenerationParams GrammarOutput LLM Logprob OutputKind
 PauseMode ServedModel StepFuture TextTokenizer Turn
 """,

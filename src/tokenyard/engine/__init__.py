@@ -17,6 +17,8 @@ __all__ = [
     "Filling",
     "GenerationOutput",
     "GenerationParams",
+    "Grammar",
+    "GrammarCompiler",
     "GrammarOutput",
     "LoadedModel",
     "Logprob",
@@ -34,6 +36,7 @@ OFFERED = {
     "tokenyard.engine.core": ("PauseMode", "Filling"),
     "tokenyard.engine.executor": ("StepFuture", "DoneStep"),
     "tokenyard.sched.features.grammars": ("GrammarOutput",),
+    "tokenyard.engine.grammars": ("Grammar", "GrammarCompiler"),
     "tokenyard.engine.torch.load": ("load_engine",),
     "tokenyard.engine.torch.request_checks": ("TorchEngineCore",),
     "tokenyard.engine.torch.checkpoint": ("LoadedModel",),
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from tokenyard.engine.core import Filling, PauseMode
     from tokenyard.engine.executor import DoneStep, StepFuture
     from tokenyard.engine.generation import GenerationParams, OutputKind, Turn
+    from tokenyard.engine.grammars import Grammar, GrammarCompiler
     from tokenyard.engine.llm import LLM
     from tokenyard.engine.outputs import CompletionOutput, GenerationOutput, Logprob
     from tokenyard.engine.served_model import ServedModel

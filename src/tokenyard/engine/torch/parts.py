@@ -50,7 +50,6 @@ class EngineParts:
             fix = f"{self._spec.name} was made for {self._spec.max_model_len} tokens: give no more"
             raise ConfigError("max_model_len", self.max_model_len, fix)
         small = self._plan(2, must_start=False)
-        self._element_bytes = kv_element_bytes(small.kv_cache_dtype)
         self._target = PagedModel(load_checkpoint(folder, dtype=self._dtype, device=self._device), self._device)
         self._draft_model = self._load_draft_model(small)
         self._bytes_per_block = self._bytes_of_block(small)
@@ -94,8 +93,8 @@ class EngineParts:
 
     def _bytes_of_block(self, plan: KVCachePlan) -> int:
         """Over all layers of the target, and of the drafter behind the same block id."""
-        own = 0 if self._draft_model is None else self._draft_model.elements_per_block(self._element_bytes)
-        return int((plan.bytes_per_block / self._element_bytes + own) * self._torch_dtype.itemsize)
+        own = 0 if self._draft_model is None else self._draft_model.elements_per_block
+        return int((plan.bytes_per_block / kv_element_bytes(plan.kv_cache_dtype) + own) * self._torch_dtype.itemsize)
 
     def _num_blocks(self, plan: KVCachePlan) -> int:
         """As given, or as many as fit; no more than the most requests of the greatest length can hold."""
@@ -129,11 +128,11 @@ class EngineParts:
 
     def _bind(self, plan: KVCachePlan) -> KVTensors:
         """Memory for the layers of the target, and for those of the drafter."""
-        tensors = KVTensors(plan.groups, plan.num_blocks, self._torch_dtype, self._device, self._element_bytes)
+        tensors = KVTensors(plan.groups, plan.num_blocks, self._torch_dtype, self._device)
         groups = [BlockGroup(group.first.block_size, _window(group)) for group in plan.groups]
         self._target.bind(tensors.layers, groups)
         if self._draft_model is not None:
-            self._draft_model.bind(plan.num_blocks, self._torch_dtype, self._device, self._element_bytes)
+            self._draft_model.bind(plan.num_blocks, self._torch_dtype, self._device)
         return tensors
 
     # ---- around the model

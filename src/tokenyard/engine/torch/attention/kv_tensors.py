@@ -1,9 +1,10 @@
-"""The KV cache's memory: every block id of the pool is a page in each of a few tensors.
+"""The KV cache's memory: every block id of the pool is a row in each of a few tensors.
 
-All groups share one pool, so a block belongs to one group at a time, and the first layers of all groups may share a
-tensor, as do the second ones, and so on. Within a page lie the keys of the block's tokens, then their values:
+All groups share one pool, so a block belongs to one group at a time, and the first layers of all groups share their
+tensors, as do the second ones, and so on:
 
-    tensor i   [block 0: K K K K V V V V | block 1: ... ]      layer i of group A, or layer i of group B
+    keys i     [ block 0 | block 1 | ... ]      layer i of group A, or layer i of group B
+    values i   [ block 0 | block 1 | ... ]
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tokenyard.engine.torch.checkpoint import require_torch
 from tokenyard.kv.sizing.grouping import LayerGroup
 from tokenyard.kv.sizing.layer_cache import LayerCache
 
-__all__ = ["KVTensors", "LayerKV", "page_elements"]
+__all__ = ["KVTensors", "LayerKV", "elements_of"]
 
 
 class LayerKV(NamedTuple):
@@ -32,60 +33,70 @@ class LayerKV(NamedTuple):
     """Shape ``[blocks, tokens per block, KV heads, value size]``."""
 
 
-def page_elements(cache: LayerCache, element_bytes: float) -> int:
-    """Elements of a page, padding included; ``element_bytes`` is the size with which the plan was made."""
-    return int(cache.page_bytes // element_bytes)
+def elements_of(cache: LayerCache) -> tuple[int, int]:
+    """Elements of a block's keys and of its values in one layer."""
+    heads, key_size, value_size = _shape(cache)
+    return cache.block_size * heads * key_size, cache.block_size * heads * value_size
+
+
+def _shape(cache: LayerCache) -> tuple[int, int, int]:
+    """KV heads, key size, value size."""
+    heads, key_size, value_size = cache.shape
+    assert isinstance(heads, int), "softmax attention has heads"
+    assert isinstance(key_size, int)
+    assert isinstance(value_size, int)
+    return heads, key_size, value_size
 
 
 class KVTensors:
     """Zeroed memory for ``num_blocks`` blocks of these groups; zeroed so that what is masked is finite."""
 
-    def __init__(
-        self, groups: Sequence[LayerGroup], num_blocks: int, dtype: Any, device: str, element_bytes: float
-    ) -> None:
+    def __init__(self, groups: Sequence[LayerGroup], num_blocks: int, dtype: Any, device: str) -> None:
         torch = require_torch()
         self.num_blocks = num_blocks
-        sizes: dict[int, int] = {}
+        most: dict[int, tuple[int, int]] = {}
         for group in groups:
             for i, cache in enumerate(group.layers):
-                sizes[i] = max(sizes.get(i, 0), page_elements(cache, element_bytes))
-        self._pages = [torch.zeros((num_blocks, size), dtype=dtype, device=device) for size in sizes.values()]
+                (keys, values), (held_keys, held_values) = elements_of(cache), most.get(i, (0, 0))
+                most[i] = (max(keys, held_keys), max(values, held_values))
+        self._rows: dict[str, Any] = {}
+        for i, sizes in most.items():
+            for name, size in zip(("keys", "values"), sizes, strict=True):
+                self._rows[f"{name}.{i}"] = torch.zeros((num_blocks, size), dtype=dtype, device=device)
         self.layers: list[LayerKV] = [LayerKV(-1, None, None)] * sum(len(group.layers) for group in groups)
         """By place among the model's layers."""
         for number, group in enumerate(groups):
             for i, (place, cache) in enumerate(zip(group.places, group.layers, strict=True)):
-                self.layers[place] = _layer(number, self._pages[i], cache)
+                self.layers[place] = self._layer(number, i, cache)
+
+    def _layer(self, group: int, i: int, cache: LayerCache) -> LayerKV:
+        heads, *sizes = _shape(cache)
+        keys, values = (
+            self._rows[f"{name}.{i}"][:, :elements].view(self.num_blocks, cache.block_size, heads, size)
+            for name, elements, size in zip(("keys", "values"), elements_of(cache), sizes, strict=True)
+        )
+        return LayerKV(group, keys, values)
 
     # ---- blocks, as the worker half of a connector moves them
 
     def read(self, block: int) -> Tensors:
-        """A copy of the block's pages as bytes; NumPy has no bfloat16."""
-        return {f"pages.{i}": _bytes(page[block]).numpy() for i, page in enumerate(self._pages)}
+        """A copy of the block as bytes; NumPy has no bfloat16."""
+        return {name: _bytes(rows[block]).numpy() for name, rows in self._rows.items()}
 
     def write(self, block: int, tensors: Tensors) -> None:
-        """Replace a block. ValueError, and nothing changes, if the pages are not of this memory's shape."""
+        """Replace a block. ValueError, and nothing changes, if it is not of this memory's shape."""
         torch = require_torch()
-        mine = {f"pages.{i}": page[block] for i, page in enumerate(self._pages)}
+        mine = {name: rows[block] for name, rows in self._rows.items()}
         shapes = {name: (array.shape, array.dtype) for name, array in tensors.items()}
-        if shapes != {name: ((_num_bytes(page),), np.dtype(np.uint8)) for name, page in mine.items()}:
-            raise ValueError(f"a block of other pages than {', '.join(mine)}")
-        for name, page in mine.items():
-            page.copy_(torch.from_numpy(np.array(tensors[name])).view(page.dtype))
+        if shapes != {name: ((_num_bytes(row),), np.dtype(np.uint8)) for name, row in mine.items()}:
+            raise ValueError(f"a block with other sizes than {', '.join(mine)}")
+        for name, row in mine.items():
+            row.copy_(torch.from_numpy(np.array(tensors[name])).view(row.dtype))
 
 
-def _bytes(page: Any) -> Any:
-    return page.detach().to("cpu", copy=True).view(require_torch().uint8)
+def _bytes(row: Any) -> Any:
+    return row.detach().to("cpu", copy=True).view(require_torch().uint8)
 
 
-def _num_bytes(page: Any) -> int:
-    return int(page.numel() * page.element_size())
-
-
-def _layer(group: int, pages: Any, cache: LayerCache) -> LayerKV:
-    """The keys and values of a layer as views of its pages."""
-    heads, key_size, value_size = (int(size) for size in cache.shape)  # type: ignore[call-overload]
-    num_blocks, size = pages.shape[0], cache.block_size
-    split, end = size * heads * key_size, size * heads * (key_size + value_size)
-    keys = pages[:, :split].view(num_blocks, size, heads, key_size)
-    values = pages[:, split:end].view(num_blocks, size, heads, value_size)
-    return LayerKV(group, keys, values)
+def _num_bytes(row: Any) -> int:
+    return int(row.numel() * row.element_size())

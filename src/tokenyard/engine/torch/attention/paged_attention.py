@@ -58,14 +58,20 @@ class PagedAttention:
 
 def _gather(memory: Any, bucket: Bucket) -> Any:
     """Keys or values of a bucket's rows, shape ``[rows, KV heads, places, size]``."""
-    blocks = memory[bucket.blocks]
-    rows, width, size = blocks.shape[:3]
-    places = blocks.reshape(rows, width * size, *blocks.shape[3:]).transpose(1, 2)
+    rows, width = bucket.blocks.shape
+    places = memory.index_select(0, bucket.blocks.view(-1)).view(rows, width * memory.shape[1], *memory.shape[2:])
+    places = places.transpose(1, 2)
     return places[:, :, : bucket.tokens.shape[1]] if bucket.mask is None else places
 
 
 def _attend(query: Any, keys: Any, values: Any, bucket: Bucket, scale: float, softcap: float | None) -> Any:
     functional = require_torch().nn.functional
+    shared = query.shape[1] // keys.shape[1]
+    if softcap is None and query.shape[2] == 1:
+        # Heads that share keys are like tokens that ask at the same place: nothing has to be repeated for them.
+        asking = query.view(query.shape[0], keys.shape[1], shared, query.shape[3])
+        found = functional.scaled_dot_product_attention(asking, keys, values, attn_mask=bucket.mask, scale=scale)
+        return found.reshape(*query.shape[:3], found.shape[3])
     if softcap is None:
         return functional.scaled_dot_product_attention(
             query,
@@ -74,9 +80,8 @@ def _attend(query: Any, keys: Any, values: Any, bucket: Bucket, scale: float, so
             attn_mask=bucket.mask,
             is_causal=bucket.mask is None,
             scale=scale,
-            enable_gqa=query.shape[1] != keys.shape[1],
+            enable_gqa=shared > 1,
         )
-    shared = query.shape[1] // keys.shape[1]
     scores = query @ keys.repeat_interleave(shared, 1).transpose(2, 3) * scale
     scores = (scores / softcap).tanh() * softcap
     torch = require_torch()

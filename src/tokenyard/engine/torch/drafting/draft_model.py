@@ -11,7 +11,7 @@ import numpy as np
 from tokenyard.columns import Int32Array, IntArray
 from tokenyard.config import GroupKind
 from tokenyard.engine.torch.attention.block_batch import HeldBlocks, StepRows
-from tokenyard.engine.torch.attention.kv_tensors import KVTensors, page_elements
+from tokenyard.engine.torch.attention.kv_tensors import KVTensors, elements_of
 from tokenyard.engine.torch.checkpoint import load_checkpoint, read_spec
 from tokenyard.engine.torch.model import BlockGroup, PagedModel
 from tokenyard.engine.torch.request_rows import NO_DRAFT, RequestRows
@@ -49,13 +49,14 @@ class DraftModel:
         self._block_size, self._max_model_len = followed.block_size, max_model_len
         self._model = PagedModel(load_checkpoint(folder, dtype=dtype, device=device), device)
 
-    def elements_per_block(self, element_bytes: float) -> int:
+    @property
+    def elements_per_block(self) -> int:
         """Of its KV, all layers."""
-        return sum(page_elements(cache, element_bytes) for cache in self._layers.layers)
+        return sum(sum(elements_of(cache)) for cache in self._layers.layers)
 
-    def bind(self, num_blocks: int, dtype: Any, device: str, element_bytes: float) -> None:
+    def bind(self, num_blocks: int, dtype: Any, device: str) -> None:
         """Memory for its KV. Layers of equal windows are a group to its attention; the table is the same for all."""
-        tensors = KVTensors([self._layers], num_blocks, dtype, device, element_bytes)
+        tensors = KVTensors([self._layers], num_blocks, dtype, device)
         windows = sorted(set(self._windows))
         layers = [
             layer._replace(group=windows.index(window))

@@ -1,0 +1,162 @@
+"""Grammars for structured output, by llguidance: compiled on a thread while their requests wait.
+
+compiler = GrammarCompiler(folder, vocab_size, eos_token_ids)
+Request(..., structured_output=compiler.compile(json={"type": "object", ...}))
+"""
+
+from __future__ import annotations
+
+import json as json_text
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.errors import ConfigError, FileError, MissingExtraError, text_of
+
+__all__ = ["Grammar", "GrammarCompiler"]
+
+_ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
+_EVERYTHING = -1
+"""A word of a bitmask with every bit set."""
+
+
+class Grammar:
+    """A request's grammar, ready or being compiled: what :class:`~tokenyard.sched.MaskedOutput` describes.
+
+    One that cannot be compiled bars nothing and accepts no token, so that its request ends with reason ``error``;
+    whoever wants to know before asks :meth:`check`.
+    """
+
+    def __init__(self, compiled: Future[Any], num_words: int, eos_token_ids: frozenset[int]) -> None:
+        self._compiled, self._num_words = compiled, num_words
+        self._ends = eos_token_ids
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has been compiled, or cannot be."""
+        return self._compiled.done()
+
+    def check(self) -> None:
+        """Wait until it is compiled. ConfigError if it cannot be."""
+        self._compiled.result()
+
+    @property
+    def _matcher(self) -> Any:
+        """None if it cannot be compiled."""
+        return None if self._compiled.exception() is not None else self._compiled.result()
+
+    def accept_tokens(self, tokens: Sequence[int]) -> bool:
+        """Advance by sampled tokens; False if the grammar does not allow them."""
+        matcher = self._matcher
+        if matcher is None:
+            return False
+        rest = tokens[matcher.try_consume_tokens(list(tokens)) :]
+        # Where nothing more can follow, its text is complete before the token that says so.
+        return not rest or (bool(matcher.is_stopped()) and self._ends.issuperset(rest))
+
+    def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
+        """The leading tokens that the grammar allows, without advancing."""
+        matcher = self._matcher
+        return [] if matcher is None else list(tokens[: matcher.validate_tokens(list(tokens))])
+
+    def bitmask(self, drafts: Sequence[int]) -> npt.NDArray[np.int32]:
+        """Tokens allowed next, and after each of ``drafts``, shape ``[1 + len(drafts), words]``."""
+        masks = np.full((1 + len(drafts), self._num_words), _EVERYTHING, np.int32)
+        matcher = self._matcher
+        if matcher is None:
+            return masks
+        advanced = 0
+        for i, draft in enumerate((*drafts, _EVERYTHING)):
+            found = np.frombuffer(matcher.compute_bitmask(), np.int32)
+            masks[i] = 0
+            masks[i, : len(found)] = found[: self._num_words]
+            if draft < 0 or not matcher.try_consume_tokens([draft]):
+                break
+            advanced += 1
+        matcher.rollback(advanced)
+        return masks
+
+
+class GrammarCompiler:
+    """Compiles grammars over one tokenizer."""
+
+    def __init__(self, tokenizer: Path | str, vocab_size: int, eos_token_ids: Sequence[int]) -> None:
+        """``tokenizer`` is a ``tokenizer.json`` or the folder with one; ``vocab_size`` counts the model's logits.
+
+        Raises MissingExtraError without llguidance, ConfigError without an end-of-sequence token, FileError for a
+        tokenizer that cannot be read.
+        """
+        try:
+            self._library = import_module("llguidance")
+        except ImportError:
+            raise MissingExtraError("llguidance", "torch") from None
+        if not eos_token_ids:
+            raise ConfigError("eos_token_id", None, "grammars end with a token: name it in generation_config.json")
+        file = Path(tokenizer) / "tokenizer.json" if Path(tokenizer).is_dir() else Path(tokenizer)
+        try:
+            text = file.read_text(encoding="utf-8")
+            self._tokenizer = self._library.LLTokenizer(text, n_vocab=vocab_size, eos_token=list(eos_token_ids))
+        except (OSError, ValueError) as error:
+            raise FileError(file, f"holds no tokenizer that grammars can use: {text_of(error)}") from None
+        self._num_words = -(-vocab_size // 32)
+        self._ends = frozenset(eos_token_ids)
+        self._threads = ThreadPoolExecutor(1, "grammar")
+
+    def compile(
+        self,
+        *,
+        json: Mapping[str, Any] | str | None = None,
+        regex: str | None = None,
+        choice: Sequence[str] | None = None,
+        grammar: str | None = None,
+        json_object: bool = False,
+    ) -> Grammar:
+        """A grammar by vLLM's names: a JSON schema, a regular expression, one of some texts, Lark, or any JSON object.
+
+        Returns at once. ConfigError unless one of them is given.
+        """
+        given: dict[str, Any] = {
+            "json": json,
+            "regex": regex,
+            "choice": choice,
+            "grammar": grammar,
+            "json_object": json_object or None,
+        }
+        wanted = {name: value for name, value in given.items() if value is not None}
+        if len(wanted) != 1:
+            raise ConfigError("structured_outputs", sorted(wanted), f"give one of: {', '.join(given)}")
+        ((kind, value),) = wanted.items()
+        if kind == "choice" and (isinstance(value, str) or not value or not all(isinstance(v, str) for v in value)):
+            raise ConfigError("structured_outputs.choice", value, "give a list of texts")
+        if kind in ("regex", "grammar") and not isinstance(value, str):
+            raise ConfigError(f"structured_outputs.{kind}", value, "give a text")
+        return Grammar(self._threads.submit(self._compile, kind, value), self._num_words, self._ends)
+
+    def _compile(self, kind: str, value: Any) -> Any:
+        make = self._library.LLMatcher
+        try:
+            if kind == "regex":
+                source = make.grammar_from_regex(value)
+            elif kind == "choice":
+                source = make.grammar_from_lark("start: " + " | ".join(map(json_text.dumps, value)))
+            elif kind == "grammar":
+                source = make.grammar_from_lark(value)
+            else:
+                schema = _ANY_OBJECT if kind == "json_object" else value
+                source = make.grammar_from_json_schema(schema if isinstance(schema, str) else json_text.dumps(schema))
+            matcher = make(self._tokenizer, source, log_level=0)
+            problem = matcher.get_error() if matcher.is_error() else None
+        except (TypeError, ValueError) as error:
+            problem, matcher = text_of(error), None
+        if problem:
+            raise ConfigError(f"structured_outputs.{kind}", value, f"cannot be compiled: {problem.splitlines()[0]}")
+        return matcher
+
+    def shutdown(self) -> None:
+        """Compile nothing more."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
