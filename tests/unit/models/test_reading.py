@@ -57,6 +57,14 @@ def test_same_shape_as_the_named_model(tmp_path: Path, config: dict[str, Any], n
     assert read.max_model_len == named.max_model_len
 
 
+def test_experts_as_transformers_5_writes_them(tmp_path: Path) -> None:
+    renamed = {("num_local_experts" if name == "num_experts" else name): value for name, value in QWEN_MOE.items()}
+    (tmp_path / "renamed").mkdir()
+    now, before = read_model_file(write(tmp_path / "renamed", renamed)), read_model_file(write(tmp_path, QWEN_MOE))
+    assert now.layers == before.layers
+    assert now.has_experts
+
+
 def test_folder_and_nested_text_config(tmp_path: Path) -> None:
     write(tmp_path, {"architectures": ["LlamaForCausalLM"], "text_config": LLAMA})
     assert model_spec(str(tmp_path)).hidden_size == 4096

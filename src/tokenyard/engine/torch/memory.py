@@ -32,7 +32,7 @@ def run_dummy_step(model: PagedModel, tensors: KVTensors, num_tokens: int, max_n
     counts = np.full(rows, num_tokens // rows, np.int64)
     counts[: num_tokens % rows] += 1
     step = StepRows(np.zeros(rows, np.int64), np.minimum(counts, max_len))
-    tables = [np.ones((rows, max_len + 1), np.int32)] * (1 + max(layer.group for layer in tensors.layers))
+    tables = [np.ones((rows, int(step.counts.max())), np.int32)] * (1 + max(layer.group for layer in tensors.layers))
     model.logits(np.zeros(int(step.counts.sum()), np.int64), step, tables, step.counts.cumsum() - 1)
 
 
