@@ -1,10 +1,16 @@
-"""Importing this skips a module of tests where the engine's libraries are not installed."""
+"""The engine's libraries; importing this skips a module of tests where they are not installed.
+
+Whoever needs them takes them from here: an import of their own could come first, and fail.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-__all__: list[str] = []
+__all__ = ["torch", "transformers"]
 
-for _library in ("torch", "transformers"):
-    pytest.importorskip(_library, reason=f"the engine needs {_library}: make test-engine brings it")
+_REASON = "the engine needs {}: make test-engine brings it"
+torch: Any = pytest.importorskip("torch", reason=_REASON.format("torch"))
+transformers: Any = pytest.importorskip("transformers", reason=_REASON.format("transformers"))

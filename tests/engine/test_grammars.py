@@ -8,18 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine import needs_torch  # noqa: F401
-
-pytest.importorskip("llguidance", reason="grammars need llguidance: make test-engine brings it")
-
-import tokenizers
-import torch
-import transformers
 from tests.engine.drive import serve
+from tests.engine.needs_torch import torch, transformers
 
 from tokenyard.engine import GrammarCompiler, load_engine
 from tokenyard.errors import ConfigError, FileError
 from tokenyard.request import FinishReason, Request, SamplingParams
+
+pytest.importorskip("llguidance", reason="grammars need llguidance: make test-engine brings it")
+tokenizers: Any = pytest.importorskip("tokenizers", reason="grammars need tokenizers: make test-engine brings it")
 
 SCHEMA = {
     "type": "object",

@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-import transformers
-from tests.engine import needs_torch  # noqa: F401
 from tests.engine.drive import GREEDY, generate, load, serve
+from tests.engine.needs_torch import torch, transformers
 from tests.engine.sizes import FAMILIES, MAX_MODEL_LEN, VOCABULARY
 from tests.engine.tiny_models import Checkpoint
 

@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-import transformers
-from tests.engine import needs_torch  # noqa: F401
 from tests.engine.drive import generate, load, serve
+from tests.engine.needs_torch import torch, transformers
 from tests.engine.sizes import VOCABULARY
 from tests.engine.tiny_models import Checkpoint
 

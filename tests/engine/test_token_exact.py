@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-import tests.engine.needs_torch  # noqa: F401 - before whatever imports torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.engine.drive import generate

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.engine import needs_torch  # noqa: F401
 from tests.engine.drive import GREEDY, load, serve
 from tests.engine.sizes import BLOCK_SIZE
 from tests.engine.test_token_exact import PREFIX

@@ -7,8 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import torch
-import transformers
+from tests.engine.needs_torch import torch, transformers
 from tests.engine.sizes import BLOCK_SIZE, MAX_MODEL_LEN, VOCABULARY, WINDOW
 
 from tokenyard.kv.sizing.plan import plan_kv_cache
