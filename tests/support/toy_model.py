@@ -176,9 +176,9 @@ class TrustingWorker(Worker):
 
 
 def _allowed(mask: Any, said: int) -> int:
-    """``said``, or the first token that the mask allows."""
+    """``said``, or the last token that the mask allows: in most grammars one that goes on, or ends."""
     bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
-    return said if bits[said] else int(bits.argmax())
+    return said if bits[said] else int(bits.nonzero()[0][-1])
 
 
 def _logprobs(tokens: Sequence[int], wanted: int) -> TokenLogprobs:

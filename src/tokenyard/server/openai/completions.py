@@ -25,6 +25,7 @@ from tokenyard.server.openai.generating import (
     pieces,
     request_id_of,
 )
+from tokenyard.server.openai.grammars import compiled
 from tokenyard.server.openai.logprobs import completion_logprobs
 from tokenyard.server.openai.replying import reply
 
@@ -52,7 +53,8 @@ class Completions:
         prompts = await self._prompts(request)
         room = [output_room(context, each, request.max_tokens, default=_DEFAULT_TOKENS) for each in prompts]
         name = request_id_of(request, "cmpl")
-        streams = asked(context, request, name, prompts, max_tokens=room, logprobs=request.logprobs)
+        grammar = await compiled(context, request)
+        streams = asked(context, request, name, prompts, max_tokens=room, logprobs=request.logprobs, grammar=grammar)
         answer = _Answer(context, request, name, [self._echoed(request, each) for each in prompts])
         together = pieces(context, streams)
         return await reply(http, together, answer, stream=bool(request.stream), ignored=body.ignored)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tokenyard.engine.async_llm import AsyncLLM
+from tokenyard.engine.grammars import GrammarCompiler
 from tokenyard.engine.text.tokenizer import TextTokenizer
 from tokenyard.errors import ConfigError
 from tokenyard.server.openai.errors import ApiError, bad_field, going_down
@@ -38,6 +39,8 @@ class ServerContext:
     names: Sequence[str]
     """By which clients call the model; the first is what answers say."""
     limits: Limits = field(default_factory=Limits)
+    grammars: GrammarCompiler | None = None
+    """For answers that must look like something; None: there are none."""
     metrics: Callable[[], tuple[bytes, str]] | None = None
     """The text of ``/metrics``, and its content type."""
     is_draining: bool = False

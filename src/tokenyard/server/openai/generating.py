@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from tokenyard.engine.generation import GenerationParams, OutputKind, Turn
+from tokenyard.engine.grammars import Grammar
 from tokenyard.engine.outputs import GenerationOutput
 from tokenyard.engine.prompts import TokenizedPrompt
 from tokenyard.request import FinishReason
@@ -102,6 +103,7 @@ def asked(
     *,
     max_tokens: Sequence[int],
     logprobs: int | None,
+    grammar: Grammar | None = None,
 ) -> list[AsyncGenerator[GenerationOutput, None]]:
     """A stream for each prompt. Raises ApiError; the engine is asked when a stream is."""
     turn = turn_of(request)
@@ -110,17 +112,23 @@ def asked(
     for i, prompt in enumerate(prompts):
         params = generation_params(request, max_tokens=max_tokens[i], logprobs=logprobs, kind=kind)
         name = request_id if len(prompts) == 1 else f"{request_id}-{i}"
-        streams.append(_generate(context, name, prompt, params, turn))
+        grammars = [] if grammar is None else [grammar.copy() for _ in range(params.n)]
+        streams.append(_generate(context, name, prompt, params, turn, grammars))
     return streams
 
 
 def _generate(
-    context: ServerContext, name: str, prompt: TokenizedPrompt, params: GenerationParams, turn: Turn
+    context: ServerContext,
+    name: str,
+    prompt: TokenizedPrompt,
+    params: GenerationParams,
+    turn: Turn,
+    grammars: Sequence[Grammar],
 ) -> AsyncGenerator[GenerationOutput, None]:
     given: dict[str, object] = {"prompt_token_ids": prompt.token_ids}
     if prompt.text is not None:
         given["prompt"] = prompt.text
-    return context.llm.generate(given, params, name, turn=turn)
+    return context.llm.generate(given, params, name, turn=turn, grammars=grammars)
 
 
 async def pieces(

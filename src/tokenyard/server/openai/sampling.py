@@ -14,7 +14,6 @@ _AS_THEY_ARE = (
     *("n", "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty"),
     *("seed", "min_tokens", "ignore_eos", "include_stop_str_in_output", "skip_special_tokens"),
 )
-_NO_GRAMMARS = "this engine has no grammars: leave it out"
 _OF_A_TURN = ("job_id", "is_last_step", "this_func_call")
 
 
@@ -22,10 +21,6 @@ def generation_params(
     request: GenerationRequest, *, max_tokens: int, logprobs: int | None, kind: OutputKind
 ) -> GenerationParams:
     """Its parameters; what was not given is as in vLLM. Raises ApiError for what the engine cannot be asked."""
-    if request.response_format is not None and request.response_format.type != "text":
-        raise bad_field("response_format.type", request.response_format.type, _NO_GRAMMARS, code="unsupported_field")
-    if request.structured_outputs is not None:
-        raise bad_field("structured_outputs", "...", _NO_GRAMMARS, code="unsupported_field")
     given: dict[str, Any] = {name: value for name in _AS_THEY_ARE if (value := getattr(request, name)) is not None}
     if request.logit_bias is not None:
         given["logit_bias"] = _bias(request.logit_bias)

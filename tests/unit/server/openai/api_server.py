@@ -14,6 +14,7 @@ import uvicorn
 from tests.support.toy_model import ToyExecutor, toy_core, toy_tokenizer
 
 from tokenyard.engine.async_llm import AsyncLLM
+from tokenyard.engine.grammars import GrammarCompiler
 from tokenyard.request import Request
 from tokenyard.sched.observer import Observers, StepObserver
 from tokenyard.server.metrics import MetricsObserver
@@ -82,7 +83,8 @@ def serving_api(
     core = toy_core(observer=Observers(metrics, watcher), **settings)
     llm = AsyncLLM(core, tokenizer=toy_tokenizer(), max_queued_requests=max_queued_requests, gather_ms=gather_ms)
     told = scraped(metrics.registry)
-    context = ServerContext(llm=llm, names=("toy", "also"), limits=limits or Limits(), metrics=told)
+    grammars = GrammarCompiler(toy_tokenizer(), llm.model.vocab_size, llm.model.eos_token_ids)
+    context = ServerContext(llm=llm, names=("toy", "also"), limits=limits or Limits(), grammars=grammars, metrics=told)
     app = make_api(context, api_keys=api_keys)
     kind = type("Bounded", (BoundedConnection,), {"idle_per_client": BoundedConnection.most})
     with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:

@@ -42,8 +42,19 @@ BY_NAME: dict[str, Any] = {
     "stop": TEXTS.filter(bool) | st.lists(st.sampled_from([" ", "e", "fox"]), max_size=3),
     "tokens": IDS,
     "stream_options": st.fixed_dictionaries({"include_usage": st.booleans()}),
-    "response_format": st.just({"type": "text"}),
-    "structured_outputs": st.none(),
+    "response_format": st.sampled_from(
+        [
+            {"type": "text"},
+            {"type": "json_object"},
+            {"type": "json_schema"},
+            {"type": "json_schema", "json_schema": {"schema": {"enum": ["a", 1]}}},
+        ]
+    ),
+    "structured_outputs": st.dictionaries(
+        st.sampled_from(["json", "regex", "choice", "grammar"]),
+        st.sampled_from(["a*", "[", "{}", ["a", "b"], {"type": "integer"}, 'start: "x"']),
+        max_size=1,
+    ),
     "logit_bias": st.dictionaries(st.sampled_from(["1", "97", "271"]), st.integers(-100, 100), max_size=3),
     "vllm_xargs": st.fixed_dictionaries({}, optional={"job_id": TEXTS, "is_last_step": st.booleans()}),
     "chat_template_kwargs": st.dictionaries(st.sampled_from(["messages", "tools", "x"]), JSON, max_size=2),

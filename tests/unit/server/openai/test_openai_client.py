@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -184,6 +186,50 @@ def test_tools_reach_the_template(client: openai.OpenAI) -> None:
     assert none.choices[0].message.content == text_to(chat_ids(HELLO), 12)
 
 
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"enum": ["fox", "dog"]}, "age": {"type": "integer", "minimum": 10, "maximum": 12}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_keeps_to_a_schema(client: openai.OpenAI, stream: bool) -> None:
+    wanted: Any = {"type": "json_schema", "json_schema": {"name": "animal", "schema": SCHEMA, "strict": True}}
+    answer: Any = client.chat.completions.create(
+        model="toy", messages=HELLO, response_format=wanted, stream=stream, max_tokens=200
+    )
+    if stream:
+        chunks = list(answer)
+        text, end = "".join(each.choices[0].delta.content or "" for each in chunks), chunks[-1].choices[0].finish_reason
+    else:
+        text, end = answer.choices[0].message.content, answer.choices[0].finish_reason
+    assert end == "stop"
+    found = json.loads(text)
+    assert set(found) == {"name", "age"}
+    assert found["name"] in ("fox", "dog")
+    assert found["age"] in (10, 11, 12)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"regex": "[0-9]{3}-[xyz]{2}"}, r"[0-9]{3}-[xyz]{2}"),
+        ({"choice": ["yes", 'no "thanks"']}, r'yes|no "thanks"'),
+        ({"grammar": 'start: "a" "b"+ "c"'}, r"ab+c.*|ab*"),
+        ({"json": {"type": "boolean"}}, r"true|false"),
+        ({"json_object": True}, r"\s*\{(.|\n)*"),
+    ],
+)
+def test_an_answer_keeps_to_what_vllms_clients_ask(client: openai.OpenAI, asked: Any, expected: str) -> None:
+    answer = client.completions.create(
+        model="toy", prompt="x", n=2, max_tokens=40, extra_body={"structured_outputs": asked}
+    )
+    for choice in answer.choices:
+        assert re.fullmatch(expected, choice.text), choice.text
+
+
 def test_content_in_parts_is_text(client: openai.OpenAI) -> None:
     parts: list[Any] = [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]
     joined = [{"role": "user", "content": "a\nb"}]
@@ -241,8 +287,11 @@ def test_a_job_and_a_priority_reach_the_scheduler(
         ({"extra_body": {"vllm_xargs": {"job": "x"}}}, "vllm_xargs.job"),
         ({"extra_body": {"priority": 2**70}}, "priority"),
         ({"seed": 2**70}, "seed"),
-        ({"extra_body": {"response_format": {"type": "json_object"}}}, "response_format.type"),
-        ({"extra_body": {"structured_outputs": {"regex": "a*"}}}, "structured_outputs"),
+        ({"extra_body": {"response_format": {"type": "json_schema"}}}, "response_format.json_schema"),
+        ({"extra_body": {"structured_outputs": {"regex": "("}}}, "structured_outputs.regex"),
+        ({"extra_body": {"structured_outputs": {"regex": "a", "json": "{}"}}}, "structured_outputs"),
+        ({"extra_body": {"structured_outputs": {"choice": []}}}, "structured_outputs.choice"),
+        ({"extra_body": {"structured_outputs": {"grammar": "nonsense"}}}, "structured_outputs.grammar"),
     ],
 )
 def test_mistakes_name_their_field(client: openai.OpenAI, fields: dict[str, Any], field: str) -> None:

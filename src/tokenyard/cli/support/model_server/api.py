@@ -16,8 +16,10 @@ from tokenyard.cli.support.model_server.loading import DEMO, loaded_engine, serv
 from tokenyard.cli.support.model_server.side_shows import chatting, viewing
 from tokenyard.engine.async_llm import AsyncLLM
 from tokenyard.engine.core import EngineCore
+from tokenyard.engine.grammars import GrammarCompiler
 from tokenyard.engine.loading import tokenizer_of
 from tokenyard.engine.served_model import model_of
+from tokenyard.errors import MissingExtraError
 from tokenyard.server.metrics import MetricsObserver
 from tokenyard.server.openai.app import make_api
 from tokenyard.server.openai.context import Limits, ServerContext
@@ -83,7 +85,20 @@ def _engine(flags: Serve, stack: ExitStack) -> _Engine:
         max_queued_requests=front.max_queued_requests,
         max_logprobs=front.max_logprobs,
     )
-    return _Engine(core, ServerContext(llm=llm, names=names, limits=limits, metrics=scraped(metrics.registry)), trace)
+    context = ServerContext(
+        llm=llm, names=names, limits=limits, grammars=_grammars(llm), metrics=scraped(metrics.registry)
+    )
+    return _Engine(core, context, trace)
+
+
+def _grammars(llm: AsyncLLM) -> GrammarCompiler | None:
+    """None without the library, or a tokenizer: whoever asks for a grammar is told."""
+    if llm.tokenizer is None:
+        return None
+    try:
+        return GrammarCompiler(llm.tokenizer, llm.model.vocab_size, llm.model.eos_token_ids)
+    except MissingExtraError:
+        return None
 
 
 def _announce(engine: _Engine, url: str) -> None:
