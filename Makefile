@@ -104,6 +104,11 @@ test-vllm: $(INSTALLED)  ## Our classes inside real vLLM, offline: VLLM=0.32 the
 smoke-vllm:  ## A few minutes of test-vllm, in those environments that are there
 	@scripts/test_vllm.sh --smoke 0.22 0.32 0.33
 
+.PHONY: demo-server
+demo-server:  ## Make a tiny model, serve it, and show its live trace in the viewer (as test-engine: installs torch)
+	@PYTHON="$(PYTHON)" scripts/test_engine.sh --install
+	@PYTHONPATH=src .venv-engine/bin/python -m tokenyard.cli.main serve demo --view --demo-clients 8 $(ARGS)
+
 .PHONY: test-engine
 test-engine:  ## The engine that runs models: all of its tests, in .venv-engine (first run: installs torch and transformers there)
 	@PYTHON="$(PYTHON)" scripts/test_engine.sh $(ARGS)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs the tests of the engine that runs models: test_engine.sh [--smoke] [ARGUMENTS OF PYTEST]
+# Runs the tests of the engine that runs models: test_engine.sh [--smoke | --install] [ARGUMENTS OF PYTEST]
 #
 # Without --smoke the environment .venv-engine is made first, if it is missing: torch, transformers and what our tests need,
 # about 1.7 GB where pip finds a build of torch for CPUs (PIP_EXTRA_INDEX_URL may name one) and more elsewhere. With it only
-# an environment that exists is used, for a minute, and a missing one is reported as not checked.
+# an environment that exists is used, for a minute, and a missing one is reported as not checked. --install only makes it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/not_checked.sh
@@ -26,5 +26,6 @@ elif [ ! -e "$env/.installed" ] || [ requirements-dev.lock -nt "$env/.installed"
     "$env/bin/python" -m pip --disable-pip-version-check --no-input install -q "$torch" "$transformers" safetensors llguidance
     touch "$env/.installed"
 fi
+[ "${1:-}" != --install ] || exit 0
 PYTHONPATH=src OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} "$env/bin/python" -m pytest -q -p no:cacheprovider tests/engine \
     "${chosen[@]}" "$@"

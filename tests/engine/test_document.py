@@ -1,4 +1,4 @@
-"""The examples of docs/engine.md run, and print what it shows."""
+"""The examples of docs/engine.md and docs/serve.md run, and print what they show."""
 
 from __future__ import annotations
 
@@ -10,5 +10,6 @@ from tests.integration import test_documents as documents
 
 
 @pytest.mark.smoke
-def test_examples(tmp_path: Path) -> None:
-    documents.test_examples_run_and_print_what_is_shown(documents.REPO / "docs" / "engine.md", tmp_path)
+@pytest.mark.parametrize("name", ["engine.md", "serve.md"])
+def test_examples(name: str, tmp_path: Path) -> None:
+    documents.test_examples_run_and_print_what_is_shown(documents.REPO / "docs" / name, tmp_path)

@@ -26,6 +26,7 @@ def make_demo_model(
     Raises MissingExtraError without torch and transformers.
     """
     torch, transformers = _module("torch", "torch"), _module("transformers", "torch")
+    transformers.utils.logging.disable_progress_bar()
     torch.manual_seed(seed)
     config = transformers.LlamaConfig(
         vocab_size=258,

@@ -1,0 +1,108 @@
+"""Text and HTTP over a real model: what clients get is what ``transformers`` generates."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import tests.engine.needs_torch  # noqa: F401 - before whatever imports torch
+import torch
+from transformers import AutoModelForCausalLM
+
+from tokenyard.engine import LLM, AsyncLLM, GenerationParams, load_engine
+from tokenyard.engine.demo_model import make_demo_model
+from tokenyard.engine.grammars import GrammarCompiler
+from tokenyard.engine.text.tokenizer import TextTokenizer
+from tokenyard.server.openai.app import make_api
+from tokenyard.server.openai.context import ServerContext
+
+PROMPTS = ["hello", "a longer prompt, which has some more tokens than a block", "größer 🦊"]
+SETTINGS: dict[str, Any] = {"dtype": "float64", "device": "cpu", "max_model_len": 512, "num_gpu_blocks_override": 60}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_demo_model(tmp_path_factory.mktemp("demo"))
+
+
+@pytest.fixture(scope="module")
+def greedy(folder: Path) -> dict[str, list[int]]:
+    """What transformers generates: 24 tokens, or fewer and the end."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64)
+    tokenizer, answers = TextTokenizer.load(folder), {}
+    for prompt in PROMPTS:
+        ids = torch.tensor([tokenizer.encode(prompt)])
+        made = model.generate(ids, max_new_tokens=24, do_sample=False, pad_token_id=0)
+        answers[prompt] = made[0, ids.shape[1] :].tolist()
+    return answers
+
+
+@pytest.mark.smoke
+def test_offline(folder: Path, greedy: dict[str, list[int]]) -> None:
+    with LLM(folder, **SETTINGS) as llm:
+        outputs = llm.generate(PROMPTS, GenerationParams(max_tokens=24, temperature=0.0, logprobs=2))
+        for prompt, output in zip(PROMPTS, outputs, strict=True):
+            (answer,) = output.outputs
+            assert answer.token_ids == greedy[prompt]
+            assert llm.tokenizer is not None
+            assert answer.text == llm.tokenizer.decode(greedy[prompt])
+            assert answer.logprobs is not None
+            assert all(next(iter(row.values())).rank == 1 for row in answer.logprobs)
+
+
+@pytest.fixture
+def context(folder: Path) -> ServerContext:
+    core = load_engine(folder, **SETTINGS)
+    tokenizer = TextTokenizer.load(folder)
+    model = core.executor.model
+    grammars = GrammarCompiler(tokenizer, model.vocab_size, model.eos_token_ids)
+    return ServerContext(llm=AsyncLLM(core, tokenizer=tokenizer), names=["demo"], grammars=grammars)
+
+
+def asked(context: ServerContext, *bodies: dict[str, Any]) -> list[Any]:
+    """The answers to all of them, asked at once."""
+
+    async def work() -> list[Any]:
+        app = make_api(context)
+        async with context.llm:
+            transport = httpx.ASGITransport(app=app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=60) as client:
+                answers = await asyncio.gather(*(client.post("/v1/completions", json=body) for body in bodies))
+        assert context.llm.core.scheduler.num_free_blocks == 59
+        return [each.json() for each in answers]
+
+    return asyncio.run(work())
+
+
+@pytest.mark.smoke
+def test_over_http(context: ServerContext, greedy: dict[str, list[int]]) -> None:
+    bodies = [{"prompt": prompt, "max_tokens": 24, "temperature": 0, "n": 2} for prompt in PROMPTS]
+    for prompt, answer in zip(PROMPTS, asked(context, *bodies), strict=True):
+        assert context.llm.tokenizer is not None
+        assert [each["text"] for each in answer["choices"]] == [context.llm.tokenizer.decode(greedy[prompt])] * 2
+        assert answer["usage"]["completion_tokens"] == 2 * len(greedy[prompt])
+
+
+@pytest.mark.smoke
+def test_an_answer_keeps_to_a_schema(context: ServerContext) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"enum": ["x", "yy"]}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    wanted = {"type": "json_schema", "json_schema": {"schema": schema}}
+    grammar = {"regex": "[a-c]{4}"}
+    bodies = [{"prompt": "json", "max_tokens": 200, "seed": seed, "response_format": wanted} for seed in range(4)]
+    *objects, plain = asked(context, *bodies, {"prompt": "x", "max_tokens": 9, "structured_outputs": grammar})
+    for answer in objects:
+        (choice,) = answer["choices"]
+        if choice["finish_reason"] == "stop":
+            assert json.loads(choice["text"]) in ({"a": "x"}, {"a": "yy"})
+    assert len(plain["choices"][0]["text"]) == 4
+    assert set(plain["choices"][0]["text"]) <= set("abc")
+    assert any(answer["choices"][0]["finish_reason"] == "stop" for answer in objects)
