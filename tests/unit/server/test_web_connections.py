@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import socket
 import time
 from contextlib import ExitStack, suppress
@@ -51,6 +52,20 @@ def test_idle_and_half_sent_connections_keep_nobody_out(folder: Path) -> None:
 def test_a_request_that_does_not_come_is_not_waited_for(folder: Path, sent: bytes) -> None:
     with serving(folder, seconds_to_ask=0.2) as port, ExitStack() as stack:
         assert is_closed(connected(stack, port, sent))
+
+
+def test_a_connection_that_asks_again_and_again_is_not_idle(folder: Path) -> None:
+    """However short its requests are: between them it looks the same every time."""
+    with serving(folder, seconds_to_ask=0.8) as port:
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        client.connect()
+        first = client.sock
+        for _ in range(20):
+            client.request("GET", "/nothing")
+            assert client.getresponse().read()
+            time.sleep(0.1)
+        assert client.sock is first
+        client.close()
 
 
 def test_nor_one_that_comes_byte_by_byte(folder: Path) -> None:

@@ -50,7 +50,7 @@ class BoundedConnection(H11Protocol):
     """Connections of all clients; beyond, idle ones are closed however new they are."""
 
     _look_again: asyncio.TimerHandle
-    _state: tuple[bool, int, int] | None = None
+    _state: tuple[object, ...] | None = None
     since = 0.0
     """When something last happened here, to about a second."""
     _num_resumed = 0
@@ -83,7 +83,8 @@ class BoundedConnection(H11Protocol):
     def _look(self) -> None:
         """Close the connection if nothing has happened for too long."""
         unread, now = self.transport.get_write_buffer_size(), self.loop.time()
-        state = (self.is_idle, unread, self._num_resumed)
+        # A cycle per request: one that came and went between two looks has one of its own.
+        state = (self.is_idle, unread, self._num_resumed, self.cycle)
         if state != self._state:
             self._state, self.since = state, now
         elif (unread and now - self.since >= self.seconds_to_read) or (
