@@ -64,6 +64,7 @@ class ToyModel(NamedTuple):
     """What was loaded."""
 
     name: str = "toy"
+    device: str = "cpu"
     vocab_size: int = VOCAB_SIZE
     max_model_len: int = 512
     eos_token_ids: Sequence[int] = (EOS,)

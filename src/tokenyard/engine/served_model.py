@@ -27,6 +27,10 @@ class ServedModel(Protocol):
         """As it was asked for."""
 
     @property
+    def device(self) -> str:
+        """What it runs on, as its executor names it."""
+
+    @property
     def vocab_size(self) -> int:
         """Rows of its embedding: token ids are below."""
 

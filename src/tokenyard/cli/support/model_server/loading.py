@@ -15,6 +15,7 @@ from tokenyard.cli.support.setup import open_trace
 from tokenyard.engine.core import EngineCore
 from tokenyard.engine.demo_model import make_demo_model
 from tokenyard.engine.loading import load_core
+from tokenyard.engine.served_model import model_of
 from tokenyard.errors import ConfigError
 from tokenyard.policies.named import policy_label, policy_maker
 from tokenyard.profiles import decision_profile
@@ -86,6 +87,7 @@ def watched(core: EngineCore, metrics: StepObserver, flags: Serve, trace: Path |
         host="engine",
         ts=core.scheduler.clock(),
         model=served_names(flags)[0],
+        gpu=model_of(core).device,
         sections={"engine": _told(flags.engine)},
     )
     core.scheduler.attach_observer(Observers(metrics, TraceRecorder(writer, start=start)))
