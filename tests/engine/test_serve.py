@@ -13,9 +13,8 @@ import tests.engine.needs_torch  # noqa: F401 - before whatever imports torch
 import torch
 from transformers import AutoModelForCausalLM
 
-from tokenyard.engine import LLM, AsyncLLM, GenerationParams, load_engine
+from tokenyard.engine import LLM, AsyncLLM, GenerationParams, GrammarCompiler, load_engine
 from tokenyard.engine.demo_model import make_demo_model
-from tokenyard.engine.grammars import GrammarCompiler
 from tokenyard.engine.text.tokenizer import TextTokenizer
 from tokenyard.server.openai.app import make_api
 from tokenyard.server.openai.context import ServerContext
@@ -59,7 +58,7 @@ def context(folder: Path) -> ServerContext:
     core = load_engine(folder, **SETTINGS)
     tokenizer = TextTokenizer.load(folder)
     model = core.executor.model
-    grammars = GrammarCompiler(tokenizer, model.vocab_size, model.eos_token_ids)
+    grammars = GrammarCompiler(folder, model.vocab_size, model.eos_token_ids)
     return ServerContext(llm=AsyncLLM(core, tokenizer=tokenizer), names=["demo"], grammars=grammars)
 
 

@@ -56,11 +56,6 @@ class TextTokenizer:
         text: str = self._backend.decode(token_ids, skip_special_tokens=skip_special_tokens)
         return text
 
-    def as_json(self) -> str:
-        """What a ``tokenizer.json`` holds, for libraries that read one."""
-        text: str = self._backend.to_str()
-        return text
-
     def token_text(self, token_id: int) -> str:
         """One token as text, special ones too; a piece of a character is U+FFFD."""
         return self.decode([token_id], skip_special_tokens=False)

@@ -127,8 +127,8 @@ class ChatCompletions:
         room = output_room(context, prompt, wanted, field=field, prompt_field="messages")
         name = request_id_of(request, "chatcmpl")
         num_top = (request.top_logprobs or 0) if request.logprobs else None
-        grammar = await compiled(context, request)
-        streams = asked(context, request, name, [prompt], max_tokens=[room], logprobs=num_top, grammar=grammar)
+        grammars = await compiled(context, request, 1)
+        streams = asked(context, request, name, [prompt], max_tokens=[room], logprobs=num_top, grammars=grammars)
         answer = _Answer(context, request, name, num_top or 0)
         together = pieces(context, streams)
         return await reply(http, together, answer, stream=bool(request.stream), ignored=body.ignored)

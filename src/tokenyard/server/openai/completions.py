@@ -53,8 +53,8 @@ class Completions:
         prompts = await self._prompts(request)
         room = [output_room(context, each, request.max_tokens, default=_DEFAULT_TOKENS) for each in prompts]
         name = request_id_of(request, "cmpl")
-        grammar = await compiled(context, request)
-        streams = asked(context, request, name, prompts, max_tokens=room, logprobs=request.logprobs, grammar=grammar)
+        grammars = await compiled(context, request, len(prompts))
+        streams = asked(context, request, name, prompts, max_tokens=room, logprobs=request.logprobs, grammars=grammars)
         answer = _Answer(context, request, name, [self._echoed(request, each) for each in prompts])
         together = pieces(context, streams)
         return await reply(http, together, answer, stream=bool(request.stream), ignored=body.ignored)

@@ -103,7 +103,7 @@ def asked(
     *,
     max_tokens: Sequence[int],
     logprobs: int | None,
-    grammar: Grammar | None = None,
+    grammars: Sequence[Sequence[Grammar]],
 ) -> list[AsyncGenerator[GenerationOutput, None]]:
     """A stream for each prompt. Raises ApiError; the engine is asked when a stream is."""
     turn = turn_of(request)
@@ -112,8 +112,7 @@ def asked(
     for i, prompt in enumerate(prompts):
         params = generation_params(request, max_tokens=max_tokens[i], logprobs=logprobs, kind=kind)
         name = request_id if len(prompts) == 1 else f"{request_id}-{i}"
-        grammars = [] if grammar is None else [grammar.copy() for _ in range(params.n)]
-        streams.append(_generate(context, name, prompt, params, turn, grammars))
+        streams.append(_generate(context, name, prompt, params, turn, grammars[i]))
     return streams
 
 

@@ -8,10 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import uvicorn
-from tests.support.toy_model import ToyExecutor, toy_core, toy_tokenizer
+from tests.support.toy_model import ToyExecutor, byte_tokenizer, toy_core, toy_tokenizer
 
 from tokenyard.engine.async_llm import AsyncLLM
 from tokenyard.engine.grammars import GrammarCompiler
@@ -83,7 +84,9 @@ def serving_api(
     core = toy_core(observer=Observers(metrics, watcher), **settings)
     llm = AsyncLLM(core, tokenizer=toy_tokenizer(), max_queued_requests=max_queued_requests, gather_ms=gather_ms)
     told = scraped(metrics.registry)
-    grammars = GrammarCompiler(toy_tokenizer(), llm.model.vocab_size, llm.model.eos_token_ids)
+    with TemporaryDirectory() as folder:
+        byte_tokenizer().save(f"{folder}/tokenizer.json")
+        grammars = GrammarCompiler(folder, llm.model.vocab_size, llm.model.eos_token_ids)
     context = ServerContext(llm=llm, names=("toy", "also"), limits=limits or Limits(), grammars=grammars, metrics=told)
     app = make_api(context, api_keys=api_keys)
     kind = type("Bounded", (BoundedConnection,), {"idle_per_client": BoundedConnection.most})
@@ -101,3 +104,4 @@ def serving_api(
         finally:
             server.should_exit = True
             thread.join()
+            grammars.shutdown()

@@ -19,7 +19,7 @@ from tokenyard.engine.core import EngineCore
 from tokenyard.engine.grammars import GrammarCompiler
 from tokenyard.engine.loading import tokenizer_of
 from tokenyard.engine.served_model import model_of
-from tokenyard.errors import MissingExtraError
+from tokenyard.errors import ConfigError, MissingExtraError
 from tokenyard.server.metrics import MetricsObserver
 from tokenyard.server.openai.app import make_api
 from tokenyard.server.openai.context import Limits, ServerContext
@@ -86,18 +86,19 @@ def _engine(flags: Serve, stack: ExitStack) -> _Engine:
         max_logprobs=front.max_logprobs,
     )
     context = ServerContext(
-        llm=llm, names=names, limits=limits, grammars=_grammars(llm), metrics=scraped(metrics.registry)
+        llm=llm, names=names, limits=limits, grammars=_grammars(llm, front.tokenizer), metrics=scraped(metrics.registry)
     )
     return _Engine(core, context, trace)
 
 
-def _grammars(llm: AsyncLLM) -> GrammarCompiler | None:
-    """None without the library, or a tokenizer: whoever asks for a grammar is told."""
-    if llm.tokenizer is None:
+def _grammars(llm: AsyncLLM, tokenizer: str | None) -> GrammarCompiler | None:
+    """None without the library, a tokenizer or an end-of-sequence token: whoever asks for a grammar is told."""
+    path = tokenizer or llm.model.tokenizer
+    if llm.tokenizer is None or path is None:
         return None
     try:
-        return GrammarCompiler(llm.tokenizer, llm.model.vocab_size, llm.model.eos_token_ids)
-    except MissingExtraError:
+        return GrammarCompiler(path, llm.model.vocab_size, llm.model.eos_token_ids)
+    except (MissingExtraError, ConfigError):
         return None
 
 
