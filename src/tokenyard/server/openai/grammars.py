@@ -37,9 +37,7 @@ async def compiled(context: ServerContext, request: GenerationRequest, num_promp
     if asked is None:
         return [[]] * num_prompts
     if context.grammars is None:
-        fix = (
-            "there are no grammars (llguidance, a tokenizer or an end-of-sequence token is missing): leave it out"
-        )
+        fix = "there are no grammars (llguidance, a tokenizer or an end-of-sequence token is missing): leave it out"
         raise bad_field(asked.field or "structured_outputs", asked.wanted, fix, code="unsupported_field")
     answers = range(min(max(request.n or 1, 1), _MOST))
     try:
