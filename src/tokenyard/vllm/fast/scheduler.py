@@ -284,6 +284,8 @@ class FastScheduler(SchedulerInterface):  # type: ignore[misc]  # vLLM is in ano
 
     def make_stats(self, *_: object) -> Any:
         """Gauges now, and counts since the last call; None without statistics."""
+        if self._trace is not None:
+            self._trace.flush()  # vLLM asks when a worker has failed: the engine is killed before its shutdown()
         return translated_stats(self.core.make_stats()) if self.log_stats else None
 
     def shutdown(self) -> None:

@@ -28,6 +28,8 @@ class TracingScheduler(Twins, Scheduler):  # type: ignore[misc]
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._tracer: Tracer | None = None
+        self._takes_in = False
+        """An output is being taken in."""
         check_version()
         settings = trace_settings(self.vllm_config, self._trace_policy())
         if settings.enabled:
@@ -68,10 +70,24 @@ class TracingScheduler(Twins, Scheduler):  # type: ignore[misc]
         return output
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
-        outputs = super().update_from_output(scheduler_output, model_runner_output)
+        self._takes_in = True
+        try:
+            outputs = super().update_from_output(scheduler_output, model_runner_output)
+        except BaseException:
+            if self._tracer is not None:
+                self._tracer.flush()
+            raise
+        self._takes_in = False
         if self._tracer is not None:
             self._tracer.output_taken(scheduler_output, outputs)
         return outputs
+
+    def make_stats(self, *args: Any, **options: Any) -> Any:
+        # Nobody tells a scheduler that a worker has failed; but then the engine asks for these, to log them, and is
+        # killed before it would call shutdown().
+        if self._tracer is not None and not self._takes_in:
+            self._tracer.flush()
+        return super().make_stats(*args, **options)
 
     def add_request(self, request: Any) -> None:
         super().add_request(request)

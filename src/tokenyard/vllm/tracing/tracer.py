@@ -98,6 +98,11 @@ class Tracer:
             _log.warning("the trace could not be closed", exc_info=True)
 
     @_harmless
+    def flush(self) -> None:
+        """The engine may not live much longer: write what waits."""
+        self.writer.flush()
+
+    @_harmless
     def close(self) -> None:
         """The engine ends: write what waits."""
         self._take_finished(self._clock())
@@ -162,8 +167,9 @@ class Tracer:
 
     @_harmless
     def step_failed(self) -> None:
-        """``schedule()`` raised."""
+        """``schedule()`` raised: the engine ends, and may be killed before it calls ``shutdown()``."""
         self._watch.end()
+        self.writer.flush()
 
     @_harmless
     def step_decided(self, output: Any) -> None:
