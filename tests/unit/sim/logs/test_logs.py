@@ -147,6 +147,17 @@ def test_vllm_log(tmp_path: Path) -> None:
     assert any("request cmpl-3: its prompt's length is not logged" in note for note in workload.notes)
 
 
+def test_vllm_log_with_a_day_that_there_is_not(tmp_path: Path) -> None:
+    line = "INFO {} 03:17:55 [logger.py:39] Received request {}: params: SamplingParams(max_tokens=9), "
+    line += "prompt_token_ids: [4]\n"
+    path = _file(tmp_path, "".join(line.format(day, f"r{i}") for i, day in enumerate(("11-22", "31-22", "02-30"))))
+    workload = load_workload(path)
+    assert _facts(workload) == [(0, 1, 9)]
+    assert any("'31-22 03:17:55' is no day and time" in note for note in workload.notes)
+    with pytest.raises(WorkloadError, match=":2: '31-22 03:17:55' is no day and time"):
+        load_workload(path, log=LogOptions(max_bad_lines=0))
+
+
 def test_vllm_bench(tmp_path: Path) -> None:
     result = {"date": "x", "total_input_tokens": 5, "request_throughput": 1.0}
     with pytest.raises(WorkloadError, match="--save-detailed"):

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tokenyard.errors import shown
 from tokenyard.sim.workload.logs.logged import BadLines, LoggedRequest, LogOptions
 from tokenyard.sim.workload.readers.lines import numbered_lines
 
@@ -49,8 +50,13 @@ def read_vllm_log(path: Path, options: LogOptions, bad: BadLines) -> Iterator[Lo
     seen: dict[str, _Seen] = {}
     for number, line in numbered_lines(path):
         said = _LINE.search(line.decode("utf-8", "replace"))
-        if said is not None:
-            _take_in(said, number, seen)
+        if said is None:
+            continue
+        moment = _moment(said["when"])
+        if moment is None:
+            bad.add(number, f"{shown(said['when'])} is no day and time")
+        else:
+            _take_in(said["said"], moment, number, seen)
     for request_id, request in seen.items():
         if not request.prompt_tokens:
             bad.add(
@@ -65,8 +71,7 @@ def read_vllm_log(path: Path, options: LogOptions, bad: BadLines) -> Iterator[Lo
         yield LoggedRequest(request.moment, request.prompt_tokens, output, request_id=request_id)
 
 
-def _take_in(line: re.Match[str], number: int, seen: dict[str, _Seen]) -> None:
-    said, moment = line["said"], _moment(line["when"])
+def _take_in(said: str, moment: float, number: int, seen: dict[str, _Seen]) -> None:
     if (found := _RECEIVED.match(said)) or (found := _DETAILS.match(said)):
         request = seen.setdefault(found["id"], _Seen(number, moment))
         if ids := _PROMPT_IDS.search(said):
@@ -81,5 +86,9 @@ def _count(ids: str) -> int:
     return ids.count(",") + 1 if ids.strip() else 0
 
 
-def _moment(text: str) -> float:
-    return datetime.strptime(f"{_LEAP_YEAR}-{text}", "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp()
+def _moment(text: str) -> float | None:
+    """Seconds of a clock of ours; None for a day or an hour that there is not."""
+    try:
+        return datetime.strptime(f"{_LEAP_YEAR}-{text}", "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return None
