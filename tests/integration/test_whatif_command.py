@@ -27,7 +27,7 @@ def test_an_answer_is_what_a_run_with_that_setting_reports(folder: Path) -> None
     for name in ("ttft_ms", "tpot_ms", "e2e_ms", "queue_ms"):
         assert then[f"{name}.mean"] == pytest.approx(happened[name]["mean"], rel=1e-6)
     assert then["prefix_hit_rate.local"] == pytest.approx(happened["prefix_hit_rate"]["local"])
-    assert told["variants"][0]["serve_line"] == "vllm serve llama-3.1-8b --max-num-seqs 4"
+    assert told["variants"][0]["serve_flags"] == ["--max-num-seqs", "4"]
 
 
 def test_the_tables(folder: Path) -> None:

@@ -72,10 +72,11 @@ def _ask_on(run: RecordedRun, baseline: Baseline, *, is_json: bool) -> None:
     problem = f"the replay of the run as it was is off by more than 10 %: {off}"
     if is_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise TraceError(f"{run.source}: {problem}; --yes goes on all the same")
+    _print_check(answer(run, baseline, []), errors())
     warn(problem)
     errors().print("Go on all the same? [y/N] ", end="")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise TraceError(f"{run.source}: not asked further; `tokenyard whatif TRACE` shows the check")
+        raise TraceError(f"{run.source}: not asked further")
 
 
 def _off(check: SelfCheck, name: str) -> str:
@@ -88,14 +89,14 @@ def _off(check: SelfCheck, name: str) -> str:
 
 
 def _print(told: WhatIf, console: Console) -> None:
-    title = Text.assemble(("what if", "bold"), f"  {plain(told.source)}: {count(told.requests)} requests")
-    console.print(title)
     _print_check(told, console)
     for variant in told.variants:
         _print_variant(variant, console)
 
 
 def _print_check(told: WhatIf, console: Console) -> None:
+    title = Text.assemble(("what if", "bold"), f"  {plain(told.source)}: {count(told.requests)} requests")
+    console.print(title)
     fit, check = told.fit, told.self_check
     lines = [f"step times fitted to {count(fit.steps)} steps of the trace"]
     if fit.held_out and fit.median_error is not None and fit.total_error is not None:
@@ -128,14 +129,16 @@ def _print_variant(variant: VariantAnswer, console: Console) -> None:
         label = dict(_SHOWN).get(each.name)
         if label is not None:
             table.add_row(label, *_answered(each))
+    lost = None
+    if variant.refused:
+        words = f"{count(variant.refused)} requests cannot be served with this: they are in no figure of `then`."
+        lost = Text(words, "red")
     lines = [f"{count(variant.faster)} requests end sooner by more than 5 %, {count(variant.slower)} later"]
     lines += [_mover("gains most", variant.winners), _mover("loses most", variant.losers)]
-    if variant.refused:
-        lines.append(f"{count(variant.refused)} requests cannot be served with this and are in no figure")
-    if variant.serve_line is not None:
-        lines.append(plain(variant.serve_line))
+    if variant.serve_flags:
+        lines.append(f"for vllm serve: {plain(' '.join(variant.serve_flags))}")
     text = Text("\n".join(line for line in lines if line))
-    print_section(console, f"With {plain(variant.name)}", table, Text(""), text, *_reasons(variant))
+    print_section(console, f"With {plain(variant.name)}", lost, table, Text(""), text, *_reasons(variant))
 
 
 def _reasons(variant: VariantAnswer) -> list[Table | Text]:

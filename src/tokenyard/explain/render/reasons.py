@@ -119,7 +119,10 @@ def advice_of(report: Report) -> Iterable[Table | Text]:
             words = f"Replayed on {plain(report.tried_on)}, and compared there; --advice all replays the whole run."
             yield Text(words, "bright_black")
         elif any(each.trial is None for each in report.advice):
-            yield Text("Not replayed: the workload was not at hand, or the run is long (--advice all).", "bright_black")
+            words = (
+                "Not replayed: `tokenyard whatif TRACE --set ...` replays a trace; a run that is long, --advice all."
+            )
+            yield Text(words, "bright_black")
     if report.tried:
         tried = "; ".join(each.title + (f" ({plain(each.problem)})" if each.problem else "") for each in report.tried)
         yield Text(f"Tried, and no better: {tried}.", "bright_black")

@@ -26,6 +26,12 @@ Floats = npt.NDArray[np.float64]
 FEATURES = ("constant", "prefill_tokens", "decodes", "decode_context", "prefill_pairs")
 
 
+_ROUNDS = 6
+"""Fits, each weighted by what the one before predicts."""
+_LEAST_SHARE = 1e-3
+"""Of the mean step: no prediction counts as shorter, or it alone would be fitted."""
+
+
 def step_features(shape: StepShape) -> tuple[float, ...]:
     """One row of :data:`FEATURES`."""
     work = StepWork.of(shape)
@@ -66,22 +72,18 @@ class FittedLatency:
 def fit(features: Floats, seconds: Floats) -> FittedLatency:
     """The model that fits measured steps best.
 
-    ``features`` has shape ``[steps, 5]`` (:data:`FEATURES`), ``seconds`` ``[steps]``. Errors are weighted by
-    1 / seconds, so that short steps count as much as long ones. A coefficient that would be negative is taken out
-    and the rest fitted again. Raises ConfigError if there are fewer steps than features or a value cannot be.
+    ``features`` has shape ``[steps, 5]`` (:data:`FEATURES`), ``seconds`` ``[steps]``. Errors count as shares of what
+    is predicted, so that short steps count as much as long ones. (As shares of what was measured, a step that took long
+    by chance would count less than one that was quick by chance, and all predictions be too short.) A coefficient that
+    would be negative is taken out and the rest fitted again. Raises ConfigError if there are fewer steps than features
+    or a value cannot be.
     """
     _check(features, seconds)
-    weights = 1.0 / seconds
-    scale = np.maximum(np.abs(features).max(axis=0), 1e-30)
-    rows = features / scale * weights[:, None]
-    kept = list(range(len(FEATURES)))
-    while True:
-        found = np.linalg.lstsq(rows[:, kept], np.ones(len(seconds)), rcond=None)[0]
-        if found.min() >= 0:
-            break
-        del kept[int(found.argmin())]
-    values = np.zeros(len(FEATURES))
-    values[kept] = found / scale[kept]
+    mean = float(seconds.mean())
+    expected, values = np.full(len(seconds), mean), np.zeros(len(FEATURES))
+    for _ in range(_ROUNDS):
+        values = _weighted(features, seconds, 1.0 / expected)
+        expected = np.maximum(features @ values, mean * _LEAST_SHARE)
     constant, prefill_tokens, decodes, decode_context, prefill_pairs = values.tolist()
     return FittedLatency(
         constant=constant,
@@ -90,6 +92,21 @@ def fit(features: Floats, seconds: Floats) -> FittedLatency:
         decode_context=decode_context,
         prefill_pairs=prefill_pairs,
     )
+
+
+def _weighted(features: Floats, seconds: Floats, weights: Floats) -> Floats:
+    """Coefficients, none negative, with the least sum of squared weighted errors."""
+    scale = np.maximum(np.abs(features).max(axis=0), 1e-30)
+    rows = features / scale * weights[:, None]
+    kept = list(range(len(FEATURES)))
+    while True:
+        found = np.linalg.lstsq(rows[:, kept], seconds * weights, rcond=None)[0]
+        if found.min() >= 0:
+            break
+        del kept[int(found.argmin())]
+    values = np.zeros(len(FEATURES))
+    values[kept] = found / scale[kept]
+    return values
 
 
 def _check(features: Floats, seconds: Floats) -> None:

@@ -144,8 +144,8 @@ class VariantAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Most time lost first, in either replay."""
     refused: int
     """Requests that these settings cannot serve, and turns after them; they are in no figure."""
-    serve_line: str | None
-    """``vllm serve`` with the changed flags; None where a setting is none of vLLM's."""
+    serve_flags: list[str]
+    """What to add to ``vllm serve``, or to change there; empty where a setting is none of vLLM's."""
 
 
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True):

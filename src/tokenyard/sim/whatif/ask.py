@@ -158,7 +158,7 @@ def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progres
         losers=slower[:_MOST_MOVERS],
         reasons=_reasons(baseline.report, report),
         refused=len(result.refused) + result.num_left_out,
-        serve_line=_serve_line(run, variant),
+        serve_flags=list(variant.flags) if variant.is_vllms else [],
     )
 
 
@@ -176,9 +176,3 @@ def _reasons(before: Report, after: Report) -> list[ReasonAnswer]:
     }
     answers = [ReasonAnswer(reason=name, baseline_s=was, variant_s=now) for name, (was, now) in lost.items()]
     return sorted(answers, key=lambda each: (-max(each.baseline_s, each.variant_s), each.reason))[:_MOST_REASONS]
-
-
-def _serve_line(run: RecordedRun, variant: Variant) -> str | None:
-    if not variant.flags or not variant.is_vllms:
-        return None
-    return " ".join(("vllm serve", run.start.model or "MODEL", *variant.flags))

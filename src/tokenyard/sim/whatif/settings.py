@@ -52,7 +52,9 @@ def read_variant(run: RecordedRun, text: str) -> Variant:
     """
     given = _given(text)
     scheduler = _changed(run.scheduler, SchedulerConfig, given, _SCHEDULER)
-    cache = _changed(run.cache, CacheConfig, given, _CACHE)
+    cache = _with_block_size(
+        run.cache, _changed(run.cache, CacheConfig, given, _CACHE), counts="num_gpu_blocks" in given
+    )
     if "policy" in given:
         policy_maker(scheduler.policy, "scheduling_policy")
     _check_prefixes(run.cache, cache)
@@ -108,6 +110,22 @@ def _number(text: str, kind: type, name: str) -> Any:
     except msgspec.ValidationError:
         said = {int: "a whole number", float: "a number", bool: "true or false"}.get(kind, "a text")
         raise ConfigError(name, text, f"give {said}") from None
+
+
+def _with_block_size(recorded: CacheConfig, cache: CacheConfig, *, counts: bool) -> CacheConfig:
+    """``cache`` with a changed block size for its groups as well, in the same memory unless somebody ``counts`` blocks.
+
+    ConfigError where the groups' sizes differ.
+    """
+    if cache.block_size == recorded.block_size:
+        return cache
+    sizes = {group.block_size or recorded.block_size for group in recorded.groups}
+    if sizes != {recorded.block_size}:
+        fix = f"the groups of this model have blocks of {', '.join(map(str, sorted(sizes)))} tokens: leave it as it is"
+        raise ConfigError("block_size", cache.block_size, fix)
+    blocks = cache.num_gpu_blocks if counts else recorded.num_gpu_blocks * recorded.block_size // cache.block_size
+    groups = tuple(replace(group, block_size=0) for group in cache.groups)
+    return replace(cache, groups=groups, num_gpu_blocks=blocks)
 
 
 def _check_prefixes(recorded: CacheConfig, cache: CacheConfig) -> None:
