@@ -124,7 +124,7 @@ def read_otel(path: Path, options: LogOptions, bad: BadLines) -> Iterator[Logged
                 record = {"time": start / 1e9, "prompt_len": prompt, "output_len": output, "cached_tokens": cached}
                 if end >= start:
                     record["duration"] = (end - start) / 1e9
-                yield request_from(record, LogOptions())._replace(request_id=span.get("spanId"))
+                yield request_from(record | {"request_id": span.get("spanId")}, LogOptions())
             except (TypeError, ValueError, OverflowError) as error:
                 bad.add(number, f"span {number}: {error}")
 
