@@ -197,6 +197,7 @@ def test_guidellm_sharegpt_and_spans(tmp_path: Path) -> None:
     other = {"spanId": "s2", "startTimeUnixNano": "1", "endTimeUnixNano": "2", "attributes": []}
     spans = {"resourceSpans": [{"scopeSpans": [{"spans": [span, other]}]}]}
     assert _facts(load_workload(_file(tmp_path, json.dumps(spans)))) == [(0, 11, 3)]
+    odd: Any
     for odd in (["s", "1"], {"s": 1}, None, 7):
         span["spanId"] = odd
         assert _facts(load_workload(_file(tmp_path, json.dumps(spans)))) == [(0, 11, 3)]
