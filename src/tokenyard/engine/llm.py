@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
@@ -66,7 +66,9 @@ class LLM:
         ``use_tqdm`` shows a progress bar on standard error. Raises RequestError before the first step for a
         prompt that cannot be served, and then none is; whatever the model raises.
         """
-        asked: Sequence[Prompt] = [prompts] if isinstance(prompts, str | dict) else list(prompts)  # type: ignore[arg-type]
+        # Token ids stand in a list or a mapping, so what is left is a list of prompts; no type tells that.
+        lone = isinstance(prompts, str | Mapping)
+        asked: Sequence[Prompt] = [prompts] if lone else list(prompts)  # type: ignore[arg-type, list-item]
         params = _for_each("sampling_params", sampling_params, len(asked), GenerationParams())
         belongs = _for_each("turns", turns, len(asked), Turn())
         generations = [

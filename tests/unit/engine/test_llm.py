@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 
 import pytest
 from tests.support.toy_model import EOS, VOCAB_SIZE, ToyExecutor, answer_to, text_to, toy_core, toy_tokenizer
@@ -41,6 +42,12 @@ def test_answers_come_in_the_order_of_the_prompts(llm: LLM) -> None:
         assert answer.finish_reason == ("stop" if answer.token_ids[-1] == EOS else "length")
     assert llm.core.scheduler.num_free_blocks == 399
     assert not llm.core.scheduler.requests
+
+
+def test_one_prompt_may_stand_alone_whatever_kind_of_mapping_it_is(llm: LLM) -> None:
+    for alone in ("hello", {"prompt": "hello"}, MappingProxyType({"prompt": "hello"})):
+        (output,) = llm.generate(alone, SamplingParams(max_tokens=3))
+        assert output.outputs[0].token_ids == answer_to(ids("hello"), 3)
 
 
 def test_all_prompts_are_there_before_the_first_step(llm: LLM) -> None:

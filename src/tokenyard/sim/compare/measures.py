@@ -9,10 +9,7 @@ import msgspec
 
 from tokenyard.explain.report.report import Report
 from tokenyard.request import Request
-from tokenyard.sched.observer import SchedulerState, StepObserver
-from tokenyard.sched.steps.engine_outputs import EngineOutputs
-from tokenyard.sched.steps.outcomes import StepOutcomes
-from tokenyard.sched.steps.scheduler_output import SchedulerOutput
+from tokenyard.sched.observer import StepObserver
 
 __all__ = ["METRICS", "JobTimes", "Metric", "MetricValues", "measures_of"]
 
@@ -72,15 +69,6 @@ class JobTimes(StepObserver):
     def prefix_looked_up(self, ts: float, step: int, request: Request, local: int, external: int) -> None:
         self.prompt_tokens += request.num_prompt_tokens
         self.hit_tokens += local + external
-
-    def step_started(self, ts: float, step: int, state: SchedulerState) -> None:
-        """Nothing to note."""
-
-    def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
-        """Nothing to note."""
-
-    def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
-        """Nothing to note."""
 
 
 def measures_of(report: Report, jobs: JobTimes) -> MetricValues:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from tokenyard.request import Request
 from tokenyard.sched.observer import SchedulerState, StepObserver
-from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sched.steps.outcomes import StepOutcomes
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.trace.read.reader import TraceReader
@@ -14,29 +13,7 @@ from tokenyard.trace.read.reader import TraceReader
 __all__ = ["EndTimes", "StepsAlike"]
 
 
-class _Watcher(StepObserver):
-    """An observer that most calls do not concern."""
-
-    def request_arrived(self, ts: float, request: Request) -> None:
-        """Nothing to note."""
-
-    def request_finished(self, ts: float, request: Request) -> None:
-        """Nothing to note."""
-
-    def prefix_looked_up(self, ts: float, step: int, request: Request, local: int, external: int) -> None:
-        """Nothing to note."""
-
-    def step_started(self, ts: float, step: int, state: SchedulerState) -> None:
-        """Nothing to note."""
-
-    def step_decided(self, ts: float, output: SchedulerOutput, outcomes: StepOutcomes, state: SchedulerState) -> None:
-        """Nothing to note."""
-
-    def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
-        """Nothing to note."""
-
-
-class EndTimes(_Watcher):
+class EndTimes(StepObserver):
     """Seconds from each request's arrival to its end."""
 
     def __init__(self) -> None:
@@ -46,7 +23,7 @@ class EndTimes(_Watcher):
         self.seconds[request.request_id] = ts - request.arrival_time
 
 
-class StepsAlike(_Watcher):
+class StepsAlike(StepObserver):
     """Counts leading steps that schedule what the trace's do; steps that schedule nothing are passed over.
 
     A step of the trace whose list of ids is cut short is compared by its number of tokens.
