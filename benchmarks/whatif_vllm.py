@@ -1,8 +1,8 @@
 """What-if against reality: one vLLM on a CPU is served the same traffic under several settings, with a trace of each.
 
 ``python benchmarks/whatif_vllm.py`` in the environment of vLLM 0.32, which runs models. From the trace of the first
-setting alone ``whatif`` predicts each of the others; the measured means stand beside the predictions. The machine must
-have nothing else to do: step times are what is predicted from.
+setting alone ``whatif`` predicts each of the others; the measured means stand beside the predictions, and how far two
+runs with the same settings are apart. The machine must have nothing else to do: step times are what is predicted from.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tokenyard.explain.report.report import Report  # noqa: E402
 from tokenyard.explain.report.summary import summarize  # noqa: E402
 from tokenyard.sim.whatif.ask import answer, replay_as_it_was  # noqa: E402
 from tokenyard.sim.whatif.recorded_run import read_run  # noqa: E402
+from tokenyard.sim.whatif.settings import read_variant  # noqa: E402
 
 __all__ = ["main"]
 
@@ -37,6 +38,15 @@ VARIANTS = (
     "enable_prefix_caching=false",
     "max_num_seqs=2",
 )
+SIZES = {
+    "hidden_size": 768,
+    "intermediate_size": 2048,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 4,
+    "head_dim": 64,
+    "num_hidden_layers": 8,
+}
+"""Of the model: 51 million parameters, so that a step takes long beside what else goes on."""
 FIGURES = ("ttft_ms", "tpot_ms", "e2e_ms", "queue_ms")
 _BYTES = 256
 
@@ -82,9 +92,12 @@ async def _talk(client: Any, model: str, session: Session, began: float) -> None
 
 
 async def _all(server: Server, traffic: list[Session]) -> None:
-    from openai import AsyncOpenAI  # noqa: PLC0415 - where vLLM is, it is
+    import httpx  # noqa: PLC0415
+    from openai import AsyncOpenAI  # noqa: PLC0415 - where vLLM is, they are
 
-    async with AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none", timeout=120, max_retries=0) as client:
+    reused = httpx.Limits(max_connections=None, keepalive_expiry=2)  # the server closes them after five seconds
+    transport: Any = httpx.AsyncClient(limits=reused, timeout=300)
+    async with AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, http_client=transport) as client:
         warm = Session(0.0, (([1, 2, 3], 8, 0.0),))
         await _talk(client, server.model, warm, time.monotonic())
         began = time.monotonic()
@@ -108,8 +121,8 @@ def recorded(model: Path, folder: Path, settings: dict[str, str], traffic: list[
 def main() -> int:
     """Print how far predictions and measurements are apart."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--sessions", type=int, default=80)
-    parser.add_argument("--rate", type=float, default=8.0, help="sessions a second")
+    parser.add_argument("--sessions", type=int, default=40)
+    parser.add_argument("--rate", type=float, default=0.7, help="sessions a second")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, default=None, help="folder for the traces")
     flags = parser.parse_args()
@@ -117,15 +130,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = flags.keep or Path(temporary)
         folder.mkdir(exist_ok=True)
-        model = make_model("llama", folder)
+        model = make_model("llama", folder, **SIZES)
         run = read_run(recorded(model, folder / "base", BASE, traffic))
         baseline = replay_as_it_was(run)
-        print(f"{'':28}{'':10}" + "".join(f"{name.removesuffix('_ms'):>28}" for name in FIGURES))
+        print(f"{'':28}{'':12}" + "".join(f"{name.removesuffix('_ms'):>28}" for name in FIGURES))
         _row("as it was", "replayed", baseline.report, run.report)
+        _row("as it was", "served anew", summarize(recorded(model, folder / "again", BASE, traffic)), run.report)
         for number, asked in enumerate(VARIANTS):
             changed = BASE | dict([asked.split("=")])
             measured = summarize(recorded(model, folder / f"variant{number}", changed, traffic))
-            (told,) = answer(run, baseline, [asked]).variants
+            (told,) = answer(run, baseline, [read_variant(run, asked)]).variants
             predicted = {figure.name: figure.variant for figure in told.figures}
             _row(asked, "predicted", predicted, measured)
     return 0
@@ -138,7 +152,7 @@ def _row(name: str, what: str, predicted: Report | dict[str, float | None], meas
         said = predicted.get(f"{figure}.mean") if isinstance(predicted, dict) else getattr(predicted, figure).mean
         off = "-" if not real or said is None else f"{said / real - 1:+.1%}"
         cells.append(f"{said or 0:9.1f} / {real or 0:7.1f} {off:>8}")
-    print(f"{name:28}{what:10}" + "".join(f"{cell:>28}" for cell in cells), flush=True)
+    print(f"{name:28}{what:12}" + "".join(f"{cell:>28}" for cell in cells), flush=True)
 
 
 if __name__ == "__main__":

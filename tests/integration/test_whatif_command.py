@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.integration.command import call
@@ -81,3 +82,74 @@ def test_other_emitters_say_too_little(folder: Path) -> None:
     bare = folder / "bare.steps.jsonl"
     bare.write_text("".join(line + "\n" for line in path.read_text().splitlines()[1:]))
     call("whatif", bare, cwd=folder).refused("does not say how its scheduler was configured")
+
+
+MODELLED = (
+    "--limit",
+    "20",
+    "--rate-scale",
+    "8",
+    "--model",
+    "llama-3.1-8b",
+    "--max-model-len",
+    "8192",
+    "--advice",
+    "none",
+)
+LINE = "vllm serve llama-3.1-8b --max-model-len 8192"
+
+
+@pytest.fixture(scope="module")
+def on_l4(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("deployments")
+    assert call("run", "chat", *MODELLED, "--gpu", "l4", "--trace", "l4", cwd=folder).code == 0
+    return folder
+
+
+def figures(variant: dict[str, Any]) -> dict[str, float]:
+    return {each["name"]: each["variant"] for each in variant["figures"]}
+
+
+def test_another_gpu_is_what_a_run_on_it_reports(on_l4: Path) -> None:
+    told = json.loads(call("whatif", "l4", "--gpu", "h100", "a10", "--json", cwd=on_l4).stdout)
+    for variant, gpu in zip(told["variants"], ("h100", "a10"), strict=True):
+        happened = json.loads(call("run", "chat", *MODELLED, "--gpu", gpu, "--json", cwd=on_l4).stdout)
+        then = figures(variant)
+        for name in ("ttft_ms", "tpot_ms", "e2e_ms"):
+            assert then[f"{name}.mean"] == pytest.approx(happened[name]["mean"], rel=0.05), (gpu, name)
+        assert any(f"llama-3.1-8b on {gpu}" in note for note in variant["notes"]), "what it rests on is said"
+        assert any("KV blocks" in note for note in variant["notes"])
+
+
+def test_the_line_that_ran_is_the_run_as_it_was(on_l4: Path) -> None:
+    told = json.loads(call("whatif", "l4", "--serve", LINE, "--json", cwd=on_l4).stdout)
+    (variant,) = told["variants"]
+    assert {each["change"] for each in variant["figures"]} <= {0.0, None}
+
+
+def test_a_line_with_limits_is_as_the_limits_set(on_l4: Path) -> None:
+    asked = ("--serve", f"{LINE} --max-num-seqs 8", "--set", "max_num_seqs=8")
+    told = json.loads(call("whatif", "l4", *asked, "--json", cwd=on_l4).stdout)
+    first, second = (figures(variant) for variant in told["variants"])
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--gpu", "h101"), "use one of: a10"),
+        (("--serve", "vllm serve nobody/nothing"), "is not known by name"),
+        (("--serve", f"{LINE} -dp 2"), "data_parallel_size"),
+        (("--serve", "ls -l"), "vllm serve"),
+    ],
+)
+def test_a_deployment_that_is_not_modelled(arguments: tuple[str, ...], said: str, on_l4: Path) -> None:
+    call("whatif", "l4", *arguments, cwd=on_l4).refused(said)
+
+
+def test_a_trace_of_an_unknown_machine_tells_nothing_of_other_gpus(on_l4: Path) -> None:
+    (path,) = (on_l4 / "l4").glob("*.steps.jsonl")
+    first, _, rest = path.read_text().partition("\n")
+    other = on_l4 / "cpu.steps.jsonl"
+    other.write_text(json.dumps(json.loads(first) | {"gpu": "cpu"}) + "\n" + rest)
+    call("whatif", other, "--gpu", "h100", cwd=on_l4).refused("ran on 'cpu'", "not modelled")

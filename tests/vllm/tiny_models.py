@@ -31,8 +31,8 @@ _SIZES = {
 }
 
 
-def make_model(kind: str, directory: Path) -> Path:
-    """Make the model of ``kind`` in a folder of ``directory``, once; returns the folder."""
+def make_model(kind: str, directory: Path, **sizes: int) -> Path:
+    """Make the model of ``kind`` in a folder of ``directory``, once; ``sizes`` replace its own. Returns the folder."""
     folder = directory / kind
     if (folder / "ready").exists():
         return folder
@@ -41,10 +41,11 @@ def make_model(kind: str, directory: Path) -> Path:
 
     torch.manual_seed(7)
     if kind == "sliding-window":
-        config: Any = transformers.MistralConfig(**_SIZES, num_hidden_layers=2, sliding_window=64)
+        config: Any = transformers.MistralConfig(**(_SIZES | {"num_hidden_layers": 2} | sizes), sliding_window=64)
         model: Any = transformers.MistralForCausalLM(config)
     else:
-        config = transformers.LlamaConfig(**_SIZES, num_hidden_layers=1 if kind == "one-layer" else 2)
+        layers = {"num_hidden_layers": 1 if kind == "one-layer" else 2}
+        config = transformers.LlamaConfig(**(_SIZES | layers | sizes))
         model = transformers.LlamaForCausalLM(config)
     # Logits far apart: then no rounding that depends on who shares a batch changes which one is largest.
     with torch.no_grad():

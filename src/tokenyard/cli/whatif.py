@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Column, Table
@@ -11,6 +12,7 @@ from rich.text import Text
 from tokenyard.cli.support.console import errors, print_json, results, warn
 from tokenyard.cli.support.flags import WhatIf as Flags
 from tokenyard.cli.support.progress import replay_bar
+from tokenyard.cli.support.variants.served import on_gpu, served_with
 from tokenyard.errors import TraceError
 from tokenyard.explain.render.tables import print_section, table_of
 from tokenyard.explain.render.units import count, duration, milliseconds, percent
@@ -18,7 +20,7 @@ from tokenyard.printable import plain
 from tokenyard.sim.whatif.answer import FigureAnswer, Mover, SelfCheck, VariantAnswer, WhatIf
 from tokenyard.sim.whatif.ask import Baseline, answer, replay_as_it_was
 from tokenyard.sim.whatif.recorded_run import RecordedRun, read_run
-from tokenyard.sim.whatif.settings import read_variant
+from tokenyard.sim.whatif.settings import Variant, read_variant
 
 __all__ = ["execute"]
 
@@ -36,14 +38,15 @@ _SHOWN = (
 )
 """Figures of the table; JSON has all of them."""
 
+_MANY = 9.0
+"""A change above this share is said in times."""
+
 
 def execute(flags: Flags) -> int:
     """Check, ask, print; 0 if it ends."""
     with errors().status("reading the trace"):
         run = read_run(flags.trace)
-    asked = (*flags.changes, *(f"scheduling_policy={policy}" for policy in flags.policies))
-    for text in asked:
-        read_variant(run, text)  # mistakes are said before anything is replayed
+    asked = _variants(run, flags)  # mistakes are said before anything is replayed
     with replay_bar(len(run.workload), "as it was") as on_progress:
         baseline = replay_as_it_was(run, on_progress)
     if asked and not baseline.check.holds and not flags.yes:
@@ -56,12 +59,21 @@ def execute(flags: Flags) -> int:
     return 0
 
 
-def _with_bars(run: RecordedRun, baseline: Baseline, asked: tuple[str, ...]) -> WhatIf:
+def _variants(run: RecordedRun, flags: Flags) -> list[Variant]:
+    """What is asked about, in the order of the flags."""
+    settings = (*flags.changes, *(f"scheduling_policy={policy}" for policy in flags.policies))
+    variants = [read_variant(run, text) for text in settings]
+    if not flags.serve:
+        return variants + [on_gpu(run, gpu) for gpu in flags.gpu]
+    return variants + [served_with(run, line, gpu) for line in flags.serve for gpu in flags.gpu or (None,)]
+
+
+def _with_bars(run: RecordedRun, baseline: Baseline, asked: Sequence[Variant]) -> WhatIf:
     """The answer, with a bar for every replay."""
     whole: WhatIf | None = None
-    for text in asked:
-        with replay_bar(len(run.workload), plain(text)) as on_progress:
-            one = answer(run, baseline, [text], on_progress)
+    for variant in asked:
+        with replay_bar(len(run.workload), plain(variant.name)) as on_progress:
+            one = answer(run, baseline, [variant], on_progress)
         whole = one if whole is None else whole.with_more(one)
     return whole if whole is not None else answer(run, baseline, [])
 
@@ -104,6 +116,11 @@ def _print_check(told: WhatIf, console: Console) -> None:
             f"; of {count(fit.held_out)} others half are predicted within {percent(fit.median_error)},"
             f" all together {_signed(fit.total_error)}"
         )
+    if fit.slowest is not None and fit.fastest is not None:
+        lines.append(
+            f"the machine was uneven: stretches of steps took {fit.fastest:.2f} to {fit.slowest:.2f} of what is fitted,"
+            " which every replay repeats at the same moments"
+        )
     lines.append(
         f"{count(check.equal_steps)} of {count(check.recorded_steps)} steps are the same before they part"
         if check.parting is not None
@@ -135,6 +152,7 @@ def _print_variant(variant: VariantAnswer, console: Console) -> None:
         lost = Text(words, "red")
     lines = [f"{count(variant.faster)} requests end sooner by more than 5 %, {count(variant.slower)} later"]
     lines += [_mover("gains most", variant.winners), _mover("loses most", variant.losers)]
+    lines += [plain(note) for note in variant.notes]
     if variant.serve_flags:
         lines.append(f"for vllm serve: {plain(' '.join(variant.serve_flags))}")
     text = Text("\n".join(line for line in lines if line))
@@ -176,4 +194,4 @@ def _share(error: float | None) -> str:
 
 
 def _signed(share: float) -> str:
-    return f"{100 * share:+.1f} %"
+    return f"{100 * share:+.1f} %" if share < _MANY else f"{share + 1:,.0f} times"

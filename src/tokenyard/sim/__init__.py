@@ -28,6 +28,7 @@ __all__ = [
     "LogOptions",
     "Metric",
     "ModelSpec",
+    "Pace",
     "ParallelResult",
     "Progress",
     "RandomOptions",
@@ -64,6 +65,7 @@ OFFERED = {
     "tokenyard.sim.compare.intervals": ("Interval",),
     "tokenyard.sim.compare.measures": ("Metric",),
     "tokenyard.sim.latency.model": ("LatencyModel", "StepShape", "ConstantLatency", "Transfer", "TransferDirection"),
+    "tokenyard.sim.latency.pace": ("Pace",),
     "tokenyard.kv.sizing.gpus": ("GPU",),
     "tokenyard.models.spec": ("ModelSpec",),
     "tokenyard.sim.clock": ("VirtualClock",),
@@ -85,6 +87,7 @@ if TYPE_CHECKING:
     from tokenyard.sim.compare.measures import Metric
     from tokenyard.sim.drafts import SimulatedSpeculation
     from tokenyard.sim.latency.model import ConstantLatency, LatencyModel, StepShape, Transfer, TransferDirection
+    from tokenyard.sim.latency.pace import Pace
     from tokenyard.sim.parallel.rank import RankUse
     from tokenyard.sim.parallel.replay import ParallelResult, replay_parallel
     from tokenyard.sim.parallel.routers.named import router_maker

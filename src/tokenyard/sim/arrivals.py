@@ -28,12 +28,14 @@ class ArrivalQueue:
                 self._followers[parent].append(i)
         self._room = [0.0] * min(workload.max_concurrency or len(self._requests), len(self._requests))
         """Since when each free place of a closed loop is free: who waited for it arrives then."""
-        self._queue = [(request.arrival_time, i) for i, request in enumerate(self._requests) if not request.after]
+        self._queue = [
+            (request.arrival_time + request.delay, i) for i, request in enumerate(self._requests) if not request.after
+        ]
         heapify(self._queue)
 
     @property
     def next_moment(self) -> float | None:
-        """When the next request arrives, as far as is known now; None: no moment is known."""
+        """When the scheduler gets the next request, as far as is known now; None: no moment is known."""
         return self._queue[0][0] if self._queue and self._room else None
 
     @property
@@ -42,12 +44,13 @@ class ArrivalQueue:
         return len(self._left_out)
 
     def due(self, now: float) -> list[tuple[float, WorkloadRequest]]:
-        """Requests that have arrived by ``now``, each with its moment, in order."""
+        """Requests that the scheduler has got by ``now``, each with the moment of its arrival, in order."""
         queue = self._queue
         arrived = []
         while queue and queue[0][0] <= now and self._room:
             moment, i = heappop(queue)
-            arrived.append((max(moment, heappop(self._room)), self._requests[i]))
+            request = self._requests[i]
+            arrived.append((max(moment - request.delay, heappop(self._room)), request))
         return arrived
 
     def ended(self, request_id: str, *, arrived: float, now: float) -> None:
@@ -57,7 +60,7 @@ class ArrivalQueue:
             self._pending[i] -= 1
             if not self._pending[i] and i not in self._left_out:
                 request = self._requests[i]
-                heappush(self._queue, (max(now + request.gap, arrived + request.spacing), i))
+                heappush(self._queue, (max(now + request.gap, arrived + request.spacing) + request.delay, i))
 
     def refused(self, request_id: str, *, now: float) -> None:
         """A request did not run: neither do the turns after it, nor theirs."""

@@ -22,6 +22,7 @@ from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.executor import SimulatedExecutor, WorkerTransfers
 from tokenyard.sim.latency.model import LatencyModel
+from tokenyard.sim.latency.pace import Pace, PacedLatency
 from tokenyard.sim.pipeline import executor_for
 from tokenyard.sim.prefill import prefill_seconds
 from tokenyard.sim.traffic import STEPS_PER_REPORT, Progress, RefusedRequest, Traffic, require_settled
@@ -62,6 +63,7 @@ def replay(
     cache_config: CacheConfig,
     latency: LatencyModel,
     *,
+    pace: Pace | None = None,
     observer: StepObserver | None = None,
     policy: Policy | None = None,
     kv_transfer: KVTransfer | None = None,
@@ -74,6 +76,8 @@ def replay(
     With ``config.pipeline_parallel_size`` above 1 several steps are in flight, each in another stage; a step's time is
     that of all stages together.
 
+    ``pace``: the machine is slower than ``latency`` at some moments and faster at others.
+
     ``speculation`` proposes drafts after every step and says how many are right; making them takes no time. With
     ``config.async_scheduling`` two steps are in flight: the host's part of a step passes while the GPU computes.
 
@@ -81,6 +85,8 @@ def replay(
     the first step; with ``skip_refused`` it is counted, and the turns after it are left out with it.
     """
     clock = VirtualClock()
+    if pace is not None:
+        latency = PacedLatency(latency, pace, clock)
     connector, transfers = kv_transfer.make(cache_config, clock, latency) if kv_transfer is not None else (None, None)
     scheduler = Scheduler(
         config,

@@ -137,3 +137,14 @@ def test_a_closed_loop_never_has_more_under_way(most: int, moments: list[float])
         else:
             assert queue.next_moment is not None, "nobody is under way: somebody may come"
             now = max(now, queue.next_moment)
+
+
+def test_a_request_is_on_its_way_for_a_while() -> None:
+    """It waits from when it was sent; the scheduler has it later, its followers' gaps as before."""
+    queue = arrivals(request("a", arrival_time=1.0, delay=0.5), request("b", after=("a",), gap=2.0, delay=0.25))
+    assert due(queue, 1.4) == []
+    assert queue.next_moment == 1.5
+    assert due(queue, 1.5) == [(1.0, "a")]
+    queue.ended("a", arrived=1.0, now=3.0)
+    assert due(queue, 5.2) == []
+    assert due(queue, 5.25) == [(5.0, "b")]

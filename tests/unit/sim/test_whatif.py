@@ -169,7 +169,7 @@ def test_an_answer_is_what_a_run_with_that_setting_reports(
     record("pressure", workload, tmp_path / "a")
     record("pressure", workload, tmp_path / "b", **changes)
     run, other = read_run(tmp_path / "a"), read_run(tmp_path / "b")
-    (told,) = answer(run, replay_as_it_was(run), [asked]).variants
+    (told,) = answer(run, replay_as_it_was(run), [read_variant(run, asked)]).variants
     happened = {check.name: check.recorded for check in replay_as_it_was(other).check.checks}
     assert {each.name: each.variant for each in told.figures} == {
         name: pytest.approx(value) for name, value in happened.items()

@@ -7,11 +7,12 @@ one direction; what a kernel reaches of them is the latency model's business.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from tokenyard.errors import ConfigError
 
-__all__ = ["GPU", "GPUS", "named_gpu"]
+__all__ = ["GPU", "GPUS", "gpu_of_device", "named_gpu"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,3 +74,21 @@ def named_gpu(name: str) -> GPU:
     if gpu is None:
         raise ConfigError("gpu", name, f"use one of: {', '.join(GPUS)}")
     return gpu
+
+
+_SLOWER = ("pcie", "nvl", "mig")
+"""In a device's name: another memory, or part of one, than that of the GPU without it."""
+
+
+def gpu_of_device(name: str) -> GPU | None:
+    """The GPU that a driver calls ``name`` (``NVIDIA H100 80GB HBM3``); None for one that is not known here."""
+    words = name.lower()
+    if any(re.search(rf"\b{word}\b", words) for word in _SLOWER):
+        return None
+    found = [gpu for gpu in _ALL if all(re.search(_spelled(part), words) for part in gpu.name.split("-"))]
+    return found[0] if len(found) == 1 else None
+
+
+def _spelled(part: str) -> str:
+    """``rtx4090`` as a pattern that also matches ``RTX 4090``."""
+    return r"\b" + r"\W*".join(re.findall(r"\d+gb|gb(?=\d)|rtx|pro|[a-z]+(?=\d)|\d+[a-z]*", part)) + r"\b"

@@ -20,10 +20,16 @@ import numpy as np
 from tokenyard.errors import TraceError
 from tokenyard.sim.latency.fitted import FEATURES, FittedLatency, fit, step_features
 from tokenyard.sim.latency.model import StepShape
+from tokenyard.sim.latency.pace import Pace
 from tokenyard.trace.read.reader import TraceReader
 from tokenyard.trace.read.step_joiner import Step
 
-__all__ = ["MeasuredStep", "StepTimes", "fit_steps", "fit_trace"]
+__all__ = ["MeasuredStep", "StepTimes", "fit_steps", "fit_trace", "measured_pace"]
+
+_STRETCH = 64
+"""Steps in a row whose durations together say how fast the machine was."""
+_EVEN = 0.01
+"""A machine whose stretches all lie within this share of its mean ran evenly."""
 
 
 class MeasuredStep(NamedTuple):
@@ -32,6 +38,8 @@ class MeasuredStep(NamedTuple):
     features: tuple[float, ...]
     """One row of :data:`~tokenyard.sim.latency.fitted.FEATURES`."""
     seconds: float
+    ts: float
+    """When it began, on the trace's clock."""
 
 
 class StepTimes:
@@ -60,7 +68,7 @@ class StepTimes:
         step, features = self._last
         seconds = _seconds(step, following)
         if seconds is not None and seconds > 0:
-            self.measured.append(MeasuredStep(features, seconds))
+            self.measured.append(MeasuredStep(features, seconds, step.ts or 0.0))
 
 
 def _seconds(step: Step, following: Step | None) -> float | None:
@@ -95,7 +103,26 @@ def fit_steps(steps: Sequence[MeasuredStep], source: str) -> FittedLatency:
             f"{source}: only {len(steps)} steps tell what they computed and how long they took: a fit needs at least"
             f" {len(FEATURES)}, better hundreds of different sizes"
         )
-    return fit(np.array([features for features, _ in steps]), np.array([seconds for _, seconds in steps]))
+    return fit(np.array([step.features for step in steps]), np.array([step.seconds for step in steps]))
+
+
+def measured_pace(steps: Sequence[MeasuredStep], model: FittedLatency, began: float) -> Pace | None:
+    """How far stretches of measured steps are from ``model``; None if the machine ran evenly.
+
+    ``began``: the moment of the first arrival, on the clock of ``steps``.
+    """
+    if not steps:
+        return None
+    predicted = np.array([step.features for step in steps]) @ np.array([getattr(model, name) for name in FEATURES])
+    starts = np.arange(0, len(steps), _STRETCH)
+    if len(starts) > 1 and len(steps) - starts[-1] < _STRETCH:
+        starts = starts[:-1]
+    seconds = np.add.reduceat(np.array([step.seconds for step in steps]), starts)
+    expected = np.add.reduceat(predicted, starts)
+    factors = np.divide(seconds, expected, out=np.ones(len(starts)), where=expected > 0)
+    if np.abs(factors - 1).max() < _EVEN:
+        return None
+    return Pace(np.array([steps[start].ts for start in starts.tolist()]) - began, factors)
 
 
 class _Contexts:

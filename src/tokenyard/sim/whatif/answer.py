@@ -52,6 +52,9 @@ class FitQuality(msgspec.Struct, frozen=True, kw_only=True):
     p90_error: float | None = None
     total_error: float | None = None
     """Of their durations together: above 0 means predicted too long."""
+    fastest: float | None = None
+    """Duration of the fastest stretch of steps, over what is fitted; None: the machine ran evenly."""
+    slowest: float | None = None
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +149,8 @@ class VariantAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that these settings cannot serve, and turns after them; they are in no figure."""
     serve_flags: list[str]
     """What to add to ``vllm serve``, or to change there; empty where a setting is none of vLLM's."""
+    notes: list[str] = []
+    """What the answer rests on besides the trace."""
 
 
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True):

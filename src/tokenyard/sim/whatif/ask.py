@@ -24,7 +24,7 @@ from tokenyard.sim.whatif.answer import (
     change_of,
 )
 from tokenyard.sim.whatif.recorded_run import RecordedRun
-from tokenyard.sim.whatif.settings import Variant, read_variant
+from tokenyard.sim.whatif.settings import Variant, as_it_was
 from tokenyard.sim.whatif.watching import EndTimes, StepsAlike
 from tokenyard.trace.emit.recorder import TraceRecorder
 from tokenyard.trace.read.reader import TraceReader
@@ -61,10 +61,7 @@ class _Replayed(NamedTuple):
 def replay_as_it_was(run: RecordedRun, on_progress: OnProgress | None = None) -> Baseline:
     """Replay the run with its own settings, and say how far that repeats it."""
     alike = StepsAlike(TraceReader(run.source, requests=False))
-    as_it_was = Variant(
-        name="as it was", workload=run.workload, scheduler=run.scheduler, cache=run.cache, flags=(), is_vllms=True
-    )
-    report, ends, _ = _replayed(run, as_it_was, on_progress, alike)
+    report, ends, _ = _replayed(run, as_it_was(run), on_progress, alike)
     recorded_steps = alike.finish()
     checks = [Check.of(name, was, now) for name, was, now in _both(run.report, report)]
     failed = [check.name for check in checks if check.name in _JUDGED and not _is_close(check)]
@@ -81,13 +78,12 @@ def replay_as_it_was(run: RecordedRun, on_progress: OnProgress | None = None) ->
 def answer(
     run: RecordedRun,
     baseline: Baseline,
-    asked: Sequence[str],
+    variants: Sequence[Variant],
     on_progress: OnProgress | None = None,
 ) -> WhatIf:
-    """What would have been under each of ``asked`` (see :func:`read_variant`). Raises ConfigError before any replay."""
-    variants = [read_variant(run, text) for text in asked]
+    """What would have been under each of ``variants``. Raises ConfigError if two are the same."""
     if len({variant.name for variant in variants}) < len(variants):
-        raise ConfigError("set", " ".join(asked), "asks for the same twice")
+        raise ConfigError("set", " ".join(variant.name for variant in variants), "asks for the same twice")
     return WhatIf(
         source=run.source,
         model=run.start.model,
@@ -106,10 +102,12 @@ def _replayed(run: RecordedRun, variant: Variant, on_progress: OnProgress | None
         variant.workload,
         variant.scheduler,
         variant.cache,
-        run.latency,
+        variant.latency,
+        pace=run.pace if variant.keeps_time else None,
         observer=Observers(TraceRecorder(None, builder), ends, *watchers),
         policy=policy_maker(variant.scheduler.policy, "scheduling_policy")(),
-        speculation=run.speculation,
+        kv_transfer=variant.kv_transfer,
+        speculation=variant.speculation,
         skip_refused=True,
         on_progress=on_progress,
     )
@@ -159,6 +157,7 @@ def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progres
         reasons=_reasons(baseline.report, report),
         refused=len(result.refused) + result.num_left_out,
         serve_flags=list(variant.flags) if variant.is_vllms else [],
+        notes=list(variant.notes),
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from tokenyard.errors import TraceError
 from tokenyard.request import MultiModalItem
+from tokenyard.sim.whatif.front_end import FrontEnd
 from tokenyard.sim.whatif.recorded_blocks import Origin, RecordedBlocks
 from tokenyard.sim.workload.record import Workload, WorkloadRequest
 from tokenyard.sim.workload.tokens import StreamTokens, TokenSource, seed_of
@@ -46,15 +47,20 @@ class RecordedRequests:
         self._blocks = RecordedBlocks(block_size) if block_size else None
         self._max_model_len = max_model_len
         self._knows_turns = knows_turns
+        self._front_end = None if knows_turns else FrontEnd()
         self._known: dict[str, _Known] = {}
         self._origins: dict[str, tuple[Origin, Origin]] = {}
         """Request id -> itself as one who brings blocks with its prompt, and with its output."""
         self._gaps: Counter[str] = Counter()
+        self.began = 0.0
+        """Moment of the first arrival, on the trace's clock, once the workload has been made."""
         self._hashed = 0
         """Requests of which the trace has numbered the blocks."""
 
     def add(self, step: Step) -> None:
         """Take one step of the trace."""
+        if self._front_end is not None:
+            self._front_end.add(step)
         for arrived in step.arrived:
             self._arrive(arrived)
         for lookup in step.lookups:
@@ -124,9 +130,10 @@ class RecordedRequests:
         if not served:
             raise TraceError(f"{self._name}: holds no request from its arrival to its end ({self._why_none()})")
         served.sort(key=lambda known: known.arrived.arrival_time or 0.0)
-        began = served[0].arrived.arrival_time or 0.0
+        began = self.began = served[0].arrived.arrival_time or 0.0
         parents = self._parents(served)
-        requests = [self._request(known, began, parents) for known in served]
+        ways = self._front_end.ways() if self._front_end is not None else {}
+        requests = [self._request(known, began, parents, ways) for known in served]
         return Workload(self._name, requests, notes=tuple(self._notes()))
 
     def _can_be_served(self, known: _Known) -> bool:
@@ -160,7 +167,9 @@ class RecordedRequests:
         end = known.finished.finished_time if known is not None and known.finished is not None else None
         return end is not None and end <= moment
 
-    def _request(self, known: _Known, began: float, parents: Mapping[str, str]) -> WorkloadRequest:
+    def _request(
+        self, known: _Known, began: float, parents: Mapping[str, str], ways: Mapping[str, float]
+    ) -> WorkloadRequest:
         arrived, finished = known.arrived, known.finished
         assert finished is not None, "served requests have ended"
         request_id, length = arrived.req_id or "", arrived.num_prompt_tokens or 0
@@ -185,6 +194,7 @@ class RecordedRequests:
                 MultiModalItem(mm_hash=item.mm_hash, offset=item.offset, length=item.length)
                 for item in arrived.mm_items or ()
             ),
+            delay=ways.get(request_id, 0.0),
             patience=max(end - moment - _SOONER, 0.0) if is_aborted else None,
             output_seed=self._origins_of(request_id)[0].seed,
         )

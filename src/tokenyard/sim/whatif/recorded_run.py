@@ -16,7 +16,8 @@ from tokenyard.explain.report.speculation import Speculation
 from tokenyard.explain.report.summary import summarize
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency.fitted import FEATURES, FittedLatency
-from tokenyard.sim.latency.measured import MeasuredStep, StepTimes, fit_steps
+from tokenyard.sim.latency.measured import MeasuredStep, StepTimes, fit_steps, measured_pace
+from tokenyard.sim.latency.pace import Pace
 from tokenyard.sim.whatif.answer import FitQuality
 from tokenyard.sim.whatif.recorded_config import RecordedConfig, recorded_config
 from tokenyard.sim.whatif.recorded_requests import RecordedRequests
@@ -43,6 +44,8 @@ class RecordedRun:
     cache: CacheConfig
     speculation: SimulatedSpeculation | None
     latency: FittedLatency
+    pace: Pace | None
+    """When the machine was faster or slower than ``latency``; None if it ran evenly."""
     fit: FitQuality
     report: Report
     """How the run went, by its trace."""
@@ -75,6 +78,8 @@ def read_run(path: Path | str, on_step: Callable[[int], None] | None = None) -> 
     if config.cache.enable_prefix_caching and not requests.num_with_blocks:
         raise TraceError(f"{path}: prefix caching was on, and no block is numbered: nobody knows who shares a prefix")
     report = summarize(path)
+    latency = fit_steps(times.measured, str(path))
+    pace = measured_pace(times.measured, latency, requests.began)
     return RecordedRun(
         source=str(path),
         start=start,
@@ -82,8 +87,9 @@ def read_run(path: Path | str, on_step: Callable[[int], None] | None = None) -> 
         scheduler=config.scheduler,
         cache=config.cache,
         speculation=_speculation(config, report.speculation, str(path)),
-        latency=fit_steps(times.measured, str(path)),
-        fit=_quality(times.measured),
+        latency=latency,
+        pace=pace,
+        fit=_quality(times.measured, pace),
         report=report,
     )
 
@@ -110,13 +116,14 @@ def _speculation(config: RecordedConfig, measured: Speculation | None, source: s
     return SimulatedSpeculation(config=config.speculative, acceptance=tuple(rates))
 
 
-def _quality(steps: list[MeasuredStep]) -> FitQuality:
+def _quality(steps: list[MeasuredStep], pace: Pace | None) -> FitQuality:
     """How well step times are predicted that the fit has not seen: stretches in turn are fitted and predicted."""
+    fastest, slowest = (None, None) if pace is None else (float(pace.factors.min()), float(pace.factors.max()))
     stretch = np.arange(len(steps)) // _HELD_OUT_STRETCH % 2
     fitted = [step for step, turn in zip(steps, stretch.tolist(), strict=True) if turn == 0]
     unseen = [step for step, turn in zip(steps, stretch.tolist(), strict=True) if turn == 1]
     if len(fitted) < len(FEATURES) or not unseen:
-        return FitQuality(steps=len(steps), held_out=0)
+        return FitQuality(steps=len(steps), held_out=0, fastest=fastest, slowest=slowest)
     model = fit_steps(fitted, "the trace")
     weights = np.array([getattr(model, name) for name in FEATURES])
     predicted = np.array([step.features for step in unseen]) @ weights
@@ -128,4 +135,6 @@ def _quality(steps: list[MeasuredStep]) -> FitQuality:
         median_error=float(np.median(errors)),
         p90_error=float(np.percentile(errors, 90)),
         total_error=float(predicted.sum() / measured.sum() - 1),
+        fastest=fastest,
+        slowest=slowest,
     )

@@ -11,10 +11,13 @@ import msgspec
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import ConfigError
 from tokenyard.policies.named import policy_maker
+from tokenyard.sim.drafts import SimulatedSpeculation
+from tokenyard.sim.latency.model import LatencyModel
+from tokenyard.sim.transfers.offload import KVTransfer
 from tokenyard.sim.whatif.recorded_run import RecordedRun
 from tokenyard.sim.workload.record import Workload
 
-__all__ = ["CHANGEABLE", "Variant", "read_variant"]
+__all__ = ["CHANGEABLE", "Variant", "as_it_was", "read_variant"]
 
 _OTHER_NAMES = {"num_gpu_blocks_override": "num_gpu_blocks", "scheduling_policy": "policy"}
 """vLLM's flag -> our setting."""
@@ -43,6 +46,29 @@ class Variant:
     """Of ``vllm serve``, that the changes are made by."""
     is_vllms: bool
     """Whether vLLM has a flag for each of the changes to the engine."""
+    keeps_time: bool
+    """Whether requests arrive when they did: only then is it known how fast the machine was."""
+    latency: LatencyModel
+    speculation: SimulatedSpeculation | None
+    kv_transfer: KVTransfer | None = None
+    """KV kept elsewhere too."""
+    notes: tuple[str, ...] = ()
+    """Sentences on what the answer rests on besides the trace."""
+
+
+def as_it_was(run: RecordedRun) -> Variant:
+    """The run with its own settings."""
+    return Variant(
+        name="as it was",
+        workload=run.workload,
+        scheduler=run.scheduler,
+        cache=run.cache,
+        flags=(),
+        is_vllms=True,
+        keeps_time=True,
+        latency=run.latency,
+        speculation=run.speculation,
+    )
 
 
 def read_variant(run: RecordedRun, text: str) -> Variant:
@@ -71,6 +97,9 @@ def read_variant(run: RecordedRun, text: str) -> Variant:
         cache=cache,
         flags=tuple(word for name in engine for word in _flag(name, scheduler, cache)),
         is_vllms=not any(name in _NOT_VLLMS for name in engine) and scheduler.policy in ("fcfs", "priority"),
+        keeps_time="rate_scale" not in given,
+        latency=run.latency,
+        speculation=run.speculation,
     )
 
 

@@ -55,6 +55,8 @@ class WorkloadRequest:
     """Requests with another salt, or none, share no prefix with it."""
     images: tuple[MultiModalItem, ...] = ()
     """Images whose placeholders stand in the prompt."""
+    delay: float = 0.0
+    """Seconds from its arrival at the server until the scheduler has it: tokenisation, the way between processes."""
     patience: float | None = None
     """Seconds after its arrival at which its client goes away, if it has not ended; None: never."""
     output_seed: int = 0

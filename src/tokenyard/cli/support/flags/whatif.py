@@ -28,6 +28,12 @@ class WhatIf:
         tuple[str, ...], tyro.conf.arg(name="policy", metavar="NAME ...", help_behavior_hint="(default: none)")
     ] = ()
     """Policies to ask about, one variant each; as --set scheduling_policy=NAME, or FILE.py:CLASS."""
+    serve: Annotated[
+        tuple[str, ...], tyro.conf.arg(metavar='"vllm serve ..." ...', help_behavior_hint="(default: none)")
+    ] = ()
+    """Whole deployments to ask about, one variant each: the line that starts one, or a file of it."""
+    gpu: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...", help_behavior_hint="(default: none)")] = ()
+    """GPUs to ask about, one variant each; with --serve: each line on each."""
     yes: Switch = False
     """Go on although the replay of the run as it was is further off than 10 %."""
     json: Switch = False

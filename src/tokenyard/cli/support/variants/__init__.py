@@ -1,0 +1,1 @@
+"""Variants of a recorded run that are made of flags."""

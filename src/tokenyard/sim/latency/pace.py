@@ -1,0 +1,53 @@
+"""How fast a machine was at which moment: the same work takes longer while a neighbour is busy, or clocks are down.
+
+A queue remembers slow stretches: a machine that is a tenth slower for a while makes people wait longer than one that is
+as slow on average, but evenly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.sim.clock import VirtualClock
+from tokenyard.sim.latency.model import LatencyModel, StepShape, TransferDirection
+
+__all__ = ["Pace", "PacedLatency"]
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pace:
+    """Step times as multiples of what a latency model says, by stretches of time."""
+
+    begins: Floats
+    """Seconds since the first arrival at which each stretch begins, ascending, shape ``[stretches]``."""
+    factors: Floats
+    """Above 1: slower than the model says; shape ``[stretches]``."""
+
+    def at(self, moment: float) -> float:
+        """The factor of ``moment``; before the first stretch that of the first."""
+        return float(self.factors[max(int(self.begins.searchsorted(moment, side="right")) - 1, 0)])
+
+
+class PacedLatency:
+    """A latency model on a machine that is faster at some moments than at others."""
+
+    def __init__(self, model: LatencyModel, pace: Pace, clock: VirtualClock) -> None:
+        self._model = model
+        self._pace = pace
+        self._clock = clock
+
+    @property
+    def host_seconds(self) -> float:
+        return self._model.host_seconds
+
+    def step_seconds(self, shape: StepShape) -> float:
+        """Of a step that begins now."""
+        return self._model.step_seconds(shape) * self._pace.at(self._clock.now())
+
+    def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
+        return self._model.transfer_seconds(num_bytes, direction)
