@@ -71,6 +71,24 @@ format: $(INSTALLED_DEV)  ## Mend what can be mended by itself
 	@$(BIN)/ruff check --fix $(CHECKED)
 	@$(BIN)/ruff format $(CHECKED)
 
+.PHONY: docs
+docs: $(INSTALLED_DEV)  ## The site of the documents, into site/, without network
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "open site/index.html"
+
+.PHONY: wheel
+wheel: $(INSTALLED_DEV)  ## The package, into dist/: with the viewer, the same bytes from the same commit
+	@rm -rf dist
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 315532800) \
+		$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist/*.whl
+
+.PHONY: sbom
+sbom: $(INSTALLED_DEV)  ## What is installed with it, with licences: dist/sbom.json (CycloneDX)
+	@mkdir -p dist
+	@$(BIN)/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-file dist/sbom.json
+	@$(BIN)/python scripts/licences.py requirements.lock
+
 .PHONY: test-policy
 test-policy: $(INSTALLED_DEV)  ## Try a policy of your own on hundreds of small schedulers: POLICY=FILE.py:CLASS
 	@[ -n "$(POLICY)" ] || { echo "Name your policy: make test-policy POLICY=FILE.py:CLASS" >&2; exit 1; }

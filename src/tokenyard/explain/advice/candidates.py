@@ -92,7 +92,7 @@ def _memory(settings: Settings, report: Report) -> Iterator[Change]:
 
 
 def _fewer_seats(settings: Settings, report: Report) -> Iterator[Change]:
-    """Below what ever ran: above it the limit means nothing."""
+    """Below what ever ran: above it the limit holds nobody back."""
     most = min(report.header.max_running or 0, settings["max_num_seqs"])
     for then in (most * 3 // 4, most // 2):
         if then >= 1:

@@ -56,11 +56,11 @@ class Compare(Replay):
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD|TRACE")]
     """Built-in workload, or a file, as for `run`; or a trace, if another follows."""
     other: Annotated[tyro.conf.Positional[Path | None], optional("[TRACE]", "compare policies")] = None
-    """The trace to compare the first one with; the flags about replays then have no say."""
+    """The trace to compare the first one with; the flags about replays are then not read."""
     align: Literal["step", "time", "job"] = "step"
     """How two traces are laid beside each other: step by step, by time since the start, or job by job."""
     policies: Annotated[str, tyro.conf.arg(metavar="A,B,...")] = "fcfs,continuum-fixed,continuum-ttl,continuum-share"
-    """Policies by name, or FILE.py:CLASS; the baseline first. --scheduling-policy has no say here."""
+    """Policies by name, or FILE.py:CLASS; the baseline first. --scheduling-policy is not read here."""
     loads: Annotated[str, tyro.conf.arg(metavar="X,Y,...")] = "1"
     """Let requests and sessions arrive so many times as fast, one table each (on top of --rate-scale)."""
     seeds: int = 1

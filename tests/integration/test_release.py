@@ -1,0 +1,155 @@
+"""What is given to people: the wheel in an empty environment, the site of the documents, workflows, licences."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.integration.documents import blocks_of
+
+REPO = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+
+
+def run(*words: str | Path, cwd: Path = REPO, **environment: str) -> str:
+    """What a program prints; a failure shows all of it."""
+    done = subprocess.run(
+        [str(word) for word in words],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": "", **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def wheel_in(folder: Path) -> Path:
+    source = folder / "source"
+    source.mkdir(parents=True)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(REPO / name, source)
+    shutil.copytree(REPO / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    build = ("-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, source)
+    run(sys.executable, *build, SOURCE_DATE_EPOCH="1700000000")
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return wheel_in(tmp_path_factory.mktemp("wheel") / "one")
+
+
+@pytest.mark.slow
+def test_the_same_sources_make_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    again = wheel_in(tmp_path / "two")
+    assert [hashlib.sha256(path.read_bytes()).hexdigest() for path in (wheel, again)].count(
+        hashlib.sha256(wheel.read_bytes()).hexdigest()
+    ) == 2
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_viewer_and_no_tests(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "tokenyard/server/static/viewer.html" in names
+    assert "tokenyard/py.typed" in names
+    assert not [name for name in names if not name.startswith(("tokenyard/", "tokenyard-"))]
+
+
+@pytest.mark.slow
+def test_the_wheel_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
+    """Without node, without the repository, without rights to write beside it; what it needs comes from the lock."""
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "env")
+    python = tmp_path / "env" / "bin" / "python"
+    needed = [line for line in (REPO / "requirements.lock").read_text().splitlines() if "==" in line]
+    (tmp_path / "needed.txt").write_text("\n".join(needed))
+    into = (sys.executable, "-m", "pip", "--python", python, "--no-input", "install", "--quiet", "--no-deps")
+    run(*into, "-r", tmp_path / "needed.txt")
+    run(*into, wheel)
+    program = tmp_path / "env" / "bin" / "tokenyard"
+    place = tmp_path / "place"
+    place.mkdir()
+    assert run(program, "--version", cwd=place).split()[-1] == wheel.name.split("-")[1]
+    told = run(program, "run", "chat", "--limit", "3", "--trace", "t", "--json", cwd=place)
+    assert json.loads(told)["requests_finished"] > 0
+    for command in ("report", "why", "whatif"):
+        assert run(program, command, "t", cwd=place)
+    run(program, "export", "t", "--html", "page.html", cwd=place)
+    assert "</html>" in (place / "page.html").read_text()
+    assert "_tokenyard" in run(program, "--tyro-print-completion", "bash", cwd=place)
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_broken_link(tmp_path: Path) -> None:
+    run(BIN / "mkdocs", "build", "--quiet", "--site-dir", tmp_path / "site", NO_MKDOCS_2_WARNING="1")
+    home = (tmp_path / "site" / "index.html").read_text()
+    assert "Documents" in home
+    assert "fonts.googleapis" not in home, "nothing is loaded from elsewhere"
+    assert (tmp_path / "site" / "search" / "search_index.json").stat().st_size > 100_000
+
+
+def test_every_document_is_in_the_site() -> None:
+    """``omitted_files`` warns as well; this names them without building."""
+    navigation = (REPO / "mkdocs.yml").read_text()
+    assert [path.name for path in (REPO / "docs").glob("*.md") if path.name not in navigation] == []
+
+
+def test_every_document_is_in_the_list_of_documents() -> None:
+    listed = (REPO / "docs" / "README.md").read_text()
+    assert [path.name for path in (REPO / "docs").glob("*.md") if f"({path.name}" not in listed] == ["README.md"]
+
+
+def test_workflows_are_what_github_reads() -> None:
+    workflows = sorted((REPO / ".github" / "workflows").glob("*.yml"))
+    assert len(workflows) == 3
+    run(BIN / "check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
+
+
+def test_workflows_call_what_the_makefile_has() -> None:
+    makefile = (REPO / "Makefile").read_text()
+    for path in (REPO / ".github" / "workflows").glob("*.yml"):
+        for job in yaml.safe_load(path.read_text())["jobs"].values():
+            for step in job["steps"]:
+                for line in re.sub(r"\$\{\{.*?\}\}", "", step.get("run", "")).splitlines():
+                    if line.startswith("make "):
+                        targets = [word for word in line.split()[1:] if "=" not in word]
+                        assert [each for each in targets if f"\n{each}:" not in makefile] == []
+
+
+def test_the_citation_names_this_version() -> None:
+    citation = yaml.safe_load((REPO / "CITATION.cff").read_text())
+    assert citation["version"] in (REPO / "pyproject.toml").read_text()
+    assert citation["cff-version"] == "1.2.0"
+
+
+def test_licences_of_what_is_installed_are_stated() -> None:
+    said = run(sys.executable, REPO / "scripts" / "licences.py", REPO / "requirements.lock")
+    assert "msgspec" in said
+    assert "states none" not in said
+
+
+def test_the_container_copies_what_there_is() -> None:
+    lines = (REPO / "Containerfile").read_text().splitlines()
+    copied = [
+        word for line in lines if line.startswith("COPY ") and "--from" not in line for word in line.split()[1:-1]
+    ]
+    assert [name for name in copied if not (REPO / name).exists()] == []
+    assert "USER tokenyard" in lines
+
+
+def test_the_readme_is_short_and_shows_output() -> None:
+    text = (REPO / "README.md").read_text()
+    assert len(text.splitlines()) < 110
+    assert [block.language for block in blocks_of(text)] == ["console", "sh", "text"]
