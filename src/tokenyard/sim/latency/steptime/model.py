@@ -144,9 +144,8 @@ class CalibratedLatency:
         Number for number what :meth:`step_seconds` says: a column of objects is computed with one by one, and all that
         does not change from step to step is computed once.
         """
-        read = np.array([context + num * step for step in range(1, steps + 1)], object)
-        work: Any = StepWork(num, num, num, 0, 0, 0, 0, 0.0)._replace(decode_context=read)
-        seconds = self._seconds(work, num * self._ranks)
+        read: Any = np.array([context + num * step for step in range(1, steps + 1)], object)
+        seconds = self._seconds(StepWork(num, num, num, read, 0, 0, 0, 0.0), num * self._ranks)
         host = self.host_seconds
         return [float(each) + host for each in (seconds if isinstance(seconds, np.ndarray) else [seconds] * steps)]
 
