@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.columns import ONE, Int32Array, IntArray
+from tokenyard.columns import ONE, Int32Array, IntArray, counting
 from tokenyard.request import Request, SamplingParams
 
 __all__ = ["NEVER", "NO_TOKEN", "Columns", "RequestTable"]
@@ -33,6 +34,12 @@ NO_TOKEN = -1
 
 NEVER: int = np.iinfo(np.int64).max
 """A position no request reaches."""
+
+Sealed = list[tuple[Request, int, bytes]]
+"""Blocks that have become full: whose, at how many tokens, and their tokens as int32."""
+
+_order = itemgetter(0, 1)
+"""Of a block that fills in one of several steps: the step, then the row."""
 
 _BLOCKS_AT_FIRST = 64
 """Width of a block table before anybody needs more."""
@@ -244,6 +251,39 @@ class RequestTable(Columns):
         self._flat_tail[at] = tokens
         self._write.num_tokens[slots] = num_tokens = num_tokens + ONE
         return num_tokens, at == self._tail_last[slots]
+
+    def append_steps(self, slots: IntArray, tokens: IntArray) -> Sealed:
+        """:meth:`append`, and :meth:`seal` where tails fill, for several steps: ``tokens[i]`` go to ``slots[i]``.
+
+        ``tokens`` has shape ``[n, steps]``. Returns the blocks that have become full, in the order of steps, then rows.
+        """
+        size, steps = self.block_size, tokens.shape[1]
+        known = self.num_tokens[slots]
+        within = known % size
+        fills = within + steps >= size
+        open_rows = ~fills
+        at = known[open_rows] + self.tail_shift[slots[open_rows]]
+        self._flat_tail[at[:, None] + counting(steps)] = tokens[open_rows]
+        rows = fills.nonzero()[0]
+        sealed = []
+        for row, slot, end, filled in zip(
+            *(column.tolist() for column in (rows, slots[rows], known[rows], within[rows])), strict=True
+        ):
+            request = self.requests[slot]
+            assert request is not None, "a slot has no tenant"
+            data = np.concatenate((self.tail[slot, :filled], tokens[row])).astype(np.int32)
+            num_full = len(data) // size
+            blocks = data[: num_full * size].tobytes()
+            request.replace_tail(end - filled, blocks)
+            stride = len(blocks) // num_full
+            for i in range(num_full):
+                ahead = (i + 1) * size - filled
+                sealed.append((ahead, row, end + ahead, request, blocks[i * stride : (i + 1) * stride]))
+            self.tail[slot, : len(data) - num_full * size] = data[num_full * size :]
+            self._write.tail_shift[slot] -= num_full * size
+        self._write.num_tokens[slots] = known + steps
+        sealed.sort(key=_order)
+        return [(request, num_tokens, block) for _, _, num_tokens, request, block in sealed]
 
     # ---- columns that others have written
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from enum import StrEnum
+from itertools import starmap
 from queue import SimpleQueue
 from typing import NamedTuple
 
 from tokenyard.config import PauseState
-from tokenyard.engine.executor import Executor, StepFuture
+from tokenyard.engine.executor import Executor, RunsAhead, StepFuture
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.request_checks import request_ids_of
@@ -117,6 +118,8 @@ class EngineCore:
         """A step that was begun and not sampled from: its bitmask needs the tokens of the step before."""
         self._untold: EngineOutputs | None = None
         """Taken in, and not returned yet, because what comes after it raised."""
+        self._ahead = executor if isinstance(executor, RunsAhead) else None
+        """The executor, if it can run several steps in one stroke."""
         self._inbox: SimpleQueue[_Submitted] = SimpleQueue()
         self._refused: list[RequestError] = []
 
@@ -198,7 +201,22 @@ class EngineCore:
 
         None: nothing was taken in, because there is nothing to do or because a further step is to be scheduled first.
         """
-        return self.take_in() if self.fill() else None
+        if not self.fill():
+            return None
+        if self._ahead is not None:
+            self._run_ahead(self._ahead)
+        return self.take_in()
+
+    def _run_ahead(self, executor: RunsAhead) -> None:
+        """Take in outputs and decide steps alike in one stroke, as long as nothing else can happen."""
+        most = self.scheduler.num_repeats()
+        if not most or self._untold is not None or self._deferred is not None:
+            return
+        futures = [each.future for each in self._running]
+        repeated = executor.run_ahead(futures, self._running[-1].plan, most)
+        if repeated is not None:
+            plans = self.scheduler.repeat(repeated.tokens, repeated.moments)
+            self._running = deque(starmap(_Running, zip(plans, repeated.futures, strict=True)))
 
     def fill(self) -> bool:
         """Schedule and begin a step if there is anybody to schedule. True: the oldest output is due, take it in.

@@ -10,13 +10,15 @@ workers.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
+from tokenyard.columns import IntArray
 from tokenyard.sched.features.grammars import GrammarOutput
 from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
-__all__ = ["DoneStep", "Executor", "StepFuture"]
+__all__ = ["DoneStep", "Executor", "Repeated", "RunsAhead", "StepFuture"]
 
 
 class StepFuture(Protocol):
@@ -46,6 +48,25 @@ class Executor(Protocol):
 
     def shutdown(self) -> None:
         """Let go of all resources; nothing is called afterwards."""
+
+
+class Repeated(NamedTuple):
+    """Steps that an executor has run ahead, all like the newest in flight."""
+
+    tokens: IntArray
+    """What their outputs bring, a token per request, shape ``[n, steps]``."""
+    moments: Sequence[float]
+    """Seconds at which their outputs came, on the scheduler's clock."""
+    futures: Sequence[StepFuture]
+    """Of the steps that are in flight then, the oldest first."""
+
+
+@runtime_checkable
+class RunsAhead(Protocol):
+    """An executor that knows what comes: it can run several steps alike in one stroke."""
+
+    def run_ahead(self, futures: Sequence[StepFuture], newest: SchedulerOutput, most: int) -> Repeated | None:
+        """Let the oldest of ``futures`` come and begin a step like ``newest``, up to ``most`` times; None: not once."""
 
 
 class DoneStep:

@@ -13,15 +13,15 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from tokenyard.columns import IntArray, anywhere, total
+from tokenyard.columns import Int32Array, IntArray, anywhere, counting, total
 from tokenyard.kv.blocks.pool import BlockPool
 from tokenyard.kv.groups.full_attention import FullAttentionManager
 from tokenyard.kv.groups.single_type import Need, SingleTypeManager
-from tokenyard.kv.new_blocks import Blocks, NewBlocks
+from tokenyard.kv.new_blocks import BlockDeltas, Blocks, NewBlocks
 from tokenyard.request import Request
 from tokenyard.table import NEVER, RequestTable
 
-__all__ = ["ComputedBlocks", "Coordinator", "NoPrefixCacheCoordinator", "UnitaryCoordinator"]
+__all__ = ["ComputedBlocks", "Coordinator", "GrownSteps", "NoPrefixCacheCoordinator", "UnitaryCoordinator"]
 
 
 class ComputedBlocks(NamedTuple):
@@ -31,6 +31,23 @@ class ComputedBlocks(NamedTuple):
     num_tokens: int
     junction: int = 0
     """Where the longest hit of a single group ends, if that is beyond ``num_tokens``: prompts share that much."""
+
+
+class GrownSteps(NamedTuple):
+    """Blocks that rows got in several steps, one each, in the order in which they asked."""
+
+    rows: IntArray
+    at: IntArray
+    """The step, counted from 1."""
+    blocks: Int32Array
+
+    def of(self, step: int) -> BlockDeltas:
+        """What one of the steps handed out."""
+        first, last = self.at.searchsorted((step, step + 1))
+        return BlockDeltas(self.rows[first:last], (counting(last - first + 1),), (self.blocks[first:last],))
+
+
+_NO_BLOCKS = np.zeros(0, np.int32)
 
 
 class Coordinator(Protocol):
@@ -164,13 +181,45 @@ class NoPrefixCacheCoordinator:
             targets, own, needs = targets[:fitting], own[:fitting], needs[:fitting]
             count = total(needs)
         if count:
-            taken = self.pool.take(count)
-            self.group.grow_run(targets.tolist(), needs.tolist(), taken)
-            blocks = np.array(taken, np.int32)
-            new.add_run(targets, needs, blocks)
-            self.table.append_blocks(targets, own // size, needs, blocks)
-            self.table.set_capacity(targets, own + needs * size)
+            new.add_run(targets, needs, self._deal(targets, own // size, needs, count))
         return served
+
+    def _deal(self, slots: IntArray, starts: IntArray, counts: IntArray, count: int) -> Int32Array:
+        """Take ``count`` blocks and deal them out; ``slots[i]`` gets ``counts[i]``, from place ``starts[i]`` on.
+
+        A slot may occur several times, each time for the blocks that follow.
+        """
+        taken = self.pool.take(count)
+        self.group.grow_run(slots.tolist(), counts.tolist(), taken)
+        blocks = np.array(taken, np.int32)
+        self.table.append_blocks(slots, starts, counts, blocks)
+        self.table.set_capacity(slots, (starts + counts) * self.group.block_size)
+        return blocks
+
+    def crossings(self, slots: IntArray, reach: IntArray, steps: int) -> tuple[IntArray, IntArray]:
+        """Rows that need one more block in steps 1 to ``steps``, and those steps, in the order in which they ask.
+
+        Before the first of them the rows reach up to ``reach``, and in every step one position further. A row is there
+        as often as it needs a block.
+        """
+        size = self.group.block_size
+        first = self.table.capacity[slots] - reach + 1
+        rows = (first <= steps).nonzero()[0]
+        first = first[rows]
+        if steps > size:
+            times = (steps - first) // size + 1
+            rows, first = rows.repeat(times), first.repeat(times)
+            first = first + (counting(len(first)) - (times.cumsum() - times).repeat(times)) * size
+        order = first.argsort(kind="stable") if steps <= size else np.lexsort((rows, first))
+        return rows[order], first[order]
+
+    def grow_steps(self, slots: IntArray, reach: IntArray, steps: int) -> GrownSteps:
+        """:meth:`grow_run` for ``steps`` further steps, each of which reaches one position further; all of them fit."""
+        rows, at = self.crossings(slots, reach, steps)
+        if not len(rows):
+            return GrownSteps(rows, at, _NO_BLOCKS)
+        starts = (reach[rows] + at - 1) // self.group.block_size
+        return GrownSteps(rows, at, self._deal(slots[rows], starts, np.ones_like(rows), len(rows)))
 
     def publish_run(self, requests: Sequence[Request], num_tokens: Sequence[int]) -> None:
         raise AssertionError("nothing is published without prefix caching")

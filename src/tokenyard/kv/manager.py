@@ -13,7 +13,8 @@ Positions of a request during an allocation (vLLM's layout):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
+from itertools import islice
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from tokenyard.kv.blocks.pool import NULL_BLOCK, BlockPool, append_freed, unhash
 from tokenyard.kv.coordinator import (
     ComputedBlocks,
     Coordinator,
+    GrownSteps,
     NoPrefixCacheCoordinator,
     UnitaryCoordinator,
 )
@@ -37,7 +39,7 @@ from tokenyard.kv.shortage import KVLimit, KVShortage
 from tokenyard.kv.stats import NO_LOOKUPS, PrefixCacheStats
 from tokenyard.profiles import VLLM_0_22, DecisionProfile
 from tokenyard.request import Request
-from tokenyard.table import RequestTable
+from tokenyard.table import RequestTable, Sealed
 
 __all__ = ["KVCacheManager"]
 
@@ -300,6 +302,43 @@ class KVCacheManager:
                 slots, ends = slots[:served], ends[:served]
             self._publish_run(slots, ends)
         return served
+
+    @property
+    def grows_in_steps(self) -> bool:
+        """Whether several steps of decodes can be given room at once, and nobody is told of what the cache loses."""
+        quiet = self.events is None and not self.pool.listeners and not self.hashes_look_ahead
+        return quiet and isinstance(self.coordinator, NoPrefixCacheCoordinator)
+
+    def steps_that_fit(self, slots: IntArray, reach: IntArray, most: int) -> int:
+        """How many of ``most`` further steps of decodes find blocks; the rows reach up to ``reach`` now."""
+        coordinator, free = self.coordinator, self.pool.num_free
+        assert isinstance(coordinator, NoPrefixCacheCoordinator)
+        if most * len(slots) <= free:  # a block each in every step
+            return most
+        _, at = coordinator.crossings(slots, reach, most)
+        return most if len(at) <= free else int(at[free]) - 1
+
+    def steps_that_spare(self, hits: Set[int], slots: IntArray, reach: IntArray, most: int) -> int:
+        """How many of ``most`` further steps of decodes, all of which find blocks, take none of ``hits``."""
+        coordinator = self.coordinator
+        assert isinstance(coordinator, NoPrefixCacheCoordinator)
+        _, at = coordinator.crossings(slots, reach, most)
+        taken = islice(self.pool.free_queue, len(at))
+        return next((step - 1 for step, block in zip(at.tolist(), taken, strict=True) if block in hits), most)
+
+    def grow_steps(self, slots: IntArray, reach: IntArray, steps: int, sealed: Sealed) -> GrownSteps:
+        """:meth:`grow_run` for ``steps`` further steps, each of which reaches one position further; all of them fit.
+
+        ``sealed`` are the blocks that became full meanwhile: they are hashed and published.
+        """
+        coordinator = self.coordinator
+        assert isinstance(coordinator, NoPrefixCacheCoordinator)
+        self.new_blocks.clear()
+        grown = coordinator.grow_steps(slots, reach, steps)
+        if sealed and self.enable_caching:
+            self.on_seal([(request, tokens) for request, _, tokens in sealed])
+            self._make_findable([request for request, _, _ in sealed], [num_tokens for _, num_tokens, _ in sealed])
+        return grown
 
     def publish(self, request: Request, num_tokens: int) -> None:
         """Publish the full blocks within ``num_tokens`` of a request that has a slot."""

@@ -28,6 +28,7 @@ __all__ = [
     "ObserverWarning",
     "Observers",
     "QueueView",
+    "RepeatedSteps",
     "SchedulerState",
     "StepObserver",
 ]
@@ -130,6 +131,26 @@ class SchedulerState(Protocol):
         """Blocks the request holds."""
 
 
+class RepeatedSteps(NamedTuple):
+    """Steps that were decided like the one before them: a token for each of the same requests, nobody came or went.
+
+    The ``i``-th was decided, and the oldest output in flight taken in before it, at ``moments[i]``.
+    """
+
+    first: int
+    """Number of the first of them."""
+    moments: Sequence[float]
+    """Seconds."""
+    free_blocks: Sequence[int]
+    """Before each of them."""
+    free_in_the_end: int
+    """Free blocks after the last of them."""
+    like: SchedulerOutput
+    """The step that they repeat."""
+    outcomes: StepOutcomes
+    """What that step refused, and they did: of the numbers only free blocks differ."""
+
+
 class StepObserver:
     """Called synchronously by the scheduler: override what you want to know.
 
@@ -150,6 +171,12 @@ class StepObserver:
 
     def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
         """End of ``update_from_output()``."""
+
+    def steps_repeated(self, steps: RepeatedSteps) -> None:
+        """Several steps alike were taken in one stroke: none of them is told otherwise.
+
+        Only where every observer that overrides one of the three methods before also overrides this one.
+        """
 
     def request_finished(self, ts: float, request: Request) -> None:
         """It reached a finished status; ``request.times`` is complete and its blocks are freed."""
@@ -183,6 +210,8 @@ class ObserverGate(StepObserver):
 
     def __init__(self, observers: Sequence[StepObserver]) -> None:
         self._observers: list[StepObserver] = []
+        self.sees_repeats = True
+        """Nobody has to be told of every step apart."""
         for each in observers:
             if not isinstance(each, StepObserver):
                 raise ConfigError("observer", each, "give an object of a class derived from tokenyard.StepObserver")
@@ -198,6 +227,7 @@ class ObserverGate(StepObserver):
     def _look_up(self) -> None:
         for event in _EVENTS:
             setattr(self, event, self._guarded(event))
+        self.sees_repeats = all(_wants(each, "steps_repeated") or not _sees_steps(each) for each in self._observers)
 
     def _guarded(self, event: str) -> Callable[..., None]:
         """Tells those who want to know, one after the other."""
@@ -247,6 +277,10 @@ def _wants(observer: StepObserver, event: str) -> bool:
     """Whether the observer does anything at ``event``: in its class, or set on the object."""
     own = getattr(observer, "__dict__", {})
     return event in own or getattr(type(observer), event, None) not in (None, getattr(StepObserver, event))
+
+
+def _sees_steps(observer: StepObserver) -> bool:
+    return any(_wants(observer, event) for event in ("step_started", "step_decided", "step_completed"))
 
 
 class Observers(ObserverGate):

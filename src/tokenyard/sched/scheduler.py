@@ -5,9 +5,10 @@ is decided in the rooms that it calls.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from tokenyard.columns import IntArray
 from tokenyard.config import CacheConfig, PauseState, SchedulerConfig, SpeculativeConfig
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.kv.events import KVEventBatch
@@ -21,6 +22,7 @@ from tokenyard.sched.memory_of import make_kv_manager
 from tokenyard.sched.observer import ObserverGate, StepObserver
 from tokenyard.sched.one_thread import OneThread
 from tokenyard.sched.parts import Parts
+from tokenyard.sched.passes.repeats import Repeats
 from tokenyard.sched.passes.step_planner import StepPlanner
 from tokenyard.sched.policy import Policy, PolicyContext, make_policy
 from tokenyard.sched.policy_gate import PolicyGate
@@ -47,7 +49,7 @@ __all__ = ["Scheduler"]
 _CHANGING = (
     *("add_request", "finish_requests", "schedule", "update_from_output", "update_draft_token_ids"),
     *("update_draft_token_ids_in_output", "set_pause_state", "reset_prefix_cache", "reset_connector_cache"),
-    *("reset_encoder_cache", "take_kv_events", "make_stats", "attach_observer"),
+    *("reset_encoder_cache", "take_kv_events", "make_stats", "attach_observer", "num_repeats", "repeat"),
 )
 """Calls that belong to one thread."""
 
@@ -92,7 +94,7 @@ class Scheduler(SchedulerView):
         self.clock = clock
         self.observer: ObserverGate | None = None
         """Tells the observer, and survives it."""
-        self.attach_observer(observer)
+        self._observe(observer)
         self.policy = make_policy(config.policy) if policy is None else policy
         self._policy_gate = gate = PolicyGate(self.policy)
         self.pause_state = PauseState.UNPAUSED
@@ -127,6 +129,7 @@ class Scheduler(SchedulerView):
         self._answers = AnswerChecks(features.transfers, lifecycle.requests, cache_config.num_gpu_blocks)
         self._update = OutputUpdate(kv, table, acceptance, features, lifecycle.stop, profile)
         self._planner = StepPlanner(parts, gate, lifecycle, self._update.expect_first_token)
+        self._repeats = Repeats(parts, self.policy, lambda: self._update.awaiting_first)
         self.state = StateView(parts, lifecycle.pins)
         """What observers are shown."""
         self._watch_threads(debug=sys.flags.dev_mode if debug is None else debug)
@@ -139,6 +142,10 @@ class Scheduler(SchedulerView):
 
     def attach_observer(self, observer: StepObserver | None) -> None:
         """Have ``observer``, in place of the one before, told what happens from now on; ConfigError if it is none."""
+        self._observe(observer)
+        self._repeats.forget()
+
+    def _observe(self, observer: StepObserver | None) -> None:
         self.observer = None if observer is None else ObserverGate([observer])
 
     # ---- arrivals
@@ -149,6 +156,7 @@ class Scheduler(SchedulerView):
         A request with the id of a streaming-input session continues it, or ends it if it is not resumable.
         """
         check_is_request(request)
+        self._repeats.forget()
         if request.arrives_when_added:
             request.arrival_time = self.clock()
         if request.request_id in self._sessions:
@@ -209,12 +217,36 @@ class Scheduler(SchedulerView):
             except Exception as error:  # noqa: BLE001 - it is asked again when the step is handed out
                 self._held.missing(planned, error)
         self._in_flight.add(step)
+        self._repeats.note(step, outcomes)
         self.step += 1
         if observer is not None:
             observer.step_decided(now, step.plan, outcomes, self.state)
         if self.kv.failures.first is not None:
             self._held.hold_step(step)
         return step.plan
+
+    def num_repeats(self) -> int:
+        """How many further steps would decide what the last one did: a token for each of the same requests.
+
+        0 also while somebody watches who wants to see every step.
+        """
+        observer = self.observer
+        if self.pause_state is not PauseState.UNPAUSED or (observer is not None and not observer.sees_repeats):
+            return 0
+        return self._repeats.count(keeps_hits=observer is not None)
+
+    def repeat(self, tokens: IntArray, moments: Sequence[float]) -> list[SchedulerOutput]:
+        """Take in the oldest output and decide a step like the last one, several times, in one stroke.
+
+        ``tokens`` has shape ``[n, steps]``: a token per request for each of the outputs, which come at ``moments``
+        (seconds). At most :meth:`num_repeats` steps. Returns the plans in flight then, the oldest first. They and all
+        else are what as many calls of :meth:`update_from_output` and :meth:`schedule` would give.
+        """
+        repeated = self._repeats.repeat(self.step, tokens, moments)
+        self.step += len(moments)
+        if self.observer is not None:
+            self.observer.steps_repeated(repeated)
+        return [step.plan for step in self._in_flight]
 
     # ---- after the model
 
@@ -337,6 +369,7 @@ class Scheduler(SchedulerView):
                 "no unfinished request has this id: leave it out, or say missing_ok=True",
             )
         ended = [self.requests[rid] for rid in ids if rid in self.requests]
+        self._repeats.forget()
         now = self.clock()
         self._lifecycle.finish([(request, status) for request in ended], now)
         self._held.forget_aborted()
@@ -370,6 +403,7 @@ class Scheduler(SchedulerView):
         Refused (False) while blocks are in use, unless ``reset_running_requests``: then every running request is
         preempted first and starts again.
         """
+        self._repeats.forget()
         if reset_running_requests:
             self._lifecycle.start_over(list(reversed(self.running)), self.clock())
             self.pins.clear()

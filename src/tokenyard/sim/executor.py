@@ -10,19 +10,22 @@ own preparation and the step before are over.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
 from math import inf
 from typing import Protocol
 
 import numpy as np
 
+from tokenyard.columns import ONE, constant
 from tokenyard.connectors.plan import TransferPlan
-from tokenyard.engine.executor import StepFuture
+from tokenyard.engine.executor import Repeated, StepFuture
 from tokenyard.sched.features.grammars import GrammarOutput
 from tokenyard.sched.steps.model_output import ConnectorOutput, DraftTokens, ModelOutput
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
-from tokenyard.sim.latency.model import LatencyModel, StepShape
+from tokenyard.sim.latency.model import LatencyModel, StepShape, decode_seconds
 from tokenyard.sim.model import SimulatedModel
 
 __all__ = ["SimulatedExecutor", "SimulatedStep", "StepEnd", "WorkerTransfers"]
@@ -114,6 +117,8 @@ class SimulatedExecutor:
         """Its requests."""
         self.busy_seconds = 0.0
         """Time in which a step was being prepared or computed."""
+        self.runs_until = -inf
+        """The first moment at which something happens beside steps: no step that ends then is run ahead of."""
         self.num_empty_steps = 0
         """Steps without tokens since the last one with some."""
         self._most_empty = EMPTY_STEPS
@@ -157,8 +162,11 @@ class SimulatedExecutor:
 
     def _compute(self, plan: SchedulerOutput, waits: float) -> StepEnd:
         """A step with tokens, which begins ``waits`` seconds later than it could."""
+        return StepEnd(self._lasting(self._latency.step_seconds(StepShape.of(plan)), waits))
+
+    def _lasting(self, seconds: float, waits: float) -> float:
+        """When a step of so many seconds ends that is begun now."""
         now = self._clock.now()
-        seconds = self._latency.step_seconds(StepShape.of(plan))
         if self._device_free_at <= now:  # and so is the host, which works ahead of it
             self._host_free_at = now + self._latency.host_seconds
             ends_at = now + (seconds + waits)
@@ -170,7 +178,31 @@ class SimulatedExecutor:
             ends_at = began + (seconds - host + waits)
             self.busy_seconds += ends_at - self._device_free_at
         self._device_free_at = ends_at
-        return StepEnd(ends_at)
+        return ends_at
+
+    def run_ahead(self, futures: Sequence[StepFuture], newest: SchedulerOutput, most: int) -> Repeated | None:
+        """Let the oldest of ``futures`` end and begin a step like ``newest``, up to ``most`` times, but not beyond
+        ``runs_until``; None: not once.
+        """
+        ends = deque([each.ends_at for each in futures if isinstance(each, SimulatedStep)])
+        if len(ends) < len(futures) or ends[0] >= self.runs_until or self._transfers is not None:
+            return None
+        clock, moments, lasting = self._clock, [], self._lasting
+        for seconds in decode_seconds(self._latency, newest.num_computed + ONE, most):
+            if ends[0] >= self.runs_until:
+                break
+            clock.advance_to(ends.popleft())
+            moments.append(clock.now())
+            ends.append(lasting(seconds, 0.0))
+        self._end = StepEnd(ends[-1])
+        first = newest.num_computed + constant(2 - len(futures))
+        outputs = self._model.decode(newest.slots, first, len(moments) + len(futures))
+        steps = len(moments)
+        later = [
+            SimulatedStep(clock, self._model.one_each(outputs[:, steps + i]), None, StepEnd(end))
+            for i, end in enumerate(ends)
+        ]
+        return Repeated(outputs[:, :steps], moments, later)
 
     def sample_tokens(self, plan: SchedulerOutput, grammar: GrammarOutput | None) -> SimulatedStep:
         """The step that was begun last, with its tokens."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.columns import anywhere, constant
+from tokenyard.columns import anywhere, constant, counting
 from tokenyard.sched.steps.model_output import ModelOutput
 from tokenyard.sched.steps.scheduler_output import ScheduledDrafts, SchedulerOutput
 from tokenyard.sim.drafts import DraftAcceptance, SimulatedSpeculation
@@ -57,6 +57,15 @@ class SimulatedModel:
         chunks = output.is_prefill_chunk
         num_sampled = self._one_each(len(tokens)) if chunks is None else (~chunks).astype(np.int64)
         return ModelOutput(tokens[:, None], num_sampled)
+
+    def decode(self, slots: Int64s, first: Int64s, steps: int) -> Int64s:
+        """What ``steps`` steps in a row sample, shape ``[n, steps]``; the first of them at positions ``first``."""
+        positions = (first[:, None] + counting(steps)).astype(np.uint32)
+        return tokens_at(self._offsets[slots, None], self._strides[slots, None], positions).astype(np.int64)
+
+    def one_each(self, tokens: Int64s) -> ModelOutput:
+        """The output of a step that samples these, shape ``[n]``."""
+        return ModelOutput(tokens[:, None], self._one_each(len(tokens)))
 
     def _verify(self, output: SchedulerOutput, drafts: ScheduledDrafts) -> ModelOutput:
         """Accepted drafts and one more token each; drafts are right where the dice say so."""

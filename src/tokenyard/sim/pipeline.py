@@ -13,8 +13,10 @@ nothing but chunks of prompts. In 0.22 as many steps are in flight as there are 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from tokenyard.config import SchedulerConfig
+from tokenyard.engine.executor import StepFuture
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
@@ -46,6 +48,9 @@ class PipelinedExecutor(SimulatedExecutor):
         """When the tokens are there that the next step begins with."""
         self._sampling: deque[tuple[int, float]] = deque()
         """Of later steps: their numbers, and when they have sampled."""
+
+    def run_ahead(self, futures: Sequence[StepFuture], newest: SchedulerOutput, most: int) -> None:
+        """Steps go through the stages one by one."""
 
     def _compute(self, plan: SchedulerOutput, waits: float) -> StepEnd:
         now, host, stages = self._clock.now(), self._latency.host_seconds, self._stages_free_at

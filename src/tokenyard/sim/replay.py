@@ -70,6 +70,7 @@ def replay(
     speculation: SimulatedSpeculation | None = None,
     skip_refused: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
+    leaps: bool = True,
 ) -> ReplayResult:
     """Run the whole workload; with ``kv_transfer`` on an engine that keeps KV elsewhere, too.
 
@@ -83,6 +84,8 @@ def replay(
 
     A request that can never be served (longer than ``max_model_len`` or than the pool) raises its RequestError before
     the first step; with ``skip_refused`` it is counted, and the turns after it are left out with it.
+
+    Steps that decide alike are taken in one stroke; without ``leaps`` one by one, which gives the same.
     """
     clock = VirtualClock()
     if pace is not None:
@@ -110,7 +113,7 @@ def replay(
     )
     core = EngineCore(scheduler, executor)
     traffic = Traffic(workload, skip_refused=skip_refused, on_progress=on_progress)
-    return _Loop(traffic, core, executor, clock, transfers).run()
+    return _Loop(traffic, core, executor, clock, transfers, leaps=leaps).run()
 
 
 class _Loop:
@@ -123,7 +126,11 @@ class _Loop:
         executor: SimulatedExecutor,
         clock: VirtualClock,
         transfers: WorkerTransfers | None,
+        *,
+        leaps: bool,
     ) -> None:
+        self._leaps = leaps
+        self._report_at = 0
         self._traffic = traffic
         self._core = core
         self._scheduler = core.scheduler
@@ -145,6 +152,8 @@ class _Loop:
                 continue
             if not executor.is_idle:
                 step = core.oldest
+                if self._leaps:
+                    executor.runs_until = traffic.next_event
                 outputs = core.step()
                 if outputs is not None:
                     self._took_in(outputs)
@@ -186,7 +195,8 @@ class _Loop:
     def _took_in(self, outputs: EngineOutputs) -> None:
         if outputs.finish_reasons:
             self._traffic.ended(outputs, self._clock.now())
-        if outputs.step % STEPS_PER_REPORT == 0:
+        if outputs.step >= self._report_at:
+            self._report_at = outputs.step + STEPS_PER_REPORT
             self._traffic.report(self._clock.now(), self._scheduler)
 
     def _result(self) -> ReplayResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
+from math import inf
 from typing import NamedTuple
 
 from tokenyard.errors import RequestError, WorkloadError, shown
@@ -69,6 +70,13 @@ class Traffic:
     def next_abort(self) -> float | None:
         """When the next client goes away, if its request has not ended before."""
         return self._leaving[0][0] if self._leaving else None
+
+    @property
+    def next_event(self) -> float:
+        """The first moment at which a request arrives or a client may go away; infinite if none does."""
+        arrival = self._arrivals.next_moment
+        moment = inf if arrival is None else arrival
+        return min(moment, self._leaving[0][0]) if self._leaving else moment
 
     @property
     def num_left_out(self) -> int:

@@ -48,6 +48,9 @@ def append_freed(queue: FreeQueue, freed: Sequence[int], hash_of: HashOf) -> Non
 
 def unhashed_first(queue: FreeQueue, freed: Sequence[int], hash_of: HashOf) -> None:
     """Freed blocks that hold nothing worth keeping are used again before all others (vLLM since 0.24)."""
+    if all(map(hash_of.__getitem__, freed)):
+        queue.append_n(freed)
+        return
     queue.prepend_n([block for block in freed if hash_of[block] is None])
     queue.append_n([block for block in freed if hash_of[block] is not None])
 
@@ -112,16 +115,28 @@ class BlockPool:
         The caller has checked ``n <= num_free``.
         """
         blocks = self.free_queue.popleft_n(n)
-        ref, hash_of, index_of = self.ref, self.hash_of, self.index_of
+        ref, hash_of = self.ref, self.hash_of
+        cached = [block for block in blocks if hash_of[block]]
+        if cached:
+            self._evict(cached)
         for block in blocks:
             ref[block] = 1
-            old = hash_of[block]
-            if old is not None:
-                hash_of[block] = None
-                index_of[block].discard(old, block)
-                if self.listeners:
-                    self._tell_evicted(old, block)
         return blocks
+
+    def _evict(self, blocks: list[int]) -> None:
+        """Forget what these blocks hold, in order."""
+        hash_of, index_of = self.hash_of, self.index_of
+        hashes = list(map(hash_of.__getitem__, blocks))
+        for block in blocks:
+            hash_of[block] = None
+        if len(self.indexes) == 1:
+            self.indexes[0].discard_n(hashes, blocks)  # type: ignore[arg-type]  # all of them are cached
+        else:
+            for block, old in zip(blocks, hashes, strict=True):
+                index_of[block].discard(old, block)  # type: ignore[arg-type]
+        if self.listeners:
+            for block, old in zip(blocks, hashes, strict=True):
+                self._tell_evicted(old, block)  # type: ignore[arg-type]
 
     def _tell_evicted(self, block_hash: bytes, block: int) -> None:
         for listener in self.listeners:
@@ -164,15 +179,17 @@ class BlockPool:
 
     def release(self, ordered: Iterable[int]) -> None:
         """Drop one reference each; those without any left join the queue, the first to be evicted given first."""
-        ref = self.ref
-        freed = []
-        for block in ordered:
-            if block == NULL_BLOCK:
-                continue
-            left = ref[block] - 1
-            ref[block] = left
-            if not left:
-                freed.append(block)
+        ref, freed = self.ref, list(ordered)
+        if NULL_BLOCK in freed:
+            freed = [block for block in freed if block != NULL_BLOCK]
+        counts = list(map(ref.__getitem__, freed))
+        if counts.count(1) == len(counts):  # nobody shares any of them
+            for block in freed:
+                ref[block] = 0
+        else:
+            for block in freed:
+                ref[block] -= 1
+            freed = [block for block in freed if not ref[block]]
         self._put_back(self.free_queue, freed, self.hash_of)
 
     def publish(self, blocks: Sequence[int], hashes: Sequence[bytes], group_id: int = 0) -> None:

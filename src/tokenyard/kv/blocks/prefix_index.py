@@ -73,6 +73,14 @@ class PrefixIndex:
         if not others:
             del self._more[block_hash]
 
+    def discard_n(self, hashes: Sequence[bytes], blocks: list[int]) -> None:
+        """Forget several blocks; KeyError if one was not published under its hash."""
+        if self._more and not self._more.keys().isdisjoint(hashes):
+            for block_hash, block in zip(hashes, blocks, strict=True):
+                self.discard(block_hash, block)
+        elif list(map(self.first.pop, hashes)) != blocks:
+            raise KeyError(f"one of the blocks {blocks} is published under another hash")
+
     def clear(self) -> None:
         """Forget everything."""
         self.first.clear()

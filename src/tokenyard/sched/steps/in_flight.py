@@ -60,6 +60,12 @@ class StepsInFlight:
         """A step was decided."""
         self._by_number[step.plan.step] = step
 
+    def replace(self, plans: Sequence[SchedulerOutput]) -> None:
+        """Later steps of the same requests are in flight instead: these, the oldest first."""
+        for step, plan in zip(self, plans, strict=True):
+            step.plan = plan
+        self._by_number = {step.plan.step: step for step in self}
+
     def of(self, plan: SchedulerOutput) -> StepInFlight:
         """The step of ``plan``, or of a copy of it; ValueError if it is none of ours."""
         _check_plan(plan)

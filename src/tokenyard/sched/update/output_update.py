@@ -83,6 +83,11 @@ class OutputUpdate:
         if request.times.first_token is None:
             self._awaiting_first.add(request)
 
+    @property
+    def awaiting_first(self) -> Collection[Request]:
+        """Admitted requests without an output token."""
+        return self._awaiting_first
+
     def run(self, step: StepInFlight, model: ModelOutput, now: float, lost: Sequence[Request] = ()) -> Accepted:
         """Append tokens, end requests; see :class:`Accepted`. What was sampled for ``lost`` requests is void."""
         output, requests = step.plan, step.requests

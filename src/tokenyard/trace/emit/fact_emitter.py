@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from tokenyard.sched.observer import Counts, SchedulerState
+from msgspec.structs import replace
+
+from tokenyard.sched.observer import Counts, RepeatedSteps, SchedulerState
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sched.steps.outcomes import StepOutcomes
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
@@ -42,6 +44,8 @@ class FactEmitter:
         self._effects = effects
         self._before = Counts(0, 0, 0, None)
         """Of the step that is being decided, before any decision."""
+        self._last: StepFacts | None = None
+        """The last step that was reported in full."""
         self._last_quiet: StepFacts | None = None
         """The last step that was reported in full, if it was quiet: the next one may equal it."""
         self._started: dict[int, float] = {}
@@ -94,21 +98,51 @@ class FactEmitter:
             recomputed_tokens=recomputed,
             outcome=refused,
         )
-        self._last_quiet = facts if is_quiet else None
+        self._last, self._last_quiet = facts, facts if is_quiet else None
         for sink in self._sinks:
             sink.step_decided(facts)
+
+    def steps_repeated(self, steps: RepeatedSteps) -> None:
+        """Hand over the facts of steps that differ from the last one in moments and free blocks only."""
+        assert self._last is not None, "a step was decided before"
+        like, sampled, is_quiet = self._last, len(steps.like.req_ids), self._last_quiet is not None
+        number, oldest, kv = steps.first, next(iter(self._started)), None
+        refused = like.outcome
+        if refused is not None:
+            kv = refused.kv
+        after = (*steps.free_blocks[1:], steps.free_in_the_end)
+        for ts, free, left in zip(map(float, steps.moments), steps.free_blocks, after, strict=True):
+            self._complete(oldest, ts, sampled)
+            oldest += 1
+            self._started[number] = ts
+            if is_quiet:
+                for sink in self._sinks:
+                    sink.step_repeated(number, ts, free)
+            else:
+                if refused is not None:
+                    numbers = kv if kv is None else replace(kv, free=left)
+                    refused = replace(refused, step=number, ts=ts, kv=numbers)
+                facts = replace(like, step=number, ts=ts, free_blocks=free, outcome=refused)
+                for sink in self._sinks:
+                    sink.step_decided(facts)
+            number += 1
+        self.step = number - 1
 
     def step_completed(self, ts: float, output: SchedulerOutput, outputs: EngineOutputs) -> None:
         """Report that the model ran."""
         ts = float(ts)
-        seconds = ts - max(self._started.pop(output.step, ts), self._last_end)
-        self._last_end = ts
-        if len(self._started) > STEPS_IN_FLIGHT:
-            self._started.pop(min(self._started))
         sampled = num_sampled_tokens(outputs)
         stats = outputs.scheduler_stats.spec_decoding_stats
         drafts = verified_drafts(stats) if stats is not None else None
-        for sink in self._sinks:
-            sink.step_completed(output.step, ts, seconds, sampled)
-            if drafts is not None:
+        self._complete(output.step, ts, sampled)
+        if drafts is not None:
+            for sink in self._sinks:
                 sink.drafts_verified(drafts)
+
+    def _complete(self, step: int, ts: float, sampled: int) -> None:
+        seconds = ts - max(self._started.pop(step, ts), self._last_end)
+        self._last_end = ts
+        if len(self._started) > STEPS_IN_FLIGHT:
+            self._started.pop(min(self._started))
+        for sink in self._sinks:
+            sink.step_completed(step, ts, seconds, sampled)

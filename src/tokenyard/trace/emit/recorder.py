@@ -130,6 +130,8 @@ class TraceRecorder(StepObserver):
         steps = self._steps = self._watcher(sinks)
         for event in ("step_started", "step_decided", "step_completed"):
             setattr(self, event, getattr(steps, event))
+        if isinstance(steps, FactEmitter):
+            self.steps_repeated = steps.steps_repeated  # type: ignore[method-assign]  # as above; a trace has each step
 
     def _watcher(self, sinks: Sequence[FactSink]) -> _StepWatcher:
         statistics = FactEmitter(sinks, self._policy, self._effects)

@@ -136,14 +136,25 @@ class CalibratedLatency:
     def step_seconds(self, shape: StepShape) -> float:
         """Of one step, through all stages of a pipeline; with data parallelism, if all ranks do the same."""
         work = StepWork.of(shape) if not self._drafts else _verifying(shape, self._drafts)
-        return self._seconds(work, work.num_tokens * self._ranks) + self.host_seconds
+        return float(self._seconds(work, work.num_tokens * self._ranks)) + self.host_seconds
+
+    def decode_seconds(self, num: int, context: int, steps: int) -> Sequence[float]:
+        """Of ``steps`` steps in which the same ``num`` requests decode; ``context``: cached tokens before the first.
+
+        Number for number what :meth:`step_seconds` says: a column of objects is computed with one by one, and all that
+        does not change from step to step is computed once.
+        """
+        read: Any = np.array([context + num * step for step in range(1, steps + 1)], object)
+        seconds = self._seconds(StepWork(num, num, num, read, 0, 0, 0, 0.0), num * self._ranks)
+        host = self.host_seconds
+        return [float(each) + host for each in (seconds if isinstance(seconds, np.ndarray) else [seconds] * steps)]
 
     def ranks_seconds(self, shapes: Sequence[StepShape | None]) -> float:
         """Of one step that data-parallel ranks take together; an idle rank (None) computes one dummy token."""
         idle = StepShape(np.ones(1, np.int64), np.zeros(1, np.int64), 1, 1)
         works = [StepWork.of(shape or idle) for shape in shapes]
         tokens = sum(work.num_tokens for work in works)
-        return max(self._seconds(work, tokens) for work in works) + self.host_seconds
+        return max(float(self._seconds(work, tokens)) for work in works) + self.host_seconds
 
     def rows_seconds(self, work: Floats) -> Floats:
         """Of many steps whose preparation is hidden: columns of StepWork per rank, shape ``[rows, ranks, 8]``."""
@@ -154,18 +165,18 @@ class CalibratedLatency:
     def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
         return self._transfer.seconds(num_bytes, direction)
 
-    def _seconds(self, work: StepWork, all_tokens: int) -> float:
+    def _seconds(self, work: StepWork, all_tokens: int) -> Any:
         if self._context_ranks > 1:
             work = work._replace(decode_context=-(-work.decode_context // self._context_ranks))
-        seconds = self._stages * float(self._formula.seconds(work, all_tokens)) + self._merging
+        seconds = self._stages * self._formula.seconds(work, all_tokens) + self._merging
         if self._draft_formula is not None:
             rows = work.num_decodes + work.num_prefills
             alone = work._replace(
                 num_tokens=rows, num_sampled=rows, num_prefills=0, prefill_tokens=0, prefill_pairs=0.0
             )
             first = work._replace(num_sampled=rows)  # the drafter sees what the model saw, then one token at a time
-            seconds += float(self._draft_formula.seconds(first, work.num_tokens))
-            seconds += (self._drafts - 1) * float(self._draft_formula.seconds(alone, rows))
+            seconds += self._draft_formula.seconds(first, work.num_tokens)
+            seconds += (self._drafts - 1) * self._draft_formula.seconds(alone, rows)
         return seconds
 
 
