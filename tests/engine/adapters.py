@@ -60,5 +60,5 @@ def merged(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
             continue
         module = model.get_submodule(key.removeprefix("base_model.model.").removesuffix(".lora_A.weight"))
         up = tensors[key.replace("lora_A", "lora_B")]
-        module.weight.data += config["lora_alpha"] / root * up @ down
+        module.weight.data += config["lora_alpha"] / root * (up @ down)
     return Checkpoint(checkpoint.family, checkpoint.folder, model)
