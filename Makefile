@@ -127,6 +127,11 @@ demo-server:  ## Make a tiny model, serve it, and show its live trace in the vie
 	@PYTHON="$(PYTHON)" scripts/test_engine.sh --install
 	@PYTHONPATH=src .venv-engine/bin/python -m tokenyard.cli.main serve demo --view --demo-clients 8 $(ARGS)
 
+.PHONY: bench-engine
+bench-engine:  ## Tokens per second beside transformers' continuous batching, and vLLM's where .venv-vllm-0.32 is (as test-engine: installs torch)
+	@PYTHON="$(PYTHON)" scripts/test_engine.sh --install
+	@PYTHONPATH=src .venv-engine/bin/python benchmarks/engine.py $(ARGS)
+
 .PHONY: test-engine
 test-engine:  ## The engine that runs models: all of its tests, in .venv-engine (first run: installs torch and transformers there)
 	@PYTHON="$(PYTHON)" scripts/test_engine.sh $(ARGS)

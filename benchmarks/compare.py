@@ -11,18 +11,16 @@ import argparse
 import json
 import os
 import platform
-import subprocess
 import sys
-import tempfile
 from collections import defaultdict
-from pathlib import Path
 from statistics import median
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from side import REPO, Side
 from tokenyard.cli.support.flags.output import MAX_IDS_PER_STEP
 from workload import SCENARIOS
 
@@ -30,9 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 __all__ = ["main"]
-
-HERE = Path(__file__).resolve().parent
-REPO = HERE.parent
 
 FIGURES = {
     ("decode_32", "step"): ("decode step, 32 running", 1e3, "ms"),
@@ -59,43 +54,6 @@ NOTES = (
     " written, with at most {ids} ids in a list as `tokenyard run` does it, or with all; the cost is against ours"
     " without a trace, on the thread that steps alone and with the thread that writes."
 )
-
-
-class Worker:
-    """One side: a process that measures on demand."""
-
-    def __init__(self, python: Path, script: str) -> None:
-        self.script = script
-        self._errors: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the worker
-        self._process = subprocess.Popen(
-            [python, HERE / script],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(HERE), str(REPO / "scripts")))},
-        )
-
-    def measure(self, scenario: str, variants: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """One run, by variant; exits with the worker's last words if it dies."""
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            process.stdin.write(json.dumps({"scenario": scenario, "variants": variants}) + "\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        if not line:
-            self._errors.seek(0)
-            sys.exit(f"{self.script} ended while measuring {scenario}:\n{self._errors.read()[-3000:]}")
-        measured: dict[str, dict[str, Any]] = json.loads(line)
-        return measured
-
-    def close(self) -> None:
-        """Let it end."""
-        self._process.communicate()
 
 
 class Row(NamedTuple):
@@ -133,15 +91,15 @@ def _variants(scenario: str) -> Sequence[str]:
 
 def run(scenarios: list[str], rounds: int) -> list[Row]:
     """All rounds of all scenarios."""
-    vllm = Worker(REPO / ".venv-vllm" / "bin" / "python", "vllm_side.py")
-    ours = Worker(Path(sys.executable), "our_side.py")
+    vllm = Side(REPO / ".venv-vllm" / "bin" / "python", "vllm_side.py")
+    ours = Side(sys.executable, "our_side.py")
     rows = {key: Row(*key, [], defaultdict(list), defaultdict(list)) for key in FIGURES if key[0] in scenarios}
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("measuring", total=rounds * len(scenarios))
         for scenario in scenarios * rounds:
-            theirs = vllm.measure(scenario, ["plain"])["plain"]
+            theirs = vllm.ask({"scenario": scenario, "variants": ["plain"]})["plain"]
             _keep(rows, scenario, None, theirs)
-            for variant, measured in ours.measure(scenario, _variants(scenario)).items():
+            for variant, measured in ours.ask({"scenario": scenario, "variants": _variants(scenario)}).items():
                 _check_same(scenario, theirs["facts"], measured["facts"])
                 _keep(rows, scenario, variant, measured)
             progress.advance(task)

@@ -1,18 +1,15 @@
-"""The worker's end of the comparison: JSON lines in, JSON lines out.
+"""The worker's end of the comparison.
 
-    {"scenario": "decode_256", "variants": ["plain"]}   ->   {"plain": {"seconds": {...}, "facts": {...}}}
-
-Anything the libraries print goes to stderr.
+{"scenario": "decode_256", "variants": ["plain"]}   ->   {"plain": {"seconds": {...}, "facts": {...}}}
 """
 
 from __future__ import annotations
 
-import json
 import os
-import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from measure import measure
+from side import answer
 from workload import SCENARIOS
 
 if TYPE_CHECKING:
@@ -25,16 +22,15 @@ __all__ = ["serve"]
 
 def serve(variants: Mapping[str, Build]) -> None:
     """Answer until stdin ends."""
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     _use_one_core()
     scenarios = {scenario.name: scenario for scenario in SCENARIOS}
-    for line in sys.stdin:
-        order = json.loads(line)
+
+    def reply(order: dict[str, Any]) -> dict[str, Any]:
         builds = {name: variants[name] for name in order["variants"]}
         measured = measure(scenarios[order["scenario"]], builds)
-        answers.write(json.dumps({name: each._asdict() for name, each in measured.items()}) + "\n")
-        answers.flush()
+        return {name: each._asdict() for name, each in measured.items()}
+
+    answer(reply)
 
 
 def _use_one_core() -> None:

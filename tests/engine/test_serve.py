@@ -11,6 +11,8 @@ import httpx
 import pytest
 import tests.engine.needs_torch  # noqa: F401 - before whatever imports torch
 import torch
+from tests.engine.adapters import make_adapter, merged
+from tests.engine.tiny_models import Checkpoint
 from transformers import AutoModelForCausalLM
 
 from tokenyard.engine import LLM, AsyncLLM, GenerationParams, GrammarCompiler, load_engine
@@ -84,6 +86,24 @@ def test_over_http(context: ServerContext, greedy: dict[str, list[int]]) -> None
         assert context.llm.tokenizer is not None
         assert [each["text"] for each in answer["choices"]] == [context.llm.tokenizer.decode(greedy[prompt])] * 2
         assert answer["usage"]["completion_tokens"] == 2 * len(greedy[prompt])
+
+
+@pytest.mark.smoke
+def test_an_adapter_is_asked_for_as_a_model(folder: Path, tmp_path: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64)
+    base = Checkpoint("llama", folder, model)
+    adapter = make_adapter(base, tmp_path / "poet")
+    tokenizer = TextTokenizer.load(folder)
+    core = load_engine(folder, **SETTINGS, enable_lora=True, lora_modules={"poet": adapter})
+    context = ServerContext(llm=AsyncLLM(core, tokenizer=tokenizer), names=["demo"])
+    body = {"prompt": PROMPTS[1], "max_tokens": 8, "temperature": 0, "ignore_eos": True}
+    mine, plain, unknown = asked(context, body | {"model": "poet"}, body | {"model": "demo"}, body | {"model": "x"})
+    prompt = tokenizer.encode(PROMPTS[1])
+    for answer, name, wanted in ((mine, "poet", merged(base, adapter)), (plain, "demo", base)):
+        assert answer["model"] == name
+        assert answer["choices"][0]["text"] == tokenizer.decode(wanted.greedy(prompt, 8))
+    assert mine["choices"] != plain["choices"]
+    assert unknown["error"]["code"] == "model_not_found"
 
 
 @pytest.mark.smoke

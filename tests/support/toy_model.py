@@ -68,6 +68,7 @@ class ToyModel(NamedTuple):
     vocab_size: int = VOCAB_SIZE
     max_model_len: int = 512
     eos_token_ids: Sequence[int] = (EOS,)
+    adapters: Sequence[str] = ()
     tokenizer: Path | None = None
 
 

@@ -43,6 +43,10 @@ class ServedModel(Protocol):
         """Tokens with which it ends an answer; may be empty."""
 
     @property
+    def adapters(self) -> Sequence[str]:
+        """LoRA adapters that requests may ask for."""
+
+    @property
     def tokenizer(self) -> Path | None:
         """Directory that may hold a tokenizer.json, or that file; None where there is none."""
 

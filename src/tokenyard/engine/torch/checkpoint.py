@@ -46,6 +46,8 @@ class LoadedModel:
     """Tokens at which the checkpoint says that generation ends; the first is the one that counts as end of sequence."""
     tokenizer: Path
     """The folder that a tokenizer is loaded from."""
+    adapters: tuple[str, ...] = ()
+    """Names of its LoRA adapters, which requests may ask for."""
 
     @property
     def vocab_size(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from tokenyard.config import SchedulerConfig, async_scheduling_by_default
 from tokenyard.connectors.config import KVTransferConfig
 from tokenyard.connectors.prefill_decode_worker import OfferExchange
+from tokenyard.engine.torch.adapters.settings import AdapterSettings, lora_modules_of
 from tokenyard.engine.torch.attention.paged_attention import register_attention
 from tokenyard.engine.torch.checkpoint import require_torch
 from tokenyard.engine.torch.executor import TorchExecutor
@@ -43,6 +44,10 @@ def load_engine(
     speculative_config: Mapping[str, Any] | None = None,
     kv_transfer_config: Mapping[str, Any] | KVTransferConfig | None = None,
     exchange: OfferExchange | None = None,
+    enable_lora: bool = False,
+    lora_modules: Mapping[str, str | Path] | Sequence[str] | None = None,
+    max_loras: int = 1,
+    max_lora_rank: int = 16,
     seed: int = 0,
     policy: str | Policy = "fcfs",
     profile: DecisionProfile = VLLM_0_22,
@@ -57,6 +62,7 @@ def load_engine(
     Names are vLLM's flags; :class:`~tokenyard.engine.torch.settings.EngineSettings` says what those of the model mean.
     ``scheduler`` are further fields of :class:`~tokenyard.SchedulerConfig`. ``async_scheduling`` is on unless there are
     drafts, as in vLLM. ``exchange`` is what two engines share of which one computes prompts for the other.
+    ``lora_modules`` are folders of adapters by name, or texts ``NAME=FOLDER``; requests name theirs (``lora_name``).
 
     Raises ConfigError for a setting or a checkpoint that cannot work, MissingExtraError without torch.
     """
@@ -76,6 +82,12 @@ def load_engine(
         seed=seed,
         speculation=speculation_of(speculative_config),
         kv_transfer=transfer_config_of(kv_transfer_config),
+        adapters=AdapterSettings(
+            enable_lora=enable_lora,
+            max_loras=max_loras,
+            max_lora_rank=max_lora_rank,
+            lora_modules=lora_modules_of(lora_modules),
+        ),
     )
     speculation = settings.speculation.config if settings.speculation is not None else None
     if async_scheduling and speculation is not None and not speculation.supports_async_scheduling:
@@ -86,6 +98,7 @@ def load_engine(
         "max_num_seqs": max_num_seqs,
         "max_num_batched_tokens": max_num_batched_tokens,
         "max_model_len": parts.max_model_len,
+        "max_loras": settings.adapters.most_in_a_step,
         "async_scheduling": async_scheduling_by_default(speculation) if async_scheduling is None else async_scheduling,
         "policy": policy if isinstance(policy, str) else "fcfs",
         # A window's blocks are freed where drafts of a step in flight count as computed, though they may be rejected.
@@ -121,6 +134,4 @@ def load_engine(
     return TorchEngineCore(made, executor)
 
 
-_SCHEDULER_FIELDS = tuple(
-    field.name for field in fields(SchedulerConfig) if field.name not in ("pipeline_parallel_size", "max_loras")
-)
+_SCHEDULER_FIELDS = tuple(field.name for field in fields(SchedulerConfig) if field.name != "pipeline_parallel_size")

@@ -33,7 +33,8 @@ def run_dummy_step(model: PagedModel, tensors: KVTensors, num_tokens: int, max_n
     counts[: num_tokens % rows] += 1
     step = StepRows(np.zeros(rows, np.int64), np.minimum(counts, max_len))
     tables = [np.ones((rows, int(step.counts.max())), np.int32)] * (1 + max(layer.group for layer in tensors.layers))
-    model.logits(np.zeros(int(step.counts.sum()), np.int64), step, tables, step.counts.cumsum() - 1)
+    ids, first = np.zeros(int(step.counts.sum()), np.int64), np.zeros(rows, np.int64)
+    model.logits(ids, step, tables, step.counts.cumsum() - 1, adapters=first)
 
 
 def left_for_blocks(device: str, share: float) -> int:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tokenyard.columns import Int32Array, IntArray
+from tokenyard.engine.torch.adapters.adapter_file import Adapter
+from tokenyard.engine.torch.adapters.row_adapters import NO_ADAPTER, RowAdapters
 from tokenyard.engine.torch.attention.block_batch import BlockBatch, StepRows
 from tokenyard.engine.torch.attention.kv_tensors import LayerKV
 from tokenyard.engine.torch.attention.paged_attention import PagedAttention
@@ -31,23 +33,38 @@ class PagedModel:
         self._model, self._device = model, device
         self._attention = PagedAttention(model)
         self._groups: Sequence[BlockGroup] = ()
+        self._adapters: RowAdapters | None = None
 
     def bind(self, layers: Sequence[LayerKV], groups: Sequence[BlockGroup]) -> None:
         """Give it memory for its layers."""
         self._groups = groups
         self._attention.bind(layers)
 
-    def logits(self, ids: IntArray, rows: StepRows, tables: Sequence[Int32Array], wanted: IntArray) -> Any:
+    def adapt(self, adapters: Sequence[Adapter]) -> None:
+        """Give it LoRA adapters, numbered in this order. ConfigError for one that it cannot take."""
+        self._adapters = RowAdapters(self._model, adapters, self._device) if adapters else None
+
+    def logits(
+        self,
+        ids: IntArray,
+        rows: StepRows,
+        tables: Sequence[Int32Array],
+        wanted: IntArray,
+        adapters: IntArray | None = None,
+    ) -> Any:
         """Compute the tokens ``ids`` of ``rows``; logits at the places ``wanted``, shape ``[wanted, vocabulary]``.
 
-        ``tables`` are the rows' block tables per KV-cache group.
+        ``tables`` are the rows' block tables per KV-cache group, ``adapters`` what each row asks for (None: nothing).
         """
         torch = require_torch()
         batches = [
-            BlockBatch(table, rows, group.block_size, group.window, self._device)
+            BlockBatch(table, rows, group.block_size, group.window, self._model.dtype, self._device)
             for table, group in zip(tables, self._groups, strict=True)
         ]
         self._attention.begin(batches)
+        if self._adapters is not None:
+            asked = np.full(len(rows.counts), NO_ADAPTER) if adapters is None else adapters
+            self._adapters.begin(asked, rows.counts)
         output = self._model(
             input_ids=_on(torch, ids, self._device).unsqueeze(0),
             position_ids=_on(torch, rows.positions, self._device).unsqueeze(0),

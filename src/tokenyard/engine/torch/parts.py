@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tokenyard.config import MAX_BLOCKS, CacheConfig, GroupKind, HashAlgo
 from tokenyard.connectors.prefill_decode_worker import OfferExchange
+from tokenyard.engine.torch.adapters.adapter_file import read_adapter
 from tokenyard.engine.torch.attention.kv_tensors import KVTensors
 from tokenyard.engine.torch.checkpoint import (
     LoadedModel,
@@ -51,6 +52,7 @@ class EngineParts:
             raise ConfigError("max_model_len", self.max_model_len, fix)
         small = self._plan(2, must_start=False)
         self._target = PagedModel(load_checkpoint(folder, dtype=self._dtype, device=self._device), self._device)
+        self._load_adapters()
         self._draft_model = self._load_draft_model(small)
         self._bytes_per_block = self._bytes_of_block(small)
         self._kv_plan = self._plan(self._num_blocks(small), must_start=True)
@@ -64,6 +66,7 @@ class EngineParts:
             max_model_len=self.max_model_len,
             eos_token_ids=eos_token_ids(folder),
             tokenizer=folder,
+            adapters=tuple(settings.adapters.lora_modules),
         )
 
     def _plan(self, num_blocks: int, *, must_start: bool) -> KVCachePlan:
@@ -76,6 +79,16 @@ class EngineParts:
             max_model_len=self.max_model_len,
             max_num_batched_tokens=settings.max_num_batched_tokens,
             enable_prefix_caching=settings.enable_prefix_caching,
+        )
+
+    def _load_adapters(self) -> None:
+        settings = self._settings.adapters
+        rank, dtype, device = settings.max_lora_rank, self._torch_dtype, self._device
+        self._target.adapt(
+            [
+                read_adapter(name, folder, max_rank=rank, dtype=dtype, device=device)
+                for name, folder in settings.lora_modules.items()
+            ]
         )
 
     def _load_draft_model(self, plan: KVCachePlan) -> DraftModel | None:
@@ -149,7 +162,8 @@ class EngineParts:
         drafter: Drafter | None = self._draft_model
         if speculation is not None and drafter is None:
             drafter = NgramDrafter(speculation.prompt_lookup_min, speculation.prompt_lookup_max)
-        rows = RequestRows(self.max_model_len, num_drafts, self._settings.seed)
+        adapters = tuple(self._settings.adapters.lora_modules)
+        rows = RequestRows(self.max_model_len, num_drafts, self._settings.seed, adapters)
         return ModelRunner(self._target, rows, drafter, num_drafts)
 
 

@@ -11,7 +11,6 @@ __all__ = ["TorchEngineCore"]
 
 _UNSUPPORTED = {
     "pooling_params": "the engine generates and does not pool: leave it out",
-    "lora_name": "the engine has no adapters: leave it out",
     "mm_features": "the engine runs text models: leave them out",
     "prompt_embeds": "the engine takes token ids alone: leave them out",
     "resumable": "the engine has no sessions: leave it out",
@@ -29,6 +28,11 @@ class TorchEngineCore(EngineCore):
             value = getattr(request, field)
             if value is not None and value is not False and not (isinstance(value, tuple) and not value):
                 raise RequestError(request.request_id, field, value, fix)
+        adapters = self.executor.model.adapters
+        if request.lora_name is not None and request.lora_name not in adapters:
+            known = ", ".join(adapters) or "none"
+            fix = f"the engine's adapters are: {known}; name one, or leave it out"
+            raise RequestError(request.request_id, "lora_name", request.lora_name, fix)
         vocabulary = self.executor.model.vocab_size
         largest = int(request.token_slice(0, request.num_prompt_tokens).max())
         if largest >= vocabulary:

@@ -6,6 +6,7 @@ begun while the scheduler has not been told those of the step before.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.columns import Int32Array, IntArray
+from tokenyard.engine.torch.adapters.row_adapters import NO_ADAPTER
 from tokenyard.engine.torch.attention.block_batch import StepRows
 from tokenyard.params import SamplingParams, TokenIds
 from tokenyard.sched.steps.aux_output import TokenLogprobs
@@ -26,11 +28,13 @@ NO_DRAFT = -1
 
 @dataclass(slots=True)
 class Sampling:
-    """How one request's tokens are drawn, from its first step to its end, whatever slots it has."""
+    """How one request's tokens are computed and drawn, from its first step to its end, whatever slots it has."""
 
     params: SamplingParams
     seed: int
     """Of its draws."""
+    adapter: int
+    """Number of its LoRA adapter, or NO_ADAPTER."""
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
     """Of the prompt's chunks so far."""
     told_prompt: bool = False
@@ -48,7 +52,8 @@ def _seed_of(request_id: str, engine_seed: int, params: SamplingParams) -> int:
 class RequestRows:
     """One row per slot; slots of a plan are brought up to date with :meth:`take_in`, in the order of the steps."""
 
-    def __init__(self, max_model_len: int, num_drafts: int, seed: int) -> None:
+    def __init__(self, max_model_len: int, num_drafts: int, seed: int, adapters: Sequence[str] = ()) -> None:
+        """``adapters`` are the names that requests may ask for, in the order of their numbers."""
         self._width = max_model_len + num_drafts + 1
         self._num_drafts = num_drafts
         self._seed = seed
@@ -58,6 +63,9 @@ class RequestRows:
         """Known tokens: prompt, and output that the runner has sampled."""
         self.drafts: IntArray = np.zeros((0, num_drafts), np.int64)
         """Guesses at the next tokens; NO_DRAFT after them."""
+        self.adapters: IntArray = np.zeros(0, np.int64)
+        """Number of the LoRA adapter, or NO_ADAPTER."""
+        self._adapter_numbers: dict[str | None, int] = {name: i for i, name in enumerate(adapters)}
         self._samplings: dict[str, Sampling] = {}
 
     def take_in(self, plan: SchedulerOutput) -> None:
@@ -69,12 +77,14 @@ class RequestRows:
         for row, new in plan.new_requests.items():
             request_id = plan.req_ids[row]
             seed = _seed_of(request_id, self._seed, new.sampling_params)
-            self._samplings[request_id] = Sampling(new.sampling_params, seed)
-            self._know(int(plan.slots[row]), new.prompt_token_ids)
+            adapter = self._adapter_numbers.get(new.lora_name, NO_ADAPTER)
+            self._samplings[request_id] = Sampling(new.sampling_params, seed, adapter)
+            self._know(int(plan.slots[row]), new.prompt_token_ids, adapter)
         for row, tokens in plan.known_tokens.items():
-            self._know(int(plan.slots[row]), tokens)
+            self._know(int(plan.slots[row]), tokens, self._samplings[plan.req_ids[row]].adapter)
 
-    def _know(self, slot: int, tokens: TokenIds) -> None:
+    def _know(self, slot: int, tokens: TokenIds, adapter: int) -> None:
+        self.adapters[slot] = adapter
         self.tokens[slot, : len(tokens)] = tokens
         self.lengths[slot] = len(tokens)
         self.drafts[slot] = NO_DRAFT
@@ -87,6 +97,7 @@ class RequestRows:
         self.tokens = _taller(self.tokens, missing)
         self.lengths = _taller(self.lengths, missing)
         self.drafts = _taller(self.drafts, missing)
+        self.adapters = _taller(self.adapters, missing)
 
     def sampling(self, request_id: str) -> Sampling:
         """Of a request that takes part in the step."""

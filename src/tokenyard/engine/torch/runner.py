@@ -66,7 +66,11 @@ class ModelRunner:
         wanted = np.repeat(ends[sampling] - drafts[sampling] - 1, per_row) + _counting(per_row)
         scores = PromptScores(self._rows, plan, rows)
         logits = self._model.logits(
-            self._rows.input_ids(plan, rows), rows, held.tables, np.concatenate((wanted, scores.places))
+            self._rows.input_ids(plan, rows),
+            rows,
+            held.tables,
+            np.concatenate((wanted, scores.places)),
+            self._rows.adapters[plan.slots],
         )
         self._begun = _Begun(rows, held, sampling, logits[: len(wanted)], scores.of(logits[len(wanted) :]))
 

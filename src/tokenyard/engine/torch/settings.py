@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tokenyard.config import SpeculativeConfig, SpeculativeMethod, require_bool, require_fraction, require_int
 from tokenyard.connectors.config import KVTransferConfig
+from tokenyard.engine.torch.adapters.settings import AdapterSettings
 from tokenyard.errors import ConfigError
 
 __all__ = ["EngineSettings", "Speculation", "speculation_of", "transfer_config_of"]
@@ -97,11 +98,12 @@ class EngineSettings:
     """Of the draws of requests without a seed of their own."""
     speculation: Speculation | None = None
     kv_transfer: KVTransferConfig | None = None
+    adapters: AdapterSettings = field(default_factory=AdapterSettings)
 
     def __post_init__(self) -> None:
-        for field in ("max_model_len", "block_size"):
-            if getattr(self, field) is not None:
-                require_int(field, getattr(self, field), 1)
+        for name in ("max_model_len", "block_size"):
+            if getattr(self, name) is not None:
+                require_int(name, getattr(self, name), 1)
         require_int("max_num_seqs", self.max_num_seqs, 1)
         require_int("max_num_batched_tokens", self.max_num_batched_tokens, 1)
         if self.num_gpu_blocks_override is not None:

@@ -140,7 +140,7 @@ class _Answer:
     def __init__(self, context: ServerContext, request: ChatCompletionRequest, name: str, num_top: int) -> None:
         self._request = request
         self._num_top = num_top
-        self._head = {"id": name, "created": int(time.time()), "model": context.names[0]}
+        self._head = {"id": name, "created": int(time.time()), "model": context.answering(request.model)}
 
     async def chunks(self, together: AsyncGenerator[Piece, None]) -> AsyncGenerator[dict[str, Any], None]:
         """Of a stream."""

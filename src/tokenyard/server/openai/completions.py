@@ -100,7 +100,8 @@ class _Answer:
         self._per_prompt = request.n or 1
         self._offsets: dict[int, int] = {}
         """By index of an answer: characters that the client has got of it."""
-        self._head = {"id": name, "object": "text_completion", "created": int(time.time()), "model": context.names[0]}
+        model = context.answering(request.model)
+        self._head = {"id": name, "object": "text_completion", "created": int(time.time()), "model": model}
 
     async def chunks(self, together: AsyncGenerator[Piece, None]) -> AsyncGenerator[dict[str, Any], None]:
         """Of a stream."""

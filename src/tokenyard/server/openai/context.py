@@ -57,10 +57,18 @@ class ServerContext:
 
     def check_model(self, name: str | None) -> None:
         """ApiError for a model that is not served."""
-        if name is not None and name not in self.names:
+        if name is not None and name not in (*self.names, *self.llm.model.adapters):
             error = bad_field("model", name, f"is not served here: leave it out, or give {self.names[0]}")
             error.status, error.code = 404, "model_not_found"
             raise error
+
+    def adapter_of(self, name: str | None) -> str | None:
+        """The adapter that is asked for as the model ``name``; None: the model itself."""
+        return name if name in self.llm.model.adapters else None
+
+    def answering(self, name: str | None) -> str:
+        """What answers call the model that was asked for as ``name``."""
+        return self.adapter_of(name) or self.names[0]
 
     def check_open(self) -> None:
         """ApiError while the server goes down, or after its engine has."""

@@ -106,7 +106,7 @@ def asked(
     grammars: Sequence[Sequence[Grammar]],
 ) -> list[AsyncGenerator[GenerationOutput, None]]:
     """A stream for each prompt. Raises ApiError; the engine is asked when a stream is."""
-    turn = turn_of(request)
+    turn = turn_of(request)._replace(lora_name=context.adapter_of(request.model))
     kind = OutputKind.DELTA if request.stream else OutputKind.FINAL_ONLY
     streams = []
     for i, prompt in enumerate(prompts):

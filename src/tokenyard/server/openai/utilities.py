@@ -23,19 +23,21 @@ class Utilities:
         self._context = context
 
     async def models(self, _: Request) -> Response:
-        """The names of the one model."""
+        """The names of the one model, and its adapters."""
         context = self._context
+        adapters = context.llm.model.adapters
+        parents = dict.fromkeys(context.names) | dict.fromkeys(adapters, context.names[0])
         data = [
             {
                 "id": name,
                 "object": "model",
                 "created": context.created,
                 "owned_by": "tokenyard",
-                "root": context.llm.model.name,
-                "parent": None,
+                "root": context.llm.model.name if parent is None else name,
+                "parent": parent,
                 "max_model_len": context.llm.model.max_model_len,
             }
-            for name in context.names
+            for name, parent in parents.items()
         ]
         return json_response({"object": "list", "data": data})
 

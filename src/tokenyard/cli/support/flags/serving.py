@@ -50,6 +50,14 @@ class EngineFlags:
     """As for vLLM: {"method": "ngram", "num_speculative_tokens": 3}, or with the folder of a draft "model"."""
     kv_transfer_config: Annotated[str | None, optional("JSON", "no connector")] = None
     """A KV connector and its settings; docs/connectors.md lists them."""
+    enable_lora: Switch = False
+    """Apply the LoRA adapters of --lora-modules to requests that ask for them."""
+    lora_modules: tuple[str, ...] = ()
+    """NAME=FOLDER of adapters as peft saves them; clients name one as their model."""
+    max_loras: int = 1
+    """Most adapters in one step."""
+    max_lora_rank: int = 16
+    """Greatest rank of an adapter."""
     seed: int = 0
     """Of the draws of requests without a seed of their own."""
     vllm_version: Annotated[str, tyro.conf.arg(metavar="VERSION")] = DEFAULT_VERSION

@@ -76,6 +76,8 @@ def _engine(flags: Serve, stack: ExitStack) -> _Engine:
         core = loaded_engine(flags, folder)
         tokenizer = tokenizer_of(model_of(core), front.tokenizer, front.chat_template)
     names = served_names(flags)
+    for name in set(names) & set(model_of(core).adapters):
+        raise ConfigError("lora_modules", name, "is a name of the model as well: choose another")
     metrics = MetricsObserver(model_name=names[0])
     trace = watched(core, metrics, flags, flags.output.trace or (_VIEWED if flags.view else None), stack)
     llm = AsyncLLM(

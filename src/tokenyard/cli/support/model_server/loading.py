@@ -32,6 +32,7 @@ DEMO = "demo"
 
 _OF_LOADING = ("dtype", "device", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size", "seed")
 _MEMORY = ("num_gpu_blocks_override", "gpu_memory_utilization", "kv_cache_memory_bytes", "enable_prefix_caching")
+_OF_ADAPTERS = ("enable_lora", "lora_modules", "max_loras", "max_lora_rank")
 _OF_SCHEDULER = ("enable_chunked_prefill", "long_prefill_token_threshold", "async_scheduling")
 
 
@@ -44,7 +45,9 @@ def loaded_engine(flags: Serve, demo_folder: str | None) -> EngineCore:
     """The engine of the model; the demo's is made in ``demo_folder`` first. Raises TokenyardError."""
     engine = flags.engine
     given: dict[str, Any] = {
-        name: value for name in (*_OF_LOADING, *_MEMORY, *_OF_SCHEDULER) if (value := getattr(engine, name)) is not None
+        name: value
+        for name in (*_OF_LOADING, *_MEMORY, *_OF_ADAPTERS, *_OF_SCHEDULER)
+        if (value := getattr(engine, name)) is not None
     }
     for name in ("speculative_config", "kv_transfer_config"):
         if (text := getattr(engine, name)) is not None:

@@ -50,17 +50,19 @@ class Bucket(NamedTuple):
     blocks: Any
     """Shape ``[rows, blocks]``."""
     mask: Any
-    """True where a token attends to a place of these blocks, shape ``[rows, 1, tokens, places]``; None: to all before
-    it and itself, and the rows begin at position 0."""
+    """Added to scores: 0 where a token attends to a place of these blocks, else minus infinity; shape
+    ``[rows, 1, tokens, places]``. None: a token attends to all before it and itself, and rows begin at position 0."""
 
 
 class BlockBatch:
     """One group's part of a step."""
 
-    def __init__(self, table: Int32Array, rows: StepRows, block_size: int, window: int, device: str) -> None:
+    def __init__(
+        self, table: Int32Array, rows: StepRows, block_size: int, window: int, dtype: Any, device: str
+    ) -> None:
         """``table[i]`` begins with the blocks of row ``i`` in position order; ``window`` is 0 where there is none."""
         torch = require_torch()
-        self._device, self._size, self._window = device, block_size, window
+        self._dtype, self._device, self._size, self._window = dtype, device, block_size, window
         positions = rows.positions
         of_token = np.repeat(np.arange(len(rows.counts)), rows.counts)
         self.write_blocks = torch.from_numpy(table[of_token, positions // block_size].astype(np.int64)).to(device)
@@ -102,5 +104,7 @@ class BlockBatch:
         torch = require_torch()
         ask = torch.from_numpy(asked).to(self._device)[:, None, :, None]
         there = torch.from_numpy(places).to(self._device)[:, None, None, :]
-        mask = there <= ask
-        return mask & (there > ask - self._window) if self._window else mask
+        beyond = there > ask
+        if self._window:
+            beyond |= there <= ask - self._window
+        return torch.zeros(beyond.shape, dtype=self._dtype, device=self._device).masked_fill_(beyond, float("-inf"))

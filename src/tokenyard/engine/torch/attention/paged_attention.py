@@ -84,12 +84,8 @@ def _attend(query: Any, keys: Any, values: Any, bucket: Bucket, scale: float, so
         )
     scores = query @ keys.repeat_interleave(shared, 1).transpose(2, 3) * scale
     scores = (scores / softcap).tanh() * softcap
-    torch = require_torch()
-    mask = bucket.mask
-    if mask is None:
-        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-    weights = scores.masked_fill(~mask, float("-inf")).softmax(-1)
-    return weights @ values.repeat_interleave(shared, 1)
+    mask = scores.new_full(scores.shape[-2:], float("-inf")).triu(1) if bucket.mask is None else bucket.mask
+    return (scores + mask).softmax(-1) @ values.repeat_interleave(shared, 1)
 
 
 def _forward(
