@@ -110,7 +110,7 @@ demo-server:  ## Make a tiny model, serve it, and show its live trace in the vie
 	@PYTHONPATH=src .venv-engine/bin/python -m tokenyard.cli.main serve demo --view --demo-clients 8 $(ARGS)
 
 .PHONY: test-engine
-test-engine:  ## The engine that runs models: all of its tests, in .venv-engine (first run: installs torch and transformers there)
+test-engine:  ## The engine that runs models: all of its tests, in .venv-engine (first run: installs torch and transformers there, RAY=1 Ray Serve too)
 	@PYTHON="$(PYTHON)" scripts/test_engine.sh $(ARGS)
 
 .PHONY: smoke-engine
