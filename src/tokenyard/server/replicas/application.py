@@ -41,7 +41,7 @@ def app(args: dict[str, Any]) -> Any:
         ),
         health_check_period_s=settings.health_check_period_s,
     )(Replica)
-    front = serve.deployment(name="Front", max_ongoing_requests=_MOST_ONGOING, ray_actor_options={"num_cpus": 0.1})(
+    front = serve.deployment(name="Front", max_ongoing_requests=_MOST_ONGOING, ray_actor_options={"num_cpus": 0})(
         Front
     )
     return front.bind(replicas.bind(settings), settings.front.max_body_bytes, keys)
