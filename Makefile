@@ -133,7 +133,7 @@ bench-engine:  ## Tokens per second beside transformers' continuous batching, an
 	@PYTHONPATH=src .venv-engine/bin/python benchmarks/engine.py $(ARGS)
 
 .PHONY: test-engine
-test-engine:  ## The engine that runs models: all of its tests, in .venv-engine (first run: installs torch and transformers there)
+test-engine:  ## The engine that runs models: all of its tests, in .venv-engine (first run: installs torch and transformers there, RAY=1 Ray Serve too)
 	@PYTHON="$(PYTHON)" scripts/test_engine.sh $(ARGS)
 
 .PHONY: smoke-engine

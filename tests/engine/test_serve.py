@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,17 @@ from tests.engine.adapters import make_adapter, merged
 from tests.engine.tiny_models import Checkpoint
 from transformers import AutoModelForCausalLM
 
-from tokenyard.engine import LLM, AsyncLLM, GenerationParams, GrammarCompiler, load_engine
+from tokenyard.engine import (
+    LLM,
+    AsyncLLM,
+    GenerationParams,
+    GrammarCompiler,
+    StructuredOutputsParams,
+    load_engine,
+)
 from tokenyard.engine.demo_model import make_demo_model
 from tokenyard.engine.text.tokenizer import TextTokenizer
+from tokenyard.errors import RequestError
 from tokenyard.server.openai.app import make_api
 from tokenyard.server.openai.context import ServerContext
 
@@ -104,6 +113,55 @@ def test_an_adapter_is_asked_for_as_a_model(folder: Path, tmp_path: Path) -> Non
         assert answer["choices"][0]["text"] == tokenizer.decode(wanted.greedy(prompt, 8))
     assert mine["choices"] != plain["choices"]
     assert unknown["error"]["code"] == "model_not_found"
+
+
+@pytest.mark.smoke
+def test_log_probabilities_of_prompts(context: ServerContext, folder: Path) -> None:
+    """They are transformers', and stand before the answer's where the prompt is echoed."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64)
+    ids = TextTokenizer.load(folder).encode(PROMPTS[1])
+    with torch.no_grad():
+        expected = torch.log_softmax(model(torch.tensor([ids])).logits[0], -1)
+    common = {"prompt": PROMPTS[1], "max_tokens": 2, "temperature": 0}
+    told, echoed, refused, streamed = asked(
+        context,
+        {**common, "prompt_logprobs": 3},
+        {**common, "echo": True, "logprobs": 1},
+        {**common, "prompt_logprobs": 21},
+        {**common, "prompt_logprobs": 1, "stream": True},
+    )
+    rows = told["choices"][0]["prompt_logprobs"]
+    assert len(rows) == len(ids)
+    assert rows[0] is None
+    for i, row in enumerate(rows[1:]):
+        assert row[str(ids[i + 1])]["logprob"] == pytest.approx(float(expected[i, ids[i + 1]]), abs=1e-5)
+        likeliest = [int(token) for token, each in row.items() if each["rank"] <= 3]
+        assert sorted(likeliest) == sorted(expected[i].topk(3).indices.tolist())
+    said = echoed["choices"][0]["logprobs"]
+    assert len(said["tokens"]) == len(ids) + 2
+    assert said["token_logprobs"][0] is None
+    own = [rows[i][str(ids[i])]["logprob"] for i in range(1, len(ids))]
+    assert said["token_logprobs"][1 : len(ids)] == pytest.approx(own)
+    assert refused["error"]["param"] == "prompt_logprobs"
+    assert streamed["error"]["param"] == "prompt_logprobs"
+
+
+@pytest.mark.smoke
+def test_offline_answers_keep_to_grammars(folder: Path) -> None:
+    with LLM(folder, **SETTINGS) as llm:
+        params = GenerationParams(
+            max_tokens=9, n=2, seed=1, structured_outputs=StructuredOutputsParams(regex="[a-c]{4}")
+        )
+        free = GenerationParams(max_tokens=9, seed=1)
+        kept, other = llm.generate(["x", "y"], [params, free])
+        for answer in kept.outputs:
+            assert re.fullmatch("[a-c]{4}", answer.text)
+        assert not re.fullmatch("[a-c]{4}", other.outputs[0].text)
+        for wrong, field in (({"regex": "("}, "structured_outputs.regex"), ({}, "structured_outputs")):
+            with pytest.raises(RequestError) as caught:
+                llm.generate("x", GenerationParams(structured_outputs=StructuredOutputsParams(**wrong)))
+            assert caught.value.field == field
+        assert not llm.core.scheduler.requests
 
 
 @pytest.mark.smoke

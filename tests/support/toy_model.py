@@ -65,6 +65,7 @@ class ToyModel(NamedTuple):
 
     name: str = "toy"
     device: str = "cpu"
+    bytes_per_block: int | None = 4096
     vocab_size: int = VOCAB_SIZE
     max_model_len: int = 512
     eos_token_ids: Sequence[int] = (EOS,)

@@ -14,8 +14,9 @@ from unittest import mock
 from tests.support.toy_model import toy_core, toy_tokenizer
 
 from tokenyard.cli.main import main
-from tokenyard.cli.support.model_server import api, loading
+from tokenyard.cli.support.model_server import loading
 from tokenyard.engine.core import EngineCore
+from tokenyard.server.openai import assembly
 
 _TAKEN = ("max_num_seqs", "max_num_batched_tokens")
 
@@ -26,6 +27,6 @@ def _load(_: object, flags: Mapping[str, Any]) -> EngineCore:
 
 
 if __name__ == "__main__":
-    tokenizer = mock.patch.object(api, "tokenizer_of", return_value=toy_tokenizer())
+    tokenizer = mock.patch.object(assembly, "tokenizer_of", return_value=toy_tokenizer())
     with mock.patch.object(loading, "load_core", _load), tokenizer:
         sys.exit(main(["serve", *sys.argv[1:]]))

@@ -36,7 +36,7 @@ SchedulerState SchedulerStats SpecDecodingStats SpeculativeMethod StepInFlight S
     "tokenyard.engine": """
 Grammar GrammarCompiler LoadedModel TorchEngineCore load_engine
 AsyncLLM CompletionOutput DoneStep Filling GenerationOutput GenerationParams GrammarOutput LLM Logprob OutputKind
-PauseMode ServedModel StepFuture TextTokenizer Turn
+PauseMode ServedModel StepFuture StructuredOutputsParams TextTokenizer Turn
 """,
     "tokenyard.policies": """
 Continuum FCFSQueue FinishedTurn Observations PinBoard PolicyContext PrefillReload PriorityQueue RequestQueue

@@ -26,6 +26,7 @@ __all__ = [
     "PauseMode",
     "ServedModel",
     "StepFuture",
+    "StructuredOutputsParams",
     "TextTokenizer",
     "TorchEngineCore",
     "Turn",
@@ -42,7 +43,7 @@ OFFERED = {
     "tokenyard.engine.torch.checkpoint": ("LoadedModel",),
     "tokenyard.engine.llm": ("LLM",),
     "tokenyard.engine.async_llm": ("AsyncLLM",),
-    "tokenyard.engine.generation": ("GenerationParams", "OutputKind", "Turn"),
+    "tokenyard.engine.generation": ("GenerationParams", "OutputKind", "StructuredOutputsParams", "Turn"),
     "tokenyard.engine.outputs": ("GenerationOutput", "CompletionOutput", "Logprob"),
     "tokenyard.engine.served_model": ("ServedModel",),
     "tokenyard.engine.text.tokenizer": ("TextTokenizer",),
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from tokenyard.engine.async_llm import AsyncLLM
     from tokenyard.engine.core import Filling, PauseMode
     from tokenyard.engine.executor import DoneStep, StepFuture
-    from tokenyard.engine.generation import GenerationParams, OutputKind, Turn
+    from tokenyard.engine.generation import GenerationParams, OutputKind, StructuredOutputsParams, Turn
     from tokenyard.engine.grammars import Grammar, GrammarCompiler
     from tokenyard.engine.llm import LLM
     from tokenyard.engine.outputs import CompletionOutput, GenerationOutput, Logprob

@@ -17,10 +17,11 @@ from itertools import count
 
 from tokenyard.engine.core import EngineCore
 from tokenyard.engine.generation import Turn
+from tokenyard.engine.loading import grammars_of
 from tokenyard.engine.output_processor import Generation, OutputProcessor
 from tokenyard.engine.outputs import GenerationOutput
 from tokenyard.engine.prompts import Prompt
-from tokenyard.engine.served_model import GenerationMaker, ServedModel, model_of
+from tokenyard.engine.served_model import GenerationMaker, GrammarSource, ServedModel, model_of
 from tokenyard.engine.step_thread import StepNews, StepThread
 from tokenyard.engine.text.tokenizer import TextTokenizer
 from tokenyard.errors import ConfigError, EngineDeadError, QueueFullError, RequestError, text_of
@@ -44,12 +45,14 @@ class AsyncLLM:
         gather_ms: float = 0.0,
         max_queued_requests: int = 1000,
         max_logprobs: int = 20,
+        grammars: GrammarSource | None = None,
     ) -> None:
         """``core`` must not be stepped by anybody else.
 
         ``gather_ms``: when the engine has no request, the first that comes waits so many milliseconds for others that
         share its first step. ``max_queued_requests``: unfinished requests beyond those that can run at once
-        (``max_num_seqs``); more are refused. Raises ConfigError.
+        (``max_num_seqs``); more are refused. ``grammars`` makes the compiler for ``structured_outputs``.
+        Raises ConfigError.
         """
         if not 0 <= gather_ms <= 10_000:
             raise ConfigError("gather_ms", gather_ms, "give milliseconds from 0 to 10000")
@@ -60,7 +63,10 @@ class AsyncLLM:
         self.model: ServedModel = model_of(core)
         """What it was loaded from."""
         self.tokenizer = tokenizer
-        self._maker = GenerationMaker(self.model, tokenizer, core.scheduler.clock, max_logprobs=max_logprobs)
+        source = grammars or grammars_of(self.model, tokenizer)
+        self._maker = GenerationMaker(
+            self.model, tokenizer, core.scheduler.clock, max_logprobs=max_logprobs, grammars=source
+        )
         self._most = core.scheduler.config.max_num_seqs + max_queued_requests
         self._processor = OutputProcessor()
         self._events: dict[str, asyncio.Event] = {}

@@ -9,7 +9,10 @@ from typing import Any
 
 from tokenyard.errors import MissingExtraError
 
-__all__ = ["make_demo_model"]
+__all__ = ["DEMO", "make_demo_model"]
+
+DEMO = "demo"
+"""The name of the model that is made on the spot."""
 
 _TEMPLATE = (
     "{{ bos_token }}{% if tools %}[tools] {{ tools | tojson }}\n{% endif %}"

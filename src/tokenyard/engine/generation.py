@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -9,7 +10,14 @@ from typing import Any, NamedTuple
 from tokenyard.errors import RequestError
 from tokenyard.params import SamplingParams
 
-__all__ = ["GenerationParams", "OutputKind", "Turn", "check_generation_params", "params_of_sample"]
+__all__ = [
+    "GenerationParams",
+    "OutputKind",
+    "StructuredOutputsParams",
+    "Turn",
+    "check_generation_params",
+    "params_of_sample",
+]
 
 _MOST_SAMPLES = 128
 _MOST_STOPS = 64
@@ -28,6 +36,25 @@ class OutputKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StructuredOutputsParams:
+    """What an answer must look like: one of these (vLLM's names)."""
+
+    json: Mapping[str, Any] | str | None = None
+    """A JSON schema."""
+    regex: str | None = None
+    choice: Sequence[str] | None = None
+    """One of these texts."""
+    grammar: str | None = None
+    """In Lark."""
+    json_object: bool | None = None
+    """Any JSON object."""
+
+    def given(self) -> dict[str, Any]:
+        """What is asked, by its name."""
+        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationParams(SamplingParams):
     """``SamplingParams`` and what happens above the tokens (all names are those of vLLM's ``SamplingParams``)."""
 
@@ -41,6 +68,8 @@ class GenerationParams(SamplingParams):
     """Special tokens have no text."""
     output_kind: OutputKind = OutputKind.CUMULATIVE
     """What each output of a stream holds."""
+    structured_outputs: StructuredOutputsParams | None = None
+    """What the answer must look like; the engine compiles a grammar for each answer."""
 
     @classmethod
     def of(cls, params: SamplingParams) -> GenerationParams:
@@ -80,6 +109,9 @@ def check_generation_params(request_id: str, params: GenerationParams) -> None:
     for name in ("include_stop_str_in_output", "skip_special_tokens"):
         if not isinstance(getattr(params, name), bool):
             raise RequestError(request_id, name, getattr(params, name), "give true or false")
+    asked = params.structured_outputs
+    if asked is not None and not isinstance(asked, StructuredOutputsParams):
+        raise RequestError(request_id, "structured_outputs", asked, "give StructuredOutputsParams")
     if params.output_kind not in tuple(OutputKind):
         raise RequestError(request_id, "output_kind", params.output_kind, f"use one of: {', '.join(OutputKind)}")
 

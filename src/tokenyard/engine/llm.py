@@ -10,7 +10,7 @@ from typing import Any
 
 from tokenyard.engine.core import EngineCore
 from tokenyard.engine.generation import GenerationParams, Turn
-from tokenyard.engine.loading import load_core, tokenizer_of
+from tokenyard.engine.loading import grammars_of, load_core, tokenizer_of
 from tokenyard.engine.output_processor import Generation, OutputProcessor
 from tokenyard.engine.outputs import GenerationOutput
 from tokenyard.engine.prompts import Prompt
@@ -47,7 +47,13 @@ class LLM:
         served = model_of(self.core)
         self.tokenizer = tokenizer_of(served, tokenizer)
         """None where the model has none: prompts are token ids then, and answers have no text."""
-        self._maker = GenerationMaker(served, self.tokenizer, self.core.scheduler.clock, max_logprobs=max_logprobs)
+        self._maker = GenerationMaker(
+            served,
+            self.tokenizer,
+            self.core.scheduler.clock,
+            max_logprobs=max_logprobs,
+            grammars=grammars_of(served, tokenizer),
+        )
         self._processor = OutputProcessor()
         self._numbers = count()
 
@@ -75,6 +81,8 @@ class LLM:
             self._maker.make(str(next(self._numbers)), prompt, each, turn=turn)
             for prompt, each, turn in zip(asked, params, belongs, strict=True)
         ]
+        for each in generations:
+            each.check_grammars()
         self._add(generations)
         try:
             self._run(len(generations), shows_bar=use_tqdm)

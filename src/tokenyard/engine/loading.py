@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
 from tokenyard.engine.core import EngineCore
-from tokenyard.engine.served_model import ServedModel
+from tokenyard.engine.grammars import GrammarCompiler
+from tokenyard.engine.served_model import GrammarSource, ServedModel
 from tokenyard.engine.text.tokenizer import TextTokenizer
 from tokenyard.errors import ConfigError
 
-__all__ = ["load_core", "tokenizer_of"]
+__all__ = ["grammars_of", "load_core", "tokenizer_of"]
 
 
 def load_core(model: str | Path | EngineCore, flags: Mapping[str, Any]) -> EngineCore:
@@ -37,3 +39,19 @@ def tokenizer_of(
     if own is None or not (own / "tokenizer.json" if own.is_dir() else own).is_file():
         return None
     return TextTokenizer.load(own, chat_template)
+
+
+def grammars_of(model: ServedModel, tokenizer: str | Path | TextTokenizer | None) -> GrammarSource:
+    """Where the model's grammars come from; ``tokenizer`` as for :func:`tokenizer_of`.
+
+    It raises ConfigError where there is no tokenizer or no end-of-sequence token, MissingExtraError without llguidance.
+    """
+
+    @cache
+    def make() -> GrammarCompiler:
+        path = tokenizer if isinstance(tokenizer, str | Path) else model.tokenizer
+        if path is None:
+            raise ConfigError("structured_outputs", None, "the engine has no tokenizer, so there are no grammars")
+        return GrammarCompiler(path, model.vocab_size, model.eos_token_ids)
+
+    return make

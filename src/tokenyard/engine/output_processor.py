@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tokenyard.engine.generation import GenerationParams, OutputKind, Turn, check_generation_params, params_of_sample
+from tokenyard.engine.grammars import Grammar
 from tokenyard.engine.outputs import GenerationOutput, Logprob
 from tokenyard.engine.sample import Sample, logprobs_of
 from tokenyard.engine.text.tokenizer import TextTokenizer
+from tokenyard.errors import ConfigError, RequestError
 from tokenyard.request import FinishReason, Request
 from tokenyard.sched.steps.engine_outputs import EngineOutputs, RequestOutput
 from tokenyard.structured import StructuredOutput
@@ -57,6 +59,16 @@ class Generation:
             )
             for index in range(params.n)
         ]
+
+    def check_grammars(self) -> None:
+        """Wait until its grammars are compiled. RequestError if one cannot be."""
+        for sample in self.samples:
+            grammar = sample.request.structured_output
+            if isinstance(grammar, Grammar):
+                try:
+                    grammar.check()
+                except ConfigError as error:
+                    raise RequestError(self.request_id, error.field, error.value, error.fix) from None
 
     @property
     def is_finished(self) -> bool:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from tokenyard.engine.core import EngineCore
-from tokenyard.engine.generation import GenerationParams, Turn
+from tokenyard.engine.generation import GenerationParams, Turn, check_generation_params
+from tokenyard.engine.grammars import GrammarCompiler
 from tokenyard.engine.output_processor import Generation
 from tokenyard.engine.prompts import Prompt, tokenized
 from tokenyard.engine.text.tokenizer import TextTokenizer
@@ -16,7 +17,10 @@ from tokenyard.errors import ConfigError, RequestError
 from tokenyard.params import SamplingParams
 from tokenyard.structured import StructuredOutput
 
-__all__ = ["GenerationMaker", "ServedModel", "model_of"]
+__all__ = ["GenerationMaker", "GrammarSource", "ServedModel", "model_of"]
+
+GrammarSource = Callable[[], GrammarCompiler]
+"""Makes the compiler when a grammar is first asked for. Raises TokenyardError where there can be none."""
 
 
 class ServedModel(Protocol):
@@ -29,6 +33,10 @@ class ServedModel(Protocol):
     @property
     def device(self) -> str:
         """What it runs on, as its executor names it."""
+
+    @property
+    def bytes_per_block(self) -> int | None:
+        """Memory of a KV block over all layers; None: nobody knows."""
 
     @property
     def vocab_size(self) -> int:
@@ -69,12 +77,15 @@ class GenerationMaker:
         clock: Callable[[], float],
         *,
         max_logprobs: int = 20,
+        grammars: GrammarSource | None = None,
     ) -> None:
+        """``grammars`` is where grammars come from, if generations may ask for them."""
         self.model = model
         self.tokenizer = tokenizer
         self.max_logprobs = max_logprobs
         """Most log-probabilities per token, beside the token's own; -1: as many as the vocabulary has."""
         self._clock = clock
+        self._grammars = grammars
 
     def make(
         self,
@@ -89,6 +100,7 @@ class GenerationMaker:
         """A generation that arrives now. Raises RequestError."""
         text, token_ids = tokenized(request_id, prompt, self.tokenizer, add_special_tokens=add_special_tokens)
         wanted = GenerationParams.of(params)
+        grammars = grammars or self._grammars_of(request_id, wanted)
         generation = Generation(
             request_id,
             text,
@@ -101,6 +113,21 @@ class GenerationMaker:
         )
         self._check(request_id, generation.prompt_token_ids, wanted)
         return generation
+
+    def _grammars_of(self, request_id: str, params: GenerationParams) -> Sequence[StructuredOutput]:
+        """One for each sample, being compiled; none if none are asked for."""
+        check_generation_params(request_id, params)
+        asked = params.structured_outputs
+        if asked is None:
+            return ()
+        if self._grammars is None:
+            fix = "the engine makes no grammars of its own: leave it out, or give grammars"
+            raise RequestError(request_id, "structured_outputs", asked.given(), fix)
+        try:
+            compiler = self._grammars()
+            return [compiler.compile(**asked.given()) for _ in range(params.n)]
+        except ConfigError as error:
+            raise RequestError(request_id, error.field, error.value, error.fix) from None
 
     def _with_eos(self, params: GenerationParams) -> GenerationParams:
         """The tokens with which the model ends answers are stops, unless they were named or are to be passed over."""

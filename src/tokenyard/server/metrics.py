@@ -62,14 +62,19 @@ _SIZES = {
 class MetricsObserver(StepObserver):
     """Keeps the metrics of one scheduler."""
 
-    def __init__(self, registry: CollectorRegistry | None = None, *, model_name: str = "unknown") -> None:
-        """Register the metrics, in a registry of their own unless one is given. Raises MissingExtraError."""
+    def __init__(
+        self, registry: CollectorRegistry | None = None, *, model_name: str = "unknown", engine: int = 0
+    ) -> None:
+        """Register the metrics, in a registry of their own unless one is given. Raises MissingExtraError.
+
+        ``engine`` is the engine's number among several of one model.
+        """
         try:
             import prometheus_client as prom  # noqa: PLC0415 - an extra
         except ImportError:
             raise MissingExtraError("prometheus_client", "server") from None
         self.registry = registry or prom.CollectorRegistry()
-        self._labels = {"model_name": model_name, "engine": "0"}
+        self._labels = {"model_name": model_name, "engine": str(engine)}
         self._gauges = self._all(prom.Gauge, _GAUGES)
         self._counters = self._all(prom.Counter, _COUNTERS)
         self._durations = self._all(prom.Histogram, _DURATIONS, buckets=_SECONDS)

@@ -40,6 +40,8 @@ class LoadedModel:
     spec: ModelSpec
     dtype: str
     device: str
+    bytes_per_block: int
+    """Memory of a KV block over all layers, those of a draft model included."""
     max_model_len: int
     """Most tokens of one request."""
     eos_token_ids: tuple[int, ...]

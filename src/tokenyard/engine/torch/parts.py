@@ -63,6 +63,7 @@ class EngineParts:
             spec=self._spec,
             dtype=self._dtype,
             device=self._device,
+            bytes_per_block=self._bytes_per_block,
             max_model_len=self.max_model_len,
             eos_token_ids=eos_token_ids(folder),
             tokenizer=folder,

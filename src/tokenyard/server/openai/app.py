@@ -21,7 +21,7 @@ from tokenyard.server.openai.utilities import Utilities
 from tokenyard.server.web.guard import Guard, is_loopback
 from tokenyard.server.web.problems import RefusedError
 
-__all__ = ["make_api"]
+__all__ = ["make_api", "unknown_path"]
 
 
 def make_api(context: ServerContext, *, host: str = "127.0.0.1", api_keys: Sequence[str] = ()) -> Starlette:
@@ -46,8 +46,8 @@ def make_api(context: ServerContext, *, host: str = "127.0.0.1", api_keys: Seque
         ApiError: on_api_error,
         RefusedError: on_api_error,
         TokenyardError: on_api_error,
-        404: _unknown,
-        405: _unknown,
+        404: unknown_path,
+        405: unknown_path,
         500: on_api_error,
     }
 
@@ -63,7 +63,8 @@ def _refusal(problem: RefusedError) -> Response:
     return as_api_error(problem).response()
 
 
-def _unknown(request: Request, error: Exception) -> Response:
+def unknown_path(request: Request, error: Exception) -> Response:
+    """Answer who asks for a path that there is not, or by another method."""
     status = getattr(error, "status_code", 404)
     if status == 405:
         allowed = dict(getattr(error, "headers", None) or {})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -28,8 +29,10 @@ from tokenyard.server.openai.generating import (
     request_id_of,
 )
 from tokenyard.server.openai.grammars import compiled
-from tokenyard.server.openai.logprobs import chat_logprobs
+from tokenyard.server.openai.logprobs import chat_logprobs, prompt_logprobs
 from tokenyard.server.openai.replying import reply
+from tokenyard.server.openai.tool_calls.choice import CallsOfChoice, ChoiceNews
+from tokenyard.server.openai.tool_calls.parser import ToolCallParser
 
 __all__ = ["ChatCompletions", "chat_prompt"]
 
@@ -128,8 +131,11 @@ class ChatCompletions:
         name = request_id_of(request, "chatcmpl")
         num_top = (request.top_logprobs or 0) if request.logprobs else None
         grammars = await compiled(context, request, 1)
+        parser = context.tool_parser if request.tools and request.tool_choice != "none" else None
+        if parser is not None and parser().shows_special_tokens and request.skip_special_tokens is None:
+            request.skip_special_tokens = False
         streams = asked(context, request, name, [prompt], max_tokens=[room], logprobs=num_top, grammars=grammars)
-        answer = _Answer(context, request, name, num_top or 0)
+        answer = _Answer(context, request, name, num_top or 0, parser)
         together = pieces(context, streams)
         return await reply(http, together, answer, stream=bool(request.stream), ignored=body.ignored)
 
@@ -137,10 +143,18 @@ class ChatCompletions:
 class _Answer:
     """Of one request: its pieces as chunks, or as one object."""
 
-    def __init__(self, context: ServerContext, request: ChatCompletionRequest, name: str, num_top: int) -> None:
+    def __init__(
+        self,
+        context: ServerContext,
+        request: ChatCompletionRequest,
+        name: str,
+        num_top: int,
+        parser: Callable[[], ToolCallParser] | None,
+    ) -> None:
         self._request = request
         self._num_top = num_top
         self._head = {"id": name, "created": int(time.time()), "model": context.answering(request.model)}
+        self._calls = defaultdict[int, CallsOfChoice](lambda: CallsOfChoice(parser))
 
     async def chunks(self, together: AsyncGenerator[Piece, None]) -> AsyncGenerator[dict[str, Any], None]:
         """Of a stream."""
@@ -153,26 +167,30 @@ class _Answer:
                 for part in piece.output.outputs:
                     speaker = {} if part.index in begun else {"role": "assistant"}
                     begun.add(part.index)
-                    delta = {**speaker, "content": part.text}
-                    yield {**head, "choices": [{**self._choice(part), "delta": delta}]}
+                    news = self._calls[part.index].add(part)
+                    delta = {**speaker, **news.delta()}
+                    yield {**head, "choices": [{**self._choice(part, news), "delta": delta}]}
         if options is not None and options.include_usage:
             yield {**head, "choices": [], "usage": usage.record()}
 
     async def whole(self, together: AsyncGenerator[Piece, None]) -> dict[str, Any]:
         """At once."""
-        usage, choices = Usage(), []
+        usage, choices, of_prompt = Usage(), [], None
         async with aclosing(together):
             async for piece in together:
                 usage.add(piece)
+                of_prompt = prompt_logprobs(piece.output)
                 for part in piece.output.outputs:
-                    message = {"role": "assistant", "content": part.text, "refusal": None}
-                    choices.append({**self._choice(part), "message": message})
-        return {**self._head, "object": "chat.completion", "choices": choices, "usage": usage.record()}
+                    news = self._calls[part.index].add(part)
+                    message = {"role": "assistant", **news.message(), "refusal": None}
+                    choices.append({**self._choice(part, news), "message": message})
+        head = {**self._head, "object": "chat.completion"}
+        return {**head, "choices": choices, "usage": usage.record(), "prompt_logprobs": of_prompt}
 
-    def _choice(self, part: CompletionOutput) -> dict[str, Any]:
+    def _choice(self, part: CompletionOutput, news: ChoiceNews) -> dict[str, Any]:
         return {
             "index": part.index,
             "logprobs": chat_logprobs(part, self._num_top),
-            "finish_reason": part.finish_reason,
+            "finish_reason": news.finish_reason,
             "stop_reason": part.stop_reason,
         }

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tokenyard.engine.outputs import CompletionOutput
+from tokenyard.engine.outputs import CompletionOutput, GenerationOutput
 from tokenyard.engine.prompts import TokenizedPrompt
 from tokenyard.server.openai.context import ServerContext
 from tokenyard.server.openai.decoding import decoded
@@ -26,7 +26,7 @@ from tokenyard.server.openai.generating import (
     request_id_of,
 )
 from tokenyard.server.openai.grammars import compiled
-from tokenyard.server.openai.logprobs import completion_logprobs
+from tokenyard.server.openai.logprobs import EchoedPrompt, completion_logprobs, prompt_logprobs
 from tokenyard.server.openai.replying import reply
 
 __all__ = ["Completions"]
@@ -48,13 +48,20 @@ class Completions:
         request: CompletionRequest = body.request
         context.check_model(request.model)
         context.check_open()
-        if request.echo and request.logprobs is not None:
-            raise bad_field("echo", request.echo, "this server has no log-probabilities of prompts: leave out logprobs")
         prompts = await self._prompts(request)
         room = [output_room(context, each, request.max_tokens, default=_DEFAULT_TOKENS) for each in prompts]
         name = request_id_of(request, "cmpl")
         grammars = await compiled(context, request, len(prompts))
-        streams = asked(context, request, name, prompts, max_tokens=room, logprobs=request.logprobs, grammars=grammars)
+        streams = asked(
+            context,
+            request,
+            name,
+            prompts,
+            max_tokens=room,
+            logprobs=request.logprobs,
+            grammars=grammars,
+            echo=bool(request.echo),
+        )
         answer = _Answer(context, request, name, [self._echoed(request, each) for each in prompts])
         together = pieces(context, streams)
         return await reply(http, together, answer, stream=bool(request.stream), ignored=body.ignored)
@@ -95,6 +102,7 @@ class _Answer:
     """Of one request: its pieces as chunks, or as one object."""
 
     def __init__(self, context: ServerContext, request: CompletionRequest, name: str, echoed: Sequence[str]) -> None:
+        self._context = context
         self._request = request
         self._echoed = echoed
         self._per_prompt = request.n or 1
@@ -110,7 +118,7 @@ class _Answer:
             async for piece in together:
                 usage.add(piece)
                 for part in piece.output.outputs:
-                    yield {**self._head, "choices": [self._choice(piece.prompt, part)]}
+                    yield {**self._head, "choices": [self._choice(piece, part)]}
         if options is not None and options.include_usage:
             yield {**self._head, "choices": [], "usage": usage.record()}
 
@@ -120,19 +128,29 @@ class _Answer:
         async with aclosing(together):
             async for piece in together:
                 usage.add(piece)
-                choices += [self._choice(piece.prompt, part) for part in piece.output.outputs]
+                choices += [self._whole_choice(piece, part) for part in piece.output.outputs]
         return {**self._head, "choices": sorted(choices, key=lambda each: each["index"]), "usage": usage.record()}
 
-    def _choice(self, prompt: int, part: CompletionOutput) -> dict[str, Any]:
-        index = prompt * self._per_prompt + part.index
+    def _whole_choice(self, piece: Piece, part: CompletionOutput) -> dict[str, Any]:
+        of_prompt = prompt_logprobs(piece.output) if self._request.prompt_logprobs is not None else None
+        return {**self._choice(piece, part), "prompt_logprobs": of_prompt}
+
+    def _choice(self, piece: Piece, part: CompletionOutput) -> dict[str, Any]:
+        index = piece.prompt * self._per_prompt + part.index
         first = index not in self._offsets
         offset = self._offsets.setdefault(index, 0)
-        text = (self._echoed[prompt] if first else "") + part.text
+        text = (self._echoed[piece.prompt] if first else "") + part.text
         self._offsets[index] = offset + len(text)
         return {
             "index": index,
             "text": text,
-            "logprobs": completion_logprobs(part, offset),
+            "logprobs": completion_logprobs(part, offset, self._echoed_tokens(piece.output) if first else None),
             "finish_reason": part.finish_reason,
             "stop_reason": part.stop_reason,
         }
+
+    def _echoed_tokens(self, output: GenerationOutput) -> EchoedPrompt | None:
+        if not self._request.echo or output.prompt_logprobs is None:
+            return None
+        first = self._context.tokenizer.token_text(output.prompt_token_ids[0])
+        return EchoedPrompt(output.prompt_token_ids, output.prompt_logprobs, first)

@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tokenyard.engine.async_llm import AsyncLLM
+from tokenyard.engine.generation_config import GenerationDefaults
 from tokenyard.engine.grammars import GrammarCompiler
 from tokenyard.engine.text.tokenizer import TextTokenizer
 from tokenyard.errors import ConfigError
 from tokenyard.server.openai.errors import ApiError, bad_field, going_down
+from tokenyard.server.openai.tool_calls.parser import ToolCallParser
 
 __all__ = ["Limits", "ServerContext"]
 
@@ -41,6 +43,10 @@ class ServerContext:
     limits: Limits = field(default_factory=Limits)
     grammars: GrammarCompiler | None = None
     """For answers that must look like something; None: there are none."""
+    defaults: GenerationDefaults = field(default_factory=lambda: GenerationDefaults({}))
+    """Of requests that do not say it themselves."""
+    tool_parser: Callable[[], ToolCallParser] | None = None
+    """Makes what reads calls of tools out of an answer; None: answers are left as they are."""
     metrics: Callable[[], tuple[bytes, str]] | None = None
     """The text of ``/metrics``, and its content type."""
     is_draining: bool = False

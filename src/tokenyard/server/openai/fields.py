@@ -119,6 +119,8 @@ class GenerationRequest(_Fields, kw_only=True):
     skip_special_tokens: bool | None = None
     add_special_tokens: bool | None = None
     structured_outputs: StructuredOutputs | None = None
+    prompt_logprobs: int | None = None
+    """Likeliest tokens told with each token of the prompt."""
     priority: int | None = None
     cache_salt: str | None = None
     request_id: str | None = None

@@ -81,18 +81,22 @@ def output_room(
     prompt_field: str = "prompt",
     default: int | None = None,
 ) -> int:
-    """Tokens that an answer may have: as asked, else ``default``, else all that the model has room for."""
+    """Tokens that an answer may have: as asked, else ``default``, else all that the model has room for.
+
+    A limit in the model's defaults holds in any case.
+    """
     limit, length = context.llm.model.max_model_len, len(prompt.token_ids)
     room = limit - length
     if room < 1:
         fix = f"its {length} tokens leave no room for an answer: the model takes {limit} tokens together"
         raise bad_field(prompt_field, prompt.text or prompt.token_ids, fix, code="context_length_exceeded")
+    most = context.defaults.max_new_tokens or room
     if max_tokens is None:
-        return room if default is None else min(default, room)
+        return min(room, most) if default is None else min(default, room, most)
     if max_tokens > room:
         fix = f"give at most {room}: the model takes {limit} tokens together, and the prompt has {length}"
         raise bad_field(field, max_tokens, fix, code="context_length_exceeded")
-    return max_tokens
+    return min(max_tokens, most)
 
 
 def asked(
@@ -104,13 +108,29 @@ def asked(
     max_tokens: Sequence[int],
     logprobs: int | None,
     grammars: Sequence[Sequence[Grammar]],
+    echo: bool = False,
 ) -> list[AsyncGenerator[GenerationOutput, None]]:
-    """A stream for each prompt. Raises ApiError; the engine is asked when a stream is."""
+    """A stream for each prompt. Raises ApiError; the engine is asked when a stream is.
+
+    ``echo``: what is told of the answer's tokens is told of the prompt's, too.
+    """
+    of_prompt = request.prompt_logprobs if not echo or request.prompt_logprobs is not None else logprobs
+    if of_prompt is not None and request.stream:
+        field = "prompt_logprobs" if request.prompt_logprobs is not None else "echo"
+        fix = "log-probabilities of prompts are told with a whole answer: leave stream out"
+        raise bad_field(field, getattr(request, field), fix)
     turn = turn_of(request)._replace(lora_name=context.adapter_of(request.model))
     kind = OutputKind.DELTA if request.stream else OutputKind.FINAL_ONLY
     streams = []
     for i, prompt in enumerate(prompts):
-        params = generation_params(request, max_tokens=max_tokens[i], logprobs=logprobs, kind=kind)
+        params = generation_params(
+            request,
+            max_tokens=max_tokens[i],
+            logprobs=logprobs,
+            prompt_logprobs=of_prompt,
+            kind=kind,
+            defaults=context.defaults,
+        )
         name = request_id if len(prompts) == 1 else f"{request_id}-{i}"
         streams.append(_generate(context, name, prompt, params, turn, grammars[i]))
     return streams

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tokenyard.engine.generation import GenerationParams, OutputKind, Turn
+from tokenyard.engine.generation_config import GenerationDefaults
 from tokenyard.server.openai.errors import bad_field
 from tokenyard.server.openai.fields import GenerationRequest
 
@@ -18,17 +19,29 @@ _OF_A_TURN = ("job_id", "is_last_step", "this_func_call")
 
 
 def generation_params(
-    request: GenerationRequest, *, max_tokens: int, logprobs: int | None, kind: OutputKind
+    request: GenerationRequest,
+    *,
+    max_tokens: int,
+    logprobs: int | None,
+    prompt_logprobs: int | None,
+    kind: OutputKind,
+    defaults: GenerationDefaults,
 ) -> GenerationParams:
-    """Its parameters; what was not given is as in vLLM. Raises ApiError for what the engine cannot be asked."""
-    given: dict[str, Any] = {name: value for name in _AS_THEY_ARE if (value := getattr(request, name)) is not None}
+    """Its parameters; what was not given is the model's default, else as in vLLM.
+
+    Raises ApiError for what the engine cannot be asked.
+    """
+    given: dict[str, Any] = dict(defaults.params)
+    given |= {name: value for name in _AS_THEY_ARE if (value := getattr(request, name)) is not None}
     if request.logit_bias is not None:
         given["logit_bias"] = _bias(request.logit_bias)
     if request.stop is not None:
         given["stop"] = (request.stop,) if isinstance(request.stop, str) else tuple(request.stop)
     if request.stop_token_ids is not None:
         given["stop_token_ids"] = tuple(request.stop_token_ids)
-    return GenerationParams(max_tokens=max_tokens, logprobs=logprobs, output_kind=kind, **given)
+    return GenerationParams(
+        max_tokens=max_tokens, logprobs=logprobs, prompt_logprobs=prompt_logprobs, output_kind=kind, **given
+    )
 
 
 def _bias(given: dict[str, float]) -> dict[int, float]:

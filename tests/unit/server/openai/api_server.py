@@ -15,6 +15,7 @@ import uvicorn
 from tests.support.toy_model import ToyExecutor, byte_tokenizer, toy_core, toy_tokenizer
 
 from tokenyard.engine.async_llm import AsyncLLM
+from tokenyard.engine.generation_config import GenerationDefaults
 from tokenyard.engine.grammars import GrammarCompiler
 from tokenyard.request import Request
 from tokenyard.sched.observer import Observers, StepObserver
@@ -22,6 +23,7 @@ from tokenyard.server.metrics import MetricsObserver
 from tokenyard.server.openai.app import make_api
 from tokenyard.server.openai.context import Limits, ServerContext
 from tokenyard.server.openai.scrape import scraped
+from tokenyard.server.openai.tool_calls.parser import ToolCallParser
 from tokenyard.server.web.connections import BoundedConnection
 
 __all__ = ["ApiServer", "serving_api", "until"]
@@ -77,6 +79,8 @@ def serving_api(
     limits: Limits | None = None,
     max_queued_requests: int = 1000,
     gather_ms: float = 0,
+    tool_parser: Callable[[], ToolCallParser] | None = None,
+    defaults: GenerationDefaults | None = None,
     **settings: Any,
 ) -> Iterator[ApiServer]:
     """A server whose engine has these settings; at its end nothing may be left in the engine, unless it died."""
@@ -87,7 +91,15 @@ def serving_api(
     with TemporaryDirectory() as folder:
         byte_tokenizer().save(f"{folder}/tokenizer.json")
         grammars = GrammarCompiler(folder, llm.model.vocab_size, llm.model.eos_token_ids)
-    context = ServerContext(llm=llm, names=("toy", "also"), limits=limits or Limits(), grammars=grammars, metrics=told)
+    context = ServerContext(
+        llm=llm,
+        names=("toy", "also"),
+        limits=limits or Limits(),
+        grammars=grammars,
+        defaults=defaults or GenerationDefaults({}),
+        tool_parser=tool_parser,
+        metrics=told,
+    )
     app = make_api(context, api_keys=api_keys)
     kind = type("Bounded", (BoundedConnection,), {"idle_per_client": BoundedConnection.most})
     with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:

@@ -80,6 +80,14 @@ class FrontFlags:
     """Directory with another tokenizer.json."""
     chat_template: Annotated[str | None, optional("FILE", "the model's")] = None
     """Jinja template that makes a prompt of messages."""
+    generation_config: Annotated[str, tyro.conf.arg(metavar="auto|vllm|DIR")] = "auto"
+    """Where requests get temperature, top_p ... from that say none: the model's generation_config.json, or nowhere."""
+    override_generation_config: Annotated[str | None, optional("JSON", "nothing")] = None
+    """Put over that file: {"temperature": 0.2}."""
+    enable_auto_tool_choice: Switch = False
+    """Read calls of tools out of answers, as --tool-call-parser says."""
+    tool_call_parser: Annotated[str | None, optional("NAME", "calls stay in the text")] = None
+    """How the model writes calls: hermes (also Qwen) or llama3_json."""
     max_logprobs: int = 20
     """Most log-probabilities per token; -1: as many as there are tokens."""
     gather_ms: float = 0.0

@@ -12,18 +12,13 @@ from rich.markup import escape
 
 from tokenyard.cli.support.console import errors, results, warn
 from tokenyard.cli.support.flags import Serve
-from tokenyard.cli.support.model_server.loading import DEMO, loaded_engine, served_names, watched
+from tokenyard.cli.support.model_server.loading import front_settings, loaded_engine, served_names, told, trace_of
 from tokenyard.cli.support.model_server.side_shows import chatting, viewing
-from tokenyard.engine.async_llm import AsyncLLM
 from tokenyard.engine.core import EngineCore
-from tokenyard.engine.grammars import GrammarCompiler
-from tokenyard.engine.loading import tokenizer_of
-from tokenyard.engine.served_model import model_of
-from tokenyard.errors import ConfigError, MissingExtraError
-from tokenyard.server.metrics import MetricsObserver
+from tokenyard.engine.demo_model import DEMO
 from tokenyard.server.openai.app import make_api
-from tokenyard.server.openai.context import Limits, ServerContext
-from tokenyard.server.openai.scrape import scraped
+from tokenyard.server.openai.assembly import assembled, watch
+from tokenyard.server.openai.context import ServerContext
 from tokenyard.server.web.guard import is_loopback
 from tokenyard.server.web.serve import listen, serve, url_of
 
@@ -69,39 +64,15 @@ def serve_model(flags: Serve) -> None:
 
 def _engine(flags: Serve, stack: ExitStack) -> _Engine:
     """Load the model; what has to be closed afterwards joins ``stack``."""
-    front = flags.front
-    limits = Limits(max_body_bytes=front.max_body_bytes, request_timeout_s=front.request_timeout_s)
+    settings = front_settings(flags.front)
     folder = stack.enter_context(TemporaryDirectory(prefix="tokenyard-")) if flags.model == DEMO else None
     with errors().status(f"loading {escape(flags.model)}"):
         core = loaded_engine(flags, folder)
-        tokenizer = tokenizer_of(model_of(core), front.tokenizer, front.chat_template)
-    names = served_names(flags)
-    for name in set(names) & set(model_of(core).adapters):
-        raise ConfigError("lora_modules", name, "is a name of the model as well: choose another")
-    metrics = MetricsObserver(model_name=names[0])
-    trace = watched(core, metrics, flags, flags.output.trace or (_VIEWED if flags.view else None), stack)
-    llm = AsyncLLM(
-        core,
-        tokenizer=tokenizer,
-        gather_ms=front.gather_ms,
-        max_queued_requests=front.max_queued_requests,
-        max_logprobs=front.max_logprobs,
-    )
-    context = ServerContext(
-        llm=llm, names=names, limits=limits, grammars=_grammars(llm, front.tokenizer), metrics=scraped(metrics.registry)
-    )
-    return _Engine(core, context, trace)
-
-
-def _grammars(llm: AsyncLLM, tokenizer: str | None) -> GrammarCompiler | None:
-    """None without the library, a tokenizer or an end-of-sequence token: whoever asks for a grammar is told."""
-    path = tokenizer or llm.model.tokenizer
-    if llm.tokenizer is None or path is None:
-        return None
-    try:
-        return GrammarCompiler(path, llm.model.vocab_size, llm.model.eos_token_ids)
-    except (MissingExtraError, ConfigError):
-        return None
+        made = assembled(core, served_names(flags), settings)
+    trace = trace_of(flags, flags.output.trace or (_VIEWED if flags.view else None), stack)
+    policy, model = flags.engine.scheduling_policy, served_names(flags)[0]
+    watch(core, made.metrics, trace, policy=policy, model=model, engine=told(flags.engine))
+    return _Engine(core, made.context, trace.config.path)
 
 
 def _announce(engine: _Engine, url: str) -> None:

@@ -1,34 +1,27 @@
-"""From flags to an engine with a model, and who watches it."""
+"""From flags to an engine with a model, and to its trace."""
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from tokenyard.cli.support.flags import EngineFlags, Serve
+from tokenyard.cli.support.flags import EngineFlags, FrontFlags, Serve
 from tokenyard.cli.support.setup import open_trace
 from tokenyard.engine.core import EngineCore
 from tokenyard.engine.demo_model import make_demo_model
 from tokenyard.engine.loading import load_core
-from tokenyard.engine.served_model import model_of
 from tokenyard.errors import ConfigError
 from tokenyard.policies.named import policy_label, policy_maker
 from tokenyard.profiles import decision_profile
-from tokenyard.sched.observer import Observers, StepObserver
-from tokenyard.trace.emit.recorder import TraceRecorder
+from tokenyard.server.openai.assembly import FrontSettings, unix_clock
 from tokenyard.trace.emit.writer import TraceWriter
 from tokenyard.trace.format.config import TraceConfig
-from tokenyard.trace.format.start import describe_run
 
-__all__ = ["DEMO", "loaded_engine", "served_names", "watched"]
-
-DEMO = "demo"
-"""The model that is made on the spot."""
+__all__ = ["front_settings", "loaded_engine", "served_names", "told", "trace_of"]
 
 _OF_LOADING = ("dtype", "device", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size", "seed")
 _MEMORY = ("num_gpu_blocks_override", "gpu_memory_utilization", "kv_cache_memory_bytes", "enable_prefix_caching")
@@ -39,6 +32,16 @@ _OF_SCHEDULER = ("enable_chunked_prefill", "long_prefill_token_threshold", "asyn
 def served_names(flags: Serve) -> Sequence[str]:
     """By which clients call the model."""
     return flags.front.served_model_name or (flags.model,)
+
+
+def front_settings(flags: FrontFlags) -> FrontSettings:
+    """What stands between clients and the engine. Raises ConfigError."""
+    given = {name: getattr(flags, name) for name in FrontSettings.__struct_fields__}
+    override = flags.override_generation_config
+    given["override_generation_config"] = {} if override is None else _object("override_generation_config", override)
+    settings = FrontSettings(**given)
+    _ = settings.limits  # a mistake in them is said before the model is loaded
+    return settings
 
 
 def loaded_engine(flags: Serve, demo_folder: str | None) -> EngineCore:
@@ -59,45 +62,30 @@ def loaded_engine(flags: Serve, demo_folder: str | None) -> EngineCore:
             **given,
             "policy": policy_maker(engine.scheduling_policy, "scheduling_policy")(),
             "profile": decision_profile(engine.vllm_version),
-            "clock": _unix_clock(),
+            "clock": unix_clock(),
         },
     )
 
 
 def _object(name: str, text: str) -> Any:
     try:
-        return json.loads(text)
+        found = json.loads(text)
     except ValueError as error:
         raise ConfigError(name, text, f"is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ConfigError(name, text, "give an object")
+    return found
 
 
-def _unix_clock() -> Any:
-    """Unix seconds that never go back: traces tell the time of day, and durations are differences."""
-    start = time.time() - time.monotonic()
-    return lambda: start + time.monotonic()
+def trace_of(flags: Serve, trace: Path | None, stack: ExitStack) -> TraceWriter:
+    """The writer of the trace; without a path it writes none."""
+    writer = stack.enter_context(TraceWriter(_trace_config(flags, trace)))
+    open_trace(writer)
+    return writer
 
 
-def watched(core: EngineCore, metrics: StepObserver, flags: Serve, trace: Path | None, stack: ExitStack) -> Path | None:
-    """Have the metrics, and a trace if one is wanted, told what the scheduler does; where the trace is."""
-    config = _trace_config(flags, trace)
-    writer = stack.enter_context(TraceWriter(config))
-    if open_trace(writer) is None:
-        core.scheduler.attach_observer(metrics)
-        return None
-    start = describe_run(
-        replace(core.scheduler.config, policy=policy_label(flags.engine.scheduling_policy)),
-        core.scheduler.cache_config,
-        host="engine",
-        ts=core.scheduler.clock(),
-        model=served_names(flags)[0],
-        gpu=model_of(core).device,
-        sections={"engine": _told(flags.engine)},
-    )
-    core.scheduler.attach_observer(Observers(metrics, TraceRecorder(writer, start=start)))
-    return config.path
-
-
-def _told(flags: EngineFlags) -> dict[str, Any]:
+def told(flags: EngineFlags) -> dict[str, Any]:
+    """The settings that a trace tells."""
     return {name: value for name, value in asdict(flags).items() if value is not None}
 
 

@@ -30,10 +30,22 @@ class LeastLoaded(Router):
 
 
 class PrefixAffinity(Router):
-    """Who holds most of the request's beginning; of several, the least loaded."""
+    """Who holds most of the request's beginning; of several, the least loaded.
+
+    Engines that have ``most_ahead`` requests more than the one with the fewest are passed over; None: none is.
+    """
+
+    def __init__(self, most_ahead: int | None = None) -> None:
+        self._most_ahead = most_ahead
 
     def choose(self, now: float, request: Request, engines: Sequence[EngineState]) -> int:
-        return min(range(len(engines)), key=lambda i: (-engines[i].num_cached_tokens(request), *_load(engines[i])))
+        fewest = min(_load(each)[0] for each in engines)
+        among = [
+            i
+            for i, each in enumerate(engines)
+            if self._most_ahead is None or _load(each)[0] < fewest + self._most_ahead
+        ]
+        return min(among, key=lambda i: (-engines[i].num_cached_tokens(request), *_load(engines[i])))
 
 
 def _load(engine: EngineState) -> tuple[int, float, int]:

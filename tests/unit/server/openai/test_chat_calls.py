@@ -1,0 +1,100 @@
+"""Calls of tools over HTTP, by the official client; and defaults of the model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from tests.unit.server.openai.api_server import ApiServer, serving_api
+
+from tokenyard.engine.generation_config import GenerationDefaults
+from tokenyard.server.openai.tool_calls.hermes import Hermes
+
+MESSAGES: list[Any] = [{"role": "user", "content": "how is the weather?"}]
+TOOLS: list[Any] = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
+CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call>'
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ApiServer]:
+    defaults = GenerationDefaults({"temperature": 0.25, "top_k": 7}, max_new_tokens=200)
+    with serving_api(tool_parser=Hermes, defaults=defaults) as served:
+        yield served
+
+
+@pytest.fixture
+def client(server: ApiServer) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as made:
+        yield made
+
+
+def says(text: str) -> dict[str, Any]:
+    """What makes the model say exactly this."""
+    return {"structured_outputs": {"choice": [text]}}
+
+
+def test_calls_are_read_out_of_an_answer(client: openai.OpenAI) -> None:
+    text = f"I look. {CALL} {CALL}"
+    answer = client.chat.completions.create(model="toy", messages=MESSAGES, tools=TOOLS, extra_body=says(text))
+    (choice,) = answer.choices
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.content == "I look."
+    calls: list[Any] = choice.message.tool_calls or []
+    assert [(each.type, each.function.name) for each in calls] == [("function", "weather")] * 2
+    assert all(json.loads(each.function.arguments) == {"city": "Rome"} for each in calls)
+    assert len({each.id for each in calls}) == 2
+    back: list[Any] = [*MESSAGES, choice.message.model_dump(exclude_none=True)]
+    back.append({"role": "tool", "tool_call_id": calls[0].id, "content": "sunny"})
+    assert client.chat.completions.create(model="toy", messages=back, tools=TOOLS, max_tokens=3).choices
+
+
+def test_a_stream_of_a_call(client: openai.OpenAI) -> None:
+    text = f"I look. {CALL}"
+    stream = client.chat.completions.create(
+        model="toy", messages=MESSAGES, tools=TOOLS, stream=True, extra_body=says(text), logprobs=True
+    )
+    content, calls, ends, tokens = "", [], [], 0
+    for chunk in stream:
+        (choice,) = chunk.choices
+        content += choice.delta.content or ""
+        calls += choice.delta.tool_calls or []
+        ends.append(choice.finish_reason)
+        tokens += len(choice.logprobs.content or []) if choice.logprobs else 0
+    assert content == "I look."
+    (call,) = calls
+    assert (call.index, call.type) == (0, "function")
+    assert call.function is not None
+    assert (call.function.name, json.loads(call.function.arguments or "")) == ("weather", {"city": "Rome"})
+    assert ends == [None] * (len(ends) - 1) + ["tool_calls"]
+    assert tokens >= len(text), "a token is a byte"
+
+
+@pytest.mark.parametrize("more", [{}, {"tools": TOOLS, "tool_choice": "none"}])
+def test_who_has_no_tools_gets_text(client: openai.OpenAI, more: dict[str, Any]) -> None:
+    answer = client.chat.completions.create(model="toy", messages=MESSAGES, extra_body={**says(CALL), **more})
+    (choice,) = answer.choices
+    assert (choice.message.content, choice.message.tool_calls, choice.finish_reason) == (CALL, None, "stop")
+
+
+def test_a_call_that_is_cut_is_text(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(
+        model="toy", messages=MESSAGES, tools=TOOLS, max_tokens=20, extra_body=says(CALL)
+    )
+    (choice,) = answer.choices
+    assert (choice.message.content, choice.finish_reason) == (CALL[:20], "length")
+
+
+def test_defaults_of_the_model(server: ApiServer) -> None:
+    def params(**more: Any) -> Any:
+        body = {"prompt": "x" * 30, "max_tokens": 400, **more}
+        assert httpx.post(f"{server.url}/v1/completions", json=body, timeout=60).status_code == 200
+        return server.arrivals.newest.sampling_params
+
+    own = params()
+    assert (own.temperature, own.top_k, own.max_tokens) == (0.25, 7, 200)
+    said = params(temperature=0.5, top_k=0, max_tokens=10)
+    assert (said.temperature, said.top_k, said.max_tokens) == (0.5, 0, 10)
