@@ -25,6 +25,8 @@ class _Rule(NamedTuple):
 
 _REPLAYS = (Run, Compare, Split)
 _NO_GPU_IN = ("constant:", "fitted:")
+_MAY_REPEAT = {"slo"}
+"""Flags of which every one counts."""
 _OF_TRACES = {"align", "json"}
 """What two traces are compared by; every other flag of `compare` is about replays."""
 
@@ -113,7 +115,7 @@ def ignored_flags(command: Command, arguments: Sequence[str]) -> list[str]:
 
 def _repeated(typed: Counter[str], known: set[str]) -> Iterator[str]:
     for name, times in typed.items():
-        if name in known and times > 1:
+        if name in known - _MAY_REPEAT and times > 1:
             yield f"{flag(name)} is given {times} times: the last one counts"
 
 
