@@ -24,7 +24,13 @@ class Decided(Exception):  # noqa: N818 - it ends a replay, and nothing is wrong
     """How a replay ends is certain."""
 
     def __init__(
-        self, why: str, *, met: bool | None = None, tightness: float | None = None, bound: str | None = None
+        self,
+        why: str,
+        *,
+        met: bool | None = None,
+        tightness: float | None = None,
+        bound: str | None = None,
+        was_replayed: bool = True,
     ) -> None:
         super().__init__(why)
         self.why = why
@@ -32,13 +38,14 @@ class Decided(Exception):  # noqa: N818 - it ends a replay, and nothing is wrong
         self.tightness = tightness
         """At least so far beyond its bound, as a share of requests that may be."""
         self.bound = bound
+        self.was_replayed = was_replayed
 
 
 class Rival(NamedTuple):
     """A variant that has been replayed to its end within the bounds."""
 
     figure: str
-    """``goodput`` in requests per second, or ``throughput`` in output tokens per second."""
+    """``goodput`` in requests per second, ``throughput`` in output tokens per second, ``cost`` of an hour, ``gpus``."""
     value: float
     cost: float | None
     gpus: int | None
@@ -48,6 +55,11 @@ class Rival(NamedTuple):
         if self.cost is not None and cost is not None:
             return self.cost <= cost
         return self.gpus == gpus or (self.gpus is not None and gpus is not None and self.gpus <= gpus)
+
+    def makes_pointless(self, cost: float | None, gpus: int | None) -> bool:
+        """Whether a variant need not be replayed at all, because it costs more."""
+        own = {"cost": cost, "gpus": gpus}.get(self.figure)
+        return own is not None and own > self.value
 
 
 class SLOWatch(StepObserver):
@@ -93,7 +105,7 @@ class SLOWatch(StepObserver):
         if now > 0:
             most = {"goodput": (self._num_requests - bad) / now, "throughput": self._num_tokens / now}
             for rival in rivals:
-                if most[rival.figure] < rival.value:
+                if most.get(rival.figure, inf) < rival.value:
                     raise Decided(f"cannot reach the best {rival.figure} so far, {rival.value:,.2f}, any more")
 
     def _allowed(self, slo: SLO) -> float:

@@ -69,6 +69,8 @@ class Measuring:
             watch = SLOWatch(self.slos, workload) if stops else None
             price = None if variant.gpu is None else self.prices.get(variant.gpu)
             cost = None if price is None or variant.gpus is None else price * variant.gpus
+            if any(rival.makes_pointless(cost, variant.gpus) for rival in rivals):
+                raise Decided("costs more than one that is within every bound: not replayed", was_replayed=False)
             beaten = [rival for rival in rivals if rival.costs_no_more_than(cost, variant.gpus)]
             report, refused = _replayed(
                 variant._replace(workload=workload), self.slos, watch, _listener(watch, beaten, on_progress)
@@ -81,7 +83,7 @@ class Measuring:
                 load=load,
                 stopped=decided.why,
                 met=decided.met,
-                requests=len(workload),
+                requests=len(workload) if decided.was_replayed else 0,
                 gpu=variant.gpu,
                 gpus=variant.gpus,
                 cost_per_hour=cost,

@@ -59,6 +59,7 @@ Command = (
     | Export
     | Compare
     | WhatIf
+    | Plan
     | Sweep
     | Split
     | Parity
@@ -80,6 +81,7 @@ COMMANDS: dict[type[Command], str] = {
     Export: "export",
     Compare: "compare",
     WhatIf: "whatif",
+    Plan: "plan",
     Sweep: "sweep",
     Split: "split",
     Query: "query",

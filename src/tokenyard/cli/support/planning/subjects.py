@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenyard.cli.support.flags import Run
-from tokenyard.cli.support.planning.settings import changed, convert, is_load
+from tokenyard.cli.support.planning.settings import changed, convert
 from tokenyard.cli.support.setup import Setup, prepare
 from tokenyard.errors import ConfigError
 from tokenyard.policies.named import policy_maker
@@ -15,7 +15,7 @@ from tokenyard.sim.settings import ReplaySettings
 from tokenyard.sim.sweep.measuring import Prepared
 from tokenyard.sim.sweep.row import Setting, Settings, words_of
 from tokenyard.sim.whatif.recorded_run import RecordedRun, read_run
-from tokenyard.sim.whatif.settings import CHANGEABLE, Variant, read_variant
+from tokenyard.sim.whatif.settings import CHANGEABLE, Variant, as_it_was, read_variant
 from tokenyard.sim.workload.record import Workload
 
 __all__ = ["RecordedSubject", "WorkloadSubject", "is_trace"]
@@ -88,25 +88,25 @@ class RecordedSubject(_Unpacked):
         return self._kept["run"]
 
     def prepared(self, settings: Settings) -> Prepared:
-        run = self.run
         variant = self.variant(settings)
-        latency = getattr(variant, "latency", None) or run.latency
         return Prepared(
             workload=variant.workload,
-            replays=ReplaySettings(variant.scheduler, variant.cache, latency, self.skip_refused, None, run.speculation),
+            replays=ReplaySettings(
+                variant.scheduler,
+                variant.cache,
+                variant.latency,
+                self.skip_refused,
+                variant.kv_transfer,
+                variant.speculation,
+            ),
             policy=policy_maker(variant.scheduler.policy, "scheduling_policy"),
-            gpu=run.start.gpu,
+            gpu=self.run.start.gpu,
             gpus=None,
         )
 
     def variant(self, settings: Settings) -> Variant:
         """The run with other settings, as ``whatif`` reads them."""
-        run = self.run
-        if settings:
-            return read_variant(run, words_of(settings).replace(" ", ","))
-        return Variant(
-            name="as it is", workload=run.workload, scheduler=run.scheduler, cache=run.cache, flags=(), is_vllms=True
-        )
+        return read_variant(self.run, words_of(settings).replace(" ", ",")) if settings else as_it_was(self.run)
 
     @staticmethod
     def convert(given: str, value: Any, flag: str = "set") -> tuple[str, Setting]:
@@ -118,8 +118,3 @@ class RecordedSubject(_Unpacked):
             )
             raise ConfigError(flag, given, fix)
         return name, setting
-
-
-def is_about_load(settings: Settings) -> bool:
-    """Whether a variant changes what arrives."""
-    return any(is_load(name) for name in settings)
