@@ -157,9 +157,10 @@ def test_offline_answers_keep_to_grammars(folder: Path) -> None:
         for answer in kept.outputs:
             assert re.fullmatch("[a-c]{4}", answer.text)
         assert not re.fullmatch("[a-c]{4}", other.outputs[0].text)
-        for wrong, field in (({"regex": "("}, "structured_outputs.regex"), ({}, "structured_outputs")):
+        wrong = StructuredOutputsParams(regex="("), StructuredOutputsParams()
+        for asked_for, field in zip(wrong, ("structured_outputs.regex", "structured_outputs"), strict=True):
             with pytest.raises(RequestError) as caught:
-                llm.generate("x", GenerationParams(structured_outputs=StructuredOutputsParams(**wrong)))
+                llm.generate("x", GenerationParams(structured_outputs=asked_for))
             assert caught.value.field == field
         assert not llm.core.scheduler.requests
 

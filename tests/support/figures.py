@@ -124,8 +124,14 @@ def _statistics(report: Report) -> dict[str, Any]:
     }
 
 
+_OF_THE_VIEWER = {LatencyFigures: ("mean", "p50", "p90", "p99"), StepFigures: ("mean", "p50", "p95")}
+
+
 def _spread(spread: LatencyFigures | StepFigures) -> dict[str, Any] | None:
-    return None if spread.mean is None else msgspec.to_builtins(spread)
+    """What the viewer has of it."""
+    if spread.mean is None:
+        return None
+    return {name: value for name, value in msgspec.to_builtins(spread).items() if name in _OF_THE_VIEWER[type(spread)]}
 
 
 def _camel(value: Any, leave_out: tuple[str, ...] = ()) -> Any:

@@ -11,6 +11,7 @@ from tokenyard.cli.support.flags import Report
 from tokenyard.errors import ConfigError
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.report.report import Report as FullReport
+from tokenyard.explain.report.slo import read_slos
 from tokenyard.explain.report.summary import summarize
 
 __all__ = ["execute"]
@@ -23,7 +24,7 @@ _FONTS_FROM_AFAR = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)
 
 def execute(flags: Report) -> int:
     """Summarise, print, and draw if asked to; always 0 if the trace can be read."""
-    report = summarize(flags.trace)
+    report = summarize(flags.trace, slos=read_slos(flags.slo))
     if flags.svg is not None:
         _draw(report, flags.svg, buckets=flags.buckets)
     if flags.json:

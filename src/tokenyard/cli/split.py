@@ -84,6 +84,7 @@ def _run(flags: Split) -> _Outcome:
                 parallel=flags.parallel,
                 adapters=flags.adapters,
                 output=flags.output,
+                slo=flags.slo,
             )
         )
     say_notes(setup.workload)

@@ -20,7 +20,7 @@ from tokenyard.trace.format.config import TraceConfig
 def test_settings_of_a_command_are_its_flags() -> None:
     assert {"max_num_seqs", "seed", "trace", "kv_transfer_config", "json"} <= setting_names(Run)
     assert "workload" not in setting_names(Run)
-    assert setting_names(Report) == {"buckets", "json", "svg"}
+    assert setting_names(Report) == {"buckets", "json", "slo", "svg"}
     assert setting_names(View) == {"host", "port", "browser"}
     commands: list[type] = list(COMMANDS)
     assert all(setting_names(command) for command in commands)

@@ -127,8 +127,8 @@ def test_json_has_the_documented_keys(tmp_path: Path) -> None:
     fields = msgspec.json.decode(msgspec.json.encode(summarize(tmp_path)))
     assert set(KEYS) <= fields.keys()
     assert fields["report_version"] == 1
-    for name in ("ttft_ms", "tpot_ms", "e2e_ms", "queue_ms"):
-        assert list(fields[name]) == ["mean", "p50", "p90", "p99"]
+    for name in ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms", "queue_ms"):
+        assert list(fields[name]) == ["mean", "p50", "p90", "p99", "p95", "max"]
     assert list(fields["token_budget_use"]) == ["mean", "p50", "p95"]
     assert list(fields["prefix_hit_rate"]) == ["local", "external"]
     assert list(fields["throughput"]) == ["requests_per_s", "output_tokens_per_s"]
@@ -148,9 +148,10 @@ def test_numbers_of_a_small_run(tmp_path: Path) -> None:
     # Steps at 100.0, 100.5, ... : a runs in the first three, b in the next three, the last reports that b is gone.
     assert (report.steps, report.requests, report.requests_finished) == (7, 2, 2)
     assert report.finish_reasons == {"length": 2}
-    assert report.queue_ms == LatencyFigures(1250.0, 1250.0, 1450.0, 1495.0)
+    assert report.queue_ms == LatencyFigures(1250.0, 1250.0, 1450.0, 1495.0, 1475.0, 1500.0)
     assert report.ttft_ms.mean == pytest.approx(1750.0)
-    assert report.tpot_ms == LatencyFigures(500.0, 500.0, 500.0, 500.0)
+    assert report.tpot_ms == LatencyFigures(*[500.0] * 6)
+    assert (report.itl_ms, report.itl_requests) == (LatencyFigures(*[500.0] * 6), 2)
     assert report.e2e_ms.mean == pytest.approx((2500.0 + 3000.0) / 2)
     assert report.recorded_reasons == {
         "max_num_seqs": RecordedReason(steps=3, requests=3, seconds=1.5, kv_free=99 / 101)

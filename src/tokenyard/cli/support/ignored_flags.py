@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from tokenyard.cli.support.flag_names import flag, setting_names
-from tokenyard.cli.support.flags import Command, Compare, Run, SpeculationFlags, Split
+from tokenyard.cli.support.flags import Command, Compare, Plan, Run, SpeculationFlags, Split, Sweep
 
 __all__ = ["ignored_flags"]
 
@@ -23,8 +23,10 @@ class _Rule(NamedTuple):
     because: str
 
 
-_REPLAYS = (Run, Compare, Split)
+_REPLAYS = (Run, Compare, Split, Plan, Sweep)
 _NO_GPU_IN = ("constant:", "fitted:")
+_MAY_REPEAT = {"slo", "price", "space", "grid"}
+"""Flags of which every one counts."""
 _OF_TRACES = {"align", "json"}
 """What two traces are compared by; every other flag of `compare` is about replays."""
 
@@ -48,13 +50,13 @@ _RULES = (
         "it is for logs of services, and the workload is built in",
     ),
     _Rule(
-        (Run, Compare),
+        (Run, Compare, Plan, Sweep),
         ("speculative_method", "acceptance_rates"),
         lambda command: not _has_drafts(command.speculation),
         "without --num-speculative-tokens there are no drafts",
     ),
     _Rule(
-        (Run, Compare),
+        (Run, Compare, Plan, Sweep),
         ("kv_offloading_backend",),
         lambda command: command.transfer.kv_offloading_size is None,
         "without --kv-offloading-size nothing is offloaded",
@@ -113,7 +115,7 @@ def ignored_flags(command: Command, arguments: Sequence[str]) -> list[str]:
 
 def _repeated(typed: Counter[str], known: set[str]) -> Iterator[str]:
     for name, times in typed.items():
-        if name in known and times > 1:
+        if name in known - _MAY_REPEAT and times > 1:
             yield f"{flag(name)} is given {times} times: the last one counts"
 
 

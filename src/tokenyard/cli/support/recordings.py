@@ -28,7 +28,7 @@ class Recordings:
     ) -> None:
         """With ``stack`` they write the traces that ``setup`` asks for, which it closes."""
         size = setup.settled.parallel.data_parallel_size
-        self._builders = [ReportBuilder() for _ in range(size)]
+        self._builders = [ReportBuilder(setup.slos) for _ in range(size)]
         self._writers: list[TraceWriter] = []
         """One for each engine, if traces are wanted."""
         self.recorders: list[TraceRecorder] = []

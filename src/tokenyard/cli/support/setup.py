@@ -24,6 +24,7 @@ from tokenyard.config import (
 )
 from tokenyard.connectors.config import OFFLOADING, KVTransferConfig
 from tokenyard.errors import ConfigError, WorkloadError, shown
+from tokenyard.explain.report.slo import SLO, read_slos
 from tokenyard.launch.speculation import read_speculation
 from tokenyard.policies.named import PolicyMaker, policy_label, policy_maker
 from tokenyard.profiles import decision_profile
@@ -65,6 +66,8 @@ class Setup:
     """The one that the flags name."""
     deployment: Deployment
     """What it stands for, as its header says."""
+    slos: tuple[SLO, ...] = ()
+    """What goodput is counted by."""
 
     def replays(self, *, skip_refused: bool) -> ReplaySettings:
         """What all its replays have in common."""
@@ -87,6 +90,7 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
     serve = flags.launch
     if not serve.ignore_unmodelled:
         serve.asked.require_modelled()
+    slos = read_slos(flags.slo)
     passed_over: list[str] = []
     speculation = _speculation(flags, passed_over)
     speculative = None if speculation is None else speculation.config
@@ -150,6 +154,7 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
         settled=settled,
         router=router,
         deployment=deployment,
+        slos=slos,
     )
 
 

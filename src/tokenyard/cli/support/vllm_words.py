@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from tokenyard.cli.support.flag_names import default_of, setting_names
-from tokenyard.cli.support.flags import Compare, Run, Split
+from tokenyard.cli.support.flags import Compare, Plan, Run, Split, Sweep
 from tokenyard.errors import ConfigError
 from tokenyard.launch.asked import Asked
 from tokenyard.launch.flag import Effect, GivenFlag
@@ -22,8 +22,8 @@ from tokenyard.launch.serve_line import ServeLine, read_config_file, read_serve_
 
 __all__ = ["REPLAYS", "Replay", "plain_words", "with_asked"]
 
-Replay = Run | Compare | Split
-REPLAYS: dict[str, type[Replay]] = {"run": Run, "compare": Compare, "split": Split}
+Replay = Run | Compare | Split | Plan | Sweep
+REPLAYS: dict[str, type[Replay]] = {"run": Run, "compare": Compare, "split": Split, "plan": Plan, "sweep": Sweep}
 """Sub-commands that take flags of vLLM."""
 
 _OURS = ("seed",)

@@ -12,19 +12,31 @@ from tokenyard.explain.report.report import Report
 __all__ = ["Figure", "figures"]
 
 _NOT_COMPARED = frozenset(("report_version", "header", "reading", "advice", "arrivals", "disagreements"))
-_FIRST = ("duration_s", "throughput", "e2e_ms", "ttft_ms", "tpot_ms", "queue_ms", "preemptions", "recomputed_tokens")
+_FIRST = (
+    "duration_s",
+    "throughput",
+    "goodput",
+    "e2e_ms",
+    "ttft_ms",
+    "tpot_ms",
+    "itl_ms",
+    "queue_ms",
+    "preemptions",
+    "recomputed_tokens",
+)
 _LAST = ("buckets", "reasons")
 _LESS_IS_BETTER = (
     "queue_ms",
     "ttft_ms",
     "tpot_ms",
+    "itl_ms",
     "e2e_ms",
     "preemptions",
     "recomputed_tokens",
     "recorded_reasons",
     "unseen_s",
 )
-_MORE_IS_BETTER = ("prefix_hit_rate", "throughput")
+_MORE_IS_BETTER = ("prefix_hit_rate", "throughput", "goodput")
 
 
 class Figure(msgspec.Struct, frozen=True):

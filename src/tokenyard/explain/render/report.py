@@ -14,6 +14,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tokenyard.explain.render.deployment import deployment_table
+from tokenyard.explain.render.goodput import goodput_of
 from tokenyard.explain.render.ranks import ranks_table
 from tokenyard.explain.render.reasons import advice_of, reasons_of
 from tokenyard.explain.render.tables import print_section, table_of
@@ -68,14 +69,18 @@ def print_report(report: Report, console: Console, *, buckets: bool = False) -> 
     if buckets or (any(report.reasons.values()) and not report.recorded_reasons):
         print_section(console, "Steps, by what limited admission", _buckets(report, console.width), _agreement(report))
     print_section(
-        console, "Latency" + (" (exact to a step)" if report.times == "reconstructed" else ""), _latency(report)
+        console,
+        "Latency" + (" (exact to a step)" if report.times == "reconstructed" else ""),
+        _latency(report, console.width),
     )
+    if report.goodput is not None:
+        print_section(console, "Service levels", *goodput_of(report.goodput))
     if report.ranks:
         print_section(console, "Engines", ranks_table(report.ranks))
     print_section(console, "Figures", _figures(report))
     if report.advice or report.tried:
         print_section(console, "What to change", *advice_of(report))
-    notes = [Text(note) for note in _notes(report)]
+    notes = [Text(note) for note in (*_on_latencies(report), *_notes(report))]
     if notes:
         print_section(console, "Note", *notes)
 
@@ -171,22 +176,27 @@ def _agreement(report: Report) -> Text | None:
     return text.append(".")
 
 
-def _latency(report: Report) -> Table | Text:
+def _latency(report: Report, width: int) -> Table | Text:
+    """The table; what each row means only where there is room, since the glossary says it."""
     if report.times is None:
         return Text("This trace does not tell when requests came and went.")
+    statistics = ("mean", "p50", "p90", "p95", "p99", "max")
     table = table_of(
         Column("", no_wrap=True),
-        *(Column(name, justify="right", no_wrap=True, min_width=9) for name in ("mean", "p50", "p90", "p99")),
-        Column("", style="bright_black"),
+        *(Column(name, justify="right", no_wrap=True, min_width=9) for name in statistics),
+        *([Column("", style="bright_black")] if width >= _WIDE else []),
     )
     for name, latency, meaning in (
         ("queue", report.queue_ms, "arrival to first scheduled"),
         ("TTFT", report.ttft_ms, "arrival to first token"),
         ("TPOT", report.tpot_ms, "per token after the first"),
+        ("ITL", report.itl_ms, "between two tokens"),
         ("E2E", report.e2e_ms, "arrival to end"),
     ):
-        values = (latency.mean, latency.p50, latency.p90, latency.p99)
-        table.add_row(name, *map(milliseconds, values), meaning)
+        if name == "ITL" and latency.mean is None:
+            continue
+        values = (getattr(latency, statistic) for statistic in statistics)
+        table.add_row(name, *map(milliseconds, values), *([meaning] if width >= _WIDE else []))
     return table
 
 
@@ -224,6 +234,14 @@ def _figures(report: Report) -> Table:
     if report.peak_dram_use is not None:
         row("DRAM blocks", f"{percent(report.peak_dram_use)} in use at the peak")
     return table
+
+
+def _on_latencies(report: Report) -> Iterable[str]:
+    if 0 < report.itl_requests < report.tpot_requests:
+        yield (
+            f"ITL is of {report.itl_requests:,} of {report.tpot_requests:,} requests: the others paused between two "
+            "tokens, or got several at once, and nobody recorded when."
+        )
 
 
 def _notes(report: Report) -> Iterable[str]:

@@ -15,9 +15,10 @@ from tokenyard.explain.held_back.classifier import classify
 from tokenyard.explain.report.arrivals import STEPS_KEPT, ArrivalsCounter
 from tokenyard.explain.report.header import header_of
 from tokenyard.explain.report.latency import LatencyCounter
-from tokenyard.explain.report.percentiles import Series
+from tokenyard.explain.report.percentiles import LatencyFigures, Series
 from tokenyard.explain.report.recorded_reasons import RecordedReasonCounter, free_share
 from tokenyard.explain.report.report import HitRate, ReadingGaps, Report, Throughput
+from tokenyard.explain.report.slo import SLO
 from tokenyard.explain.report.speculation import SpeculationCounter
 from tokenyard.trace.format.request_timeline import micros
 from tokenyard.trace.format.schema import (
@@ -39,7 +40,9 @@ class ReportBuilder:
     Steps that repeat the last one are counted, and added together when they end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, slos: Sequence[SLO] = ()) -> None:
+        self.slos = slos
+        """What goodput is counted by."""
         self.start: TraceStart | None = None
         self.jobs: set[str] = set()
         self._first: StepFacts | None = None
@@ -82,7 +85,7 @@ class ReportBuilder:
     @classmethod
     def joined(cls, builders: Sequence[ReportBuilder]) -> ReportBuilder:
         """The facts of several engines on one clock, as one: what is counted is added up, steps are those of each."""
-        whole = cls()
+        whole = cls(builders[0].slos if builders else ())
         whole._is_joined = True
         for each in builders:
             whole._join(each)
@@ -204,6 +207,7 @@ class ReportBuilder:
         if sampled is not None:
             self._sampled = (self._sampled or 0) + sampled
         self._busy_seconds += seconds or 0.0
+        self._latencies.step_completed(ts, sampled)
         self._symptoms.completed(step, seconds)
         self._note_moment(ts)
 
@@ -249,6 +253,7 @@ class ReportBuilder:
         self._close()
         latencies = self._latencies
         duration = self._duration()
+        itl, itl_requests = latencies.itl_ms() if self._every_n == 1 else (LatencyFigures(), 0)
         output_tokens = self._output_tokens(reconstructed)
         known = not reconstructed or self._arrivals.arrived > 0
         finished = latencies.finished if known else None
@@ -279,6 +284,9 @@ class ReportBuilder:
             ttft_ms=latencies.ttft_ms,
             tpot_ms=latencies.tpot_ms,
             e2e_ms=latencies.e2e_ms,
+            itl_ms=itl,
+            itl_requests=itl_requests,
+            tpot_requests=latencies.num_with_tpot,
             prefix_hit_rate=HitRate(self._hit_rate(self._local_hits), self._hit_rate(self._external_hits)),
             prefix_lookups=self._lookups,
             preemptions=self._preemptions,
@@ -291,6 +299,7 @@ class ReportBuilder:
             output_tokens=output_tokens,
             duration_s=duration,
             throughput=Throughput(_per(finished, duration), _per(output_tokens, duration)),
+            goodput=latencies.goodput(self.slos, itl, duration),
             speculation=self._speculation.result(self.start),
             reading=self._reading_gaps(notes),
         )

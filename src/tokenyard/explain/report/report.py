@@ -15,6 +15,7 @@ from tokenyard.explain.report.header import Header
 from tokenyard.explain.report.percentiles import LatencyFigures, StepFigures
 from tokenyard.explain.report.ranks import RankShare
 from tokenyard.explain.report.recorded_reasons import RecordedReason
+from tokenyard.explain.report.slo import Goodput
 from tokenyard.explain.report.speculation import Speculation
 from tokenyard.trace.read.line_decoder import BadLine
 
@@ -95,6 +96,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Time per token after the first, per request."""
     e2e_ms: LatencyFigures
     """From arrival to the end, per request."""
+    itl_ms: LatencyFigures = LatencyFigures()
+    """Between two tokens of an answer (inter-token latency), of ``itl_requests``."""
+    itl_requests: int = 0
+    """Of ``tpot_requests``, those that got a token in every step from the first on; of others nobody recorded when each
+    token came."""
+    tpot_requests: int = 0
+    """Requests that ended whole, with two tokens or more."""
     prefix_hit_rate: HitRate
     """Prompt tokens found in the prefix cache, and by a connector."""
     prefix_lookups: int
@@ -119,6 +127,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds from the first step to the last moment of the trace; None without times."""
     throughput: Throughput
     """Requests and output tokens per second."""
+    goodput: Goodput | None = None
+    """Requests within the bounds of ``--slo``, and whether those hold; None without any."""
     speculation: Speculation | None = None
     """Of a replay with speculative decoding; a trace does not record it."""
     reading: ReadingGaps

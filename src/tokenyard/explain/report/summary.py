@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.joined import EnginePart, joined_report
 from tokenyard.explain.report.report import Report
+from tokenyard.explain.report.slo import SLO
 from tokenyard.explain.why.timeline_reader import StepReader
 from tokenyard.trace.format.step_facts import CLASSIFIER_BLOCK_SIZE, Drafts
 from tokenyard.trace.read.facts_of_step import facts_of
@@ -16,19 +18,20 @@ from tokenyard.trace.read.reader import Step
 __all__ = ["summarize"]
 
 
-def summarize(path: Path | str, *, requests: bool = True) -> Report:
+def summarize(path: Path | str, *, requests: bool = True, slos: Sequence[SLO] = ()) -> Report:
     """The report on a trace: a file of the pair, the directory that holds it, or that of the engines of one run.
 
-    ``requests=False`` leaves a requests file unread, which is faster; the classifier then knows no ``minNeed``. Raises
-    TraceError if there is no trace, no step in it, or traces of different runs.
+    ``slos`` are what goodput is counted by. ``requests=False`` leaves a requests file unread, which is faster; the
+    classifier then knows no ``minNeed``. Raises TraceError if there is no trace, no step in it, or traces of
+    different runs.
     """
     traces = find_ranks(path)
-    parts = [EnginePart(each.rank or 0, *_summarized(each, requests=requests)) for each in traces]
+    parts = [EnginePart(each.rank or 0, *_summarized(each, slos, requests=requests)) for each in traces]
     return parts[0].report if len(parts) == 1 else joined_report(parts, source=str(path))
 
 
-def _summarized(trace: RankTrace, *, requests: bool) -> tuple[ReportBuilder, Report]:
-    builder = ReportBuilder()
+def _summarized(trace: RankTrace, slos: Sequence[SLO], *, requests: bool) -> tuple[ReportBuilder, Report]:
+    builder = ReportBuilder(slos)
     source = str(trace.files.source)
     if trace.is_idle:
         return builder, builder.report(source=source)

@@ -23,7 +23,8 @@ CALL = ToolCall("weather", '{"city": "Köln", "days": 2}')
 
 
 def told(make: Callable[[], ToolCallParser], *pieces: str) -> Told:
-    parser, content, calls = make(), "", []
+    parser, content = make(), ""
+    calls: list[ToolCall] = []
     for found in (*(parser.add(piece) for piece in pieces), parser.end()):
         content += found.content
         calls += found.calls

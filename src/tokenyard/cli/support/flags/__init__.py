@@ -10,6 +10,7 @@ from tokenyard.cli.support.flags.checks import Accuracy, Parity
 from tokenyard.cli.support.flags.deployment import AdapterFlags, HardwareFlags, ParallelFlags, ServeFlags
 from tokenyard.cli.support.flags.lists import Import, Workloads
 from tokenyard.cli.support.flags.output import TraceFlags, TransferFlags
+from tokenyard.cli.support.flags.planning import Plan, Sweep
 from tokenyard.cli.support.flags.replays import Compare, Demo, Run, Split
 from tokenyard.cli.support.flags.scheduler import SchedulerFlags, SpeculationFlags
 from tokenyard.cli.support.flags.serving import EngineFlags, FrontFlags, Serve
@@ -32,6 +33,7 @@ __all__ = [
     "Import",
     "ParallelFlags",
     "Parity",
+    "Plan",
     "Query",
     "Report",
     "Run",
@@ -40,6 +42,7 @@ __all__ = [
     "ServeFlags",
     "SpeculationFlags",
     "Split",
+    "Sweep",
     "TraceFlags",
     "TransferFlags",
     "View",
@@ -56,6 +59,8 @@ Command = (
     | Export
     | Compare
     | WhatIf
+    | Plan
+    | Sweep
     | Split
     | Parity
     | Accuracy
@@ -76,6 +81,8 @@ COMMANDS: dict[type[Command], str] = {
     Export: "export",
     Compare: "compare",
     WhatIf: "whatif",
+    Plan: "plan",
+    Sweep: "sweep",
     Split: "split",
     Query: "query",
     Convert: "convert",

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import tyro.conf
 
-__all__ = ["default", "optional"]
+__all__ = ["SLO_FLAG", "Repeated", "default", "optional"]
+
+Repeated = tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]]
+"""A flag that may be given several times, each time with one value or more."""
+SLO_FLAG = tyro.conf.arg(metavar="NAME=TIME ...", help_behavior_hint="(default: none)")
+"""Bounds on latencies, wherever a report is made."""
 
 
 def optional(metavar: str, otherwise: str) -> object:

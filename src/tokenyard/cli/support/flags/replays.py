@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import tyro.conf
 
 from tokenyard.cli.support.flags.deployment import AdapterFlags, HardwareFlags, ParallelFlags, ServeFlags
-from tokenyard.cli.support.flags.hints import optional
+from tokenyard.cli.support.flags.hints import SLO_FLAG, Repeated, optional
 from tokenyard.cli.support.flags.output import TraceFlags, TransferFlags
 from tokenyard.cli.support.flags.scheduler import SchedulerFlags, SpeculationFlags
 from tokenyard.cli.support.flags.workload import WorkloadFlags
@@ -43,6 +43,8 @@ class Run(Replay):
     advice: Literal["auto", "all", "none"] = "auto"
     """Replay the changes that the report proposes, say what each would do, and leave out what does not help; auto takes
     some 30,000 steps for that, on the busiest part of a longer run, all replays the whole run."""
+    slo: Annotated[Repeated, SLO_FLAG] = ()
+    """Say whether these bounds hold, and how many requests stay within them: ttft_p90=500ms, tpot:40 (in ms)."""
     buckets: Switch = False
     """Also count steps by what seems to have limited admission: guesses, as for a trace that records no reasons."""
     json: Switch = False
@@ -82,6 +84,8 @@ class Split(Replay):
     kv_link_gb_per_s: float = 50.0
     """What the network between two of their GPUs carries, in GB/s; 50 is a port of 400 Gbit/s."""
     output: tyro.conf.OmitArgPrefixes[TraceFlags] = field(default_factory=TraceFlags)
+    slo: Annotated[Repeated, SLO_FLAG] = ()
+    """Say whether these bounds hold, and how many requests stay within them: ttft_p90=500ms, tpot:40 (in ms)."""
     buckets: Switch = False
     """Also count steps by what seems to have limited admission: guesses, as for a trace that records no reasons."""
     json: Switch = False

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro.conf
 
-from tokenyard.cli.support.flags.hints import optional
+from tokenyard.cli.support.flags.hints import SLO_FLAG, Repeated, optional
 from tokenyard.cli.support.settings import Switch
 
 __all__ = ["Convert", "Export", "Query", "Report", "View", "Why"]
@@ -26,6 +26,8 @@ class Report:
     """Print the report as one JSON object and nothing else."""
     svg: Annotated[Path | None, optional("FILE", "no picture")] = None
     """Also save the printed report as a picture."""
+    slo: Annotated[Repeated, SLO_FLAG] = ()
+    """Say whether these bounds hold, and how many requests stay within them: ttft_p90=500ms, tpot:40 (in ms)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

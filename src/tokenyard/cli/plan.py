@@ -1,0 +1,229 @@
+"""``tokenyard plan``: which setting meets the bounds, how much load it bears, and what limits it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from io import StringIO
+from pathlib import Path
+
+import msgspec
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from tokenyard.cli.support.console import PlainConsole, errors, print_json, results
+from tokenyard.cli.support.flags import Plan as Flags
+from tokenyard.cli.support.planning.asked import Subject, measuring_for, subject_of
+from tokenyard.cli.support.planning.doubts import uncertainty_of, unknown_of
+from tokenyard.cli.support.planning.printing import print_plan
+from tokenyard.cli.support.planning.settings import serve_words
+from tokenyard.cli.support.planning.space import COSTLY, space_of, with_one_gpu
+from tokenyard.cli.support.planning.subjects import RecordedSubject
+from tokenyard.config import require_int
+from tokenyard.errors import ConfigError
+from tokenyard.sim.plan.answer import LargestLoad, Plan, few_requests, limits_of, next_best
+from tokenyard.sim.plan.goal import Goal, best_of, front_of, rival_of, value_of
+from tokenyard.sim.plan.load import largest_load
+from tokenyard.sim.plan.picture import draw, page
+from tokenyard.sim.plan.search import search
+from tokenyard.sim.sweep.measuring import Measuring
+from tokenyard.sim.sweep.row import Row, Settings
+from tokenyard.sim.sweep.variants import Grid
+
+__all__ = ["execute", "make_plan"]
+
+_MOST_REPLAYS = 100_000
+
+
+def execute(flags: Flags) -> int:
+    """Search, print, draw; 0 if there is a recommendation that holds every bound, 1 if none does."""
+    plan = make_plan(flags)
+    if flags.svg is not None:
+        _write("svg", flags.svg, draw(plan))
+    if flags.html is not None:
+        _write("html", flags.html, page(plan, _lines(plan)))
+    print_json(plan) if flags.json else print_plan(plan, results())
+    return 0 if plan.holds else 1
+
+
+def make_plan(flags: Flags) -> Plan:
+    """The plan. Raises TokenyardError where a flag cannot be used, or no variant can be replayed."""
+    require_int("replays", flags.replays, 1, _MOST_REPLAYS)
+    goal = _goal(flags)
+    flags, gpus = with_one_gpu(flags)
+    subject = subject_of(flags)
+    grid = space_of(flags, gpus, subject)
+    job = measuring_for(flags, subject)
+    _check_goal(goal, job, isinstance(subject, RecordedSubject))
+    with _bar(min(len(grid), flags.replays)) as advance:
+        trying = _Trying(job, goal, _varies_in_cost(grid, goal), advance)
+        searched = search(grid, trying.evaluate, goal, replays=flags.replays, seed=flags.arrivals.seed)
+    rows = searched.rows
+    chosen = best_of(rows, goal)
+    holds = chosen is not None and bool(chosen.met or not job.slos or chosen.met is None)
+    if chosen is None:
+        chosen = trying.whole(_nearest(rows))
+    load = _load(flags, goal, job, chosen) if chosen.met else None
+    other = next_best(rows, chosen, goal)
+    words, notes = ([], []) if isinstance(subject, RecordedSubject) else serve_words(subject.run, chosen.settings)
+    return Plan(
+        workload=flags.workload,
+        requests=chosen.requests,
+        goal=goal.value,
+        slo=[str(slo) for slo in job.slos],
+        space={name: list(values) for name, values in grid.dimensions},
+        size=len(grid),
+        replays=trying.replays + (0 if load is None else load[1]),
+        is_whole=searched.is_whole,
+        method=searched.method,
+        recommended=chosen,
+        holds=holds,
+        value=value_of(chosen, goal),
+        serve=shlex.join(["vllm", "serve", *words]) if words else None,
+        flags=_flags(subject, chosen),
+        notes=notes,
+        next_best=other,
+        next_best_value=None if other is None else value_of(other, goal),
+        front=front_of(rows, goal),
+        largest_load=None if load is None else load[0],
+        limits=limits_of(chosen, None if load is None else load[0].beyond),
+        uncertainty=list(uncertainty_of(subject, chosen, job.slos)),
+        unknown=[*few_requests(job.slos, chosen.requests), *unknown_of(subject, has_load=load is not None)],
+        rows=[row if row.settings != chosen.settings else chosen for row in rows],
+    )
+
+
+@dataclass
+class _Trying:
+    """Replays variants for the search, and remembers what others have to beat."""
+
+    job: Measuring
+    goal: Goal
+    has_rivals: bool
+    advance: Callable[[], None]
+    replays: int = 0
+    best: dict[str, Row] = field(default_factory=dict)
+
+    def evaluate(self, settings: Settings) -> Row:
+        """One variant: its row, at the largest load that it bears where that is the goal."""
+        row = self._at_load(settings) if self.goal is Goal.LOAD else self._once(settings)
+        self.advance()
+        best = best_of([*self.best.values(), row], self.goal)
+        if best is not None:
+            self.best = {"best": best}
+        return row
+
+    def whole(self, row: Row) -> Row:
+        """A row with all its figures, if its replay was ended early."""
+        if row.stopped is None:
+            return row
+        self.replays += 1
+        return self.job(row.settings, load=row.load)
+
+    def _once(self, settings: Settings) -> Row:
+        rival = rival_of(self.best["best"], self.goal) if self.has_rivals and self.best else None
+        row = self.job(settings, stops=True, rivals=[] if rival is None else [rival])
+        self.replays += bool(row.requests)
+        return row
+
+    def _at_load(self, settings: Settings) -> Row:
+        best = self.best.get("best")
+        found = largest_load(partial(_at, self.job, settings), must_bear=None if best is None else best.load, start=1.0)
+        self.replays += found.replays
+        row = found.borne or found.missed
+        assert row is not None
+        return row
+
+
+def _at(job: Measuring, settings: Settings, load: float) -> Row:
+    return job(settings, load=load, stops=True)
+
+
+def _goal(flags: Flags) -> Goal:
+    if flags.maximize is not None and flags.minimize is not None:
+        raise ConfigError(
+            "minimize", flags.minimize, f"--maximize {flags.maximize} says something else: give one of them"
+        )
+    return Goal(flags.minimize or flags.maximize or "goodput")
+
+
+def _check_goal(goal: Goal, job: Measuring, is_trace: bool) -> None:
+    """Raise ConfigError for a goal that needs what is not given."""
+    judged = [slo for slo in job.slos if slo.statistic is not None]
+    if goal is Goal.COST and not job.prices:
+        raise ConfigError("minimize", "cost", "say what GPUs cost: --price h100=2.5")
+    if goal.is_least and is_trace:
+        raise ConfigError("minimize", goal.value, "a trace is planned on the GPU that it ran on: plan a workload")
+    if (goal is Goal.LOAD or goal.is_least) and not judged:
+        flag = "minimize" if goal.is_least else "maximize"
+        raise ConfigError(flag, goal.value, "say which bounds have to hold: --slo ttft_p90=500ms tpot_p90=40ms")
+
+
+def _varies_in_cost(grid: Grid, goal: Goal) -> bool:
+    return goal.is_least or any(name in COSTLY and len(values) > 1 for name, values in grid.dimensions)
+
+
+def _nearest(rows: list[Row]) -> Row:
+    """The row nearest to its bounds, where none holds them all. Raises ConfigError if none was replayed."""
+    left = [row for row in rows if row.problem is None]
+    if not left:
+        raise ConfigError("space", f"{len(rows)} variants", f"none could be replayed; the first: {rows[0].problem}")
+    return min(left, key=lambda row: row.tightness or 0.0)
+
+
+def _load(flags: Flags, goal: Goal, job: Measuring, chosen: Row) -> tuple[LargestLoad, int] | None:
+    """The largest load that the chosen variant bears, and the replays that took; None if nobody wants to know."""
+    if not flags.largest_load or flags.arrivals.max_concurrency is not None:
+        return None
+    with errors().status("looking for the largest load"):
+        found = largest_load(partial(_at, job, chosen.settings), start=chosen.load)
+    load = None if found.borne is None else found.borne.load
+    is_all = found.missed is None and load is not None
+    beyond = found.missed
+    replays = found.replays
+    if beyond is not None and beyond.stopped is not None:
+        beyond = msgspec.structs.replace(job(beyond.settings, load=beyond.load), tightest=beyond.tightest)
+        replays += 1
+    return LargestLoad(load=load, is_all=is_all, row=found.borne, beyond=beyond), replays
+
+
+def _flags(subject: Subject, row: Row) -> list[str]:
+    if isinstance(subject, RecordedSubject):
+        return list(subject.variant(row.settings).flags)
+    words, _ = serve_words(subject.run, row.settings)
+    base, _ = serve_words(subject.run, {})
+    return [word for word in words if word not in base] if len(words) > len(base) else []
+
+
+def _lines(plan: Plan) -> list[str]:
+    out = StringIO()
+    print_plan(plan, PlainConsole(file=out, width=100, highlight=False))
+    return out.getvalue().splitlines()
+
+
+def _write(flag: str, path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(flag, str(path), f"cannot be written: {error.strerror or error}") from None
+
+
+@contextmanager
+def _bar(total: int) -> Iterator[Callable[[], None]]:
+    """What to call with every variant that was tried; a bar where standard error is a terminal."""
+    console = errors()
+    if not console.is_terminal:
+        yield lambda: None
+        return
+    columns = (
+        BarColumn(bar_width=None),
+        TextColumn("variants"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, expand=True) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda: progress.advance(task)

@@ -1,0 +1,72 @@
+"""Commands that replay many variants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro.conf
+
+from tokenyard.cli.support.flags.hints import SLO_FLAG, Repeated, optional
+from tokenyard.cli.support.flags.output import TransferFlags
+from tokenyard.cli.support.flags.replays import Replay
+from tokenyard.cli.support.flags.scheduler import SpeculationFlags
+from tokenyard.cli.support.settings import Switch
+
+__all__ = ["Plan", "Sweep"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Many(Replay):
+    """What every command with many replays needs."""
+
+    workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD|TRACE")]
+    """Built-in workload, a log, or a file, as for `run`; or a trace, as for `whatif`."""
+    transfer: tyro.conf.OmitArgPrefixes[TransferFlags] = field(default_factory=TransferFlags)
+    speculation: tyro.conf.OmitArgPrefixes[SpeculationFlags] = field(default_factory=SpeculationFlags)
+    slo: Annotated[Repeated, SLO_FLAG] = ()
+    """Bounds on latencies: ttft_p90=500ms, tpot:40 (for each request, in ms)."""
+    price: Annotated[Repeated, tyro.conf.arg(metavar="GPU=PRICE ...", help_behavior_hint="(default: none)")] = ()
+    """What an hour of a GPU costs: h100=2.5 h200=3.4."""
+    processes: int = 1
+    """Processes that replay at the same time."""
+    json: Switch = False
+    """Print one JSON object and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep(Many):
+    """Replay a grid of settings, or a file of variants, into a Parquet table; goes on where it was ended."""
+
+    grid: Annotated[
+        Repeated, tyro.conf.arg(name="set", metavar="NAME=A,B,... ...", help_behavior_hint="(default: none)")
+    ] = ()
+    """Values of a setting; every combination of all of them is a variant: --set max_num_seqs=64,128,256."""
+    variants: Annotated[Path | None, optional("FILE", "the grid")] = None
+    """A file of variants: a JSON list of objects, TOML tables [[variant]], or CSV with a header of names."""
+    output: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("sweep")
+    """Where rows are kept; the same command goes on there after a crash."""
+    ray: Annotated[str | None, optional("ADDRESS|local", "processes of this machine")] = None
+    """Replay on a Ray cluster; every machine must have Tokenyard, and the workload's file at the same place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(Many):
+    """Find the setting that meets the bounds best, the largest load that it bears, and what limits it."""
+
+    space: Annotated[Repeated, tyro.conf.arg(metavar="NAME=A,B,... ...", help_behavior_hint="(default: see docs)")] = ()
+    """Values to choose from: --space max_num_seqs=64,256 tensor_parallel_size=1,2; --gpu takes several, too."""
+    maximize: Literal["goodput", "throughput", "load"] | None = None
+    """Requests per second within the bounds (what is meant if nothing is said), output tokens per second, or the load
+    that can be borne within the bounds."""
+    minimize: Literal["gpus", "cost"] | None = None
+    """GPUs, or their price, with every bound held."""
+    replays: int = 40
+    """Most variants that are tried; a space that has no more is tried whole."""
+    largest_load: bool = True
+    """Look for the largest load that the recommended setting bears within the bounds."""
+    svg: Annotated[Path | None, optional("FILE", "no picture")] = None
+    """Draw the variants: what they reach, over what they cost."""
+    html: Annotated[Path | None, optional("FILE", "no page")] = None
+    """Write the plan as a page, with the picture."""

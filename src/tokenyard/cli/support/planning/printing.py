@@ -1,0 +1,142 @@
+"""A plan on a terminal, from 80 columns up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from tokenyard.explain.render.tables import print_section, table_of
+from tokenyard.explain.render.units import count, milliseconds, percent
+from tokenyard.printable import plain
+from tokenyard.sim.plan.answer import LargestLoad, Plan
+from tokenyard.sim.plan.goal import Goal, value_of
+from tokenyard.sim.sweep.row import Row, words_of
+
+__all__ = ["print_plan"]
+
+_MOST_OF_THE_FRONT = 12
+
+
+def print_plan(plan: Plan, console: Console) -> None:
+    """The recommendation, what it reaches, the front, the load, and what all of it rests on."""
+    goal = Goal(plan.goal)
+    aim = ("least " if goal.is_least else "most ") + goal.value
+    bounds = f" with {', '.join(plan.slo)}" if plan.slo else ""
+    title = Text.assemble(
+        ("plan", "bold"), f"  {plain(plan.workload)}: {count(plan.requests)} requests, {aim}{plain(bounds)}"
+    )
+    console.print(title)
+    console.print(Text(f"{_tried(plan)}", "bright_black"))
+    chosen = plan.recommended
+    assert chosen is not None
+    print_section(
+        console,
+        "Recommended" if plan.holds else "Nearest to the bounds: none holds them all",
+        *_chosen(plan, chosen, goal),
+    )
+    print_section(console, "What it reaches", *_figures(chosen))
+    if len(plan.front) > 1:
+        print_section(console, "The front: none beats these", _front(plan, goal))
+    if plan.largest_load is not None:
+        print_section(console, "The largest load within the bounds", Text(_load(plan.largest_load, chosen)))
+    if plan.limits is not None:
+        print_section(console, "What limits next", Text(plain(plan.limits)))
+    print_section(console, "How far it may be off", *_list(plan.uncertainty))
+    print_section(console, "What it cannot know", *_list(plan.unknown))
+
+
+def _list(sentences: Sequence[str]) -> Iterator[Text]:
+    return (Text(plain(sentence)) for sentence in sentences)
+
+
+def _tried(plan: Plan) -> str:
+    failed = sum(row.problem is not None for row in plan.rows)
+    early = sum(row.stopped is not None for row in plan.rows)
+    said = [
+        f"{count(len(plan.rows))} of {count(plan.size)} variants tried ({plan.method}) in {count(plan.replays)} replays"
+    ]
+    if early:
+        said.append(f"{count(early)} ended early, since they could not win")
+    if failed:
+        said.append(f"{count(failed)} could not be replayed")
+    return "; ".join(said) + ("" if plan.is_whole else ": another may be better") + "."
+
+
+def _chosen(plan: Plan, chosen: Row, goal: Goal) -> Iterator[Text]:
+    yield Text(plain(words_of(chosen.settings)), "bold green" if plan.holds else "bold yellow")
+    if plan.serve is not None:
+        hardware = "" if chosen.gpus is None else f"on {chosen.gpus} x {chosen.gpu}: "
+        yield Text(plain(f"{hardware}{plan.serve}"))
+    elif plan.flags:
+        yield Text(plain(f"for vllm serve: {' '.join(plan.flags)}"))
+    yield from (Text(plain(note)) for note in plan.notes)
+    if plan.value is not None:
+        yield Text(f"reaches {_number(plan.value)} {goal.unit}{_behind(plan, goal)}")
+    if chosen.cost_per_million_tokens is not None and chosen.cost_per_hour is not None:
+        price = f"{chosen.cost_per_hour:,.2f} an hour, {chosen.cost_per_million_tokens:,.2f} per million output tokens"
+        yield Text(price)
+
+
+def _behind(plan: Plan, goal: Goal) -> str:
+    other, value = plan.next_best, plan.next_best_value
+    if other is None or value is None or not plan.value:
+        return ""
+    change = value / plan.value - 1
+    how = "as much" if abs(change) < 0.0005 else f"{100 * change:+.1f} %"
+    return f"; the next best, {plain(words_of(other.settings))}, {how}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:,.3g}"
+
+
+def _figures(row: Row) -> Iterator[Table | Text]:
+    statistics = ("mean", "p50", "p90", "p99", "max")
+    table = table_of(Column(""), *(Column(name, justify="right", no_wrap=True) for name in statistics))
+    for name in ("ttft", "tpot", "itl", "e2e"):
+        values = [row.figures.get(f"{name}_ms.{statistic}") for statistic in statistics]
+        if values[0] is not None:
+            table.add_row(name.upper(), *map(milliseconds, values))
+    figures = row.figures
+    share = figures.get("goodput.share")
+    said = f"{_rate(figures.get('throughput.output_tokens_per_s'))} output tokens/s"
+    if share is not None:
+        said = f"{_rate(figures.get('goodput.requests_per_s'))} requests/s good, {percent(share)} of all; {said}"
+    yield table
+    yield Text(said)
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else _number(value)
+
+
+def _front(plan: Plan, goal: Goal) -> Table:
+    has_cost = any(row.cost_per_hour is not None for row in plan.front)
+    columns = [goal.unit, "cost/h" if has_cost else "GPUs", "of its bound"]
+    table = table_of(Column("variant"), *(Column(name, justify="right") for name in columns))
+    for row in plan.front[:_MOST_OF_THE_FRONT]:
+        value = value_of(row, goal)
+        cost = f"{row.cost_per_hour:,.2f}" if row.cost_per_hour is not None else count(row.gpus)
+        tight = "-" if row.tightness is None else f"{row.tightest} {row.tightness:.0%}"
+        table.add_row(plain(words_of(row.settings)), _rate(value), cost, tight)
+    return table
+
+
+def _load(found: LargestLoad, chosen: Row) -> str:
+    if found.load is None or found.row is None:
+        return "not even the smallest load that was tried is within the bounds"
+    rate = found.row.figures.get("throughput.requests_per_s")
+    said = f"{found.load:,.3g} times as fast as the workload's own: {_rate(rate)} requests/s"
+    cost = found.row.cost_per_million_tokens
+    if cost is not None:
+        said += f", {cost:,.2f} per million output tokens"
+    if found.is_all:
+        said += (
+            "; a greater load brings hardly more requests a second, since turns wait for answers or all come at once"
+        )
+    if found.beyond is not None:
+        said += f"; at {found.beyond.load:,.3g} times {found.beyond.tightest or 'a bound'} is missed"
+    return said

@@ -1,0 +1,102 @@
+"""Settings of a run by name: which there are, what they may hold, and a run with some of them changed."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from functools import cache
+from typing import Any, get_type_hints
+
+import msgspec
+
+from tokenyard.cli.support.flags import Run
+from tokenyard.errors import ConfigError
+from tokenyard.sim.sweep.row import Setting, Settings
+
+__all__ = ["changed", "convert", "is_load", "serve_words"]
+
+_GROUPS = ("arrivals", "hardware", "scheduler", "parallel", "adapters", "transfer", "speculation")
+_OTHER_NAMES = {
+    "policy": "scheduling_policy",
+    "replicas": "data_parallel_size",
+    "tp": "tensor_parallel_size",
+    "num_gpu_blocks": "num_gpu_blocks_override",
+    "no_async_scheduling": "",
+}
+_NO_FLAGS_OF_VLLM = ("gpu", "latency", "skip_oversized_prefill", "running_index_drifts", "router")
+_VLLM_POLICIES = ("fcfs", "priority")
+
+
+@cache
+def _group_of(name: str) -> tuple[str, Any] | None:
+    """The group of flags that has a setting, and its type."""
+    kinds = get_type_hints(Run)
+    for group in _GROUPS:
+        if name in {field.name for field in fields(kinds[group])}:
+            return group, get_type_hints(kinds[group])[name]
+    return None
+
+
+@cache
+def _names() -> list[str]:
+    kinds = get_type_hints(Run)
+    return sorted({field.name for group in _GROUPS for field in fields(kinds[group])} - {"no_async_scheduling"})
+
+
+def convert(given: str, value: Any, flag: str = "set") -> tuple[str, Setting]:
+    """A setting by its own name, and its value in its type. Raises ConfigError naming ``flag``, or the setting."""
+    name = given.strip().removeprefix("--").replace("-", "_")
+    name = _OTHER_NAMES.get(name, name)
+    found = _group_of(name) if name else None
+    if found is None:
+        raise ConfigError(flag, given, f"there is no such setting: use one of {', '.join(_names())}")
+    text = value.strip().lower() if isinstance(value, str) and found[1] is bool else value
+    if isinstance(value, str) and value.strip().lower() in ("none", "null", "default"):
+        text = None
+    try:
+        return name, msgspec.convert(text, found[1], strict=False)
+    except msgspec.ValidationError:
+        raise ConfigError(name, value, f"give {_said(found[1])}") from None
+
+
+def _said(kind: Any) -> str:
+    text = str(kind)
+    for word, sentence in (("int", "a whole number"), ("float", "a number"), ("bool", "true or false")):
+        if word in text:
+            return sentence
+    return "a text that it may be"
+
+
+def is_load(name: str) -> bool:
+    """Whether a setting is about what arrives."""
+    found = _group_of(name)
+    return found is not None and found[0] == "arrivals"
+
+
+def changed(run: Run, settings: Settings) -> Run:
+    """The same run with other settings, as if their flags had been typed."""
+    values = dict(settings)
+    if "async_scheduling" in values:
+        values["no_async_scheduling"] = not values["async_scheduling"]
+    for name, value in values.items():
+        found = _group_of(name)
+        assert found is not None, name
+        part = getattr(run, found[0])
+        run = replace(run, **{found[0]: replace(part, **{name: value})})
+    asked = run.launch.asked
+    return replace(run, launch=replace(run.launch, asked=replace(asked, named=asked.named | set(values))))
+
+
+def serve_words(run: Run, settings: Settings) -> tuple[list[str], list[str]]:
+    """The words behind ``vllm serve``, and sentences about what no flag of vLLM says."""
+    given = [each for each in run.launch.asked.given if each.flag.field not in (*settings, "model")]
+    words = [run.hardware.model, *(word for each in given for word in each.words)]
+    said: list[str] = []
+    for name, value in settings.items():
+        if is_load(name) or name == "gpu" or value is None:
+            continue
+        if name in _NO_FLAGS_OF_VLLM or (name == "scheduling_policy" and value not in _VLLM_POLICIES):
+            said.append(f"{name}={value} is Tokenyard's: vLLM has no flag for it (docs/vllm.md)")
+            continue
+        flag = name.replace("_", "-")
+        words += [f"--{flag}" if value else f"--no-{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+    return words, said

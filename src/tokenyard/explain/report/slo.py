@@ -1,0 +1,158 @@
+"""Service-level objectives: bounds on latencies, and how many requests stayed within them (goodput).
+
+ttft_p90=500ms    nine requests of ten have their first token within 500 ms: it holds or it does not
+tpot:40           40 ms for every request, as ``vllm bench serve --goodput`` writes it: it is only counted
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tokenyard.errors import ConfigError
+from tokenyard.explain.report.percentiles import LatencyFigures
+
+__all__ = ["SLO", "SLO_FIGURES", "Goodput", "Objective", "goodput_of", "read_slos"]
+
+SLO_FIGURES = ("ttft", "tpot", "itl", "e2e", "queue")
+"""Latencies that a bound can be set for, as the report names them (``ttft_ms``)."""
+_OF_A_REQUEST = ("ttft", "tpot", "e2e", "queue")
+"""Of them, those that every request has one of."""
+_STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
+_OTHER_NAMES = {"e2el": "e2e"}
+_MILLISECONDS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4}
+_FORM = re.compile(r"([a-z0-9]+)(?:[_-]([a-z0-9]+))?\s*[=:]\s*([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)")
+_FIX = (
+    f"give NAME_STATISTIC=TIME, for example ttft_p90=500ms: {', '.join(SLO_FIGURES)}; {', '.join(_STATISTICS)}; in "
+    f"{', '.join(_MILLISECONDS)}; or NAME:MILLISECONDS for every request, as vllm bench's --goodput"
+)
+
+Columns = Mapping[str, npt.NDArray[np.float64]]
+"""Latency -> seconds of each ended request, NaN where it has none; shape ``[n]`` each."""
+
+
+class SLO(msgspec.Struct, frozen=True):
+    """One bound."""
+
+    figure: str
+    """One of :data:`SLO_FIGURES`."""
+    statistic: str | None
+    """What of all requests it bounds; None: every request for itself."""
+    bound_ms: float
+
+    @property
+    def name(self) -> str:
+        """``ttft_p90``."""
+        return self.figure if self.statistic is None else f"{self.figure}_{self.statistic}"
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.bound_ms:g}ms"
+
+
+class Objective(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one bound."""
+
+    name: str
+    bound_ms: float
+    value_ms: float | None
+    """The figure that it bounds; None where nothing was measured, and of a bound on every request."""
+    met: bool | None
+    """Whether it holds; None where nothing was measured, and of a bound on every request."""
+    share: float | None
+    """Requests within the bound, as a share of those that ended; None of a mean and of ITL."""
+
+
+class Goodput(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests that ended well: whole, and each of their latencies within its bound."""
+
+    requests: int | None
+    """None where no bound is about single requests, or the trace does not tell their times."""
+    share: float | None
+    """Of the requests that ended, aborted ones among them."""
+    requests_per_s: float | None
+    met: bool | None
+    """Whether every bound on a statistic holds; None where there is none, or one of them was not measured."""
+    objectives: list[Objective]
+
+
+def read_slos(given: Iterable[Iterable[str]]) -> tuple[SLO, ...]:
+    """What one ``--slo`` or several say, each of them texts that are one bound or more, with commas between them.
+
+    Raises ConfigError.
+    """
+    slos = [_slo(part) for texts in given for text in texts for part in text.split(",")]
+    names = [slo.name for slo in slos]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError("slo", " ".join(map(str, slos)), f"{name} is bounded twice: give it once")
+    return tuple(slos)
+
+
+def _slo(text: str) -> SLO:
+    found = _FORM.fullmatch(text.strip().lower())
+    if found is None:
+        raise ConfigError("slo", text, _FIX)
+    name, statistic, number, unit = found.groups()
+    figure = _OTHER_NAMES.get(name, name)
+    if figure not in SLO_FIGURES or statistic not in (None, *_STATISTICS) or (unit or "ms") not in _MILLISECONDS:
+        raise ConfigError("slo", text, _FIX)
+    if figure == "itl" and statistic is None:
+        raise ConfigError("slo", text, "a request has many inter-token latencies: bound itl_p99, or tpot for a request")
+    try:
+        bound = float(number) * _MILLISECONDS[unit or "ms"]
+    except ValueError:
+        raise ConfigError("slo", text, _FIX) from None
+    if not 0 < bound < math.inf:
+        raise ConfigError("slo", text, "give a time above 0")
+    return SLO(figure, statistic, bound)
+
+
+def goodput_of(
+    slos: Sequence[SLO], columns: Columns, figures: Mapping[str, LatencyFigures], seconds: float | None
+) -> Goodput | None:
+    """What came of the bounds; None without any. ``columns["e2e"]`` is NaN of a request that did not end whole."""
+    if not slos:
+        return None
+    objectives = [_objective(slo, columns, figures[slo.figure]) for slo in slos]
+    judged = [each.met for each, slo in zip(objectives, slos, strict=True) if slo.statistic is not None]
+    met = None if not judged or None in judged else all(judged)
+    bounds = _widest(slos)
+    ended = len(columns["e2e"])
+    if not bounds or not ended or np.isnan(columns["ttft"]).all():
+        return Goodput(requests=None, share=None, requests_per_s=None, met=met, objectives=objectives)
+    good = np.ones(ended, bool)
+    for figure, bound in bounds.items():
+        good &= _within(columns, figure, bound)
+    number = int(np.count_nonzero(good))
+    rate = number / seconds if seconds else None
+    return Goodput(requests=number, share=number / ended, requests_per_s=rate, met=met, objectives=objectives)
+
+
+def _objective(slo: SLO, columns: Columns, figures: LatencyFigures) -> Objective:
+    value: float | None = None if slo.statistic is None else getattr(figures, slo.statistic)
+    met = None if value is None else value <= slo.bound_ms
+    share = None
+    if slo.figure in _OF_A_REQUEST and slo.statistic != "mean" and len(columns["e2e"]):
+        share = float(_within(columns, slo.figure, slo.bound_ms).mean())
+    return Objective(name=slo.name, bound_ms=slo.bound_ms, value_ms=value, met=met, share=share)
+
+
+def _widest(slos: Sequence[SLO]) -> dict[str, float]:
+    """Bound of each latency for a single request: where several statistics are bounded, the widest."""
+    bounds: dict[str, float] = {}
+    for slo in slos:
+        if slo.figure in _OF_A_REQUEST and slo.statistic != "mean":
+            bounds[slo.figure] = max(slo.bound_ms, bounds.get(slo.figure, 0.0))
+    return bounds
+
+
+def _within(columns: Columns, figure: str, bound_ms: float) -> npt.NDArray[np.bool_]:
+    """Which requests ended whole and within the bound; an answer of one token has no time per further token."""
+    milliseconds = columns[figure] * 1e3
+    is_whole = ~np.isnan(columns["e2e"]) & ~np.isnan(columns["ttft"])
+    return is_whole & (~(milliseconds > bound_ms) if figure == "tpot" else milliseconds <= bound_ms)

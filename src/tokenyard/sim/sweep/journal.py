@@ -1,0 +1,137 @@
+"""What a sweep has come to so far, on disk: rows as they come, and a table of all of them at the end.
+
+DIR/sweep.json       what is swept: another sweep does not go on here
+DIR/finished.jsonl   a line per finished variant; a last line that was cut off by a crash is written again
+DIR/sweep.parquet    all rows, in the order of the variants, once all are there
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tokenyard.errors import ConfigError, MissingExtraError
+from tokenyard.sim.sweep.row import FIGURES, Row, Settings, key_of
+
+__all__ = ["Journal", "require_parquet", "table_columns"]
+
+_SWEEP, _FINISHED, _TABLE = "sweep.json", "finished.jsonl", "sweep.parquet"
+_OF_A_ROW = (
+    *("load", "problem", "stopped", "requests", "refused", "met", "tightness", "tightest", "held_by", "held_s"),
+    *("gpu", "gpus", "cost_per_hour", "cost_per_million_tokens"),
+)
+
+
+def require_parquet() -> Any:
+    """pyarrow and its Parquet module. Raises MissingExtraError."""
+    try:
+        return import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError:
+        raise MissingExtraError("pyarrow", "analysis") from None
+
+
+class Journal:
+    """The directory of a sweep. Raises ConfigError if it cannot be written, or belongs to another one."""
+
+    def __init__(self, directory: Path, identity: Mapping[str, Any]) -> None:
+        """``identity`` is all that makes rows of one sweep comparable; JSON can hold it."""
+        require_parquet()
+        self.directory = directory
+        self.rows: dict[str, Row] = {}
+        """Finished variants, by their keys."""
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._claim(msgspec.json.format(msgspec.json.encode(identity), indent=2))
+            self._read()
+            self._file = (directory / _FINISHED).open("ab")
+        except OSError as error:
+            raise ConfigError("output", str(directory), f"cannot be written: {error.strerror or error}") from None
+
+    @property
+    def table(self) -> Path:
+        """Where the table is, or will be."""
+        return self.directory / _TABLE
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def __contains__(self, settings: Settings) -> bool:
+        return key_of(settings) in self.rows
+
+    def add(self, row: Row) -> None:
+        """A variant is finished: it is on disk when this returns."""
+        self.rows[key_of(row.settings)] = row
+        self._file.write(msgspec.json.encode(row) + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def write_table(self, variants: Sequence[Settings]) -> list[Row]:
+        """All rows in the order of ``variants``, written as Parquet; the same rows give the same bytes."""
+        rows = [self.rows[key_of(settings)] for settings in variants]
+        arrow, parquet = require_parquet()
+        part = self.table.with_suffix(".part")
+        parquet.write_table(arrow.table(table_columns(rows)), part)
+        part.replace(self.table)
+        return rows
+
+    def _claim(self, identity: bytes) -> None:
+        path = self.directory / _SWEEP
+        if not path.exists():
+            if any(self.directory.iterdir()):
+                raise ConfigError("output", str(self.directory), "is not empty, and holds no sweep: name another one")
+            part = path.with_suffix(".part")
+            part.write_bytes(identity)
+            part.replace(path)
+        elif path.read_bytes() != identity:
+            fix = "holds another sweep (sweep.json says which): name another directory, or remove it"
+            raise ConfigError("output", str(self.directory), fix)
+
+    def _read(self) -> None:
+        path = self.directory / _FINISHED
+        data = path.read_bytes() if path.exists() else b""
+        whole = data[: data.rfind(b"\n") + 1]
+        try:
+            for row in (
+                msgspec.json.decode_lines(whole, type=Row) if hasattr(msgspec.json, "decode_lines") else _lines(whole)
+            ):
+                self.rows[key_of(row.settings)] = row
+        except msgspec.DecodeError as error:
+            fix = f"{_FINISHED} holds a line that is no row ({error}): remove it, or the whole directory"
+            raise ConfigError("output", str(self.directory), fix) from None
+        if len(whole) < len(data):
+            path.write_bytes(whole)
+
+
+def _lines(data: bytes) -> Iterator[Row]:
+    decoder = msgspec.json.Decoder(Row)
+    return (decoder.decode(line) for line in data.splitlines())
+
+
+def table_columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """Settings by their names, then what rows say of themselves, then figures as a report's JSON names them."""
+    settings = dict.fromkeys(name for row in rows for name in row.settings)
+    columns: dict[str, list[Any]] = {name: _alike([row.settings.get(name) for row in rows]) for name in settings}
+    columns |= {name: [getattr(row, name) for row in rows] for name in _OF_A_ROW if name not in columns}
+    return columns | {name: [_float(row.figures.get(name)) for row in rows] for name in FIGURES}
+
+
+def _alike(values: list[Any]) -> list[Any]:
+    """Values of one type, as a column has to have: texts where they are of several."""
+    kinds = {type(value) for value in values if value is not None}
+    if len(kinds) <= 1:
+        return values
+    if kinds <= {int, float}:
+        return [None if value is None else float(value) for value in values]
+    return [None if value is None else str(value) for value in values]
+
+
+def _float(value: float | None) -> float | None:
+    return None if value is None else float(value)

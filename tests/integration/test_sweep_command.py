@@ -1,0 +1,81 @@
+"""``tokenyard sweep`` as a user calls it: a grid, a file, a trace, a second time, and what cannot be swept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.integration.command import call
+
+pytest.importorskip("pyarrow")
+
+FLAGS = ("--limit", "5", "--rate-scale", "30", "--num-gpu-blocks-override", "900", "--max-model-len", "8192")
+TIMES = ("--latency", "constant:0.02", "--no-async-scheduling")
+
+
+def test_a_row_is_what_a_run_with_these_settings_reports_and_is_measured_once(tmp_path: Path) -> None:
+    words = ("sweep", "chat", *FLAGS, *TIMES, "--slo", "ttft_p90=1s", "tpot:25", "--price", "h100=2")
+    first = call(*words, "--set", "max_num_seqs=2,4", "--json", cwd=tmp_path)
+    told = json.loads(first.stdout)
+    assert [row["settings"] for row in told["rows"]] == [{"max_num_seqs": 2}, {"max_num_seqs": 4}]
+    happened = json.loads(
+        call(
+            *("run", "chat", *FLAGS, *TIMES, "--max-num-seqs", "2", "--slo", "ttft_p90=1s", "tpot:25"),
+            *("--advice", "none", "--json"),
+            cwd=tmp_path,
+        ).stdout
+    )
+    row = told["rows"][0]
+    for name in ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms"):
+        assert row["figures"][f"{name}.p95"] == happened[name]["p95"]
+    assert row["figures"]["goodput.share"] == happened["goodput"]["share"]
+    assert row["met"] == happened["goodput"]["met"]
+    assert (row["gpus"], row["cost_per_hour"]) == (1, 2.0)
+
+    again = call(*words, "--set", "max_num_seqs=2,4,8", cwd=tmp_path)
+    assert "2 of 3 variants were finished before: sweep has them" in again.stderr
+    assert "max_num_seqs=8" in again.stdout
+    other = call("sweep", "chat", *FLAGS, "--set", "max_num_seqs=2", cwd=tmp_path)
+    assert other.code == 2
+    assert "--output = 'sweep': holds another sweep" in other.stderr
+
+
+def test_a_file_of_variants_and_one_that_does_not_start(tmp_path: Path) -> None:
+    (tmp_path / "v.csv").write_text("max-num-seqs,policy\n4,fcfs\n4,continuum-ttl\n0,fcfs\n")
+    told = json.loads(
+        call("sweep", "chat", *FLAGS, *TIMES, "--variants", "v.csv", "--output", "out", "--json", cwd=tmp_path).stdout
+    )
+    assert [row["settings"].get("scheduling_policy") for row in told["rows"]] == ["fcfs", "continuum-ttl", "fcfs"]
+    assert [row["problem"] is None for row in told["rows"]] == [True, True, False]
+    assert told["table"] == "out/sweep.parquet"
+
+
+def test_a_trace_is_swept_by_what_can_be_changed_in_it(tmp_path: Path) -> None:
+    run = ("run", "chat", *FLAGS, *TIMES, "--max-num-seqs", "2", "--advice", "none", "--trace", "trace")
+    assert call(*run, cwd=tmp_path).code == 0
+    told = json.loads(call("sweep", "trace", "--set", "max_num_seqs=2,8", "--json", cwd=tmp_path).stdout)
+    slow, fast = (row["figures"]["ttft_ms.mean"] for row in told["rows"])
+    assert slow > fast
+    refused = call("sweep", "trace", "--set", "tensor_parallel_size=1,2", "--output", "x", cwd=tmp_path)
+    assert refused.code == 2
+    assert "a trace cannot tell what this would have done" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "--set max_num_seqs=64,128,256"),
+        (("--set", "max_num_seq=2"), "there is no such setting"),
+        (("--set", "max_num_seqs=two"), "--max-num-seqs = 'two': give a whole number"),
+        (("--set", "max_num_seqs=2", "--variants", "v.json"), "--variants"),
+        (("--set", "max_num_seqs=2", "--processes", "0"), "--processes"),
+        (("--set", "max_num_seqs=2", "--price", "h100"), "--price = 'h100': give GPU=PRICE"),
+        (("--set", "max_num_seqs=2", "--slo", "ttft"), "--slo = 'ttft'"),
+    ],
+)
+def test_what_cannot_be_swept_is_said_in_a_line(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    refused = call("sweep", "chat", *FLAGS, *words, cwd=tmp_path)
+    assert refused.code == 2
+    assert said in refused.stderr
+    assert "Traceback" not in refused.stderr

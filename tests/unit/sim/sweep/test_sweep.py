@@ -1,0 +1,256 @@
+"""Many replays: which variants, one row each, ended early only where that is certain, and nothing measured twice."""
+
+from __future__ import annotations
+
+import pickle
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.sim.sweep.subjects import Steady, workload
+
+from tokenyard.errors import ConfigError
+from tokenyard.explain.report.slo import read_slos
+from tokenyard.sim.sweep.deciding import Rival
+from tokenyard.sim.sweep.journal import Journal
+from tokenyard.sim.sweep.measuring import Measuring
+from tokenyard.sim.sweep.row import Row, key_of, words_of
+from tokenyard.sim.sweep.running import measured
+from tokenyard.sim.sweep.variants import read_grid, read_variants
+
+SEATS = [{"max_num_seqs": number} for number in (1, 2, 3, 4, 5)]
+
+
+def plain(name: str, value: Any) -> tuple[str, Any]:
+    """Names and values as they are; numbers from texts."""
+    return name, int(value) if str(value).isdigit() else value
+
+
+# ---- which variants
+
+
+def test_a_grid_is_every_combination_in_order() -> None:
+    grid = read_grid(["a=1,2,2", "b=x,y"], plain)
+    assert len(grid) == 4
+    assert grid.all() == [{"a": 1, "b": "x"}, {"a": 1, "b": "y"}, {"a": 2, "b": "x"}, {"a": 2, "b": "y"}]
+
+
+@pytest.mark.parametrize("text", ["a", "a=", "a=1,,2", "a=1,b=2"])
+def test_what_is_no_grid_is_refused_by_name(text: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read_grid([text], plain)
+    assert (refused.value.field, refused.value.value) == ("set", text)
+
+
+def test_a_setting_is_given_once() -> None:
+    with pytest.raises(ConfigError, match="a is given twice"):
+        read_grid(["a=1", "a=2"], plain)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("v.json", '[{"a": 1, "b": "x"}, {"a": 2}, {"b": "x", "a": 1}]'),
+        ("v.toml", '[[variant]]\na = 1\nb = "x"\n[[variant]]\na = 2\n'),
+        ("v.csv", "a, b\n1, x\n2,\n"),
+    ],
+)
+def test_files_of_variants(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    assert read_variants(tmp_path / name, plain) == [{"a": 1, "b": "x"}, {"a": 2}]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("v.json", "[1]"),
+        ("v.json", "[]"),
+        ("v.json", "{"),
+        ("v.toml", "a=1"),
+        ("v.toml", "="),
+        ("v.txt", "a"),
+        ("v.csv", ""),
+    ],
+)
+def test_files_that_hold_none(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        read_variants(tmp_path / name, plain)
+    assert refused.value.field == "variants"
+
+
+def test_a_variant_is_known_by_its_settings_in_any_order() -> None:
+    assert key_of({"a": 1, "b": None}) == key_of({"b": None, "a": 1})
+    assert words_of({"max_num_seqs": 4, "x": True, "y": 0.1}) == "max_num_seqs=4 x=true y=0.1"
+    assert words_of({}) == "as it is"
+
+
+# ---- a row
+
+
+def test_a_row_has_the_figures_of_its_report_and_their_price() -> None:
+    job = Measuring(subject=Steady(workload()), slos=read_slos([["ttft_max=400ms"]]), prices={"h100": 3.6})
+    row = job({"max_num_seqs": 4})
+    assert (row.problem, row.stopped, row.requests, row.refused) == (None, None, 40, 0)
+    tokens, seconds = row.figures["output_tokens"], row.figures["duration_s"]
+    assert tokens == sum(10 + i % 3 for i in range(40))
+    assert seconds is not None
+    assert row.cost_per_hour == 7.2  # two GPUs
+    assert row.cost_per_million_tokens == pytest.approx(0.002 * seconds / tokens * 1e6)
+    assert row.tightness is not None
+    assert row.met == (row.tightness <= 1)
+    assert row.tightest == "ttft_max"
+    assert job({"max_num_seqs": 1}).held_by == "max_num_seqs"
+
+
+def test_what_cannot_be_replayed_is_a_row_with_its_problem() -> None:
+    row = Measuring(subject=Steady(workload()))({"max_num_seqs": 0})
+    assert row.problem == "max_num_seqs = 0: give more"
+    assert not row.is_measured
+
+
+def test_requests_arrive_as_much_faster_as_asked() -> None:
+    job = Measuring(subject=Steady(workload()))
+    once, twice = (job({"max_num_seqs": 60}, load=load) for load in (1.0, 2.0))
+    assert once.figures["duration_s"] > 1.8 * (twice.figures["duration_s"] or 0)  # type: ignore[operator]
+
+
+# ---- ended early
+
+
+@given(
+    seats=st.integers(1, 8),
+    every=st.sampled_from([0.05, 0.2, 0.4]),
+    tokens=st.integers(1, 30),
+    patience=st.sampled_from([None, None, 2.0]),
+    figure=st.sampled_from(["ttft", "tpot", "e2e", "queue"]),
+    statistic=st.sampled_from(["p50", "p90", "p95", "p99", "max"]),
+    bound=st.sampled_from([50, 100, 400, 1500, 5000, 20000]),
+)
+@settings(deadline=None, max_examples=60)
+def test_a_bound_that_is_said_to_be_missed_is_missed(
+    *, seats: int, every: float, tokens: int, patience: float | None, figure: str, statistic: str, bound: int
+) -> None:
+    subject = Steady(workload(60, tokens=tokens, every=every, patience=patience))
+    job = Measuring(subject=subject, slos=read_slos([[f"{figure}_{statistic}={bound}ms"]]))
+    early, whole = job({"max_num_seqs": seats}, stops=True), job({"max_num_seqs": seats})
+    if early.stopped is not None:
+        assert early.met is False
+        assert whole.met is False
+    else:
+        assert early == whole
+
+
+def test_a_hopeless_replay_is_ended_early() -> None:
+    job = Measuring(subject=Steady(workload(900, every=0.1)), slos=read_slos([["ttft_p90=1s"]]))
+    row = job({"max_num_seqs": 2}, stops=True)
+    assert row.stopped is not None
+    assert row.stopped.startswith("ttft_p90=1000ms is missed for certain after")
+    assert (row.met, row.tightest) == (False, "ttft_p90")
+
+
+@pytest.mark.parametrize(("value", "ended"), [(25.0, True), (19.0, False)])
+def test_a_variant_that_cannot_win_is_ended_early(value: float, *, ended: bool) -> None:
+    """Two seats give 20 tokens a second at most."""
+    job = Measuring(subject=Steady(workload(300, every=0.1)))
+    rivals = [Rival("throughput", value, None, 1)]
+    row = job({"max_num_seqs": 2}, stops=True, rivals=rivals)
+    assert (row.stopped is not None) is ended
+    assert row.met is None
+    dearer = [Rival("throughput", value, None, 8)]
+    assert job({"max_num_seqs": 2}, stops=True, rivals=dearer).stopped is None
+
+
+# ---- many
+
+
+def rows_of(jobs: Any) -> list[Row]:
+    return sorted(jobs, key=lambda row: key_of(row.settings))
+
+
+def test_a_subject_travels() -> None:
+    job = Measuring(subject=Steady(workload()), slos=read_slos([["ttft_p90=1s"]]))
+    assert pickle.loads(pickle.dumps(job))(SEATS[0]) == job(SEATS[0])
+
+
+@pytest.mark.slow
+def test_processes_give_the_same_rows_and_one_that_dies_loses_none(tmp_path: Path) -> None:
+    serial = rows_of(measured(Measuring(subject=Steady(workload())), SEATS))
+    dying = Measuring(subject=Steady(workload(), dies_once_at=tmp_path / "mark"))
+    assert rows_of(measured(dying, SEATS, processes=2)) == serial
+    assert (tmp_path / "mark").exists()
+
+
+@pytest.mark.slow
+def test_processes_that_always_die_are_given_up() -> None:
+    with pytest.raises(ConfigError, match="processes = 2: worker processes died"):
+        list(measured(partial(_exit, 9), SEATS[:2], processes=2))
+
+
+def _exit(code: int, _: Any) -> Row:
+    import os  # noqa: PLC0415 - in another process
+
+    os._exit(code)
+
+
+# ---- the journal
+
+
+def test_a_sweep_goes_on_where_it_was_ended(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    job = Measuring(subject=Steady(workload()), slos=read_slos([["ttft_p90=1s"]]))
+    with Journal(tmp_path / "whole", {"a": 1}) as whole:
+        for row in measured(job, SEATS):
+            whole.add(row)
+        rows = whole.write_table(SEATS)
+    with Journal(tmp_path / "cut", {"a": 1}) as cut:
+        for row in measured(job, reversed(SEATS[2:])):  # type: ignore[arg-type]
+            cut.add(row)
+    path = tmp_path / "cut" / "finished.jsonl"
+    path.write_bytes(path.read_bytes()[:-7])  # the machine went down
+    with Journal(tmp_path / "cut", {"a": 1}) as cut:
+        assert [each in cut for each in SEATS] == [False, False, False, True, True]
+        for row in measured(job, [each for each in SEATS if each not in cut]):
+            cut.add(row)
+        assert cut.write_table(SEATS) == rows
+    assert (tmp_path / "cut" / "sweep.parquet").read_bytes() == (tmp_path / "whole" / "sweep.parquet").read_bytes()
+
+
+def test_another_sweep_does_not_go_on_there(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    with Journal(tmp_path / "one", {"a": 1}):
+        pass
+    with pytest.raises(ConfigError, match="holds another sweep"):
+        Journal(tmp_path / "one", {"a": 2})
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "precious").touch()
+    with pytest.raises(ConfigError, match="is not empty"):
+        Journal(tmp_path / "other", {"a": 1})
+
+
+def test_a_line_that_is_no_row_is_said(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    with Journal(tmp_path, {"a": 1}):
+        pass
+    (tmp_path / "finished.jsonl").write_text('{"settings": 3}\n')
+    with pytest.raises(ConfigError, match="holds a line that is no row"):
+        Journal(tmp_path, {"a": 1})
+
+
+def test_the_table_has_a_column_for_each_setting_and_figure(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    job = Measuring(subject=Steady(workload()))
+    with Journal(tmp_path, {}) as journal:
+        for row in measured(job, [*SEATS[:2], {"max_num_seqs": 0}]):
+            journal.add(row)
+        journal.write_table([*SEATS[:2], {"max_num_seqs": 0}])
+    table = parquet.read_table(tmp_path / "sweep.parquet").to_pydict()
+    assert table["max_num_seqs"] == [1, 2, 0]
+    assert table["problem"] == [None, None, "max_num_seqs = 0: give more"]
+    assert table["ttft_ms.p90"][0] > table["ttft_ms.p90"][1] > 0
+    assert table["ttft_ms.p90"][2] is None
+    assert set(msgspec.to_builtins(job(SEATS[0]))["figures"]) <= set(table)
