@@ -110,16 +110,20 @@ def test_same_seed_same_bytes(tmp_path: Path) -> None:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
-@pytest.mark.parametrize("drafts", [(), ("--num-speculative-tokens", "2", "--acceptance-rates", "0.6")])
-def test_report_on_the_trace_says_what_the_run_said(tmp_path: Path, drafts: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "more", [(), ("--num-speculative-tokens", "2", "--acceptance-rates", "0.6"), ("--record-requests",)]
+)
+def test_report_on_the_trace_says_what_the_run_said(tmp_path: Path, more: tuple[str, ...]) -> None:
     pressed = ("--limit", "30", "--rate-scale", "20", *SMALL, "--max-num-seqs", "4")
-    run = call("run", "chat", *pressed, *drafts, "--trace", "t", "--json", cwd=tmp_path)
+    run = call("run", "chat", *pressed, *more, "--trace", "t", "--json", cwd=tmp_path)
     again = call("report", "t", "--json", cwd=tmp_path)
     ours, theirs = json.loads(run.stdout), json.loads(again.stdout)
     assert ours["recorded_reasons"], "the workload is meant to be held back"
-    assert (ours["speculation"] is not None) is bool(drafts)
+    assert (ours["speculation"] is not None) is ("--num-speculative-tokens" in more)
+    assert theirs["header"]["request_records"] or "--record-requests" not in more
     for each in (ours, theirs):
-        each["header"].pop("source")
+        for of_the_file in ("source", "request_records"):
+            each["header"].pop(of_the_file)
     tried = {each["rule"] for each in ours.pop("advice")}
     assert tried <= {each["rule"] for each in theirs.pop("advice")}, "a run tries out what its trace would advise"
     ours.pop("tried")

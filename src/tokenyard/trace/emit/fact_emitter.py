@@ -95,6 +95,7 @@ class FactEmitter:
             num_preempted=len(output.preempted_req_ids),
             token_sum=total,
             running_consumed=consumed,
+            min_need=self._effects.min_need,
             recomputed_tokens=recomputed,
             outcome=refused,
         )

@@ -13,6 +13,7 @@ from tokenyard.sched.observer import SchedulerState
 from tokenyard.trace.emit.detokenizer import Decoder
 from tokenyard.trace.emit.writer import TraceWriter
 from tokenyard.trace.format.schema import RequestRecord
+from tokenyard.trace.format.step_facts import least_need
 
 __all__ = ["STATUS_TEXT", "RequestRecords"]
 
@@ -39,10 +40,16 @@ class RequestRecords:
         self._decoder = decoder
         self._prompts: dict[str, _Prompt] = {}
 
-    def write(self, step: int, ts: float, state: SchedulerState) -> None:
-        """One record per running and per waiting request, at most ``max_ids_per_step`` of each."""
+    def write(self, step: int, ts: float, state: SchedulerState) -> int | None:
+        """One record per running and per waiting request, at most ``max_ids_per_step`` of each.
+
+        Returns the least blocks that admit a waiting request; None where the records do not tell it.
+        """
         self._write_queue(step, ts, "running", state.running, state)
-        self._write_queue(step, ts, "waiting", chain(state.skipped_waiting, state.waiting), state)
+        queue = chain(state.skipped_waiting, state.waiting)
+        waiting = self._write_queue(step, ts, "waiting", queue, state)
+        is_cut = next(queue, None) is not None
+        return None if is_cut else least_need(waiting, state.block_size)
 
     def forget(self, request_id: str) -> None:
         """The request is gone."""
@@ -50,9 +57,14 @@ class RequestRecords:
 
     def _write_queue(
         self, step: int, ts: float, queue: str, requests: Iterable[Request], state: SchedulerState
-    ) -> None:
-        for request in islice(requests, self._limit):
-            self._writer.append_request(self._record(step, ts, queue, request, state.num_blocks_of(request)))
+    ) -> list[RequestRecord]:
+        written = [
+            self._record(step, ts, queue, request, state.num_blocks_of(request))
+            for request in islice(requests, self._limit)
+        ]
+        for record in written:
+            self._writer.append_request(record)
+        return written
 
     def _record(self, step: int, ts: float, queue: str, request: Request, num_blocks: int) -> RequestRecord:
         prompt = self._prompts.get(request.request_id) or self._prompt(request)

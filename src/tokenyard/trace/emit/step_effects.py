@@ -23,6 +23,8 @@ class StepEffects:
         """Preempted request -> tokens it had computed."""
         self._recomputed: dict[str, int] = {}
         """Request -> tokens computed a second time."""
+        self.min_need: int | None = None
+        """Least blocks that admit one of those who waited before the step; None unless request records tell it."""
         self._loading: set[str] = set()
         """Requests whose external tokens were, or are being, loaded while they waited."""
 

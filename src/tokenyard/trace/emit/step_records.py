@@ -86,6 +86,7 @@ class StepRecords:
     def step_started(self, ts: float, step: int, state: SchedulerState) -> None:
         """Write the queues and the pool as they are before any decision, if the step is wanted."""
         self.step = step
+        self._effects.min_need = None
         if step >= self._writer.all_before and not self._writer.wants_step(step):
             return
         version, num_free, num_cached, num_waiting, num_skipped, num_pinned, cpu_blocks = state.gauges()
@@ -116,7 +117,7 @@ class StepRecords:
             lines.templates.append(self._whole_snapshot)
         lines.is_open = False
         if self._requests is not None:
-            self._requests.write(step, ts, state)
+            self._effects.min_need = self._requests.write(step, ts, state)
 
     def _pinned(self, state: SchedulerState) -> tuple[int, bytes]:
         """Blocks and jobs of the pinned requests."""

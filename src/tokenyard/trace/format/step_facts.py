@@ -6,7 +6,7 @@ a finished run and a report on its trace come from the same code.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -18,10 +18,11 @@ from tokenyard.trace.format.schema import (
     PrefixCacheLookup,
     RequestArrived,
     RequestFinished,
+    RequestRecord,
     TraceStart,
 )
 
-__all__ = ["CLASSIFIER_BLOCK_SIZE", "Drafts", "FactSink", "StepFacts", "blocks_for", "running_consumed"]
+__all__ = ["CLASSIFIER_BLOCK_SIZE", "Drafts", "FactSink", "StepFacts", "blocks_for", "least_need", "running_consumed"]
 
 IntArray = npt.NDArray[np.int64]
 CLASSIFIER_BLOCK_SIZE = 16
@@ -31,6 +32,18 @@ CLASSIFIER_BLOCK_SIZE = 16
 def blocks_for(tokens: int, block_size: int) -> int:
     """Blocks that ``tokens`` fill, the last one perhaps partly; 0 for no or fewer than no tokens."""
     return -(-tokens // block_size) if tokens > 0 else 0
+
+
+def least_need(waiting: Iterable[RequestRecord], block_size: int) -> int | None:
+    """``minNeed`` of the classifier: least blocks that admit any one of the waiting requests, by the format's estimate,
+    the prompt less its cached tokens; None if no record tells a prompt's length.
+    """
+    needs = (
+        blocks_for(each.num_prompt_tokens - max(each.num_cached_tokens or 0, 0), block_size)
+        for each in waiting
+        if each.num_prompt_tokens is not None
+    )
+    return min(needs, default=None)
 
 
 def running_consumed(tokens: Sequence[int] | IntArray, block_size: int) -> int:

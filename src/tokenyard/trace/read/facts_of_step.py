@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tokenyard.trace.format.schema import RequestRecord, StepDecision, StepSnapshot
-from tokenyard.trace.format.step_facts import CLASSIFIER_BLOCK_SIZE, StepFacts, blocks_for, running_consumed
+from tokenyard.trace.format.step_facts import CLASSIFIER_BLOCK_SIZE, StepFacts, least_need, running_consumed
 from tokenyard.trace.read.step_joiner import Step
 
 __all__ = ["facts_of"]
@@ -38,7 +38,7 @@ def facts_of(step: Step, block_size: int = CLASSIFIER_BLOCK_SIZE) -> StepFacts:
         num_preempted=_count(decision.preempted_req_ids, None),
         token_sum=_token_sum(decision),
         running_consumed=_running_consumed(snapshot, decision, block_size),
-        min_need=None if waiting_omitted else _min_need(step.requests, block_size),
+        min_need=None if waiting_omitted else least_need(_waiting(step.requests), block_size),
         recomputed_tokens=decision.recomputed_tokens,
         outcome=step.outcome,
         omitted_ids=waiting_omitted + running_omitted,
@@ -86,11 +86,5 @@ def _running_consumed(snapshot: StepSnapshot, decision: StepDecision, block_size
     return running_consumed([tokens.get(request_id, 0) for request_id in running], block_size)
 
 
-def _min_need(requests: list[RequestRecord], block_size: int) -> int | None:
-    """Least blocks that admit any one waiting request, by the format's estimate: the prompt less its cached tokens."""
-    needs = [
-        blocks_for(request.num_prompt_tokens - max(request.num_cached_tokens or 0, 0), block_size)
-        for request in requests
-        if request.queue == "waiting" and request.num_prompt_tokens is not None
-    ]
-    return min(needs, default=None)
+def _waiting(requests: list[RequestRecord]) -> list[RequestRecord]:
+    return [request for request in requests if request.queue == "waiting"]
