@@ -13,19 +13,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.request import Request
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.sim.clock import VirtualClock
-from tokenyard.sim.latency.model import StepShape
-from tokenyard.sim.latency.steptime.model import CalibratedLatency
+from tokenyard.sim.latency.model import LatencyModel, StepShape
 from tokenyard.sim.model import SimulatedModel
 
-__all__ = ["Engines", "Times"]
+__all__ = ["Engines", "RanksLatency", "Times"]
 
 _WAITING_WEIGHT = 4
+
+
+class RanksLatency(LatencyModel, Protocol):
+    """How long steps take that several engines take together."""
+
+    def ranks_seconds(self, shapes: Sequence[StepShape | None]) -> float:
+        """Of one step of all; None for an engine without work."""
 
 
 @dataclass(slots=True)
@@ -59,7 +66,7 @@ class Engines:
         self,
         config: SchedulerConfig,
         cache: CacheConfig,
-        latency: CalibratedLatency,
+        latency: RanksLatency,
         *,
         count: int = 1,
         together: bool = False,

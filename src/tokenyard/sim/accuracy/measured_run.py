@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from tokenyard.kv.sizing.num_blocks import check_utilization
 from tokenyard.models.spec import ModelSpec
 from tokenyard.profiles import VLLM_0_22, DecisionProfile
 from tokenyard.request import Request, SamplingParams
-from tokenyard.sim.accuracy.engines import Engines
+from tokenyard.sim.accuracy.engines import Engines, RanksLatency
 from tokenyard.sim.accuracy.input_files import json_object, json_rows
 from tokenyard.sim.accuracy.memory import kv_tokens
 from tokenyard.sim.accuracy.models import measured_model
@@ -31,7 +31,7 @@ from tokenyard.sim.latency.steptime.known_error import KnownError
 from tokenyard.sim.latency.steptime.model import CalibratedLatency
 from tokenyard.sim.workload.tokens import StreamTokens, seed_of
 
-__all__ = ["MeasuredRun", "RunComparison", "compare_run", "read_run"]
+__all__ = ["MeasuredRun", "RequestTimes", "RunComparison", "calibrated", "compare_run", "read_run", "replay_run"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -119,11 +119,23 @@ def read_run(
     )
 
 
-def compare_run(run: MeasuredRun) -> RunComparison:
-    """Replay a run with the calibrated step times."""
-    latency = CalibratedLatency(
+class RequestTimes(NamedTuple):
+    """Of every request of a replay, in order of arrival; seconds."""
+
+    ttft: Floats
+    tpot: Floats
+    e2e: Floats
+
+
+def calibrated(run: MeasuredRun) -> CalibratedLatency:
+    """Step times of what was run."""
+    return CalibratedLatency(
         run.spec, run.gpu, parallel=run.parallel, kv_cache_dtype=run.kv_cache_dtype, version=run.version or None
     )
+
+
+def replay_run(run: MeasuredRun, latency: RanksLatency) -> RequestTimes:
+    """Replay a run with step times of ``latency``."""
     engines = Engines(
         run.scheduler,
         run.cache,
@@ -134,13 +146,21 @@ def compare_run(run: MeasuredRun) -> RunComparison:
     )
     order = np.argsort(run.arrived, kind="stable")
     times = engines.run([(float(run.arrived[i]), partial(_request, run, int(i))) for i in order])
-    waits = np.array([each.first - each.arrived for each in times])
-    paces = np.array([(each.last - each.first) / max(each.tokens - 1, 1) for each in times])
-    whole = np.array([each.last - each.arrived for each in times])
+    return RequestTimes(
+        np.array([each.first - each.arrived for each in times]),
+        np.array([(each.last - each.first) / max(each.tokens - 1, 1) for each in times]),
+        np.array([each.last - each.arrived for each in times]),
+    )
+
+
+def compare_run(run: MeasuredRun) -> RunComparison:
+    """Replay a run with the calibrated step times."""
+    latency = calibrated(run)
+    predicted = replay_run(run, latency)
     measured = {"ttft": run.ttft, "tpot": run.tpot, "e2e": run.e2e}
     return RunComparison(
         run=run,
-        predicted={name: float(values.mean()) for name, values in (("ttft", waits), ("tpot", paces), ("e2e", whole))},
+        predicted={name: float(values.mean()) for name, values in predicted._asdict().items()},
         measured={name: float(values.mean()) for name, values in measured.items()},
         known=latency.known_error,
     )
