@@ -6,6 +6,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import given, note, reject
 from hypothesis import strategies as st
@@ -24,6 +25,7 @@ from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sim import replay as replays
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency import ConstantLatency, LatencyModel, RooflineLatency
+from tokenyard.sim.latency.pace import Pace
 from tokenyard.sim.latency.steptime.model import CalibratedLatency
 from tokenyard.sim.replay import ReplayResult
 from tokenyard.sim.workload import StreamTokens, Workload, WorkloadRequest
@@ -54,7 +56,10 @@ def memory_of(scheduler: Scheduler) -> list[object]:
     """All that a later decision can depend on: blocks, LRU order, hashes, which request holds what."""
     pool, table = scheduler.kv.pool, scheduler.kv.table
     found: list[object] = [list(pool.free_queue), list(pool.hash_of), list(pool.ref)]
-    found += [[sorted(index.first.items()), sorted(index._more.items())] for index in pool.indexes]
+    found += [
+        [sorted(index.first.items()), sorted((key, list(more)) for key, more in index._more.items())]
+        for index in pool.indexes
+    ]
     for request in [*scheduler.running, *scheduler.waiting, *scheduler.skipped_waiting]:
         counts = (request.num_tokens, request.num_computed_tokens, request.num_preemptions, request.num_cached_tokens)
         held = scheduler.kv.get_block_ids(request)
@@ -191,6 +196,8 @@ def test_leaps_change_nothing(seed: int) -> None:
             note(f"{config}\n{cache}")
             workload = Workload("w", draw_requests(random), max_concurrency=random.choice([None, None, 3]))
             how: dict[str, Any] = {"config": config, "cache_config": cache, "latency": draw_latency(random)}
+            if random.random() < 0.2:
+                how["pace"] = Pace(np.array([0.0, 1.0, 4.0]), np.array([1.0, 2.5, 0.5]))
             how["speculation"] = None if speculative is None else SimulatedSpeculation(config=speculative)
             both(monkeypatch, workload, **how)
         except ConfigError:
