@@ -25,7 +25,7 @@ import numpy.typing as npt
 from tokenyard.columns import ONE, Int32Array, IntArray, counting
 from tokenyard.request import Request, SamplingParams
 
-__all__ = ["NEVER", "NO_TOKEN", "Columns", "RequestTable"]
+__all__ = ["NEVER", "NO_TOKEN", "Columns", "RequestTable", "Sealed"]
 
 BoolArray = npt.NDArray[np.bool_]
 
