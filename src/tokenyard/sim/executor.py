@@ -26,7 +26,7 @@ from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency.model import LatencyModel, StepShape, decode_seconds
-from tokenyard.sim.model import SimulatedModel
+from tokenyard.sim.model import SilentModel, SimulatedModel
 
 __all__ = ["SimulatedExecutor", "SimulatedStep", "StepEnd", "WorkerTransfers"]
 
@@ -104,11 +104,13 @@ class SimulatedExecutor:
         *,
         transfers: WorkerTransfers | None = None,
         speculation: SimulatedSpeculation | None = None,
+        silent: bool = False,
     ) -> None:
+        """``silent``: nobody looks at tokens (without speculation)."""
         self._clock = clock
         self._latency = latency
         self._transfers = transfers
-        self._model = SimulatedModel(speculation)
+        self._model = SilentModel() if silent else SimulatedModel(speculation)
         self._num_drafts = speculation.config.num_speculative_tokens if speculation is not None else 0
         self._host_free_at = self._device_free_at = 0.0
         self._end = StepEnd(0.0)
