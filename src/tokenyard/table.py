@@ -25,7 +25,7 @@ import numpy.typing as npt
 from tokenyard.columns import ONE, Int32Array, IntArray, counting
 from tokenyard.request import Request, SamplingParams
 
-__all__ = ["NEVER", "NO_TOKEN", "Columns", "RequestTable"]
+__all__ = ["NEVER", "NO_TOKEN", "Columns", "RequestTable", "Sealed"]
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -259,31 +259,48 @@ class RequestTable(Columns):
         """
         size, steps = self.block_size, tokens.shape[1]
         known = self.num_tokens[slots]
+        self._write.num_tokens[slots] = known + steps
         within = known % size
         fills = within + steps >= size
         open_rows = ~fills
         at = known[open_rows] + self.tail_shift[slots[open_rows]]
         self._flat_tail[at[:, None] + counting(steps)] = tokens[open_rows]
         rows = fills.nonzero()[0]
+        if not len(rows):
+            return []
+        targets, filled = slots[rows], within[rows]
+        full = (filled + steps) // size
+        data = np.zeros((len(rows), (int(full.max()) + 1) * size), np.int64)
+        data[:, :size] = self.tail[targets]
+        data[counting(len(rows))[:, None], filled[:, None] + counting(steps)] = tokens[rows]
+        self.tail[targets] = data[counting(len(rows))[:, None], (full * size)[:, None] + counting(size)]
+        self._write.tail_shift[targets] -= full * size
+        return self._sealed(rows, self.tenants(targets), known[rows] - filled, filled, full, data)
+
+    def _sealed(
+        self,
+        rows: IntArray,
+        tenants: Sequence[Request],
+        starts: IntArray,
+        filled: IntArray,
+        full: IntArray,
+        data: IntArray,
+    ) -> Sealed:
+        """Move the first ``full[i]`` blocks of ``data[i]``, which begin at ``starts[i]``, into the tenants' streams."""
+        size = self.block_size
+        packed = data.astype(np.int32).tobytes()
+        width, stride = len(packed) // len(rows), 4 * size
         sealed = []
-        for row, slot, end, filled in zip(
-            *(column.tolist() for column in (rows, slots[rows], known[rows], within[rows])), strict=True
-        ):
-            request = self.requests[slot]
-            assert request is not None, "a slot has no tenant"
-            data = np.concatenate((self.tail[slot, :filled], tokens[row])).astype(np.int32)
-            num_full = len(data) // size
-            blocks = data[: num_full * size].tobytes()
-            request.replace_tail(end - filled, blocks)
-            stride = len(blocks) // num_full
-            for i in range(num_full):
-                ahead = (i + 1) * size - filled
-                sealed.append((ahead, row, end + ahead, request, blocks[i * stride : (i + 1) * stride]))
-            self.tail[slot, : len(data) - num_full * size] = data[num_full * size :]
-            self._write.tail_shift[slot] -= num_full * size
-        self._write.num_tokens[slots] = known + steps
+        columns = (rows.tolist(), starts.tolist(), filled.tolist(), full.tolist())
+        for i, (request, row, start, before, count) in enumerate(zip(tenants, *columns, strict=True)):
+            at = i * width
+            request.replace_tail(start, packed[at : at + count * stride])
+            for block in range(1, count + 1):
+                tokens = packed[at : at + stride]
+                sealed.append((block * size - before, row, start + block * size, request, tokens))
+                at += stride
         sealed.sort(key=_order)
-        return [(request, num_tokens, block) for _, _, num_tokens, request, block in sealed]
+        return [(request, num_tokens, tokens) for _, _, num_tokens, request, tokens in sealed]
 
     # ---- columns that others have written
 

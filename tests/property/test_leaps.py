@@ -6,6 +6,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import given, note, reject
 from hypothesis import strategies as st
@@ -24,9 +25,11 @@ from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sim import replay as replays
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency import ConstantLatency, LatencyModel, RooflineLatency
+from tokenyard.sim.latency.pace import Pace
 from tokenyard.sim.latency.steptime.model import CalibratedLatency
+from tokenyard.sim.numbering import NumberedBlocks
 from tokenyard.sim.replay import ReplayResult
-from tokenyard.sim.workload import StreamTokens, Workload, WorkloadRequest
+from tokenyard.sim.workload import HashedTokens, StreamTokens, TokenSource, Workload, WorkloadRequest
 from tokenyard.sim.workload.tokens import Segment
 from tokenyard.trace.emit.recorder import TraceRecorder
 
@@ -50,26 +53,38 @@ class KeptScheduler(Scheduler):
         return plans
 
 
-def memory_of(scheduler: Scheduler) -> list[object]:
-    """All that a later decision can depend on: blocks, LRU order, hashes, which request holds what."""
+def memory_of(scheduler: Scheduler, *, tokens: bool) -> list[object]:
+    """All that a later decision can depend on: blocks, LRU order, which blocks are equal, which request holds what.
+
+    Without ``tokens`` the hashes are named in the order in which one meets them.
+    """
     pool, table = scheduler.kv.pool, scheduler.kv.table
-    found: list[object] = [list(pool.free_queue), list(pool.hash_of), list(pool.ref)]
-    found += [[sorted(index.first.items()), sorted(index._more.items())] for index in pool.indexes]
+    names: dict[object, object] = {None: None}
+
+    def named(key: object) -> object:
+        return key if tokens else names.setdefault(key, len(names))
+
+    found: list[object] = [list(pool.free_queue), [named(key) for key in pool.hash_of], list(pool.ref)]
     for request in [*scheduler.running, *scheduler.waiting, *scheduler.skipped_waiting]:
         counts = (request.num_tokens, request.num_computed_tokens, request.num_preemptions, request.num_cached_tokens)
         held = scheduler.kv.get_block_ids(request)
-        found.append((request.request_id, counts, request.all_token_ids, list(request.block_hashes), held))
+        found.append((request.request_id, counts, [named(key) for key in request.block_hashes], held))
+        found.append(request.all_token_ids if tokens else None)
         if request.slot >= 0:
             rows = [rows[request.slot, : len(ids)].tolist() for rows, ids in zip(table.block_tables, held, strict=True)]
             columns = (table.capacity, table.seal_at, table.tail_shift, table.stop_at, table.placeholders)
             found.append((rows, [int(column[request.slot]) for column in columns]))
+    for index in pool.indexes:
+        blocks = {key: index.all_blocks(key) for key in index.first}
+        found.append(sorted((blocks[key], repr(named(key))) for key in blocks))
     return found
 
 
 class Looks(StepObserver):
     """Looks at everything when a request arrives or ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, reads_tokens: bool) -> None:
+        self.reads_tokens = reads_tokens
         self.log: list[object] = []
 
     def request_arrived(self, ts: float, request: Request) -> None:
@@ -78,12 +93,13 @@ class Looks(StepObserver):
     def request_finished(self, ts: float, request: Request) -> None:
         self._look(ts, request)
         times = request.times
-        self.log.append((times.first_scheduled, times.first_token, times.finished, request.output_token_ids))
+        self.log.append((times.first_scheduled, times.first_token, times.finished))
+        self.log.append(request.output_token_ids if self.reads_tokens else None)
 
     def _look(self, ts: float, request: Request) -> None:
         scheduler = KeptScheduler.made
         self.log.append((ts, request.request_id, scheduler.step, scheduler.get_request_counts()))
-        self.log += memory_of(scheduler)
+        self.log += memory_of(scheduler, tokens=self.reads_tokens)
 
 
 class Run(NamedTuple):
@@ -97,15 +113,23 @@ class Run(NamedTuple):
 
 def run(monkeypatch: pytest.MonkeyPatch, workload: Workload, *, leaps: bool, reports: bool, **how: Any) -> Run:
     monkeypatch.setattr(replays, "Scheduler", KeptScheduler)
-    looks, builder = Looks(), ReportBuilder()
+    looks, builder = Looks(reads_tokens=not reports), ReportBuilder()
     observer = Observers(looks, TraceRecorder(None, builder)) if reports else looks
     result = replays.replay(workload, observer=observer, leaps=leaps, skip_refused=True, **how)
     made = KeptScheduler.made
-    return Run(result, looks.log + memory_of(made), builder.report() if reports else None, made.num_repeated)
+    return Run(
+        result,
+        looks.log + memory_of(made, tokens=not reports),
+        builder.report() if reports else None,
+        made.num_repeated,
+    )
 
 
 def both(monkeypatch: pytest.MonkeyPatch, workload: Workload, **how: Any) -> int:
-    """Replay step by step and in leaps; both are the same. Returns how many steps were taken in leaps."""
+    """Replay step by step and in leaps; both are the same. Returns how many steps were taken in leaps.
+
+    Once with somebody who reads tokens and hashes, and once with the report, which does not, so that none are made.
+    """
     num_repeated = 0
     for reports in (False, True):
         one = run(monkeypatch, workload, leaps=False, reports=reports, **how)
@@ -116,20 +140,29 @@ def both(monkeypatch: pytest.MonkeyPatch, workload: Workload, **how: Any) -> int
     return num_repeated
 
 
+def draw_prompt(random: Random, seed: int, *, recorded: bool) -> TokenSource:
+    """A piece of a stream, or blocks by their ids, the last of which may be left out."""
+    length = random.choice([1, 7, 16, 33, 60])
+    if not recorded:
+        return StreamTokens(Segment(seed, 0, length))
+    ids = [(random.randrange(2), 1) for _ in range(random.choice([length // 48, -(-length // 48)]))]
+    return HashedTokens(ids, length, block_size=48, scope=5, tail=seed)
+
+
 def draw_requests(random: Random) -> list[WorkloadRequest]:
     """Some say what others ask: a prompt goes as far into a stream as another's answer comes."""
     requests: list[WorkloadRequest] = []
-    moment = 0.0
+    moment, recorded = 0.0, random.random() < 0.4
     for i in range(random.randint(1, 12)):
         moment += random.choice([0.0, 0.01, 0.3, 3.0])
-        seed, prompt = random.randrange(4), random.choice([1, 7, 16, 33, 60])
+        seed = random.randrange(4)
         follows = requests and random.random() < 0.2
         requests.append(
             WorkloadRequest(
                 request_id=f"r{i}",
-                prompt=StreamTokens(Segment(seed, 0, prompt)),
+                prompt=draw_prompt(random, seed, recorded=recorded),
                 max_tokens=random.choice([1, 2, 17, 50, 90]),
-                output_seed=seed,
+                output_seed=random.choice([seed, 7]),
                 arrival_time=0.0 if follows else moment,
                 after=(requests[-1].request_id,) if follows else (),
                 gap=random.choice([0.0, 0.5]) if follows else 0.0,
@@ -191,6 +224,8 @@ def test_leaps_change_nothing(seed: int) -> None:
             note(f"{config}\n{cache}")
             workload = Workload("w", draw_requests(random), max_concurrency=random.choice([None, None, 3]))
             how: dict[str, Any] = {"config": config, "cache_config": cache, "latency": draw_latency(random)}
+            if random.random() < 0.2:
+                how["pace"] = Pace(np.array([0.0, 1.0, 4.0]), np.array([1.0, 2.5, 0.5]))
             how["speculation"] = None if speculative is None else SimulatedSpeculation(config=speculative)
             both(monkeypatch, workload, **how)
         except ConfigError:
@@ -231,5 +266,6 @@ def test_most_steps_are_taken_in_leaps(
     cache = CacheConfig(num_gpu_blocks=blocks)
     repeated = both(monkeypatch, Workload("w", requests), config=config, cache_config=cache, latency=ConstantLatency())
     steps = KeptScheduler.made.step
+    assert isinstance(KeptScheduler.made.kv.hasher, NumberedBlocks), "the report reads no hashes"
     waits_for_memory = blocks < 200 and version == "0.22"  # which counts a lookup in every step
     assert repeated > steps * (0.1 if waits_for_memory else 0.8)

@@ -29,7 +29,7 @@ replay replay_split summarize why
     "tokenyard.sched": """
 AllBlocksCleared BlockDeltas BlockRemoved BlockStored CachedRequestData Counts EventType Gauges GroupKind HashAlgo
 KVEventBatch KVLimit KVShortage MambaCacheMode MaskedOutput ModelAuxOutput MultiModalItem NewRequest NewRequestData
-ObserverWarning Observers Outcome OutcomeKind PauseState PoolingParams Preemption PrefixCacheStats QueueView
+ObserverWarning Observers Outcome OutcomeKind PauseState PoolingParams Preemption PrefixCacheStats QueueView RepeatedSteps
 RepetitionDetectionParams RequestAuxOutput RequestEvent RequestHasher RequestStatus RequestTimes ScheduledDrafts
 SchedulerState SchedulerStats SpecDecodingStats SpeculativeMethod StepInFlight StructuredOutput TokenLogprobs
 """,

@@ -38,6 +38,7 @@ __all__ = [
     "Preemption",
     "PrefixCacheStats",
     "QueueView",
+    "RepeatedSteps",
     "RepetitionDetectionParams",
     "RequestAuxOutput",
     "RequestEvent",
@@ -59,7 +60,15 @@ OFFERED = {
     "tokenyard.request": ("RequestStatus", "RequestTimes"),
     "tokenyard.params": ("MultiModalItem", "PoolingParams", "RepetitionDetectionParams"),
     "tokenyard.structured": ("StructuredOutput", "MaskedOutput"),
-    "tokenyard.sched.observer": ("SchedulerState", "Counts", "Gauges", "QueueView", "Observers", "ObserverWarning"),
+    "tokenyard.sched.observer": (
+        "SchedulerState",
+        "Counts",
+        "Gauges",
+        "QueueView",
+        "RepeatedSteps",
+        "Observers",
+        "ObserverWarning",
+    ),
     "tokenyard.sched.steps.outcomes": ("Outcome", "OutcomeKind", "Preemption"),
     "tokenyard.kv.shortage": ("KVShortage", "KVLimit"),
     "tokenyard.sched.steps.scheduler_output": ("NewRequest", "ScheduledDrafts", "NewRequestData", "CachedRequestData"),
@@ -83,7 +92,15 @@ if TYPE_CHECKING:
     from tokenyard.params import MultiModalItem, PoolingParams, RepetitionDetectionParams
     from tokenyard.request import RequestStatus, RequestTimes
     from tokenyard.sched.features.request_events import EventType, RequestEvent
-    from tokenyard.sched.observer import Counts, Gauges, Observers, ObserverWarning, QueueView, SchedulerState
+    from tokenyard.sched.observer import (
+        Counts,
+        Gauges,
+        Observers,
+        ObserverWarning,
+        QueueView,
+        RepeatedSteps,
+        SchedulerState,
+    )
     from tokenyard.sched.steps.aux_output import ModelAuxOutput, RequestAuxOutput, TokenLogprobs
     from tokenyard.sched.steps.in_flight import StepInFlight
     from tokenyard.sched.steps.outcomes import Outcome, OutcomeKind, Preemption

@@ -157,6 +157,9 @@ class StepObserver:
     ``ts`` is the scheduler's clock in seconds.
     """
 
+    reads_tokens: bool = True
+    """It looks at token ids or block hashes of requests: else a replay need not make them."""
+
     def request_arrived(self, ts: float, request: Request) -> None:
         """``add_request`` accepted it."""
 
@@ -212,6 +215,7 @@ class ObserverGate(StepObserver):
         self._observers: list[StepObserver] = []
         self.sees_repeats = True
         """Nobody has to be told of every step apart."""
+        self.reads_tokens = any(each.reads_tokens for each in observers if isinstance(each, StepObserver))
         for each in observers:
             if not isinstance(each, StepObserver):
                 raise ConfigError("observer", each, "give an object of a class derived from tokenyard.StepObserver")
@@ -270,7 +274,7 @@ def _nothing(*args: object, **options: object) -> None:
     """Of an event that nobody wants to know of."""
 
 
-_EVENTS = tuple(name for name in vars(StepObserver) if not name.startswith("_"))
+_EVENTS = tuple(name for name, each in vars(StepObserver).items() if callable(each) and not name.startswith("_"))
 
 
 def _wants(observer: StepObserver, event: str) -> bool:

@@ -233,7 +233,7 @@ class Scheduler(SchedulerView):
         observer = self.observer
         if self.pause_state is not PauseState.UNPAUSED or (observer is not None and not observer.sees_repeats):
             return 0
-        return self._repeats.count(keeps_hits=observer is not None)
+        return self._repeats.count(tells=observer is not None)
 
     def repeat(self, tokens: IntArray, moments: Sequence[float]) -> list[SchedulerOutput]:
         """Take in the oldest output and decide a step like the last one, several times, in one stroke.

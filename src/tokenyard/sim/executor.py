@@ -26,7 +26,7 @@ from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency.model import LatencyModel, StepShape, decode_seconds
-from tokenyard.sim.model import SimulatedModel
+from tokenyard.sim.model import SilentModel, SimulatedModel
 
 __all__ = ["SimulatedExecutor", "SimulatedStep", "StepEnd", "WorkerTransfers"]
 
@@ -104,11 +104,13 @@ class SimulatedExecutor:
         *,
         transfers: WorkerTransfers | None = None,
         speculation: SimulatedSpeculation | None = None,
+        silent: bool = False,
     ) -> None:
+        """``silent``: nobody looks at tokens (without speculation)."""
         self._clock = clock
         self._latency = latency
         self._transfers = transfers
-        self._model = SimulatedModel(speculation)
+        self._model = SilentModel() if silent else SimulatedModel(speculation)
         self._num_drafts = speculation.config.num_speculative_tokens if speculation is not None else 0
         self._host_free_at = self._device_free_at = 0.0
         self._end = StepEnd(0.0)
@@ -187,13 +189,13 @@ class SimulatedExecutor:
         ends = deque([each.ends_at for each in futures if isinstance(each, SimulatedStep)])
         if len(ends) < len(futures) or ends[0] >= self.runs_until or self._transfers is not None:
             return None
-        clock, moments, lasting = self._clock, [], self._lasting
-        for seconds in decode_seconds(self._latency, newest.num_computed + ONE, most):
-            if ends[0] >= self.runs_until:
-                break
+        clock = self._clock
+        moments: list[float] = []
+        seconds = decode_seconds(self._latency, newest.num_computed + ONE, most)
+        while len(moments) < most and ends[0] < self.runs_until:
             clock.advance_to(ends.popleft())
             moments.append(clock.now())
-            ends.append(lasting(seconds, 0.0))
+            ends.append(self._lasting(next(seconds), 0.0))
         self._end = StepEnd(ends[-1])
         first = newest.num_computed + constant(2 - len(futures))
         outputs = self._model.decode(newest.slots, first, len(moments) + len(futures))

@@ -11,7 +11,7 @@ from tokenyard.sched.steps.scheduler_output import ScheduledDrafts, SchedulerOut
 from tokenyard.sim.drafts import DraftAcceptance, SimulatedSpeculation
 from tokenyard.sim.workload.tokens import stream_words, tokens_at
 
-__all__ = ["SimulatedModel"]
+__all__ = ["SilentModel", "SimulatedModel"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -119,3 +119,18 @@ class SimulatedModel:
         seeds = np.array([self._seeds[request_id] for request_id in output.req_ids[output.num_running :]], np.int64)
         self._offsets[slots], self._strides[slots] = stream_words(seeds)
         self._window[slots] = -1
+
+
+class SilentModel(SimulatedModel):
+    """Samples as many tokens, all of them 0: for a replay in which nobody looks at them."""
+
+    __slots__ = ()
+
+    def decode(self, slots: Int64s, first: Int64s, steps: int) -> Int64s:
+        return np.zeros((len(slots), steps), np.int64)
+
+    def _tokens(self, slots: Int64s, positions: Int64s) -> Int64s:
+        return np.zeros(len(slots), np.int64)
+
+    def _remember(self, output: SchedulerOutput) -> None:
+        """Nothing is drawn."""

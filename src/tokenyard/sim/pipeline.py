@@ -38,9 +38,10 @@ class PipelinedExecutor(SimulatedExecutor):
         waits_for: int,
         transfers: WorkerTransfers | None = None,
         speculation: SimulatedSpeculation | None = None,
+        silent: bool = False,
     ) -> None:
         """``waits_for``: a step begins when the one so many before has sampled (async scheduling); 0: it does not."""
-        super().__init__(clock, latency, transfers=transfers, speculation=speculation)
+        super().__init__(clock, latency, transfers=transfers, speculation=speculation, silent=silent)
         self._waits_for = waits_for
         self._most_empty += max(waits_for - 1, 0)
         self._stages_free_at = [0.0] * num_stages
@@ -75,10 +76,11 @@ def executor_for(
     *,
     transfers: WorkerTransfers | None = None,
     speculation: SimulatedSpeculation | None = None,
+    silent: bool = False,
 ) -> SimulatedExecutor:
     """The executor of one engine, with as many stages as it has."""
     if config.pipeline_parallel_size == 1:
-        return SimulatedExecutor(clock, latency, transfers=transfers, speculation=speculation)
+        return SimulatedExecutor(clock, latency, transfers=transfers, speculation=speculation, silent=silent)
     return PipelinedExecutor(
         clock,
         latency,
@@ -86,4 +88,5 @@ def executor_for(
         waits_for=config.steps_per_decode if config.async_scheduling else 0,
         transfers=transfers,
         speculation=speculation,
+        silent=silent,
     )

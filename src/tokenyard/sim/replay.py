@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.engine.core import EngineCore
 from tokenyard.errors import RequestError
+from tokenyard.kv.hybrid_coordinator import hash_block_size
 from tokenyard.sched.observer import StepObserver
-from tokenyard.sched.policy import Policy
+from tokenyard.sched.policy import FCFS, Policy, Priority, make_policy
 from tokenyard.sched.request_checks import check_lengths
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
@@ -23,6 +24,7 @@ from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.executor import SimulatedExecutor, WorkerTransfers
 from tokenyard.sim.latency.model import LatencyModel
 from tokenyard.sim.latency.pace import Pace, PacedLatency
+from tokenyard.sim.numbering import NumberedBlocks, blank_tokens
 from tokenyard.sim.pipeline import executor_for
 from tokenyard.sim.prefill import prefill_seconds
 from tokenyard.sim.traffic import STEPS_PER_REPORT, Progress, RefusedRequest, Traffic, require_settled
@@ -85,11 +87,17 @@ def replay(
     A request that can never be served (longer than ``max_model_len`` or than the pool) raises its RequestError before
     the first step; with ``skip_refused`` it is counted, and the turns after it are left out with it.
 
-    Steps that decide alike are taken in one stroke; without ``leaps`` one by one, which gives the same.
+    Steps that decide alike are taken in one stroke, and token ids and hashes are made only where somebody looks at
+    them; without ``leaps`` steps are taken one by one and everything is made, which gives the same.
     """
     clock = VirtualClock()
     if pace is not None:
         latency = PacedLatency(latency, pace, clock)
+    policy = make_policy(config.policy) if policy is None else policy
+    blocks = None
+    if leaps and kv_transfer is None and speculation is None and _nobody_looks(cache_config, observer, policy):
+        size = hash_block_size(cache_config)
+        blocks = NumberedBlocks(workload, size) if NumberedBlocks.knows(workload, size) else None
     connector, transfers = kv_transfer.make(cache_config, clock, latency) if kv_transfer is not None else (None, None)
     scheduler = Scheduler(
         config,
@@ -100,6 +108,7 @@ def replay(
         kv_connector=connector,
         speculative_config=speculation.config if speculation is not None else None,
         prefill_seconds=prefill_seconds(latency),
+        block_hasher=blocks,
     )
     if not skip_refused:
         for request in workload:
@@ -110,10 +119,17 @@ def replay(
         config,
         transfers=transfers,
         speculation=speculation,
+        silent=blocks is not None,
     )
     core = EngineCore(scheduler, executor)
     traffic = Traffic(workload, skip_refused=skip_refused, on_progress=on_progress)
-    return _Loop(traffic, core, executor, clock, transfers, leaps=leaps).run()
+    return _Loop(traffic, core, executor, clock, transfers, leaps=leaps, blank=blocks is not None).run()
+
+
+def _nobody_looks(cache_config: CacheConfig, observer: StepObserver | None, policy: Policy) -> bool:
+    """Whether token ids and hashes of blocks decide nothing but which blocks are equal."""
+    watched = observer is not None and observer.reads_tokens
+    return not watched and not cache_config.enable_kv_cache_events and type(policy) in (Policy, FCFS, Priority)
 
 
 class _Loop:
@@ -128,8 +144,11 @@ class _Loop:
         transfers: WorkerTransfers | None,
         *,
         leaps: bool,
+        blank: bool,
     ) -> None:
+        """``blank``: prompts need no tokens."""
         self._leaps = leaps
+        self._blank = blank
         self._report_at = 0
         self._traffic = traffic
         self._core = core
@@ -181,7 +200,9 @@ class _Loop:
 
     def _arrive(self, moment: float, request: WorkloadRequest) -> None:
         try:
-            self._core.add_request(request.arrive(moment, self._max_model_len))
+            length = request.num_prompt_tokens
+            tokens = blank_tokens(length) if self._blank and length < self._max_model_len else None
+            self._core.add_request(request.arrive(moment, self._max_model_len, tokens=tokens))
         except RequestError as error:
             self._traffic.refuse(moment, error, request.request_id)
 

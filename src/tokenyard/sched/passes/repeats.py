@@ -58,10 +58,11 @@ class Repeats:
         """Something has changed since."""
         self._last = None
 
-    def count(self, *, keeps_hits: bool) -> int:
+    def count(self, *, tells: bool) -> int:
         """How many further steps would decide what the last one did.
 
-        ``keeps_hits``: somebody is told what the head of the queue would need, so that no block goes that it could use.
+        ``tells``: somebody is told why the head of the queue is refused, so that the reason has to stay the same, and
+        no block may go that the head could use.
         """
         if self._last is None or not self._is_possible:
             return 0
@@ -73,11 +74,21 @@ class Repeats:
         most = min(int((table.stop_at[slots] - table.num_tokens[slots]).min()) - 1 - self._ahead, _MOST)
         if most <= 0 or not self._nobody_is_admitted(outcomes, step.requests):
             return 0
+        head = self._head_of(outcomes)
+        if head is not None and tells and not self._stays_short(outcomes):
+            return 0
         reach = table.num_computed[slots]
         most = self._kv.steps_that_fit(slots, reach, most)
-        if most > 0 and keeps_hits and self._head_of(outcomes) is not None:
-            most = self._kv.steps_that_spare(self._hits_of(outcomes), slots, reach, most)
+        if most > 0 and head is not None and tells:
+            hits = set(self._kv.get_computed_blocks(head).blocks[0])
+            most = self._kv.steps_that_spare(hits, slots, reach, most)
         return max(most, 0)
+
+    def _stays_short(self, outcomes: StepOutcomes) -> bool:
+        """Whether the check of memory that refused the head is the first one made, so that it goes on refusing it."""
+        reserves = self._parts.config.scheduler_reserve_full_isl
+        first = Reason.KV_FULL_SEQUENCE if reserves else Reason.KV_BLOCKS
+        return outcomes.admission is not None and outcomes.admission.reason is first
 
     def _all_decode(self, plan: SchedulerOutput) -> bool:
         """Whether all who run, and they alone, are beyond their prompts and compute a token in every step in flight."""
@@ -121,11 +132,6 @@ class Repeats:
         if ended is None or ended.kv is None or ended.request_id is None:
             return None
         return self._parts.waiting_queues.get(ended.request_id)
-
-    def _hits_of(self, outcomes: StepOutcomes) -> set[int]:
-        head = self._head_of(outcomes)
-        assert head is not None
-        return set(self._kv.get_computed_blocks(head).blocks[0])
 
     def repeat(self, step: int, tokens: IntArray, moments: Sequence[float]) -> RepeatedSteps:
         """Take the oldest output in and decide a step alike, several times: ``tokens[:, i]`` are those of the i-th.

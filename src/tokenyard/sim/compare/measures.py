@@ -48,6 +48,8 @@ MetricValues = dict[str, float]
 class JobTimes(StepObserver):
     """Notes when jobs begin and end, on one engine or several. A request without a job is a job of its own."""
 
+    reads_tokens = False
+
     def __init__(self) -> None:
         self._begun: dict[str, float] = {}
         self._ended: dict[str, float] = {}

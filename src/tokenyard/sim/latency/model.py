@@ -6,7 +6,7 @@ move bytes between GPU and host (a CPU-offload tier).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol
@@ -148,19 +148,21 @@ class LatencyModel(Protocol):
         """Duration of one transfer between GPU and host in seconds."""
 
 
-def decode_seconds(latency: LatencyModel, num_computed: Int64s, steps: int) -> Sequence[float]:
+def decode_seconds(latency: LatencyModel, num_computed: Int64s, steps: int) -> Iterator[float]:
     """Durations of ``steps`` steps that follow each other, in each of which the same requests decode.
 
-    ``num_computed`` is the context of the first of them, shape ``[n]``. A model may have a method of this name that
-    takes the number of requests, the tokens in their caches together and ``steps``, and says the same at once.
+    ``num_computed`` is the context of the first of them, shape ``[n]``. Ask for each when it begins: a model may know
+    what time it is. One that does not may have a method of this name that takes the number of requests, the tokens in
+    their caches together and ``steps``, and says the same at once.
     """
     at_once = getattr(latency, "decode_seconds", None)
     num = len(num_computed)
     if at_once is not None:
-        seconds: Sequence[float] = at_once(num, total(num_computed), steps)
-        return seconds
+        yield from at_once(num, total(num_computed), steps)
+        return
     ones = np.ones(num, np.int64)
-    return [latency.step_seconds(StepShape(ones, num_computed + ahead, num, num)) for ahead in range(steps)]
+    for ahead in range(steps):
+        yield latency.step_seconds(StepShape(ones, num_computed + ahead, num, num))
 
 
 def require_seconds(name: str, value: object) -> None:

@@ -16,6 +16,8 @@ __all__ = ["EndTimes", "StepsAlike"]
 class EndTimes(StepObserver):
     """Seconds from each request's arrival to its end."""
 
+    reads_tokens = False
+
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
@@ -28,6 +30,8 @@ class StepsAlike(StepObserver):
 
     A step of the trace whose list of ids is cut short is compared by its number of tokens.
     """
+
+    reads_tokens = False
 
     def __init__(self, reader: TraceReader) -> None:
         self._steps = _scheduling_steps(reader)

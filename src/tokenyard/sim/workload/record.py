@@ -17,7 +17,7 @@ import numpy as np
 
 from tokenyard.config import MAX_COUNT, require_int
 from tokenyard.errors import ConfigError, RequestError, WorkloadError, shown
-from tokenyard.request import MultiModalItem, Request, SamplingParams
+from tokenyard.request import MultiModalItem, Request, SamplingParams, TokenIds
 from tokenyard.sim.workload.tokens import TokenSource
 
 __all__ = ["Workload", "WorkloadRequest"]
@@ -66,8 +66,8 @@ class WorkloadRequest:
     def num_prompt_tokens(self) -> int:
         return len(self.prompt)
 
-    def arrive(self, arrival_time: float, max_model_len: int) -> Request:
-        """The scheduler's request, with its prompt made now.
+    def arrive(self, arrival_time: float, max_model_len: int, *, tokens: TokenIds | None = None) -> Request:
+        """The scheduler's request, with its prompt made now unless ``tokens`` stand for it.
 
         Raises RequestError if a field cannot work. A prompt that ``max_model_len`` does not allow is refused before
         it is made: it might not fit the memory.
@@ -78,7 +78,7 @@ class WorkloadRequest:
             raise RequestError(self.request_id, "prompt_token_ids", length, fix)
         return Request(
             self.request_id,
-            self.prompt.tokens(),
+            self.prompt.tokens() if tokens is None else tokens,
             SamplingParams(max_tokens=self.max_tokens, ignore_eos=True),
             arrival_time=arrival_time,
             priority=self.priority,

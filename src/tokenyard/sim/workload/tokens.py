@@ -129,6 +129,11 @@ class StreamTokens:
     def __len__(self) -> int:
         return self._length
 
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The pieces, in order."""
+        return self._segments
+
     def tokens(self) -> TokenIds:
         offsets, strides = stream_words(np.array([piece.seed for piece in self._segments], np.int64))
         out = np.empty(self._length, np.int32)
@@ -168,6 +173,16 @@ class HashedTokens:
     def block_size(self) -> int:
         """Tokens of a block."""
         return self._block_size
+
+    @property
+    def scope(self) -> int:
+        """The seed under which ids are equal."""
+        return self._scope
+
+    @property
+    def tail_seed(self) -> int:
+        """The seed of what the ids leave out."""
+        return self._tail_seed
 
     def hash_ids(self) -> Int64s:
         """The ids, shape ``[blocks]``."""

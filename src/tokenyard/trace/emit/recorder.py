@@ -107,6 +107,7 @@ class TraceRecorder(StepObserver):
         turns: Mapping[str, TurnOrder] | None = None,
     ) -> None:
         self._writer = writer
+        self.reads_tokens = writer is not None
         self._sinks = sinks
         self._turns = turns or {}
         self._block_ids = BlockIds()

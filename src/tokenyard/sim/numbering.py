@@ -1,0 +1,152 @@
+"""Numbers in place of tokens and hashes, where nobody looks at either.
+
+A replay needs hashes of blocks for one thing: equal content under equal names. What a workload's tokens are made of
+says the same before they are made. A recorded prompt is a chain of hash ids, a generated one a piece of a stream; their
+blocks get consecutive numbers, and equal chains the same ones:
+
+    ids       [ 46           | 47           | 51           ]       each stands for 32 blocks here
+    numbers   [ 1 2 ... 32   | 33 ... 64    | 65 ... 96    ]       another prompt that begins 46, 47 has 1 ... 64, too
+
+An output block is named by the block before it and the stream that it comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+import numpy as np
+
+from tokenyard.request import Request, TokenIds
+from tokenyard.sim.workload.record import Workload
+from tokenyard.sim.workload.tokens import HashedTokens, StreamTokens, TokenSource
+
+__all__ = ["NumberedBlocks", "blank_tokens"]
+
+_Key = tuple[object, ...]
+
+
+class NumberedBlocks:
+    """A ``RequestHasher`` that numbers the blocks of a workload's requests; their token ids may be anything."""
+
+    def __init__(self, workload: Workload, block_size: int) -> None:
+        """Made for a workload that :meth:`knows` accepts."""
+        self._block_size = block_size
+        self._prompts = {request.request_id: request.prompt for request in workload}
+        self._numbers: dict[_Key, int] = {}
+        """What stands for a stretch of blocks, with the number of the one before -> the number of its first block."""
+        self._streams: dict[tuple[int, int], list[int]] = {}
+        """The number before a sequence, and the seed of its stream -> numbers of its blocks so far."""
+        self._next = 1
+
+    @staticmethod
+    def knows(workload: Workload, block_size: int) -> bool:
+        """Whether all prompts are chains of whole blocks, or pieces of streams from their beginning."""
+        sizes = {each.prompt.block_size for each in workload if isinstance(each.prompt, HashedTokens)}
+        whole = len(sizes) <= 1 and not any(size % block_size for size in sizes)
+        return whole and all(_is_known(each.prompt) and not each.images for each in workload)
+
+    # ---- as a RequestHasher
+
+    def extend(self, request: Request) -> list[bytes]:
+        """Number every full block of the request that has no number yet; returns all its numbers."""
+        known = _numbers_of(request)
+        stop = request.num_sealed_tokens // self._block_size
+        if len(known) < stop:
+            within = min(stop, request.num_prompt_tokens // self._block_size)
+            if len(known) < within:
+                known += self._prompt(request, within)[len(known) :]
+            while len(known) < stop:
+                known.append(self._output(request, known))
+        return request.block_hashes
+
+    def append_n(self, sealed: Iterable[tuple[Request, bytes]]) -> None:
+        """Number blocks that have just become full, of several requests."""
+        for request, _ in sealed:
+            known = _numbers_of(request)
+            known.append(self._output(request, known))
+
+    def hash_again(self, request: Request) -> None:
+        """Begin anew."""
+        request.block_hashes.clear()
+        self.extend(request)
+
+    def forget_beyond(self, request: Request, num_tokens: int) -> None:
+        """Forget the numbers of blocks behind the first ``num_tokens``."""
+        del request.block_hashes[num_tokens // self._block_size :]
+
+    # ---- numbers
+
+    def _prompt(self, request: Request, num_blocks: int) -> list[int]:
+        """Numbers of the first blocks of a request's prompt; the last one may be full only in part."""
+        source = self._prompts[request.request_id]
+        if isinstance(source, StreamTokens):
+            return self._stream(self._root(request), source.segments[0].seed, num_blocks)
+        assert isinstance(source, HashedTokens)
+        numbers: list[int] = []
+        before, size = self._root(request), source.block_size // self._block_size
+        for hash_id in source.hash_ids().tolist():
+            before = self._begin((before, source.scope, hash_id), size)
+            numbers += range(before, before + size)
+        if len(numbers) < num_blocks:
+            numbers += self._stream(before, source.tail_seed, num_blocks - len(numbers))
+        return numbers[:num_blocks]
+
+    def _output(self, request: Request, known: Sequence[int]) -> int:
+        """The number of the block that follows: the first that holds output, or all of whose tokens are output."""
+        seed, at = request.output_seed, len(known)
+        source = self._prompts[request.request_id]
+        if isinstance(source, StreamTokens) and source.segments[0].seed == seed:
+            return self._stream(self._root(request), seed, at + 1)[at]
+        prompt = request.num_prompt_tokens
+        if at * self._block_size < prompt:  # the end of the prompt is in it
+            return self._begin((self._prompt(request, at + 1)[at], "mixed", prompt, seed), 1)
+        return self._begin((known[-1] if known else self._root(request), "output", seed), 1)
+
+    def _stream(self, before: int, seed: int, num_blocks: int) -> list[int]:
+        """Numbers of the first blocks of a stream that follows the block of number ``before``."""
+        numbers = self._streams.setdefault((before, seed), [])
+        missing = num_blocks - len(numbers)
+        if missing > 0:
+            numbers += range(self._next, self._next + missing)
+            self._next += missing
+        return numbers[:num_blocks]
+
+    def _root(self, request: Request) -> int:
+        """What else the KV depends on, as a number; negative, so that it is none of a block."""
+        if not request.has_extra_keys:
+            return 0
+        key = ("keys", request.lora_name or None, request.cache_salt or None)
+        return -self._numbers.setdefault(key, len(self._numbers) + 1)
+
+    def _begin(self, key: _Key, num_blocks: int) -> int:
+        """The number of the first of so many blocks, the same for the same key."""
+        begin = self._numbers.get(key)
+        if begin is None:
+            begin = self._numbers[key] = self._next
+            self._next += num_blocks
+        return begin
+
+
+def _numbers_of(request: Request) -> list[int]:
+    """Names of blocks: bytes elsewhere; all that decisions ask of them is whether they are equal."""
+    return cast("list[int]", request.block_hashes)
+
+
+def _is_known(source: TokenSource) -> bool:
+    if isinstance(source, StreamTokens):
+        return len(source.segments) == 1 and source.segments[0].start == 0
+    return isinstance(source, HashedTokens)
+
+
+_blank = np.zeros(1024, np.int32)
+_blank.flags.writeable = False
+
+
+def blank_tokens(num_tokens: int) -> TokenIds:
+    """So many token ids that say nothing, shape ``[num_tokens]``, read-only: a part of one array that is kept."""
+    global _blank  # noqa: PLW0603 - grows when somebody needs more
+    if num_tokens > len(_blank):
+        _blank = np.zeros(2 * num_tokens, np.int32)
+        _blank.flags.writeable = False
+    return _blank[:num_tokens]
