@@ -33,7 +33,7 @@ SIDES = {"ours": "tokenyard", "transformers_side": "transformers", "vllm_side": 
 """Script among the sides -> what it is called."""
 OURS = "ours"
 VOCABULARY = 32_000
-_VLLM = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_LOGGING_LEVEL": "ERROR"}
+_VLLM = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1"}
 
 
 class Work(NamedTuple):
@@ -68,17 +68,22 @@ def started(options: argparse.Namespace, folder: str) -> dict[str, Side]:
         max_model_len=2048,
     )
     common = {"OMP_NUM_THREADS": str(options.threads), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    space = {"VLLM_CPU_KVCACHE_SPACE": "1"}
     sides = {}
     for name in SIDES:
         is_vllm = name == "vllm_side"
         if is_vllm and not options.vllm.is_file():
             print(f"without vLLM: {options.vllm} is not there (--vllm PYTHON)", file=sys.stderr)
             continue
-        python, more = (options.vllm, _VLLM | space) if is_vllm else (sys.executable, {})
+        python, more = (options.vllm, _VLLM | _preloaded(options.vllm)) if is_vllm else (sys.executable, {})
         script = f"engine_sides/{name}.py"
         sides[name] = Side(python, script, [json.dumps(setup._asdict())], common | more)
     return sides
+
+
+def _preloaded(python: Path) -> dict[str, str]:
+    """Intel's OpenMP, if it is in vLLM's environment: vLLM's documents ask for it."""
+    library = python.parent.parent / "lib" / "libiomp5.so"
+    return {"LD_PRELOAD": str(library)} if library.is_file() else {}
 
 
 def run(options: argparse.Namespace, sides: dict[str, Side]) -> list[dict[str, dict[str, Any]]]:
@@ -149,10 +154,10 @@ def main() -> None:
     """Parse the flags, make the checkpoint, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--requests", type=int, default=128, help="in a round")
+    parser.add_argument("--requests", type=int, default=96, help="in a round")
     parser.add_argument("--running", type=int, default=64, help="requests at a time (max_num_seqs)")
-    parser.add_argument("--prompt", type=_range, default=(16, 128), metavar="A-B", help="tokens of prompts")
-    parser.add_argument("--output", type=_range, default=(32, 96), metavar="A-B", help="tokens of answers")
+    parser.add_argument("--prompt", type=_range, default=(16, 64), metavar="A-B", help="tokens of prompts")
+    parser.add_argument("--output", type=_range, default=(16, 32), metavar="A-B", help="tokens of answers")
     parser.add_argument("--blocks", type=int, default=750, help="of 32 tokens, in the KV cache")
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))

@@ -1,8 +1,8 @@
 """Both ends of a benchmark's worker process: orders and answers are JSON, one a line.
 
-    order   ─ stdin ──►   worker   ─ stdout ─►   answer
+    order   ─ stdin ─►   worker   ─ a pipe of its own ─►   answer
 
-Anything a worker's libraries print goes to its stderr, which is shown if it dies.
+Whatever a worker's libraries print is shown if it dies.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ __all__ = ["Side", "answer"]
 
 HERE = Path(__file__).resolve().parent
 REPO = HERE.parent
+_ANSWERS = "TOKENYARD_BENCHMARK_ANSWERS"
+"""Number of the file that a worker answers to."""
 
 
 class Side:
@@ -32,31 +34,34 @@ class Side:
     ) -> None:
         """``script`` lies among the benchmarks."""
         self.script = script
-        self._errors: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the worker
+        self._printed: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the worker
         paths = os.pathsep.join(map(str, (HERE, REPO / "scripts", REPO / "src")))
+        reading, writing = os.pipe()
         self._process = subprocess.Popen(
             [python, HERE / script, *args],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
+            stdout=self._printed,
+            stderr=self._printed,
             text=True,
-            env={**os.environ, "PYTHONPATH": paths, **(environment or {})},
+            env={**os.environ, "PYTHONPATH": paths, _ANSWERS: str(writing), **(environment or {})},
+            pass_fds=(writing,),
         )
+        os.close(writing)
+        self._answers = os.fdopen(reading)
 
     def ask(self, order: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to an order; exits with the worker's last words if it dies."""
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
+        orders = self._process.stdin
+        assert orders is not None
         try:
-            process.stdin.write(json.dumps(order) + "\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
+            orders.write(json.dumps(order) + "\n")
+            orders.flush()
+            line = self._answers.readline()
         except BrokenPipeError:
             line = ""
         if not line:
-            self._errors.seek(0)
-            sys.exit(f"{self.script} ended while measuring:\n{self._errors.read()[-3000:]}")
+            self._printed.seek(0)
+            sys.exit(f"{self.script} ended while measuring:\n{self._printed.read()[-3000:]}")
         answered: dict[str, Any] = json.loads(line)
         return answered
 
@@ -67,8 +72,7 @@ class Side:
 
 def answer(reply: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
     """The worker's end: answer orders until stdin ends."""
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    for line in sys.stdin:
-        answers.write(json.dumps(reply(json.loads(line))) + "\n")
-        answers.flush()
+    with os.fdopen(int(os.environ[_ANSWERS]), "w") as answers:
+        for line in sys.stdin:
+            answers.write(json.dumps(reply(json.loads(line))) + "\n")
+            answers.flush()
