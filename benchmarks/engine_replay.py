@@ -3,10 +3,11 @@
     PYTHONPATH=src OMP_NUM_THREADS=1 .venv-engine/bin/python benchmarks/engine_replay.py
 
 The runs have requests of their own (other lengths, other moments). From the trace of the one a latency model is fitted;
-the requests of the other are replayed with it, and its measured means stand beside the predicted ones. Then every run is
-driven step by step, with its arrivals in the steps that they fell into: its decisions have to be the same.
+the requests of the other are replayed with it, and its measured means stand beside the predicted ones. Then every run
+is driven step by step, with its arrivals in the steps that they fell into: its decisions have to be the same.
 
-The machine should have nothing else to do. How even it was is printed: what a fixed computation took beside the runs,
+The machine should have nothing else to do. The runs are served in turns, a part of the one, then a part of the other,
+so that its slower minutes fall on both. How even it was is printed: what a fixed computation took between the turns,
 and how fast the steps of a run were at its fastest and slowest moment, as a share of their fit.
 """
 
@@ -17,7 +18,8 @@ import asyncio
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -35,19 +37,19 @@ from tokenyard.sim.whatif.recorded_run import RecordedRun, read_run
 from tokenyard.trace.emit.writer import TraceWriter
 from tokenyard.trace.format.config import TraceConfig
 
-__all__ = ["Prediction", "Traffic", "main", "predicted", "recorded"]
+__all__ = ["Asked", "Prediction", "main", "predicted", "recorded", "traffic"]
 
 FIGURES = ("ttft_ms.mean", "tpot_ms.mean", "e2e_ms.mean")
 _BYTES = 256
 
 
-class Traffic(NamedTuple):
-    """Requests that arrive by chance."""
+class Asked(NamedTuple):
+    """A request."""
 
-    requests: int
-    rate: float
-    """Requests a second."""
-    seed: int
+    moment: float
+    """Seconds after the beginning of its turn."""
+    prompt: list[int]
+    max_tokens: int
 
 
 class Prediction(NamedTuple):
@@ -63,32 +65,66 @@ class Prediction(NamedTuple):
         return self.replayed / self.measured - 1
 
 
-def recorded(model: Path, folder: Path, traffic: Traffic, **flags: Any) -> RecordedRun:
-    """Serve the traffic and read its trace; a few requests before it warm the machine up, and are in it as well."""
-    core = load_core(model, {"dtype": "float32", "device": "cpu", "clock": unix_clock(), **flags})
-    with TraceWriter(TraceConfig(path=folder, policy="fcfs", request_records=False)) as writer:
-        watch(core, StepObserver(), writer, policy="fcfs", model="random", engine=flags)
-        asyncio.run(_serve(AsyncLLM(core), traffic))
-    return read_run(folder)
-
-
-async def _serve(llm: AsyncLLM, traffic: Traffic) -> None:
-    chance = Random(traffic.seed)
+def traffic(turns: int, requests: int, rate: float, seed: int) -> list[list[Asked]]:
+    """Requests by turn, ``requests`` in each, so many a second; half of them begin alike."""
+    chance = Random(seed)
     system = [chance.randrange(_BYTES) for _ in range(48)]
+    made = []
+    for _ in range(turns):
+        part, moment = [], 0.0
+        for _ in range(requests):
+            own = [chance.randrange(_BYTES) for _ in range(chance.randint(16, 200))]
+            part.append(Asked(moment, system + own if chance.random() < 0.5 else own, chance.randint(8, 64)))
+            moment += chance.expovariate(rate)
+        made.append(part)
+    return made
 
-    async def ask(number: int, moment: float, prompt: Sequence[int], max_tokens: int) -> None:
-        await asyncio.sleep(max(began + moment - time.monotonic(), 0.0))
-        params = GenerationParams(max_tokens=max_tokens, ignore_eos=True, output_kind=OutputKind.FINAL_ONLY)
-        async for _ in llm.generate({"prompt_token_ids": prompt}, params, f"r{number}"):
+
+def recorded(
+    model: Path, folder: Path, both: Sequence[list[list[Asked]]], between: Callable[[], None], **flags: Any
+) -> list[RecordedRun]:
+    """Serve both kinds of traffic in turns, each on an engine of its own, and read their traces.
+
+    ``between`` is called before every turn.
+    """
+    folders = [folder / f"run{number}" for number in range(1, len(both) + 1)]
+    with ExitStack() as stack:
+        engines = []
+        for each in folders:
+            core = load_core(model, {"dtype": "float32", "device": "cpu", "clock": unix_clock(), **flags})
+            config = TraceConfig(path=each, policy="fcfs", request_records=False)
+            writer = stack.enter_context(TraceWriter(config))
+            watch(core, StepObserver(), writer, policy="fcfs", model="random", engine=flags)
+            engines.append(AsyncLLM(core))
+        asyncio.run(_in_turns(engines, both, between))
+    return [read_run(each) for each in folders]
+
+
+async def _in_turns(
+    engines: Sequence[AsyncLLM], both: Sequence[list[list[Asked]]], between: Callable[[], None]
+) -> None:
+    async with AsyncExitStack() as stack:
+        for engine in engines:
+            await stack.enter_async_context(engine)
+        for turn, parts in enumerate(zip(*both, strict=True)):
+            for engine, part in zip(engines, parts, strict=True):
+                between()
+                await _serve(engine, part, f"t{turn}")
+
+
+async def _serve(llm: AsyncLLM, part: Sequence[Asked], name: str) -> None:
+    """One turn, to the end of its last request."""
+    began = time.monotonic()
+
+    async def ask(number: int, asked: Asked) -> None:
+        await asyncio.sleep(max(began + asked.moment - time.monotonic(), 0.0))
+        params = GenerationParams(max_tokens=asked.max_tokens, ignore_eos=True, output_kind=OutputKind.FINAL_ONLY)
+        async for _ in llm.generate({"prompt_token_ids": asked.prompt}, params, f"{name}r{number}"):
             pass
 
-    async with llm, asyncio.TaskGroup() as tasks:
-        began, moment = time.monotonic(), 0.0
-        for number in range(traffic.requests):
-            own = [chance.randrange(_BYTES) for _ in range(chance.randint(16, 200))]
-            prompt = system + own if chance.random() < 0.5 else own
-            tasks.create_task(ask(number, moment, prompt, chance.randint(8, 64)))
-            moment += chance.expovariate(traffic.rate)
+    async with asyncio.TaskGroup() as tasks:
+        for number, asked in enumerate(part):
+            tasks.create_task(ask(number, asked))
 
 
 def predicted(run: RecordedRun, by: RecordedRun) -> list[Prediction]:
@@ -98,15 +134,17 @@ def predicted(run: RecordedRun, by: RecordedRun) -> list[Prediction]:
     return [Prediction(name, checks[name].recorded or 0.0, checks[name].replayed or 0.0) for name in FIGURES]
 
 
-def _probe() -> float:
-    """Milliseconds of a fixed computation."""
+def _probes() -> list[float]:
+    """Milliseconds of a fixed computation, done ten times."""
     import torch  # noqa: PLC0415 - an extra
 
-    square = torch.ones(384, 384)
-    began = time.perf_counter()
-    for _ in range(4):
-        square = square @ square * 1e-3
-    return (time.perf_counter() - began) * 1e3
+    found, square = [], torch.ones(384, 384)
+    for _ in range(10):
+        began = time.perf_counter()
+        for _ in range(4):
+            square = square @ square * 1e-3
+        found.append((time.perf_counter() - began) * 1e3)
+    return found
 
 
 def _evenness(moments: list[float]) -> str:
@@ -118,7 +156,8 @@ def _evenness(moments: list[float]) -> str:
 def main() -> int:
     """Print measured and predicted means, and how even the machine was; 1 if a mean is more than 10 % off."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--requests", type=int, default=80)
+    parser.add_argument("--turns", type=int, default=8, help="of each run")
+    parser.add_argument("--requests", type=int, default=12, help="in each turn")
     parser.add_argument("--rate", type=float, default=1.0, help="requests a second")
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--width", type=int, default=384)
@@ -134,16 +173,14 @@ def main() -> int:
             "num_gpu_blocks_override": 400,
             "async_scheduling": not flags.no_async_scheduling,
         }
-        runs, probes = [], [_probe() for _ in range(20)]
-        for seed in (1, 2):
-            folder = (flags.keep or Path(temporary)) / f"run{seed}"
-            runs.append(recorded(model, folder, Traffic(flags.requests, flags.rate, seed), **settings))
-            probes += [_probe() for _ in range(20)]
+        probes: list[float] = []
+        both = [traffic(flags.turns, flags.requests, flags.rate, seed) for seed in (1, 2)]
+        runs = recorded(model, flags.keep or Path(temporary), both, lambda: probes.extend(_probes()), **settings)
         return _told(runs, probes)
 
 
 def _told(runs: list[RecordedRun], probes: list[float]) -> int:
-    print(f"a fixed computation between the runs takes {_evenness(probes)}")
+    print(f"a fixed computation between the turns takes {_evenness(probes)}")
     is_off = False
     for number, (run, other) in enumerate(((runs[0], runs[1]), (runs[1], runs[0])), 1):
         fit, pace = run.fit, run.pace
