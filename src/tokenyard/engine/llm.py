@@ -43,9 +43,8 @@ class LLM:
     ) -> None:
         """``model`` is a directory with a checkpoint, loaded with ``flags`` (those of ``load_engine``), or an engine.
 
-        ``tokenizer`` is the model's own unless given. ``generation_config`` and ``override_generation_config`` say where
-        prompts without parameters get theirs from; see
-        :func:`~tokenyard.engine.generation_config.read_generation_config`. Raises TokenyardError.
+        ``tokenizer`` is the model's own unless given. ``generation_config`` and ``override_generation_config``, as the
+        flags of ``tokenyard serve``, are where prompts without parameters get theirs from. Raises TokenyardError.
         """
         self.core = load_core(model, flags)
         """The engine; its scheduler and executor hang on it."""
