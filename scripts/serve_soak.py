@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import ctypes
+import gc
 import json
 import random
 import resource
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import httpx
@@ -33,6 +37,9 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--together", type=int, default=16, help="clients at a time")
     parser.add_argument("--most-mb", type=float, default=32, help="memory that may be gained after the first tenth")
+    parser.add_argument(
+        "--allocations", type=int, default=0, help="tell so many places that hold more memory at the end"
+    )
     flags = parser.parse_args()
     tenth = max(1, flags.requests // 10)
     with serving_api(checks=False, num_gpu_blocks=300, max_num_seqs=16) as server:
@@ -42,6 +49,9 @@ def main() -> int:
             wrong = asyncio.run(ask(server.url, range(done, min(done + tenth, flags.requests)), flags.together))
             server.until_empty()
             memory.append(_megabytes())
+            if flags.allocations and len(memory) == 1:
+                tracemalloc.start()
+                held = _held()
             rate = tenth / (time.monotonic() - began)
             print(
                 f"{done + tenth:>7,} requests, {wrong} wrong, {left(server)}, {memory[-1]:.1f} MB, {rate:.0f}/s",
@@ -49,6 +59,9 @@ def main() -> int:
             )
             if wrong:
                 return 1
+        if flags.allocations:
+            _tell_growth(held, flags.allocations)
+            print(f"memory after what is free was given back to the system: {_trimmed():.1f} MB")
     gained = memory[-1] - memory[0]
     print(f"memory gained after the first tenth: {gained:.1f} MB")
     return int(gained > flags.most_mb)
@@ -87,6 +100,29 @@ def left(server: ApiServer) -> str:
     llm = server.context.llm
     requests = len(server.core.scheduler.requests)
     return f"{server.num_held_blocks} blocks held, {requests} requests, {llm.num_unfinished} generations left"
+
+
+def _held() -> tracemalloc.Snapshot:
+    gc.collect()
+    return tracemalloc.take_snapshot().filter_traces(
+        [tracemalloc.Filter(inclusive=False, filename_pattern=tracemalloc.__file__)]
+    )
+
+
+def _tell_growth(before: tracemalloc.Snapshot, most: int) -> None:
+    """Where the memory was asked for that is held now and was not before, largest first."""
+    grown = _held().compare_to(before, "lineno")
+    print(f"Python objects hold {sum(each.size_diff for each in grown) / 2**20:+.2f} MB since the first tenth")
+    for each in grown[:most]:
+        print(f"  {each.size_diff / 1024:+9.1f} KB in {each.count_diff:+7,} blocks  {each.traceback}")
+
+
+def _trimmed() -> float:
+    """Memory after glibc was told to give back what is free in it; as it is, where there is no glibc."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL("libc.so.6").malloc_trim(0)
+    return _megabytes()
 
 
 def _megabytes() -> float:

@@ -37,10 +37,10 @@ class Server:
 
 
 @contextmanager
-def serving(*flags: str, seconds: float = 0.0) -> Iterator[Server]:
+def serving(*flags: str, seconds: float = 0.0, stderr: int | None = None) -> Iterator[Server]:
     command = [sys.executable, "-m", "tests.support.toy_serve", "toy", "--port", "0", *flags]
     environment = {**os.environ, "TOY_SECONDS": str(seconds)}
-    process = subprocess.Popen(command, cwd=REPO, env=environment, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, cwd=REPO, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True)
     try:
         yield Server(process)
     finally:
@@ -48,6 +48,8 @@ def serving(*flags: str, seconds: float = 0.0) -> Iterator[Server]:
         process.wait()
         assert process.stdout is not None
         process.stdout.close()
+        if process.stderr is not None:
+            process.stderr.close()
 
 
 def ask(url: str, max_tokens: int, into: list[httpx.Response]) -> threading.Thread:
@@ -138,6 +140,26 @@ def test_its_trace_is_one_that_can_be_read(tmp_path: Path) -> None:
     report = json.loads(outcome.stdout)
     assert report["header"]["model"] == "a"
     assert report["requests"] == 2
+
+
+@pytest.mark.slow
+def test_a_restart_leaves_the_trace_of_the_start_before(tmp_path: Path) -> None:
+    places = []
+    for number in range(2):
+        with serving("--trace", str(tmp_path / "trace"), stderr=subprocess.PIPE) as server:
+            assert server.process.stdout is not None
+            places.append(server.process.stdout.readline().split()[-1])
+            httpx.post(f"{server.url}/completions", json={"prompt": "hello", "max_tokens": 3 + number})
+            server.process.send_signal(signal.SIGTERM)
+            said = server.process.communicate(timeout=30)[1]
+        assert ("holds the trace of an earlier run" in said) == bool(number)
+    assert places == [str(tmp_path / "trace"), str(tmp_path / "trace-2")]
+    for number, place in enumerate(places):
+        (steps,) = Path(place).glob("*.steps.jsonl")
+        start, *records = [json.loads(line) for line in steps.read_text().splitlines()]
+        assert start["bytes_per_block"] == 4096
+        (finished,) = [each for each in records if each["event"] == "request_finished"]
+        assert finished["num_output_tokens"] == 3 + number
 
 
 def test_mistakes_are_one_line(tmp_path: Path) -> None:

@@ -113,7 +113,8 @@ class ToyExecutor:
         self.model = ToyModel(max_model_len=max_model_len)
         self.fails_at: int | None = None
         self.steps: list[tuple[str, ...]] = []
-        """Who was in each step that computed anything."""
+        """Who was in each step that computed anything; of a run without checks, which may be long, nothing is kept."""
+        self._keeps_steps = checks
         self.is_shut_down = False
         self.worker = Worker(cache) if checks else TrustingWorker(cache)
         self._prompts: dict[str, int] = {}
@@ -123,7 +124,7 @@ class ToyExecutor:
     def execute_model(self, plan: SchedulerOutput) -> None:
         if plan.step == self.fails_at:
             raise RuntimeError("the device is gone")
-        if plan.req_ids:
+        if plan.req_ids and self._keeps_steps:
             self.steps.append(plan.req_ids)
         for request_id in plan.finished_req_ids:
             self._prompts.pop(request_id, None)

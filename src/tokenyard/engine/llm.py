@@ -10,6 +10,7 @@ from typing import Any
 
 from tokenyard.engine.core import EngineCore
 from tokenyard.engine.generation import GenerationParams, Turn
+from tokenyard.engine.generation_config import read_generation_config
 from tokenyard.engine.loading import grammars_of, load_core, tokenizer_of
 from tokenyard.engine.output_processor import Generation, OutputProcessor
 from tokenyard.engine.outputs import GenerationOutput
@@ -36,11 +37,14 @@ class LLM:
         *,
         tokenizer: str | Path | TextTokenizer | None = None,
         max_logprobs: int = 20,
+        generation_config: str = "auto",
+        override_generation_config: Mapping[str, Any] | None = None,
         **flags: Any,
     ) -> None:
         """``model`` is a directory with a checkpoint, loaded with ``flags`` (those of ``load_engine``), or an engine.
 
-        ``tokenizer`` is the model's own unless given. Raises TokenyardError.
+        ``tokenizer`` is the model's own unless given. ``generation_config`` and ``override_generation_config``, as the
+        flags of ``tokenyard serve``, are where prompts without parameters get theirs from. Raises TokenyardError.
         """
         self.core = load_core(model, flags)
         """The engine; its scheduler and executor hang on it."""
@@ -54,6 +58,10 @@ class LLM:
             max_logprobs=max_logprobs,
             grammars=grammars_of(served, tokenizer),
         )
+        defaults = read_generation_config(Path(served.name), generation_config, override_generation_config)
+        limit = {} if defaults.max_new_tokens is None else {"max_tokens": defaults.max_new_tokens}
+        self.default_sampling_params = GenerationParams(**defaults.params, **limit)
+        """Of prompts without parameters (vLLM's ``get_default_sampling_params``)."""
         self._processor = OutputProcessor()
         self._numbers = count()
 
@@ -75,7 +83,7 @@ class LLM:
         # Token ids stand in a list or a mapping, so what is left is a list of prompts; no type tells that.
         lone = isinstance(prompts, str | Mapping)
         asked: Sequence[Prompt] = [prompts] if lone else list(prompts)  # type: ignore[arg-type, list-item]
-        params = _for_each("sampling_params", sampling_params, len(asked), GenerationParams())
+        params = _for_each("sampling_params", sampling_params, len(asked), self.default_sampling_params)
         belongs = _for_each("turns", turns, len(asked), Turn())
         generations = [
             self._maker.make(str(next(self._numbers)), prompt, each, turn=turn)

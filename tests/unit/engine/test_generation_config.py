@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.toy_model import toy_core
 
+from tokenyard.engine.generation import GenerationParams
 from tokenyard.engine.generation_config import read_generation_config
+from tokenyard.engine.llm import LLM
 from tokenyard.errors import ConfigError
 
 
@@ -54,6 +57,16 @@ def test_mistakes_are_named(tmp_path: Path, asked: str, override: dict[str, Any]
     with pytest.raises(ConfigError) as caught:
         read_generation_config(tmp_path, asked, override)
     assert caught.value.field == field
+
+
+def test_offline_prompts_without_parameters_get_them() -> None:
+    core = toy_core()
+    with LLM(core, override_generation_config={"temperature": 0.5, "max_new_tokens": 3}) as llm:
+        assert llm.default_sampling_params == GenerationParams(temperature=0.5, max_tokens=3)
+        (answer,) = llm.generate([[1, 2, 3]])
+        assert len(answer.outputs[0].token_ids) == 3
+        (asked,) = llm.generate([[1, 2, 3]], GenerationParams(max_tokens=5))
+        assert len(asked.outputs[0].token_ids) == 5
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "\xff"])

@@ -86,4 +86,4 @@ def _announce(engine: _Engine, url: str) -> None:
         soft_wrap=True,
     )
     if engine.trace is not None:
-        out.print(f"The trace is in [bold]{escape(str(engine.trace))}[/]", soft_wrap=True)
+        out.print(f"The trace is written to [bold]{escape(str(engine.trace.resolve()))}[/]", soft_wrap=True)

@@ -6,9 +6,11 @@ import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+from tokenyard.cli.support.console import warn
 from tokenyard.cli.support.flags import EngineFlags, FrontFlags, Serve
 from tokenyard.cli.support.setup import open_trace
 from tokenyard.engine.core import EngineCore
@@ -78,10 +80,31 @@ def _object(name: str, text: str) -> Any:
 
 
 def trace_of(flags: Serve, trace: Path | None, stack: ExitStack) -> TraceWriter:
-    """The writer of the trace; without a path it writes none."""
-    writer = stack.enter_context(TraceWriter(_trace_config(flags, trace)))
+    """The writer of the trace; without a path it writes none.
+
+    A server is started again and again, also by others: the trace of an earlier start is left where it is, and the
+    new one goes beside it.
+    """
+    asked = _trace_config(flags, trace)
+    config = _unused(asked)
+    if config.path != asked.path:
+        warn(f"{asked.path} holds the trace of an earlier run: this one goes to {config.path}")
+    writer = stack.enter_context(TraceWriter(config))
     open_trace(writer)
     return writer
+
+
+def _unused(config: TraceConfig) -> TraceConfig:
+    """The settings with the first folder, of DIR, DIR-2, DIR-3 ..., that holds no such trace."""
+    asked = config.path
+    if asked is None:
+        return config
+    for number in count(2):
+        files = [path for path in (config.steps_path, config.requests_path) if path is not None]
+        if not any(path.is_file() and path.stat().st_size for path in files):
+            return config
+        config = replace(config, path=asked.with_name(f"{asked.name}-{number}"))
+    raise AssertionError("numbers do not end")
 
 
 def told(flags: EngineFlags) -> dict[str, Any]:
