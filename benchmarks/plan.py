@@ -35,34 +35,13 @@ SPACE = (
     "max_num_batched_tokens=512,1024,2048,4096,8192",
     "long_prefill_token_threshold=0,256,512,1024,2048",
 )
-SERVED = ("--gpu", "h100", "--max-model-len", "32768", "--skip-refused", "--model")
+SERVED = ("--gpu", "h100", "--max-model-len", "32768", "--skip-refused")
 WORKLOADS = (
-    (
-        "azure2023_conv.csv.gz",
-        "--limit",
-        "250",
-        "--rate-scale",
-        "1.5",
-        "--slo",
-        "ttft:400",
-        "tpot:25",
-        *SERVED,
-        "qwen3-32b-fp8",
-    ),
-    ("azure2023_code.csv.gz", "--limit", "250", "--slo", "ttft:500", "tpot:25", *SERVED, "llama-3.1-8b"),
-    (
-        "mooncake_conversation.jsonl.gz",
-        "--limit",
-        "120",
-        "--rate-scale",
-        "0.5",
-        "--slo",
-        "ttft:5000",
-        "tpot:35",
-        *SERVED,
-        "llama-3.1-8b",
-    ),
+    ("azure2023_conv.csv.gz", "160", "1.5", "ttft:400", "tpot:25", "qwen3-32b-fp8"),
+    ("azure2023_code.csv.gz", "160", "1", "ttft:500", "tpot:25", "llama-3.1-8b"),
+    ("mooncake_conversation.jsonl.gz", "80", "0.5", "ttft:5000", "tpot:35", "llama-3.1-8b"),
 )
+"""Trace, requests, times as fast as recorded, bounds for each request in ms, model."""
 WITHIN = 0.02
 SEEDS = range(10)
 
@@ -71,6 +50,12 @@ def shared() -> Path:
     """The folder with recorded workloads."""
     named = os.environ.get("TOKENYARD_SHARED")
     return Path(named) if named else Path(__file__).resolve().parents[2] / "shared"
+
+
+def words_for(name: str, limit: str, rate: str, ttft: str, tpot: str, model: str) -> list[str]:
+    """The words of `tokenyard plan` for one of :data:`WORKLOADS`."""
+    trace = str(shared() / "data" / "traces" / name)
+    return [trace, "--limit", limit, "--rate-scale", rate, "--slo", ttft, tpot, "--model", model, *SERVED]
 
 
 def judge(words: Sequence[str]) -> bool:
@@ -132,8 +117,7 @@ def median(rows: Sequence[Row], goal: Goal) -> Row:
 def main(arguments: Sequence[str]) -> int:
     """Judge all that are named; 1 if one is too far off."""
     asked = [list(words) for is_rule, words in groupby(arguments, lambda word: word == "--") if not is_rule]
-    traces = shared() / "data" / "traces"
-    chosen = asked or [[str(traces / name), *words] for name, *words in WORKLOADS]
+    chosen = asked or [words_for(*each) for each in WORKLOADS]
     wrong = [words for words in chosen if not judge(words)]
     return 1 if wrong else 0
 

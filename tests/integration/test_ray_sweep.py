@@ -20,7 +20,9 @@ def test_a_worker_that_is_killed_loses_no_row(tmp_path: Path) -> None:
 
     job, variants = job_of(), grid_of(24)
     serial = table_of(measured(job, variants), variants, tmp_path / "serial")
-    assert table_of(on_dying_cluster(job, variants, kill_after=5), variants, tmp_path / "ray") == serial
+    mark = tmp_path / "killed"
+    assert table_of(on_dying_cluster(job, variants, mark), variants, tmp_path / "ray") == serial
+    assert mark.exists()
 
 
 def test_the_command_on_a_local_cluster(tmp_path: Path) -> None:
