@@ -25,7 +25,7 @@ class LargestLoad(msgspec.Struct, frozen=True, kw_only=True):
     load: float | None
     """Times as fast; None if not even the least that was tried is within the bounds."""
     is_all: bool
-    """Whatever was tried was borne; a greater one brought hardly more requests a second."""
+    """Whatever was tried was borne; a greater one changes hardly anything, or was not tried."""
     row: Row | None
     """The recommended setting at that load."""
     beyond: Row | None

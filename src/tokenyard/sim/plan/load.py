@@ -16,6 +16,8 @@ __all__ = ["LoadSearch", "largest_load"]
 
 PRECISION = 0.03
 """Share by which the load that is missed is greater than the one that is borne."""
+_FELT = ("ttft_ms.mean", "ttft_ms.max", "tpot_ms.mean", "tpot_ms.max", "throughput.requests_per_s")
+_ALIKE = 0.002
 MOST_LOAD = 1024.0
 """Beyond it, and below its inverse, nothing is sought."""
 
@@ -26,14 +28,14 @@ class LoadSearch(NamedTuple):
     borne: Row | None
     """At the largest load within the bounds; None if not even the smallest is."""
     missed: Row | None
-    """At the smallest load beyond it; None if every load is borne, or more load brings no more requests a second."""
+    """At the smallest load beyond it; None if every load is borne, or more load changes nothing."""
     replays: int
 
 
-def _grows(less: Row, more: Row) -> bool:
-    """Whether more requests come in a second at a greater load; turns that answer each other keep their own pace."""
-    rates = [row.figures.get("throughput.requests_per_s") for row in (less, more)]
-    return rates[0] is None or rates[1] is None or rates[1] > rates[0] * (1 + PRECISION)
+def _changes(less: Row, more: Row) -> bool:
+    """Whether a greater load is felt: once all requests come at once, or turns only wait for each other, none is."""
+    pairs = [(less.figures.get(name), more.figures.get(name)) for name in _FELT]
+    return any(one != other and (not one or not other or abs(other / one - 1) > _ALIKE) for one, other in pairs)
 
 
 def largest_load(at: Callable[[float], Row], *, start: float = 1.0, must_bear: float | None = None) -> LoadSearch:
@@ -47,7 +49,7 @@ def largest_load(at: Callable[[float], Row], *, start: float = 1.0, must_bear: f
         if row.problem is not None:
             return LoadSearch(borne, missed or row, replays)
         if is_feasible(row):
-            if borne is not None and missed is None and not _grows(borne, row):
+            if borne is not None and missed is None and not _changes(borne, row):
                 return LoadSearch(row, None, replays)
             borne = row
         else:

@@ -91,11 +91,12 @@ def measured_on_ray(job: Job, variants: Sequence[Settings], address: str) -> Ite
     ray = _ray()
     is_ours = not ray.is_initialized()
     if is_ours:
+        of_this_machine = {"include_dashboard": False} if address == LOCAL_RAY else {"address": address}
         try:
-            options = {"address": None if address == LOCAL_RAY else address, "log_to_driver": False}
-            ray.init(include_dashboard=False, **options) if address == LOCAL_RAY else ray.init(**options)
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            raise ConfigError("ray", address, f"there is no such cluster: {str(error).strip()}") from None
+            ray.init(log_to_driver=False, **of_this_machine)
+        except Exception as error:  # noqa: BLE001 - Ray raises plain ones where a cluster does not start
+            problem = str(error).strip().partition("\n")[0]
+            raise ConfigError("ray", address, f"there is no such cluster: {problem}") from None
     try:
         yield from _on_cluster(ray, job, variants)
     except ray.exceptions.RayError as error:

@@ -1,0 +1,89 @@
+"""``tokenyard plan`` as a user calls it: a workload, a trace, GPUs with prices, and what cannot be planned."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.integration.command import call
+
+FLAGS = ("--limit", "6", "--rate-scale", "30", "--max-model-len", "8192")
+BLOCKS = ("--num-gpu-blocks-override", "900", "--latency", "constant:0.02", "--no-async-scheduling")
+
+
+def test_the_recommendation_is_what_a_run_with_its_flags_confirms(tmp_path: Path) -> None:
+    bounds = ("--slo", "ttft_p90=200ms", "--slo", "tpot_p90=25ms")
+    space = ("--space", "max_num_seqs=1,2,16", "policy=fcfs,continuum-ttl")
+    shown = call("plan", "chat", *FLAGS, *BLOCKS, *space, *bounds, "--json", "--svg", "p.svg", cwd=tmp_path)
+    assert shown.code == 0, shown.stderr
+    plan = json.loads(shown.stdout)
+    assert (plan["size"], plan["is_whole"], plan["holds"], plan["goal"]) == (6, True, True, "goodput")
+    chosen = plan["recommended"]
+    assert chosen["settings"]["max_num_seqs"] == 16
+    assert plan["serve"].startswith("vllm serve llama-3.1-8b")
+    assert "--max-num-seqs 16" in plan["serve"]
+    settings = ("--max-num-seqs", "16", "--scheduling-policy", chosen["settings"]["scheduling_policy"])
+    run = call("run", "chat", *FLAGS, *BLOCKS, *settings, *bounds, "--advice", "none", "--json", cwd=tmp_path)
+    report = json.loads(run.stdout)
+    assert report["goodput"]["met"] is True
+    assert chosen["figures"]["goodput.requests_per_s"] == report["goodput"]["requests_per_s"]
+    load = plan["largest_load"]
+    assert load["load"] >= 1
+    assert load["row"]["met"] is True
+    assert load["beyond"] is None or load["beyond"]["met"] is False
+    assert all(row["met"] is False for row in plan["rows"] if row["settings"]["max_num_seqs"] == 1)
+    assert (tmp_path / "p.svg").read_text().startswith("<svg")
+
+
+def test_the_least_cost_among_gpus(tmp_path: Path) -> None:
+    words = ("--gpu", "h200,h100", "--price", "h100=2.5", "h200=3.4", "--space", "tensor_parallel_size=2,1")
+    bounds = ("--slo", "ttft_p90=5s", "--minimize", "cost", "--no-largest-load")
+    plan = json.loads(call("plan", "chat", *FLAGS, *words, *bounds, "--json", cwd=tmp_path).stdout)
+    chosen = plan["recommended"]
+    assert chosen["settings"] == {"gpu": "h100", "tensor_parallel_size": 1}
+    assert (chosen["cost_per_hour"], plan["value"]) == (2.5, 2.5)
+    assert chosen["cost_per_million_tokens"] > 0
+    dearer = [row for row in plan["rows"] if row["cost_per_hour"] == 5.0]
+    assert len(dearer) == 1
+    text = call("plan", "chat", *FLAGS, *words, *bounds, cwd=tmp_path).stdout
+    assert "on 1 x h100: vllm serve llama-3.1-8b" in text
+    assert "2.50 an hour" in text
+
+
+def test_a_trace_is_planned_and_says_how_well_it_is_repeated(tmp_path: Path) -> None:
+    run = ("run", "chat", *FLAGS, *BLOCKS, "--max-num-seqs", "2", "--advice", "none", "--trace", "trace")
+    assert call(*run, cwd=tmp_path).code == 0
+    words = ("--space", "max_num_seqs=2,16", "--slo", "ttft_p90=200ms", "--no-largest-load")
+    plan = json.loads(call("plan", "trace", *words, "--json", cwd=tmp_path).stdout)
+    assert plan["recommended"]["settings"] == {"max_num_seqs": 16}
+    assert plan["flags"] == ["--max-num-seqs", "16"]
+    assert plan["serve"] is None
+    assert any(said.startswith("the run as it was, replayed, is off by ttft_ms.p90") for said in plan["uncertainty"])
+
+
+def test_where_no_variant_holds_every_bound_the_nearest_is_shown_and_the_code_is_1(tmp_path: Path) -> None:
+    words = ("--space", "max_num_seqs=2,16", "--slo", "tpot_p90=1ms")
+    shown = call("plan", "chat", *FLAGS, *BLOCKS, *words, cwd=tmp_path)
+    assert shown.code == 1
+    assert "Nearest to the bounds: none holds them all" in shown.stdout
+    assert "What it reaches" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--space", "max_num_seq=2"), "--space = 'max_num_seq': there is no such setting"),
+        (("--maximize", "load"), "--maximize = 'load': say which bounds have to hold"),
+        (("--minimize", "cost", "--slo", "ttft_p90=1s"), "--price h100=2.5"),
+        (("--minimize", "gpus", "--maximize", "load"), "give one of them"),
+        (("--space", "max_num_seqs=0"), "none could be replayed"),
+        (("--replays", "0"), "--replays"),
+        (("--gpu", "h100,"), "--gpu = 'h100,'"),
+    ],
+)
+def test_what_cannot_be_planned_is_said_in_a_line(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    refused = call("plan", "chat", *FLAGS, *words, cwd=tmp_path)
+    assert refused.code == 2
+    assert said in refused.stderr
+    assert "Traceback" not in refused.stderr
