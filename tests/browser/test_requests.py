@@ -103,9 +103,9 @@ def test_the_window_is_in_the_address(open_files: Opener, small_trace: Path) -> 
     page = open_lanes(open_files, small_trace)
     page.get_by_role("listbox").focus()
     page.keyboard.press("w")
-    until(page, "location.hash.includes('window=')")
+    until(page, "location.hash.includes('zoom=')")
     page.keyboard.press("f")
-    until(page, "!location.hash.includes('window=')")
+    until(page, "!location.hash.includes('zoom=')")
 
 
 def test_a_hundred_thousand_jobs(open_files: Opener, tmp_path: Path) -> None:

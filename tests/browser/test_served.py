@@ -123,3 +123,82 @@ def test_steps_appear_while_they_are_written(new_page: Callable[..., Page], addr
     expect(tokens).to_contain_text("(116)", timeout=15_000)
     expect(page.get_by_role("spinbutton", name="End")).to_have_value("115")
     expect(page.get_by_role("slider", name="Steps in view")).to_have_attribute("aria-valuemax", "115")
+
+
+def rising(folder: Path, source: Path, until: int) -> tuple[Path, list[str], list[str]]:
+    """A trace that is written up to a step; what is still to come of its steps and of its request records."""
+    folder.mkdir()
+    rest = []
+    for kind, mark in (("steps", f'"step_snapshot","step":{until}'), ("requests", f'"step":{until},')):
+        name = f"sched_trace.fcfs.{kind}.jsonl"
+        lines = (source / name).read_text().splitlines(keepends=True)
+        cut = next(at for at, line in enumerate(lines) if mark in line)
+        (folder / name).write_text("".join(lines[:cut]))
+        rest.append(lines[cut:])
+    return folder / STEPS, *rest
+
+
+def add(path: Path, lines: list[str]) -> None:
+    with path.open("a") as file:
+        file.write("".join(lines))
+
+
+def test_the_end_stays_in_view_until_one_scrolls_away(
+    new_page: Callable[..., Page], address: str, folder: Path
+) -> None:
+    path, steps, requests = rising(folder / "rising_h100", folder / "beta_h100", 60)
+    page = new_page()
+    page.goto(f"{address}#trace={quote(str(path))}&reqs=1&live=1")
+    end, sticks = page.get_by_role("spinbutton", name="End"), page.get_by_label("keep the end in view")
+    expect(end).to_have_value("59")
+    expect(sticks).to_be_checked()
+    half = next(at for at, line in enumerate(steps) if '"step_snapshot","step":90' in line)
+    add(path.with_name(path.name.replace("steps", "requests")), requests)
+    add(path, steps[:half])
+    expect(end).to_have_value("89", timeout=15_000)
+    expect(page.get_by_role("list", name="About this run")).to_contain_text("reqs")
+    page.keyboard.press("End")
+    page.get_by_role("toolbar", name="Running").locator("button").first.click()
+    expect(page.get_by_role("region", name="Request", exact=True)).to_contain_text("num_computed_tokens")
+    page.keyboard.press("Home")
+    expect(sticks).not_to_be_checked()
+    add(path, steps[half:])
+    expect(page.get_by_role("list", name="About this run")).to_contain_text("(116)", timeout=15_000)
+    expect(page.get_by_role("spinbutton", name="Start")).to_have_value("0")
+    sticks.check()
+    expect(end).to_have_value("115")
+
+
+def test_an_empty_file_is_waited_for(new_page: Callable[..., Page], address: str, folder: Path) -> None:
+    coming = folder / "coming_h100"
+    coming.mkdir()
+    path = coming / STEPS
+    path.write_text("")
+    page = new_page()
+    page.goto(f"{address}#trace={quote(str(path))}&live=1")
+    expect(page.get_by_role("status", name="Loading")).to_contain_text("waiting for the first one")
+    path.write_text((folder / "beta_h100" / STEPS).read_text())
+    expect(page.get_by_role("list", name="About this run")).to_contain_text("(116)", timeout=15_000)
+    expect(page.locator(".live")).to_contain_text("following")
+
+
+def test_a_reload_and_back_show_the_same_page(landing: Page) -> None:
+    landing.get_by_role("button", name="Load beta_h100 with its requests").click()
+    expect(landing.get_by_role("list", name="About this run")).to_contain_text("reqs")
+    landing.keyboard.press("w")
+    landing.keyboard.press("d")
+    landing.keyboard.press("g")
+    landing.keyboard.type("40")
+    landing.keyboard.press("Enter")
+    expect(landing).to_have_url(re.compile("step=40"))
+    landing.wait_for_timeout(400)
+    for _ in range(2):
+        before = landing.url
+        landing.reload()
+        expect(landing.locator("aside h2").first).to_have_text("Step 40")
+        landing.wait_for_timeout(600)
+        assert landing.url == before
+    landing.go_back()
+    expect(landing.locator("aside h2")).to_have_count(0)
+    landing.go_back()
+    expect(landing.get_by_role("button", name="Read the list again")).to_be_visible()

@@ -70,7 +70,9 @@ def test_legend_leads_to_the_next_such_step(page: Page) -> None:
     assert page.locator(".reason-name strong").inner_text() == "preempted_this_step"
 
 
-def test_minimap_brush_moves_the_view(page: Page) -> None:
+def test_a_drag_in_the_strip_selects_and_shows_even_with_the_whole_run_in_view(page: Page) -> None:
+    page.get_by_role("combobox", name="axis").select_option("steps")
+    page.keyboard.press("f")
     box = page.locator(".minimap").bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + 640, box["y"] + 20)
@@ -79,6 +81,8 @@ def test_minimap_brush_moves_the_view(page: Page) -> None:
     page.mouse.up()
     assert page.get_by_label("Start").input_value() in ("57", "58")
     assert page.get_by_label("End").input_value() in ("86", "87")
+    assert "selected: 5" in page.locator(".selected").inner_text()
+    assert page.get_by_role("list", name="Reasons in the selection").is_visible()
     brush = page.get_by_role("slider", name="Steps in view")
     brush.focus()
     before = brush.get_attribute("aria-valuetext")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,9 +48,11 @@ def test_a_step_shows_what_the_trace_records(page: Page, small_trace: Path) -> N
     assert f"run:{snapshot.num_running}" in badges
     assert f"wait:{snapshot.num_waiting}" in badges
     assert f"tok:{decision.total_scheduled_tokens}/512" in badges
-    assert f"{outcome.num_requests} held: {outcome.reason}" in badges
+    held = f"{outcome.num_requests} held: {outcome.reason} (needs {outcome.kv.needed}, free {outcome.kv.free})"
+    assert held in badges
     verdict = classify(facts_of(blocked, 16))
-    assert f"{verdict.unadmitted} blocked: {verdict.reason}" in badges.replace("\n", "")
+    assert row.locator(".badge.guess").inner_text().removeprefix("≠ ") == verdict.bucket
+    assert row.locator(".badge.blocked").count() == 0
     assert row.get_by_role("toolbar", name="Running").locator("button").count() == snapshot.num_running
     assert row.get_by_role("toolbar", name="Waiting").locator("button").count() == verdict.unadmitted
     panel = page.get_by_role("complementary").inner_text()
@@ -92,6 +95,8 @@ def test_fields_that_nobody_knows_are_shown(open_files: Open, tmp_path: Path) ->
     assert "sunny" in section.inner_text()
     page.get_by_text("Records of this step, as in the file").click()
     page.locator(".raw pre", has_text="moon").wait_for()
+    texts = page.locator(".raw pre").all_inner_texts()
+    assert json.loads(texts[0])["tier"] == "moon", "what is shown can be copied as JSON"
 
 
 def test_clicks_and_drags_on_the_canvas(page: Page) -> None:

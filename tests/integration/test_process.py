@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tests.integration.command import environment, tokenyard
+from tests.integration.command import call, environment, tokenyard
 
 from tokenyard.cli.main import main
 
@@ -180,3 +180,66 @@ def test_output_that_finds_no_room_is_one_message(arguments: list[str], tmp_path
         )
     assert done.returncode == 2
     assert done.stderr == "tokenyard: the output cannot be read or written: No space left on device\n"
+
+
+ONE_REQUEST = '{"request_id": "a", "prompt_len": 100, "max_tokens": 4, "arrival_time": 0}\n'
+
+
+def run_with(
+    arguments: list[str], cwd: Path, *, stdin: str = "", stdout: int | None = subprocess.PIPE, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """A process of its own with streams of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "tokenyard.cli.main", *arguments],
+        cwd=cwd,
+        env=environment(more),
+        input=stdin,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def test_a_workload_and_a_trace_come_by_standard_input(tmp_path: Path) -> None:
+    run = run_with(["run", "-", "--advice", "none", "--trace", "t", "--json"], tmp_path, stdin=ONE_REQUEST)
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)["requests_finished"] == 1
+    (steps,) = (tmp_path / "t").iterdir()
+    report = run_with(["report", "-", "--json"], tmp_path, stdin=steps.read_text())
+    assert report.returncode == 0, report.stderr
+    assert json.loads(report.stdout)["requests_finished"] == 1
+    twice = run_with(["compare", "-", "-"], tmp_path, stdin=steps.read_text())
+    assert twice.returncode == 2
+    assert "Traceback" not in twice.stderr
+
+
+def test_output_that_knows_ascii_alone_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "w.jsonl").write_text(ONE_REQUEST.replace('"a"', '"ä"'))
+    run = run_with(
+        ["run", "w.jsonl", "--advice", "none", "--trace", "t"], tmp_path, PYTHONIOENCODING="ascii", PYTHONUTF8="0"
+    )
+    assert run.returncode == 0, run.stderr
+    told = run_with(["why", "t", "ä", "--json"], tmp_path, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert json.loads(told.stdout)["request_id"] == "ä"
+
+
+def test_a_closed_output_is_no_error(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m tokenyard.cli.main workloads >&-"
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False, timeout=300
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_step_that_no_clock_can_hold_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "w.jsonl").write_text(ONE_REQUEST)
+    call("run", "w.jsonl", "--latency", "constant:1e300", cwd=tmp_path).refused("give at most 1,000,000,000 seconds")
+
+
+def test_export_makes_no_folders_unasked(tmp_path: Path) -> None:
+    (tmp_path / "w.jsonl").write_text(ONE_REQUEST)
+    assert call("run", "w.jsonl", "--trace", "t", cwd=tmp_path).code == 0
+    call("export", "t", "--html", "deep/er/x.html", cwd=tmp_path).refused("there is no folder deep/er")
+    assert not (tmp_path / "deep").exists()

@@ -69,3 +69,44 @@ def test_ids_with_markup_are_shown_as_they_are(tmp_path: Path) -> None:
     assert outcome.code == 0, outcome.stderr
     assert "[red]a[/red]\N{REPLACEMENT CHARACTER}[31m" in outcome.stdout
     assert "1.500000 s" in outcome.stdout
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> tuple[Path, list[str]]:
+    """Two requests of one job, as vLLM names them: it appends to the id that it tells its client. The second waits."""
+    told = [f"chatcmpl-{letter * 32}" for letter in "ab"]
+    first, second = (f"{each}-{number:08x}" for number, each in enumerate(told))
+    queues = {"running_req_ids": [first], "waiting_req_ids": [second]}
+    jobs = {"running_job_ids": ["agent"], "waiting_job_ids": ["agent"]}
+    lines = []
+    for step in range(3):
+        ts = 1.0 + step
+        lines += [
+            {"event": "step_snapshot", "step": step, "ts": ts, "num_running": 1, "num_waiting": 1, **queues, **jobs},
+            {"event": "step_decision", "step": step, "ts": ts, "num_scheduled_tokens": {first: 1}}
+            | {"scheduled_new_req_ids": [], "scheduled_running_req_ids": [first]},
+        ]
+    (tmp_path / "x.steps.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return tmp_path, [told[1], second]
+
+
+@pytest.mark.parametrize("columns", ["60", "80"])
+def test_long_ids_can_be_copied_and_the_one_that_a_client_knows_is_enough(
+    served: tuple[Path, list[str]], columns: str
+) -> None:
+    folder, (told, whole) = served
+    listed = call("why", folder, cwd=folder, env={"COLUMNS": columns}).stdout
+    assert whole in [line.strip() for line in listed.splitlines()]
+    one = call("why", folder, told, cwd=folder, env={"COLUMNS": columns})
+    assert one.code == 0, one.stderr
+    assert whole in one.stdout.splitlines()[0]
+    assert json.loads(call("why", folder, told[:12], "--json", cwd=folder).stdout)["request_id"] == whole
+    call("why", folder, "chatcmpl-", cwd=folder).refused("2 ids begin with 'chatcmpl-'", "write more of one")
+
+
+def test_a_job_is_explained_as_all_of_its_requests(served: tuple[Path, list[str]]) -> None:
+    folder, (_, whole) = served
+    shown = call("why", folder, "agent", cwd=folder)
+    assert shown.code == 0, shown.stderr
+    assert "1 of 2 requests of job agent waited" in shown.stdout
+    assert json.loads(call("why", folder, "agent", "--json", cwd=folder).stdout)["longest"][0]["request_id"] == whole

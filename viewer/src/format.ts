@@ -91,3 +91,18 @@ export function signed(value: number, text: (size: number) => string): string {
 export function plural(value: number, one: string, many = `${one}s`): string {
   return `${count(value)} ${value === 1 ? one : many}`;
 }
+
+/** Seconds of a time that somebody typed: 12.5s, 250 ms, 3:20, 1:02:03; null if it is none. */
+export function secondsTyped(text: string): number | null {
+  const number = /^\s*(\d+(?:\.\d+)?)\s*(ms|s|min|h)\s*$/.exec(text);
+  if (number) return Number(number[1]) * { ms: 0.001, s: 1, min: 60, h: 3_600 }[number[2] as "s"];
+  const clock = /^\s*(?:(\d+):)?(\d+):(\d{1,2}(?:\.\d+)?)\s*$/.exec(text);
+  return clock ? Number(clock[1] ?? 0) * 3_600 + Number(clock[2]) * 60 + Number(clock[3]) : null;
+}
+
+/** 1st, 2nd, 3rd, 14th. */
+export function ordinal(place: number): string {
+  const tens = place % 100;
+  const ending = tens > 10 && tens < 14 ? "th" : (["th", "st", "nd", "rd"][place % 10] ?? "th");
+  return `${count(place)}${ending}`;
+}

@@ -7,45 +7,84 @@ import { App } from "./shell/App";
 import { startDropping } from "./shell/DropCard";
 import { startFiltering } from "./state/filtering";
 import { type HashState, readHash } from "./state/hash";
+import { startAddress } from "./state/history";
 import { startLevels } from "./state/levels";
-import { onReplaced } from "./state/live";
-import { expectState, open, openPath, origins, SERVED } from "./state/loader";
-import { applyToPage, applyToTrace, currentState, startAddress } from "./state/restore";
-import { failure, trace } from "./state/store";
+import { onReplaced, watchScrolling } from "./state/live";
+import {
+  closeOther,
+  closeTrace,
+  expectState,
+  isExpecting,
+  keyOf,
+  open,
+  openPath,
+  origins,
+  reopen,
+  SERVED,
+} from "./state/loader";
+import { applyToPage, applyToTrace, currentState } from "./state/restore";
+import { announce, failure, trace } from "./state/store";
 import { startTheme } from "./state/theme";
 
 async function begin(state: HashState): Promise<void> {
-  expectState(state);
   const inside = document.getElementById(EMBEDDED_ID);
   if (inside?.textContent?.trim()) {
+    expectState(state);
     const { name = "", stepsName = "", requestsName = null } = inside.dataset;
     try {
       await open(await embedded(inside.textContent, { name, steps: stepsName, requests: requestsName }));
     } catch (error) {
+      expectState(null);
       failure.value = failureOf(error);
     }
   } else if (state.trace && SERVED) {
-    await openPath(state.trace, { requests: state.reqs, live: state.live });
-    if (state.with) await openPath(state.with, { requests: state.reqs, target: "other" });
-  }
+    expectState(state);
+    await openPath(state.trace, { requests: state.reqs, live: state.live !== "", paused: state.live === "paused" });
+    await besides(state);
+  } else expectState(state, false);
 }
 
-function obey(state: HashState): void {
+/** The second trace is the one that the address names, or none. */
+async function besides({ with: path, reqs }: HashState): Promise<void> {
+  const now = origins.other?.path ?? null;
+  if (path === now || !SERVED) return;
+  if (path) await openPath(path, { requests: reqs, target: "other" });
+  else closeOther();
+}
+
+/** Show what an entry of the history, or a typed address, says. */
+function obey(state: HashState, key: string | null): void {
   applyToPage(state);
   const store = trace.peek();
-  if (state.trace && state.trace !== origins.trace?.path) void begin(state);
-  else if (store) applyToTrace(store, state);
+  const same = key === null ? !state.trace || state.trace === origins.trace?.path : key === keyOf(store);
+  if (same) {
+    if (!store) return;
+    applyToTrace(store, state);
+    void besides(state);
+  } else if (key && reopen(key, state)) return;
+  else if (state.trace && SERVED) void begin(state);
+  else {
+    closeTrace();
+    if (key) announce("That trace was a file of this machine: open it again");
+  }
 }
 
 export function startPage(): void {
   const state = readHash(location.hash);
+  const inside = document.getElementById(EMBEDDED_ID)?.textContent?.trim();
   startTheme();
   applyToPage(state);
   startLevels();
   startFiltering();
   startDropping();
-  onReplaced((path) => void openPath(path, { requests: false, live: true }));
-  startAddress(() => currentState(origins.trace, origins.other?.path ?? null), obey);
+  watchScrolling();
+  onReplaced((path) => void openPath(path, { requests: origins.trace?.reqs ?? false, live: true }));
+  startAddress({
+    landing: !inside && !(state.trace && SERVED),
+    place: () => ({ key: keyOf(trace.value), state: currentState(origins.trace, origins.other?.path ?? null) }),
+    obey,
+    busy: isExpecting,
+  });
   const root = document.getElementById("app");
   if (root) render(<App />, root);
   void begin(state);

@@ -8,6 +8,13 @@ export function plain(text: string): string {
   return text.replace(STEERING, "\ufffd");
 }
 
+/** JSON with every such mark but the line feeds escaped: copied from the page it is still JSON. */
+export function plainJson(json: string): string {
+  return json.replace(STEERING, (mark) =>
+    mark === "\n" ? mark : `\\u${mark.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+}
+
 /** At most `most` characters, the middle left out: the ends of an id tell it from others. */
 export function middle(text: string, most = 40): string {
   const shown = plain(text.length > 4 * most ? text.slice(0, 2 * most) + text.slice(-2 * most) : text);

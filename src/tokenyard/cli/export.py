@@ -118,8 +118,9 @@ def _page() -> str:
 def _writing(flag: str, path: Path) -> Iterator[IO[bytes]]:
     """A file to write; what could not be finished is removed."""
     part = path.with_name(path.name + ".part")
+    if not path.parent.is_dir():
+        raise ConfigError(flag, str(path), f"there is no folder {path.parent}: make it first")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with part.open("wb") as file:
             yield file
         part.replace(path)

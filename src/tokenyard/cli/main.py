@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from tokenyard.cli.support.streams import say, silence
+from tokenyard.cli.support.streams import make_printable, say, silence, with_stdin
 from tokenyard.errors import RequestError, TokenyardError, shown
 
 __all__ = ["main"]
@@ -27,6 +27,7 @@ __all__ = ["main"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code of the process."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    make_printable()
     typed: list[type] = []
     try:
         code = _run(arguments, typed)
@@ -59,6 +60,7 @@ def _run(arguments: list[str], typed: list[type]) -> int:
     commands = import_module("tokenyard.cli.support.flags").COMMANDS
     command = import_module("tokenyard.cli.support.parsing").parse(["--help"] if arguments == ["help"] else arguments)
     typed.append(type(command))
+    command = with_stdin(command)
     for sentence in import_module("tokenyard.cli.support.ignored_flags").ignored_flags(command, arguments):
         say(f"tokenyard: warning: {sentence}")
     return int(import_module(f"tokenyard.cli.{commands[type(command)]}").execute(command))

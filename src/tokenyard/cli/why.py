@@ -6,17 +6,22 @@ from tokenyard.cli.support.console import print_json, results
 from tokenyard.cli.support.flags import Why
 from tokenyard.explain.render.why import print_waiting, print_why
 from tokenyard.explain.why.longest_waits import waiting
-from tokenyard.explain.why.why import why
+from tokenyard.explain.why.why import JobNamedError, why
 
 __all__ = ["execute"]
 
 
 def execute(flags: Why) -> int:
-    """Explain; always 0 if the trace can be read and holds the request."""
+    """Explain; always 0 if the trace can be read and holds the request, or the job."""
+    job = None
     if flags.request is not None:
-        answer = why(flags.trace, flags.request)
-        print_json(answer) if flags.json else print_why(answer, results())
-    else:
-        everybody = waiting(flags.trace)
-        print_json(everybody) if flags.json else print_waiting(everybody, results())
+        try:
+            answer = why(flags.trace, flags.request)
+        except JobNamedError:
+            job = flags.request
+        else:
+            print_json(answer) if flags.json else print_why(answer, results())
+            return 0
+    several = waiting(flags.trace, job)
+    print_json(several) if flags.json else print_waiting(several, results(), of_job=job)
     return 0

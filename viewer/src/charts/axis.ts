@@ -1,8 +1,8 @@
 /** Where things lie from left to right: by step, or by time. */
 
-import { marks } from "../charts/marks";
 import { MISSING, type Row } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
+import { marks } from "./marks";
 
 export type AxisKind = "steps" | "time";
 

@@ -2,8 +2,8 @@ import { compare } from "../data";
 import type { Alignment, Comparison } from "../data/model/comparison";
 import type { TraceStore } from "../data/model/trace";
 import { Openers } from "../shell/Openers";
-import { closeOther } from "../state/loader";
-import { extra, other, revision, selection, setExtra, trace } from "../state/store";
+import { closeOther, swapTraces } from "../state/loader";
+import { extra, other, revision, setExtra, trace } from "../state/store";
 import { useComputed } from "../statistics/useStatistics";
 import { DifferencesSection } from "./DifferencesSection";
 import { JobsList } from "./JobsList";
@@ -71,11 +71,6 @@ function alignmentOf(name: string | undefined): Alignment {
 }
 
 function Head({ a, b, alignment }: { a: TraceStore; b: TraceStore; alignment: Alignment }) {
-  const swap = () => {
-    selection.value = null;
-    trace.value = b;
-    other.value = a;
-  };
   return (
     <div class="compare-head">
       <p>
@@ -98,7 +93,7 @@ function Head({ a, b, alignment }: { a: TraceStore; b: TraceStore; alignment: Al
           ))}
         </select>
       </label>
-      <button type="button" onClick={swap} title="The other tabs then show B">
+      <button type="button" onClick={() => swapTraces()} title="The other tabs then show B">
         swap A and B
       </button>
       <button type="button" onClick={() => closeOther()}>

@@ -7,6 +7,7 @@ import { memory, shortId } from "./labels";
 import { forEach } from "./lists";
 import { MISSING, type Row } from "./model/columns";
 import type { Badge } from "./model/moment";
+import type { KVNumbers } from "./model/outcomes";
 import { RECORD_FLAGS } from "./model/requests";
 import type { TraceStore } from "./model/trace";
 import { recorded, verdict } from "./verdict";
@@ -26,13 +27,19 @@ export function badges(store: TraceStore, row: Row): Badge[] {
   if (truth?.reason && truth.held > 0) {
     found.push({
       kind: "recorded",
-      label: `${truth.held} held: ${truth.reason}`,
+      label: `${truth.held} held: ${truth.reason}${pairOf(truth.outcome.kv)}`,
       title: titleOf(truth.meaning, truth.numbers),
     });
   }
-  if (blocked.badge) {
+  if (blocked.badge && store.hasReasons) {
     const told = truth?.agrees === false ? ` The recorded reason is another one: ${truth.reason}.` : "";
-    found.push({ kind: "blocked", label: blocked.badge, title: `What the classifier makes of the counts.${told}` });
+    found.push({
+      kind: "guess",
+      label: `${truth?.agrees === false ? "≠ " : ""}${blocked.bucket}`,
+      title: `What the classifier makes of the counts: ${blocked.badge}.${told}`,
+    });
+  } else if (blocked.badge) {
+    found.push({ kind: "blocked", label: blocked.badge, title: "What the classifier makes of the counts." });
   }
   const cached = cachedBlocks(store, row);
   if (cached !== null) {
@@ -49,9 +56,24 @@ export function badges(store: TraceStore, row: Row): Badge[] {
   return [...found, ...memoryBadges(store, row)];
 }
 
+/** What was asked for, and what there was: the pair that the decision compared. */
+function pairOf(kv: KVNumbers | null): string {
+  return kv?.needed == null || kv.free === null ? "" : ` (needs ${kv.needed}, free ${kv.free})`;
+}
+
 function titleOf(meaning: string, numbers: string): string {
   return numbers === "" ? meaning : `${meaning} (${numbers})`;
 }
+
+/** What the words of the badge of counts mean. */
+export const COUNT_MEANINGS: Readonly<Record<string, string>> = {
+  run: "Requests that were running before the step.",
+  new: "Requests that the step admitted for the first time.",
+  res: "Requests that the step resumed after a preemption.",
+  pre: "Requests that the step preempted: they lost their blocks.",
+  "skip-run": "Running requests that got no tokens in this step.",
+  wait: "Waiting requests that were not admitted.",
+};
 
 function counts({ steps, lists }: TraceStore, row: Row): Badge {
   const value = (number: number) => (number === MISSING ? "?" : `${number}`);

@@ -15,7 +15,6 @@ import { outcome, recorded } from "./verdict";
 
 /** Values longer than this are cut. */
 const LONGEST_VALUE = 2_000;
-const LONGEST_RAW = 20_000;
 
 /** Where the lines of a row begin in the steps file. */
 export function lineOffsets(store: StoreInside, row: Row): number[] {
@@ -31,7 +30,7 @@ export async function rawStep(store: TraceStore, row: Row): Promise<{ event: str
   return (await linesAt(source, offsets)).map((line) => {
     const record = objectOf(line);
     const event = typeof record?.["event"] === "string" ? record["event"] : "unreadable";
-    return { event, json: cut(record ? JSON.stringify(record, null, 1) : line, LONGEST_RAW) };
+    return { event, json: record ? JSON.stringify(record, null, 1) : line };
   });
 }
 

@@ -1,5 +1,6 @@
 /** Ways out: the lines of chosen steps as they are in the file, and a table of steps. */
 
+import { type Cell, csvLine } from "../export/csv";
 import { known, knownTime } from "./columns";
 import { lineOffsets } from "./details";
 import { filesOf } from "./loading";
@@ -24,7 +25,6 @@ export async function exportJsonl(store: TraceStore, ranges: readonly Range[], s
   return new Blob(parts, { type: "application/jsonl" });
 }
 
-type Cell = string | number | null;
 const CSV_COLUMNS: readonly (readonly [string, (store: TraceStore, row: Row) => Cell])[] = [
   ["step", ({ steps }, row) => steps.number[row]],
   ["ts", ({ steps }, row) => knownTime(steps.ts, row)],
@@ -54,22 +54,9 @@ const CSV_COLUMNS: readonly (readonly [string, (store: TraceStore, row: Row) => 
 
 /** One line per row. */
 export async function exportCsv(store: TraceStore, ranges: readonly Range[], signal?: AbortSignal): Promise<Blob> {
-  const lines = [CSV_COLUMNS.map(([name]) => name).join(",")];
+  const lines = [csvLine(CSV_COLUMNS.map(([name]) => name))];
   for (const { first, last } of ranges) {
-    await inSlices(
-      first,
-      last,
-      (row) => lines.push(CSV_COLUMNS.map(([, of]) => cell(of(store, row))).join(",")),
-      signal,
-    );
+    await inSlices(first, last, (row) => lines.push(csvLine(CSV_COLUMNS.map(([, of]) => of(store, row)))), signal);
   }
-  return new Blob([lines.join("\r\n"), "\r\n"], { type: "text/csv" });
-}
-
-/** A cell that no spreadsheet takes for a formula. */
-function cell(value: Cell): string {
-  if (value === null) return "";
-  if (typeof value === "number") return String(value);
-  const safe = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value;
-  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+  return new Blob(lines, { type: "text/csv" });
 }

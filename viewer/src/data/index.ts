@@ -9,11 +9,14 @@ import { exportCsv, exportJsonl } from "./exports";
 import { header } from "./header";
 import { levelsOfDetail } from "./levels";
 import { lanes, life } from "./lives";
-import { failure, follower, load } from "./loading";
+import { failure } from "./loadError";
+import { follower, load } from "./loading";
 import type { Row } from "./model/columns";
 import type { Data } from "./model/contract";
 import type { TraceStore } from "./model/trace";
 import { pills, recordOf } from "./pills";
+import { placeInQueue, requestFigures } from "./requestTable";
+import { shares } from "./shares";
 import { statistics } from "./statistics";
 import { rowAtTime, rowOfStep } from "./store";
 import { outcome, recorded, verdict } from "./verdict";
@@ -55,6 +58,9 @@ export const data = {
   statistics,
   levelsOfDetail,
   lanes,
+  placeInQueue,
+  requestFigures,
+  shares,
   life,
   waitingSplit,
   compare,
@@ -81,11 +87,14 @@ export {
   nextWithReason,
   outcome,
   pills,
+  placeInQueue,
   rawStep,
   recorded,
   recordOf,
+  requestFigures,
   rowAtTime,
   rowOfStep,
+  shares,
   statistics,
   verdict,
   waitingSplit,

@@ -1,7 +1,8 @@
-/** Levels of detail: per 2^k rows the least, the largest, the sum and the reason that most rows have. */
+/** Levels of detail: per 2^k rows the least, the largest, the sum and the reason that took most time, or most rows. */
 
+import { secondsOf } from "./lives";
 import { MISSING } from "./model/columns";
-import type { Level, LevelsOfDetail, SeriesName } from "./model/levels";
+import type { Level, LevelsOfDetail, SeriesName, Weighing } from "./model/levels";
 import { NO_REASON } from "./model/reasons";
 import type { TraceStore } from "./model/trace";
 import { breathe, inSlices } from "./slices";
@@ -40,13 +41,14 @@ function lessThan(total: number, free: number): number {
 /** A level while it is made: with the counts of reasons, which the next one needs. */
 interface Making {
   level: Level;
-  counts: Uint32Array;
+  /** Weight of each reason in each bin. */
+  counts: Float64Array;
 }
 
-export async function levelsOfDetail(store: TraceStore): Promise<LevelsOfDetail> {
+export async function levelsOfDetail(store: TraceStore, by: Weighing = "steps"): Promise<LevelsOfDetail> {
   const { version } = store;
   const levels: (Level | null)[] = Array.from({ length: FINEST }, () => null);
-  let making: Making | null = store.rows > 0 ? await finest(store) : null;
+  let making: Making | null = store.rows > 0 ? await finest(store, by) : null;
   while (making) {
     levels.push(making.level);
     if (making.level.bins <= 1) break;
@@ -57,7 +59,7 @@ export async function levelsOfDetail(store: TraceStore): Promise<LevelsOfDetail>
     const k = Math.floor(Math.log2(Math.max(rowsPerPixel, 1)));
     return levels[Math.min(k, levels.length - 1)] ?? null;
   };
-  return { version, levels, pick };
+  return { version, by, levels, pick };
 }
 
 function emptyLevel(k: number, bins: number): Level {
@@ -75,14 +77,14 @@ function emptyLevel(k: number, bins: number): Level {
   };
 }
 
-async function finest(store: TraceStore): Promise<Making> {
+async function finest(store: TraceStore, by: Weighing): Promise<Making> {
   const bins = Math.ceil(store.rows / 2 ** FINEST);
   const level = emptyLevel(FINEST, bins);
   const reasons = store.shown.length;
-  const counts = new Uint32Array(bins * reasons);
+  const counts = new Float64Array(bins * reasons);
   await inSlices(0, store.rows - 1, (row) => {
     const bin = row >> FINEST;
-    counts[bin * reasons + store.steps.shown[row]] += 1;
+    counts[bin * reasons + store.steps.shown[row]] += by === "time" ? secondsOf(store, row) : 1;
     for (const name of SERIES) {
       const value = seriesAt(store, name, row);
       if (!Number.isNaN(value)) add(level, name, bin, value, value, value, 1);
@@ -96,7 +98,7 @@ function coarser(store: TraceStore, finer: Making): Making {
   const bins = Math.ceil(finer.level.bins / 2);
   const level = emptyLevel(finer.level.k + 1, bins);
   const reasons = store.shown.length;
-  const counts = new Uint32Array(bins * reasons);
+  const counts = new Float64Array(bins * reasons);
   for (let bin = 0; bin < finer.level.bins; bin++) {
     const into = bin >> 1;
     for (let reason = 0; reason < reasons; reason++) {
@@ -128,7 +130,7 @@ function add(
 }
 
 /** Choose the reasons that stand for each bin. */
-function settle(store: TraceStore, level: Level, counts: Uint32Array): void {
+function settle(store: TraceStore, level: Level, counts: Float64Array): void {
   const { shown } = store;
   for (let bin = 0; bin < level.bins; bin++) {
     let best = 0;
@@ -139,7 +141,7 @@ function settle(store: TraceStore, level: Level, counts: Uint32Array): void {
     let rows = 0;
     for (let reason = 0; reason < shown.length; reason++) {
       const count = counts[bin * shown.length + reason];
-      if (count === 0) continue;
+      if (!(count > 0)) continue;
       rows += count;
       if (count > most || (count === most && shown[reason].blocked)) [best, most] = [reason, count];
       if (!shown[reason].blocked) continue;

@@ -37,6 +37,13 @@ export class LineSplitter {
     this.offset += piece.length;
   }
 
+  /** Forget the unfinished last line: `offset` is then where it began, and where to read on. */
+  forget(): void {
+    this.offset -= this.restLength;
+    this.rest = [];
+    this.restLength = 0;
+  }
+
   /** The stream is over: what is left is a line, too. True if there was one. */
   end(): boolean {
     if (this.restLength === 0) return false;

@@ -12,6 +12,11 @@ export function endOfRow(store: TraceStore, row: Row): number {
   return row + 1 < store.rows ? store.steps.ts[row + 1] : lastMoment(store);
 }
 
+/** Seconds from the beginning of a row to that of the next; 0 where the trace does not tell. */
+export function secondsOf(store: TraceStore, row: Row): number {
+  return Math.max(endOfRow(store, row) - store.steps.ts[row], 0) || 0;
+}
+
 const lastMoments = new WeakMap<TraceStore, { version: number; at: number }>();
 
 function lastMoment(store: TraceStore): number {

@@ -1,48 +1,20 @@
 /** Loading a trace: the steps file first, which makes the first picture; then the requests file, in two workers. */
 
-import { addRecordNotes, attachRecords } from "./attach";
 import { isGzip, isParquet, packedBlob } from "./bytes";
-import type {
-  Follower,
-  LoadCallbacks,
-  LoadFailure,
-  Loading,
-  LoadOptions,
-  TraceFiles,
-  TraceSource,
-} from "./model/sources";
-import type { LoadNotes, TraceStore } from "./model/trace";
-import type { RecordChunk } from "./recordBook";
+import { attachAnswers, type RequestsAnswer, WorkerFollower } from "./following";
+import { failure, LoadError } from "./loadError";
+import type { Follower, LoadCallbacks, Loading, LoadOptions, TraceFiles, TraceSource } from "./model/sources";
+import type { TraceStore } from "./model/trace";
 import { startWorker } from "./startWorker";
 import { StepsReader, type StepTables } from "./steps";
-import { adopt, type StoreInside, storeOf } from "./store";
+import { type StoreInside, storeOf } from "./store";
 import { snapshotsOf } from "./withoutSteps";
 import type { FromWorker, ToWorker } from "./worker";
 
 /** Requests files at least this large are read by two workers. */
 const SPLIT_AT = 8 * 2 ** 20;
-
-/** Why a trace could not be loaded. */
-export class LoadError extends Error implements LoadFailure {
-  constructor(
-    readonly title: string,
-    readonly detail: string,
-    readonly advice: string,
-    readonly cancelled = false,
-  ) {
-    super(`${title}: ${detail}`);
-    this.name = "LoadError";
-  }
-}
-
-export function failure(error: unknown): LoadFailure {
-  if (error instanceof LoadError) return error;
-  return new LoadError(
-    "The trace could not be loaded",
-    error instanceof Error ? error.message : String(error),
-    "Reload the page and try again; if it happens again, please report it with the file.",
-  );
-}
+/** Milliseconds between two looks at a file without a step. */
+const LOOK_AGAIN_MS = 1_000;
 
 const sources = new WeakMap<TraceStore, TraceFiles>();
 const followers = new WeakMap<TraceStore, WorkerFollower>();
@@ -93,20 +65,29 @@ class LoadJob {
   private async steps(): Promise<StoreInside> {
     const source = this.files.steps;
     if (!source) return this.withoutSteps();
-    const worker = this.worker();
     const keep = this.options.follow === true && !isParquet(source.path);
-    const answer = await this.ask(worker, { type: "steps", source, keep }, "steps");
-    if (answer.type !== "steps") throw new Error("the worker answered something else");
-    const store = this.opened(answer.tables, source.path);
-    if (keep) {
-      this.workers.delete(worker);
-      followers.set(store, new WorkerFollower(worker, store, this.callbacks));
-    } else {
-      worker.terminate();
-      this.workers.delete(worker);
-    }
+    const { tables, worker } = await this.tables(source, keep);
+    const store = this.opened(tables, source.path);
+    this.workers.delete(worker);
+    if (keep) followers.set(store, new WorkerFollower(worker, store, this.callbacks));
+    else worker.terminate();
     this.callbacks.steps?.(store);
     return store;
+  }
+
+  /** Whoever follows a file that holds no step yet looks at it again until there is one. */
+  private async tables(source: TraceSource, keep: boolean): Promise<{ tables: StepTables; worker: Worker }> {
+    for (;;) {
+      const worker = this.worker();
+      const answer = await this.ask(worker, { type: "steps", source, keep }, "steps");
+      if (answer.type !== "steps") throw new Error("the worker answered something else");
+      const { tables } = answer;
+      if (!keep || tables.rows > 0 || tables.notes.badLines > 0 || this.cancelled) return { tables, worker };
+      worker.terminate();
+      this.workers.delete(worker);
+      this.callbacks.waiting?.();
+      await new Promise((resolve) => setTimeout(resolve, LOOK_AGAIN_MS));
+    }
   }
 
   private opened(tables: StepTables, source: string): StoreInside {
@@ -138,7 +119,7 @@ class LoadJob {
     }
     reader.end();
     const store = this.opened(reader.tables(false), source.path);
-    await this.attach(store, parts);
+    await attachAnswers(store, parts);
     this.callbacks.steps?.(store);
     return store;
   }
@@ -148,8 +129,9 @@ class LoadJob {
     if (!source) return;
     store.stage = "requests";
     let parts: RequestsAnswer[];
+    const following = followers.get(store);
     try {
-      parts = await this.chunks(source);
+      parts = following && !isParquet(source.path) ? [await this.kept(source, following)] : await this.chunks(source);
     } catch (error) {
       // The steps are there: what is missing is said, and the rest can be used.
       store.notes.sentences.push(`${source.path} could not be read: ${failure(error).detail}`);
@@ -157,19 +139,21 @@ class LoadJob {
       this.callbacks.changed?.(store);
       return;
     }
-    await this.attach(store, parts);
+    await attachAnswers(store, parts);
     this.callbacks.changed?.(store);
   }
 
-  private async attach(store: StoreInside, parts: RequestsAnswer[]): Promise<void> {
-    addRecordNotes(
-      store,
-      parts.map(({ notes, chunk }) => ({ notes, lines: chunk.lines })),
-    );
-    await attachRecords(
-      store,
-      parts.map(({ chunk }) => chunk),
-    );
+  /** The records so far; the reader is the follower's from now on. */
+  private async kept(source: TraceSource, following: WorkerFollower): Promise<RequestsAnswer> {
+    const worker = this.worker();
+    const answer = (await this.ask(
+      worker,
+      { type: "requests", source, part: null, keep: true },
+      "requests",
+    )) as RequestsAnswer;
+    this.workers.delete(worker);
+    following.takeRequests(worker, answer);
+    return answer;
   }
 
   private async chunks(source: TraceSource): Promise<RequestsAnswer[]> {
@@ -178,7 +162,7 @@ class LoadJob {
     const records: number[] = cuts.map(() => 0);
     const total = source.kind === "file" ? source.file.size : null;
     const answers = cuts.map((part, index) =>
-      this.ask(this.worker(), { type: "requests", source, part }, "requests", (progress) => {
+      this.ask(this.worker(), { type: "requests", source, part, keep: false }, "requests", (progress) => {
         read[index] = progress.bytesRead;
         records[index] = progress.records;
         const sum = (numbers: number[]) => numbers.reduce((all, number) => all + number, 0);
@@ -247,49 +231,6 @@ function absolute(source: TraceSource): TraceSource {
   return source.kind === "url" ? { ...source, url: new URL(source.url, location.href).href } : source;
 }
 
-type RequestsAnswer = { chunk: RecordChunk; notes: LoadNotes };
-
 function cancelledError(): LoadError {
   return new LoadError("Cancelled", "nothing had been read yet", "Load the trace again, or another one.", true);
-}
-
-class WorkerFollower implements Follower {
-  offset: number;
-  private pending: { resolve: () => void; reject: (error: unknown) => void }[] = [];
-  private hadRecords = false;
-
-  constructor(
-    private readonly worker: Worker,
-    private readonly store: StoreInside,
-    private readonly callbacks: LoadCallbacks,
-  ) {
-    this.offset = store.bytes;
-    worker.onmessage = ({ data }: MessageEvent<FromWorker>) => this.answered(data);
-    worker.onerror = (event) => this.pending.shift()?.reject(new LoadError("Following stopped", event.message, ""));
-  }
-
-  append(bytes: Uint8Array): Promise<void> {
-    this.offset += bytes.length;
-    return new Promise((resolve, reject) => {
-      this.pending.push({ resolve, reject });
-      this.worker.postMessage({ type: "append", bytes } satisfies ToWorker);
-    });
-  }
-
-  close(): void {
-    this.worker.terminate();
-    if (this.store.stage === "following") this.store.stage = "complete";
-    for (const { resolve } of this.pending.splice(0)) resolve();
-  }
-
-  private answered(message: FromWorker): void {
-    if (message.type !== "steps") return;
-    this.hadRecords ||= this.store.records !== null;
-    adopt(this.store, message.tables);
-    if (this.hadRecords) {
-      this.store.notes.sentences.push("Request records are not followed: load the trace again to see those of now.");
-    }
-    this.callbacks.changed?.(this.store);
-    this.pending.shift()?.resolve();
-  }
 }

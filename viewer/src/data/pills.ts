@@ -66,7 +66,7 @@ class StepView {
       pinned: job >= 0 && this.pinned.has(job),
       prefill,
       label: `${who} ${kind === "waiting" ? this.need(request) : this.progress(request, kind, prefill)}`.trimEnd(),
-      short: turn === null ? name : `${name.replace(/^j/, "")}.${turn.replace(/^t/, "")}`,
+      short: who,
       reason: this.reasons.get(request) ?? null,
     };
   }

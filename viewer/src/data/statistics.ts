@@ -6,6 +6,8 @@ import { MISSING, type Range, type RequestIndex, type Row } from "./model/column
 import { BUCKETS, NO_REASON, STEP_REASONS } from "./model/reasons";
 import type { ReasonTotals, Statistics } from "./model/statistics";
 import type { TraceStore } from "./model/trace";
+import { timesOf } from "./requestTimes";
+import { eachHeld } from "./shares";
 import { inSlices } from "./slices";
 import { Counter, spread } from "./spread";
 import type { StoreInside } from "./store";
@@ -14,8 +16,6 @@ import { agrees, familyOf } from "./wording";
 
 const BUDGET_BINS = 20;
 const HIT_BINS = 10;
-/** Finish reasons of requests that did not get what they asked for; they have no end-to-end time. */
-const CUT_SHORT = new Set(["abort", "error"]);
 
 export async function statistics(store: TraceStore, range: Range, signal?: AbortSignal): Promise<Statistics> {
   const gathering = new Gathering(store as StoreInside, range);
@@ -117,14 +117,12 @@ class Gathering {
   private outcome(row: Row, at: number): void {
     const { outcomes, reasonNames, steps } = this.store;
     const lost = Math.max(micros(endOfRow(this.store, row)) - micros(steps.ts[row]), 0) || 0;
-    const start = outcomes.byReason.starts[at];
-    for (let i = start; i < start + outcomes.byReason.counts[at]; i++) {
-      const tally = this.tally(reasonNames[outcomes.byReason.ids[i]]);
-      const requests = outcomes.byReason.requests[i];
+    eachHeld(this.store, row, (which, requests) => {
+      const tally = this.tally(reasonNames[which]);
       tally.steps += 1;
       tally.requests += requests;
       tally.micros += lost * requests;
-    }
+    });
     const reason = outcomes.reason[at];
     const kv = outcomes.limit[at] >= 0 || outcomes.needed[at] !== MISSING;
     if (reason >= 0 && outcomes.numRequests[at] > 0 && kv) this.addKV(this.tally(reasonNames[reason]), at);
@@ -214,21 +212,13 @@ class Gathering {
   }
 
   private end(request: RequestIndex): void {
-    const { requests, finishReasons } = this.store;
     this.finished += 1;
-    const output = or0(requests.outputTokens[request]);
-    this.outputTokens += output;
-    const arrival = requests.arrivalTime[request];
-    if (!this.timed || Number.isNaN(arrival)) return;
-    const scheduled = requests.firstScheduledTime[request];
-    const token = requests.firstTokenTime[request];
-    const end = requests.finishedTime[request];
-    if (!Number.isNaN(scheduled)) this.queue.push(scheduled - arrival);
-    if (!Number.isNaN(token)) this.ttft.push(token - arrival);
-    const reason = requests.finishReason[request];
-    if (Number.isNaN(end) || (reason >= 0 && CUT_SHORT.has(finishReasons[reason]))) return;
-    this.e2e.push(end - arrival);
-    if (!Number.isNaN(token) && output > 1) this.tpot.push((end - token) / (output - 1));
+    this.outputTokens += or0(this.store.requests.outputTokens[request]);
+    if (!this.timed) return;
+    const times = timesOf(this.store, request);
+    for (const name of ["queue", "ttft", "tpot", "e2e"] as const) {
+      if (!Number.isNaN(times[name])) this[name].push(times[name]);
+    }
   }
 
   result(): Statistics {

@@ -4,7 +4,7 @@ import { LIMITS } from "../generated/vocabulary";
 import { known } from "./columns";
 import type { Row } from "./model/columns";
 import type { RecordedReason, Verdict } from "./model/moment";
-import type { Outcome } from "./model/outcomes";
+import type { Outcome, OutcomeTable } from "./model/outcomes";
 import { BUCKETS, NO_REASON, STEP_REASONS } from "./model/reasons";
 import type { TraceStore } from "./model/trace";
 import type { OutcomeRest } from "./outcomeBook";
@@ -54,10 +54,29 @@ function numbersOf(store: TraceStore, row: Row, found: Verdict): string {
   }
 }
 
+/** Outcomes looked at lately: neighbouring requests wait in the same rows. */
+const lately = new WeakMap<OutcomeTable, Map<number, Outcome>>();
+const KEPT = 4_096;
+
 /** The recorded outcome of a row with its lists; null if there is none. */
 export function outcome(store: TraceStore, row: Row): Outcome | null {
   const at = store.steps.outcome[row];
   if (at < 0) return null;
+  let kept = lately.get(store.outcomes);
+  if (!kept) {
+    kept = new Map();
+    lately.set(store.outcomes, kept);
+  }
+  let found = kept.get(at);
+  if (!found) {
+    if (kept.size >= KEPT) kept.clear();
+    found = unpacked(store, row, at);
+    kept.set(at, found);
+  }
+  return found;
+}
+
+function unpacked(store: TraceStore, row: Row, at: number): Outcome {
   const table = store.outcomes;
   const name = (index: number, names: readonly string[]) => (index < 0 ? null : names[index]);
   const rest = table.rest[at] ? (JSON.parse(table.rest[at]) as OutcomeRest) : null;

@@ -16,14 +16,15 @@ import { buffersOf, StepsReader, type StepTables } from "./steps";
 export type ToWorker =
   | { type: "steps"; source: TraceSource; keep: boolean }
   /** Lines of a file that begin in bytes start .. end - 1; without them the whole source. */
-  | { type: "requests"; source: TraceSource; part: { start: number; end: number } | null }
+  | { type: "requests"; source: TraceSource; part: { start: number; end: number } | null; keep: boolean }
   | { type: "append"; bytes: Uint8Array }
   | { type: "stop" };
 
 export type FromWorker =
   | { type: "progress"; bytesRead: number; bytesTotal: number | null; records: number }
   | { type: "steps"; tables: StepTables }
-  | { type: "requests"; chunk: RecordChunk; notes: LoadNotes }
+  /** `bytes` of the file are taken. */
+  | { type: "requests"; chunk: RecordChunk; notes: LoadNotes; bytes: number }
   | { type: "failed"; message: string };
 
 const PROGRESS_MS = 100;
@@ -35,6 +36,15 @@ const scope = globalThis as unknown as {
 
 let stopped = false;
 let steps: StepsReader | null = null;
+let requests: RequestsTail | null = null;
+
+/** Reads a requests file on from where it ended. */
+interface RequestsTail {
+  path: string;
+  splitter: LineSplitter;
+  /** Lines go into this one: a new one for each piece. */
+  book: RecordBook;
+}
 
 /** Begin to listen: this thread is a worker. */
 export function serveAsWorker(): void {
@@ -48,6 +58,7 @@ export function serveAsWorker(): void {
 async function run(order: Extract<ToWorker, { type: "steps" | "requests" }>): Promise<void> {
   try {
     if (order.type === "steps") await readSteps(order.source, order.keep);
+    else if (order.keep) await readRequestsAndKeep(order.source);
     else await readRequests(order.source, order.part);
   } catch (error) {
     scope.postMessage({ type: "failed", message: error instanceof Error ? error.message : String(error) });
@@ -71,13 +82,16 @@ async function readSteps(source: TraceSource, keep: boolean): Promise<void> {
     };
     await pump(source, null, take, reader.notes, () => reader.rows);
   }
-  if (!keep) reader.end();
-  else steps = reader;
+  if (keep) {
+    reader.splitter.forget();
+    steps = reader;
+  } else reader.end();
   const tables = reader.tables(keep);
   scope.postMessage({ type: "steps", tables }, buffersOf(tables));
 }
 
 function append(bytes: Uint8Array): void {
+  if (requests) appendRecords(requests, (tail) => tail.splitter.push(bytes));
   if (!steps) return;
   steps.push(bytes);
   const tables = steps.tables(true);
@@ -100,7 +114,38 @@ async function readRequests(source: TraceSource, part: { start: number; end: num
     lines = await readPart(source, part, book, notes);
   }
   const chunk = book.chunk(lines);
-  scope.postMessage({ type: "requests", chunk, notes }, buffersOf(chunk));
+  scope.postMessage({ type: "requests", chunk, notes, bytes: 0 }, buffersOf(chunk));
+}
+
+/** Read what there is; `append` goes on after it. */
+async function readRequestsAndKeep(source: TraceSource): Promise<void> {
+  const notes = newNotes();
+  const tail: RequestsTail = {
+    path: source.path,
+    splitter: new LineSplitter((bytes, offset, number) => tail.book.line(bytes, offset, number)),
+    book: new RecordBook(source.path, notes),
+  };
+  const take = (bytes: Uint8Array) => {
+    tail.splitter.push(bytes);
+    return true;
+  };
+  await pump(source, null, take, notes, () => tail.book.count);
+  tail.splitter.forget();
+  requests = tail;
+  send(tail, notes, 0);
+}
+
+function appendRecords(tail: RequestsTail, push: (tail: RequestsTail) => void): void {
+  const before = tail.splitter.number;
+  const notes = newNotes();
+  tail.book = new RecordBook(tail.path, notes);
+  push(tail);
+  send(tail, notes, before);
+}
+
+function send({ book, splitter }: RequestsTail, notes: LoadNotes, linesBefore: number): void {
+  const chunk = book.chunk(splitter.number - linesBefore);
+  scope.postMessage({ type: "requests", chunk, notes, bytes: splitter.offset }, buffersOf(chunk));
 }
 
 /** Lines that begin in the part; the line that was cut at its start belongs to the part before. */

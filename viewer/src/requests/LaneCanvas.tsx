@@ -1,11 +1,11 @@
 import { useEffect } from "preact/hooks";
+import type { AxisKind } from "../charts/axis";
 import { spacerHeight } from "../charts/scroll";
 import type { Size } from "../charts/useSize";
 import type { Range, RequestIndex, Row } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
 import type { ThemeName } from "../palette";
 import type { View } from "../state/store";
-import type { AxisKind } from "./axis";
 import { LaneTip, laneWords, turnWords } from "./LaneTip";
 import { type LaneCache, turnText } from "./lanes";
 import { HEAD_HEIGHT, LANE_HEIGHT, paint } from "./paint";

@@ -6,6 +6,7 @@ import type { Lanes } from "../data/model/lives";
 import type { TraceStore } from "../data/model/trace";
 import { count } from "../format";
 import type { ThemeName } from "../palette";
+import { axisKind } from "../state/axis";
 import { focus } from "../state/moves";
 import {
   extra,
@@ -19,14 +20,17 @@ import {
   trace,
 } from "../state/store";
 import { useComputed } from "../statistics/useStatistics";
-import { type AxisKind, hasTimes } from "./axis";
 import { LaneCanvas } from "./LaneCanvas";
 import { LaneCache } from "./lanes";
 import { ORDERS, type Order, orderLanes } from "./order";
-import { laneKey, panLanes, windowOf, zoomLanes } from "./window";
+import { RequestTable } from "./RequestTable";
+import { laneKey, panLanes, windowOf, ZOOM_KEY, zoomLanes } from "./window";
 import "./requests.css";
 
-/** The Requests tab: one lane per job, and what became of each of its turns. */
+/** `table`, or lanes. */
+const SHOWN_KEY = "show";
+
+/** The Requests tab: every request in figures, or one lane per job, and what became of each of its turns. */
 export function RequestsView() {
   const store = trace.value;
   if (!store || store.rows === 0) return <p class="quiet">There are no requests to show.</p>;
@@ -34,11 +38,29 @@ export function RequestsView() {
 }
 
 function OfTrace({ store }: { store: TraceStore }) {
+  const table = extra.value[SHOWN_KEY] === "table";
+  return (
+    <div class="requests">
+      <fieldset class="sorts requests-switch">
+        <legend class="hidden-text">Show the requests as</legend>
+        <button type="button" aria-pressed={!table} onClick={() => setExtra(SHOWN_KEY, "")}>
+          Lanes
+        </button>
+        <button type="button" aria-pressed={table} onClick={() => setExtra(SHOWN_KEY, "table")}>
+          Table
+        </button>
+      </fieldset>
+      {table ? <RequestTable store={store} /> : <AsLanes store={store} />}
+    </div>
+  );
+}
+
+function AsLanes({ store }: { store: TraceStore }) {
   const changed = revision.value;
   const { value: lanes, failure } = useComputed<Lanes>(() => allLanes(store), [store, changed], 0);
   const requests = matches.value.requests;
   const order = orderOf(extra.value["lanes"]);
-  const axis = axisOf(extra.value["axis"]);
+  const axis = axisKind.value;
   const shown = useMemo(
     () => (lanes ? orderLanes(store, lanes, order, requests) : null),
     [store, lanes, order, requests],
@@ -48,8 +70,8 @@ function OfTrace({ store }: { store: TraceStore }) {
   if (failure) return <p role="alert">The lanes could not be made: {failure}</p>;
   if (!lanes || !shown || !cache) return <p class="quiet">Following each request through the steps …</p>;
   return (
-    <div class="requests">
-      <Bar store={store} lanes={lanes} shown={shown.length} order={order} axis={axis} theme={themeName.value} />
+    <>
+      <Bar lanes={lanes} shown={shown.length} order={order} theme={themeName.value} />
       {shown.length === 0 ? (
         <p class="quiet">{lanes.count === 0 ? "The trace names no requests." : "No job passes the filter."}</p>
       ) : (
@@ -57,7 +79,7 @@ function OfTrace({ store }: { store: TraceStore }) {
           store={store}
           cache={cache}
           order={shown}
-          view={windowOf(extra.value["window"], store.rows)}
+          view={windowOf(extra.value[ZOOM_KEY], store.rows)}
           axis={axis}
           theme={themeName.value}
           focusRow={focusRow.value}
@@ -65,7 +87,7 @@ function OfTrace({ store }: { store: TraceStore }) {
           selection={selection.value}
           meant={requests}
           onSelect={(request, row) => focus(inLife(store, request, row), request)}
-          onRow={(row) => focus(row)}
+          onRow={(row) => focus(row, -1)}
           onRange={(range) => {
             selection.value = range;
           }}
@@ -73,7 +95,7 @@ function OfTrace({ store }: { store: TraceStore }) {
           onPan={(share) => panLanes(store.rows, share)}
         />
       )}
-    </div>
+    </>
   );
 }
 
@@ -101,21 +123,14 @@ function orderOf(name: string | undefined): Order {
   return name !== undefined && name in ORDERS ? (name as Order) : "arrival";
 }
 
-function axisOf(name: string | undefined): AxisKind {
-  return name === "steps" ? "steps" : "time";
-}
-
 interface BarProps {
-  store: TraceStore;
   lanes: Lanes;
   shown: number;
   order: Order;
-  axis: AxisKind;
   theme: ThemeName;
 }
 
-function Bar({ store, lanes, shown, order, axis, theme }: BarProps) {
-  const timed = hasTimes(store);
+function Bar({ lanes, shown, order, theme }: BarProps) {
   return (
     <div class="requests-bar">
       <span role="status">
@@ -130,17 +145,6 @@ function Bar({ store, lanes, shown, order, axis, theme }: BarProps) {
               {words}
             </option>
           ))}
-        </select>
-      </label>
-      <label>
-        axis{" "}
-        <select
-          value={timed ? axis : "steps"}
-          disabled={!timed}
-          onChange={(event) => setExtra("axis", event.currentTarget.value)}
-        >
-          <option value="time">time</option>
-          <option value="steps">steps</option>
         </select>
       </label>
       <ul class="keys">

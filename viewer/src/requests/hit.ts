@@ -1,8 +1,8 @@
 /** What lies under the pointer. */
 
+import type { Axis } from "../charts/axis";
 import type { Row } from "../data/model/columns";
 import type { Phase, RequestLife } from "../data/model/lives";
-import type { Axis } from "./axis";
 import { barOf, type DrawnLane, HEAD_HEIGHT, LABEL_WIDTH, LANE_HEIGHT } from "./paint";
 
 export interface Hit {

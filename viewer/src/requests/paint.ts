@@ -1,11 +1,11 @@
 /** The lanes on a canvas: only what is in sight, turn by turn. */
 
+import type { Axis } from "../charts/axis";
 import { hatched } from "../charts/patterns";
 import { PHASES, PINNED } from "../charts/tones";
 import type { Range, RequestIndex } from "../data/model/columns";
 import type { JobLane, PhaseKind, RequestLife } from "../data/model/lives";
 import { SURFACES, type ThemeName } from "../palette";
-import type { Axis } from "./axis";
 import { type Tracks, tracks } from "./tracks";
 
 export const LANE_HEIGHT = 26;

@@ -2,9 +2,9 @@
 
 import type { RefObject } from "preact";
 import { useMemo, useRef, useState } from "preact/hooks";
+import { type Axis, makeAxis } from "../charts/axis";
 import { clampTop, scrollFor, topAt } from "../charts/scroll";
 import { type Size, useSize } from "../charts/useSize";
-import { type Axis, makeAxis } from "./axis";
 import type { LaneCanvasProps } from "./LaneCanvas";
 import type { LaneCache } from "./lanes";
 import { type DrawnLane, HEAD_HEIGHT, LABEL_WIDTH, LANE_HEIGHT } from "./paint";

@@ -1,6 +1,6 @@
 import { afterEach, expect, test } from "vitest";
 import { extra, selection } from "../state/store";
-import { laneKey, windowOf, windowText, zoomed } from "./window";
+import { laneKey, windowOf, windowText, ZOOM_KEY, zoomed } from "./window";
 
 const ROWS = 1000;
 
@@ -28,13 +28,13 @@ test("zooming keeps its anchor and ends at two steps", () => {
 
 test("the timeline's keys move the lanes", () => {
   expect(laneKey("w", ROWS)).toBe(true);
-  expect(windowOf(extra.value["window"], ROWS).last - windowOf(extra.value["window"], ROWS).first).toBeCloseTo(667, 0);
+  expect(windowOf(extra.value[ZOOM_KEY], ROWS).last - windowOf(extra.value[ZOOM_KEY], ROWS).first).toBeCloseTo(667, 0);
   laneKey("D", ROWS);
-  expect(windowOf(extra.value["window"], ROWS).last).toBe(1000);
+  expect(windowOf(extra.value[ZOOM_KEY], ROWS).last).toBe(1000);
   selection.value = { first: 10, last: 19 };
   laneKey("f", ROWS);
-  expect(extra.value["window"]).toBe("10-20");
+  expect(extra.value[ZOOM_KEY]).toBe("10-20");
   laneKey("f", ROWS);
-  expect(extra.value["window"]).toBe("");
+  expect(extra.value[ZOOM_KEY]).toBe("");
   expect(laneKey("x", ROWS)).toBe(false);
 });

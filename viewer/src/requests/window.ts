@@ -3,10 +3,12 @@
  * run at first, so they keep a window of their own, in the address like everything else.
  */
 
+import type { Range } from "../data/model/columns";
 import { clampView } from "../state/moves";
 import { extra, selection, setExtra, type View } from "../state/store";
 
-const NAME = "window";
+/** In the address; `window` is the timeline's. */
+export const ZOOM_KEY = "zoom";
 const WINDOW = /^(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)$/;
 
 /** Rows in the window, the whole trace if none is set. `text` is what the address holds. */
@@ -31,7 +33,7 @@ export function zoomed(view: View, factor: number, anchor: number, rows: number)
 }
 
 function change(rows: number, to: (view: View) => View): void {
-  setExtra(NAME, windowText(to(windowOf(extra.peek()[NAME], rows)), rows));
+  setExtra(ZOOM_KEY, windowText(to(windowOf(extra.peek()[ZOOM_KEY], rows)), rows));
 }
 
 export function zoomLanes(rows: number, factor: number, anchor?: number): void {
@@ -43,6 +45,11 @@ export function panLanes(rows: number, share: number): void {
     const by = share * (last - first);
     return clampView(first + by, last + by, rows);
   });
+}
+
+/** Show the steps of a range. */
+export function showLanes(rows: number, range: Range): void {
+  change(rows, () => clampView(range.first, range.last + 1, rows));
 }
 
 /** The selection; if that is what is shown already, or there is none, the whole run. */

@@ -187,7 +187,7 @@ function ListingRow({ row, target }: { row: Entry; target: Target }) {
             aria-label={`Follow ${name}`}
             title="Follow it while it is being written"
             disabled={!files.steps?.path.endsWith(".jsonl")}
-            onClick={() => void load(false, true)}
+            onClick={() => void load(files.requests !== null, true)}
           >
             Live
           </button>

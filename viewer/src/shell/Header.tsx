@@ -3,6 +3,7 @@
 import { header } from "../data";
 import type { HeaderToken } from "../data/model/moment";
 import type { TraceStore } from "../data/model/trace";
+import { setStick } from "../state/live";
 import { live, loading, revision } from "../state/store";
 import { middle, plain } from "../text";
 import { LoadLine } from "./Progress";
@@ -50,7 +51,7 @@ function LiveLine() {
           type="checkbox"
           checked={stick}
           onChange={(event) => {
-            live.value = { ...live.value, stick: event.currentTarget.checked };
+            setStick(event.currentTarget.checked);
           }}
         />
         keep the end in view

@@ -1,7 +1,8 @@
 /** With nothing loaded: the ways in, a sample, and how to make a trace. */
 
-import { open } from "../state/loader";
+import { closed, open, reopenClosed } from "../state/loader";
 import { failure, loading } from "../state/store";
+import { middle } from "../text";
 import { Found } from "./DropCard";
 import { FailureCard } from "./FailureCard";
 import { Openers } from "./Openers";
@@ -21,6 +22,13 @@ export function Landing() {
       </div>
       {failure.value && <FailureCard />}
       {loading.value && <LoadCard state={loading.value} />}
+      {closed.value && !loading.value && (
+        <p>
+          <button type="button" class="primary" onClick={reopenClosed}>
+            Back to {middle(closed.value.store.name, 60)}
+          </button>
+        </p>
+      )}
       <Found />
       <Openers target="trace">
         <SampleCard />

@@ -1,21 +1,31 @@
-/** The whole run in one strip: the dominant reason of each column of pixels, occupancy as a line, the view as a brush. */
+/** The whole run in one strip, by time or by step: the dominant reason of each column of pixels, occupancy as a line. */
 
-import { useSignal, useSignalEffect } from "@preact/signals";
+import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { count } from "../format";
+import { type Axis, makeAxis } from "../charts/axis";
+import type { Range } from "../data/model/columns";
+import type { TraceStore } from "../data/model/trace";
+import { count, percent } from "../format";
+import { showLanes } from "../requests/window";
+import { axisKind } from "../state/axis";
 import { levels } from "../state/levels";
 import { pan, showRange, zoom } from "../state/moves";
 import { focusRow, matches, revision, selection, themeName, trace, view } from "../state/store";
-import { drawMinimap, MINIMAP_HEIGHT } from "./minimapDraw";
+import { middle } from "../text";
+import { times } from "../timeline/content";
+import { columnOf, drawMinimap, MINIMAP_HEIGHT } from "./minimapDraw";
 
-/** The brush is never narrower, or it could not be seen; this close to its edge, a drag moves the edge. */
-const LEAST_BRUSH = 6;
-const EDGE = 5;
+/** The frame is never narrower, or it could not be seen. */
+const LEAST_FRAME = 6;
+/** A drag of fewer pixels is a click. */
+const DRAG_PIXELS = 3;
+const TIP_WIDTH = 270;
 
 export function Minimap() {
   const frame = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const width = useSignal(0);
+  const over = useSignal<number | null>(null);
   useEffect(() => {
     const element = frame.current;
     if (!element) return undefined;
@@ -25,13 +35,18 @@ export function Minimap() {
     observer.observe(element);
     return () => observer.disconnect();
   }, [width]);
-  useSignalEffect(() => {
+  const axis = useComputed<Axis | null>(() => {
     revision.value;
     const store = trace.value;
-    if (!store || !canvas.current || width.value === 0) return;
+    if (!store || store.rows === 0 || width.value === 0) return null;
+    return makeAxis(store, { first: 0, last: store.rows }, width.value, axisKind.value);
+  });
+  useSignalEffect(() => {
+    const store = trace.value;
+    if (!store || !canvas.current || !axis.value) return;
     drawMinimap(canvas.current, {
       store,
-      width: width.value,
+      axis: axis.value,
       theme: themeName.value,
       levels: levels.value,
       kept: matches.value.rows,
@@ -39,90 +54,129 @@ export function Minimap() {
       focusRow: focusRow.value,
     });
   });
+  const store = trace.value;
   return (
     <div class="minimap" ref={frame} style={{ height: `${MINIMAP_HEIGHT}px` }}>
       <canvas ref={canvas} />
-      <Brush width={width.value} />
+      {store && axis.value && (
+        <Ground store={store} axis={axis.value} onHover={(x) => (over.value = x)}>
+          <Frame store={store} axis={axis.value} />
+        </Ground>
+      )}
+      {store && axis.value && over.value !== null && <Tip store={store} axis={axis.value} x={over.value} />}
     </div>
   );
 }
 
-function Brush({ width }: { width: number }) {
-  const store = trace.value;
-  revision.value;
-  if (!store || store.rows === 0) return null;
-  const { first, last } = view.value;
-  const scale = width / store.rows;
-  const size = Math.max((last - first) * scale, LEAST_BRUSH);
-  const left = Math.min(Math.max(((first + last) / 2) * scale - size / 2, 0), Math.max(width - size, 0));
-  const { number } = store.steps;
-  const to = Math.min(Math.ceil(last) - 1, store.rows - 1);
-  const shown = `steps ${count(number[Math.max(Math.floor(first), 0)])} to ${count(number[Math.max(to, 0)])}`;
+interface GroundProps {
+  store: TraceStore;
+  axis: Axis;
+  onHover(x: number | null): void;
+  children: preact.ComponentChildren;
+}
+
+/** Takes the pointer: a drag always draws the selection, a click looks at a place, the wheel zooms about it. */
+function Ground({ store, axis, onHover, children }: GroundProps) {
+  const placeOf = (event: MouseEvent, ground: HTMLElement) =>
+    Math.min(Math.max(event.clientX - ground.getBoundingClientRect().left, 0), axis.width);
   return (
     <div
       class="brush-ground"
-      onPointerDown={(event) => drag(event, event.currentTarget, store.rows, left, size)}
+      onPointerDown={(event) => drag(event, event.currentTarget, store.rows, axis)}
+      onPointerMove={(event) => onHover(placeOf(event, event.currentTarget))}
+      onPointerLeave={() => onHover(null)}
       onWheel={(event) => {
         event.preventDefault();
-        const at = (event.clientX - event.currentTarget.getBoundingClientRect().left) / Math.max(scale, 1e-9);
+        const at = axis.rowAt(placeOf(event, event.currentTarget));
         if (event.deltaX !== 0 && event.deltaY === 0) pan(Math.sign(event.deltaX) * 0.2);
         else zoom(Math.exp(event.deltaY * 0.004), at);
       }}
       role="presentation"
     >
-      <div
-        class="brush"
-        role="slider"
-        tabIndex={0}
-        aria-label="Steps in view"
-        aria-orientation="horizontal"
-        aria-valuemin={number[0]}
-        aria-valuemax={number[store.rows - 1]}
-        aria-valuenow={number[Math.min(Math.max(Math.floor(first), 0), store.rows - 1)]}
-        aria-valuetext={`${shown} of ${count(store.rows)}`}
-        style={{ left: `${left}px`, width: `${size}px` }}
-        onKeyDown={(event) => {
-          const share = { ArrowLeft: -0.25, ArrowRight: 0.25, PageUp: -1, PageDown: 1 }[event.key];
-          if (share === undefined) return;
-          event.preventDefault();
-          event.stopPropagation();
-          pan(share);
-        }}
-      />
+      {children}
     </div>
   );
 }
 
-/** Inside the brush: move it. At its edge: move the edge. Elsewhere: a click centres it, a drag draws a new one. */
-function drag(event: PointerEvent, ground: HTMLElement, rows: number, left: number, size: number): void {
+/** What is in view. */
+function Frame({ store, axis }: { store: TraceStore; axis: Axis }) {
+  revision.value;
+  const { first, last } = view.value;
+  const from = axis.rowX(Math.max(first, 0));
+  const size = Math.max(axis.rowX(Math.min(last, store.rows)) - from, LEAST_FRAME);
+  const left = Math.min(Math.max(from, 0), Math.max(axis.width - size, 0));
+  const { number } = store.steps;
+  const to = Math.min(Math.ceil(last) - 1, store.rows - 1);
+  const shown = `steps ${count(number[Math.max(Math.floor(first), 0)])} to ${count(number[Math.max(to, 0)])}`;
+  return (
+    <div
+      class="brush"
+      role="slider"
+      tabIndex={0}
+      aria-label="Steps in view"
+      aria-orientation="horizontal"
+      aria-valuemin={number[0]}
+      aria-valuemax={number[store.rows - 1]}
+      aria-valuenow={number[Math.min(Math.max(Math.floor(first), 0), store.rows - 1)]}
+      aria-valuetext={`${shown} of ${count(store.rows)}`}
+      style={{ left: `${left}px`, width: `${size}px` }}
+      onKeyDown={(event) => {
+        const share = { ArrowLeft: -0.25, ArrowRight: 0.25, PageUp: -1, PageDown: 1 }[event.key];
+        if (share === undefined) return;
+        event.preventDefault();
+        event.stopPropagation();
+        pan(share);
+      }}
+    />
+  );
+}
+
+/** Under the pointer: when, which step, what it is shown as, how full the cache was. */
+function Tip({ store, axis, x }: { store: TraceStore; axis: Axis; x: number }) {
+  const { shown, use } = columnOf({ store, axis, levels: levels.value }, Math.min(x, axis.width - 1));
+  const row = Math.min(Math.max(Math.floor(axis.rowAt(x)), 0), store.rows - 1);
+  const reason = store.shown[shown];
+  const left = Math.min(Math.max(x - TIP_WIDTH / 2, 4), Math.max(axis.width - TIP_WIDTH - 4, 4));
+  return (
+    <div class="strip-tip" style={{ left: `${left}px`, width: `${TIP_WIDTH}px` }}>
+      <span class="number">
+        {times(store, row).elapsed} · step {count(store.steps.number[row])}
+      </span>
+      <strong>{middle(reason.name, 36)}</strong>
+      {!Number.isNaN(use) && <span class="number">KV blocks in use: {percent(use)}</span>}
+    </div>
+  );
+}
+
+/** A drag draws the selection, wherever it begins; when it ends, Timeline and lanes show it. A click centres the view. */
+function drag(event: PointerEvent, ground: HTMLElement, rows: number, axis: Axis): void {
   if (event.button !== 0) return;
-  const box = ground.getBoundingClientRect();
-  const rowAt = (x: number) => (Math.min(Math.max(x, 0), box.width) / box.width) * rows;
-  const from = event.clientX - box.left;
-  const { first, last } = view.peek();
-  const wide = size > 4 * EDGE;
-  const onLeft = wide && Math.abs(from - left) <= EDGE;
-  const onRight = wide && Math.abs(from - left - size) <= EDGE;
-  const inside = from >= left && from <= left + size;
-  let moved = false;
+  const { left } = ground.getBoundingClientRect();
+  const rowAt = (x: number) => axis.rowAt(Math.min(Math.max(x, 0), axis.width));
+  const from = event.clientX - left;
+  let range: Range | null = null;
   ground.setPointerCapture(event.pointerId);
   const done = new AbortController();
   const move = (next: PointerEvent) => {
-    const x = next.clientX - box.left;
-    moved ||= Math.abs(x - from) > 3;
-    if (!moved) return;
-    if (onLeft) showRange(Math.min(rowAt(x), last - 1), last);
-    else if (onRight) showRange(first, Math.max(rowAt(x), first + 1));
-    else if (inside) {
-      const by = rowAt(x) - rowAt(from);
-      showRange(first + by, last + by);
-    } else showRange(rowAt(Math.min(from, x)), rowAt(Math.max(from, x)));
+    const x = next.clientX - left;
+    if (!range && Math.abs(x - from) <= DRAG_PIXELS) return;
+    const [first, last] = [rowAt(Math.min(from, x)), rowAt(Math.max(from, x))];
+    range = {
+      first: Math.min(Math.floor(first), rows - 1),
+      last: Math.min(Math.max(Math.ceil(last) - 1, Math.floor(first)), rows - 1),
+    };
+    selection.value = range;
   };
   const up = () => {
     done.abort();
-    if (moved || inside) return;
-    const half = (last - first) / 2;
-    showRange(rowAt(from) - half, rowAt(from) + half);
+    if (range) {
+      showRange(range.first, range.last + 1);
+      showLanes(rows, range);
+      return;
+    }
+    const { first, last } = view.peek();
+    const middleRow = rowAt(from);
+    showRange(middleRow - (last - first) / 2, middleRow + (last - first) / 2);
   };
   ground.addEventListener("pointermove", move, { signal: done.signal });
   ground.addEventListener("pointerup", up, { signal: done.signal });

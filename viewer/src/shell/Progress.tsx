@@ -5,7 +5,8 @@ import type { LoadState } from "../state/store";
 
 const WHAT = { steps: "steps", requests: "request records" } as const;
 
-function words({ progress, name }: LoadState): { sentence: string; share: number | null } {
+function words({ progress, name, waiting }: LoadState): { sentence: string; share: number | null } {
+  if (waiting) return { sentence: "the file holds no step yet: waiting for the first one", share: null };
   if (!progress) return { sentence: `opening ${name}`, share: null };
   const { bytesRead, bytesTotal, file, records } = progress;
   const share = bytesTotal ? Math.min(bytesRead / bytesTotal, 1) : null;

@@ -1,11 +1,11 @@
 /** Everything that the trace says of a request at a step, unknown fields included. */
 
 import { useEffect, useState } from "preact/hooks";
-import { details } from "../data";
+import { details, placeInQueue } from "../data";
 import type { RequestIndex, Row } from "../data/model/columns";
 import type { Detail } from "../data/model/moment";
 import type { TraceStore } from "../data/model/trace";
-import { count } from "../format";
+import { count, ordinal } from "../format";
 import { revision } from "../state/store";
 import { cut } from "../text";
 
@@ -33,10 +33,21 @@ export function RequestAtStep({ store, row, request }: Props) {
   return (
     <>
       <h3>At step {count(store.steps.number[row])}</h3>
+      <Place {...{ store, row, request }} />
       {problem && <p class="quiet">It could not be read again: {cut(problem, 200)}</p>}
       {!found && !problem && <p class="quiet">reading …</p>}
       {found && <Groups details={found} />}
     </>
+  );
+}
+
+function Place({ store, row, request }: Props) {
+  const found = placeInQueue(store, row, request);
+  if (!found) return null;
+  return (
+    <p>
+      It stands <strong>{ordinal(found.place)}</strong> of {count(found.of)} in the waiting queue.
+    </p>
   );
 }
 

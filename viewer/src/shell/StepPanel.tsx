@@ -3,15 +3,17 @@
 import { useEffect, useState } from "preact/hooks";
 import { Swatch } from "../charts/Swatch";
 import { outcome as outcomeOf, rawStep, recorded as recordedOf, verdict as verdictOf } from "../data";
+import { endOfRow } from "../data/lives";
 import type { RequestIndex, Row } from "../data/model/columns";
 import type { RecordedReason, Verdict } from "../data/model/moment";
 import type { KVNumbers, Outcome } from "../data/model/outcomes";
 import type { TraceStore } from "../data/model/trace";
-import { count, plural } from "../format";
+import { CopyButton } from "../export/CopyButton";
+import { count, milliseconds, plural } from "../format";
 import { toggleTerm } from "../state/filter";
-import { sameReason } from "../state/moves";
+import { episodeOf, sameEpisode, sameReason } from "../state/moves";
 import { filterText, focusRequest } from "../state/store";
-import { cut, middle } from "../text";
+import { cut, middle, plainJson } from "../text";
 import { times } from "../timeline/content";
 
 interface Props {
@@ -34,9 +36,17 @@ export function StepPanel({ store, row }: Props) {
         <span class="quiet">{shown.recorded ? "recorded" : shown.blocked ? "reconstructed" : ""}</span>
       </p>
       <p>{shown.meaning}</p>
+      <Episode store={store} row={row} />
       <p class="actions">
         <button type="button" title="Next step with this reason (n)" onClick={() => sameReason(1)}>
           next such step
+        </button>
+        <button
+          type="button"
+          title="First step of the next stretch of steps with this reason (e)"
+          onClick={() => sameEpisode(1)}
+        >
+          next episode
         </button>
         <button
           type="button"
@@ -52,6 +62,21 @@ export function StepPanel({ store, row }: Props) {
       <Named store={store} row={row} />
       <Raw store={store} row={row} />
     </section>
+  );
+}
+
+/** Since when it has been so, and until when. */
+function Episode({ store, row }: Props) {
+  const { first, last } = episodeOf(store, row);
+  if (first === last) return null;
+  const { number } = store.steps;
+  const seconds = endOfRow(store, last) - store.steps.ts[first];
+  return (
+    <p class="quiet">
+      So since step {count(number[first])} ({times(store, first).elapsed}), until step {count(number[last])}:{" "}
+      {plural(last - first + 1, "step")}
+      {Number.isFinite(seconds) && `, ${milliseconds(seconds)}`}.
+    </p>
   );
 }
 
@@ -273,6 +298,9 @@ export function RequestLink({ store, request }: { store: TraceStore; request: Re
   );
 }
 
+/** Characters of a record that are drawn. */
+const LONGEST_RAW = 20_000;
+
 /** The lines of the file, read when asked for. */
 function Raw({ store, row }: Props) {
   const [lines, setLines] = useState<{ event: string; json: string }[] | null>(null);
@@ -295,8 +323,13 @@ function Raw({ store, row }: Props) {
       <summary>Records of this step, as in the file</summary>
       {lines?.map(({ event, json }, at) => (
         <div key={`${event} ${at}`}>
-          <h4>{cut(event, 60)}</h4>
-          <pre>{cut(json, 4_000)}</pre>
+          <h4>
+            {cut(event, 60)} <CopyButton text={() => plainJson(json)} label={`Copy ${cut(event, 60)} as JSON`} />
+          </h4>
+          <pre>{json.length <= LONGEST_RAW ? plainJson(json) : `${plainJson(json.slice(0, LONGEST_RAW))}…`}</pre>
+          {json.length > LONGEST_RAW && (
+            <p class="quiet">Shown up to here of {count(json.length)} characters; the copy is whole.</p>
+          )}
         </div>
       ))}
     </details>

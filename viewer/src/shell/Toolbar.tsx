@@ -2,10 +2,10 @@
 
 import { useSignal } from "@preact/signals";
 import type { RefObject } from "preact";
-import { rowOfStep } from "../data";
+import { rowAtTime, rowOfStep } from "../data";
 import type { TraceStore } from "../data/model/trace";
 import { ExportMenu } from "../export/ExportMenu";
-import { count } from "../format";
+import { count, secondsTyped } from "../format";
 import { TABS, type Tab } from "../state/hash";
 import { focus, showTab } from "../state/moves";
 import { announce, filter, filterText, matches, matching, tab, themeChoice, themeName } from "../state/store";
@@ -100,9 +100,17 @@ function GoTo({ store, field }: { store: TraceStore; field: RefObject<HTMLInputE
   const typed = useSignal("");
   const go = (event: Event) => {
     event.preventDefault();
+    const moment = secondsTyped(typed.value);
+    if (moment !== null) {
+      showTab("timeline");
+      focus(rowAtTime(store, store.steps.ts[0] + moment));
+      typed.value = "";
+      field.current?.blur();
+      return;
+    }
     const wanted = Number(typed.value.replace(/[,_\s]/g, ""));
     if (typed.value.trim() === "" || !Number.isSafeInteger(wanted)) {
-      announce("Go to: type the number of a step");
+      announce("Go to: type the number of a step, or a time such as 12.5s or 3:20");
       return;
     }
     const row = rowOfStep(store, wanted);
@@ -120,7 +128,8 @@ function GoTo({ store, field }: { store: TraceStore; field: RefObject<HTMLInputE
         type="text"
         inputMode="numeric"
         aria-label="Go to step"
-        placeholder="go to step"
+        title="A step, or a time since the first one: 12.5s, 3:20 (g)"
+        placeholder="step, or 12.5s"
         value={typed.value}
         onInput={(event) => {
           typed.value = event.currentTarget.value;

@@ -1,8 +1,9 @@
 /** What each key does that needs no field of the page. */
 
 import type { Action } from "../state/keyboard";
-import { back, fit, focus, pan, sameReason, showTab, stepBy, zoom } from "../state/moves";
-import { trace } from "../state/store";
+import { setStick } from "../state/live";
+import { back, fit, focus, pan, sameEpisode, sameReason, showTab, stepBy, zoom } from "../state/moves";
+import { live, trace } from "../state/store";
 
 const ZOOM = 1.5;
 const PAN = 0.25;
@@ -16,10 +17,15 @@ export const keyMoves: Partial<Record<Action, () => void>> = {
   "previous-step": () => stepBy(-1),
   "next-same-reason": () => sameReason(1),
   "previous-same-reason": () => sameReason(-1),
+  "next-episode": () => sameEpisode(1),
+  "previous-episode": () => sameEpisode(-1),
   "page-earlier": () => pan(-0.9),
   "page-later": () => pan(0.9),
   "first-step": () => focus(0),
-  "last-step": () => focus((trace.peek()?.rows ?? 1) - 1),
+  "last-step": () => {
+    focus((trace.peek()?.rows ?? 1) - 1);
+    if (live.peek().phase !== "off") setStick(true);
+  },
   fit,
   back: () => void back(),
   "tab-1": () => showTab("timeline"),

@@ -1,5 +1,6 @@
 /** Draws the strip of the whole run. */
 
+import type { Axis } from "../charts/axis";
 import { MISSING, type Range, type Row } from "../data/model/columns";
 import type { Level, LevelsOfDetail } from "../data/model/levels";
 import { NO_REASON, type ReasonFamily } from "../data/model/reasons";
@@ -7,7 +8,9 @@ import type { TraceStore } from "../data/model/trace";
 import { familyFill, type Ink, rule, takeInk, write } from "../ink";
 import { FAMILIES, type ThemeName } from "../palette";
 
-export const MINIMAP_HEIGHT = 56;
+/** The picture, and the ruler below it. */
+const RULER = 15;
+export const MINIMAP_HEIGHT = 56 + RULER;
 /** From the top: occupancy line over the band of reasons, then the marks of what passes the filter. */
 const MARKS = 4;
 const TROUBLE = 5;
@@ -17,7 +20,7 @@ const CALM_WIDTH = 90;
 
 export interface MinimapScene {
   store: TraceStore;
-  width: number;
+  axis: Axis;
   theme: ThemeName;
   levels: LevelsOfDetail | null;
   kept: Int32Array | null;
@@ -26,16 +29,18 @@ export interface MinimapScene {
 }
 
 export function drawMinimap(canvas: HTMLCanvasElement, scene: MinimapScene): void {
-  const ink = takeInk(canvas, scene.width, MINIMAP_HEIGHT, scene.theme);
+  const ink = takeInk(canvas, scene.axis.width, MINIMAP_HEIGHT, scene.theme);
   if (!ink || scene.store.rows === 0) return;
+  drawRuler(ink, scene.axis);
+  ink.height = MINIMAP_HEIGHT - RULER;
   const letters = drawReasons(ink, scene);
   drawOccupancy(ink, scene);
   for (const { x, family } of letters) {
     const { letter, [ink.theme]: tone } = FAMILIES[family];
     write(ink, letter, x - ink.char / 2, ink.height - MARKS - 8, tone.ink, true);
   }
-  if (scene.kept) drawKept(ink, scene.kept, scene.store.rows);
-  const at = (row: number) => (row / scene.store.rows) * ink.width;
+  if (scene.kept) drawKept(ink, scene.kept, scene.axis);
+  const at = scene.axis.rowX;
   if (scene.selection) {
     const from = at(scene.selection.first);
     const width = Math.max(at(scene.selection.last + 1) - from, 2);
@@ -55,10 +60,11 @@ interface Column {
   use: number;
 }
 
-function columnOf({ store, levels, width }: MinimapScene, level: Level | null, x: number): Column {
-  const from = (x / width) * store.rows;
-  const to = ((x + 1) / width) * store.rows;
-  return level && levels ? ofLevel(store, level, from, to) : ofRows(store, from, to);
+export function columnOf({ store, levels, axis }: Pick<MinimapScene, "store" | "levels" | "axis">, x: number): Column {
+  const from = axis.rowAt(x);
+  const to = Math.max(axis.rowAt(x + 1), from + 1e-9);
+  const level = levels?.by === axis.kind ? levels.pick(to - from) : null;
+  return level ? ofLevel(store, level, from, to) : ofRows(store, axis, from, to);
 }
 
 function ofLevel(store: TraceStore, level: Level, from: number, to: number): Column {
@@ -77,14 +83,22 @@ function ofLevel(store: TraceStore, level: Level, from: number, to: number): Col
 
 const SAMPLES = 12;
 
-function ofRows(store: TraceStore, from: number, to: number): Column {
+/** Few rows: what takes most of the column. */
+function ofRows(store: TraceStore, axis: Axis, from: number, to: number): Column {
   const { shown, freeBlocks, totalBlocks } = store.steps;
   const first = Math.min(Math.floor(from), store.rows - 1);
   const last = Math.min(Math.max(Math.ceil(to) - 1, first), store.rows - 1);
   const stride = Math.max(1, Math.ceil((last - first + 1) / SAMPLES));
   const column: Column = { shown: shown[first], blocked: NO_REASON, use: Number.NaN };
+  const weights = new Map<number, number>();
+  let most = 0;
   for (let row = first; row <= last; row += stride) {
-    if (store.shown[shown[row]].blocked) column.blocked = shown[row];
+    const which = shown[row];
+    const { blocked } = store.shown[which];
+    if (blocked) column.blocked = which;
+    const weight = (weights.get(which) ?? 0) + axis.rowX(row + 1) - axis.rowX(row);
+    weights.set(which, weight);
+    if (weight > most || (weight === most && blocked)) [column.shown, most] = [which, weight];
     const use = 1 - known(freeBlocks[row]) / known(totalBlocks[row]);
     if (!(column.use >= use)) column.use = use;
   }
@@ -98,7 +112,6 @@ function known(value: number): number {
 /** Answers where the letters belong: they are written last, over the line. */
 function drawReasons(ink: Ink, scene: MinimapScene): { x: number; family: ReasonFamily }[] {
   const letters: { x: number; family: ReasonFamily }[] = [];
-  const level = scene.levels?.pick(scene.store.rows / ink.width) ?? null;
   const bottom = ink.height - MARKS;
   let from = 0;
   let before = -1;
@@ -111,7 +124,7 @@ function drawReasons(ink: Ink, scene: MinimapScene): { x: number; family: Reason
     if (to - from >= (blocked ? LETTER_WIDTH : CALM_WIDTH)) letters.push({ x: (from + to) / 2, family });
   };
   for (let x = 0; x < ink.width; x++) {
-    const column = columnOf(scene, level, x);
+    const column = columnOf(scene, x);
     if (column.shown !== before) {
       flush(x);
       from = x;
@@ -125,14 +138,13 @@ function drawReasons(ink: Ink, scene: MinimapScene): { x: number; family: Reason
 }
 
 function drawOccupancy(ink: Ink, scene: MinimapScene): void {
-  const level = scene.levels?.pick(scene.store.rows / ink.width) ?? null;
   const { context } = ink;
   const [top, bottom] = [TROUBLE + 1, ink.height - MARKS - 1];
   const trace = () => {
     context.beginPath();
     let drawing = false;
     for (let x = 0; x < ink.width; x++) {
-      const { use } = columnOf(scene, level, x);
+      const { use } = columnOf(scene, x);
       if (Number.isNaN(use)) {
         drawing = false;
         continue;
@@ -154,11 +166,24 @@ function drawOccupancy(ink: Ink, scene: MinimapScene): void {
   trace();
 }
 
-function drawKept(ink: Ink, kept: Int32Array, rows: number): void {
+function drawKept(ink: Ink, kept: Int32Array, axis: Axis): void {
   let last = -1;
   for (let at = 0; at < kept.length; at++) {
-    const x = Math.floor((kept[at] / rows) * ink.width);
-    if (x !== last) rule(ink, x, ink.height - MARKS, Math.max(1, ink.width / rows), MARKS, ink.surface.accent);
+    const x = Math.floor(axis.rowX(kept[at]));
+    const width = Math.max(1, axis.rowX(kept[at] + 1) - x);
+    if (x !== last) rule(ink, x, ink.height - MARKS, width, MARKS, ink.surface.accent);
     last = x;
+  }
+}
+
+/** Round moments or steps along the bottom. */
+function drawRuler(ink: Ink, axis: Axis): void {
+  const top = MINIMAP_HEIGHT - RULER;
+  rule(ink, 0, top, ink.width, 1);
+  for (const { x, text } of axis.ticks) {
+    rule(ink, Math.round(x), top, 1, 4);
+    const words = axis.kind === "time" ? text : `step ${text}`;
+    const left = Math.min(Math.max(x + 3, 3), ink.width - words.length * ink.char - 3);
+    write(ink, words, left, top + RULER / 2 + 1, ink.surface.quiet);
   }
 }

@@ -5,9 +5,9 @@ const FULL: HashState = {
   trace: "/tmp/a b/sched_trace.x.steps.jsonl",
   reqs: true,
   with: "/tmp/ü&=#.jsonl",
-  live: true,
+  live: "paused",
   tab: "requests",
-  view: [10, 500],
+  view: [10.25, 500.001],
   selection: [20, 30],
   step: 25,
   req: '<img src=x onerror="1">&%',
@@ -34,6 +34,9 @@ describe("hash", () => {
     "#%",
     "#=&==",
     "#view=1",
+    "#view=1.2345..2",
+    "#sel=1.5..2",
+    "#live=x",
   ])("%s is a fresh page", (hash) => expect(readHash(hash)).toEqual(EMPTY));
 
   it("keeps a megabyte out of the address", () => {

@@ -12,9 +12,10 @@ export interface HashState {
   reqs: boolean;
   /** Path of the trace that Compare sets beside it. */
   with: string | null;
-  live: boolean;
+  /** It is followed; `paused`: and the end is not kept in view. */
+  live: "" | "end" | "paused";
   tab: Tab;
-  /** In view, and selected by dragging. */
+  /** In view, from the first number up to the second, fractions of steps included; and selected by dragging. */
   view: [number, number] | null;
   selection: [number, number] | null;
   /** Focused step and request. */
@@ -30,7 +31,7 @@ export const EMPTY: HashState = {
   trace: null,
   reqs: false,
   with: null,
-  live: false,
+  live: "",
   tab: "timeline",
   view: null,
   selection: null,
@@ -50,7 +51,7 @@ export function writeHash(state: HashState): string {
   if (state.trace) parts.set("trace", state.trace);
   if (state.reqs) parts.set("reqs", "1");
   if (state.with) parts.set("with", state.with);
-  if (state.live) parts.set("live", "1");
+  if (state.live) parts.set("live", state.live === "end" ? "1" : state.live);
   if (state.tab !== "timeline") parts.set("tab", state.tab);
   if (state.view) parts.set("view", state.view.join(".."));
   if (state.selection) parts.set("sel", state.selection.join(".."));
@@ -74,10 +75,10 @@ export function readHash(hash: string): HashState {
     trace: take("trace"),
     reqs: take("reqs") === "1",
     with: take("with"),
-    live: take("live") === "1",
+    live: liveOf(take("live")),
     tab: oneOf(TABS, take("tab")) ?? "timeline",
-    view: pair(take("view")),
-    selection: pair(take("sel")),
+    view: pair(take("view"), PLACE),
+    selection: pair(take("sel"), WHOLE),
     step: whole(take("step")),
     req: take("req"),
     filter: take("filter") ?? "",
@@ -90,12 +91,20 @@ function oneOf<T extends string>(allowed: readonly T[], text: string | null): T 
   return allowed.find((name) => name === text) ?? null;
 }
 
-function whole(text: string | null): number | null {
-  return text !== null && /^-?\d{1,16}$/.test(text) ? Number(text) : null;
+function liveOf(text: string | null): HashState["live"] {
+  return text === "1" ? "end" : text === "paused" ? "paused" : "";
 }
 
-function pair(text: string | null): [number, number] | null {
-  const [first, last, ...more] = (text ?? "").split("..").map(whole);
+const WHOLE = /^-?\d{1,16}$/;
+/** A step, and how far in it. */
+const PLACE = /^-?\d{1,16}(?:\.\d{1,3})?$/;
+
+function whole(text: string | null): number | null {
+  return text !== null && WHOLE.test(text) ? Number(text) : null;
+}
+
+function pair(text: string | null, shape: RegExp): [number, number] | null {
+  const [first, last, ...more] = (text ?? "").split("..").map((part) => (shape.test(part) ? Number(part) : null));
   if (first === null || last === null || last === undefined || more.length > 0 || last < first) return null;
   return [first, last];
 }

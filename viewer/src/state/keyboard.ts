@@ -9,6 +9,8 @@ export type Action =
   | "previous-step"
   | "next-same-reason"
   | "previous-same-reason"
+  | "next-episode"
+  | "previous-episode"
   | "page-earlier"
   | "page-later"
   | "first-step"
@@ -37,6 +39,8 @@ const BINDINGS: [keys: string[], action: Action][] = [
   [[",", "ArrowUp"], "previous-step"],
   [["n"], "next-same-reason"],
   [["N"], "previous-same-reason"],
+  [["e"], "next-episode"],
+  [["E"], "previous-episode"],
   [["PageUp"], "page-earlier"],
   [["PageDown"], "page-later"],
   [["Home"], "first-step"],
@@ -61,11 +65,12 @@ export const KEY_HELP: KeyHelp[] = [
   { keys: ["A", "D"], words: "move earlier, later" },
   { keys: [".", ","], words: "next step, previous step (arrows do the same)" },
   { keys: ["n", "N"], words: "next, previous step with the same reason" },
+  { keys: ["e", "E"], words: "next, previous episode: stretch of steps with the same reason" },
   { keys: ["PgUp", "PgDn"], words: "a screen earlier, later" },
   { keys: ["Home", "End"], words: "first step, last step" },
   { keys: ["F"], words: "fit: the selection, else the whole run" },
   { keys: ["/"], words: "filter" },
-  { keys: ["g"], words: "go to a step" },
+  { keys: ["g"], words: "go to a step, or to a time: 12.5s" },
   { keys: ["1", "2", "3", "4"], words: "Timeline, Requests, Statistics, Compare" },
   { keys: ["?"], words: "this help" },
   { keys: ["Esc"], words: "back: close, then clear the selection, then the focus" },

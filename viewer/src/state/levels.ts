@@ -2,8 +2,9 @@
 
 import { effect, signal } from "@preact/signals";
 import { levelsOfDetail } from "../data";
-import type { LevelsOfDetail } from "../data/model/levels";
+import type { LevelsOfDetail, Weighing } from "../data/model/levels";
 import type { TraceStore } from "../data/model/trace";
+import { axisKind } from "./axis";
 import { revision, trace } from "./store";
 
 export const levels = signal<LevelsOfDetail | null>(null);
@@ -11,24 +12,30 @@ export const levels = signal<LevelsOfDetail | null>(null);
 /** While a trace is followed it grows all the time: rebuild at most so often. */
 const PAUSE_MS = 500;
 
+function isOf(found: LevelsOfDetail | null, store: TraceStore, by: Weighing): boolean {
+  return found?.version === store.version && found.by === by;
+}
+
 export function startLevels(): void {
   let working = false;
   let built: TraceStore | null = null;
   const renew = async () => {
     const store = trace.peek();
-    if (working || !store || (built === store && levels.peek()?.version === store.version)) return;
+    const by = axisKind.peek();
+    if (working || !store || (built === store && isOf(levels.peek(), store, by))) return;
     working = true;
     if (built !== store) levels.value = null;
-    const found = await levelsOfDetail(store);
+    const found = await levelsOfDetail(store, by);
     working = false;
     if (trace.peek() === store) {
       built = store;
       levels.value = found;
     }
-    if (trace.peek() !== store || found.version !== store.version) setTimeout(renew, PAUSE_MS);
+    if (trace.peek() !== store || !isOf(found, store, axisKind.peek())) setTimeout(renew, PAUSE_MS);
   };
   effect(() => {
     revision.value;
+    axisKind.value;
     if (trace.value) void renew();
     else levels.value = null;
   });

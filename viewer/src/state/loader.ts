@@ -1,11 +1,12 @@
 /** Opening traces: one load at a time for each place on the page, with progress, cancel and a failure that is shown. */
 
+import { batch, signal } from "@preact/signals";
 import { failure as failureOf, load, served } from "../data";
 import type { Loading, TraceFiles } from "../data/model/sources";
 import type { TraceStore } from "../data/model/trace";
 import { EMPTY, type HashState } from "./hash";
 import { startLive, stopLive } from "./live";
-import { applyToTrace } from "./restore";
+import { applyToPage, applyToTrace, currentState } from "./restore";
 import {
   failure,
   filterText,
@@ -33,12 +34,32 @@ export interface Origin {
 }
 export const origins: Record<Target, Origin | null> = { trace: null, other: null };
 
-/** State from the address that waits for its trace. */
-let pending: HashState = EMPTY;
+/** State from the address that waits for its trace: one that is being opened, or the first that the user will open. */
+let pending: HashState | null = null;
+let coming = false;
 
-export function expectState(state: HashState): void {
+/** `opening`: its trace is on the way. */
+export function expectState(state: HashState | null, opening = true): void {
   pending = state;
+  coming = opening && state !== null;
 }
+
+/** The trace of a state from the address is on the way. */
+export function isExpecting(): boolean {
+  return coming;
+}
+
+/** Names the traces that this page has opened, so that Back finds them: those of another visit are others. */
+const VISIT = Math.random().toString(36).slice(2, 10);
+
+export function keyOf(store: TraceStore | null): string {
+  return store ? `${VISIT}/${store.key}` : "";
+}
+
+/** How each trace was opened. Files of this machine can be read once more as long as the page is open. */
+const opened = new Map<string, { files: TraceFiles; options: OpenOptions }>();
+/** The trace that was closed last, as it was: closing it can be undone without reading it again. */
+export const closed = signal<{ store: TraceStore; origin: Origin | null; state: HashState } | null>(null);
 
 const running: Record<Target, Loading | null> = { trace: null, other: null };
 
@@ -47,6 +68,8 @@ export interface OpenOptions {
   target?: Target;
   origin?: Origin | null;
   live?: boolean;
+  /** Of a trace that is followed: do not keep its end in view. */
+  paused?: boolean;
 }
 
 /** Read a trace and show it; never rejects: what goes wrong is in `failure`. */
@@ -58,7 +81,10 @@ export async function open(files: TraceFiles, options: OpenOptions = {}): Promis
   let shown = false;
   const show = (store: TraceStore) => {
     if (running[target] !== job) return;
-    if (!shown) place(target, store, options.origin ?? null);
+    if (!shown) {
+      opened.set(keyOf(store), { files, options });
+      place(target, store, options.origin ?? null);
+    }
     shown = true;
     revision.value += 1;
   };
@@ -67,6 +93,11 @@ export async function open(files: TraceFiles, options: OpenOptions = {}): Promis
     {
       progress(progress) {
         if (running[target] === job) loading.value = { target, name: files.name, progress, cancel: job.cancel };
+      },
+      waiting() {
+        if (running[target] === job && loading.peek()) {
+          loading.value = { target, name: files.name, progress: null, waiting: true, cancel: job.cancel };
+        }
       },
       steps: show,
       changed: () => {
@@ -80,46 +111,107 @@ export async function open(files: TraceFiles, options: OpenOptions = {}): Promis
   try {
     const store = await job.done;
     show(store);
-    if (options.live && options.origin && running[target] === job) startLive(store, options.origin.path);
+    if (options.live && options.origin && running[target] === job) {
+      startLive(store, livePaths(files, options), !options.paused);
+    }
   } catch (error) {
     const found = failureOf(error);
     if (running[target] === job && !found.cancelled) failure.value = found;
   } finally {
     if (running[target] === job) {
       running[target] = null;
+      if (target === "trace") expectState(null);
       loading.value = null;
     }
   }
 }
 
+function livePaths(files: TraceFiles, { origin, requests }: OpenOptions) {
+  const path = files.requests?.path ?? "";
+  return { steps: origin?.path ?? "", requests: requests !== false && path.endsWith(".jsonl") ? path : null };
+}
+
 function place(target: Target, store: TraceStore, origin: Origin | null): void {
-  origins[target] = origin;
   if (target === "other") {
+    origins[target] = origin;
     other.value = store;
     return;
   }
-  selection.value = null;
-  focusRow.value = -1;
-  focusRequest.value = -1;
-  matches.value = { rows: null, requests: null };
-  view.value = { first: 0, last: 0 };
-  trace.value = store;
-  const state = pending;
-  pending = EMPTY;
-  applyToTrace(store, state);
+  closed.value = null;
+  present(store, origin, pending ?? EMPTY);
+  expectState(null);
+}
+
+/** Put a trace on the page, as a state says. */
+function present(store: TraceStore, origin: Origin | null, state: HashState): void {
+  batch(() => {
+    origins.trace = origin;
+    matches.value = { rows: null, requests: null };
+    view.value = { first: 0, last: 0 };
+    trace.value = store;
+    applyToTrace(store, state);
+  });
 }
 
 /** Back to the landing page. */
 export function closeTrace(): void {
   stopLive();
   running.trace?.cancel();
-  origins.trace = null;
-  trace.value = null;
-  filterText.value = "";
-  selection.value = null;
-  focusRow.value = -1;
-  focusRequest.value = -1;
-  failure.value = null;
+  const store = trace.peek();
+  const state = currentState(origins.trace, origins.other?.path ?? null);
+  batch(() => {
+    if (store) closed.value = { store, origin: origins.trace, state };
+    origins.trace = null;
+    trace.value = null;
+    filterText.value = "";
+    selection.value = null;
+    focusRow.value = -1;
+    focusRequest.value = -1;
+    failure.value = null;
+  });
+}
+
+/** Undo `closeTrace`: the trace is still in memory. */
+export function reopenClosed(): void {
+  const found = closed.peek();
+  if (!found) return;
+  closed.value = null;
+  applyToPage(found.state);
+  present(found.store, found.origin, found.state);
+}
+
+/** Show the trace of an entry of the history, as its state says; false if it is none of this visit's. */
+export function reopen(key: string, state: HashState): boolean {
+  if (other.peek() && keyOf(other.peek()) === key) {
+    swapTraces(state);
+    return true;
+  }
+  if (closed.peek() && keyOf(closed.peek()?.store ?? null) === key) {
+    reopenClosed();
+    const store = trace.peek();
+    applyToPage(state);
+    if (store) applyToTrace(store, state);
+    return true;
+  }
+  const found = opened.get(key);
+  if (!found) return false;
+  expectState(state);
+  void open(found.files, found.options);
+  return true;
+}
+
+/** Compare's B becomes the trace that the other tabs show; step, request and selection stay, by number and by id. */
+export function swapTraces(as?: HashState): void {
+  const [a, b] = [trace.peek(), other.peek()];
+  if (!a || !b) return;
+  stopLive();
+  const state = as ?? currentState(origins.trace, null);
+  batch(() => {
+    [origins.trace, origins.other] = [origins.other, origins.trace];
+    other.value = a;
+    if (as) applyToPage(as);
+    present(b, origins.trace, state);
+  });
 }
 
 export function closeOther(): void {

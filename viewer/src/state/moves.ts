@@ -1,6 +1,6 @@
 /** What the user does to the view: one function per move, used by keys, mouse and buttons alike. */
 
-import type { RequestIndex, Row } from "../data/model/columns";
+import type { Range, RequestIndex, Row } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
 import type { Tab } from "./hash";
 import { announce, focusRequest, focusRow, matches, selection, tab, trace, type View, view } from "./store";
@@ -39,6 +39,15 @@ export function showRange(first: number, last: number): void {
   if (store) view.value = clampView(first, last, store.rows, slack, room);
 }
 
+/** The last rows of the trace, as many as are in view; of a run that is in view as a whole, still the whole. */
+export function showEnd(whole = false): void {
+  const store = trace.value;
+  if (!store) return;
+  const { first, last } = view.value;
+  if (whole) showRange(0, store.rows);
+  else if (last > first) showRange(store.rows, store.rows + last - first);
+}
+
 /** By a share of what is in view: 0.5 is half a screen. */
 export function pan(share: number): void {
   const { first, last } = view.value;
@@ -66,8 +75,8 @@ export function fit(): void {
   else showRange(0, store.rows);
 }
 
-/** Look at a row: the side panel shows it, and the view follows if it is out of sight. */
-export function focus(row: Row, request: RequestIndex = -1): void {
+/** Look at a row: the side panel shows it, and the view follows if it is out of sight. The request stays, or is another. */
+export function focus(row: Row, request: RequestIndex = focusRequest.peek()): void {
   const store = trace.value;
   if (!store || store.rows === 0) return;
   focusRow.value = Math.min(Math.max(row, 0), store.rows - 1);
@@ -91,12 +100,12 @@ export function stepBy(direction: 1 | -1): void {
   const from = focusRow.value < 0 ? Math.ceil(view.value.first) - direction : focusRow.value;
   const rows = matches.value.rows;
   if (!rows) {
-    focus(from + direction, focusRequest.value);
+    focus(from + direction);
     return;
   }
   const at = lowerBound(rows, from);
   const next = direction === 1 ? (rows[at] === from ? at + 1 : at) : at - 1;
-  if (next >= 0 && next < rows.length) focus(rows[next], focusRequest.value);
+  if (next >= 0 && next < rows.length) focus(rows[next]);
   else announce(direction === 1 ? "No later step passes the filter" : "No earlier step passes the filter");
 }
 
@@ -113,6 +122,32 @@ export function sameReason(direction: 1 | -1): void {
   }
   const name = from < 0 ? "any" : (store.shown[store.steps.shown[from]]?.name ?? "this reason");
   announce(`No ${direction === 1 ? "later" : "earlier"} step with ${name}`);
+}
+
+/** The first row of the next stretch of rows that are shown as the focused one is, or of the one before. */
+export function sameEpisode(direction: 1 | -1): void {
+  const store = trace.value;
+  const from = focusRow.value;
+  if (!store || from < 0) {
+    sameReason(direction);
+    return;
+  }
+  const { shown } = store.steps;
+  const wanted = shown[from];
+  const edge = direction === 1 ? episodeOf(store, from).last : episodeOf(store, from).first;
+  const found = scan(store, edge, direction, (which) => which === wanted);
+  const name = store.shown[wanted]?.name ?? "this reason";
+  if (found < 0) announce(`No ${direction === 1 ? "later" : "earlier"} episode of ${name}`);
+  else focus(direction === 1 ? found : episodeOf(store, found).first);
+}
+
+/** The stretch of rows about a row that are all shown as it is. */
+export function episodeOf(store: TraceStore, row: Row): Range {
+  const { shown } = store.steps;
+  let [first, last] = [row, row];
+  while (first > 0 && shown[first - 1] === shown[row]) first -= 1;
+  while (last + 1 < store.rows && shown[last + 1] === shown[row]) last += 1;
+  return { first, last };
 }
 
 function nextAs(store: TraceStore, from: Row, direction: 1 | -1): Row {

@@ -1,25 +1,9 @@
 /** From the address to the state, and from the state to the address. */
 
-import { effect } from "@preact/signals";
 import { rowOfStep } from "../data";
 import type { TraceStore } from "../data/model/trace";
-import { EMPTY, type HashState, readHash, writeHash } from "./hash";
-import {
-  extra,
-  filterText,
-  focusRequest,
-  focusRow,
-  live,
-  revision,
-  selection,
-  tab,
-  themeChoice,
-  trace,
-  view,
-} from "./store";
-
-/** Milliseconds of quiet before the address is written: browsers refuse to have it rewritten all the time. */
-const QUIET_MS = 250;
+import { EMPTY, type HashState } from "./hash";
+import { extra, filterText, focusRequest, focusRow, live, selection, tab, themeChoice, trace, view } from "./store";
 
 /** The part of a state that needs no trace. */
 export function applyToPage(state: HashState): void {
@@ -29,19 +13,34 @@ export function applyToPage(state: HashState): void {
   extra.value = state.extra;
 }
 
-/** The part that speaks of steps and requests of a trace. */
+/** The part that speaks of steps and requests of a trace: what the state does not name is not there. */
 export function applyToTrace(store: TraceStore, state: HashState): void {
   const row = (step: number) => rowOfStep(store, step);
-  if (state.view) view.value = { first: Math.max(row(state.view[0]), 0), last: row(state.view[1]) + 1 };
-  if (state.selection) selection.value = { first: row(state.selection[0]), last: row(state.selection[1]) };
-  if (state.step !== null) focusRow.value = row(state.step);
-  if (state.req !== null) focusRequest.value = store.requests.ids.indexOf(state.req);
+  if (state.view)
+    view.value = { first: Math.max(placeOf(store, state.view[0]), 0), last: placeOf(store, state.view[1]) };
+  selection.value = state.selection ? { first: row(state.selection[0]), last: row(state.selection[1]) } : null;
+  focusRow.value = state.step === null ? -1 : row(state.step);
+  focusRequest.value = state.req === null ? -1 : store.requests.ids.indexOf(state.req);
+}
+
+/** A place between rows, as a step's number and how far in it, to a thousandth: read back it is the same place. */
+export function stepAt({ rows, steps: { number } }: TraceStore, place: number): number {
+  const row = Math.min(Math.max(Math.floor(place), 0), rows - 1);
+  return Math.round((number[row] + place - row) * 1_000) / 1_000;
+}
+
+export function placeOf(store: TraceStore, step: number): number {
+  const { number } = store.steps;
+  const row = rowOfStep(store, Math.floor(step));
+  const beyond = row === store.rows - 1 && step > number[row];
+  return number[row] === Math.floor(step) || beyond ? row + step - number[row] : row;
 }
 
 /** The state as it is. */
 export function currentState(origin: { path: string; reqs: boolean } | null, otherPath: string | null): HashState {
   const store = trace.value;
-  const page = {
+  const { phase, stick } = live.value;
+  const page: HashState = {
     ...EMPTY,
     tab: tab.value,
     theme: themeChoice.value,
@@ -50,7 +49,7 @@ export function currentState(origin: { path: string; reqs: boolean } | null, oth
     trace: origin?.path ?? null,
     reqs: origin?.reqs ?? false,
     with: otherPath,
-    live: live.value.phase !== "off",
+    live: phase === "off" ? "" : stick ? "end" : "paused",
   };
   if (!store || store.rows === 0) return page;
   const { number } = store.steps;
@@ -59,32 +58,9 @@ export function currentState(origin: { path: string; reqs: boolean } | null, oth
   const chosen = selection.value;
   return {
     ...page,
-    view: last > first ? [step(Math.floor(first)), step(Math.ceil(last) - 1)] : null,
+    view: last > first ? [stepAt(store, first), stepAt(store, last)] : null,
     selection: chosen ? [step(chosen.first), step(chosen.last)] : null,
     step: focusRow.value >= 0 ? step(focusRow.value) : null,
     req: focusRequest.value >= 0 ? store.requests.ids[focusRequest.value] : null,
   };
-}
-
-/** Keep the address up to date, and obey it when the user changes it. */
-export function startAddress(state: () => HashState, obey: (state: HashState) => void): void {
-  let timer = 0;
-  let written = location.hash.replace(/^#/, "");
-  effect(() => {
-    revision.value;
-    const hash = writeHash(state());
-    clearTimeout(timer);
-    timer = window.setTimeout(() => {
-      if (hash === written) return;
-      written = hash;
-      history.replaceState(null, "", hash === "" ? location.pathname + location.search : `#${hash}`);
-    }, QUIET_MS);
-  });
-  window.addEventListener("hashchange", () => {
-    const hash = location.hash.replace(/^#/, "");
-    if (hash === written) return;
-    written = hash;
-    clearTimeout(timer);
-    obey(readHash(hash));
-  });
 }

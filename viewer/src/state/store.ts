@@ -65,6 +65,8 @@ export interface LoadState {
   target: "trace" | "other";
   name: string;
   progress: LoadProgress | null;
+  /** The file holds no step yet. */
+  waiting?: boolean;
   cancel(): void;
 }
 export const loading = signal<LoadState | null>(null);
@@ -74,7 +76,7 @@ export const failure = signal<LoadFailure | null>(null);
 export interface LiveState {
   phase: "off" | "waiting" | "receiving" | "lost";
   sentence: string;
-  /** Keep the end in view. */
+  /** Keep the end in view: until the user moves away from it. */
   stick: boolean;
 }
 export const live = signal<LiveState>({ phase: "off", sentence: "", stick: true });

@@ -3,7 +3,6 @@
 import { useSignal } from "@preact/signals";
 import { rowOfStep } from "../data";
 import type { TraceStore } from "../data/model/trace";
-import { count } from "../format";
 import { closeTrace } from "../state/loader";
 import { fit, showRange, zoom } from "../state/moves";
 import { announce, revision, selection, setExtra, view } from "../state/store";
@@ -63,36 +62,15 @@ export function RangeBar({ store }: { store: TraceStore }) {
         <button type="button" title="The selection, else the whole run (F)" onClick={fit}>
           Fit
         </button>
-        <button type="button" title="Rows high enough to be read" onClick={() => frame.showFull()}>
+        <button type="button" title="Rows high enough to be read" onClick={frame.showReadable}>
           Rows
         </button>
       </span>
-      <Selected store={store} />
+      {!selection.value && <span class="quiet advice">drag over rows to select steps</span>}
       <span class="spring" />
       <button type="button" onClick={closeTrace}>
         Load another
       </button>
     </form>
-  );
-}
-
-function Selected({ store }: { store: TraceStore }) {
-  const chosen = selection.value;
-  if (!chosen) return <span class="quiet advice">drag over rows to select steps</span>;
-  const { number } = store.steps;
-  return (
-    <span class="selected">
-      selected: {count(number[chosen.first])}–{count(number[chosen.last])} ({count(chosen.last - chosen.first + 1)})
-      <button
-        type="button"
-        class="icon"
-        aria-label="Clear the selection"
-        onClick={() => {
-          selection.value = null;
-        }}
-      >
-        ✕
-      </button>
-    </span>
   );
 }

@@ -5,6 +5,7 @@ import { useCallback, useEffect, useMemo, useRef } from "preact/hooks";
 import type { Pill } from "../data/model/moment";
 import type { TraceStore } from "../data/model/trace";
 import { count } from "../format";
+import { keepEnd, quietly, sticks } from "../state/live";
 import { setRoom, setSlack } from "../state/moves";
 import { focusRequest, focusRow, matches, revision, trace, view } from "../state/store";
 import { FocusedRow } from "./FocusedRow";
@@ -134,11 +135,14 @@ function followSize(stage: HTMLElement | null): (() => void) | undefined {
   const observer = new ResizeObserver(() => {
     const before = frame.geometry.peek();
     const readable = before.height > 0 && before.rowHeight >= TEXT_HEIGHT;
-    frame.width.value = stage.clientWidth;
-    frame.height.value = stage.clientHeight;
-    setRoom(stage.clientHeight / FULL_HEIGHT);
-    if (readable && !matches.peek().rows)
-      frame.showPlaces(before.top, before.top + stage.clientHeight / before.rowHeight);
+    quietly(() => {
+      frame.width.value = stage.clientWidth;
+      frame.height.value = stage.clientHeight;
+      setRoom(stage.clientHeight / FULL_HEIGHT);
+      if (readable && !matches.peek().rows)
+        frame.showPlaces(before.top, before.top + stage.clientHeight / before.rowHeight);
+      if (readable && sticks()) keepEnd();
+    });
   });
   observer.observe(stage);
   return () => observer.disconnect();
@@ -150,7 +154,8 @@ function keepInPlace(): void {
   revision.value;
   if (!trace.value || trace.value.rows === 0 || frame.height.value === 0 || last > first) return;
   // The address may name a step without a view: then it stands near the top.
-  frame.showFull(focusRow.peek() >= 0 ? focusRow.peek() - 1 : first);
+  if (sticks()) quietly(() => frame.showFull(trace.peek()?.rows));
+  else frame.showFull(focusRow.peek() >= 0 ? focusRow.peek() - 1 : first);
 }
 
 /** Whoever filters wants to read what is found: show it in full rows; without a filter, go back to the same place. */

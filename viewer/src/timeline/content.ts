@@ -1,6 +1,7 @@
 /** What the rows in view show, made when first needed and kept for a while. */
 
 import { badges, pills } from "../data";
+import { COUNT_MEANINGS } from "../data/badges";
 import type { Row } from "../data/model/columns";
 import type { Badge } from "../data/model/moment";
 import type { TraceStore } from "../data/model/trace";
@@ -19,8 +20,9 @@ const PLACE: Record<Badge["kind"], number> = {
   cached: 4,
   recorded: 5,
   blocked: 6,
-  vram: 7,
-  dram: 8,
+  guess: 7,
+  vram: 8,
+  dram: 9,
 };
 
 export class Contents {
@@ -77,7 +79,7 @@ export function contentOf(store: TraceStore, row: Row): RowContent {
 function shownBadges(badge: Badge): Badge[] {
   const label = plain(badge.label.replace(/\s*🔥/u, ""));
   if (badge.kind !== "count") return [{ ...badge, label }];
-  return label.split(" ").map((word) => ({ ...badge, label: word }));
+  return label.split(" ").map((word) => ({ ...badge, label: word, title: COUNT_MEANINGS[word.split(":")[0]] ?? "" }));
 }
 
 /** Seconds since the first step, and since the step before. */

@@ -85,7 +85,12 @@ export function slackPlaces(): number {
   return open ? open.extra / high : 0;
 }
 
-/** Rows at their full height, from the row that is uppermost now. */
+/** Rows at their full height about the chosen step, if there is one; else from the row that is uppermost now. */
+export function showReadable(): void {
+  showFull(focusRow.peek() >= 0 ? focusRow.peek() - 1 : undefined);
+}
+
+/** Rows at their full height, from a row on: the one that is uppermost now, if none is named. */
 export function showFull(from = view.peek().first): void {
   const place = Math.round(axis.peek().toPlace(from));
   showPlaces(place, place + Math.max(height.peek() / FULL_HEIGHT, 1));

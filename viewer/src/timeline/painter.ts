@@ -2,7 +2,7 @@
 
 import type { Range, Row } from "../data/model/columns";
 import type { LevelsOfDetail } from "../data/model/levels";
-import type { Pill } from "../data/model/moment";
+import type { Badge, Pill } from "../data/model/moment";
 import type { TraceStore } from "../data/model/trace";
 import { type Ink, rule, takeInk, writeRight } from "../ink";
 import type { ThemeName } from "../palette";
@@ -10,7 +10,7 @@ import type { Axis } from "./axis";
 import { drawBars, drawLevels, type Scales } from "./barRows";
 import { Contents } from "./content";
 import { type Column, drawingOf, type Geometry, visible, yOf } from "./geometry";
-import { drawTextRow, type PillSpot } from "./textRows";
+import { drawTextRow, type Spots } from "./textRows";
 
 /** Milliseconds of one frame that may go into rows that have never been in view. */
 const BUDGET_MS = 7;
@@ -34,7 +34,7 @@ export interface Scene {
 
 export class Painter {
   readonly contents = new Contents();
-  private spots: { place: number; pills: PillSpot[] }[] = [];
+  private spots: ({ place: number } & Spots)[] = [];
 
   /** True if rows were left out for want of time: paint again in the next frame. */
   paint(canvas: HTMLCanvasElement, scene: Scene): boolean {
@@ -68,6 +68,15 @@ export class Painter {
     return null;
   }
 
+  /** The badge under a point of the canvas. */
+  badgeAt(x: number, y: number): Badge | null {
+    for (const { badges } of this.spots) {
+      const spot = badges.find((one) => x >= one.x && x < one.x + one.width && y >= one.y && y < one.y + 17);
+      if (spot) return spot.badge;
+    }
+    return null;
+  }
+
   private paintRows(ink: Ink, scene: Scene): boolean {
     const { store, axis, geometry, columns } = scene;
     const { first, last } = visible(geometry);
@@ -83,8 +92,7 @@ export class Painter {
       let content = this.contents.peek(store, row);
       if (!content && performance.now() - began < BUDGET_MS) content = this.contents.get(store, row);
       if (content) {
-        const pills = drawTextRow(ink, columns, content, y, geometry.rowHeight, scene.meant);
-        this.spots.push({ place, pills });
+        this.spots.push({ place, ...drawTextRow(ink, columns, content, y, geometry.rowHeight, scene.meant) });
       } else {
         late = true;
         const step = columns[0];

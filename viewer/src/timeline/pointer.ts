@@ -96,7 +96,7 @@ function click(painter: Painter, place: number, { x, y }: { x: number; y: number
   else if (focusRow.peek() === row) {
     focusRow.value = -1;
     focusRequest.value = -1;
-  } else focus(row);
+  } else focus(row, -1);
 }
 
 function showHint(event: PointerEvent, element: HTMLElement, painter: Painter, hint: Signal<string>): void {
@@ -109,6 +109,11 @@ function showHint(event: PointerEvent, element: HTMLElement, painter: Painter, h
   const found = painter.pillAt(x, y);
   if (found) {
     hint.value = `${found.pill.label}\n${PILLS[found.pill.kind].words}${found.pill.reason ? `\n${found.pill.reason}` : ""}`;
+    return;
+  }
+  const badge = painter.badgeAt(x, y);
+  if (badge) {
+    hint.value = `${badge.label}\n${badge.title}`;
     return;
   }
   const place = placeAt(frame.geometry.peek(), y);

@@ -33,7 +33,20 @@ export interface PillSpot {
   pill: Pill;
 }
 
-/** Draw one row; answers where its pills are. `meant` dims the pills of everybody else. */
+export interface BadgeSpot {
+  x: number;
+  y: number;
+  width: number;
+  badge: Badge;
+}
+
+/** What was drawn where. */
+export interface Spots {
+  pills: PillSpot[];
+  badges: BadgeSpot[];
+}
+
+/** Draw one row; answers where its parts are. `meant` dims the pills of everybody else. */
 export function drawTextRow(
   ink: Ink,
   columns: readonly Column[],
@@ -41,7 +54,7 @@ export function drawTextRow(
   top: number,
   height: number,
   meant: ((request: number) => boolean) | null,
-): PillSpot[] {
+): Spots {
   const lines = Math.max(1, Math.floor((height - 3) / LINE));
   const [step, ts, batch, running, waiting] = columns;
   const middle = top + 2 + LINE / 2;
@@ -50,24 +63,25 @@ export function drawTextRow(
   writeRight(ink, content.step, step.x + step.width - 8, middle, surface.text);
   writeRight(ink, content.elapsed, ts.x + ts.width - 8, middle, surface.text);
   if (lines > 1) writeRight(ink, content.delta, ts.x + ts.width - 8, middle + LINE, surface.quiet);
-  drawBadges(ink, batch, content.badges, top + 2, lines);
+  const badges = drawBadges(ink, batch, content.badges, top + 2, lines);
   const spots: PillSpot[] = [];
   drawPills(ink, running, content.running, content.runningOmitted, top + 2, lines, meant, spots);
   drawPills(ink, waiting, content.waiting, content.waitingOmitted, top + 2, lines, meant, spots);
-  return spots;
+  return { pills: spots, badges };
 }
 
 /** In few lines what was held comes first. */
 const FEW_LINES = 3;
-const HELD = new Set<Badge["kind"]>(["recorded", "blocked"]);
+const HELD = new Set<Badge["kind"]>(["recorded", "blocked", "guess"]);
 /** Room for the flame that marks a budget nearly spent. */
 const FLAME = 14;
 const OWN_LINE = new Set<Badge["kind"]>(["vram", "dram", "blocked", "recorded"]);
 
-function drawBadges(ink: Ink, column: Column, badges: readonly Badge[], top: number, lines: number): void {
+function drawBadges(ink: Ink, column: Column, badges: readonly Badge[], top: number, lines: number): BadgeSpot[] {
   const held = (badge: Badge) => HELD.has(badge.kind);
   const ordered = lines >= FEW_LINES ? badges : [...badges.filter(held), ...badges.filter((badge) => !held(badge))];
   const right = column.x + column.width - 6;
+  const spots: BadgeSpot[] = [];
   let x = column.x + 2;
   let line = 0;
   for (const badge of ordered) {
@@ -77,11 +91,14 @@ function drawBadges(ink: Ink, column: Column, badges: readonly Badge[], top: num
       line += 1;
       x = column.x + 2;
     }
-    if (line >= lines) return;
-    drawBadge(ink, badge, x, top + line * LINE, Math.min(wanted, right - x));
+    if (line >= lines) return spots;
+    const width = Math.min(wanted, right - x);
+    drawBadge(ink, badge, x, top + line * LINE, width);
+    spots.push({ x, y: top + line * LINE, width, badge });
     x += wanted + 1;
     if (wide && lines > 1) x = right;
   }
+  return spots;
 }
 
 function drawBadge(ink: Ink, badge: Badge, x: number, top: number, width: number): void {
@@ -93,7 +110,8 @@ function drawBadge(ink: Ink, badge: Badge, x: number, top: number, width: number
     write(ink, text, x + PAD, middle, surface.blocked.ink);
     return;
   }
-  const colour = badge.hot ? surface.hot : badge.label.endsWith(":0") ? surface.quiet : surface.text;
+  const faint = badge.kind === "guess" || badge.label.endsWith(":0");
+  const colour = badge.hot ? surface.hot : faint ? surface.quiet : surface.text;
   write(ink, text, x + PAD, middle, colour, badge.hot === true);
   if (badge.hot) flame(context, x + PAD + text.length * ink.char + 6, middle, surface.hot);
 }

@@ -20,6 +20,9 @@ _STEERING = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """What JSON leaves as it is and a terminal may obey: the other controls, and what turns a line around."""
 
 
+_BEYOND_ASCII = re.compile("[^\x00-\x7f]")
+
+
 class PlainConsole(Console):
     """A console that prints foreign text without what would steer the terminal, whatever it stands in."""
 
@@ -62,4 +65,13 @@ def print_json(value: Any) -> None:
     except UnicodeEncodeError:
         line = msgspec.json.encode(with_valid_text(msgspec.to_builtins(value)))
     text = msgspec.json.format(line, indent=2).decode()
-    sys.stdout.write(_STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+    text = _STEERING.sub(_escaped, text)
+    if not (sys.stdout.encoding or "utf-8").lower().startswith("utf"):
+        text = _BEYOND_ASCII.sub(_escaped, text)
+    sys.stdout.write(text + "\n")
+
+
+def _escaped(found: re.Match[str]) -> str:
+    """A character as JSON escapes it, in two halves if it is far out."""
+    units = found[0].encode("utf-16-be")
+    return "".join(f"\\u{units[i] << 8 | units[i + 1]:04x}" for i in range(0, len(units), 2))

@@ -1,15 +1,38 @@
-"""Standard output and error when nobody reads them any more."""
+"""Standard input in the place of a file; standard output and error when nobody reads them any more."""
 
 from __future__ import annotations
 
 import os
 import sys
 from contextlib import suppress
-from typing import TextIO
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
+from tokenyard.errors import ConfigError
 from tokenyard.printable import plain_lines
 
-__all__ = ["say", "silence"]
+if TYPE_CHECKING:
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
+
+__all__ = ["make_printable", "say", "silence", "with_stdin"]
+
+Command = TypeVar("Command", bound=Any)
+_NAMES = ("workload", "trace", "a", "b")
+"""Arguments that name a file to read."""
+_PROBED = 1 << 16
+_folders: list[TemporaryDirectory[str]] = []
+"""Each is removed when the process ends."""
+
+
+def make_printable() -> None:
+    """A stream that was closed takes what it is given, and one that cannot write a character writes a question mark."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 (for good)
+        elif isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
 
 
 def say(message: str) -> None:
@@ -24,3 +47,41 @@ def silence(stream: TextIO) -> None:
     """Whoever reads our output has gone, or takes no more; the interpreter must not complain at its exit."""
     with suppress(OSError, ValueError):  # not a file of the system's, as under tests
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def with_stdin(command: Command) -> Command:
+    """``command`` with a file in the place of `-`, since files are looked at more than once.
+
+    Raises ConfigError if `-` stands there twice, or nothing is piped in.
+    """
+    from dataclasses import fields, replace  # noqa: PLC0415 (an interrupt is not expected while this module loads)
+    from pathlib import Path  # noqa: PLC0415
+
+    known = {field.name for field in fields(command)}
+    named = [name for name in _NAMES if name in known and str(getattr(command, name)) == "-"]
+    if not named:
+        return command
+    if len(named) > 1:
+        raise ConfigError(named[1], "-", "standard input can be read once: name a file here")
+    if sys.stdin is None or sys.stdin.isatty():
+        raise ConfigError(named[0], "-", "nothing is piped in: name a file")
+    path = _kept()
+    kind = type(getattr(command, named[0]))
+    changed: Command = replace(command, **{named[0]: path if issubclass(kind, Path) else str(path)})
+    return changed
+
+
+def _kept() -> Path:
+    from pathlib import Path  # noqa: PLC0415
+    from shutil import copyfileobj  # noqa: PLC0415
+    from tempfile import TemporaryDirectory  # noqa: PLC0415
+
+    folder = TemporaryDirectory(prefix="tokenyard-")
+    _folders.append(folder)
+    start = sys.stdin.buffer.read(_PROBED)
+    is_trace = b'"event"' in start.split(b"\n", 1)[0]
+    path = Path(folder.name) / ("stdin.steps.jsonl" if is_trace else "stdin")
+    with path.open("wb") as file:
+        file.write(start)
+        copyfileobj(sys.stdin.buffer, file)
+    return path

@@ -25,7 +25,7 @@ _ID_WIDTH = 28
 
 def print_why(why: Why, console: Console) -> None:
     """Print the timeline of a request, what it waited for in all, and the same step by step."""
-    console.print(_title(why))
+    console.print(_title(why), soft_wrap=True)  # an id in one piece can be copied
     for line in _facts(why):
         console.print(Text(line))
     print_section(console, "Where its time went", _phases(why))
@@ -37,15 +37,17 @@ def print_why(why: Why, console: Console) -> None:
         console, f"What it waited for: {_time(why.waited_us)}", _reasons(why.reasons), Text(), _meanings(why.reasons)
     )
     print_section(console, "Step by step", _spans(why), _more(why))
+    _whole_ids(console, [span.head for span in _shown(why.spans) if span.head is not None])
     if why.reconstructed:
         console.print()
         console.print(Text("This trace records no arrivals and ends: moments are exact to a step.", "bright_black"))
 
 
-def print_waiting(waiting: Waiting, console: Console) -> None:
-    """Print what everybody waited for, and who waited longest."""
+def print_waiting(waiting: Waiting, console: Console, of_job: str | None = None) -> None:
+    """Print what everybody waited for, or every request of a job, and who waited longest."""
     waited, total = waiting.requests_that_waited, _time(waiting.waited_us)
-    console.print(Text(f"{waited:,} of {waiting.requests:,} requests waited, {total} in all"))
+    whose = "" if of_job is None else f" of job {plain(of_job)}"
+    console.print(Text(f"{waited:,} of {waiting.requests:,} requests{whose} waited, {total} in all"), soft_wrap=True)
     if not waiting.waited_us:
         return
     print_section(console, "What they waited for", _reasons(waiting.reasons), Text(), _meanings(waiting.reasons))
@@ -74,6 +76,7 @@ def print_waiting(waiting: Waiting, console: Console) -> None:
             percent(each.share),
         )
     print_section(console, "Who waited longest", table)
+    _whole_ids(console, [each.request_id for each in waiting.longest])
 
 
 def _engines(ranks: Sequence[RankWaiting]) -> Table:
@@ -97,6 +100,17 @@ def _engines(ranks: Sequence[RankWaiting]) -> Table:
             "" if mostly is None else percent(mostly.share),
         )
     return table
+
+
+def _whole_ids(console: Console, ids: Iterable[str]) -> None:
+    """Those that a table shows shortened, each in one piece on a line of its own, to be copied."""
+    shortened = [plain(each) for each in dict.fromkeys(ids) if len(plain(each)) > _ID_WIDTH]
+    if not shortened:
+        return
+    console.print()
+    console.print(Text("These ids in full", "bold"))
+    for each in shortened:
+        console.print(Text(f"  {each}"), soft_wrap=True)
 
 
 def _id(text: str) -> Text:
@@ -198,7 +212,7 @@ def _spans(why: Why) -> Table:
         steps = f"{span.first_step:,}"
         if span.last_step != span.first_step:
             steps += f"\N{EN DASH}{span.last_step:,}"
-        head = f" {plain(span.head)}" if span.head is not None else ""
+        head = f" {shorten(plain(span.head), _ID_WIDTH)}" if span.head is not None else ""
         place = "behind" + head if span.place is Place.BEHIND else PLACES[span.place].word
         table.add_row(
             steps,

@@ -96,14 +96,19 @@ class _Tally:
         ]
 
 
-def waiting(path: Path | str) -> Waiting:
-    """Add up the waits of a trace, or of those of several engines. Raises TraceError if there is none at ``path``."""
+def waiting(path: Path | str, job_id: str | None = None) -> Waiting:
+    """Add up the waits of a trace, or of those of several engines; of one job's requests if ``job_id`` is given.
+
+    Raises TraceError if there is no trace at ``path``.
+    """
     longest: list[tuple[int, int, RequestTimeline, int | None]] = []
     whole, ranks = _Tally(), list[RankWaiting]()
     reconstructed, order = False, 0
     for rank, trace in timeline_readers(path):
         tally = _Tally()
         for timeline in trace.timelines():
+            if job_id is not None and timeline.job_id != job_id:
+                continue
             tally.add(timeline)
             order -= 1
             if timeline.waits:

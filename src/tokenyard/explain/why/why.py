@@ -20,7 +20,7 @@ from tokenyard.trace.format.schema import KVNumbers
 from tokenyard.trace.read.step_joiner import Step
 from tokenyard.vocabulary.waits import Place, WaitState
 
-__all__ = ["WHY_VERSION", "Phases", "ReasonShare", "Span", "Why", "phases_of", "why"]
+__all__ = ["WHY_VERSION", "JobNamedError", "Phases", "ReasonShare", "Span", "Why", "phases_of", "why"]
 
 WHY_VERSION = 1
 _IDS_REMEMBERED = 10_000
@@ -91,23 +91,64 @@ class Why(RequestMoments, kw_only=True):
     """The engine that served it, where there are several; step numbers are those of this engine."""
 
 
+class JobNamedError(TraceError):
+    """What should name one request names a job of several."""
+
+
 def why(path: Path | str, request_id: str) -> Why:
     """Explain one request of a trace, or of those of several engines. Reading stops at its end.
 
-    Raises TraceError if there is no trace at ``path`` or no such request in it.
+    ``request_id`` may be the beginning of one id alone, as the id that a client of vLLM's server sees is, or a job of
+    one request. Raises TraceError if there is no trace at ``path`` or no such request in it, JobNamedError if it is a
+    job of several requests.
     """
     watcher = _Spans(request_id)
     known: list[str] = []
+    meant = _Meant(request_id)
     source = Path(path)
     for rank, trace in timeline_readers(path, watcher=watcher):
         for timeline in trace.timelines():
             if timeline.request_id == request_id:
                 spans = _matching(timeline, watcher.spans)
                 return _answer(timeline, spans, reconstructed=trace.reconstructed, rank=rank)
+            meant.look_at(timeline)
             if len(known) < _IDS_REMEMBERED:
                 known.append(timeline.request_id)
         source = trace.reader.files.source if rank is None else source
+    if (only := meant.only()) is not None:
+        return why(path, only)
     raise TraceError(f"{source}: no request {_quoted(request_id)}{_hint(request_id, known)}")
+
+
+class _Meant:
+    """The requests that something which is no request's id may mean."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._of_job: list[str] = []
+        self._begin_so: list[str] = []
+
+    def look_at(self, timeline: RequestTimeline) -> None:
+        for found, fits in (
+            (self._of_job, timeline.job_id == self._text),
+            (self._begin_so, timeline.request_id.startswith(self._text)),
+        ):
+            if fits and len(found) < _IDS_REMEMBERED:
+                found.append(timeline.request_id)
+
+    def only(self) -> str | None:
+        """The one request; None if there is none."""
+        text = _quoted(self._text)
+        if len(self._of_job) > 1:
+            raise JobNamedError(f"{text} is a job of {len(self._of_job):,} requests: {_some(self._of_job)}: name one")
+        found = self._of_job or (self._begin_so if self._text else [])
+        if len(found) > 1:
+            raise TraceError(f"{len(found):,} ids begin with {text}: {_some(found)}: write more of one")
+        return found[0] if found else None
+
+
+def _some(ids: list[str]) -> str:
+    return ", ".join(map(_quoted, ids[:3])) + (" ..." if len(ids) > 3 else "")
 
 
 def _quoted(request_id: str) -> str:

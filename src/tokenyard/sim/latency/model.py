@@ -165,10 +165,16 @@ def decode_seconds(latency: LatencyModel, num_computed: Int64s, steps: int) -> I
         yield latency.step_seconds(StepShape(ones, num_computed + ahead, num, num))
 
 
+MOST_SECONDS = 1e9
+"""Of one step, some thirty years: moments in microseconds stay exact."""
+
+
 def require_seconds(name: str, value: object) -> None:
     """Raise ConfigError unless ``value`` is a finite number of seconds, not negative."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
         raise ConfigError(name, value, "give a number of seconds, not negative")
+    if value > MOST_SECONDS:
+        raise ConfigError(name, value, f"give at most {MOST_SECONDS:,.0f} seconds: no clock would hold the sum")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

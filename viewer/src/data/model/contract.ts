@@ -12,10 +12,11 @@
 
 import type { Range, RequestIndex, Row } from "./columns";
 import type { Comparison } from "./comparison";
-import type { LevelsOfDetail } from "./levels";
+import type { LevelsOfDetail, Weighing } from "./levels";
 import type { Lanes, RequestLife } from "./lives";
 import type { Badge, Detail, HeaderToken, Pills, RecordedReason, Verdict } from "./moment";
 import type { Outcome } from "./outcomes";
+import type { RequestFigures } from "./requestFigures";
 import type {
   EmbeddedNames,
   Follower,
@@ -26,7 +27,7 @@ import type {
   TraceFiles,
   TraceListing,
 } from "./sources";
-import type { Statistics } from "./statistics";
+import type { Share, Statistics } from "./statistics";
 import type { TraceStore } from "./trace";
 import type { WaitingSplit } from "./waiting";
 
@@ -60,13 +61,19 @@ export interface Data {
   recordOf(store: TraceStore, row: Row, request: RequestIndex): number;
   /** Everything known; reads the record's line from the file again, so that unknown fields are there too. */
   details(store: TraceStore, row: Row, request: RequestIndex): Promise<Detail[]>;
-  /** The raw lines of a step: snapshot, decision, outcome ... as text, cut if they are huge. */
+  /** The raw lines of a step: snapshot, decision, outcome ... as JSON over several lines, whole. */
   rawStep(store: TraceStore, row: Row): Promise<{ event: string; json: string }[]>;
   // ---- the whole
   header(store: TraceStore): HeaderToken[];
   statistics(store: TraceStore, range: Range, signal?: AbortSignal): Promise<Statistics>;
-  levelsOfDetail(store: TraceStore): Promise<LevelsOfDetail>;
+  /** `by`: what a step counts for (default: one). */
+  levelsOfDetail(store: TraceStore, by?: Weighing): Promise<LevelsOfDetail>;
   lanes(store: TraceStore): Promise<Lanes>;
+  requestFigures(store: TraceStore, signal?: AbortSignal): Promise<RequestFigures>;
+  /** Where a request stands in the waiting queue before a step, from 1; null if the trace does not name it there. */
+  placeInQueue(store: TraceStore, row: Row, request: RequestIndex): { place: number; of: number } | null;
+  /** What the rows of a range are shown as, and for how long. */
+  shares(store: TraceStore, range: Range): Share[];
   life(store: TraceStore, request: RequestIndex): RequestLife;
   waitingSplit(store: TraceStore, request: RequestIndex): WaitingSplit;
   compare(a: TraceStore, b: TraceStore, signal?: AbortSignal): Promise<Comparison>;

@@ -39,7 +39,7 @@ export interface Pill {
   prefill: boolean;
   /** Exactly as document 000: `j0008, t9 (3) [385, fwd:1542t, 1542t left] hit:5/481(1%)`. */
   label: string;
-  /** For narrow places: `0008.9`. */
+  /** For narrow places, the same without its numbers: `j0008, t9`. */
   short: string;
   /** The recorded reason why it got nothing, if the trace names this very request. */
   reason: string | null;
@@ -57,7 +57,7 @@ export interface Pills {
 
 /** A badge of the third column. */
 export interface Badge {
-  kind: "count" | "pinned" | "tokens" | "cached" | "vram" | "dram" | "blocked" | "recorded" | "recomputed";
+  kind: "count" | "pinned" | "tokens" | "cached" | "vram" | "dram" | "blocked" | "guess" | "recorded" | "recomputed";
   label: string;
   title: string;
   /** Tokens at or above 90 % of the budget. */

@@ -32,6 +32,8 @@ export interface LoadCallbacks {
   steps?(store: TraceStore): void;
   /** Request records are attached, or rows were added. */
   changed?(store: TraceStore): void;
+  /** While following: the file holds no step yet, and is looked at again. */
+  waiting?(): void;
 }
 
 export interface LoadOptions {
@@ -43,10 +45,13 @@ export interface LoadOptions {
 
 /** Adds to a trace that is still being written. */
 export interface Follower {
-  /** Bytes of the steps file taken so far: where to go on reading. */
+  /** Bytes of the steps file taken so far: where to go on reading; and of the requests file, null if it is not followed. */
   readonly offset: number;
+  readonly requestsOffset: number | null;
   /** Hand over what follows, cut anywhere; resolves when the store has grown (`version` rises, `changed` is called). */
   append(bytes: Uint8Array): Promise<void>;
+  /** The same for the requests file. */
+  appendRequests(bytes: Uint8Array): Promise<void>;
   /** Give the parser up. A file that was replaced is loaded anew instead. */
   close(): void;
 }

@@ -31,6 +31,17 @@ export interface ReasonTotals {
   } | null;
 }
 
+/** One thing that steps are shown as, over a range. */
+export interface Share {
+  /** Index into `TraceStore.shown`. */
+  index: number;
+  rows: number;
+  /** Of the clock, from each step to the next. */
+  seconds: number;
+  /** Request-seconds lost to this reason: each step's length times whom it held back, in other steps included. */
+  lost: number;
+}
+
 export interface Histogram {
   /** Counts per bin. */
   counts: number[];

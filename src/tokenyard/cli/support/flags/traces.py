@@ -37,7 +37,7 @@ class Why:
     trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
     """A trace directory, or a file of it."""
     request: Annotated[tyro.conf.Positional[str | None], optional("[REQUEST]", "list who waited longest")] = None
-    """Id of the request."""
+    """Id of the request, the beginning of it that no other has (what a client of vLLM's server was told), or a job."""
     json: Switch = False
     """Print the answer as one JSON object and nothing else."""
 

@@ -1,0 +1,26 @@
+/** Figures of every request, as columns: what the table of requests shows. */
+
+/** Row i tells of `request[i]`. Seconds, shares of 1 and counts; NaN where the trace does not tell. */
+export interface RequestFigures {
+  /** `version` of the store when they were computed. */
+  version: number;
+  count: number;
+  request: Int32Array;
+  /** Since the first step. */
+  arrived: Float64Array;
+  /** Queued, preempted and stalled together: `tokenyard why`. */
+  waited: Float64Array;
+  queue: Float64Array;
+  ttft: Float64Array;
+  tpot: Float64Array;
+  e2e: Float64Array;
+  hit: Float64Array;
+  preemptions: Float64Array;
+  /** Place in the waiting queue in which it is first seen, from 1, and of how many. */
+  place: Float64Array;
+  placeOf: Float64Array;
+  /** Request-seconds that others waited behind it while it stood refused at the head of the queue. */
+  heldUp: Float64Array;
+  /** What it waited for most; "" if it did not wait. */
+  reason: string[];
+}

@@ -1,0 +1,78 @@
+/** Every request in figures: how long it waited and for what, how fast it was served, whom it held up. */
+
+import { MISSING, type RequestIndex, type Row } from "./model/columns";
+import type { RequestFigures } from "./model/requestFigures";
+import type { TraceStore } from "./model/trace";
+import { timesOf } from "./requestTimes";
+import { inSlices } from "./slices";
+import { waitingSplit } from "./waiting";
+
+/** Requests that were in a queue, in the order of the trace. */
+export async function requestFigures(store: TraceStore, signal?: AbortSignal): Promise<RequestFigures> {
+  const { requests, version } = store;
+  const seen: RequestIndex[] = [];
+  for (let request = 0; request < requests.count; request++) {
+    if (requests.firstRow[request] >= 0 || requests.timesRecorded[request]) seen.push(request);
+  }
+  const count = seen.length;
+  const column = () => new Float64Array(count).fill(Number.NaN);
+  const found: RequestFigures = {
+    version,
+    count,
+    request: Int32Array.from(seen),
+    arrived: column(),
+    waited: column(),
+    queue: column(),
+    ttft: column(),
+    tpot: column(),
+    e2e: column(),
+    hit: column(),
+    preemptions: column(),
+    place: column(),
+    placeOf: column(),
+    heldUp: column(),
+    reason: new Array<string>(count).fill(""),
+  };
+  const heldUp = new Float64Array(requests.count);
+  await inSlices(
+    0,
+    count - 1,
+    (index) => {
+      const request = seen[index];
+      const { queue, ttft, tpot, e2e } = timesOf(store, request);
+      [found.queue[index], found.ttft[index], found.tpot[index], found.e2e[index]] = [queue, ttft, tpot, e2e];
+      found.arrived[index] = requests.arrivalTime[request] - store.steps.ts[0];
+      found.hit[index] = hitShare(store, request);
+      if (requests.numPreemptions[request] !== MISSING) found.preemptions[index] = requests.numPreemptions[request];
+      const place = placeInQueue(store, requests.firstRow[request], request);
+      if (place) [found.place[index], found.placeOf[index]] = [place.place, place.of];
+      const split = waitingSplit(store, request);
+      found.waited[index] = split.seconds;
+      found.reason[index] = split.parts[0]?.reason ?? "";
+      for (const span of split.spans) if (span.head !== null) heldUp[span.head] += (span.endUs - span.startUs) / 1e6;
+    },
+    signal,
+  );
+  for (let index = 0; index < count; index++) found.heldUp[index] = heldUp[seen[index]];
+  return found;
+}
+
+/** Share of its prompt that its first lookup found, locally and externally; NaN without one. */
+function hitShare({ requests }: TraceStore, request: RequestIndex): number {
+  const prompt = requests.lookupPromptTokens[request];
+  if (requests.lookupRow[request] < 0 || !(prompt > 0)) return Number.NaN;
+  return (Math.max(requests.localHitTokens[request], 0) + Math.max(requests.externalHitTokens[request], 0)) / prompt;
+}
+
+/** `14th of 40` in the waiting queue before a step; null if it is not among those that the trace names. */
+export function placeInQueue(store: TraceStore, row: Row, request: RequestIndex): { place: number; of: number } | null {
+  if (row < 0 || row >= store.rows) return null;
+  const { waiting } = store.lists;
+  const listed = waiting.counts[row];
+  for (let at = 0; at < listed; at++) {
+    if (waiting.ids[waiting.starts[row] + at] !== request) continue;
+    const whole = store.steps.numWaiting[row];
+    return { place: at + 1, of: whole === MISSING ? listed : whole };
+  }
+  return null;
+}

@@ -1,0 +1,34 @@
+/** How long one request took, in seconds: as the report counts it. */
+
+import type { RequestIndex } from "./model/columns";
+import type { TraceStore } from "./model/trace";
+
+/** Finish reasons of requests that did not get what they asked for; they have no end-to-end time. */
+const CUT_SHORT = new Set(["abort", "error"]);
+
+/** NaN where the trace does not tell. */
+export interface RequestTimes {
+  /** Arrival to first scheduled. */
+  queue: number;
+  /** Arrival to first token. */
+  ttft: number;
+  /** Per token after the first. */
+  tpot: number;
+  /** Arrival to end. */
+  e2e: number;
+}
+
+export function timesOf({ requests, finishReasons }: TraceStore, request: RequestIndex): RequestTimes {
+  const arrival = requests.arrivalTime[request];
+  const token = requests.firstTokenTime[request];
+  const reason = requests.finishReason[request];
+  const cut = reason >= 0 && CUT_SHORT.has(finishReasons[reason]);
+  const end = cut ? Number.NaN : requests.finishedTime[request];
+  const output = requests.outputTokens[request];
+  return {
+    queue: requests.firstScheduledTime[request] - arrival,
+    ttft: token - arrival,
+    tpot: output > 1 ? (end - token) / (output - 1) : Number.NaN,
+    e2e: end - arrival,
+  };
+}

@@ -1,0 +1,178 @@
+import { useMemo, useRef, useState } from "preact/hooks";
+import { Swatch } from "../charts/Swatch";
+import { clampTop, scrollFor, spacerHeight, topAt } from "../charts/scroll";
+import { useSize } from "../charts/useSize";
+import { familyOf, meaningOf, requestFigures } from "../data";
+import { shortId } from "../data/labels";
+import type { RequestFigures } from "../data/model/requestFigures";
+import type { TraceStore } from "../data/model/trace";
+import { download } from "../export/download";
+import { duration, plural } from "../format";
+import { focus } from "../state/moves";
+import { extra, focusRequest, matches, revision, setExtra } from "../state/store";
+import { useComputed } from "../statistics/useStatistics";
+import { columnsOf, ordered, type Sorting, sortingOf, type TableColumn, tableCsv } from "./table";
+
+const ROW = 26;
+const ID_CHARACTERS = 34;
+
+/** Every request in figures: sorted by a click on a head, opened by a click on a line. */
+export function RequestTable({ store }: { store: TraceStore }) {
+  const { value: found, failure } = useComputed<RequestFigures>(
+    (signal) => requestFigures(store, signal),
+    [store, revision.value],
+    0,
+  );
+  if (failure) return <p role="alert">The table could not be made: {failure}</p>;
+  if (!found) return <p class="quiet">Adding up why each request waited …</p>;
+  return <Lines store={store} found={found} />;
+}
+
+function Lines({ store, found }: { store: TraceStore; found: RequestFigures }) {
+  const sorting = sortingOf(extra.value["sort"]);
+  const meant = matches.value.requests;
+  const columns = useMemo(() => columnsOf(store, found), [store, found]);
+  const lines = useMemo(
+    () =>
+      ordered(
+        found,
+        columns.find(({ key }) => key === sorting.key),
+        sorting.down,
+        meant,
+      ),
+    [found, columns, sorting.key, sorting.down, meant],
+  );
+  return (
+    <>
+      <p class="table-sum">
+        {plural(lines.length, "request")}, {duration(sum(found, lines))} waited in all{" "}
+        <button
+          type="button"
+          disabled={lines.length === 0}
+          onClick={() => download(tableCsv(store, found, lines), `${store.name}.requests.csv`)}
+        >
+          save as CSV
+        </button>
+      </p>
+      <Grid store={store} found={found} columns={columns} lines={lines} sorting={sorting} />
+    </>
+  );
+}
+
+function sum(found: RequestFigures, lines: Int32Array): number {
+  return lines.reduce((total, index) => total + (found.waited[index] || 0), 0);
+}
+
+interface GridProps {
+  store: TraceStore;
+  found: RequestFigures;
+  columns: readonly TableColumn[];
+  lines: Int32Array;
+  sorting: Sorting;
+}
+
+/** As many lines as fit, of a million if need be. */
+function Grid({ store, found, columns, lines, sorting }: GridProps) {
+  const scroller = useRef<HTMLElement>(null);
+  const { height } = useSize(scroller);
+  const [top, setTop] = useState(0);
+  const room = Math.max(height - ROW, ROW);
+  const first = Math.floor(clampTop(lines.length, top, room, ROW));
+  const shown = lines.subarray(first, first + Math.ceil(room / ROW));
+  return (
+    <section
+      class="request-table"
+      ref={scroller}
+      // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls has to be reached with the keyboard
+      tabIndex={0}
+      aria-label="Requests; scrolls"
+      onScroll={(event) => {
+        const { scrollTop } = event.currentTarget;
+        if (Math.abs(scrollTop - scrollFor(lines.length, top, room, ROW)) > 1.5)
+          setTop(topAt(lines.length, scrollTop, room, ROW));
+      }}
+    >
+      <table class="numbers" aria-rowcount={lines.length + 1}>
+        <thead>
+          <tr>
+            {columns.map((column) => (
+              <Head key={column.key} column={column} sorting={sorting} />
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {Array.from(shown, (index, at) => (
+            <Line key={index} store={store} found={found} columns={columns} index={index} position={first + at} />
+          ))}
+        </tbody>
+      </table>
+      <div style={{ height: `${spacerHeight(lines.length, room, ROW) - room}px` }} />
+    </section>
+  );
+}
+
+const WORDS = new Set(["request", "reason"]);
+
+function Head({ column, sorting }: { column: TableColumn; sorting: Sorting }) {
+  const chosen = sorting.key === column.key;
+  const words = WORDS.has(column.key);
+  const next = chosen ? !sorting.down : !words;
+  return (
+    <th
+      scope="col"
+      class={words ? column.key : "number"}
+      aria-sort={chosen ? (sorting.down ? "descending" : "ascending") : "none"}
+    >
+      <button
+        type="button"
+        class="plain"
+        title={column.meaning}
+        onClick={() => setExtra("sort", `${next ? "-" : ""}${column.key}`)}
+      >
+        {column.title}
+        <span aria-hidden="true">{chosen ? (sorting.down ? " ↓" : " ↑") : ""}</span>
+      </button>
+    </th>
+  );
+}
+
+interface LineProps {
+  store: TraceStore;
+  found: RequestFigures;
+  columns: readonly TableColumn[];
+  index: number;
+  position: number;
+}
+
+function Line({ store, found, columns, index, position }: LineProps) {
+  const request = found.request[index];
+  const open = () => focus(Math.max(store.requests.firstRow[request], 0), request);
+  return (
+    <tr class={focusRequest.value === request ? "chosen" : ""} aria-rowindex={position + 2} onClick={open}>
+      {columns.map((column) => {
+        const text = column.text(index);
+        if (column.key === "request") {
+          return (
+            <th scope="row" key={column.key} class="request">
+              <button type="button" class="plain id" title={shortId(text, 400)} onClick={open}>
+                {shortId(text, ID_CHARACTERS)}
+              </button>
+            </th>
+          );
+        }
+        if (column.key === "reason") {
+          return (
+            <td key={column.key} class="reason" title={text && meaningOf(text)}>
+              {text && <Swatch family={familyOf(text)} />} {shortId(text, 24)}
+            </td>
+          );
+        }
+        return (
+          <td key={column.key} class="number">
+            {text}
+          </td>
+        );
+      })}
+    </tr>
+  );
+}

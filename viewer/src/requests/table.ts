@@ -1,0 +1,120 @@
+/** The columns of the table of requests, its order, and the table as CSV. */
+
+import type { RequestFigures } from "../data/model/requestFigures";
+import type { TraceStore } from "../data/model/trace";
+import { csvLine } from "../export/csv";
+import { count, milliseconds, percent } from "../format";
+
+export interface TableColumn {
+  key: string;
+  title: string;
+  meaning: string;
+  /** By which lines are sorted. */
+  value(index: number): number | string;
+  text(index: number): string;
+}
+
+export function columnsOf(store: TraceStore, found: RequestFigures): TableColumn[] {
+  const seconds = (key: keyof Numbers, title: string, meaning: string): TableColumn => ({
+    ...{ key, title, meaning },
+    value: (index) => found[key][index],
+    text: (index) => milliseconds(found[key][index]),
+  });
+  const id = (index: number) => store.requests.ids[found.request[index]];
+  return [
+    { key: "request", title: "request", meaning: "its id", value: id, text: id },
+    seconds("arrived", "arrived", "seconds after the first step"),
+    seconds("waited", "waited", "queued, preempted and stalled together, as `tokenyard why` counts it"),
+    {
+      ...{ key: "reason", title: "mostly for", meaning: "what it waited for most" },
+      value: (index) => found.reason[index],
+      text: (index) => found.reason[index],
+    },
+    seconds("queue", "queue", "arrival to first scheduled"),
+    seconds("ttft", "TTFT", "time to first token: arrival to first token"),
+    seconds("tpot", "TPOT", "time per output token after the first"),
+    seconds("e2e", "E2E", "end to end: arrival to end"),
+    {
+      ...{ key: "hit", title: "hit", meaning: "share of its prompt found in a cache at its first lookup" },
+      value: (index) => found.hit[index],
+      text: (index) => percent(known(found.hit[index])),
+    },
+    {
+      ...{ key: "preemptions", title: "preempted", meaning: "how often it lost its blocks" },
+      value: (index) => found.preemptions[index],
+      text: (index) => count(known(found.preemptions[index])),
+    },
+    {
+      ...{
+        key: "place",
+        title: "place",
+        meaning: "place in the waiting queue in which it is first seen, and its length",
+      },
+      value: (index) => found.place[index],
+      text: (index) =>
+        Number.isNaN(found.place[index]) ? "–" : `${count(found.place[index])} of ${count(found.placeOf[index])}`,
+    },
+    seconds(
+      "heldUp",
+      "held others",
+      "request-seconds that others waited behind it while it stood refused at the head of the queue",
+    ),
+  ];
+}
+
+type Numbers = Omit<RequestFigures, "version" | "count" | "request" | "reason">;
+
+function known(value: number): number | null {
+  return Number.isNaN(value) ? null : value;
+}
+
+/** `ttft`, or `-ttft` for largest first. */
+export interface Sorting {
+  key: string;
+  down: boolean;
+}
+
+/** Who waited longest stands first unless the address says otherwise. */
+export function sortingOf(text: string | undefined): Sorting {
+  const found = /^(-?)([a-z0-9]+)$/i.exec(text ?? "-waited");
+  return found ? { key: found[2], down: found[1] === "-" } : { key: "waited", down: true };
+}
+
+/** Lines in order; what is not known stands last. `meant`: 1 for each request that the filter means; null for all. */
+export function ordered(
+  found: RequestFigures,
+  column: TableColumn | undefined,
+  down: boolean,
+  meant: Uint8Array | null,
+): Int32Array {
+  const lines: number[] = [];
+  for (let index = 0; index < found.count; index++) if (!meant || meant[found.request[index]] === 1) lines.push(index);
+  if (!column) return Int32Array.from(lines);
+  const values = lines.map((index) => column.value(index));
+  const sign = down ? -1 : 1;
+  const collate = new Intl.Collator("en", { numeric: true }).compare;
+  const compare = (a: number, b: number): number => {
+    const [one, other] = [values[a], values[b]];
+    if (typeof one === "string" || typeof other === "string")
+      return sign * collate(String(one), String(other)) || a - b;
+    if (Number.isNaN(one) || Number.isNaN(other))
+      return Number(Number.isNaN(one)) - Number(Number.isNaN(other)) || a - b;
+    return sign * (one - other) || a - b;
+  };
+  return Int32Array.from(lines.map((_, at) => at).sort(compare), (at) => lines[at]);
+}
+
+/** The lines of the table as they stand: ids whole, numbers as numbers of seconds. */
+export function tableCsv(store: TraceStore, found: RequestFigures, lines: Int32Array): Blob {
+  const columns = columnsOf(store, found);
+  const job = (index: number) => {
+    const at = store.requests.job[found.request[index]];
+    return at < 0 ? null : store.jobs.ids[at];
+  };
+  const rows = [csvLine([...columns.map(({ key }) => key), "place_of", "job"])];
+  for (const index of lines) {
+    const values = columns.map(({ value }) => value(index));
+    rows.push(csvLine([...values, found.placeOf[index], job(index)]));
+  }
+  return new Blob(rows, { type: "text/csv" });
+}

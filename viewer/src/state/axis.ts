@@ -1,0 +1,19 @@
+/** One axis for the whole page: strip, lanes and charts lie by time, or by step if the user says so. */
+
+import { computed } from "@preact/signals";
+import { type AxisKind, hasTimes } from "../charts/axis";
+import { extra, revision, setExtra, trace } from "./store";
+
+export const AXIS_KEY = "axis";
+
+/** Times can be told, so that there is a choice. */
+export const timed = computed(() => {
+  revision.value;
+  return trace.value !== null && hasTimes(trace.value);
+});
+
+export const axisKind = computed<AxisKind>(() => (timed.value && extra.value[AXIS_KEY] !== "steps" ? "time" : "steps"));
+
+export function setAxis(kind: AxisKind): void {
+  setExtra(AXIS_KEY, kind === "steps" ? kind : "");
+}
