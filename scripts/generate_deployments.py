@@ -219,7 +219,7 @@ def _long_ones() -> list[str]:
         "## Two figures that need their length",
         "",
         "Tokens are requests of `max_model_len` that fit, times `max_model_len`. States weigh less the longer a",
-        "request is, so that such a figure means nothing without its length, and nothing for shorter requests.",
+        "request is, so that such a figure holds for that length alone: shorter requests fit in larger numbers.",
         "",
         (
             "* **Qwen3-Next-80B, 9.3 M tokens**: 8 x H200, tensor parallel 8, bfloat16 KV, "

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import tests.engine.needs_torch  # noqa: F401 - before whatever imports torch
-from benchmarks.engine_replay import predicted, recorded, traffic
 
+from engine_replay import predicted, recorded, traffic
 from tokenyard.engine.demo_model import make_demo_model
 from tokenyard.sim.whatif.driven import drive
 

@@ -29,9 +29,10 @@ replay replay_split summarize why
     "tokenyard.sched": """
 AllBlocksCleared BlockDeltas BlockRemoved BlockStored CachedRequestData Counts EventType Gauges GroupKind HashAlgo
 KVEventBatch KVLimit KVShortage MambaCacheMode MaskedOutput ModelAuxOutput MultiModalItem NewRequest NewRequestData
-ObserverWarning Observers Outcome OutcomeKind PauseState PoolingParams Preemption PrefixCacheStats QueueView RepeatedSteps
-RepetitionDetectionParams RequestAuxOutput RequestEvent RequestHasher RequestStatus RequestTimes ScheduledDrafts
-SchedulerState SchedulerStats SpecDecodingStats SpeculativeMethod StepInFlight StructuredOutput TokenLogprobs
+ObserverWarning Observers Outcome OutcomeKind PauseState PoolingParams Preemption PrefixCacheStats QueueView
+RepeatedSteps RepetitionDetectionParams RequestAuxOutput RequestEvent RequestHasher RequestStatus RequestTimes
+ScheduledDrafts SchedulerState SchedulerStats SpecDecodingStats SpeculativeMethod StepInFlight StructuredOutput
+TokenLogprobs
 """,
     "tokenyard.engine": """
 Grammar GrammarCompiler LoadedModel TorchEngineCore load_engine
