@@ -1,8 +1,9 @@
-"""What-if against reality: one vLLM on a CPU is served the same traffic under several settings, with a trace of each.
+"""What-if against reality: vLLM on a CPU is served the same traffic under pairs of settings, with a trace of each.
 
 ``python benchmarks/whatif_vllm.py`` in the environment of vLLM 0.32, which runs models. From the trace of the first
-setting alone ``whatif`` predicts each of the others; the measured means stand beside the predictions, and how far two
-runs with the same settings are apart. The machine must have nothing else to do: step times are what is predicted from.
+setting alone ``whatif`` predicts the second; the means that the second really had stand beside the prediction. Both
+servers are up, and get the traffic in turns, part by part, so that slower minutes of the machine fall on both: it should
+have nothing else to do. The last pair has the same setting twice: so far apart are two runs of the same.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 import sys
 import tempfile
 import time
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -37,6 +39,7 @@ VARIANTS = (
     "num_gpu_blocks_override=40",
     "enable_prefix_caching=false",
     "max_num_seqs=2",
+    "max_num_seqs=4",
 )
 SIZES = {
     "hidden_size": 768,
@@ -104,55 +107,77 @@ async def _all(server: Server, traffic: list[Session]) -> None:
         await asyncio.gather(*(_talk(client, server.model, session, began) for session in traffic))
 
 
-def recorded(model: Path, folder: Path, settings: dict[str, str], traffic: list[Session]) -> Path:
-    """Serve the traffic under ``settings``; returns the folder of its trace."""
-    folder.mkdir()
+class _Pair(NamedTuple):
+    """Folders of two traces."""
+
+    base: Path
+    other: Path
+
+
+def recorded(model: Path, folder: Path, settings: dict[str, str], parts: list[list[Session]]) -> _Pair:
+    """Serve the parts of the traffic in turns, with the base's settings and with others."""
+    with ExitStack() as stack:
+        pair = [
+            stack.enter_context(_started(model, folder / name, given))
+            for name, given in (("base", BASE), ("other", settings))
+        ]
+        for number, part in enumerate(parts):
+            for server in pair if number % 2 == 0 else reversed(pair):
+                asyncio.run(_all(server, part))
+        for server in pair:
+            server.stop()
+    return _Pair(folder / "base" / "trace", folder / "other" / "trace")
+
+
+def _started(model: Path, folder: Path, settings: dict[str, str]) -> AbstractContextManager[Server]:
+    """A server that leaves its trace in ``folder``."""
+    folder.mkdir(parents=True)
     flags = ["--scheduler-cls", "tokenyard.vllm.TracingScheduler"]
     for name, value in settings.items():
         flag = name.replace("_", "-")
         flags += [f"--no-{flag}"] if value == "false" else [f"--{flag}", value]
     env = {"SCHED_TRACE_PATH": str(folder / "trace"), "PYTHONPATH": str(REPO / "src")}
-    with served(model, folder / "log", flags, env) as server:
-        asyncio.run(_all(server, traffic))
-        server.stop()
-    return folder / "trace"
+    return served(model, folder / "log", flags, env)
 
 
 def main() -> int:
     """Print how far predictions and measurements are apart."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--sessions", type=int, default=40)
-    parser.add_argument("--rate", type=float, default=0.7, help="sessions a second")
+    parser.add_argument("--sessions", type=int, default=10, help="in each part")
+    parser.add_argument("--parts", type=int, default=2)
+    parser.add_argument("--rate", type=float, default=0.6, help="sessions a second")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, default=None, help="folder for the traces")
     flags = parser.parse_args()
-    traffic = sessions(flags.sessions, flags.rate, flags.seed)
+    parts = [sessions(flags.sessions, flags.rate, flags.seed + number) for number in range(flags.parts)]
     with tempfile.TemporaryDirectory() as temporary:
         folder = flags.keep or Path(temporary)
         folder.mkdir(exist_ok=True)
         model = make_model("llama", folder, **SIZES)
-        run = read_run(recorded(model, folder / "base", BASE, traffic))
-        baseline = replay_as_it_was(run)
-        print(f"{'':28}{'':12}" + "".join(f"{name.removesuffix('_ms'):>28}" for name in FIGURES))
-        _row("as it was", "replayed", baseline.report, run.report)
-        _row("as it was", "served anew", summarize(recorded(model, folder / "again", BASE, traffic)), run.report)
+        print(f"{'milliseconds, means':28}{'':11}" + "".join(f"{name.removesuffix('_ms'):>30}" for name in FIGURES))
         for number, asked in enumerate(VARIANTS):
-            changed = BASE | dict([asked.split("=")])
-            measured = summarize(recorded(model, folder / f"variant{number}", changed, traffic))
-            (told,) = answer(run, baseline, [read_variant(run, asked)]).variants
-            predicted = {figure.name: figure.variant for figure in told.figures}
-            _row(asked, "predicted", predicted, measured)
+            pair = recorded(model, folder / f"pair{number}", BASE | dict([asked.split("=")]), parts)
+            _compare(asked, pair)
     return 0
 
 
-def _row(name: str, what: str, predicted: Report | dict[str, float | None], measured: Report) -> None:
+def _compare(asked: str, pair: _Pair) -> None:
+    run = read_run(pair.base)
+    baseline = replay_as_it_was(run)
+    (told,) = answer(run, baseline, [read_variant(run, asked)]).variants
+    measured = summarize(pair.other)
+    predicted = {figure.name: figure.variant for figure in told.figures}
+    _row("as it was", "replayed", {each.name: each.replayed for each in baseline.check.checks}, run.report)
+    _row(asked, "predicted", predicted, measured)
+
+
+def _row(name: str, what: str, told: dict[str, float | None], measured: Report) -> None:
     cells = []
     for figure in FIGURES:
-        real = getattr(measured, figure).mean
-        said = predicted.get(f"{figure}.mean") if isinstance(predicted, dict) else getattr(predicted, figure).mean
+        real, said = getattr(measured, figure).mean, told.get(f"{figure}.mean")
         off = "-" if not real or said is None else f"{said / real - 1:+.1%}"
-        cells.append(f"{said or 0:9.1f} / {real or 0:7.1f} {off:>8}")
-    print(f"{name:28}{what:12}" + "".join(f"{cell:>28}" for cell in cells), flush=True)
+        cells.append(f"{said or 0:9.1f} / {real or 0:8.1f} {off:>8}")
+    print(f"{name:28}{what:11}" + "".join(f"{cell:>30}" for cell in cells), flush=True)
 
 
 if __name__ == "__main__":
