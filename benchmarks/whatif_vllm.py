@@ -2,7 +2,7 @@
 
 ``python benchmarks/whatif_vllm.py`` in the environment of vLLM 0.32, which runs models. From the trace of the first
 setting alone ``whatif`` predicts the second; the means that the second really had stand beside the prediction. Both
-servers are up, and get the traffic in turns, part by part, so that slower minutes of the machine fall on both: it should
+servers are up, and get the traffic in turns, part by part: slower minutes of the machine fall on both, which should
 have nothing else to do. The last pair has the same setting twice: so far apart are two runs of the same.
 """
 
