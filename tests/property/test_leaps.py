@@ -269,3 +269,20 @@ def test_most_steps_are_taken_in_leaps(
     assert isinstance(KeptScheduler.made.kv.hasher, NumberedBlocks), "the report reads no hashes"
     waits_for_memory = blocks < 200 and version == "0.22"  # which counts a lookup in every step
     assert repeated > steps * (0.1 if waits_for_memory else 0.8)
+
+
+def test_a_leap_ends_where_a_block_fills_that_the_head_of_the_queue_looks_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """``b`` asks for what ``a`` is saying: it lacks one block until ``a`` has filled its second one."""
+    requests = [
+        WorkloadRequest(request_id="a", prompt=StreamTokens(Segment(1, 0, 20)), max_tokens=60, output_seed=1),
+        WorkloadRequest(request_id="b", prompt=StreamTokens(Segment(1, 0, 159)), max_tokens=1, arrival_time=0.05),
+    ]
+    config = replace(PLAIN, max_num_batched_tokens=256, profile=PROFILES["0.33"])
+    how: dict[str, Any] = {"config": config, "cache_config": CacheConfig(num_gpu_blocks=11)}
+    both(monkeypatch, Workload("w", requests), latency=ConstantLatency(seconds=0.1), **how)
+    looks = Looks(reads_tokens=False)
+    replays.replay(Workload("w", requests), observer=looks, latency=ConstantLatency(seconds=0.1), **how)
+    ends = [entry[1] for entry in looks.log if isinstance(entry, tuple) and len(entry) == 4 and entry[1] in ("a", "b")]
+    assert ends == ["a", "b", "b", "a"], "b comes after a and ends before it"
