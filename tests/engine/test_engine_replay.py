@@ -24,6 +24,7 @@ def test_two_runs_and_their_replays(tmp_path: Path, async_scheduling: bool) -> N
         lambda: calls.append(None),
         max_num_seqs=4,
         max_num_batched_tokens=64,
+        max_model_len=512,
         num_gpu_blocks_override=60,
         async_scheduling=async_scheduling,
     )

@@ -59,7 +59,7 @@ class LLM:
             grammars=grammars_of(served, tokenizer),
         )
         defaults = read_generation_config(Path(served.name), generation_config, override_generation_config)
-        limit = {} if defaults.max_new_tokens is None else {"max_tokens": defaults.max_new_tokens}
+        limit: dict[str, Any] = {} if defaults.max_new_tokens is None else {"max_tokens": defaults.max_new_tokens}
         self.default_sampling_params = GenerationParams(**defaults.params, **limit)
         """Of prompts without parameters (vLLM's ``get_default_sampling_params``)."""
         self._processor = OutputProcessor()

@@ -32,6 +32,7 @@ from tokenyard.server.openai.grammars import compiled
 from tokenyard.server.openai.logprobs import chat_logprobs, prompt_logprobs
 from tokenyard.server.openai.replying import reply
 from tokenyard.server.openai.tool_calls.choice import CallsOfChoice, ChoiceNews
+from tokenyard.server.openai.tool_calls.forced import forced_call
 from tokenyard.server.openai.tool_calls.parser import ToolCallParser
 
 __all__ = ["ChatCompletions", "chat_prompt"]
@@ -130,8 +131,10 @@ class ChatCompletions:
         room = output_room(context, prompt, wanted, field=field, prompt_field="messages")
         name = request_id_of(request, "chatcmpl")
         num_top = (request.top_logprobs or 0) if request.logprobs else None
-        grammars = await compiled(context, request, 1)
+        forced = forced_call(request)
+        grammars = await compiled(context, request, 1, None if forced is None else forced.schema)
         parser = context.tool_parser if request.tools and request.tool_choice != "none" else None
+        parser = parser if forced is None else forced.parser
         if parser is not None and parser().shows_special_tokens and request.skip_special_tokens is None:
             request.skip_special_tokens = False
         streams = asked(context, request, name, [prompt], max_tokens=[room], logprobs=num_top, grammars=grammars)

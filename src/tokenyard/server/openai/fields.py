@@ -15,6 +15,8 @@ __all__ = [
     "EmbeddingRequest",
     "GenerationRequest",
     "JsonSchema",
+    "NamedFunction",
+    "NamedToolChoice",
     "ResponseFormat",
     "StreamOptions",
     "StructuredOutputs",
@@ -94,6 +96,19 @@ class StructuredOutputs(_Fields, kw_only=True):
     json_object: bool | None = None
 
 
+class NamedFunction(_Fields, kw_only=True):
+    """A tool's function."""
+
+    name: str
+
+
+class NamedToolChoice(_Fields, kw_only=True):
+    """The tool that has to be called."""
+
+    type: Literal["function"]
+    function: NamedFunction
+
+
 class GenerationRequest(_Fields, kw_only=True):
     """What completions and chats have in common."""
 
@@ -155,8 +170,8 @@ class ChatCompletionRequest(GenerationRequest, kw_only=True):
     top_logprobs: int | None = None
     tools: list[dict[str, Any]] | None = None
     """Passed to the model's chat template."""
-    tool_choice: Literal["none", "auto"] | None = None
-    """``none`` keeps the tools from the template."""
+    tool_choice: Literal["none", "auto", "required"] | NamedToolChoice | None = None
+    """``none`` keeps the tools from the template; ``required``, or a tool's name, makes the answer a call."""
     add_generation_prompt: bool = True
     chat_template_kwargs: dict[str, Any] | None = None
     """Further variables of the template."""

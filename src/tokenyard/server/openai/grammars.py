@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,12 +29,21 @@ class _Asked(NamedTuple):
     """For the compiler."""
 
 
-async def compiled(context: ServerContext, request: GenerationRequest, num_prompts: int) -> list[list[Grammar]]:
+async def compiled(
+    context: ServerContext, request: GenerationRequest, num_prompts: int, schema: Mapping[str, Any] | None = None
+) -> list[list[Grammar]]:
     """For each prompt a grammar per answer, none if the request asks for none. Raises ApiError.
 
-    One of them is waited for, so that what cannot be compiled is refused; the others while their requests wait.
+    ``schema`` is what the answer's JSON must look like because a tool has to be called. One grammar is waited for, so
+    that what cannot be compiled is refused; the others while their requests wait.
     """
     asked = _asked(request)
+    if schema is not None:
+        if asked is not None:
+            raise bad_field(
+                "tool_choice", getattr(request, "tool_choice", None), "the answer's form is asked for twice"
+            )
+        asked = _Asked("tools", {"json": schema})
     if asked is None:
         return [[]] * num_prompts
     if context.grammars is None:

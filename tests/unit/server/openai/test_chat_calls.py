@@ -22,7 +22,7 @@ CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call
 @pytest.fixture(scope="module")
 def server() -> Iterator[ApiServer]:
     defaults = GenerationDefaults({"temperature": 0.25, "top_k": 7}, max_new_tokens=200)
-    with serving_api(tool_parser=Hermes, defaults=defaults) as served:
+    with serving_api(tool_parser=Hermes, defaults=defaults, max_model_len=1024) as served:
         yield served
 
 
@@ -86,6 +86,70 @@ def test_a_call_that_is_cut_is_text(client: openai.OpenAI) -> None:
     )
     (choice,) = answer.choices
     assert (choice.message.content, choice.finish_reason) == (CALL[:20], "length")
+
+
+WEATHER: dict[str, Any] = {
+    "type": "object",
+    "properties": {"city": {"$ref": "#/$defs/city"}, "days": {"type": "integer", "minimum": 1, "maximum": 3}},
+    "required": ["city", "days"],
+    "additionalProperties": False,
+    "$defs": {"city": {"enum": ["Rome", "Oslo"]}},
+}
+STRICT: list[Any] = [
+    {"type": "function", "function": {"name": "weather", "parameters": WEATHER}},
+    {"type": "function", "function": {"name": "ping", "parameters": {"type": "object", "additionalProperties": False}}},
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", ["weather", "ping", None])
+def test_a_tool_that_has_to_be_called_is(client: openai.OpenAI, name: str | None, stream: bool) -> None:
+    choice: Any = "required" if name is None else {"type": "function", "function": {"name": name}}
+    answer: Any = client.chat.completions.create(
+        model="toy", messages=MESSAGES, tools=STRICT, tool_choice=choice, stream=stream, max_tokens=200
+    )
+    if stream:
+        choices = [chunk.choices[0] for chunk in answer]
+        calls = [call for each in choices for call in each.delta.tool_calls or []]
+        content, end = "".join(each.delta.content or "" for each in choices), choices[-1].finish_reason
+    else:
+        (one,) = answer.choices
+        calls, content, end = one.message.tool_calls, one.message.content or "", one.finish_reason
+    assert content == ""
+    assert calls
+    assert end == ("tool_calls" if name is None else "stop")
+    for call in calls:
+        assert call.function.name == name or (name is None and call.function.name in ("weather", "ping"))
+        arguments = json.loads(call.function.arguments)
+        if call.function.name == "weather":
+            assert arguments["city"] in ("Rome", "Oslo")
+            assert 1 <= arguments["days"] <= 3
+        else:
+            assert arguments == {}
+
+
+NOBODY = {"type": "function", "function": {"name": "x"}}
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({"tool_choice": "required"}, "tool_choice"),
+        (
+            {"tool_choice": NOBODY, "tools": STRICT},
+            "tool_choice.function.name",
+        ),
+        ({"tool_choice": {"type": "function"}, "tools": STRICT}, "tool_choice.function"),
+        ({"tool_choice": "always", "tools": STRICT}, "tool_choice"),
+        ({"tool_choice": "required", "tools": [{"type": "function"}]}, "tools[0]"),
+        ({"tool_choice": "required", "tools": STRICT, "response_format": {"type": "json_object"}}, "tool_choice"),
+    ],
+)
+def test_tools_that_cannot_be_called_are_named(server: ApiServer, more: dict[str, Any], field: str) -> None:
+    body = {"messages": MESSAGES, **more}
+    answer = httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=60)
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"]["param"] == field
 
 
 def test_defaults_of_the_model(server: ApiServer) -> None:

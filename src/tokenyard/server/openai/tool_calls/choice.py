@@ -12,8 +12,6 @@ from tokenyard.server.openai.tool_calls.parser import Parsed, ToolCall, ToolCall
 
 __all__ = ["CallsOfChoice", "ChoiceNews"]
 
-_CALLED = "tool_calls"
-
 
 class ChoiceNews(NamedTuple):
     """What is new of an answer."""
@@ -52,7 +50,7 @@ class CallsOfChoice:
             found = Parsed(found.content + rest.content, found.calls + rest.calls)
         calls = [self._numbered(call) for call in found.calls]
         has_called = part.finish_reason == FinishReason.STOP and self._num_calls > 0
-        return ChoiceNews(found.content, calls, _CALLED if has_called else part.finish_reason)
+        return ChoiceNews(found.content, calls, self._parser.finish_reason if has_called else part.finish_reason)
 
     def _numbered(self, call: ToolCall) -> dict[str, Any]:
         number = self._num_calls

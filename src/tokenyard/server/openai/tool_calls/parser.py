@@ -31,6 +31,8 @@ class Parsed(NamedTuple):
 class ToolCallParser(ABC):
     """Of one answer."""
 
+    finish_reason = "tool_calls"
+    """Of an answer that the model ended, and that has calls."""
     shows_special_tokens = False
     """What it looks for may be special tokens, which have no text otherwise."""
 
