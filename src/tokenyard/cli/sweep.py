@@ -79,7 +79,7 @@ def _variants(flags: Sweep, subject: Subject) -> list[dict[str, Setting]]:
     texts = [text for texts in flags.grid for text in texts]
     if flags.variants is None:
         if not texts:
-            raise ConfigError("set", "", "say what to vary: --set max_num_seqs=64,128,256, or --variants FILE")
+            raise ConfigError("--set", "", "say what to vary: --set max_num_seqs=64,128,256, or --variants FILE")
         return read_grid(texts, subject.convert).all()
     if texts:
         raise ConfigError("variants", str(flags.variants), "--set says other variants: give one of them")

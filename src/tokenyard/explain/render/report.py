@@ -187,7 +187,7 @@ def _latency(report: Report, width: int) -> Table | Text:
         *([Column("", style="bright_black")] if width >= _WIDE else []),
     )
     for name, latency, meaning in (
-        ("queue", report.queue_ms, "arrival to first scheduled"),
+        ("queue", report.queue_ms, "arrival to schedule"),
         ("TTFT", report.ttft_ms, "arrival to first token"),
         ("TPOT", report.tpot_ms, "per token after the first"),
         ("ITL", report.itl_ms, "between two tokens"),

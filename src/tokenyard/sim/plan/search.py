@@ -78,8 +78,10 @@ def _suggested(trial: Any, name: str, values: tuple[Setting, ...]) -> Setting:
     """Numbers keep their order; whatever else is chosen without one."""
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         ordered = sorted(values, key=float)  # type: ignore[arg-type]
-        return ordered[trial.suggest_int(name, 0, len(ordered) - 1)]
-    return values[trial.suggest_categorical(name, list(range(len(values))))]
+        place: int = trial.suggest_int(name, 0, len(ordered) - 1)
+        return ordered[place]
+    choice: int = trial.suggest_categorical(name, list(range(len(values))))
+    return values[choice]
 
 
 def _score(row: Row, goal: Goal) -> float | None:

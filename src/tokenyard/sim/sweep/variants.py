@@ -42,7 +42,7 @@ class Grid:
         return [dict(zip(names, values, strict=True)) for values in product(*(each for _, each in self.dimensions))]
 
 
-def read_grid(texts: Iterable[str], convert: Converter, flag: str = "set") -> Grid:
+def read_grid(texts: Iterable[str], convert: Converter, flag: str = "--set") -> Grid:
     """The grid of texts like ``max_num_seqs=64,128``. Raises ConfigError naming ``flag``."""
     found: dict[str, tuple[Setting, ...]] = {}
     for text in texts:

@@ -161,6 +161,18 @@ def test_a_load_that_changes_nothing_any_more_ends_the_search() -> None:
     assert found.borne.load == 2.0
 
 
+def test_requests_that_do_not_come_faster_can_wait_longer_all_the_same() -> None:
+    """Long sessions: the rate stays, the first tokens come later, and at last a bound is missed."""
+
+    def at(load: float) -> Row:
+        figures: dict[str, float | None] = {"throughput.requests_per_s": 2.0, "ttft_ms.max": 100 * load}
+        return msgspec.structs.replace(row("x", 1.0, load=load, tight=load / 9), figures=figures)
+
+    found = largest_load(at)
+    assert found.borne is not None
+    assert 9 / (1 + PRECISION) <= found.borne.load <= 9
+
+
 def _paced(load: float) -> Row:
     return msgspec.structs.replace(row("x", 1.0, load=load), figures={"throughput.requests_per_s": 2.0})
 

@@ -43,7 +43,7 @@ def test_a_grid_is_every_combination_in_order() -> None:
 def test_what_is_no_grid_is_refused_by_name(text: str) -> None:
     with pytest.raises(ConfigError) as refused:
         read_grid([text], plain)
-    assert (refused.value.field, refused.value.value) == ("set", text)
+    assert (refused.value.field, refused.value.value) == ("--set", text)
 
 
 def test_a_setting_is_given_once() -> None:

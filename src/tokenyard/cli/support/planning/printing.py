@@ -134,9 +134,7 @@ def _load(found: LargestLoad, chosen: Row) -> str:
     if cost is not None:
         said += f", {cost:,.2f} per million output tokens"
     if found.is_all:
-        said += (
-            "; a greater load brings hardly more requests a second, since turns wait for answers or all come at once"
-        )
+        said += "; a greater load changes hardly anything, or was not tried"
     if found.beyond is not None:
         said += f"; at {found.beyond.load:,.3g} times {found.beyond.tightest or 'a bound'} is missed"
     return said

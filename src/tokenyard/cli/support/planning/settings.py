@@ -42,7 +42,7 @@ def _names() -> list[str]:
     return sorted({field.name for group in _GROUPS for field in fields(kinds[group])} - {"no_async_scheduling"})
 
 
-def convert(given: str, value: Any, flag: str = "set") -> tuple[str, Setting]:
+def convert(given: str, value: Any, flag: str = "--set") -> tuple[str, Setting]:
     """A setting by its own name, and its value in its type. Raises ConfigError naming ``flag``, or the setting."""
     name = given.strip().removeprefix("--").replace("-", "_")
     name = _OTHER_NAMES.get(name, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from tokenyard.cli.support.flags import Plan
 from tokenyard.cli.support.planning.asked import Subject
@@ -33,13 +34,13 @@ def with_one_gpu(flags: Plan) -> tuple[Plan, tuple[str, ...]]:
 def space_of(flags: Plan, gpus: tuple[str, ...], subject: Subject) -> Grid:
     """The settings to choose from, and their values. Raises ConfigError."""
     texts = [text for texts in flags.space for text in texts]
-    grid = read_grid(texts or DEFAULT, subject.convert, "space")
+    grid = read_grid(texts or DEFAULT, partial(subject.convert, flag="--space"), "--space")
     dimensions: list[tuple[str, tuple[Setting, ...]]] = list(grid.dimensions)
     if len(gpus) > 1:
         if any(name == "gpu" for name, _ in dimensions):
-            raise ConfigError("space", "gpu", "--gpu names several as well: give one of them")
+            raise ConfigError("--space", "gpu", "--gpu names several as well: give one of them")
         dimensions.insert(0, ("gpu", tuple(dict.fromkeys(gpus))))
     for name, values in dimensions:
         for value in values:
-            subject.convert(name, value, "space")
+            subject.convert(name, value, "--space")
     return Grid(dimensions)

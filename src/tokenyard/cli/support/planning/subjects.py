@@ -68,7 +68,7 @@ class WorkloadSubject(_Unpacked):
         return setup
 
     @staticmethod
-    def convert(given: str, value: Any, flag: str = "set") -> tuple[str, Setting]:
+    def convert(given: str, value: Any, flag: str = "--set") -> tuple[str, Setting]:
         """A setting and its value. Raises ConfigError."""
         return convert(given, value, flag)
 
@@ -109,7 +109,7 @@ class RecordedSubject(_Unpacked):
         return read_variant(self.run, words_of(settings).replace(" ", ",")) if settings else as_it_was(self.run)
 
     @staticmethod
-    def convert(given: str, value: Any, flag: str = "set") -> tuple[str, Setting]:
+    def convert(given: str, value: Any, flag: str = "--set") -> tuple[str, Setting]:
         """A setting that can be changed in a recorded run, and its value. Raises ConfigError."""
         name, setting = convert(given, value, flag)
         if name not in CHANGEABLE:
