@@ -19,9 +19,11 @@ The command line prints the message alone and exits with code 2; a traceback mea
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 __all__ = [
+    "LOADED_FROM_FILE",
     "ConfigError",
     "EngineDeadError",
     "FileError",
@@ -110,12 +112,22 @@ class TraceError(TokenyardError):
     """A trace cannot be found or holds nothing that can be read."""
 
 
+LOADED_FROM_FILE = "tokenyard_policy_"
+"""What the name of a module begins with that was made from a user's file."""
+
+
+def _of_file(kind: type, problem: str) -> str:
+    """The file of a user's class, unless the problem names it."""
+    file = str(getattr(sys.modules.get(kind.__module__), "__file__", None))
+    return f" ({file})" if kind.__module__.startswith(LOADED_FROM_FILE) and file not in problem else ""
+
+
 class PolicyError(TokenyardError):
     """A policy has broken its contract, or raised; the scheduler goes on when it is called again (docs/hooks.md)."""
 
     def __init__(self, policy: object, method: str, problem: str) -> None:
         name = type(policy).__name__
-        super().__init__(f"policy {name}.{method} {problem}")
+        super().__init__(f"policy {name}.{method} {problem}{_of_file(type(policy), problem)}")
         self.policy = name
         self.method = method
         self.problem = problem

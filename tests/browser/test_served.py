@@ -128,14 +128,14 @@ def test_steps_appear_while_they_are_written(new_page: Callable[..., Page], addr
 def rising(folder: Path, source: Path, until: int) -> tuple[Path, list[str], list[str]]:
     """A trace that is written up to a step; what is still to come of its steps and of its request records."""
     folder.mkdir()
-    rest = []
+    rest: list[list[str]] = []
     for kind, mark in (("steps", f'"step_snapshot","step":{until}'), ("requests", f'"step":{until},')):
         name = f"sched_trace.fcfs.{kind}.jsonl"
         lines = (source / name).read_text().splitlines(keepends=True)
         cut = next(at for at, line in enumerate(lines) if mark in line)
         (folder / name).write_text("".join(lines[:cut]))
         rest.append(lines[cut:])
-    return folder / STEPS, *rest
+    return folder / STEPS, rest[0], rest[1]
 
 
 def add(path: Path, lines: list[str]) -> None:

@@ -243,3 +243,14 @@ def test_export_makes_no_folders_unasked(tmp_path: Path) -> None:
     assert call("run", "w.jsonl", "--trace", "t", cwd=tmp_path).code == 0
     call("export", "t", "--html", "deep/er/x.html", cwd=tmp_path).refused("there is no folder deep/er")
     assert not (tmp_path / "deep").exists()
+
+
+def test_a_policy_that_answers_nonsense_is_named_with_its_file(tmp_path: Path) -> None:
+    (tmp_path / "w.jsonl").write_text(ONE_REQUEST)
+    (tmp_path / "mine.py").write_text(
+        "from tokenyard.policies.keyed import KeyedPolicy\n"
+        "class Mine(KeyedPolicy):\n"
+        "    def key(self, request): return None\n"
+    )
+    done = call("run", "w.jsonl", "--scheduling-policy", "mine.py:Mine", cwd=tmp_path)
+    done.refused("policy Mine.key returned None", "mine.py)")

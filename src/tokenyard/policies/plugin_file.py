@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from tokenyard.errors import ConfigError, TokenyardError
+from tokenyard.errors import LOADED_FROM_FILE, ConfigError, TokenyardError
 
 __all__ = ["class_from_file", "made_by", "split_spec"]
 
@@ -64,7 +64,7 @@ def _class_of(path: Path, class_name: str, kind: type[Any], field: str, spec: st
 
 
 def _run(path: Path, field: str, spec: str) -> ModuleType:
-    name = f"tokenyard_policy_{path.stem}"
+    name = f"{LOADED_FROM_FILE}{path.stem}"
     found = spec_from_file_location(name, path)
     if found is None or found.loader is None or not path.is_file():
         raise ConfigError(field, spec, f"there is no file {path}")

@@ -12,6 +12,8 @@ export interface PlotSpec {
   bands?: uPlot.Band[];
   /** Text at a place of the x axis. */
   xText(value: number): string;
+  /** Places between whole numbers are marked as well: seconds. */
+  fractions?: boolean;
   yText(value: number): string;
   /** Smallest top of the y axis. */
   yTop?: number;
@@ -95,7 +97,12 @@ function options(spec: PlotSpec, width: number, latest: { current: Events }): uP
       y: { range: (_, __, high) => [0, Math.max(high || 0, spec.yTop ?? 1)] },
     },
     axes: [
-      { ...axis, grid: { show: false }, space: 80, values: (_, splits) => splits.map((x) => whole(x, spec.xText)) },
+      {
+        ...axis,
+        grid: { show: false },
+        space: 80,
+        values: (_, splits) => splits.map((x) => (spec.fractions ? spec.xText(x) : whole(x, spec.xText))),
+      },
       { ...axis, grid: { stroke: spec.color.rule, width: 1 }, size: 62, values: (_, splits) => splits.map(spec.yText) },
     ],
     series: spec.series,

@@ -1,7 +1,12 @@
+import { useMemo, useState } from "preact/hooks";
 import { shortId } from "../data/labels";
 import type { Comparison } from "../data/model/comparison";
 import type { TraceStore } from "../data/model/trace";
-import { count, milliseconds, signed } from "../format";
+import { download } from "../export/download";
+import { count, milliseconds, plural, signed } from "../format";
+import { showTab } from "../state/moves";
+import { filterText } from "../state/store";
+import { change, type Job, type JobOrder, jobsCsv, type Measure, orderedJobs, totalsOf } from "./jobs";
 
 interface JobsListProps {
   a: TraceStore;
@@ -10,51 +15,121 @@ interface JobsListProps {
 }
 
 const SHOWN = 200;
+const ORDERS: Record<JobOrder, string> = { took: "difference in time", waited: "difference in waiting", name: "name" };
 
-type Job = Comparison["jobs"][number];
-
-/** Job by job: how long each took and waited, the largest difference first. */
+/** Job by job: how long each took and waited in A and in B, what all of them gained or lost, and who most. */
 export function JobsList({ a, b, found }: JobsListProps) {
-  const shown = found.jobs.slice(0, SHOWN);
+  const [order, setOrder] = useState<JobOrder>("took");
+  const [text, setText] = useState("");
+  const jobs = useMemo(() => orderedJobs(found.jobs, order, text), [found.jobs, order, text]);
   return (
     <section aria-labelledby="jobs-title">
       <h3 id="jobs-title">Jobs</h3>
-      {found.jobs.length === 0 && <p class="quiet">Neither trace names jobs.</p>}
-      {found.jobs.length > SHOWN && (
-        <p class="quiet">
-          The {SHOWN} of {count(found.jobs.length)} jobs that differ most.
-        </p>
-      )}
-      {shown.length > 0 && (
-        <table class="numbers">
-          <thead>
-            <tr>
-              <th scope="col">job</th>
-              {["A began", "A took", "A waited", "B began", "B took", "B waited", "took, B − A", "waited, B − A"].map(
-                (name) => (
-                  <th scope="col" class="number" key={name}>
-                    {name}
-                  </th>
-                ),
-              )}
-            </tr>
-          </thead>
-          <tbody>
-            {shown.map((job) => (
-              <tr key={job.id}>
-                <th scope="row" class="id">
-                  {shortId(job.id, 32)}
-                </th>
-                <Times side={job.a} start={a.steps.ts[0]} />
-                <Times side={job.b} start={b.steps.ts[0]} />
-                <td class="number">{apart(job, (side) => side.end - side.begin)}</td>
-                <td class="number">{apart(job, (side) => side.waited)}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
+      {found.jobs.length === 0 ? (
+        <p class="quiet">Neither trace names jobs.</p>
+      ) : (
+        <>
+          <Totals jobs={jobs} />
+          <p class="line">
+            <label>
+              sort by{" "}
+              <select value={order} onChange={(event) => setOrder(event.currentTarget.value as JobOrder)}>
+                {Object.entries(ORDERS).map(([name, words]) => (
+                  <option key={name} value={name}>
+                    {words}
+                  </option>
+                ))}
+              </select>
+            </label>{" "}
+            <input
+              type="search"
+              aria-label="Jobs whose name holds"
+              placeholder="name"
+              value={text}
+              onInput={(event) => setText(event.currentTarget.value)}
+            />{" "}
+            <button type="button" onClick={() => download(jobsCsv(jobs), `${a.name}.against.${b.name}.jobs.csv`)}>
+              save as CSV
+            </button>
+            {jobs.length > SHOWN && (
+              <span class="quiet">
+                {" "}
+                the first {SHOWN} of {count(jobs.length)}
+              </span>
+            )}
+          </p>
+          <Table a={a} b={b} jobs={jobs.slice(0, SHOWN)} />
+        </>
       )}
     </section>
+  );
+}
+
+function Totals({ jobs }: { jobs: readonly Job[] }) {
+  const { both, faster, slower, took, waited } = totalsOf(jobs);
+  if (both === 0) return <p>No job is in both.</p>;
+  return (
+    <p>
+      Of {plural(both, "job")} that both have, <strong>{count(faster)} took less time in B</strong>,{" "}
+      <strong>{count(slower)} more</strong>. Together they took {signed(took, milliseconds)} and waited{" "}
+      {signed(waited, milliseconds)}, B against A.
+    </p>
+  );
+}
+
+const HEADS = ["A began", "A took", "A waited", "B began", "B took", "B waited", "took, B − A", "waited, B − A"];
+
+function Table({ a, b, jobs }: { a: TraceStore; b: TraceStore; jobs: readonly Job[] }) {
+  return (
+    <table class="numbers">
+      <thead>
+        <tr>
+          <th scope="col">job</th>
+          {HEADS.map((name) => (
+            <th scope="col" class="number" key={name}>
+              {name}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {jobs.map((job) => (
+          <tr key={job.id}>
+            <th scope="row">
+              <button
+                type="button"
+                class="plain id"
+                title="Its lane in A"
+                disabled={!job.a}
+                onClick={() => {
+                  filterText.value = `job:"${job.id.replaceAll('"', "").slice(0, 200)}"`;
+                  showTab("requests");
+                }}
+              >
+                {shortId(job.id, 32)}
+              </button>
+            </th>
+            <Times side={job.a} start={a.steps.ts[0]} />
+            <Times side={job.b} start={b.steps.ts[0]} />
+            <Change job={job} measure="took" />
+            <Change job={job} measure="waited" />
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+/** What is better in B is marked, and what is worse. */
+function Change({ job, measure }: { job: Job; measure: Measure }) {
+  const by = change(job, measure);
+  if (Number.isNaN(by)) return <td class="number">–</td>;
+  const verdict = by < 0 ? "better" : by > 0 ? "worse" : "";
+  return (
+    <td class={`number verdict ${verdict}`}>
+      {verdict && <span aria-hidden="true">{verdict === "better" ? "▲ " : "▼ "}</span>}
+      {signed(by, milliseconds)}
+    </td>
   );
 }
 
@@ -73,9 +148,4 @@ function Times({ side, start }: { side: Job["a"]; start: number }) {
       <td class="number">{milliseconds(side.waited)}</td>
     </>
   );
-}
-
-function apart({ a, b }: Job, measure: (side: NonNullable<Job["a"]>) => number): string {
-  const change = a && b ? measure(b) - measure(a) : Number.NaN;
-  return Number.isNaN(change) ? "–" : signed(change, milliseconds);
 }

@@ -147,6 +147,8 @@ export function listings(json: unknown): TraceListing[] {
         name,
         date: typeof row["date"] === "string" ? row["date"] : "",
         gpu: (typeof row["gpu"] === "string" && row["gpu"]) || gpuOfName(name),
+        policy: typeof row["policy"] === "string" ? row["policy"] : "",
+        model: typeof row["model"] === "string" ? row["model"] : "",
         stepsMb: number("steps_mb"),
         requestsMb: number("requests_mb"),
         run: typeof row["run"] === "string" ? row["run"] : "",

@@ -14,6 +14,7 @@ import { follower, load } from "./loading";
 import type { Row } from "./model/columns";
 import type { Data } from "./model/contract";
 import type { TraceStore } from "./model/trace";
+import { overTime } from "./overTime";
 import { pills, recordOf } from "./pills";
 import { placeInQueue, requestFigures } from "./requestTable";
 import { shares } from "./shares";
@@ -58,6 +59,7 @@ export const data = {
   statistics,
   levelsOfDetail,
   lanes,
+  overTime,
   placeInQueue,
   requestFigures,
   shares,
@@ -86,6 +88,7 @@ export {
   load,
   nextWithReason,
   outcome,
+  overTime,
   pills,
   placeInQueue,
   rawStep,

@@ -259,6 +259,7 @@ class Gathering {
       ttftSeconds: spread(Float64Array.from(this.ttft)),
       tpotSeconds: spread(Float64Array.from(this.tpot)),
       e2eSeconds: spread(Float64Array.from(this.e2e)),
+      times: { queue: this.queue, ttft: this.ttft, tpot: this.tpot, e2e: this.e2e },
       headline: [],
     };
     found.headline = headline(store, found);

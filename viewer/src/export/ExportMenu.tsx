@@ -3,6 +3,7 @@ import { exportCsv, exportJsonl, rowOfStep } from "../data";
 import type { Range } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
 import { count, plural } from "../format";
+import { TAB_TITLES } from "../state/hash";
 import { focus, showTab } from "../state/moves";
 import { announce, matches, scope, tab } from "../state/store";
 import { download } from "./download";
@@ -173,7 +174,9 @@ function Annotations({ store }: { store: TraceStore }) {
 async function shoot(store: TraceStore, ranges: Range[]): Promise<Blob> {
   const element = document.querySelector<HTMLElement>('[role="tabpanel"]');
   if (!element) throw new Error("there is no view to show");
-  return picture(element, `${store.name} · steps ${span(store, ranges)} · Tokenyard`);
+  const legends = [...document.querySelectorAll<HTMLElement>(".minimap, .legend")];
+  const title = `${store.name} · ${store.policy} · ${TAB_TITLES[tab.value]} · steps ${span(store, ranges)} · Tokenyard`;
+  return picture(element, { title, legends });
 }
 
 /** `120-340`: first and last step of what is exported. */

@@ -7,10 +7,16 @@ const SCALE = 2;
 const TALLEST = 12_000;
 const CAPTION_HEIGHT = 30;
 
-/** PNG of `element` as it looks now; what scrolls and carries `data-picture="whole"` is shown in full. */
-export async function picture(element: HTMLElement, caption: string): Promise<Blob> {
+/** What stands above the picture: a title, and elements that explain its colours. */
+export interface Caption {
+  title: string;
+  legends: readonly HTMLElement[];
+}
+
+/** PNG of `element` as it looks now, without scroll bars; what scrolls and carries `data-picture="whole"` is shown in full. */
+export async function picture(element: HTMLElement, caption: Caption): Promise<Blob> {
   const width = element.clientWidth;
-  const height = Math.min(fullHeight(element) + CAPTION_HEIGHT, TALLEST);
+  const height = Math.min(fullHeight(element) + captionHeight(caption), TALLEST);
   const image = new Image();
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(markup(element, caption, width, height))}`;
   await image.decode();
@@ -31,7 +37,11 @@ function fullHeight(element: HTMLElement): number {
   return element.clientHeight + Math.max(...whole.map((one) => one.scrollHeight - one.clientHeight));
 }
 
-function markup(element: HTMLElement, caption: string, width: number, height: number): string {
+function captionHeight({ legends }: Caption): number {
+  return legends.reduce((sum, legend) => sum + legend.offsetHeight, CAPTION_HEIGHT);
+}
+
+function markup(element: HTMLElement, caption: Caption, width: number, height: number): string {
   const root = document.documentElement;
   const look = getComputedStyle(document.body);
   const frame = document.createElement("div");
@@ -42,10 +52,10 @@ function markup(element: HTMLElement, caption: string, width: number, height: nu
   frame.style.font = look.font;
   const head = document.createElement("div");
   head.style.cssText = `flex:none;height:${CAPTION_HEIGHT}px;padding:7px 12px;overflow:hidden;white-space:nowrap;opacity:.8;`;
-  head.textContent = caption;
+  head.textContent = caption.title;
   const copy = clone(element);
-  copy.style.cssText += `;width:${width}px;height:${height - CAPTION_HEIGHT}px;flex:none;overflow:hidden;`;
-  frame.append(styles(), head, copy);
+  copy.style.cssText += `;width:${width}px;height:${height - captionHeight(caption)}px;flex:none;overflow:hidden;`;
+  frame.append(styles(), head, ...caption.legends.map(clone), copy);
   const body = new XMLSerializer().serializeToString(frame);
   const attributes = `xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}"`;
   const theme = `data-theme="${root.dataset["theme"] === "dark" ? "dark" : "light"}"`;
@@ -92,6 +102,7 @@ function styles(): HTMLStyleElement {
       // A style sheet of an extension of the browser: not ours.
     }
   }
+  texts.push("* { scrollbar-width: none !important; }", "::-webkit-scrollbar { display: none; }");
   style.textContent = texts.join("\n");
   return style;
 }

@@ -5,7 +5,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { CompareView } from "../compare/CompareView";
 import type { TraceStore } from "../data/model/trace";
 import { RequestsView } from "../requests/RequestsView";
-import type { Tab } from "../state/hash";
+import { TAB_TITLES, type Tab } from "../state/hash";
 import { type Action, actionOf, type KeyTarget } from "../state/keyboard";
 import { announcement, failure, tab, trace } from "../state/store";
 import { StatisticsView } from "../statistics/StatisticsView";
@@ -38,6 +38,10 @@ const VIEWS: Record<Tab, () => preact.JSX.Element | null> = {
 
 export function App() {
   const store = trace.value;
+  const title = store ? `${cut(store.name, 60)} · ${TAB_TITLES[tab.value]} · Tokenyard` : "Tokenyard viewer";
+  useEffect(() => {
+    document.title = title;
+  }, [title]);
   return (
     <>
       {store ? <Run key={store.key} store={store} /> : <Landing />}

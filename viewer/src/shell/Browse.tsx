@@ -110,6 +110,8 @@ function Listings({ rows, target }: { rows: readonly Entry[]; target: Target }) 
             <th scope="col">Trace</th>
             <th scope="col">Date</th>
             <th scope="col">GPU</th>
+            <th scope="col">Policy</th>
+            <th scope="col">Model</th>
             <th scope="col" class="number">
               steps MB
             </th>
@@ -167,6 +169,8 @@ function ListingRow({ row, target }: { row: Entry; target: Target }) {
       </th>
       <td class="number">{cut(trace.date, 30)}</td>
       <td>{cut(trace.gpu, 30)}</td>
+      <td>{middle(trace.policy, 20)}</td>
+      <td title={cut(trace.model, 200)}>{middle(trace.model.split("/").at(-1) ?? "", 24)}</td>
       <td class="number">{megabytes(trace.stepsMb)}</td>
       <td class="number">{megabytes(trace.requestsMb)}</td>
       <td class="buttons">

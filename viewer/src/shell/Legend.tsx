@@ -28,7 +28,7 @@ export function Legend({ store }: { store: TraceStore }) {
         <Item key={share.index} store={store} share={share} all={all} />
       ))}
       {all.length > MOST && <li class="quiet">and {plural(all.length - MOST, "other")}</li>}
-      <li class="legend-end">
+      <li class="legend-end" data-picture="none">
         <Selected store={store} />
         <AxisSwitch />
         <span class="quiet" title="The line in the strip above: share of KV blocks in use">

@@ -199,7 +199,7 @@ function Reconstructed({
         )}
         {agrees !== null && <span class={agrees ? "quiet" : "disagrees"}> {AGREEMENT[`${agrees}`]}</span>}
       </p>
-      {verdict.badge && <p class="badge blocked">{cut(verdict.badge, 200)}</p>}
+      {verdict.badge && <p class={`badge ${has ? "guess" : "blocked"}`}>{cut(verdict.badge, 200)}</p>}
       <dl class="facts">
         {numbers.map(([name, value]) => (
           <div key={name}>

@@ -6,16 +6,9 @@ import { rowAtTime, rowOfStep } from "../data";
 import type { TraceStore } from "../data/model/trace";
 import { ExportMenu } from "../export/ExportMenu";
 import { count, secondsTyped } from "../format";
-import { TABS, type Tab } from "../state/hash";
+import { TAB_TITLES, TABS } from "../state/hash";
 import { focus, showTab } from "../state/moves";
 import { announce, filter, filterText, matches, matching, tab, themeChoice, themeName } from "../state/store";
-
-export const TAB_TITLES: Record<Tab, string> = {
-  timeline: "Timeline",
-  requests: "Requests",
-  statistics: "Statistics",
-  compare: "Compare",
-};
 
 interface Props {
   store: TraceStore;

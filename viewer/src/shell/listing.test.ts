@@ -6,6 +6,8 @@ const listing = (name: string, date: string, gpu: string, run = name, rank: numb
   name,
   date,
   gpu,
+  policy: "",
+  model: "",
   stepsMb: null,
   requestsMb: null,
   run,

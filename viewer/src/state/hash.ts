@@ -2,6 +2,12 @@
 
 export const TABS = ["timeline", "requests", "statistics", "compare"] as const;
 export type Tab = (typeof TABS)[number];
+export const TAB_TITLES: Readonly<Record<Tab, string>> = {
+  timeline: "Timeline",
+  requests: "Requests",
+  statistics: "Statistics",
+  compare: "Compare",
+};
 export type ThemeChoice = "system" | "light" | "dark";
 
 /** Steps are numbers of the trace, not rows: a trace read to another length keeps them. */

@@ -3,11 +3,13 @@ import type uPlot from "uplot";
 import { Plot, type PlotSpec } from "../charts/Plot";
 import { hatched } from "../charts/patterns";
 import { FREE, lookStyle, PHASES, PINNED } from "../charts/tones";
+import { rowAtTime } from "../data";
 import type { Range, Row } from "../data/model/columns";
 import type { LevelsOfDetail } from "../data/model/levels";
 import type { TraceStore } from "../data/model/trace";
 import { count, percent, shortCount } from "../format";
 import { SURFACES, type ThemeName } from "../palette";
+import { axisKind } from "../state/axis";
 import { type Occupancy, occupancy, type Pool, stacked } from "./occupancy";
 import "./statistics.css";
 
@@ -36,11 +38,14 @@ export function OccupancyChart({ store, levels, range, pool, theme, onRange, onS
     () => occupancy(store, levels, range, pool, POINTS),
     [store, store.version, levels, range.first, range.last, pool],
   );
-  const data = useMemo(() => (found ? ([found.rows, ...stacked(found)] as uPlot.AlignedData) : null), [found]);
+  const byTime = axisKind.value === "time";
+  const places = useMemo(() => found?.rows.map((row) => (byTime ? secondsAt(store, row) : row)) ?? [], [found, byTime]);
+  const data = useMemo(() => (found ? ([places, ...stacked(found)] as uPlot.AlignedData) : null), [found, places]);
   const spec = useMemo(
-    () => (found ? chart(store, pool, found.total, theme) : null),
-    [store, pool, found?.total, theme],
+    () => (found ? chart(store, pool, found.total, theme, byTime) : null),
+    [store, pool, found?.total, theme, byTime],
   );
+  const rowOf = (place: number) => (byTime ? rowAtTime(store, store.steps.ts[0] + place) : Math.round(place));
   if (!found || !data || !spec) return null;
   const step = (row: number) => count(store.steps.number[row]);
   const describe = (index: number) => `step ${step(found.rows[index])}: ${words(found, pool, index)}`;
@@ -57,14 +62,18 @@ export function OccupancyChart({ store, levels, range, pool, theme, onRange, onS
         sync={`occupancy-${store.key}`}
         describe={describe}
         onCursor={setAt}
-        onBrush={(from, to) => onRange(between(from, to, range))}
-        onPick={(row) => onSelectStep(row)}
+        onBrush={(from, to) => onRange(between(rowOf(from), rowOf(to), range))}
+        onPick={(place) => onSelectStep(rowOf(place))}
       />
     </figure>
   );
 }
 
-function chart(store: TraceStore, pool: Pool, total: number, theme: ThemeName): PlotSpec {
+function secondsAt({ steps }: TraceStore, row: Row): number {
+  return steps.ts[row] - steps.ts[0];
+}
+
+function chart(store: TraceStore, pool: Pool, total: number, theme: ThemeName, byTime: boolean): PlotSpec {
   const active = PHASES.decode[theme];
   const pinned = PINNED[theme];
   const surface = SURFACES[theme];
@@ -75,7 +84,7 @@ function chart(store: TraceStore, pool: Pool, total: number, theme: ThemeName): 
     fill,
   });
   return {
-    label: `${NAMES[pool].title}, stacked over the steps`,
+    label: `${NAMES[pool].title}, stacked over ${byTime ? "time" : "the steps"}`,
     height: HEIGHT,
     series: [
       {},
@@ -88,7 +97,8 @@ function chart(store: TraceStore, pool: Pool, total: number, theme: ThemeName): 
       { series: [2, 1], fill: () => hatched(pinned, PINNED.hatch) },
       { series: [3, 2], fill: FREE[theme].fill },
     ],
-    xText: (row) => count(store.steps.number[row]),
+    xText: byTime ? (place) => `${Number(place.toPrecision(6))} s` : (row) => count(store.steps.number[row]),
+    fractions: byTime,
     yText: shortCount,
     yTop: total,
     color: { text: surface.quiet, rule: surface.rule },
@@ -97,8 +107,8 @@ function chart(store: TraceStore, pool: Pool, total: number, theme: ThemeName): 
 
 function between(from: number, to: number, range: Range): Range {
   return {
-    first: Math.max(Math.round(from), range.first),
-    last: Math.min(Math.round(to), range.last),
+    first: Math.max(from, range.first),
+    last: Math.min(to, range.last),
   };
 }
 

@@ -2,12 +2,13 @@ import type { Range } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
 import { count, duration } from "../format";
 import { focus, showTab } from "../state/moves";
-import { filterText, revision, scope, selection, themeName, trace } from "../state/store";
+import { extra, filterText, revision, scope, selection, themeName, trace } from "../state/store";
 import { AdviceLine, AdviceSection } from "./AdviceSection";
 import { FiguresSection } from "./FiguresSection";
 import { HistogramsSection } from "./HistogramsSection";
 import { LimitsSection } from "./LimitsSection";
 import { OccupancyChart } from "./OccupancyChart";
+import { LatencySection, OverTimeSection } from "./OverTimeSection";
 import { useLevels, useStatistics } from "./useStatistics";
 import "./statistics.css";
 
@@ -44,8 +45,10 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
         <OccupancyChart {...chart} pool="vram" />
         <OccupancyChart {...chart} pool="dram" />
       </section>
+      <OverTimeSection {...chart} revision={revision.value} />
       {value && (
         <>
+          <LatencySection found={value.found} theme={themeName.value} onSort={showSorted} />
           <HistogramsSection store={store} found={value.found} theme={themeName.value} onFilter={showSteps} />
           <FiguresSection
             store={store}
@@ -64,6 +67,12 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
 function showSteps(text: string): void {
   filterText.value = text.trim();
   showTab("timeline");
+}
+
+/** The requests, in the order of a column of their table. */
+function showSorted(sorting: string): void {
+  extra.value = { ...extra.value, show: "table", sort: sorting };
+  showTab("requests");
 }
 
 function select(range: Range): void {

@@ -36,7 +36,7 @@ export function FocusedRow(props: Props) {
     measure();
     return () => observer.disconnect();
   }, [onHeight]);
-  const cell = (at: number) => ({ width: `${columns[at].width}px` });
+  const cell = (at: number) => ({ width: `${columns[at].width}px`, ...(columns[at].width ? {} : { display: "none" }) });
   return (
     <div
       ref={element}

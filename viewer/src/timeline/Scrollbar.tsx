@@ -33,7 +33,7 @@ export function Scrollbar() {
       element.addEventListener(end, () => done.abort(), { signal: done.signal });
   };
   return (
-    <div class="scrollbar" ref={track} aria-hidden="true" onPointerDown={drag}>
+    <div class="scrollbar" ref={track} aria-hidden="true" data-picture="none" onPointerDown={drag}>
       <div class="thumb" style={{ height: `${thumb}px`, transform: `translateY(${share * (height - thumb)}px)` }} />
     </div>
   );

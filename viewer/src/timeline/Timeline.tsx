@@ -87,11 +87,13 @@ function Heads({ columns }: { columns: readonly Column[] }) {
   };
   return (
     <div class="heads" role="row" aria-rowindex={1}>
-      {columns.map(({ name, width }) => (
-        <div key={name} role="columnheader" class={name} style={{ width: `${width}px` }}>
-          {titles[name]}
-        </div>
-      ))}
+      {columns
+        .filter(({ width }) => width > 0)
+        .map(({ name, width }) => (
+          <div key={name} role="columnheader" class={name} style={{ width: `${width}px` }}>
+            {titles[name]}
+          </div>
+        ))}
     </div>
   );
 }

@@ -249,6 +249,7 @@ function labels(
     const y = yOf(geometry, place) + Math.max(geometry.rowHeight / 2, FONT_SIZE / 2 + 1);
     writeRight(ink, store.steps.number[row].toLocaleString("en-US"), step.x + step.width - 8, y, ink.surface.text);
     const elapsed = store.steps.ts[row] - begin;
-    if (Number.isFinite(elapsed)) writeRight(ink, `${elapsed.toFixed(2)} s`, ts.x + ts.width - 8, y, ink.surface.quiet);
+    if (ts.width > 0 && Number.isFinite(elapsed))
+      writeRight(ink, `${elapsed.toFixed(2)} s`, ts.x + ts.width - 8, y, ink.surface.quiet);
   }
 }

@@ -35,6 +35,9 @@ describe("geometry", () => {
   it.each([600, 900, 1280, 1920])("fills %i pixels with columns", (width) => {
     const columns = columnsOf(width);
     expect(columns.at(-1)!.x + columns.at(-1)!.width).toBe(width);
-    for (const column of columns) expect(column.width).toBeGreaterThan(40);
+    for (const { name, width: wide } of columns) if (width >= 620 || name !== "ts") expect(wide).toBeGreaterThan(40);
   });
+
+  it("leaves out the times on a phone", () =>
+    expect(columnsOf(390).map(({ width }) => width)).toEqual([46, 0, 179, 89, 76]));
 });

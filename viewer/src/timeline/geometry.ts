@@ -55,11 +55,16 @@ export interface Column {
   width: number;
 }
 
+/** Below so many pixels the times are left out and the queues are narrow. */
+const NARROW = 620;
+
 /** The five columns of a width. */
 export function columnsOf(width: number): Column[] {
-  const step = 70;
-  const ts = 92;
-  const batch = Math.round(Math.min(Math.max(0.28 * width, 230), 372));
+  // A phone has room for what was held and who waits, and little else.
+  const narrow = width < NARROW;
+  const step = narrow ? 46 : 70;
+  const ts = narrow ? 0 : 92;
+  const batch = narrow ? Math.round(0.46 * width) : Math.round(Math.min(Math.max(0.28 * width, 230), 372));
   const rest = Math.max(width - step - ts - batch, 100);
   const running = Math.round(0.54 * rest);
   const widths = [step, ts, batch, running, rest - running];

@@ -61,8 +61,8 @@ export function drawTextRow(
   const { surface } = ink;
   rule(ink, 0, top, 3, height - 1, tone(content.family, ink.theme).fill);
   writeRight(ink, content.step, step.x + step.width - 8, middle, surface.text);
-  writeRight(ink, content.elapsed, ts.x + ts.width - 8, middle, surface.text);
-  if (lines > 1) writeRight(ink, content.delta, ts.x + ts.width - 8, middle + LINE, surface.quiet);
+  if (ts.width > 0) writeRight(ink, content.elapsed, ts.x + ts.width - 8, middle, surface.text);
+  if (ts.width > 0 && lines > 1) writeRight(ink, content.delta, ts.x + ts.width - 8, middle + LINE, surface.quiet);
   const badges = drawBadges(ink, batch, content.badges, top + 2, lines);
   const spots: PillSpot[] = [];
   drawPills(ink, running, content.running, content.runningOmitted, top + 2, lines, meant, spots);

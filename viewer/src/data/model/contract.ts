@@ -16,6 +16,7 @@ import type { LevelsOfDetail, Weighing } from "./levels";
 import type { Lanes, RequestLife } from "./lives";
 import type { Badge, Detail, HeaderToken, Pills, RecordedReason, Verdict } from "./moment";
 import type { Outcome } from "./outcomes";
+import type { OverTime } from "./overTime";
 import type { RequestFigures } from "./requestFigures";
 import type {
   EmbeddedNames,
@@ -69,6 +70,8 @@ export interface Data {
   /** `by`: what a step counts for (default: one). */
   levelsOfDetail(store: TraceStore, by?: Weighing): Promise<LevelsOfDetail>;
   lanes(store: TraceStore): Promise<Lanes>;
+  /** A range in so many slices of the clock; null if the trace tells no times. */
+  overTime(store: TraceStore, range: Range, slices: number, signal?: AbortSignal): Promise<OverTime | null>;
   requestFigures(store: TraceStore, signal?: AbortSignal): Promise<RequestFigures>;
   /** Where a request stands in the waiting queue before a step, from 1; null if the trace does not name it there. */
   placeInQueue(store: TraceStore, row: Row, request: RequestIndex): { place: number; of: number } | null;

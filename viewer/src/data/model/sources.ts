@@ -84,6 +84,9 @@ export interface TraceListing {
   name: string;
   date: string;
   gpu: string;
+  /** "" where the trace does not say. */
+  policy: string;
+  model: string;
   stepsMb: number | null;
   requestsMb: number | null;
   files: TraceFiles;

@@ -1,0 +1,24 @@
+/** Quantities in slices of the clock; NaN where a slice holds none. */
+
+export interface Percentiles {
+  p50: number[];
+  p95: number[];
+}
+
+export interface OverTime {
+  /** Middle of each slice, in seconds since the first step of the trace. */
+  at: number[];
+  /** Length of a slice. */
+  seconds: number;
+  /** Means by time. */
+  running: number[];
+  waiting: number[];
+  /** Output tokens. */
+  tokensPerSecond: number[];
+  /** Share of the prompt tokens looked up that were found, 0 .. 1. */
+  hitRate: number[];
+  /** Seconds, of the requests whose first token came in the slice, or which ended in it. */
+  ttft: Percentiles;
+  tpot: Percentiles;
+  e2e: Percentiles;
+}

@@ -1,0 +1,234 @@
+import { useMemo, useState } from "preact/hooks";
+import type uPlot from "uplot";
+import { Histogram } from "../charts/Histogram";
+import { Plot, type PlotSpec } from "../charts/Plot";
+import { PHASES } from "../charts/tones";
+import { overTime, rowAtTime } from "../data";
+import type { Range, Row } from "../data/model/columns";
+import type { OverTime } from "../data/model/overTime";
+import type { Spread, Statistics } from "../data/model/statistics";
+import type { TraceStore } from "../data/model/trace";
+import { count, duration, fixed, milliseconds, percent, plural, shortCount } from "../format";
+import { SURFACES, type ThemeName } from "../palette";
+import { logBins, placeOn } from "./logBins";
+import { useComputed } from "./useStatistics";
+
+/** Slices of the clock. */
+const SLICES = 120;
+const HEIGHT = 120;
+
+interface OverTimeProps {
+  store: TraceStore;
+  range: Range;
+  revision: number;
+  theme: ThemeName;
+  onRange(range: Range): void;
+  onSelectStep(row: Row): void;
+}
+
+/** Queues, throughput, hits and latencies along the clock: drag over one for a range of all. */
+export function OverTimeSection(props: OverTimeProps) {
+  const { store, range, revision } = props;
+  const { value: found } = useComputed<OverTime | null>(
+    (signal) => overTime(store, range, SLICES, signal),
+    [store, revision, range.first, range.last],
+    120,
+  );
+  if (!found) return null;
+  const charts: ChartSpec[] = [
+    lines("Queues", "requests, mean", [found.running, found.waiting], ["running", "waiting"], (value) =>
+      fixed(value, 1),
+    ),
+    lines("Output tokens per second", "", [found.tokensPerSecond], ["tokens/s"], count),
+    lines("Prefix-cache hits", "share of the prompt tokens", [found.hitRate], ["hit rate"], percent),
+    lines("TTFT", "time to first token", [found.ttft.p50, found.ttft.p95], ["p50", "p95"], milliseconds),
+    lines("TPOT", "time per output token", [found.tpot.p50, found.tpot.p95], ["p50", "p95"], milliseconds),
+    lines("E2E", "arrival to end", [found.e2e.p50, found.e2e.p95], ["p50", "p95"], milliseconds),
+  ].filter((chart) => chart.series.some((values) => values.some((value) => !Number.isNaN(value))));
+  return (
+    <section aria-labelledby="over-time-title">
+      <h3 id="over-time-title">Over time</h3>
+      <p class="quiet">In slices of {duration(found.seconds)}. Drag for a range, click for a step.</p>
+      <div class="columns">
+        {charts.map((chart) => (
+          <Chart key={chart.title} {...props} chart={chart} at={found.at} />
+        ))}
+      </div>
+    </section>
+  );
+}
+
+interface ChartSpec {
+  title: string;
+  note: string;
+  series: number[][];
+  names: string[];
+  text(value: number): string;
+}
+
+function lines(
+  title: string,
+  note: string,
+  series: number[][],
+  names: string[],
+  text: (value: number) => string,
+): ChartSpec {
+  return { title, note, series, names, text };
+}
+
+interface ChartProps extends OverTimeProps {
+  chart: ChartSpec;
+  at: number[];
+}
+
+function Chart({ store, range, theme, chart, at, onRange, onSelectStep }: ChartProps) {
+  const [cursor, setCursor] = useState<number | null>(null);
+  const data = useMemo(
+    () => [at, ...chart.series.map((values) => values.map((value) => (Number.isNaN(value) ? null : value)))],
+    [at, chart],
+  ) as uPlot.AlignedData;
+  const spec = useMemo(() => plotOf(chart, theme), [chart.title, theme]);
+  const start = store.steps.ts[0];
+  const row = (seconds: number) => Math.min(Math.max(rowAtTime(store, start + seconds), range.first), range.last);
+  const say = (index: number) => {
+    const values = chart.series.map((one, which) => {
+      const value = one[index];
+      return `${chart.names[which]} ${value === undefined || Number.isNaN(value) ? "–" : chart.text(value)}`;
+    });
+    return `${duration(at[index])}: ${values.join(", ")}`;
+  };
+  return (
+    <figure class="occupancy">
+      <figcaption>
+        <h4>{chart.title}</h4> <span class="quiet">{chart.note}</span>
+        {chart.names.length > 1 && (
+          <ul class="keys">
+            {chart.names.map((name, which) => (
+              <li key={name}>
+                <span class={which ? "line-b" : "line-a"} aria-hidden="true" /> {name}
+              </li>
+            ))}
+          </ul>
+        )}
+        <output class="number">{cursor === null || cursor >= at.length ? "" : say(cursor)}</output>
+      </figcaption>
+      <Plot
+        spec={spec}
+        data={data}
+        sync={`over-time-${store.key}`}
+        describe={say}
+        onCursor={setCursor}
+        onBrush={(from, to) => onRange({ first: row(from), last: row(to) })}
+        onPick={(x) => onSelectStep(row(x))}
+      />
+    </figure>
+  );
+}
+
+function plotOf(chart: ChartSpec, theme: ThemeName): PlotSpec {
+  const surface = SURFACES[theme];
+  const line = { width: 1.5, points: { show: false }, spanGaps: true };
+  const strokes = [{ stroke: surface.text }, { stroke: surface.accent, dash: [6, 4] }];
+  const seconds = chart.text === milliseconds;
+  return {
+    label: `${chart.title} over time`,
+    height: HEIGHT,
+    series: [{}, ...chart.names.map((label, which) => ({ ...line, label, ...strokes[which] }))],
+    xText: (x) => `${Number(x.toPrecision(6))} s`,
+    yText: (y) => (seconds ? short(y) : chart.text === percent ? `${Math.round(100 * y)} %` : shortCount(y)),
+    yTop: seconds || chart.text === percent ? 1e-6 : 1,
+    fractions: true,
+    color: { text: surface.quiet, rule: surface.rule },
+  };
+}
+
+const LATENCIES = [
+  ["queue", "Queue", "arrival to first scheduled", "queueSeconds"],
+  ["ttft", "TTFT", "arrival to first token", "ttftSeconds"],
+  ["tpot", "TPOT", "per token after the first", "tpotSeconds"],
+  ["e2e", "E2E", "arrival to end", "e2eSeconds"],
+] as const;
+
+interface LatenciesProps {
+  found: Statistics;
+  theme: ThemeName;
+  /** Show the requests in the order of a column of their table. */
+  onSort(key: string): void;
+}
+
+/** How many requests took how long, on a scale that grows: the long tail is where users wait. */
+export function LatencySection({ found, theme, onSort }: LatenciesProps) {
+  const shown = LATENCIES.filter(([key]) => found.times[key].some((value) => value > 0));
+  if (shown.length === 0) return null;
+  return (
+    <section aria-labelledby="latency-title">
+      <h3 id="latency-title">How long requests took</h3>
+      <p class="quiet">
+        {plural(found.finished, "request")} that finished in these steps, on a scale that grows by 1, 2, 5, 10. A click
+        on a bar leads to the table of requests.
+      </p>
+      <div class="columns">
+        {shown.map(([key, title, meaning, spread]) => (
+          <Latency
+            key={key}
+            title={title}
+            meaning={meaning}
+            values={found.times[key]}
+            spread={found[spread]}
+            theme={theme}
+            onClick={() => onSort(`-${key}`)}
+          />
+        ))}
+      </div>
+    </section>
+  );
+}
+
+interface LatencyProps {
+  title: string;
+  meaning: string;
+  values: number[];
+  spread: Spread | null;
+  theme: ThemeName;
+  onClick(): void;
+}
+
+function Latency({ title, meaning, values, spread, theme, onClick }: LatencyProps) {
+  const bins = useMemo(() => logBins(values), [values]);
+  if (!bins) return null;
+  const { edges, counts } = bins;
+  const every = Math.ceil(edges.length / 7);
+  return (
+    <div>
+      <h4>
+        {title} <span class="quiet">{meaning}</span>
+      </h4>
+      <Histogram
+        label={`Requests by ${title}`}
+        unit="requests"
+        bins={counts.map((value, bin) => ({
+          label: `${milliseconds(edges[bin])}–${milliseconds(edges[bin + 1])}`,
+          value,
+          onClick,
+        }))}
+        scales={[
+          {
+            name: title,
+            ticks: edges
+              .map((edge, at) => ({ at: at / (edges.length - 1), text: short(edge) }))
+              .filter((_, at) => at % every === 0),
+          },
+        ]}
+        fill={PHASES.decode[theme].fill}
+        mean={spread && { at: placeOn(bins, spread.p95), text: `p95 ${milliseconds(spread.p95)}` }}
+      />
+    </div>
+  );
+}
+
+/** `20 ms`, `5 s`: edges are round. */
+function short(seconds: number): string {
+  if (seconds === 0) return "0";
+  const [value, unit] = seconds < 0.9995 ? [seconds * 1_000, "ms"] : [seconds, "s"];
+  return `${Number(value.toPrecision(3))} ${unit}`;
+}
