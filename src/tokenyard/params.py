@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from inspect import getattr_static
 from math import inf, isfinite
 from numbers import Integral, Real
@@ -17,6 +18,7 @@ from tokenyard.errors import RequestError
 __all__ = [
     "MultiModalItem",
     "PoolingParams",
+    "PoolingType",
     "RepetitionDetectionParams",
     "SamplingParams",
     "TokenIds",
@@ -53,14 +55,33 @@ class RepetitionDetectionParams:
     """How often a pattern must stand in a row, at least 2."""
 
 
+class PoolingType(StrEnum):
+    """What a vector is made of (vLLM's names)."""
+
+    LAST = "LAST"
+    """The state of the last token."""
+    CLS = "CLS"
+    """Of the first."""
+    MEAN = "MEAN"
+    """The mean over all tokens."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolingParams:
     """A request for an embedding, a class or a score: it ends when its prompt is computed, and samples nothing."""
 
     task: str = "embed"
     """What is made of the hidden states; decides nothing here."""
-    skip_reading_prefix_cache: bool = False
-    """Compute the whole prompt even if its prefix is cached (a pooler that needs every position)."""
+    pooling_type: str = "LAST"
+    """Of which tokens' states: a :class:`PoolingType`; decides nothing here."""
+    normalize: bool = True
+    """Scale the vector to length 1."""
+    skip_reading_prefix_cache: bool | None = None
+    """Compute the whole prompt even if its prefix is cached; None: if every position's state is wanted (not LAST)."""
+
+    def __post_init__(self) -> None:
+        if self.skip_reading_prefix_cache is None:
+            object.__setattr__(self, "skip_reading_prefix_cache", self.pooling_type != PoolingType.LAST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,6 +368,10 @@ def check_pooling_params(request_id: str, params: PoolingParams) -> None:
         raise RequestError(request_id, "pooling_params", params, "give PoolingParams")
     if not isinstance(params.task, str) or not params.task:
         raise RequestError(request_id, "pooling_params.task", params.task, "name the task, for example embed")
+    if params.pooling_type not in tuple(PoolingType):
+        fix = f"use one of: {', '.join(PoolingType)}"
+        raise RequestError(request_id, "pooling_params.pooling_type", params.pooling_type, fix)
+    _check_flag(request_id, "pooling_params.normalize", params.normalize)
     _check_flag(request_id, "pooling_params.skip_reading_prefix_cache", params.skip_reading_prefix_cache)
 
 

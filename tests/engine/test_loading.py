@@ -18,7 +18,7 @@ from tests.engine.tiny_models import Checkpoint
 from tokenyard.engine import load_engine
 from tokenyard.engine.torch import memory
 from tokenyard.errors import ConfigError, RequestError
-from tokenyard.params import MultiModalItem, PoolingParams
+from tokenyard.params import MultiModalItem
 from tokenyard.request import Request, SamplingParams
 
 PROMPT = [5, 4, 3, 2, 1, 6, 7, 8]
@@ -171,7 +171,6 @@ def test_a_draft_model_shares_the_vocabulary(llama: Checkpoint, tmp_path: Path) 
 def test_requests_that_cannot_be_run_are_refused_and_others_go_on(llama: Checkpoint) -> None:
     wanted = SamplingParams(max_tokens=4, **GREEDY)
     refused = [
-        (Request("a", PROMPT, pooling_params=PoolingParams()), "pooling_params"),
         (Request("b", PROMPT, wanted, lora_name="x"), "lora_name"),
         (Request("c", PROMPT, wanted, mm_features=[MultiModalItem(mm_hash="h", offset=0, length=1)]), "mm_features"),
         (Request("d", PROMPT, wanted, prompt_embeds=np.zeros((8, 2))), "prompt_embeds"),

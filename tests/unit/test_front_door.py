@@ -29,15 +29,15 @@ replay replay_split summarize why
     "tokenyard.sched": """
 AllBlocksCleared BlockDeltas BlockRemoved BlockStored CachedRequestData Counts EventType Gauges GroupKind HashAlgo
 KVEventBatch KVLimit KVShortage MambaCacheMode MaskedOutput ModelAuxOutput MultiModalItem NewRequest NewRequestData
-ObserverWarning Observers Outcome OutcomeKind PauseState PoolingParams Preemption PrefixCacheStats QueueView
+ObserverWarning Observers Outcome OutcomeKind PauseState PoolingParams PoolingType Preemption PrefixCacheStats QueueView
 RepeatedSteps RepetitionDetectionParams RequestAuxOutput RequestEvent RequestHasher RequestStatus RequestTimes
 ScheduledDrafts SchedulerState SchedulerStats SpecDecodingStats SpeculativeMethod StepInFlight StructuredOutput
 TokenLogprobs
 """,
     "tokenyard.engine": """
 Grammar GrammarCompiler LoadedModel TorchEngineCore load_engine
-AsyncLLM CompletionOutput DoneStep Filling GenerationOutput GenerationParams GrammarOutput LLM Logprob OutputKind
-PauseMode ServedModel StepFuture StructuredOutputsParams TextTokenizer Turn
+AsyncLLM CompletionOutput DoneStep EmbeddingOutput Filling GenerationOutput GenerationParams GrammarOutput LLM Logprob
+OutputKind PauseMode ServedModel StepFuture StructuredOutputsParams TextTokenizer Turn
 """,
     "tokenyard.policies": """
 Continuum FCFSQueue FinishedTurn Observations PinBoard PolicyContext PrefillReload PriorityQueue RequestQueue

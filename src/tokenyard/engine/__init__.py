@@ -14,6 +14,7 @@ __all__ = [
     "AsyncLLM",
     "CompletionOutput",
     "DoneStep",
+    "EmbeddingOutput",
     "Filling",
     "GenerationOutput",
     "GenerationParams",
@@ -44,7 +45,7 @@ OFFERED = {
     "tokenyard.engine.llm": ("LLM",),
     "tokenyard.engine.async_llm": ("AsyncLLM",),
     "tokenyard.engine.generation": ("GenerationParams", "OutputKind", "StructuredOutputsParams", "Turn"),
-    "tokenyard.engine.outputs": ("GenerationOutput", "CompletionOutput", "Logprob"),
+    "tokenyard.engine.outputs": ("GenerationOutput", "CompletionOutput", "EmbeddingOutput", "Logprob"),
     "tokenyard.engine.served_model": ("ServedModel",),
     "tokenyard.engine.text.tokenizer": ("TextTokenizer",),
 }
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from tokenyard.engine.generation import GenerationParams, OutputKind, StructuredOutputsParams, Turn
     from tokenyard.engine.grammars import Grammar, GrammarCompiler
     from tokenyard.engine.llm import LLM
-    from tokenyard.engine.outputs import CompletionOutput, GenerationOutput, Logprob
+    from tokenyard.engine.outputs import CompletionOutput, EmbeddingOutput, GenerationOutput, Logprob
     from tokenyard.engine.served_model import ServedModel
     from tokenyard.engine.text.tokenizer import TextTokenizer
     from tokenyard.engine.torch.checkpoint import LoadedModel

@@ -16,16 +16,16 @@ from collections.abc import AsyncGenerator, Sequence
 from itertools import count
 
 from tokenyard.engine.core import EngineCore
-from tokenyard.engine.generation import Turn
+from tokenyard.engine.generation import GenerationParams, Turn
 from tokenyard.engine.loading import grammars_of
 from tokenyard.engine.output_processor import Generation, OutputProcessor
-from tokenyard.engine.outputs import GenerationOutput
+from tokenyard.engine.outputs import EmbeddingOutput, GenerationOutput
 from tokenyard.engine.prompts import Prompt
 from tokenyard.engine.served_model import GenerationMaker, GrammarSource, ServedModel, model_of
 from tokenyard.engine.step_thread import StepNews, StepThread
 from tokenyard.engine.text.tokenizer import TextTokenizer
 from tokenyard.errors import ConfigError, EngineDeadError, QueueFullError, RequestError, text_of
-from tokenyard.params import SamplingParams
+from tokenyard.params import PoolingParams, SamplingParams
 from tokenyard.structured import StructuredOutput
 
 __all__ = ["AsyncLLM"]
@@ -131,13 +131,30 @@ class AsyncLLM:
         try:
             finished = False
             while not finished:
-                await news.wait()
-                news.clear()
-                if generation.error is not None:
-                    raise generation.error
+                await _next(news, generation)
                 finished, output = generation.is_finished, generation.output()
                 if output is not None:
                     yield output
+        finally:
+            self._leave(generation)
+
+    async def embed(
+        self,
+        prompt: Prompt,
+        pooling_params: PoolingParams | None = None,
+        request_id: str | None = None,
+        *,
+        turn: Turn | None = None,
+    ) -> EmbeddingOutput:
+        """The prompt's vector; raises what :meth:`generate` does."""
+        name = str(next(self._numbers)) if request_id is None else request_id
+        pooling = PoolingParams() if pooling_params is None else pooling_params
+        generation = self._maker.make(name, prompt, GenerationParams(), turn=turn, pooling=pooling)
+        news = self._add(generation)
+        try:
+            while not generation.is_finished:
+                await _next(news, generation)
+            return generation.embedding()
         finally:
             self._leave(generation)
 
@@ -210,6 +227,14 @@ class AsyncLLM:
         event = self._events.get(generation.request_id)
         if event is not None:
             event.set()
+
+
+async def _next(news: asyncio.Event, generation: Generation) -> None:
+    """Wait until there is news of it; raises the error that it ended with, if it did."""
+    await news.wait()
+    news.clear()
+    if generation.error is not None:
+        raise generation.error
 
 
 def _death_by(error: BaseException) -> EngineDeadError:

@@ -13,12 +13,12 @@ from tokenyard.engine.generation import GenerationParams, Turn
 from tokenyard.engine.generation_config import read_generation_config
 from tokenyard.engine.loading import grammars_of, load_core, tokenizer_of
 from tokenyard.engine.output_processor import Generation, OutputProcessor
-from tokenyard.engine.outputs import GenerationOutput
+from tokenyard.engine.outputs import EmbeddingOutput, GenerationOutput
 from tokenyard.engine.prompts import Prompt
 from tokenyard.engine.served_model import GenerationMaker, model_of
 from tokenyard.engine.text.tokenizer import TextTokenizer
 from tokenyard.errors import ConfigError
-from tokenyard.params import SamplingParams
+from tokenyard.params import PoolingParams, SamplingParams
 
 __all__ = ["LLM"]
 
@@ -80,9 +80,7 @@ class LLM:
         ``use_tqdm`` shows a progress bar on standard error. Raises RequestError before the first step for a
         prompt that cannot be served, and then none is; whatever the model raises.
         """
-        # Token ids stand in a list or a mapping, so what is left is a list of prompts; no type tells that.
-        lone = isinstance(prompts, str | Mapping)
-        asked: Sequence[Prompt] = [prompts] if lone else list(prompts)  # type: ignore[arg-type, list-item]
+        asked = _listed(prompts)
         params = _for_each("sampling_params", sampling_params, len(asked), self.default_sampling_params)
         belongs = _for_each("turns", turns, len(asked), Turn())
         generations = [
@@ -91,12 +89,37 @@ class LLM:
         ]
         for each in generations:
             each.check_grammars()
+        self._serve(generations, shows_bar=use_tqdm)
+        return [_final(each) for each in generations]
+
+    def embed(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        pooling_params: PoolingParams | Sequence[PoolingParams] | None = None,
+        *,
+        turns: Sequence[Turn] | None = None,
+        use_tqdm: bool = False,
+    ) -> list[EmbeddingOutput]:
+        """A vector for each prompt, made of the model's last hidden states as ``pooling_params`` say.
+
+        Everything else is as for :meth:`generate`.
+        """
+        asked = _listed(prompts)
+        params = _for_each("pooling_params", pooling_params, len(asked), PoolingParams())
+        belongs = _for_each("turns", turns, len(asked), Turn())
+        generations = [
+            self._maker.make(str(next(self._numbers)), prompt, GenerationParams(), turn=turn, pooling=each)
+            for prompt, each, turn in zip(asked, params, belongs, strict=True)
+        ]
+        self._serve(generations, shows_bar=use_tqdm)
+        return [each.embedding() for each in generations]
+
+    def _serve(self, generations: Sequence[Generation], *, shows_bar: bool) -> None:
         self._add(generations)
         try:
-            self._run(len(generations), shows_bar=use_tqdm)
+            self._run(len(generations), shows_bar=shows_bar)
         finally:
             self._give_up()
-        return [_final(each) for each in generations]
 
     def _add(self, generations: Sequence[Generation]) -> None:
         """All of them, or none: what was added before one that is refused is taken back."""
@@ -141,6 +164,12 @@ class LLM:
 
     def __exit__(self, *_: object) -> None:
         self.shutdown()
+
+
+def _listed(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
+    """Token ids stand in a list or a mapping, so what is left is a list of prompts; no type tells that."""
+    lone = isinstance(prompts, str | Mapping)
+    return [prompts] if lone else list(prompts)  # type: ignore[arg-type, list-item]
 
 
 def _for_each(field: str, given: Any, number: int, default: Any) -> Sequence[Any]:

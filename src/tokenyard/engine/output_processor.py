@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from tokenyard.engine.generation import GenerationParams, OutputKind, Turn, check_generation_params, params_of_sample
 from tokenyard.engine.grammars import Grammar
-from tokenyard.engine.outputs import GenerationOutput, Logprob
+from tokenyard.engine.outputs import EmbeddingOutput, GenerationOutput, Logprob
 from tokenyard.engine.sample import Sample, logprobs_of
 from tokenyard.engine.text.tokenizer import TextTokenizer
 from tokenyard.errors import ConfigError, RequestError
+from tokenyard.params import PoolingParams
 from tokenyard.request import FinishReason, Request
 from tokenyard.sched.steps.engine_outputs import EngineOutputs, RequestOutput
 from tokenyard.structured import StructuredOutput
@@ -32,8 +33,12 @@ class Generation:
         turn: Turn | None = None,
         grammars: Sequence[StructuredOutput] = (),
         arrival_time: float | None = None,
+        pooling: PoolingParams | None = None,
     ) -> None:
-        """``grammars`` has one for each sample, or none. Raises RequestError."""
+        """``grammars`` has one for each sample, or none; with ``pooling`` there is a vector in place of answers.
+
+        Raises RequestError.
+        """
         check_generation_params(request_id, params)
         self.request_id = request_id
         self.prompt = prompt
@@ -49,7 +54,8 @@ class Generation:
                 Request(
                     request_id if params.n == 1 else f"{index}_{request_id}",
                     prompt_token_ids,
-                    params_of_sample(params, index),
+                    params_of_sample(params, index) if pooling is None else None,
+                    pooling_params=pooling,
                     arrival_time=arrival_time,
                     structured_output=grammars[index] if grammars else None,
                     **(turn or Turn())._asdict(),
@@ -86,6 +92,19 @@ class Generation:
         if sample.index == 0 and rows is not None:
             room = len(self.prompt_token_ids) - len(self._prompt_logprobs)
             self._prompt_logprobs += logprobs_of(rows, self._tokenizer)[:room]
+
+    def embedding(self) -> EmbeddingOutput:
+        """The vector, once it has ended. Raises RequestError if it ended without."""
+        (sample,) = self.samples
+        if sample.embedding is None:
+            raise RequestError(self.request_id, "finish_reason", sample.finish_reason, "it has no vector: ask again")
+        return EmbeddingOutput(
+            request_id=self.request_id,
+            prompt=self.prompt,
+            prompt_token_ids=self.prompt_token_ids,
+            embedding=sample.embedding,
+            num_cached_tokens=max(0, sample.request.num_cached_tokens),
+        )
 
     def output(self) -> GenerationOutput | None:
         """What a caller is told now, as ``params.output_kind`` says; None: nothing."""

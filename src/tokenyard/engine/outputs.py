@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["CompletionOutput", "GenerationOutput", "Logprob"]
+__all__ = ["CompletionOutput", "EmbeddingOutput", "GenerationOutput", "Logprob"]
 
 
 class Logprob(NamedTuple):
@@ -42,6 +44,19 @@ class CompletionOutput(msgspec.Struct, frozen=True, kw_only=True):
     def finished(self) -> bool:
         """Whether it has ended."""
         return self.finish_reason is not None
+
+
+class EmbeddingOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt and its vector."""
+
+    request_id: str
+    prompt: str | None
+    """Its text; None if token ids were given."""
+    prompt_token_ids: Sequence[int]
+    embedding: npt.NDArray[np.floating]
+    """Shape ``[hidden size]``."""
+    num_cached_tokens: int = 0
+    """Prompt tokens that were in the prefix cache."""
 
 
 class GenerationOutput(msgspec.Struct, frozen=True, kw_only=True):

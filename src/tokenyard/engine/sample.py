@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tokenyard.engine.generation import GenerationParams
 from tokenyard.engine.outputs import CompletionOutput, Logprob
@@ -24,6 +25,8 @@ class Sample:
         self.request = request
         self.finish_reason: str | None = None
         self.stop_reason: int | str | None = None
+        self.embedding: Any = None
+        """The prompt's vector, where that was asked for in place of tokens."""
         self._params = params
         self._tokenizer = tokenizer
         self._text = ""
@@ -51,6 +54,8 @@ class Sample:
         """Take in what a step brought; True if a stop string ended it, which the scheduler does not know."""
         if self.is_finished:
             return False
+        if news.extras.pooling_output is not None:
+            self.embedding = news.extras.pooling_output
         stopped = self._add_tokens(news)
         if not stopped and news.finish_reason is not None:
             self.end(news.finish_reason, news.stop_reason)

@@ -14,7 +14,7 @@ from tokenyard.engine.output_processor import Generation
 from tokenyard.engine.prompts import Prompt, tokenized
 from tokenyard.engine.text.tokenizer import TextTokenizer
 from tokenyard.errors import ConfigError, RequestError
-from tokenyard.params import SamplingParams
+from tokenyard.params import PoolingParams, SamplingParams
 from tokenyard.structured import StructuredOutput
 
 __all__ = ["GenerationMaker", "GrammarSource", "ServedModel", "model_of"]
@@ -96,6 +96,7 @@ class GenerationMaker:
         turn: Turn | None = None,
         grammars: Sequence[StructuredOutput] = (),
         add_special_tokens: bool = True,
+        pooling: PoolingParams | None = None,
     ) -> Generation:
         """A generation that arrives now. Raises RequestError."""
         text, token_ids = tokenized(request_id, prompt, self.tokenizer, add_special_tokens=add_special_tokens)
@@ -110,6 +111,7 @@ class GenerationMaker:
             turn=turn,
             grammars=grammars,
             arrival_time=self._clock(),
+            pooling=pooling,
         )
         self._check(request_id, generation.prompt_token_ids, wanted)
         return generation

@@ -35,6 +35,7 @@ __all__ = [
     "OutcomeKind",
     "PauseState",
     "PoolingParams",
+    "PoolingType",
     "Preemption",
     "PrefixCacheStats",
     "QueueView",
@@ -58,7 +59,7 @@ __all__ = [
 OFFERED = {
     "tokenyard.config": ("GroupKind", "HashAlgo", "MambaCacheMode", "SpeculativeMethod", "PauseState"),
     "tokenyard.request": ("RequestStatus", "RequestTimes"),
-    "tokenyard.params": ("MultiModalItem", "PoolingParams", "RepetitionDetectionParams"),
+    "tokenyard.params": ("MultiModalItem", "PoolingParams", "PoolingType", "RepetitionDetectionParams"),
     "tokenyard.structured": ("StructuredOutput", "MaskedOutput"),
     "tokenyard.sched.observer": (
         "SchedulerState",
@@ -89,7 +90,7 @@ if TYPE_CHECKING:
     from tokenyard.kv.new_blocks import BlockDeltas
     from tokenyard.kv.shortage import KVLimit, KVShortage
     from tokenyard.kv.stats import PrefixCacheStats
-    from tokenyard.params import MultiModalItem, PoolingParams, RepetitionDetectionParams
+    from tokenyard.params import MultiModalItem, PoolingParams, PoolingType, RepetitionDetectionParams
     from tokenyard.request import RequestStatus, RequestTimes
     from tokenyard.sched.features.request_events import EventType, RequestEvent
     from tokenyard.sched.observer import (

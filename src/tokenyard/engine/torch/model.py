@@ -34,6 +34,9 @@ class PagedModel:
         self._attention = PagedAttention(model)
         self._groups: Sequence[BlockGroup] = ()
         self._adapters: RowAdapters | None = None
+        self.hidden: Any = None
+        """States of the last layer after its norm, of all tokens of the newest step; shape ``[tokens, size]``."""
+        model.base_model.register_forward_hook(self._keep_hidden)
 
     def bind(self, layers: Sequence[LayerKV], groups: Sequence[BlockGroup]) -> None:
         """Give it memory for its layers."""
@@ -43,6 +46,9 @@ class PagedModel:
     def adapt(self, adapters: Sequence[Adapter]) -> None:
         """Give it LoRA adapters, numbered in this order. ConfigError for one that it cannot take."""
         self._adapters = RowAdapters(self._model, adapters, self._device) if adapters else None
+
+    def _keep_hidden(self, _: Any, __: Any, output: Any) -> None:
+        self.hidden = output.last_hidden_state[0]
 
     def logits(
         self,

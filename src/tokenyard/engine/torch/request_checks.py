@@ -10,7 +10,6 @@ from tokenyard.request import Request
 __all__ = ["TorchEngineCore"]
 
 _UNSUPPORTED = {
-    "pooling_params": "the engine generates and does not pool: leave it out",
     "mm_features": "the engine runs text models: leave them out",
     "prompt_embeds": "the engine takes token ids alone: leave them out",
     "resumable": "the engine has no sessions: leave it out",

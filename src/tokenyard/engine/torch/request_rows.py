@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tokenyard.columns import Int32Array, IntArray
 from tokenyard.engine.torch.adapters.row_adapters import NO_ADAPTER
 from tokenyard.engine.torch.attention.block_batch import StepRows
-from tokenyard.params import SamplingParams, TokenIds
+from tokenyard.params import PoolingParams, SamplingParams, TokenIds
 from tokenyard.sched.steps.aux_output import TokenLogprobs
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
@@ -37,6 +37,10 @@ class Sampling:
     """Number of its LoRA adapter, or NO_ADAPTER."""
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
     """Of the prompt's chunks so far."""
+    pooling: PoolingParams | None = None
+    """What is made of its prompt's states, in place of tokens."""
+    pooled: Any = None
+    """The vector so far."""
     told_prompt: bool = False
     """They have been told."""
 
@@ -67,18 +71,22 @@ class RequestRows:
         """Number of the LoRA adapter, or NO_ADAPTER."""
         self._adapter_numbers: dict[str | None, int] = {name: i for i, name in enumerate(adapters)}
         self._samplings: dict[str, Sampling] = {}
+        self.num_pooled = 0
+        """Requests that are pooled: nearly always none."""
 
     def take_in(self, plan: SchedulerOutput) -> None:
         """Requests come, come back and go."""
         for request_id in plan.finished_req_ids:
-            self._samplings.pop(request_id, None)
+            gone = self._samplings.pop(request_id, None)
+            self.num_pooled -= gone is not None and gone.pooling is not None
         if len(plan.slots):
             self._make_room(int(plan.slots.max()) + 1)
         for row, new in plan.new_requests.items():
             request_id = plan.req_ids[row]
             seed = _seed_of(request_id, self._seed, new.sampling_params)
             adapter = self._adapter_numbers.get(new.lora_name, NO_ADAPTER)
-            self._samplings[request_id] = Sampling(new.sampling_params, seed, adapter)
+            self._samplings[request_id] = Sampling(new.sampling_params, seed, adapter, pooling=new.pooling_params)
+            self.num_pooled += new.pooling_params is not None
             self._know(int(plan.slots[row]), new.prompt_token_ids, adapter)
         for row, tokens in plan.known_tokens.items():
             self._know(int(plan.slots[row]), tokens, self._samplings[plan.req_ids[row]].adapter)

@@ -16,6 +16,7 @@ from tokenyard.engine.torch.drafting.drafters import Drafter
 from tokenyard.engine.torch.model import PagedModel
 from tokenyard.engine.torch.request_rows import NO_DRAFT, RequestRows
 from tokenyard.engine.torch.sampling.penalties import LogitRow, adjust, apply_bitmask, needs_adjusting
+from tokenyard.engine.torch.sampling.pooler import Pooler
 from tokenyard.engine.torch.sampling.prompt_scores import PromptScores
 from tokenyard.engine.torch.sampling.sampler import accepted, sample, token_logprobs
 from tokenyard.sched.features.grammars import GrammarOutput
@@ -40,6 +41,8 @@ class _Begun(NamedTuple):
     """Of each of them, as many as it verifies drafts and one more."""
     prompts: dict[int, TokenLogprobs]
     """Log-probabilities of prompts that are complete with this step."""
+    pooled: dict[int, Any]
+    """Vectors of such prompts, where they were asked for."""
 
 
 class ModelRunner:
@@ -60,6 +63,8 @@ class ModelRunner:
             return
         rows = self._rows.step_rows(plan)
         samples = ~plan.is_prefill_chunk if plan.is_prefill_chunk is not None else np.ones(len(plan.slots), np.bool_)
+        pooler = Pooler(self._rows, plan, rows)
+        samples[pooler.rows] = False
         sampling = samples.nonzero()[0]
         ends, drafts = rows.counts.cumsum(), self._rows.draft_counts(plan)
         per_row = drafts[sampling] + 1
@@ -72,7 +77,8 @@ class ModelRunner:
             np.concatenate((wanted, scores.places)),
             self._rows.adapters[plan.slots],
         )
-        self._begun = _Begun(rows, held, sampling, logits[: len(wanted)], scores.of(logits[len(wanted) :]))
+        pooled = pooler.of(self._model.hidden)
+        self._begun = _Begun(rows, held, sampling, logits[: len(wanted)], scores.of(logits[len(wanted) :]), pooled)
 
     def sample(self, plan: SchedulerOutput, grammar: GrammarOutput | None) -> ModelOutput:
         """Sample from the step that was computed last, and draft what comes next."""
@@ -90,8 +96,14 @@ class ModelRunner:
         sampled[begun.sampling], every[begun.sampling] = tokens, num_sampled
         if self._drafter is not None:
             self._draft(self._drafter, plan, begun)
-        extras = ModelAuxOutput(logprobs=logprobs, prompt_logprobs=begun.prompts) if logprobs or begun.prompts else None
-        return ModelOutput(sampled, every, extras=extras)
+        if not (logprobs or begun.prompts or begun.pooled):
+            return ModelOutput(sampled, every)
+        pooled = [begun.pooled.get(row) for row in range(len(plan.slots))] if begun.pooled else ()
+        return ModelOutput(
+            sampled,
+            every,
+            extras=ModelAuxOutput(pooler_output=pooled, logprobs=logprobs, prompt_logprobs=begun.prompts),
+        )
 
     def _tokens(
         self, plan: SchedulerOutput, begun: _Begun, grammar: GrammarOutput | None, drafts: IntArray, counts: IntArray
