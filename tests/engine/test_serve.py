@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 import tests.engine.needs_torch  # noqa: F401 - before whatever imports torch
 import torch
@@ -73,7 +75,7 @@ def context(folder: Path) -> ServerContext:
     return ServerContext(llm=AsyncLLM(core, tokenizer=tokenizer), names=["demo"], grammars=grammars)
 
 
-def asked(context: ServerContext, *bodies: dict[str, Any]) -> list[Any]:
+def asked(context: ServerContext, *bodies: dict[str, Any], path: str = "/v1/completions") -> list[Any]:
     """The answers to all of them, asked at once."""
 
     async def work() -> list[Any]:
@@ -81,7 +83,7 @@ def asked(context: ServerContext, *bodies: dict[str, Any]) -> list[Any]:
         async with context.llm:
             transport = httpx.ASGITransport(app=app)
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=60) as client:
-                answers = await asyncio.gather(*(client.post("/v1/completions", json=body) for body in bodies))
+                answers = await asyncio.gather(*(client.post(path, json=body) for body in bodies))
         assert context.llm.core.scheduler.num_free_blocks == 59
         return [each.json() for each in answers]
 
@@ -95,6 +97,32 @@ def test_over_http(context: ServerContext, greedy: dict[str, list[int]]) -> None
         assert context.llm.tokenizer is not None
         assert [each["text"] for each in answer["choices"]] == [context.llm.tokenizer.decode(greedy[prompt])] * 2
         assert answer["usage"]["completion_tokens"] == 2 * len(greedy[prompt])
+
+
+@pytest.mark.smoke
+def test_embeddings(context: ServerContext, folder: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64)
+    tokenizer = TextTokenizer.load(folder)
+    ids = [tokenizer.encode(each) for each in PROMPTS]
+    with torch.no_grad():
+        states = [model.base_model(torch.tensor([each])).last_hidden_state[0] for each in ids]
+    texts, tokens, mean, wrong = asked(
+        context,
+        {"input": PROMPTS, "model": "demo", "user": "me"},
+        {"input": ids[1], "encoding_format": "base64"},
+        {"input": PROMPTS[0], "pooling_type": "MEAN", "normalize": False},
+        {"input": []},
+        path="/v1/embeddings",
+    )
+    assert texts["usage"] == {"prompt_tokens": sum(map(len, ids)), "total_tokens": sum(map(len, ids))}
+    last = [(each[-1] / each[-1].norm()).numpy() for each in states]
+    for i, each in enumerate(texts["data"]):
+        assert each["index"] == i
+        assert np.allclose(each["embedding"], last[i], atol=1e-6)
+    told = np.frombuffer(base64.b64decode(tokens["data"][0]["embedding"]), "<f4")
+    assert np.allclose(told, last[1], atol=1e-6)
+    assert np.allclose(mean["data"][0]["embedding"], states[0].mean(0).numpy(), atol=1e-6)
+    assert wrong["error"]["param"] == "input"
 
 
 @pytest.mark.smoke

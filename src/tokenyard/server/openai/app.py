@@ -16,6 +16,7 @@ from tokenyard.server.openai.auth import ApiKeys
 from tokenyard.server.openai.chat import ChatCompletions
 from tokenyard.server.openai.completions import Completions
 from tokenyard.server.openai.context import ServerContext
+from tokenyard.server.openai.embeddings import Embeddings
 from tokenyard.server.openai.errors import ApiError, as_api_error, on_api_error
 from tokenyard.server.openai.utilities import Utilities
 from tokenyard.server.web.guard import Guard, is_loopback
@@ -30,9 +31,11 @@ def make_api(context: ServerContext, *, host: str = "127.0.0.1", api_keys: Seque
     ``host`` is the address it will listen on: on a loopback address pages of other sites are refused.
     """
     chat, completions, utilities = ChatCompletions(context), Completions(context), Utilities(context)
+    embeddings = Embeddings(context)
     routes = [
         Route("/v1/completions", completions.serve, methods=["POST"]),
         Route("/v1/chat/completions", chat.serve, methods=["POST"]),
+        Route("/v1/embeddings", embeddings.serve, methods=["POST"]),
         Route("/v1/models", utilities.models),
         Route("/tokenize", utilities.tokenize, methods=["POST"]),
         Route("/detokenize", utilities.detokenize, methods=["POST"]),

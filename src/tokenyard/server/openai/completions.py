@@ -14,25 +14,23 @@ from tokenyard.engine.outputs import CompletionOutput, GenerationOutput
 from tokenyard.engine.prompts import TokenizedPrompt
 from tokenyard.server.openai.context import ServerContext
 from tokenyard.server.openai.decoding import decoded
-from tokenyard.server.openai.errors import bad_field
 from tokenyard.server.openai.fields import CompletionRequest
 from tokenyard.server.openai.generating import (
     Piece,
     Usage,
     asked,
-    in_thread_if_long,
     output_room,
     pieces,
     request_id_of,
 )
 from tokenyard.server.openai.grammars import compiled
 from tokenyard.server.openai.logprobs import EchoedPrompt, completion_logprobs, prompt_logprobs
+from tokenyard.server.openai.prompts import tokenized_prompts
 from tokenyard.server.openai.replying import reply
 
 __all__ = ["Completions"]
 
 _DEFAULT_TOKENS = 16
-_MOST_PROMPTS = 1024
 
 
 class Completions:
@@ -48,7 +46,8 @@ class Completions:
         request: CompletionRequest = body.request
         context.check_model(request.model)
         context.check_open()
-        prompts = await self._prompts(request)
+        special = request.add_special_tokens is not False
+        prompts = await tokenized_prompts(context, "prompt", request.prompt, add_special_tokens=special)
         room = [output_room(context, each, request.max_tokens, default=_DEFAULT_TOKENS) for each in prompts]
         name = request_id_of(request, "cmpl")
         grammars = await compiled(context, request, len(prompts))
@@ -66,36 +65,10 @@ class Completions:
         together = pieces(context, streams)
         return await reply(http, together, answer, stream=bool(request.stream), ignored=body.ignored)
 
-    async def _prompts(self, request: CompletionRequest) -> list[TokenizedPrompt]:
-        """The prompts of a request, as token ids."""
-        given = request.prompt
-        one = [given] if isinstance(given, str) or _are(given, int) else given
-        if not one or len(one) > _MOST_PROMPTS or not all(isinstance(each, str) or _are(each, int) for each in one):
-            fix = f"give a text, a list of token ids, or a list of 1 to {_MOST_PROMPTS} of either; none may be empty"
-            raise bad_field("prompt", given, fix)
-        prompts = []
-        special = request.add_special_tokens is not False
-        for each in one:
-            if isinstance(each, str):
-                ids = await in_thread_if_long(len(each), lambda text=each: self._encode(text, special))  # type: ignore[misc]
-                if not ids:
-                    raise bad_field("prompt", each, "has no token: give a text that is not empty")
-                prompts.append(TokenizedPrompt(each, ids))
-            else:
-                prompts.append(TokenizedPrompt(None, each))
-        return prompts
-
-    def _encode(self, text: str, special: bool) -> list[int]:
-        return self._context.tokenizer.encode(text, add_special_tokens=special)
-
     def _echoed(self, request: CompletionRequest, prompt: TokenizedPrompt) -> str:
         if not request.echo:
             return ""
         return prompt.text if prompt.text is not None else self._context.tokenizer.decode(prompt.token_ids)
-
-
-def _are(value: Any, kind: type) -> bool:
-    return isinstance(value, list) and bool(value) and all(type(each) is kind for each in value)
 
 
 class _Answer:

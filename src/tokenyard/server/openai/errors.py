@@ -11,7 +11,7 @@ from starlette.responses import Response
 from tokenyard.errors import EngineDeadError, QueueFullError, RequestError, TokenyardError, shown
 from tokenyard.server.web.problems import RefusedError, json_response
 
-__all__ = ["ApiError", "as_api_error", "bad_field", "going_down", "on_api_error"]
+__all__ = ["ApiError", "as_api_error", "bad_field", "going_down", "on_api_error", "timed_out"]
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 _RETRY_SECONDS = 1
@@ -59,6 +59,11 @@ def bad_field(field: str, value: object, fix: str, *, code: str | None = None) -
 def going_down() -> ApiError:
     """The server ends, and this request with it, or before it has begun."""
     return ApiError(503, "the server is going down", code="draining", headers={"Retry-After": "5"})
+
+
+def timed_out(seconds: float) -> ApiError:
+    """The server's limit of time is over."""
+    return ApiError(504, f"the answer took longer than {seconds:g} seconds", code="timeout")
 
 
 def as_api_error(error: Exception, prompt_field: str = "prompt") -> ApiError:

@@ -12,6 +12,7 @@ __all__ = [
     "ChatCompletionRequest",
     "CompletionRequest",
     "DetokenizeRequest",
+    "EmbeddingRequest",
     "GenerationRequest",
     "JsonSchema",
     "ResponseFormat",
@@ -40,6 +41,7 @@ WITHOUT_EFFECT: dict[str, tuple[object, ...]] = {
     "length_penalty": (None, 1, 1.0),
     "spaces_between_special_tokens": (None, True),
     "truncate_prompt_tokens": (None,),
+    "dimensions": (None,),
     "allowed_token_ids": (None, []),
     "bad_words": (None, []),
     "kv_transfer_params": (None,),
@@ -158,6 +160,25 @@ class ChatCompletionRequest(GenerationRequest, kw_only=True):
     add_generation_prompt: bool = True
     chat_template_kwargs: dict[str, Any] | None = None
     """Further variables of the template."""
+
+
+class EmbeddingRequest(_Fields, kw_only=True):
+    """``POST /v1/embeddings``."""
+
+    input: str | list[Any]
+    """A text, token ids, or a list of either."""
+    model: str | None = None
+    encoding_format: Literal["float", "base64"] = "float"
+    # vLLM's
+    add_special_tokens: bool | None = None
+    normalize: bool | None = None
+    """Vectors of length 1, unless false."""
+    priority: int | None = None
+    cache_salt: str | None = None
+    request_id: str | None = None
+    # ours
+    pooling_type: Literal["LAST", "CLS", "MEAN"] = "LAST"
+    """Of which tokens' states a vector is made."""
 
 
 class TokenizeRequest(_Fields, kw_only=True):

@@ -16,8 +16,8 @@ from tokenyard.engine.outputs import GenerationOutput
 from tokenyard.engine.prompts import TokenizedPrompt
 from tokenyard.request import FinishReason
 from tokenyard.server.openai.context import ServerContext
-from tokenyard.server.openai.errors import ApiError, as_api_error, bad_field
-from tokenyard.server.openai.fields import GenerationRequest
+from tokenyard.server.openai.errors import ApiError, as_api_error, bad_field, timed_out
+from tokenyard.server.openai.fields import EmbeddingRequest, GenerationRequest
 from tokenyard.server.openai.sampling import generation_params, turn_of
 
 __all__ = ["Piece", "Usage", "asked", "events_of", "in_thread_if_long", "output_room", "pieces", "request_id_of"]
@@ -59,7 +59,7 @@ class Usage:
         }
 
 
-def request_id_of(request: GenerationRequest, prefix: str) -> str:
+def request_id_of(request: GenerationRequest | EmbeddingRequest, prefix: str) -> str:
     """A name for the request: the client's own, or a new one."""
     given = request.request_id
     if given is not None and not 0 < len(given) <= _LONGEST_ID:
@@ -163,8 +163,7 @@ async def pieces(
             except StopAsyncIteration:
                 return
             except TimeoutError:
-                seconds = context.limits.request_timeout_s
-                raise ApiError(504, f"the answer took longer than {seconds:g} seconds", code="timeout") from None
+                raise timed_out(context.limits.request_timeout_s) from None
             if any(part.finish_reason == FinishReason.ERROR for part in piece.output.outputs):
                 raise ApiError(500, "the engine could not go on with this request", code="generation_failed")
             yield piece

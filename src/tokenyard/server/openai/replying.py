@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from typing import Any, Protocol
 
 from starlette.requests import Request
@@ -14,7 +14,7 @@ from tokenyard.server.openai.generating import Piece, events_of
 from tokenyard.server.openai.going_away import EventStream, GoneError, unless_gone
 from tokenyard.server.web.problems import json_response
 
-__all__ = ["Answer", "reply"]
+__all__ = ["Answer", "reply", "reply_at_once"]
 
 _GONE = 499
 """Nobody reads it; it is what nginx writes into its log."""
@@ -34,17 +34,32 @@ async def reply(
     http: Request, together: AsyncGenerator[Piece, None], answer: Answer, *, stream: bool, ignored: Sequence[str]
 ) -> Response:
     """The response. What goes wrong before its first byte is raised."""
-    headers = {"Tokenyard-Ignored": ", ".join(ignored)} if ignored else {}
+    if not stream:
+        return await reply_at_once(http, answer.whole(together), ignored=ignored)
     try:
-        if not stream:
-            return json_response(await unless_gone(http, answer.whole(together)), headers=headers)
         events = events_of(answer.chunks(together), getattr(http.state, "prompt_field", "prompt"))
         first = await unless_gone(http, _first(events))
     except GoneError:
         return Response(status_code=_GONE)
     except asyncio.CancelledError:  # the server goes down, and its time to end is over
         return going_down().response()
-    return EventStream(events, first, headers)
+    return EventStream(events, first, _headers(ignored))
+
+
+async def reply_at_once(
+    http: Request, work: Coroutine[Any, Any, dict[str, Any]], *, ignored: Sequence[str]
+) -> Response:
+    """The response, which is what ``work`` returns. What goes wrong is raised."""
+    try:
+        return json_response(await unless_gone(http, work), headers=_headers(ignored))
+    except GoneError:
+        return Response(status_code=_GONE)
+    except asyncio.CancelledError:  # the server goes down, and its time to end is over
+        return going_down().response()
+
+
+def _headers(ignored: Sequence[str]) -> dict[str, str]:
+    return {"Tokenyard-Ignored": ", ".join(ignored)} if ignored else {}
 
 
 async def _first(events: AsyncGenerator[bytes, None]) -> bytes:
