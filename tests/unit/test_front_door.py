@@ -30,7 +30,8 @@ replay replay_split summarize why
 AllBlocksCleared BlockDeltas BlockRemoved BlockStored CachedRequestData Counts EventType Gauges GroupKind HashAlgo
 KVEventBatch KVLimit KVShortage MambaCacheMode MaskedOutput ModelAuxOutput MultiModalItem NewRequest NewRequestData
 ObserverWarning Observers Outcome OutcomeKind PauseState PoolingParams PoolingType Preemption PrefixCacheStats
-QueueView RepeatedSteps RepetitionDetectionParams RequestAuxOutput RequestEvent RequestHasher RequestStatus RequestTimes
+QueueView RepeatedSteps RepetitionDetectionParams RequestAuxOutput RequestEvent RequestHasher RequestStatus
+RequestTimes
 ScheduledDrafts SchedulerState SchedulerStats SpecDecodingStats SpeculativeMethod StepInFlight StructuredOutput
 TokenLogprobs
 """,

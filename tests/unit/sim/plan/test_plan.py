@@ -25,7 +25,7 @@ from tokenyard.sim.sweep.variants import Grid
 
 
 def row(name: str, value: float, *, cost: float | None = None, tight: float = 0.5, **more: Any) -> Row:
-    figures = {"goodput.requests_per_s": value, "throughput.output_tokens_per_s": 10 * value}
+    figures: dict[str, float | None] = {"goodput.requests_per_s": value, "throughput.output_tokens_per_s": 10 * value}
     return Row(
         settings={"name": name},
         figures=figures,

@@ -57,9 +57,9 @@ def _of_a_trace(subject: RecordedSubject) -> Iterator[str]:
         yield f"the run as it was could not be replayed: {error}"
         return
     off = ", ".join(
-        f"{name} {error:+.1%}"
+        f"{name} {share:+.1%}"
         for name in ("ttft_ms.p90", "tpot_ms.p90", "e2e_ms.p90")
-        if (error := check.error_of(name)) is not None
+        if (share := check.error_of(name)) is not None
     )
     doubt = "" if check.holds else ": a poor fit, and the plan rests on it"
     yield f"the run as it was, replayed, is off by {off}{doubt}"
