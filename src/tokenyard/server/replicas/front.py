@@ -25,7 +25,7 @@ from tokenyard.server.web.problems import RefusedError
 __all__ = ["Front"]
 
 _SECONDS_OF_METRICS = 10.0
-_POSTED = ("/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize")
+_POSTED = ("/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/tokenize", "/detokenize")
 _READ = ("/v1/models", "/health")
 _GENERATES = frozenset(_POSTED[:2])
 
