@@ -128,6 +128,9 @@ def _is_close(check: Check) -> bool:
 
 def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progress: OnProgress | None) -> VariantAnswer:
     report, ends, result = _replayed(run, variant, on_progress)
+    refused = len(result.refused) + result.num_left_out
+    if refused == len(variant.workload):
+        raise ConfigError("set", variant.name, f"serves none of the requests: {result.refused[0].problem}")
     recorded = {check.name: check for check in baseline.check.checks}
     movers = [
         Mover(request_id=request_id, baseline_s=before, variant_s=ends[request_id])
@@ -145,8 +148,8 @@ def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progres
                 recorded=recorded[name].recorded if name in recorded else None,
                 baseline=before,
                 variant=after,
-                uncertainty=_uncertainty(recorded.get(name)),
-                change=change_of(before, after),
+                uncertainty=_uncertainty(recorded.get(name)) if variant.latency is run.latency else None,
+                change=None if refused else change_of(before, after),
             )
             for name, before, after in _both(baseline.report, report)
         ],
@@ -155,8 +158,8 @@ def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progres
         winners=faster[:_MOST_MOVERS],
         losers=slower[:_MOST_MOVERS],
         reasons=_reasons(baseline.report, report),
-        refused=len(result.refused) + result.num_left_out,
-        serve_flags=list(variant.flags) if variant.is_vllms else [],
+        refused=refused,
+        serve_flags=list(variant.flags) if variant.is_vllms and not refused else [],
         notes=list(variant.notes),
     )
 

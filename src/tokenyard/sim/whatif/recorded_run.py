@@ -79,7 +79,8 @@ def read_run(path: Path | str, on_step: Callable[[int], None] | None = None) -> 
         raise TraceError(f"{path}: prefix caching was on, and no block is numbered: nobody knows who shares a prefix")
     report = summarize(path)
     latency = fit_steps(times.measured, str(path))
-    pace = measured_pace(times.measured, latency, requests.began)
+    is_virtual = start.host == _REPLAY
+    pace = None if is_virtual else measured_pace(times.measured, latency, requests.began)
     return RecordedRun(
         source=str(path),
         start=start,

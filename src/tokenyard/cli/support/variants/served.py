@@ -97,6 +97,8 @@ def on_gpu(run: RecordedRun, gpu: str) -> Variant:
     Raises ConfigError for an unknown GPU, or a trace that does not say on what it ran; NoStartError if nothing fits.
     """
     recorded, device = _recorded(run), named_gpu(gpu)
+    if device == recorded.gpu:
+        return replace(as_it_was(run), name=f"gpu={device.name}")
     per_block = run.start.bytes_per_block
     if not per_block:
         raise ConfigError("gpu", gpu, f"{run.source} does not say how large a block is: ask with --serve")
@@ -104,7 +106,7 @@ def on_gpu(run: RecordedRun, gpu: str) -> Variant:
     blocks = run.cache.num_gpu_blocks + more
     if blocks < 2:
         raise NoStartError(f"gpu = {device.name!r}: the weights alone take more memory than it has")
-    pool = f"{blocks:,} KV blocks instead of {run.cache.num_gpu_blocks:,}: the memory is that much larger or smaller"
+    pool = f"{blocks:,} KV blocks instead of {run.cache.num_gpu_blocks:,}: as the memory of {device.name} has it; --serve with a number keeps one"
     return replace(
         as_it_was(run),
         name=f"gpu={device.name}",
