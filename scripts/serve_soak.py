@@ -43,7 +43,8 @@ def main() -> int:
     flags = parser.parse_args()
     tenth = max(1, flags.requests // 10)
     with serving_api(checks=False, num_gpu_blocks=300, max_num_seqs=16) as server:
-        memory = []
+        memory: list[float] = []
+        held: tracemalloc.Snapshot | None = None
         for done in range(0, flags.requests, tenth):
             began = time.monotonic()
             wrong = asyncio.run(ask(server.url, range(done, min(done + tenth, flags.requests)), flags.together))
@@ -61,7 +62,7 @@ def main() -> int:
             )
             if wrong:
                 return 1
-        if flags.allocations:
+        if held is not None:
             _tell_growth(held, flags.allocations)
             print(f"memory after what is free was given back to the system: {_trimmed():.1f} MB")
     gained = memory[-1] - memory[0]
