@@ -79,6 +79,8 @@ def test_where_no_variant_holds_every_bound_the_nearest_is_shown_and_the_code_is
         (("--minimize", "gpus", "--maximize", "load"), "give one of them"),
         (("--space", "max_num_seqs=0"), "none could be replayed"),
         (("--replays", "0"), "--replays"),
+        (("--space", "limit=1,4"), "another workload is no choice"),
+        (("--space", "rate_scale=1,30"), "another workload is no choice"),
         (("--gpu", "h100,"), "--gpu = 'h100,'"),
     ],
 )

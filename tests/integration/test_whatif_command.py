@@ -153,3 +153,17 @@ def test_a_trace_of_an_unknown_machine_tells_nothing_of_other_gpus(on_l4: Path) 
     other = on_l4 / "cpu.steps.jsonl"
     other.write_text(json.dumps(json.loads(first) | {"gpu": "cpu"}) + "\n" + rest)
     call("whatif", other, "--gpu", "h100", cwd=on_l4).refused("ran on 'cpu'", "not modelled")
+
+
+def test_the_gpu_it_ran_on_changes_nothing(on_l4: Path) -> None:
+    told = json.loads(call("whatif", "l4", "--gpu", "l4", "--json", cwd=on_l4).stdout)
+    assert {each["change"] for each in told["variants"][0]["figures"]} <= {0.0, None}
+
+
+def test_what_serves_nobody_is_refused_and_what_serves_some_is_not_compared(folder: Path) -> None:
+    call("whatif", "trace", "--set", "num_gpu_blocks_override=2", cwd=folder).refused("serves none of the requests")
+    told = json.loads(call("whatif", "trace", "--set", "max_model_len=300", "--json", cwd=folder).stdout)
+    (variant,) = told["variants"]
+    assert variant["refused"] > 0
+    assert {each["change"] for each in variant["figures"]} == {None}
+    assert variant["serve_flags"] == []

@@ -72,7 +72,11 @@ def execute(flags: Sweep) -> int:
         rows=rows,
     )
     print_json(result) if flags.json else _print(result, results())
-    return 0
+    return 0 if any(row.problem is None for row in rows) else NOTHING_REPLAYED
+
+
+NOTHING_REPLAYED = 2
+"""The exit code where every variant was refused."""
 
 
 def _variants(flags: Sweep, subject: Subject) -> list[dict[str, Setting]]:

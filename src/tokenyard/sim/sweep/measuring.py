@@ -66,9 +66,12 @@ class Measuring:
         try:
             variant = self.subject.prepared(settings)
             workload = variant.workload.with_rate(load)
-            watch = SLOWatch(self.slos, workload) if stops else None
-            price = None if variant.gpu is None else self.prices.get(variant.gpu)
-            cost = None if price is None or variant.gpus is None else price * variant.gpus
+        except TokenyardError as error:
+            return Row(settings=dict(settings), load=load, problem=str(error))
+        watch = SLOWatch(self.slos, workload) if stops else None
+        price = None if variant.gpu is None else self.prices.get(variant.gpu)
+        cost = None if price is None or variant.gpus is None else price * variant.gpus
+        try:
             if any(rival.makes_pointless(cost, variant.gpus) for rival in rivals):
                 raise Decided("costs more than one that is within every bound: not replayed", was_replayed=False)
             beaten = [rival for rival in rivals if rival.costs_no_more_than(cost, variant.gpus)]

@@ -7,6 +7,7 @@ from functools import partial
 
 from tokenyard.cli.support.flags import Plan
 from tokenyard.cli.support.planning.asked import Subject
+from tokenyard.cli.support.planning.settings import is_load
 from tokenyard.errors import ConfigError
 from tokenyard.sim.sweep.row import Setting
 from tokenyard.sim.sweep.variants import Grid, read_grid
@@ -41,6 +42,9 @@ def space_of(flags: Plan, gpus: tuple[str, ...], subject: Subject) -> Grid:
             raise ConfigError("--space", "gpu", "--gpu names several as well: give one of them")
         dimensions.insert(0, ("gpu", tuple(dict.fromkeys(gpus))))
     for name, values in dimensions:
+        if is_load(name):
+            fix = "another workload is no choice of a server's: give it as a flag, or vary it with tokenyard sweep"
+            raise ConfigError("--space", name, fix)
         for value in values:
             subject.convert(name, value, "--space")
     return Grid(dimensions)

@@ -106,7 +106,10 @@ def on_gpu(run: RecordedRun, gpu: str) -> Variant:
     blocks = run.cache.num_gpu_blocks + more
     if blocks < 2:
         raise NoStartError(f"gpu = {device.name!r}: the weights alone take more memory than it has")
-    pool = f"{blocks:,} KV blocks instead of {run.cache.num_gpu_blocks:,}: as the memory of {device.name} has it; --serve with a number keeps one"
+    pool = (
+        f"{blocks:,} KV blocks instead of {run.cache.num_gpu_blocks:,}, as the memory of {device.name} has it;"
+        " --serve with a number keeps one"
+    )
     return replace(
         as_it_was(run),
         name=f"gpu={device.name}",
