@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tests.engine.needs_torch  # noqa: F401 - before whatever imports torch
 from tests.engine.adapters import ALL_LINEAR, make_adapter, merged
 from tests.engine.drive import GREEDY, Run, load, serve
 from tests.engine.tiny_models import Checkpoint

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tests.engine.needs_torch  # noqa: F401 - before whatever imports torch
 from tests.engine.adapters import make_adapter, merged
 from tests.engine.drive import GREEDY, load, serve
 from tests.engine.needs_torch import torch
