@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from side import Side
 
 REPO = Path(__file__).resolve().parents[2]
 VARIANTS = ["plain", "records", "traced", "fully_traced"]
@@ -16,13 +17,9 @@ VARIANTS = ["plain", "records", "traced", "fully_traced"]
 @pytest.mark.parametrize("scenario", ["decode_32", "drafts_256", "async_drafts_256"])
 def test_every_variant_does_the_same_work(scenario: str) -> None:
     """With prompts longer than a step, so that some steps end within one."""
-    order = json.dumps({"scenario": scenario, "variants": VARIANTS})
-    worker = REPO / "benchmarks" / "our_side.py"
-    done = subprocess.run(
-        [sys.executable, worker], input=order + "\n", capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    measured = json.loads(done.stdout)
+    side = Side(sys.executable, "our_side.py")
+    measured = side.ask({"scenario": scenario, "variants": VARIANTS})
+    side.close()
     assert list(measured) == VARIANTS
     facts = [each["facts"] for each in measured.values()]
     assert all(each == facts[0] for each in facts)
