@@ -68,6 +68,8 @@ class Side:
     def close(self) -> None:
         """Let it end."""
         self._process.communicate()
+        self._answers.close()
+        self._printed.close()
 
 
 def answer(reply: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
