@@ -35,6 +35,8 @@ class LoadSearch(NamedTuple):
 def _changes(less: Row, more: Row) -> bool:
     """Whether a greater load is felt: once all requests come at once, or turns only wait for each other, none is."""
     pairs = [(less.figures.get(name), more.figures.get(name)) for name in _FELT]
+    if all(pair == (None, None) for pair in pairs):
+        return True
     return any(one != other and (not one or not other or abs(other / one - 1) > _ALIKE) for one, other in pairs)
 
 
