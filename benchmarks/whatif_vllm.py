@@ -143,6 +143,7 @@ def _started(model: Path, folder: Path, settings: dict[str, str]) -> AbstractCon
 def main() -> int:
     """Print how far predictions and measurements are apart."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("variants", nargs="*", default=VARIANTS, help="what to ask, for example max_num_seqs=2")
     parser.add_argument("--sessions", type=int, default=10, help="in each part")
     parser.add_argument("--parts", type=int, default=2)
     parser.add_argument("--rate", type=float, default=0.6, help="sessions a second")
@@ -155,7 +156,7 @@ def main() -> int:
         folder.mkdir(exist_ok=True)
         model = make_model("llama", folder, **SIZES)
         print(f"{'milliseconds, means':28}{'':11}" + "".join(f"{name.removesuffix('_ms'):>30}" for name in FIGURES))
-        for number, asked in enumerate(VARIANTS):
+        for number, asked in enumerate(flags.variants):
             pair = recorded(model, folder / f"pair{number}", BASE | dict([asked.split("=")]), parts)
             _compare(asked, pair)
     return 0

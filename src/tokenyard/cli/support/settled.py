@@ -28,6 +28,8 @@ __all__ = ["Settled", "settle"]
 
 AUTO = -1
 """``--max-model-len auto``: as long as the pool holds."""
+_NOTABLE_GIB = 0.1
+"""Less of it would not be worth lowering a limit for."""
 _ANY_LENGTH = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 
 
@@ -300,10 +302,9 @@ def _said_to_be_estimated(memory: _Memory, model: ModelSpec, limits: BatchLimits
             raise
         sampling = limits.max_num_seqs * model.vocab_size * SAMPLING_BYTES / (1 << 30)
         problem = str(error).removeprefix("vLLM would not start: ")
-        raise NoStartError(
-            f"{problem}. That memory is an estimate, and max_num_seqs = {limits.max_num_seqs} takes {sampling:.1f} GiB "
-            "of it: lower that, or give what vLLM logs as kv_cache_memory_bytes"
-        ) from None
+        takes = f", and max_num_seqs = {limits.max_num_seqs} takes {sampling:.1f} GiB of it: lower that, or"
+        mend = f"{takes if sampling >= _NOTABLE_GIB else ':'} give what vLLM logs as kv_cache_memory_bytes"
+        raise NoStartError(f"{problem}. That memory is an estimate{mend}") from None
 
 
 def _fewest_blocks(model: ModelSpec, memory: _Memory, settings: dict[str, Any]) -> int | None:
