@@ -67,7 +67,6 @@ def test_what_is_read_is_what_happened(tmp_path: Path) -> None:
     assert (finished, lookups) == (sink.finished, sink.lookups)
     for step, facts in zip(steps, sink.facts, strict=True):
         derived = facts_of(step, block_size=4)
-        derived.min_need = None  # known from the requests file, and to nobody else
         assert msgspec.structs.replace(derived, recomputed_tokens=facts.recomputed_tokens) == facts
         assert (derived.recomputed_tokens or 0) == facts.recomputed_tokens
     queued = [len(step.requests) for step in steps]
