@@ -56,7 +56,9 @@ def test_an_address_nobody_listens_at(trace: Path, tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written(trace: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    call("export", trace, "--html", "file/a.html", cwd=tmp_path).refused("html = 'file/a.html'", "there is no folder file")
+    call("export", trace, "--html", "file/a.html", cwd=tmp_path).refused(
+        "html = 'file/a.html'", "there is no folder file"
+    )
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from tokenyard.sim.latency.model import ConstantLatency
 from tokenyard.sim.replay import replay
 from tokenyard.sim.whatif.ask import answer, replay_as_it_was
 from tokenyard.sim.whatif.recorded_blocks import Origin, RecordedBlocks
+from tokenyard.sim.whatif.recorded_requests import RecordedRequests
 from tokenyard.sim.whatif.recorded_run import read_run
 from tokenyard.sim.whatif.settings import read_variant
 from tokenyard.sim.workload.record import Workload, WorkloadRequest
@@ -28,7 +29,9 @@ from tokenyard.sim.workload.tokens import Segment, StreamTokens, seed_of
 from tokenyard.trace.emit.recorder import TraceRecorder, TurnOrder
 from tokenyard.trace.emit.writer import TraceWriter
 from tokenyard.trace.format.config import TraceConfig
+from tokenyard.trace.format.schema import PrefixCacheLookup, RequestArrived, RequestFinished
 from tokenyard.trace.format.start import describe_run
+from tokenyard.trace.read.step_joiner import Step
 
 STEP = 1 / 64
 """Seconds. Nothing arrives or leaves at the very end of a step, where a rounding error of the fit would matter."""
@@ -340,3 +343,38 @@ def test_blocks_that_come_out_of_order_are_not_taken_for_others() -> None:
 def test_runs_that_cannot_be_are_refused(runs: list[int]) -> None:
     with pytest.raises(ValueError, match="blocks"):
         tokens_of(RecordedBlocks(4), runs, 16, "a")
+
+
+def _asked(blocks: RecordedRequests, number: int, name: str, at: float, runs: list[int], length: int) -> None:
+    """Request ``name`` arrives, with a prompt of ``length`` tokens in blocks ``runs``, and puts 4 tokens out by +1 s."""
+    step = Step(number)
+    step.arrived = [RequestArrived(step=number, ts=at, req_id=name, arrival_time=at, num_prompt_tokens=length)]
+    step.lookups = [PrefixCacheLookup(step=number, ts=at, req_id=name, prompt_hash_runs=runs)]
+    step.finished = [
+        RequestFinished(
+            step=number,
+            ts=at + 1,
+            req_id=name,
+            finish_reason="length",
+            finished_time=at + 1,
+            num_prompt_tokens=length,
+            num_output_tokens=4,
+        )
+    ]
+    blocks.add(step)
+
+
+def test_a_turn_is_known_by_the_whole_prompt_it_begins_with() -> None:
+    """An answer of four tokens fills no block of sixteen: the next turn holds the first one's prompt, and more."""
+    blocks = RecordedRequests("vllm", 16, 1024, knows_turns=False)
+    _asked(blocks, 0, "first", 0.0, [0, 3], 50)
+    _asked(blocks, 1, "turn", 2.0, [0, 5], 90)
+    _asked(blocks, 2, "shares only the beginning", 4.0, [0, 2, 9, 2], 70)
+    _asked(blocks, 3, "the same prompt again", 6.0, [0, 3], 50)
+    after = {request.request_id: (request.after, request.gap) for request in blocks.workload()}
+    assert after == {
+        "first": ((), 0.0),
+        "turn": (("first",), 1.0),
+        "shares only the beginning": ((), 0.0),
+        "the same prompt again": ((), 0.0),
+    }

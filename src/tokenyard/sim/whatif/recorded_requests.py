@@ -6,7 +6,7 @@ What a trace does not tell is counted and said: requests that were there before 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tokenyard.errors import TraceError
 from tokenyard.request import MultiModalItem
@@ -51,6 +51,8 @@ class RecordedRequests:
         self._known: dict[str, _Known] = {}
         self._origins: dict[str, tuple[Origin, Origin]] = {}
         """Request id -> itself as one who brings blocks with its prompt, and with its output."""
+        self._ends: dict[int, str] = {}
+        """Last full block of a prompt -> the request that brought it: whoever has it begins with that whole prompt."""
         self._gaps: Counter[str] = Counter()
         self.began = 0.0
         """Moment of the first arrival, on the trace's clock, once the workload has been made."""
@@ -108,7 +110,24 @@ class RecordedRequests:
             return
         self._hashed += 1
         answered = [origin.request_id for origin in origins if origin.is_output]
-        known.answers = answered[-1] if answered else None
+        known.answers = answered[-1] if answered else self._longest_begun(record.prompt_hash_runs, length)
+        if record.prompt_hash_runs:
+            first, count = record.prompt_hash_runs[-2:]
+            self._ends.setdefault(first + count - 1, record.req_id)
+
+    def _longest_begun(self, runs: Sequence[int], length: int) -> str | None:
+        """The request whose prompt this one begins with, if it is long enough to hold the answer as well.
+
+        An answer that fills no block of its own leaves no other sign of its turn.
+        """
+        found = None
+        for first, count in zip(runs[::2], runs[1::2], strict=True):
+            found = next((self._ends[at] for at in range(first + count - 1, first - 1, -1) if at in self._ends), found)
+        finished = self._known[found].finished if found in self._known else None
+        if found is None or finished is None:
+            return None
+        asked = self._known[found].arrived.num_prompt_tokens or 0
+        return found if length > asked + (finished.num_output_tokens or 0) else None
 
     def _finish(self, record: RequestFinished) -> None:
         known = self._known.get(record.req_id or "")
