@@ -346,7 +346,7 @@ def test_runs_that_cannot_be_are_refused(runs: list[int]) -> None:
 
 
 def _asked(blocks: RecordedRequests, number: int, name: str, at: float, runs: list[int], length: int) -> None:
-    """Request ``name`` arrives, with a prompt of ``length`` tokens in blocks ``runs``, and puts 4 tokens out by +1 s."""
+    """Request ``name`` arrives, with a prompt of ``length`` tokens in blocks ``runs``, answered by 4 tokens in 1 s."""
     step = Step(number)
     step.arrived = [RequestArrived(step=number, ts=at, req_id=name, arrival_time=at, num_prompt_tokens=length)]
     step.lookups = [PrefixCacheLookup(step=number, ts=at, req_id=name, prompt_hash_runs=runs)]
