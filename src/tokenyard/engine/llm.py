@@ -169,7 +169,7 @@ class LLM:
 def _listed(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
     """Token ids stand in a list or a mapping, so what is left is a list of prompts; no type tells that."""
     lone = isinstance(prompts, str | Mapping)
-    return [prompts] if lone else list(prompts)  # type: ignore[arg-type, list-item]
+    return [prompts] if lone else list(prompts)  # type: ignore[arg-type, list-item]  # as said
 
 
 def _for_each(field: str, given: Any, number: int, default: Any) -> Sequence[Any]:

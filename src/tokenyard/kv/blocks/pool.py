@@ -126,17 +126,17 @@ class BlockPool:
     def _evict(self, blocks: list[int]) -> None:
         """Forget what these blocks hold, in order."""
         hash_of, index_of = self.hash_of, self.index_of
-        hashes = list(map(hash_of.__getitem__, blocks))
+        hashes: list[bytes] = list(map(hash_of.__getitem__, blocks))  # type: ignore[arg-type]  # all of them are cached
         for block in blocks:
             hash_of[block] = None
         if len(self.indexes) == 1:
-            self.indexes[0].discard_n(hashes, blocks)  # type: ignore[arg-type]  # all of them are cached
+            self.indexes[0].discard_n(hashes, blocks)
         else:
             for block, old in zip(blocks, hashes, strict=True):
-                index_of[block].discard(old, block)  # type: ignore[arg-type]
+                index_of[block].discard(old, block)
         if self.listeners:
             for block, old in zip(blocks, hashes, strict=True):
-                self._tell_evicted(old, block)  # type: ignore[arg-type]
+                self._tell_evicted(old, block)
 
     def _tell_evicted(self, block_hash: bytes, block: int) -> None:
         for listener in self.listeners:
