@@ -56,7 +56,7 @@ async function besides({ with: path, reqs }: HashState): Promise<void> {
 function obey(state: HashState, key: string | null): void {
   applyToPage(state);
   const store = trace.peek();
-  const same = key === null ? !state.trace || state.trace === origins.trace?.path : key === keyOf(store);
+  const same = key === null ? !state.trace || state.trace === origins.trace?.path : key === keyOf(store, origins.trace);
   if (same) {
     if (!store) return;
     applyToTrace(store, state);
@@ -81,7 +81,7 @@ export function startPage(): void {
   onReplaced((path) => void openPath(path, { requests: origins.trace?.reqs ?? false, live: true }));
   startAddress({
     landing: !inside && !(state.trace && SERVED),
-    place: () => ({ key: keyOf(trace.value), state: currentState(origins.trace, origins.other?.path ?? null) }),
+    place: () => ({ key: keyOf(trace.value, origins.trace), state: currentState(origins.trace, origins.other?.path ?? null) }),
     obey,
     busy: isExpecting,
   });

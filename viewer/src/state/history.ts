@@ -61,8 +61,10 @@ export function startAddress({ landing, place, obey, busy }: Page): void {
   effect(() => {
     revision.value;
     loading.value;
-    place();
+    const now = place();
     clearTimeout(timer);
+    // A trace that was just opened is a place of its own, also when the user goes on within a moment.
+    if (begun && now.key !== before.key) write();
     timer = window.setTimeout(write, QUIET_MS);
   });
   const arrive = (entry: Entry | null) => {

@@ -1,7 +1,7 @@
 /** Opening traces: one load at a time for each place on the page, with progress, cancel and a failure that is shown. */
 
 import { batch, signal } from "@preact/signals";
-import { failure as failureOf, load, served } from "../data";
+import { EMBEDDED_ID, failure as failureOf, load, served } from "../data";
 import type { Loading, TraceFiles } from "../data/model/sources";
 import type { TraceStore } from "../data/model/trace";
 import { EMPTY, type HashState } from "./hash";
@@ -49,11 +49,14 @@ export function isExpecting(): boolean {
   return coming;
 }
 
-/** Names the traces that this page has opened, so that Back finds them: those of another visit are others. */
+/** Names files that this visit has opened: after a reload they are others, except in a page that brings its trace. */
 const VISIT = Math.random().toString(36).slice(2, 10);
 
-export function keyOf(store: TraceStore | null): string {
-  return store ? `${VISIT}/${store.key}` : "";
+/** Names a trace, so that Back finds it: by its path where it has one, which a reload does not change. */
+export function keyOf(store: TraceStore | null, origin: Origin | null): string {
+  if (!store) return "";
+  if (origin) return `path ${origin.path}`;
+  return `${document.getElementById(EMBEDDED_ID)?.textContent?.trim() ? "page" : VISIT}/${store.key}`;
 }
 
 /** How each trace was opened. Files of this machine can be read once more as long as the page is open. */
@@ -82,7 +85,7 @@ export async function open(files: TraceFiles, options: OpenOptions = {}): Promis
   const show = (store: TraceStore) => {
     if (running[target] !== job) return;
     if (!shown) {
-      opened.set(keyOf(store), { files, options });
+      opened.set(keyOf(store, options.origin ?? null), { files, options });
       place(target, store, options.origin ?? null);
     }
     shown = true;
@@ -182,11 +185,12 @@ export function reopenClosed(): void {
 
 /** Show the trace of an entry of the history, as its state says; false if it is none of this visit's. */
 export function reopen(key: string, state: HashState): boolean {
-  if (other.peek() && keyOf(other.peek()) === key) {
+  if (other.peek() && keyOf(other.peek(), origins.other) === key) {
     swapTraces(state);
     return true;
   }
-  if (closed.peek() && keyOf(closed.peek()?.store ?? null) === key) {
+  const last = closed.peek();
+  if (last && keyOf(last.store, last.origin) === key) {
     reopenClosed();
     const store = trace.peek();
     applyToPage(state);
