@@ -36,11 +36,14 @@ BASE = {"max_num_seqs": "4", "max_num_batched_tokens": "256", "num_gpu_blocks_ov
 VARIANTS = (
     "max_num_seqs=16",
     "max_num_batched_tokens=64",
-    "num_gpu_blocks_override=40",
+    "num_gpu_blocks_override=50",
     "enable_prefix_caching=false",
     "max_num_seqs=2",
+    "scheduling_policy=fcfs",
     "max_num_seqs=4",
 )
+BASES = {"scheduling_policy": {"scheduling_policy": "priority"}}
+"""What the first server of a pair has besides, where the second changes this setting."""
 SIZES = {
     "hidden_size": 768,
     "intermediate_size": 2048,
@@ -60,6 +63,8 @@ class Session(NamedTuple):
     starts_at: float
     asked: tuple[tuple[list[int], int, float], ...]
     """New prompt tokens, output tokens, and seconds before the turn is sent."""
+    priority: int
+    """Sent to a server that schedules by priorities."""
 
 
 def sessions(count: int, rate: float, seed: int) -> list[Session]:
@@ -69,42 +74,43 @@ def sessions(count: int, rate: float, seed: int) -> list[Session]:
     made, moment = [], 0.0
     for _ in range(count):
         turns = []
-        for turn in range(random.randint(1, 3)):
-            new = [random.randrange(_BYTES) for _ in range(random.randint(20, 140))]
-            turns.append((new if turn else system + new, random.randint(8, 40), random.uniform(0.0, 0.3)))
-        made.append(Session(moment, tuple(turns)))
+        for turn in range(random.randint(5, 9)):
+            new = [random.randrange(_BYTES) for _ in range(random.randint(20, 60))]
+            turns.append((new if turn else system + new, random.randint(8, 40), random.uniform(0.0, 1.0)))
+        made.append(Session(moment, tuple(turns), random.randint(0, 2)))
         moment += random.expovariate(rate)
     return made
 
 
-async def _talk(client: Any, model: str, session: Session, began: float) -> None:
+async def _talk(client: Any, server: Server, session: Session, began: float, by_priority: bool) -> None:
     await asyncio.sleep(max(began + session.starts_at - time.monotonic(), 0.0))
     said: list[int] = []
+    priority = {"priority": session.priority} if by_priority else {}
     for number, (new, max_tokens, pause) in enumerate(session.asked):
         if number:
             await asyncio.sleep(pause)
         said = [*said, *new]
         answered = await client.completions.create(
-            model=model,
+            model=server.model,
             prompt=said,
             max_tokens=max_tokens,
             temperature=0,
-            extra_body={"ignore_eos": True, "return_token_ids": True},
+            extra_body={"ignore_eos": True, "return_token_ids": True} | priority,
         )
         said += answered.choices[0].model_extra["token_ids"]
 
 
-async def _all(server: Server, traffic: list[Session]) -> None:
+async def _all(server: Server, traffic: list[Session], by_priority: bool) -> None:
     import httpx  # noqa: PLC0415
     from openai import AsyncOpenAI  # noqa: PLC0415 - where vLLM is, they are
 
     reused = httpx.Limits(max_connections=None, keepalive_expiry=2)  # the server closes them after five seconds
     transport: Any = httpx.AsyncClient(limits=reused, timeout=300)
     async with AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, http_client=transport) as client:
-        warm = Session(0.0, (([1, 2, 3], 8, 0.0),))
-        await _talk(client, server.model, warm, time.monotonic())
+        warm = Session(0.0, (([1, 2, 3], 8, 0.0),), 0)
+        await _talk(client, server, warm, time.monotonic(), by_priority)
         began = time.monotonic()
-        await asyncio.gather(*(_talk(client, server.model, session, began) for session in traffic))
+        await asyncio.gather(*(_talk(client, server, session, began, by_priority) for session in traffic))
 
 
 class _Pair(NamedTuple):
@@ -114,17 +120,21 @@ class _Pair(NamedTuple):
     other: Path
 
 
-def recorded(model: Path, folder: Path, settings: dict[str, str], parts: list[list[Session]]) -> _Pair:
-    """Serve the parts of the traffic in turns, with the base's settings and with others."""
+def recorded(model: Path, folder: Path, asked: str, parts: list[list[Session]]) -> _Pair:
+    """Serve the parts of the traffic in turns, with the base's settings and with what is asked."""
+    name, _, value = asked.partition("=")
+    base = BASE | BASES.get(name, {})
+    settings = {"base": base, "other": base | {name: value}}
     with ExitStack() as stack:
         pair = [
-            stack.enter_context(_started(model, folder / name, given))
-            for name, given in (("base", BASE), ("other", settings))
+            (stack.enter_context(_started(model, folder / each, given)), given.get("scheduling_policy") == "priority")
+            for each, given in settings.items()
         ]
-        for number, part in enumerate(parts):
-            for server in pair if number % 2 == 0 else reversed(pair):
-                asyncio.run(_all(server, part))
-        for server in pair:
+        # Between two parts each server has the other's part to end its own in: no part begins before the last is done.
+        for part in parts:
+            for server, by_priority in pair:
+                asyncio.run(_all(server, part, by_priority))
+        for server, _ in pair:
             server.stop()
     return _Pair(folder / "base" / "trace", folder / "other" / "trace")
 
@@ -144,9 +154,9 @@ def main() -> int:
     """Print how far predictions and measurements are apart."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("variants", nargs="*", default=VARIANTS, help="what to ask, for example max_num_seqs=2")
-    parser.add_argument("--sessions", type=int, default=10, help="in each part")
-    parser.add_argument("--parts", type=int, default=2)
-    parser.add_argument("--rate", type=float, default=0.6, help="sessions a second")
+    parser.add_argument("--sessions", type=int, default=12, help="in each part")
+    parser.add_argument("--parts", type=int, default=4)
+    parser.add_argument("--rate", type=float, default=0.5, help="sessions a second")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, default=None, help="folder for the traces")
     flags = parser.parse_args()
@@ -157,7 +167,7 @@ def main() -> int:
         model = make_model("llama", folder, **SIZES)
         print(f"{'milliseconds, means':28}{'':11}" + "".join(f"{name.removesuffix('_ms'):>30}" for name in FIGURES))
         for number, asked in enumerate(flags.variants):
-            pair = recorded(model, folder / f"pair{number}", BASE | dict([asked.split("=")]), parts)
+            pair = recorded(model, folder / f"pair{number}", asked, parts)
             _compare(asked, pair)
     return 0
 

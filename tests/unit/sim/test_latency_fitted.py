@@ -11,6 +11,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import named_gpu
 from tokenyard.models.named import named_model
 from tokenyard.sim.latency import FittedLatency, RooflineLatency, StepShape, fit, step_features
+from tokenyard.sim.latency.fitted import FEATURES
 
 
 def random_steps(seed: int, count: int) -> list[StepShape]:
@@ -30,17 +31,19 @@ def table(steps: list[StepShape]) -> np.ndarray[tuple[int, int], np.dtype[np.flo
 
 def test_features_are_those_of_the_step() -> None:
     step = StepShape(np.array([1, 10, 1]), np.array([99, 5, 0]), 3, 12)
-    assert step_features(step) == (1.0, 10, 2, 101, 10 * 5 + 55.0)
+    assert step_features(step) == (1.0, 10, 2, 101, 10 * 5 + 55.0, 1)
 
 
 @pytest.mark.slow
 @given(st.integers(0, 1000))
 def test_known_coefficients_come_back(seed: int) -> None:
-    true = FittedLatency(constant=2e-3, prefill_tokens=3e-5, decodes=1e-5, decode_context=4e-8, prefill_pairs=5e-9)
+    true = FittedLatency(
+        constant=2e-3, prefill_tokens=3e-5, decodes=1e-5, decode_context=4e-8, prefill_pairs=5e-9, prefills=7e-4
+    )
     steps = random_steps(seed, 80)
     seconds = np.array([true.step_seconds(step) for step in steps])
     found = fit(table(steps), seconds)
-    for name in ("constant", "prefill_tokens", "decodes", "decode_context", "prefill_pairs"):
+    for name in FEATURES:
         assert getattr(found, name) == pytest.approx(getattr(true, name), rel=1e-6, abs=1e-15)
 
 
@@ -64,11 +67,11 @@ def test_a_fit_stands_for_the_model_it_was_measured_on() -> None:
 @pytest.mark.parametrize(
     ("features", "seconds", "message"),
     [
-        (np.ones((9, 4)), np.ones(9), "give one row of 5 numbers"),
-        (np.ones((9, 5)), np.ones(8), "give one row of 5 numbers"),
-        (np.ones((4, 5)), np.ones(4), "give at least 5 steps"),
-        (np.ones((9, 5)), np.zeros(9), "durations above 0"),
-        (np.full((9, 5), np.nan), np.ones(9), "finite features"),
+        (np.ones((9, 5)), np.ones(9), "give one row of 6 numbers"),
+        (np.ones((9, 6)), np.ones(8), "give one row of 6 numbers"),
+        (np.ones((5, 6)), np.ones(5), "give at least 6 steps"),
+        (np.ones((9, 6)), np.zeros(9), "durations above 0"),
+        (np.full((9, 6), np.nan), np.ones(9), "finite features"),
     ],
 )
 def test_measurements_that_cannot_be_fitted(

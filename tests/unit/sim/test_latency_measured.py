@@ -19,7 +19,9 @@ from tokenyard.trace.emit.writer import TraceWriter
 from tokenyard.trace.format.config import TraceConfig
 from tokenyard.trace.format.start import describe_run
 
-TRUTH = FittedLatency(constant=0.01, prefill_tokens=4e-5, decodes=1e-5, decode_context=2e-8, prefill_pairs=1e-9)
+TRUTH = FittedLatency(
+    constant=0.01, prefill_tokens=4e-5, decodes=1e-5, decode_context=2e-8, prefill_pairs=1e-9, prefills=2e-3
+)
 
 
 def requests() -> Workload:

@@ -378,3 +378,11 @@ def test_a_turn_is_known_by_the_whole_prompt_it_begins_with() -> None:
         "shares only the beginning": ((), 0.0),
         "the same prompt again": ((), 0.0),
     }
+
+
+def test_who_lacks_the_block_that_an_answer_filled_only_begins_alike() -> None:
+    """Fourteen tokens of the prompt and four of the answer fill a block of sixteen, which a turn would hold."""
+    blocks = RecordedRequests("vllm", 16, 1024, knows_turns=False)
+    _asked(blocks, 0, "first", 0.0, [0, 2], 2 * 16 + 14)
+    _asked(blocks, 1, "has the same system prompt", 2.0, [0, 2, 7, 2], 70)
+    assert all(not request.after for request in blocks.workload())

@@ -7,6 +7,7 @@ Features of a step (:data:`FEATURES`):
     decodes           requests that compute one
     decode_context    tokens whose KV the decodes read
     prefill_pairs     (query, key) pairs of the prefills under a causal mask
+    prefills          requests that compute more than one: each costs something whatever its length
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["FEATURES", "FittedLatency", "fit", "step_features"]
 
 Floats = npt.NDArray[np.float64]
 
-FEATURES = ("constant", "prefill_tokens", "decodes", "decode_context", "prefill_pairs")
+FEATURES = ("constant", "prefill_tokens", "decodes", "decode_context", "prefill_pairs", "prefills")
 
 
 _ROUNDS = 6
@@ -35,7 +36,14 @@ _LEAST_SHARE = 1e-3
 def step_features(shape: StepShape) -> tuple[float, ...]:
     """One row of :data:`FEATURES`."""
     work = StepWork.of(shape)
-    return (1.0, work.prefill_tokens, work.num_decodes, work.decode_context, work.prefill_pairs)
+    return (
+        1.0,
+        work.prefill_tokens,
+        work.num_decodes,
+        work.decode_context,
+        work.prefill_pairs,
+        work.num_prefills,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +55,7 @@ class FittedLatency:
     decodes: float = 0.0
     decode_context: float = 0.0
     prefill_pairs: float = 0.0
+    prefills: float = 0.0
     transfer: Transfer = field(default_factory=Transfer)
     host_seconds: float = 0.0
     """Part of ``constant`` that is the host's; step times alone do not tell it."""
@@ -63,6 +72,7 @@ class FittedLatency:
             + self.decodes * work.num_decodes
             + self.decode_context * work.decode_context
             + self.prefill_pairs * work.prefill_pairs
+            + self.prefills * work.num_prefills
         )
 
     def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
@@ -72,7 +82,7 @@ class FittedLatency:
 def fit(features: Floats, seconds: Floats) -> FittedLatency:
     """The model that fits measured steps best.
 
-    ``features`` has shape ``[steps, 5]`` (:data:`FEATURES`), ``seconds`` ``[steps]``. Errors count as shares of what
+    ``features`` has shape ``[steps, 6]`` (:data:`FEATURES`), ``seconds`` ``[steps]``. Errors count as shares of what
     is predicted, so that short steps count as much as long ones. (As shares of what was measured, a step that took long
     by chance would count less than one that was quick by chance, and all predictions be too short.) A coefficient that
     would be negative is taken out and the rest fitted again. Raises ConfigError if there are fewer steps than features
@@ -84,14 +94,7 @@ def fit(features: Floats, seconds: Floats) -> FittedLatency:
     for _ in range(_ROUNDS):
         values = _weighted(features, seconds, 1.0 / expected)
         expected = np.maximum(features @ values, mean * _LEAST_SHARE)
-    constant, prefill_tokens, decodes, decode_context, prefill_pairs = values.tolist()
-    return FittedLatency(
-        constant=constant,
-        prefill_tokens=prefill_tokens,
-        decodes=decodes,
-        decode_context=decode_context,
-        prefill_pairs=prefill_pairs,
-    )
+    return FittedLatency(**dict(zip(FEATURES, values.tolist(), strict=True)))
 
 
 def _weighted(features: Floats, seconds: Floats, weights: Floats) -> Floats:

@@ -85,7 +85,7 @@ def _seconds(step: Step, following: Step | None) -> float | None:
 
 
 def fit_trace(path: str | PathLike[str]) -> FittedLatency:
-    """Fit the five coefficients to a trace (a file of the pair, or its directory).
+    """Fit the coefficients to a trace (a file of the pair, or its directory).
 
     Raises TraceError if there is no trace, or too few of its steps say what they computed and how long they took.
     """
@@ -97,7 +97,7 @@ def fit_trace(path: str | PathLike[str]) -> FittedLatency:
 
 
 def fit_steps(steps: Sequence[MeasuredStep], source: str) -> FittedLatency:
-    """Fit the five coefficients to ``steps``. Raises TraceError if they are too few."""
+    """Fit the coefficients to ``steps``. Raises TraceError if they are too few."""
     if len(steps) < len(FEATURES):
         raise TraceError(
             f"{source}: only {len(steps)} steps tell what they computed and how long they took: a fit needs at least"

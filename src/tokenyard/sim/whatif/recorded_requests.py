@@ -44,6 +44,7 @@ class RecordedRequests:
     def __init__(self, name: str, block_size: int | None, max_model_len: int, *, knows_turns: bool) -> None:
         """``knows_turns``: the host has said of every turn what it follows, as a replay does."""
         self._name = name
+        self._block_size = block_size
         self._blocks = RecordedBlocks(block_size) if block_size else None
         self._max_model_len = max_model_len
         self._knows_turns = knows_turns
@@ -118,7 +119,8 @@ class RecordedRequests:
     def _longest_begun(self, runs: Sequence[int], length: int) -> str | None:
         """The request whose prompt this one begins with, if it is long enough to hold the answer as well.
 
-        An answer that fills no block of its own leaves no other sign of its turn.
+        An answer that ends in the block in which the prompt does leaves no other sign of its turn; one that fills that
+        block would be seen, so who lacks it only begins alike.
         """
         found = None
         for first, count in zip(runs[::2], runs[1::2], strict=True):
@@ -126,8 +128,10 @@ class RecordedRequests:
         finished = self._known[found].finished if found in self._known else None
         if found is None or finished is None:
             return None
-        asked = self._known[found].arrived.num_prompt_tokens or 0
-        return found if length > asked + (finished.num_output_tokens or 0) else None
+        asked, answer = self._known[found].arrived.num_prompt_tokens or 0, finished.num_output_tokens or 0
+        size = self._block_size or 1
+        leaves_no_sign = (asked + answer - 1) // size == asked // size
+        return found if leaves_no_sign and length > asked + answer else None
 
     def _finish(self, record: RequestFinished) -> None:
         known = self._known.get(record.req_id or "")
