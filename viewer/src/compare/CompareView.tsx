@@ -9,6 +9,7 @@ import { DifferencesSection } from "./DifferencesSection";
 import { JobsList } from "./JobsList";
 import { LinesSection } from "./LinesSection";
 import { Parting } from "./Parting";
+import { Settings } from "./Settings";
 import { SideBySide } from "./SideBySide";
 import "./compare.css";
 
@@ -47,6 +48,7 @@ function Two({ a, b }: { a: TraceStore; b: TraceStore }) {
       {found && (
         <>
           <Parting a={a} b={b} found={found} />
+          <Settings settings={found.settings} />
           <DifferencesSection a={a} b={b} found={found} />
           <LinesSection a={a} b={b} by={alignment === "step" ? "step" : "time"} />
           {alignment === "job" ? (

@@ -6,7 +6,17 @@ import { download } from "../export/download";
 import { count, milliseconds, plural, signed } from "../format";
 import { showTab } from "../state/moves";
 import { filterText } from "../state/store";
-import { change, type Job, type JobOrder, jobsCsv, type Measure, orderedJobs, totalsOf } from "./jobs";
+import {
+  change,
+  isWhole,
+  type Job,
+  type JobOrder,
+  jobsCsv,
+  MEASURES,
+  type Measure,
+  orderedJobs,
+  totalsOf,
+} from "./jobs";
 
 interface JobsListProps {
   a: TraceStore;
@@ -66,13 +76,14 @@ export function JobsList({ a, b, found }: JobsListProps) {
 }
 
 function Totals({ jobs }: { jobs: readonly Job[] }) {
-  const { both, faster, slower, took, waited } = totalsOf(jobs);
-  if (both === 0) return <p>No job is in both.</p>;
+  const { both, cut, faster, slower, took, waited } = totalsOf(jobs);
+  const left = cut > 0 && ` ${plural(cut, "job")} not finished in one of the two: not judged.`;
+  if (both === 0) return <p>No job was finished in both.{left}</p>;
   return (
     <p>
-      Of {plural(both, "job")} that both have, <strong>{count(faster)} took less time in B</strong>,{" "}
+      Of {plural(both, "job")} that both finished, <strong>{count(faster)} took less time in B</strong>,{" "}
       <strong>{count(slower)} more</strong>. Together they took {signed(took, milliseconds)} and waited{" "}
-      {signed(waited, milliseconds)}, B against A.
+      {signed(waited, milliseconds)}, B against A.{left}
     </p>
   );
 }
@@ -80,11 +91,15 @@ function Totals({ jobs }: { jobs: readonly Job[] }) {
 const HEADS = ["A began", "A took", "A waited", "B began", "B took", "B waited", "took, B − A", "waited, B − A"];
 
 function Table({ a, b, jobs }: { a: TraceStore; b: TraceStore; jobs: readonly Job[] }) {
+  const longest = Math.max(...jobs.flatMap((job) => [job.a, job.b].map((side) => (side ? MEASURES.took(side) : 0))), 0);
   return (
-    <table class="numbers">
+    <table class="numbers jobs">
       <thead>
         <tr>
           <th scope="col">job</th>
+          <th scope="col" title="From its beginning in each run; the dark part is how long it waited">
+            A over B
+          </th>
           {HEADS.map((name) => (
             <th scope="col" class="number" key={name}>
               {name}
@@ -109,6 +124,10 @@ function Table({ a, b, jobs }: { a: TraceStore; b: TraceStore; jobs: readonly Jo
                 {shortId(job.id, 32)}
               </button>
             </th>
+            <td aria-hidden="true" class="pair">
+              <Bar side={job.a} longest={longest} />
+              <Bar side={job.b} longest={longest} />
+            </td>
             <Times side={job.a} start={a.steps.ts[0]} />
             <Times side={job.b} start={b.steps.ts[0]} />
             <Change job={job} measure="took" />
@@ -120,10 +139,29 @@ function Table({ a, b, jobs }: { a: TraceStore; b: TraceStore; jobs: readonly Jo
   );
 }
 
+/** As long as the job took; the dark part is how long it waited, wherever in it. */
+function Bar({ side, longest }: { side: Job["a"]; longest: number }) {
+  const took = side ? MEASURES.took(side) : Number.NaN;
+  if (!side || !(took > 0) || !(longest > 0)) return <span />;
+  const waited = Math.min(side.waited / took, 1);
+  return (
+    <span class="took" style={{ width: `${(100 * took) / longest}%` }}>
+      <span style={{ width: `${100 * waited}%` }} />
+    </span>
+  );
+}
+
 /** What is better in B is marked, and what is worse. */
 function Change({ job, measure }: { job: Job; measure: Measure }) {
   const by = change(job, measure);
-  if (Number.isNaN(by)) return <td class="number">–</td>;
+  if (Number.isNaN(by)) {
+    const why = job.a && job.b && !isWhole(job) ? "Not finished in one of the two" : undefined;
+    return (
+      <td class="number" title={why}>
+        {why ? "cut" : "–"}
+      </td>
+    );
+  }
   const verdict = by < 0 ? "better" : by > 0 ? "worse" : "";
   return (
     <td class={`number verdict ${verdict}`}>

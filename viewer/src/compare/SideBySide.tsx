@@ -5,8 +5,8 @@ import { MISSING } from "../data/model/columns";
 import type { Comparison } from "../data/model/comparison";
 import type { TraceStore } from "../data/model/trace";
 import { count } from "../format";
-import { focus, showTab } from "../state/moves";
 import { announce, focusRow } from "../state/store";
+import { LOOK_TITLES, lookAt, type SideName } from "./goTo";
 import { difference, nextDifference, type Pairs, pairs, type Side, sideOf } from "./sides";
 
 interface SideBySideProps {
@@ -124,44 +124,32 @@ function Pair({ a, b, pair, chosen }: PairProps) {
   const kind = difference(left, right);
   return (
     <tr class={chosen ? "chosen" : ""} aria-current={chosen ? "true" : undefined}>
-      <Cells
-        store={a}
-        side={left}
-        beside={right}
-        onClick={() => {
-          focus(pair.a);
-          showTab("timeline");
-        }}
-      />
+      <Cells name="A" store={a} side={left} beside={right} />
       <td class={`sign ${kind === "same" ? "" : "apart"}`} title={kind}>
         <span aria-hidden="true">{SIGN[kind]}</span>
         <span class="hidden-text">{kind}</span>
       </td>
-      <Cells store={b} side={right} beside={left} />
+      <Cells name="B" store={b} side={right} beside={left} />
     </tr>
   );
 }
 
 interface CellsProps {
+  name: SideName;
   store: TraceStore;
   side: Side | null;
   beside: Side | null;
-  onClick?(): void;
 }
 
-function Cells({ store, side, beside, onClick }: CellsProps) {
+function Cells({ name, store, side, beside }: CellsProps) {
   if (!side) return <td colSpan={6} />;
   const shown = store.shown[side.shown];
   return (
     <>
       <td class="number">
-        {onClick ? (
-          <button type="button" class="plain number" title="Look at it in the Timeline" onClick={onClick}>
-            {count(side.step)}
-          </button>
-        ) : (
-          count(side.step)
-        )}
+        <button type="button" class="plain number" title={LOOK_TITLES[name]} onClick={() => lookAt(name, side.row)}>
+          {count(side.step)}
+        </button>
       </td>
       <td class="shown-as">
         {shown && (

@@ -1,19 +1,19 @@
 /** Two traces side by side: where they part, how their figures differ, which rows stand beside each other. */
 
-import { count } from "../format";
-import { shortId } from "./labels";
-import { lanes } from "./lives";
-import { type Lists, MISSING, type Row } from "./model/columns";
-import type { Alignment, Comparison } from "./model/comparison";
+import { lanes, membersOf } from "./lives";
+import type { Row } from "./model/columns";
+import type { Alignment, Comparison, Figure, JobDifference, JobSide } from "./model/comparison";
 import { BUCKETS } from "./model/reasons";
 import type { Spread, Statistics } from "./model/statistics";
 import type { TraceStore } from "./model/trace";
+import { firstDecision, firstParting } from "./parting";
+import { timesOf } from "./requestTimes";
+import { settingsDifference } from "./settings";
 import { inSlices } from "./slices";
+import { spread } from "./spread";
 import { statistics } from "./statistics";
-import { rowAtTime, rowOfStep } from "./store";
+import { requestOf, rowAtTime, rowOfStep } from "./store";
 import { familyOf } from "./wording";
-
-const IDS_SHOWN = 4;
 
 export async function compare(a: TraceStore, b: TraceStore, signal?: AbortSignal): Promise<Comparison> {
   const [statisticsA, statisticsB] = [
@@ -21,9 +21,17 @@ export async function compare(a: TraceStore, b: TraceStore, signal?: AbortSignal
     await statistics(b, { first: 0, last: b.rows - 1 }, signal),
   ];
   const parting = await firstParting(a, b, signal);
+  const common = await finishedInBoth(a, b, signal);
+  const alike = common.length === statisticsA.finished && common.length === statisticsB.finished;
+  const sides = alike
+    ? [statisticsA, statisticsB]
+    : [withTimesOf(statisticsA, a, common, 0), withTimesOf(statisticsB, b, common, 1)];
   return {
+    settings: settingsDifference(a.start, b.start),
     parting,
-    figures: figures(statisticsA, statisticsB),
+    decision: parting && (await firstDecision(a, b, Math.min(parting.rowA, parting.rowB), signal)),
+    finished: { a: statisticsA.finished, b: statisticsB.finished, both: common.length },
+    figures: figures(sides[0], sides[1], alike),
     buckets: buckets(statisticsA, statisticsB),
     jobs: await jobDifferences(a, b),
     rowInB: (row, alignment) => beside(a, b, row, alignment),
@@ -31,119 +39,50 @@ export async function compare(a: TraceStore, b: TraceStore, signal?: AbortSignal
   };
 }
 
-// ------------------------------------------------------------------------------------------------------ where they part
+// -------------------------------------------------------------------------------------------------------- unequal work
 
-async function firstParting(a: TraceStore, b: TraceStore, signal?: AbortSignal): Promise<Comparison["parting"]> {
-  let found: Comparison["parting"] = null;
-  const rowsInA = Math.min(a.rows, b.rows);
+/** Requests that finished in both traces, as a pair of indices each. */
+async function finishedInBoth(a: TraceStore, b: TraceStore, signal?: AbortSignal): Promise<[number, number][]> {
+  const found: [number, number][] = [];
   await inSlices(
     0,
-    rowsInA - 1,
-    (row) => {
-      if (found) return;
-      const difference = differenceAt(a, b, row);
-      if (difference) found = { rowA: row, rowB: row, ...difference };
+    a.requests.count - 1,
+    (request) => {
+      if (Number.isNaN(a.requests.finishedTime[request])) return;
+      const inB = requestOf(b, a.requests.ids[request]);
+      if (inB >= 0 && !Number.isNaN(b.requests.finishedTime[inB])) found.push([request, inB]);
     },
     signal,
   );
-  if (!found && a.rows !== b.rows && rowsInA > 0) {
-    const longer = a.rows > b.rows ? "A" : "B";
-    found = {
-      rowA: Math.min(rowsInA, a.rows - 1),
-      rowB: Math.min(rowsInA, b.rows - 1),
-      what: "one ends",
-      detail: `${longer} goes on after the last step of ${longer === "A" ? "B" : "A"}`,
-    };
-  }
   return found;
 }
 
-const LISTS = [
-  ["running", "running requests"],
-  ["waiting", "waiting requests"],
-  ["scheduledNew", "requests admitted"],
-  ["scheduledResumed", "requests resumed"],
-  ["preempted", "requests preempted"],
-  ["scheduledRunning", "running requests scheduled"],
-  ["scheduled", "tokens per request"],
-] as const;
-
-const COUNTS = [
-  ["numRunning", "running requests"],
-  ["numWaiting", "length of the queue"],
-  ["numNew", "requests admitted"],
-  ["numResumed", "requests resumed"],
-  ["numPreempted", "requests preempted"],
-  ["tokenSum", "tokens scheduled"],
-  ["freeBlocks", "free blocks"],
-] as const;
-
-/** What differs between the same row of two traces, the most telling first: as src/tokenyard/explain/compare does. */
-function differenceAt(a: TraceStore, b: TraceStore, row: Row): { what: string; detail: string } | null {
-  if (a.steps.number[row] !== b.steps.number[row]) {
-    return { what: "step number", detail: inBoth(a.steps.number[row], b.steps.number[row]) };
-  }
-  for (const [name, what] of LISTS) {
-    const detail = listDifference(a, b, a.lists[name], b.lists[name], row);
-    if (detail) return { what, detail };
-  }
-  for (const [name, what] of COUNTS) {
-    const [inA, inB] = [a.steps[name][row], b.steps[name][row]];
-    if (inA !== inB && inA !== MISSING && inB !== MISSING) return { what, detail: inBoth(inA, inB) };
-  }
-  return null;
-}
-
-function inBoth(a: number, b: number): string {
-  return `${count(a)} in A, ${count(b)} in B`;
-}
-
-/** Ids of a row's list, each with its tokens where they are listed. */
-function listed(store: TraceStore, lists: Lists & { tokens?: ArrayLike<number> }, row: Row): Map<string, number> {
-  const found = new Map<string, number>();
-  for (let at = lists.starts[row]; at < lists.starts[row] + lists.counts[row]; at++) {
-    found.set(store.requests.ids[lists.ids[at]], lists.tokens?.[at] ?? 0);
-  }
-  return found;
-}
-
-function listDifference(a: TraceStore, b: TraceStore, inA: Lists, inB: Lists, row: Row): string | null {
-  if (inA.counts[row] === MISSING || inB.counts[row] === MISSING) return null;
-  const [idsA, idsB] = [listed(a, inA, row), listed(b, inB, row)];
-  const parts = [
-    ...only(
-      "A",
-      [...idsA.keys()].filter((id) => !idsB.has(id)),
-    ),
-    ...only(
-      "B",
-      [...idsB.keys()].filter((id) => !idsA.has(id)),
-    ),
-  ];
-  if (parts.length > 0) return parts.join("; ");
-  for (const [id, tokens] of idsA) {
-    if (tokens !== idsB.get(id)) return `${shortId(id)}: ${inBoth(tokens, idsB.get(id) ?? 0)}`;
-  }
-  // Tokens stand in no order of their own.
-  const ordered = !("tokens" in inA) && [...idsA.keys()].join("\n") !== [...idsB.keys()].join("\n");
-  return ordered ? "the same, in another order" : null;
-}
-
-function only(side: "A" | "B", ids: string[]): string[] {
-  const more = ids.length > IDS_SHOWN ? ` and ${count(ids.length - IDS_SHOWN)} more` : "";
-  const shown = ids.slice(0, IDS_SHOWN).map((id) => shortId(id));
-  return ids.length > 0 ? [`only in ${side}: ${shown.join(", ")}${more}`] : [];
+/** The same statistics, with the latencies of the requests that finished in both. */
+function withTimesOf(all: Statistics, store: TraceStore, common: readonly [number, number][], side: 0 | 1): Statistics {
+  const times = common.map((pair) => timesOf(store, pair[side]));
+  const of = (name: "queue" | "ttft" | "tpot" | "e2e", whole: Spread | null) =>
+    // Where the trace does not tell them of the whole run, it does not tell them of a part.
+    whole && spread(Float64Array.from(times.map((each) => each[name])).filter((value) => !Number.isNaN(value)));
+  return {
+    ...all,
+    queueSeconds: of("queue", all.queueSeconds),
+    ttftSeconds: of("ttft", all.ttftSeconds),
+    tpotSeconds: of("tpot", all.tpotSeconds),
+    e2eSeconds: of("e2e", all.e2eSeconds),
+  };
 }
 
 // ------------------------------------------------------------------------------------------------------------- figures
 
-function figures(a: Statistics, b: Statistics): Comparison["figures"] {
-  const rows: Comparison["figures"] = [];
+/** `alike`: the same requests finished in both. If not, only what is told of the same requests is better or worse. */
+function figures(a: Statistics, b: Statistics, alike: boolean): Figure[] {
+  const rows: Figure[] = [];
   const add = (label: string, unit: string, less: boolean | null, of: (some: Statistics) => number | null) =>
-    rows.push({ label, unit, a: of(a), b: of(b), lessIsBetter: less });
+    rows.push({ label, unit, a: of(a), b: of(b), lessIsBetter: alike ? less : null });
   const part = (label: string, unit: string, scale: number, of: (some: Statistics) => Spread | null) => {
     for (const which of ["mean", "p50", "p90", "p99"] as const) {
-      add(`${label}, ${which}`, unit, true, (some) => scaled(of(some)?.[which], scale));
+      const value = (some: Statistics) => scaled(of(some)?.[which], scale);
+      rows.push({ label: `${label}, ${which}`, unit, a: value(a), b: value(b), lessIsBetter: true });
     }
   };
   add("Steps", "", null, (some) => some.steps);
@@ -174,46 +113,55 @@ function hitRate({ prefixHits }: Statistics, tokens: number): number | null {
   return prefixHits.promptTokens > 0 ? (100 * tokens) / prefixHits.promptTokens : null;
 }
 
-/** Steps per bucket, then steps per recorded reason. */
+/** Recorded reasons, most time lost first, then the reconstructed buckets. */
 function buckets(a: Statistics, b: Statistics): Comparison["buckets"] {
+  const names = [...new Set([...a.recorded, ...b.recorded].map(({ reason }) => reason))];
+  const told = names.map((name) => {
+    const [inA, inB] = [a, b].map(({ recorded }) => recorded.find(({ reason }) => reason === name));
+    const steps = { a: inA?.steps ?? 0, b: inB?.steps ?? 0 };
+    return {
+      name,
+      family: familyOf(name),
+      recorded: true,
+      ...steps,
+      lostA: inA?.seconds ?? 0,
+      lostB: inB?.seconds ?? 0,
+    };
+  });
+  told.sort((x, y) => Math.max(y.lostA, y.lostB) - Math.max(x.lostA, x.lostB));
   const guessed = BUCKETS.map((name, i) => ({
     name,
     family: familyOf(name),
     recorded: false,
     a: a.buckets[i],
     b: b.buckets[i],
+    lostA: 0,
+    lostB: 0,
   }));
-  const names = [...new Set([...a.recorded, ...b.recorded].map(({ reason }) => reason))];
-  const steps = (some: Statistics, name: string) => some.recorded.find(({ reason }) => reason === name)?.steps ?? 0;
-  const told = names.map((name) => ({
-    name,
-    family: familyOf(name),
-    recorded: true,
-    a: steps(a, name),
-    b: steps(b, name),
-  }));
-  return [...guessed, ...told].filter((row) => row.a > 0 || row.b > 0);
+  return [...told, ...guessed].filter((row) => row.a > 0 || row.b > 0);
 }
 
-async function jobDifferences(a: TraceStore, b: TraceStore): Promise<Comparison["jobs"]> {
-  const rows = new Map<string, Comparison["jobs"][number]>();
+async function jobDifferences(a: TraceStore, b: TraceStore): Promise<JobDifference[]> {
+  const rows = new Map<string, JobDifference>();
   for (const [store, side] of [
     [a, "a"],
     [b, "b"],
   ] as const) {
     const found = await lanes(store);
     await inSlices(0, found.count - 1, (lane) => {
-      const id = found.job[lane] >= 0 ? store.jobs.ids[found.job[lane]] : store.requests.ids[found.request[lane]];
-      let row = rows.get(id);
-      if (!row) {
-        row = { id, a: null, b: null };
-        rows.set(id, row);
-      }
-      row[side] = { begin: found.begin[lane], end: found.end[lane], waited: found.waited[lane] };
+      const [job, request] = [found.job[lane], found.request[lane]];
+      const id = job >= 0 ? store.jobs.ids[job] : store.requests.ids[request];
+      const row = rows.get(id) ?? { id, a: null, b: null };
+      rows.set(id, row);
+      const members = membersOf(store, job, request);
+      let finished = 0;
+      for (const member of members) finished += Number(!Number.isNaN(store.requests.finishedTime[member]));
+      const times = { begin: found.begin[lane], end: found.end[lane], waited: found.waited[lane] };
+      row[side] = { ...times, requests: members.length, finished };
     });
   }
-  const length = (some: { begin: number; end: number } | null) => (some ? some.end - some.begin : 0);
-  const change = (row: Comparison["jobs"][number]) =>
+  const length = (some: JobSide | null) => (some ? some.end - some.begin : 0);
+  const change = (row: JobDifference) =>
     row.a && row.b ? Math.abs(length(row.a) - length(row.b)) : Number.POSITIVE_INFINITY;
   return [...rows.values()].sort((x, y) => {
     const difference = change(y) - change(x);

@@ -85,7 +85,7 @@ export async function lanes(store: TraceStore): Promise<Lanes> {
     found.end[index] = Number.NEGATIVE_INFINITY;
     found.firstRow[index] = -1;
     found.lastRow[index] = -1;
-    for (const turn of turnsOf(store, job, request)) measure(store, found, index, turn);
+    for (const turn of membersOf(store, job, request)) measure(store, found, index, turn);
     if (found.begin[index] > found.end[index]) {
       found.begin[index] = Number.NaN;
       found.end[index] = Number.NaN;
@@ -132,7 +132,12 @@ async function laneMembers(store: TraceStore): Promise<{ job: JobIndex; request:
   return members;
 }
 
-function turnsOf({ jobs }: TraceStore, job: JobIndex, request: RequestIndex): ArrayLike<number> & Iterable<number> {
+/** The requests of a lane: those of its job, or the one that has none. */
+export function membersOf(
+  { jobs }: TraceStore,
+  job: JobIndex,
+  request: RequestIndex,
+): ArrayLike<number> & Iterable<number> {
   if (job < 0) return [request];
   const start = jobs.requests.starts[job];
   return jobs.requests.ids.subarray(start, start + jobs.requests.counts[job]);
@@ -151,7 +156,7 @@ function laneOf(store: TraceStore, found: Lanes, index: number): JobLane {
   return {
     job,
     label: job >= 0 ? jobs.ids[job] : requests.ids[found.request[index]],
-    turns: Array.from(turnsOf(store, job, found.request[index]), (turn) => life(store, turn)),
+    turns: Array.from(membersOf(store, job, found.request[index]), (turn) => life(store, turn)),
     pinned,
     waited: found.waited[index],
     begin: found.begin[index],

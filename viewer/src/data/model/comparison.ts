@@ -1,22 +1,95 @@
 /** Two traces beside each other. */
 
-import type { Row } from "./columns";
+import type { RequestIndex, Row } from "./columns";
+import type { RecordedReason } from "./moment";
 import type { ReasonFamily } from "./reasons";
 
 export type Alignment = "step" | "time" | "job";
 
+/** A setting of the two headers; null where a header does not name it. */
+export interface SettingDifference {
+  /** `scheduler.max_num_seqs`. */
+  name: string;
+  a: string | null;
+  b: string | null;
+}
+
+/** What one of the two did in the step in which their decisions part, and what it had before it. */
+export interface DecidedSide {
+  /** Only in this trace. */
+  admitted: RequestIndex[];
+  resumed: RequestIndex[];
+  preempted: RequestIndex[];
+  running: number | null;
+  maxRunning: number | null;
+  waiting: number | null;
+  freeBlocks: number | null;
+  totalBlocks: number | null;
+  pinnedJobs: number | null;
+  pinnedBlocks: number | null;
+  tokens: number | null;
+  tokenBudget: number | null;
+  refusal: RecordedReason | null;
+}
+
+export interface DecisionParting {
+  /** In both traces. */
+  row: Row;
+  what: string;
+  detail: string;
+  a: DecidedSide;
+  b: DecidedSide;
+}
+
+export interface JobSide {
+  begin: number;
+  end: number;
+  waited: number;
+  /** Its requests, and those of them that finished. */
+  requests: number;
+  finished: number;
+}
+
+export interface JobDifference {
+  id: string;
+  a: JobSide | null;
+  b: JobSide | null;
+}
+
+export interface Figure {
+  label: string;
+  unit: string;
+  a: number | null;
+  b: number | null;
+  lessIsBetter: boolean | null;
+}
+
+/** Steps of a reconstructed bucket or of a recorded reason, and the request-seconds lost to the latter. */
+export interface BucketDifference {
+  name: string;
+  family: ReasonFamily;
+  recorded: boolean;
+  a: number;
+  b: number;
+  lostA: number;
+  lostB: number;
+}
+
 export interface Comparison {
-  /** The first step at which they part, aligned by step; null if they never do. */
+  /** Null if one of the two has no header. */
+  settings: SettingDifference[] | null;
+  /** The first step in which anything differs; null if they never part. */
   parting: { rowA: Row; rowB: Row; what: string; detail: string } | null;
-  /** Every figure that both have. */
-  figures: { label: string; unit: string; a: number | null; b: number | null; lessIsBetter: boolean | null }[];
-  buckets: { name: string; family: ReasonFamily; recorded: boolean; a: number; b: number }[];
+  /** The first step that decides differently; null if none does as far as both go. */
+  decision: DecisionParting | null;
+  /** Requests that finished in A, in B, and in both. */
+  finished: { a: number; b: number; both: number };
+  /** Every figure that both have. Latencies are of the requests that finished in both; totals of unequal work have no better. */
+  figures: Figure[];
+  /** Recorded reasons, most time lost first, then the reconstructed buckets. */
+  buckets: BucketDifference[];
   /** Jobs of either, the largest difference first. */
-  jobs: {
-    id: string;
-    a: { begin: number; end: number; waited: number } | null;
-    b: { begin: number; end: number; waited: number } | null;
-  }[];
+  jobs: JobDifference[];
   /** The row of B that stands beside a row of A, and the other way round; -1 if there is none. */
   rowInB(rowA: Row, alignment: Alignment): Row;
   rowInA(rowB: Row, alignment: Alignment): Row;

@@ -1,0 +1,82 @@
+/** Two traces beside each other: settings, the decision at which they part, and runs that did not do the same work. */
+
+import { expect, test } from "vitest";
+import { compare } from "./compare";
+import type { TraceStart } from "./model/trace";
+import { decision, snapshot, storeFrom } from "./sampleStore";
+import { settingsDifference } from "./settings";
+
+const start = (config: unknown, more: Partial<TraceStart> = {}): TraceStart =>
+  ({ policy: "fcfs", model: "m", config, ...more }) as TraceStart;
+
+test("settings that differ are named, each once, and what a header does not tell is no difference", () => {
+  const a = start({ scheduler: { policy: "fcfs", max_num_seqs: 3 }, cache: { sizes: [1, 2] }, only: 1 });
+  const b = start({ scheduler: { policy: "fcfs", max_num_seqs: 4 }, cache: { sizes: [1, 2] } }, { gpu: "a100" });
+  expect(settingsDifference(a, b)).toEqual([
+    { name: "scheduler.max_num_seqs", a: "3", b: "4" },
+    { name: "only", a: "1", b: null },
+    { name: "gpu", a: null, b: "a100" },
+  ]);
+  expect(settingsDifference(a, start(null, { gpu: "a100" }))).toEqual([{ name: "gpu", a: null, b: "a100" }]);
+  const twice = [start({ scheduler: { policy: "fcfs" } }), start({ scheduler: { policy: "x" } }, { policy: "x" })];
+  expect(settingsDifference(twice[0], twice[1])).toEqual([{ name: "scheduler.policy", a: "fcfs", b: "x" }]);
+  expect(settingsDifference(a, null)).toBeNull();
+});
+
+const BEFORE = [snapshot(0, [], ["a", "b"]), decision(0, { a: 4 }, ["a"])];
+
+test("the cause is the first decision that differs, not the first number", async () => {
+  const [inA, inB] = [9, 7].map((free) => snapshot(1, ["a"], ["b"], { free_blocks: free, pinned_blocks: 16 - free }));
+  const a = await storeFrom([...BEFORE, inA, decision(1, { a: 1 }), inA.replace('"step":1', '"step":2')]);
+  const b = await storeFrom([...BEFORE, inB, decision(1, { a: 1 }), inB.replace('"step":1', '"step":2')]);
+  expect(await compare(a, b)).toMatchObject({ parting: { rowA: 1, what: "free blocks" }, decision: null });
+
+  const admitting = decision(2, { a: 1, b: 3 }, ["b"]);
+  const c = await storeFrom([...BEFORE, inA, decision(1, { a: 1 }), inA.replace('"step":1', '"step":2'), admitting]);
+  const d = await storeFrom([
+    ...[...BEFORE, inB, decision(1, { a: 1 }), inB.replace('"step":1', '"step":2')],
+    decision(2, { a: 1 }),
+  ]);
+  const found = await compare(c, d);
+  expect(found.parting).toMatchObject({ rowA: 1, what: "free blocks", detail: "9 in A, 7 in B" });
+  expect(found.decision).toMatchObject({ row: 2, what: "requests admitted", detail: "only in A: b" });
+  expect(found.decision?.a).toMatchObject({ freeBlocks: 9, pinnedBlocks: 7, running: 1, tokens: 4 });
+  expect(found.decision?.a.admitted.map((request) => c.requests.ids[request])).toEqual(["b"]);
+  expect(found.decision?.b).toMatchObject({ admitted: [], freeBlocks: 7, pinnedBlocks: 9, tokens: 1 });
+});
+
+const life = (id: string, arrived: number, ended: number) => [
+  ...[{ event: "request_arrived", step: arrived, ts: 100 + arrived, req_id: id, arrival_time: 100 + arrived }],
+  ...[{ event: "request_finished", step: ended, ts: 100 + ended, req_id: id, finish_reason: "stop" }],
+];
+const NO_FIRST_TOKEN = { num_output_tokens: 1 };
+
+function run(ends: Record<string, number>): Promise<Awaited<ReturnType<typeof storeFrom>>> {
+  const lives = Object.entries(ends).flatMap(([id, ended]) => life(id, 0, ended));
+  const lines: string[] = [];
+  for (let step = 0; step <= Math.max(...Object.values(ends)); step++) {
+    const now = (event: string) => lives.filter((each) => each.step === step && each.event === event);
+    const running = Object.keys(ends).filter((id) => ends[id] >= step);
+    lines.push(
+      ...now("request_arrived").map((each) => JSON.stringify(each)),
+      snapshot(step, step ? running : [], step ? [] : running),
+    );
+    lines.push(decision(step, Object.fromEntries(running.map((id) => [id, 1])), step ? [] : running));
+    lines.push(...now("request_finished").map((each) => JSON.stringify({ ...each, ...NO_FIRST_TOKEN })));
+  }
+  return storeFrom(lines);
+}
+
+test("where other requests finished, only what both finished is compared, and totals are not judged", async () => {
+  const [a, b] = [await run({ x: 2, y: 9 }), await run({ x: 4 })];
+  const found = await compare(a, b);
+  expect(found.finished).toEqual({ a: 2, b: 1, both: 1 });
+  const figure = (label: string) => found.figures.find((each) => each.label === label);
+  expect(figure("End to end, mean")).toMatchObject({ a: 2000, b: 4000, lessIsBetter: true });
+  expect(figure("Time")).toMatchObject({ lessIsBetter: null });
+
+  const same = await compare(a, await run({ x: 4, y: 9 }));
+  expect(same.finished).toEqual({ a: 2, b: 2, both: 2 });
+  expect(same.figures.find((each) => each.label === "End to end, mean")).toMatchObject({ a: 5500, b: 6500 });
+  expect(same.figures.find((each) => each.label === "Time")?.lessIsBetter).toBe(true);
+});
