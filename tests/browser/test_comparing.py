@@ -58,10 +58,7 @@ def test_the_settings_in_which_two_runs_differ(open_files: Opener, small_trace: 
     page = open_both(open_files, small_trace, smaller_trace)
     rows = page.locator("table.settings tbody tr").all()
     told = {row.locator("th").inner_text(): row.locator("td").all_inner_texts() for row in rows}
-    configs = [
-        records(path)[0]["config"]["scheduler"]
-        for path in (small_trace, smaller_trace)
-    ]
+    configs = [records(path)[0]["config"]["scheduler"] for path in (small_trace, smaller_trace)]
     assert told["scheduler.max_num_batched_tokens"] == [str(each["max_num_batched_tokens"]) for each in configs]
     differing = {name for name in configs[0] if configs[0][name] != configs[1][name]} - {"profile"}
     sections = {name.split(".")[1] for name in told if name.startswith("scheduler.")} - {"profile"}
@@ -113,7 +110,9 @@ def test_runs_that_did_not_finish_the_same_are_not_judged_alike(
     finished = [summarize(path).requests_finished or 0 for path in (small_trace, part)]
     assert finished[1] > 0
     assert f"A {finished[0]:,}, B {finished[1]:,}, of which {finished[1]:,}" in figures.inner_text()
-    rows = {row.locator("th").inner_text(): row.locator("td").all_inner_texts() for row in figures.locator("tbody tr").all()}
+    rows = {
+        row.locator("th").inner_text(): row.locator("td").all_inner_texts() for row in figures.locator("tbody tr").all()
+    }
     assert rows["Time"][3] == ""
     assert rows["End to end, mean"][0] == rows["End to end, mean"][1]
 

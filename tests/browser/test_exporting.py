@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -90,3 +91,31 @@ def test_a_file_that_holds_no_annotations_is_named(open_files: Opener, small_tra
     page.get_by_role("button", name="Export").click()
     page.get_by_label("open file").set_input_files(wrong)
     page.get_by_role("alert").get_by_text("not JSON").wait_for()
+
+
+def test_the_menu_by_keyboard(open_files: Opener, small_trace: Path) -> None:
+    page = open_files(small_trace)
+    page.get_by_role("button", name="Export").focus()
+    page.keyboard.press("Enter")
+    menu = page.get_by_role("dialog", name="Export")
+    for name in ("Picture", "Table", "Trace", "open file", "Picture"):
+        page.keyboard.press("ArrowDown")
+        assert menu.locator(":focus").evaluate("one => (one.closest('label') ?? one).innerText").startswith(name)
+    page.keyboard.press("ArrowUp")
+    assert menu.locator("input:focus").count() == 1
+    page.keyboard.press("Escape")
+    menu.wait_for(state="detached")
+    assert page.get_by_role("button", name="Export").evaluate("one => one === document.activeElement")
+    page.keyboard.press("Enter")
+    menu.wait_for()
+    page.keyboard.press("Escape")  # the focus is still on the button that opened it
+    menu.wait_for(state="detached")
+
+
+def test_what_only_the_server_can_make_says_so(open_files: Opener, small_trace: Path) -> None:
+    page = open_files(small_trace)
+    page.get_by_role("button", name="Export").click()
+    for kind in ("html", "perfetto"):
+        item = page.get_by_role("button", name=re.compile(rf"\({kind}\)", re.IGNORECASE))
+        assert item.is_disabled()
+        assert f"tokenyard export TRACE --{kind} FILE" in item.inner_text()

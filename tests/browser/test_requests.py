@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -142,3 +143,43 @@ def test_hostile_ids_are_shown_as_text(open_files: Opener, tmp_path: Path) -> No
     assert page.evaluate("window.hacked") is None
     assert page.locator("aside img").count() == 0
     assert len(page.get_by_role("complementary").inner_text()) < 100_000
+
+
+def arrivals(trace: Path) -> list[str]:
+    """Ids of the requests of a trace."""
+    lines = (json.loads(line) for line in next(trace.glob("*.steps.jsonl")).read_text().splitlines())
+    return [line["req_id"] for line in lines if line["event"] == "request_arrived"]
+
+
+def test_who_stood_before_a_request_is_added_up(open_files: Opener, small_trace: Path) -> None:
+    """The request that stood longest behind others: its heads, as `tokenyard why` tells them."""
+    ids = arrivals(small_trace)
+
+    def behind(request: str) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for span in why(small_trace, request).spans:
+            if span.head is not None:
+                found[span.head] += span.end_us - span.start_us
+        return found
+
+    most = max(ids, key=lambda request: behind(request).total())
+    heads = behind(most).most_common()
+    page = open_files(small_trace, state=f"req={most}")
+    shown = page.get_by_role("region", name="Who stood before it")
+    shown.wait_for()
+    times = [row.locator("button").inner_text() for row in shown.locator("li").all()]
+    assert len(heads) > 1
+    assert times[0] == heads[0][0]
+    assert set(times) <= set(dict(heads))
+    assert re.search(r"It was \d+(st|nd|rd|th) of \d+ in the queue", shown.inner_text())
+
+
+def test_a_range_of_steps_is_selected_and_shown(open_files: Opener, small_trace: Path) -> None:
+    ids = arrivals(small_trace)
+    longest = max(ids, key=lambda request: sum(span.us for span in why(small_trace, request).spans))
+    page = open_files(small_trace, state=f"req={longest}")
+    link = page.locator(".split button", has_text="–").first
+    first, last = link.inner_text().split("–")
+    link.click()
+    page.get_by_role("heading", name=f"Step {first}", exact=True).wait_for()
+    until(page, f"new URLSearchParams(location.hash.slice(1)).get('sel') === '{first}..{last}'")

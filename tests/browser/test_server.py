@@ -113,3 +113,21 @@ def test_the_engines_of_one_run_are_one_entry(
         page.get_by_role("button", name="Load moon", exact=True).click()
         page.wait_for_selector(".run", timeout=ARRIVED_MS)
         assert "rank-1" in (page.locator(".token.source").get_attribute("title") or "")
+
+
+def test_a_page_to_mail_from_the_menu(new_page: NewPage, viewer_html: Path, small_trace: Path, tmp_path: Path) -> None:
+    mailed = tmp_path / "mailed.html"
+    with served(small_trace, viewer_html) as address:
+        page = new_page()
+        page.goto(address)
+        page.wait_for_selector(".run", timeout=ARRIVED_MS)
+        page.get_by_role("button", name="Export").click()
+        with page.expect_download() as downloading:
+            page.get_by_role("button", name=re.compile(r"\(HTML\)")).click()
+        assert downloading.value.suggested_filename.endswith(".html")
+        downloading.value.save_as(mailed)
+        steps = page.locator(".token.steps").inner_text()
+    other = new_page()
+    other.goto(mailed.as_uri())
+    other.wait_for_selector(".run", timeout=ARRIVED_MS)
+    assert other.locator(".token.steps").inner_text() == steps

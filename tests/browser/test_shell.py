@@ -137,3 +137,23 @@ def test_colours_follow_the_system_until_one_is_chosen(open_files: Open, small_t
     assert page.evaluate(theme) == "light"
     page.emulate_media(color_scheme="dark")
     assert page.evaluate(theme) == "light"
+
+
+def test_an_unknown_key_names_the_known_ones(open_files: Opener, small_trace: Path) -> None:
+    page = open_files(small_trace)
+    tabs = page.get_by_role("tablist").bounding_box()
+    page.get_by_role("searchbox", name="Filter").fill("bogus:1 step:10..12")
+    problem = page.locator(".filter-state.problem")
+    problem.wait_for()
+    assert problem.inner_text().startswith("bogus is no key. Keys: job, req, reason,")
+    assert page.get_by_role("tablist").bounding_box() == tabs
+
+
+def test_going_beyond_the_end_says_where_it_is(open_files: Opener, small_trace: Path) -> None:
+    page = open_files(small_trace)
+    last = page.locator(".token.steps").inner_text().split("–")[1].split()[0]
+    page.keyboard.press("g")
+    page.get_by_label("Go to step").fill("99999999")
+    page.keyboard.press("Enter")
+    page.get_by_text(f"There is no step 99,999,999: the run ends at step {last}").wait_for()
+    page.get_by_role("heading", name=f"Step {last}", exact=True).wait_for()

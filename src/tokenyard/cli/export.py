@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.resources import files as resources
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO
 
 from rich.markup import escape
 
 from tokenyard.cli.support.console import errors, warn
 from tokenyard.cli.support.flags import Export
 from tokenyard.errors import ConfigError, TraceError
+from tokenyard.explain.why.drawing import draw
 from tokenyard.explain.why.timeline_reader import TimelineReader
 from tokenyard.trace.export.chrome import ChromeWriter
 from tokenyard.trace.export.page import embed
 from tokenyard.trace.export.perfetto import PerfettoWriter, messages
 from tokenyard.trace.export.spans import SpanSender, send_spans
-from tokenyard.trace.export.timeline import emit_timeline
 from tokenyard.trace.read.ranks import RankTrace, find_ranks
 from tokenyard.trace.read.reader import TraceReader
 
 __all__ = ["execute"]
 
-_Writer = TypeVar("_Writer", PerfettoWriter, ChromeWriter)
 _EARLIEST_UNIX = 946_684_800.0
 """The year 2000: a clock that shows less is a virtual one."""
 
@@ -44,11 +43,11 @@ def execute(flags: Export) -> int:
     if flags.perfetto is not None:
         messages()  # before a file is made
         with _writing("perfetto", flags.perfetto) as file:
-            _draw(traces, lambda name: PerfettoWriter(file, name))
+            draw(traces, lambda name: PerfettoWriter(file, name))
         _say_written(flags.perfetto, "open it at ui.perfetto.dev")
     if flags.chrome is not None:
         with _writing("chrome", flags.chrome) as file:
-            _draw(traces, lambda name: ChromeWriter(file, name)).finish()
+            draw(traces, lambda name: ChromeWriter(file, name)).finish()
         _say_written(flags.chrome, "open it in chrome://tracing, ui.perfetto.dev or speedscope.app")
     if flags.html is not None:
         with _writing("html", flags.html) as file:
@@ -59,21 +58,6 @@ def execute(flags: Export) -> int:
     if flags.otlp is not None:
         _send(traces, flags.otlp, name)
     return 0
-
-
-def _draw(traces: Sequence[RankTrace], writer_of: Callable[[str], _Writer]) -> _Writer:
-    """Each engine below its own name; without steps, its name is all there is."""
-    writer: _Writer | None = None
-    for trace in traces:
-        name = trace.files.name if trace.rank is None else f"{trace.files.name} rank {trace.rank}"
-        if writer is None:
-            writer = writer_of(name)
-        else:
-            writer.next_engine(name)
-        if not trace.is_idle:
-            emit_timeline(TimelineReader(trace.files).with_timelines(), writer)
-    assert writer is not None, "there is one trace at least"
-    return writer
 
 
 def _say_written(path: Path, how: str) -> None:

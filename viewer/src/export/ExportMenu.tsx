@@ -7,9 +7,10 @@ import { TAB_TITLES } from "../state/hash";
 import { focus, showTab } from "../state/moves";
 import { announce, matches, scope, tab } from "../state/store";
 import { download } from "./download";
-import { annotationsFromFile, notebookOf, saveToFile } from "./notebook";
+import { annotationsFromFile, isServed, notebookOf, saveToFile } from "./notebook";
 import { picture } from "./picture";
 import { exportRanges, rowsIn } from "./ranges";
+import { fromServer, notServed, SERVER_FORMATS } from "./serverFormats";
 import "./export.css";
 
 interface ExportMenuProps {
@@ -22,6 +23,7 @@ export function ExportMenu({ store }: ExportMenuProps) {
   const [busy, setBusy] = useState<{ what: string; stop: AbortController } | null>(null);
   const [failed, setFailed] = useState("");
   const box = useRef<HTMLDivElement>(null);
+  const opener = useRef<HTMLButtonElement>(null);
   useOutside(box, open, () => setOpen(false));
   const ranges = exportRanges(matches.value.rows, scope.value);
   const rows = rowsIn(ranges);
@@ -39,23 +41,29 @@ export function ExportMenu({ store }: ExportMenuProps) {
     setBusy(null);
   };
   const part = rows === store.rows ? "" : `.${span(store, ranges)}`;
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (!open) return;
+    if (event.key === "Escape") {
+      setOpen(false);
+      opener.current?.focus();
+    } else if (!moveFocus(box.current, event)) return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
   return (
-    <div class="export" ref={box} data-picture="none">
-      <button type="button" aria-expanded={open} aria-haspopup="dialog" onClick={() => setOpen(!open)}>
+    <div class="export own-keys" ref={box} data-picture="none">
+      <button
+        ref={opener}
+        type="button"
+        aria-expanded={open}
+        aria-haspopup="dialog"
+        onClick={() => setOpen(!open)}
+        onKeyDown={onKeyDown}
+      >
         Export <span aria-hidden="true">▾</span>
       </button>
       {open && (
-        <div
-          class="export-menu"
-          role="dialog"
-          aria-label="Export"
-          onKeyDown={(event) => {
-            if (event.key !== "Escape") return;
-            event.stopPropagation();
-            setOpen(false);
-            box.current?.querySelector("button")?.focus();
-          }}
-        >
+        <div class="export-menu" role="dialog" aria-label="Export" onKeyDown={onKeyDown}>
           <Item
             words="Picture"
             kind="PNG"
@@ -79,7 +87,17 @@ export function ExportMenu({ store }: ExportMenuProps) {
               run("Trace", `${store.name}${part}.steps.jsonl`, (signal) => exportJsonl(store, ranges, signal))
             }
           />
-          {matches.value.rows && <p class="quiet">Only the steps that pass the filter.</p>}
+          {SERVER_FORMATS.map(({ words, kind, format, ending, note }) => (
+            <Item
+              key={format}
+              words={words}
+              kind={kind}
+              note={isServed(store) ? note : notServed(format)}
+              disabled={busy !== null || !isServed(store)}
+              onClick={() => run(words, `${store.name}${ending}`, (signal) => fromServer(store, format, signal))}
+            />
+          ))}
+          {matches.value.rows && <p class="quiet">CSV and JSONL: only the steps that pass the filter.</p>}
           <Annotations store={store} />
           {busy && (
             <p role="status">
@@ -185,6 +203,25 @@ function span(store: TraceStore, ranges: Range[]): string {
   const last = ranges.at(-1);
   if (!first || !last) return count(0);
   return `${store.steps.number[first.first]}-${store.steps.number[last.last]}`;
+}
+
+const MOVES: Record<string, (at: number, of: number) => number> = {
+  ArrowDown: (at, of) => (at + 1) % of,
+  ArrowUp: (at, of) => (at - 1 + of) % of,
+  Home: () => 0,
+  End: (_, of) => of - 1,
+};
+
+/** Arrows, Home and End go through what can be chosen; false if the key is another. */
+function moveFocus(box: HTMLElement | null, event: KeyboardEvent): boolean {
+  const next = MOVES[event.key];
+  if (!next || !box) return false;
+  const items = [...box.querySelectorAll<HTMLElement>(".export-menu :is(button:not(:disabled), input)")];
+  const at = items.indexOf(document.activeElement as HTMLElement);
+  // From the button that opened it: down to the first, up to the last.
+  const to = at < 0 && event.key === "ArrowUp" ? items.length - 1 : next(at, items.length);
+  items[to]?.focus();
+  return true;
 }
 
 function useOutside(box: { current: HTMLElement | null }, open: boolean, close: () => void): void {

@@ -77,7 +77,7 @@ function update(store: TraceStore, change: Partial<Notebook>): void {
 }
 
 /** Traces that the server gave carry its whole path; dropped files only a name. */
-function isServed(store: TraceStore): boolean {
+export function isServed(store: TraceStore): boolean {
   return location.protocol.startsWith("http") && store.source.startsWith("/");
 }
 

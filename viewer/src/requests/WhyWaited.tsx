@@ -1,11 +1,12 @@
 import { useMemo, useState } from "preact/hooks";
 import { Swatch } from "../charts/Swatch";
-import { waitingSplit } from "../data";
+import { placeInQueue, waitingSplit } from "../data";
+import { headsOf } from "../data/heads";
 import { shortId } from "../data/labels";
 import type { RequestIndex } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
 import type { WaitingPart, WaitingSpan, WaitingSplit, WaitState } from "../data/model/waiting";
-import { count, milliseconds, percent, plural } from "../format";
+import { count, milliseconds, ordinal, percent, plural } from "../format";
 import { PLACES, WAIT_STATES } from "../generated/vocabulary";
 import { focus } from "../state/moves";
 import { revision } from "../state/store";
@@ -68,6 +69,7 @@ function Split({ store, split }: { store: TraceStore; split: WaitingSplit }) {
           </div>
         </li>
       </ul>
+      <Before store={store} split={split} />
       <Spans store={store} spans={split.spans} />
     </>
   );
@@ -102,6 +104,53 @@ function Part({ store, part, whole }: { store: TraceStore; part: WaitingPart; wh
         )}
       </p>
     </li>
+  );
+}
+
+const HEADS_SHOWN = 8;
+
+/** Who stood at the head of the queue and was refused while it waited, longest first; and how far back it stood. */
+function Before({ store, split }: { store: TraceStore; split: WaitingSplit }) {
+  const [all, setAll] = useState(false);
+  const heads = headsOf(split.spans);
+  const first = store.requests.firstRow[split.request];
+  const place = placeInQueue(store, first, split.request);
+  if (heads.length === 0 && !place) return null;
+  const shown = all ? heads : heads.slice(0, HEADS_SHOWN);
+  return (
+    <section aria-label="Who stood before it">
+      <h4>Who stood before it</h4>
+      {place && (
+        <p>
+          It was <strong>{ordinal(place.place)}</strong> of {count(place.of)} in the queue when first seen (step{" "}
+          <StepLink store={store} first={first} last={first} />
+          ).
+        </p>
+      )}
+      {heads.length > 0 && (
+        <ol class="heads">
+          {shown.map((head) => (
+            <li key={head.request}>
+              <button
+                type="button"
+                class="plain id"
+                title="Look at this request, when it first stood there"
+                onClick={() => focus(head.firstRow, head.request)}
+              >
+                {shortId(store.requests.ids[head.request], 28)}
+              </button>
+              <span class="number">{micros(head.us)}</span>
+              <span class="number">{percent(head.us / split.us)}</span>
+            </li>
+          ))}
+        </ol>
+      )}
+      {heads.length > shown.length && (
+        <button type="button" class="plain" onClick={() => setAll(true)}>
+          all {count(heads.length)}
+        </button>
+      )}
+    </section>
   );
 }
 

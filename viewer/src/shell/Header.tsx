@@ -45,7 +45,10 @@ function LiveLine() {
   const { phase, sentence, stick } = live.value;
   return (
     <span class={`live ${phase}`} role="status">
-      <span aria-hidden="true">{phase === "lost" ? "▲" : "●"}</span> {sentence}
+      <span aria-hidden="true">{phase === "lost" ? "▲" : "●"}</span>
+      <span class="live-sentence" title={sentence}>
+        {sentence}
+      </span>
       <label>
         <input
           type="checkbox"

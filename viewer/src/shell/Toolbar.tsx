@@ -110,7 +110,7 @@ function GoTo({ store, field }: { store: TraceStore; field: RefObject<HTMLInputE
     showTab("timeline");
     focus(row);
     const found = store.steps.number[row];
-    if (found !== wanted) announce(`There is no step ${wanted}: this is the nearest, ${found}`);
+    if (found !== wanted) announce(noStep(store, wanted, found));
     typed.value = "";
     field.current?.blur();
   };
@@ -130,6 +130,13 @@ function GoTo({ store, field }: { store: TraceStore; field: RefObject<HTMLInputE
       />
     </form>
   );
+}
+
+function noStep({ rows, steps: { number } }: TraceStore, wanted: number, found: number): string {
+  const none = `There is no step ${count(wanted)}`;
+  if (wanted > number[rows - 1]) return `${none}: the run ends at step ${count(number[rows - 1])}`;
+  if (wanted < number[0]) return `${none}: the run begins at step ${count(number[0])}`;
+  return `${none}: this is the nearest, ${count(found)}`;
 }
 
 export function ThemeButton() {

@@ -17,8 +17,13 @@ describe("parseFilter", () => {
     ]);
   });
 
-  it("takes an unknown key for text", () => {
-    expect(brief("swe:0011 -a:b")).toEqual(["text=swe:0011", "-text=a:b"]);
+  it("names the keys where one is unknown, and takes text with a colon in quotes", () => {
+    const filter = parseFilter("swe:0011 job:a");
+    expect(filter.terms.map((term) => term.key)).toEqual(["job"]);
+    expect(filter.problems).toHaveLength(1);
+    expect(filter.problems[0]).toMatch(/^swe is no key\. Keys: job, req, reason, .*"swe:0011"$/);
+    expect(brief('"swe:0011" -"a:b"')).toEqual(["text=swe:0011", "-text=a:b"]);
+    expect(parseFilter("constructor:x").problems).toHaveLength(1);
   });
 
   it("names what it does not understand and goes on", () => {

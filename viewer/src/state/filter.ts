@@ -28,17 +28,12 @@ export interface Filter {
   problems: string[];
 }
 
-const KEYS: Record<string, FilterKey> = {
-  job: "job",
-  req: "req",
-  request: "req",
-  reason: "reason",
-  bucket: "bucket",
-  disagree: "disagree",
-  step: "step",
-  steps: "step",
-  ...Object.fromEntries(MEASURES.map((name) => [name, name])),
-};
+const SHOWN_KEYS = ["job", "req", "reason", "bucket", "disagree", "step", ...MEASURES] as const;
+const KEYS = new Map<string, FilterKey>([
+  ...SHOWN_KEYS.map((name): [string, FilterKey] => [name, name]),
+  ["request", "req"],
+  ["steps", "step"],
+]);
 const NUMBERS: ReadonlySet<string> = new Set(["step", ...MEASURES]);
 const TOKEN = /(-?)(?:([a-z]+):)?(?:"([^"]*)"?|(\S*))/giy;
 const INTERVAL = /^(\d[\d_,]*(?:\.\d+)?)?(\.\.)?(\d[\d_,]*(?:\.\d+)?)?$/;
@@ -63,12 +58,13 @@ export function parseFilter(text: string): Filter {
 
 function addTerm(filter: Filter, [whole, minus, name, quoted, plain]: RegExpExecArray): void {
   const value = quoted ?? plain ?? "";
-  const key = name === undefined ? "text" : KEYS[name.toLowerCase()];
-  const term: Term = { key: key ?? "text", value: value.toLowerCase(), negated: minus === "-", from: 0, to: 0 };
+  const key = name === undefined ? "text" : KEYS.get(name.toLowerCase());
   if (key === undefined) {
-    // `swe:0011` may well be part of an id: an unknown key is only text with a colon in it.
-    term.value = whole.slice(minus.length).replaceAll('"', "").toLowerCase();
+    const text = whole.slice(minus.length).replaceAll('"', "");
+    filter.problems.push(`${name} is no key. Keys: ${SHOWN_KEYS.join(", ")}. For an id with a colon write "${text}"`);
+    return;
   }
+  const term: Term = { key, value: value.toLowerCase(), negated: minus === "-", from: 0, to: 0 };
   if (NUMBERS.has(term.key)) {
     const range = interval(value);
     if (!range) {

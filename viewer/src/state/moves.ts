@@ -84,6 +84,15 @@ export function focus(row: Row, request: RequestIndex = focusRequest.peek()): vo
   reveal(focusRow.value);
 }
 
+/** Look at the first of some rows, and select them if they are several: the view shows them, statistics speak of them. */
+export function focusRange(first: Row, last: Row): void {
+  if (last > first) {
+    selection.value = { first, last };
+    showRange(first, last + 1);
+  }
+  focus(first);
+}
+
 /** Bring a row into view, a third from the top, if it is not there. */
 export function reveal(row: Row): void {
   const { first, last } = view.value;

@@ -16,6 +16,7 @@ from tokenyard.errors import TokenyardError
 from tokenyard.server.web.annotations import AnnotationServer
 from tokenyard.server.web.catalog import Catalog
 from tokenyard.server.web.connections import FairShare
+from tokenyard.server.web.exports import ExportServer
 from tokenyard.server.web.files import serve_file
 from tokenyard.server.web.guard import Guard
 from tokenyard.server.web.page import PAGE, PageServer
@@ -47,6 +48,7 @@ def make_app(paths: Iterable[Path], *, host: str = "127.0.0.1", page: Path = PAG
         Route("/api/traces", catalog.serve),
         Route("/api/file", file),
         Route("/api/tail", tails.serve),
+        Route("/api/export", ExportServer(roots, page).serve),
         Route("/api/annotations", notes, methods=["GET", "PUT"]),
     ]
     handlers: dict[int | type[Exception], Callable[[Request, Exception], Response]] = {

@@ -1,0 +1,28 @@
+/** Who stood before a request: the refused heads of the queue behind which it waited, those that cost it most first. */
+
+import type { RequestIndex, Row } from "./model/columns";
+import type { WaitingSpan } from "./model/waiting";
+
+export interface Head {
+  request: RequestIndex;
+  /** Whole microseconds, over all its turns at the head. */
+  us: number;
+  /** Stretches of time. */
+  times: number;
+  firstRow: Row;
+}
+
+export function headsOf(spans: readonly WaitingSpan[]): Head[] {
+  const found = new Map<RequestIndex, Head>();
+  for (const { head, startUs, endUs, firstRow } of spans) {
+    if (head === null) continue;
+    const known = found.get(head);
+    if (known) {
+      known.us += endUs - startUs;
+      known.times += 1;
+    } else {
+      found.set(head, { request: head, us: endUs - startUs, times: 1, firstRow });
+    }
+  }
+  return [...found.values()].sort((a, b) => b.us - a.us || a.firstRow - b.firstRow);
+}
