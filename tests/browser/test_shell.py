@@ -139,7 +139,7 @@ def test_colours_follow_the_system_until_one_is_chosen(open_files: Open, small_t
     assert page.evaluate(theme) == "light"
 
 
-def test_an_unknown_key_names_the_known_ones(open_files: Opener, small_trace: Path) -> None:
+def test_an_unknown_key_names_the_known_ones(open_files: Open, small_trace: Path) -> None:
     page = open_files(small_trace)
     tabs = page.get_by_role("tablist").bounding_box()
     page.get_by_role("searchbox", name="Filter").fill("bogus:1 step:10..12")
@@ -149,7 +149,7 @@ def test_an_unknown_key_names_the_known_ones(open_files: Opener, small_trace: Pa
     assert page.get_by_role("tablist").bounding_box() == tabs
 
 
-def test_going_beyond_the_end_says_where_it_is(open_files: Opener, small_trace: Path) -> None:
+def test_going_beyond_the_end_says_where_it_is(open_files: Open, small_trace: Path) -> None:
     page = open_files(small_trace)
     last = page.locator(".token.steps").inner_text().split("–")[1].split()[0]
     page.keyboard.press("g")
