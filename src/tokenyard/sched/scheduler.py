@@ -129,7 +129,7 @@ class Scheduler(SchedulerView):
         self._answers = AnswerChecks(features.transfers, lifecycle.requests, cache_config.num_gpu_blocks)
         self._update = OutputUpdate(kv, table, acceptance, features, lifecycle.stop, profile)
         self._planner = StepPlanner(parts, gate, lifecycle, self._update.expect_first_token)
-        self._repeats = Repeats(parts, self.policy, lambda: self._update.awaiting_first)
+        self._repeats = Repeats(parts, self.policy, self._update.stamp_first_tokens)
         self.state = StateView(parts, lifecycle.pins)
         """What observers are shown."""
         self._watch_threads(debug=sys.flags.dev_mode if debug is None else debug)

@@ -10,13 +10,13 @@ is freed, no limit moves, and no block that fills holds what the head of the que
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tokenyard.columns import IntArray
+from tokenyard.columns import IntArray, same
 from tokenyard.kv.coordinator import GrownSteps
-from tokenyard.request import Request, RequestStatus
+from tokenyard.request import Request
 from tokenyard.sched.features.features import Features
 from tokenyard.sched.observer import RepeatedSteps
 from tokenyard.sched.parts import Parts
@@ -37,11 +37,11 @@ _LACKS_MEMORY = {Reason.KV_FULL_SEQUENCE, Reason.KV_BLOCKS, Reason.KV_WATERMARK}
 class Repeats:
     """Knows for how many further steps a scheduler would decide what it has just decided, and has them happen."""
 
-    def __init__(self, parts: Parts, policy: Policy, awaiting_first: Callable[[], Collection[Request]]) -> None:
-        """``awaiting_first``: admitted requests that have no output token yet."""
+    def __init__(self, parts: Parts, policy: Policy, stamp_first_tokens: Callable[[float], None]) -> None:
+        """``stamp_first_tokens`` notes the moment, in seconds, of those who have got their first token."""
         self._parts = parts
         self._kv, self._table, self._running = parts.kv, parts.table, parts.running
-        self._awaiting_first = awaiting_first
+        self._stamp_first_tokens = stamp_first_tokens
         self._is_possible = parts.kv.grows_in_steps and _has_plain_steps(parts) and _stands_by(policy, "step_begins")
         asked = ("next_queue", "passes_over", "free_for_waiting")
         self._leaves_head = all(_stands_by(policy, name) for name in asked) and not policy.reorders
@@ -67,7 +67,7 @@ class Repeats:
         if self._last is None or not self._is_possible:
             return 0
         step, outcomes = self._last
-        if not self._all_decode(step.plan) or outcomes.not_scheduled or outcomes.skipped or outcomes.preemptions:
+        if not self._all_decode(step) or outcomes.not_scheduled or outcomes.skipped or outcomes.preemptions:
             return 0
         slots = step.plan.slots
         table = self._table
@@ -90,27 +90,20 @@ class Repeats:
         first = Reason.KV_FULL_SEQUENCE if reserves else Reason.KV_BLOCKS
         return outcomes.admission is not None and outcomes.admission.reason is first
 
-    def _all_decode(self, plan: SchedulerOutput) -> bool:
-        """Whether all who run, and they alone, are beyond their prompts and compute a token in every step in flight."""
-        table, running = self._table, self._running.requests
+    def _all_decode(self, newest: StepInFlight) -> bool:
+        """Whether all who run, and they alone, decode in the newest step, and get a token of every step in flight."""
+        table, plan = self._table, newest.plan
         num = len(plan.req_ids)
-        if not num or not num == plan.total_num_scheduled_tokens == plan.num_running == len(running):
+        if not num or not num == plan.total_num_scheduled_tokens == plan.num_running == len(self._running.requests):
             return False
-        if plan.preempted_req_ids:
+        if plan.preempted_req_ids or plan.not_scheduled_before:
             return False
         if table.num_with_eos or table.num_with_stop_ids or table.num_with_grammar:
             return False
-        if any(request.status is RequestStatus.RUNNING for request in self._awaiting_first()):
+        if newest.table_version != table.version:
             return False
         in_flight = self._parts.in_flight
-        return len(in_flight) == 1 + self._ahead and all(self._brings_token_each(step, plan) for step in in_flight)
-
-    def _brings_token_each(self, step: StepInFlight, newest: SchedulerOutput) -> bool:
-        """Whether a step in flight decodes for the same requests as the newest, and none of them has been reset."""
-        plan, num = step.plan, len(newest.req_ids)
-        if plan.req_ids is not newest.req_ids or plan.total_num_scheduled_tokens != num:
-            return False
-        return plan.is_prefill_chunk is None and step.void is None and step.table_version == self._table.version
+        return len(in_flight) == 1 + self._ahead and all(_brings_token_each(step, newest) for step in in_flight)
 
     def _nobody_is_admitted(self, outcomes: StepOutcomes, running: Sequence[Request]) -> bool:
         """Whether the admission pass would end as it did in every further step."""
@@ -145,9 +138,22 @@ class Repeats:
         reach = table.num_computed[slots]
         grown = kv.grow_steps(slots, reach, steps, table.append_steps(slots, tokens))
         table.advance(slots, reach + steps, None)
+        self._stamp_first_tokens(moments[0])
         in_flight.replace([_repeated(newest, grown, number) for number in range(steps - len(in_flight) + 1, steps + 1)])
         taken = grown.at.searchsorted(np.arange(steps), side="right")
         return RepeatedSteps(step, moments, (free - taken).tolist(), kv.num_free_blocks, newest, outcomes)
+
+
+def _brings_token_each(step: StepInFlight, newest: StepInFlight) -> bool:
+    """Whether a step in flight brings a token for each request of the newest one, and none of them has been reset.
+
+    It may have admitted some of them, or passed over others that have ended since.
+    """
+    if step is newest:
+        return step.void is None
+    if step.plan.is_prefill_chunk is not None or step.void is not None:
+        return False
+    return step.requests == newest.requests and same(step.plan.slots, newest.plan.slots)
 
 
 def _repeated(plan: SchedulerOutput, grown: GrownSteps, number: int) -> SchedulerOutput:

@@ -61,9 +61,10 @@ class StepsInFlight:
         self._by_number[step.plan.step] = step
 
     def replace(self, plans: Sequence[SchedulerOutput]) -> None:
-        """Later steps of the same requests are in flight instead: these, the oldest first."""
+        """Steps that repeat the newest one are in flight instead: these, the oldest first."""
+        *_, newest = self
         for step, plan in zip(self, plans, strict=True):
-            step.plan = plan
+            step.plan, step.requests, step.table_version = plan, newest.requests, newest.table_version
         self._by_number = {step.plan.step: step for step in self}
 
     def of(self, plan: SchedulerOutput) -> StepInFlight:

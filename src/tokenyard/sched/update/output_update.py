@@ -83,11 +83,6 @@ class OutputUpdate:
         if request.times.first_token is None:
             self._awaiting_first.add(request)
 
-    @property
-    def awaiting_first(self) -> Collection[Request]:
-        """Admitted requests without an output token."""
-        return self._awaiting_first
-
     def run(self, step: StepInFlight, model: ModelOutput, now: float, lost: Sequence[Request] = ()) -> Accepted:
         """Append tokens, end requests; see :class:`Accepted`. What was sampled for ``lost`` requests is void."""
         output, requests = step.plan, step.requests
@@ -118,7 +113,7 @@ class OutputUpdate:
         if self._table.num_with_grammar or not everyone_here:
             self._advance_grammars(requests, model, counts, endings)
         if self._awaiting_first:
-            self._stamp_first_tokens(now)
+            self.stamp_first_tokens(now)
         extras = self._aux_update.run(step, model, counts, endings, lost)
         return self._collect(step, model, counts, producing, endings, extras, now)
 
@@ -222,7 +217,8 @@ class OutputUpdate:
             if not allowed:
                 endings[row] = RequestStatus.FINISHED_ERROR
 
-    def _stamp_first_tokens(self, now: float) -> None:
+    def stamp_first_tokens(self, now: float) -> None:
+        """Note the moment of admitted requests that have got their first output token."""
         for request in list(self._awaiting_first):
             if request.num_output_tokens > 0 or request.status.is_finished:
                 if request.times.first_token is None and request.num_output_tokens > 0:
