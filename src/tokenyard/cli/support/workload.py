@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from tokenyard.cli.support.console import warn
 from tokenyard.cli.support.flags import WorkloadFlags
+from tokenyard.cli.support.service import clients_of, in_service
 from tokenyard.errors import ConfigError
 from tokenyard.sim.workload import Workload, load_workload
 from tokenyard.sim.workload.generators.random import RandomOptions
@@ -35,7 +36,8 @@ def workload_from(spec: str, flags: WorkloadFlags) -> Workload:
         raise ConfigError(flag, getattr(flags, flag), "it shapes the workload `random`: name that, or leave it out")
     if flags.burstiness != 1 and flags.request_rate is None:
         raise ConfigError("burstiness", flags.burstiness, "it belongs to request_rate: give that, or leave it out")
-    return load_workload(
+    clients_of(flags)  # a mistake is said before a file is read
+    workload = load_workload(
         spec,
         format=flags.format,
         limit=flags.limit,
@@ -53,6 +55,7 @@ def workload_from(spec: str, flags: WorkloadFlags) -> Workload:
             request_rate=flags.request_rate, burstiness=flags.burstiness, max_concurrency=flags.max_concurrency
         ),
     )
+    return in_service(workload, flags)
 
 
 def say_notes(workload: Workload) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from tokenyard.errors import TokenyardError
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import Report
@@ -130,7 +132,8 @@ def _replayed(
         on_progress=on_progress,
     )
     whole = builders[0] if len(builders) == 1 else ReportBuilder.joined(builders)
-    return whole.report(), len(result.refused) + result.num_left_out
+    report = msgspec.structs.replace(whole.report(), clients=result.clients)
+    return report, len(result.refused) + result.num_left_out
 
 
 def _row(
