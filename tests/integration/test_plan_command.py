@@ -21,7 +21,7 @@ def test_the_recommendation_is_what_a_run_with_its_flags_confirms(tmp_path: Path
     assert (plan["size"], plan["is_whole"], plan["holds"], plan["goal"]) == (6, True, True, "goodput")
     chosen = plan["recommended"]
     assert chosen["settings"]["max_num_seqs"] == 16
-    assert plan["serve"].startswith("vllm serve llama-3.1-8b")
+    assert plan["serve"].startswith("vllm serve meta-llama/Llama-3.1-8B-Instruct ")
     assert "--max-num-seqs 16" in plan["serve"]
     settings = ("--max-num-seqs", "16", "--scheduling-policy", chosen["settings"]["scheduling_policy"])
     run = call("run", "chat", *FLAGS, *BLOCKS, *settings, *bounds, "--advice", "none", "--json", cwd=tmp_path)
@@ -47,7 +47,7 @@ def test_the_least_cost_among_gpus(tmp_path: Path) -> None:
     dearer = [row for row in plan["rows"] if row["cost_per_hour"] == 5.0]
     assert len(dearer) == 1
     text = call("plan", "chat", *FLAGS, *words, *bounds, cwd=tmp_path).stdout
-    assert "on 1 x h100: vllm serve llama-3.1-8b" in text
+    assert "on 1 x h100: vllm serve meta-llama/Llama-3.1-8B-Instruct" in text
     assert "2.50 an hour" in text
 
 
@@ -68,6 +68,25 @@ def test_where_no_variant_holds_every_bound_the_nearest_is_shown_and_the_code_is
     assert shown.code == 1
     assert "Nearest to the bounds: none holds them all" in shown.stdout
     assert "What it reaches" in shown.stdout
+    assert "one request at a time 20 ms, all of it decode: no load holds this bound here" in " ".join(
+        shown.stdout.split()
+    )
+    assert "What limits next" not in shown.stdout
+
+
+def test_where_the_load_is_too_much_the_load_that_is_borne_is_said(tmp_path: Path) -> None:
+    words = ("--space", "max_num_seqs=1", "--slo", "ttft_p90=40ms")
+    shown = call("plan", "chat", *FLAGS, *BLOCKS, *words, cwd=tmp_path)
+    assert shown.code == 1
+    text = " ".join(shown.stdout.split())
+    assert "so it is the load that is too much" in text
+    assert "The largest load within the bounds" in text
+
+
+def test_a_workload_that_is_not_there_is_said_once(tmp_path: Path) -> None:
+    refused = call("plan", "nosuch.csv", *FLAGS, cwd=tmp_path)
+    assert refused.code == 2
+    assert refused.stderr.startswith("tokenyard: nosuch.csv: is neither a file nor a built-in workload")
 
 
 @pytest.mark.parametrize(

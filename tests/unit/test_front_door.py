@@ -50,8 +50,8 @@ DiskTier HostMemory Load LookupResult Match Offer OfferExchange PoolListener Pre
 PrefillDecodeWorker RemoteRequest Store Tier TierWorker TieredConnector TransferPlan
 """,
     "tokenyard.sim": """
-Cell Comparison ConstantLatency EngineReport EngineState EngineUse Fleet GPU Interval KVLink KVTransfer LatencyModel
-Link LoadShape LogOptions Metric ModelSpec Pace ParallelResult Progress RandomOptions RankUse RefusedRequest
+Cell ClientFigures Clients Comparison ConstantLatency EngineReport EngineState EngineUse Fleet GPU Interval
+KVLink KVTransfer LatencyModel Link LoadShape LogOptions Metric ModelSpec Pace ParallelResult Progress RandomOptions RankUse RefusedRequest
 ReplayResult ReplaySettings Router SimulatedConnector SimulatedSpeculation SimulatedTransfers SplitResult Stamp
 StepShape TimeUnit TokenSource Transfer TransferDirection VirtualClock replay_parallel router_maker
 """,

@@ -69,6 +69,9 @@ def _compare_traces(a: Path, b: Path, flags: Compare) -> int:
 
 def _compare(flags: Compare) -> Comparison:
     require_int("seeds", flags.seeds, 1, _MOST_SEEDS)
+    if flags.arrivals.client_timeout is not None:
+        fix = "jobs are compared whole: leave it out, or compare traces of two runs with it"
+        raise ConfigError("client_timeout", flags.arrivals.client_timeout, fix)
     policies, loads = _names(flags.policies), _loads(flags.loads)
     setup = _prepare(flags, flags.arrivals.seed)
     say_notes(setup.workload)

@@ -24,6 +24,7 @@ from tokenyard.cli.support.planning.subjects import RecordedSubject
 from tokenyard.config import require_int
 from tokenyard.errors import ConfigError
 from tokenyard.sim.plan.answer import LargestLoad, Plan, few_requests, limits_of, next_best
+from tokenyard.sim.plan.floor import Floor, floors_of, meets_alone
 from tokenyard.sim.plan.goal import Goal, best_of, front_of, rival_of, value_of
 from tokenyard.sim.plan.load import largest_load
 from tokenyard.sim.plan.picture import draw, page
@@ -57,6 +58,7 @@ def make_plan(flags: Flags) -> Plan:
     grid = space_of(flags, gpus, subject)
     job = measuring_for(flags, subject)
     _check_goal(goal, job, isinstance(subject, RecordedSubject))
+    subject.read()
     with _bar(min(len(grid), flags.replays)) as advance:
         trying = _Trying(job, goal, _varies_in_cost(grid, goal), advance)
         searched = search(grid, trying.evaluate, goal, replays=flags.replays, seed=flags.arrivals.seed)
@@ -65,7 +67,9 @@ def make_plan(flags: Flags) -> Plan:
     holds = chosen is not None and bool(chosen.met or not job.slos or chosen.met is None)
     if chosen is None:
         chosen = trying.whole(_nearest(rows))
-    load = _load(flags, goal, job, chosen) if chosen.met else None
+    floors = [] if holds else _floors(job, chosen)
+    is_bearable = chosen.met or (goal is not Goal.LOAD and meets_alone(floors))
+    load = _load(flags, job, chosen) if is_bearable else None
     other = next_best(rows, chosen, goal)
     words, notes = ([], []) if isinstance(subject, RecordedSubject) else serve_words(subject.run, chosen.settings)
     return Plan(
@@ -75,7 +79,7 @@ def make_plan(flags: Flags) -> Plan:
         slo=[str(slo) for slo in job.slos],
         space={name: list(values) for name, values in grid.dimensions},
         size=len(grid),
-        replays=trying.replays + (0 if load is None else load[1]),
+        replays=trying.replays + (not holds) + (0 if load is None else load[1]),
         is_whole=searched.is_whole,
         method=searched.method,
         recommended=chosen,
@@ -88,7 +92,8 @@ def make_plan(flags: Flags) -> Plan:
         next_best_value=None if other is None else value_of(other, goal),
         front=front_of(rows, goal),
         largest_load=None if load is None else load[0],
-        limits=limits_of(chosen, None if load is None else load[0].beyond),
+        limits=limits_of(chosen, None if load is None else load[0].beyond) if holds else None,
+        floors=floors,
         uncertainty=list(uncertainty_of(subject, chosen, job.slos)),
         unknown=[*few_requests(job.slos, chosen.requests), *unknown_of(subject, has_load=load is not None)],
         rows=[row if row.settings != chosen.settings else chosen for row in rows],
@@ -168,12 +173,21 @@ def _varies_in_cost(grid: Grid, goal: Goal) -> bool:
 def _nearest(rows: list[Row]) -> Row:
     """The row nearest to its bounds, where none holds them all. Raises ConfigError if none was replayed."""
     left = [row for row in rows if row.problem is None]
+    if not left and len({row.problem for row in rows}) == 1:
+        raise ConfigError("space", f"{len(rows)} variants", f"none could be replayed: {rows[0].problem}")
     if not left:
         raise ConfigError("space", f"{len(rows)} variants", f"none could be replayed; the first: {rows[0].problem}")
     return min(left, key=lambda row: row.tightness or 0.0)
 
 
-def _load(flags: Flags, goal: Goal, job: Measuring, chosen: Row) -> tuple[LargestLoad, int] | None:
+def _floors(job: Measuring, chosen: Row) -> list[Floor]:
+    """Of the bounds that the nearest variant misses; that takes a replay."""
+    with errors().status("looking for the least that the bounds could be"):
+        alone = job(chosen.settings, load=chosen.load, one_at_a_time=True)
+    return floors_of(job.slos, chosen, alone)
+
+
+def _load(flags: Flags, job: Measuring, chosen: Row) -> tuple[LargestLoad, int] | None:
     """The largest load that the chosen variant bears, and the replays that took; None if nobody wants to know."""
     if not flags.largest_load or flags.arrivals.max_concurrency is not None:
         return None

@@ -29,7 +29,7 @@ __all__ = ["SweepResult", "execute"]
 
 _MOST_PROCESSES = 1024
 _SHOWN = 20
-"""Rows that are printed; the table has all of them."""
+"""Rows that are printed, and problems; the table has all of them."""
 
 
 class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +50,7 @@ def execute(flags: Sweep) -> int:
     subject = subject_of(flags)
     variants = _variants(flags, subject)
     job = measuring_for(flags, subject)
+    subject.read()
     with Journal(flags.output, identity_of(flags)) as journal:
         left = [settings for settings in variants if settings not in journal]
         before = len(variants) - len(left)
@@ -124,14 +125,26 @@ def _print(result: SweepResult, console: Console) -> None:
     for row in result.rows[:_SHOWN]:
         table.add_row(plain(words_of(row.settings)), *_cells(row))
     print_section(console, f"{count(result.variants)} variants of {plain(', '.join(names))}", table)
-    failed = [row for row in result.rows if row.problem is not None]
-    if failed:
-        console.print()
-        first = f"{words_of(failed[0].settings)}: {failed[0].problem}"
-        words = f"{count(len(failed))} could not be replayed; the first, {first}"
-        console.print(Text(plain(words), "red"))
+    _print_problems(result.rows, console)
     rest = f"The first {_SHOWN} of them; all" if result.variants > _SHOWN else "All"
     console.print(Text(f"\n{rest} rows with all figures are in {plain(result.table)}"), soft_wrap=True)
+
+
+def _print_problems(rows: Sequence[Row], console: Console) -> None:
+    """What kept variants from being replayed, each problem once, with the variants that have it."""
+    variants: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.problem is not None:
+            variants.setdefault(row.problem, []).append(row)
+    if not variants:
+        return
+    failed = sum(map(len, variants.values()))
+    console.print(Text(f"\n{count(failed)} could not be replayed:", "red"))
+    for problem, those in list(variants.items())[:_SHOWN]:
+        more = f" and {count(len(those) - 1)} more" if len(those) > 1 else ""
+        console.print(Text(plain(f"  {words_of(those[0].settings)}{more}: {problem}"), "red"))
+    if len(variants) > _SHOWN:
+        console.print(Text(f"  and {count(len(variants) - _SHOWN)} other problems: the table has them", "red"))
 
 
 def _cells(row: Row) -> tuple[str, ...]:

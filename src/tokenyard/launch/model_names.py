@@ -28,7 +28,7 @@ _TUNING = re.compile(rf"(?:-(?:{_TUNED}|v\d+(?:\.\d+)*))+$")
 _TUNING_BEFORE_VERSION = re.compile(rf"(?:-(?:{_TUNED}))+(-v\d+(?:\.\d+)*)$")
 _EXPERTS = re.compile(r"-17b-\d+e(?=-|$)")
 """Llama 4's sizes, which its short names leave out."""
-_MAKERS = ("meta-", "c4ai-", "nvidia-", "mistral-ai-", "rhai-")
+_MAKERS = ("meta-", "ai21-", "c4ai-", "nvidia-", "mistral-ai-", "rhai-")
 _QUANTISED = (
     "fp8",
     "awq",
@@ -61,6 +61,7 @@ _SAME_SHAPE = {
     "mistral-small-3.2-24b": KnownModel("mistral-small-3.1-24b"),
     "minimax-m2.1": KnownModel("minimax-m2"),
     "glm-4.7": KnownModel("glm-4.6"),
+    "phi-3-mini-4k-instruct": KnownModel("phi-3-mini-4k"),
 }
 """Models that differ in weights alone, and some in length."""
 _LONGER = ((re.compile(r"qwen3-.*-2507(-fp8)?$"), 262_144), (re.compile(r"kimi-k2-instruct-0905$"), 262_144))
@@ -99,5 +100,7 @@ def _candidates(short: str) -> Iterator[KnownModel]:
         endings = [[name, *ends]] if same.name == name else [[name, *ends], [same.name, *ends]]
         for words in endings:
             yield same._replace(name="-".join(words))
+            if words[-1] == "bnb":
+                yield same._replace(name="-".join([*words, "4bit"]))
             if words[-1] == "fp4":
                 yield same._replace(name="-".join([*words[:-1], "nvfp4"]))

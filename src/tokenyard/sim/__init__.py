@@ -13,6 +13,8 @@ from tokenyard.lazy import lazy_names
 __all__ = [
     "GPU",
     "Cell",
+    "ClientFigures",
+    "Clients",
     "Comparison",
     "ConstantLatency",
     "EngineReport",
@@ -73,12 +75,15 @@ OFFERED = {
     "tokenyard.sim.workload.generators.random": ("RandomOptions",),
     "tokenyard.sim.workload.logs.logged": ("Stamp", "TimeUnit", "LogOptions"),
     "tokenyard.sim.workload.load": ("LoadShape",),
+    "tokenyard.sim.workload.clients": ("Clients",),
+    "tokenyard.explain.report.clients": ("ClientFigures",),
     "tokenyard.sim.drafts": ("SimulatedSpeculation",),
     "tokenyard.sim.transfers.offload": ("KVTransfer", "SimulatedConnector"),
     "tokenyard.sim.transfers.link": ("Link", "SimulatedTransfers"),
 }
 
 if TYPE_CHECKING:
+    from tokenyard.explain.report.clients import ClientFigures
     from tokenyard.kv.sizing.gpus import GPU
     from tokenyard.models.spec import ModelSpec
     from tokenyard.sim.clock import VirtualClock
@@ -98,6 +103,7 @@ if TYPE_CHECKING:
     from tokenyard.sim.split import EngineUse, KVLink, SplitResult
     from tokenyard.sim.transfers.link import Link, SimulatedTransfers
     from tokenyard.sim.transfers.offload import KVTransfer, SimulatedConnector
+    from tokenyard.sim.workload.clients import Clients
     from tokenyard.sim.workload.generators.random import RandomOptions
     from tokenyard.sim.workload.load import LoadShape
     from tokenyard.sim.workload.logs.logged import LogOptions, Stamp, TimeUnit

@@ -19,7 +19,7 @@ class ArrivalQueue:
     """The workload's requests, one after the other as they become due."""
 
     def __init__(self, workload: Workload) -> None:
-        self._requests = workload.requests
+        self._requests = list(workload.requests)
         self._followers: dict[str, list[int]] = defaultdict(list)
         self._pending = [len(request.after) for request in self._requests]
         self._left_out: set[int] = set()
@@ -61,6 +61,12 @@ class ArrivalQueue:
             if not self._pending[i] and i not in self._left_out:
                 request = self._requests[i]
                 heappush(self._queue, (max(now + request.gap, arrived + request.spacing) + request.delay, i))
+
+    def again(self, request: WorkloadRequest, *, now: float) -> None:
+        """A request that was given up ``now`` is sent again at its ``arrival_time``; until then its place is free."""
+        heappush(self._room, now)
+        self._requests.append(request)
+        heappush(self._queue, (request.arrival_time + request.delay, len(self._requests) - 1))
 
     def refused(self, request_id: str, *, now: float) -> None:
         """A request did not run: neither do the turns after it, nor theirs."""

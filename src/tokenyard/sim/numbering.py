@@ -18,6 +18,7 @@ from typing import cast
 import numpy as np
 
 from tokenyard.request import Request, TokenIds
+from tokenyard.sim.workload.clients import attempt_id
 from tokenyard.sim.workload.record import Workload
 from tokenyard.sim.workload.tokens import HashedTokens, StreamTokens, TokenSource
 
@@ -32,7 +33,12 @@ class NumberedBlocks:
     def __init__(self, workload: Workload, block_size: int) -> None:
         """Made for a workload that :meth:`knows` accepts."""
         self._block_size = block_size
-        self._prompts = {request.request_id: request.prompt for request in workload}
+        retries = 0 if workload.clients is None else workload.clients.retries
+        self._prompts = {
+            attempt_id(request.request_id, attempt): request.prompt
+            for attempt in range(1, retries + 2)
+            for request in workload
+        }
         self._numbers: dict[_Key, int] = {}
         """What stands for a stretch of blocks, with the number of the one before -> the number of its first block."""
         self._streams: dict[tuple[int, int], list[int]] = {}

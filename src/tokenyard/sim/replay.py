@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.engine.core import EngineCore
 from tokenyard.errors import RequestError
+from tokenyard.explain.report.clients import ClientFigures
 from tokenyard.kv.hybrid_coordinator import hash_block_size
 from tokenyard.sched.observer import StepObserver
 from tokenyard.sched.policy import FCFS, Policy, Priority, make_policy
@@ -57,6 +58,8 @@ class ReplayResult:
     """Tokens sampled."""
     num_aborted: int = 0
     """Requests whose clients went away before their end."""
+    clients: ClientFigures | None = None
+    """Of a workload whose clients ask again."""
 
 
 def replay(
@@ -234,4 +237,5 @@ class _Loop:
             num_left_out=traffic.num_left_out,
             output_tokens=traffic.output_tokens,
             num_aborted=traffic.num_aborted,
+            clients=traffic.clients,
         )

@@ -8,10 +8,12 @@ from math import inf
 from typing import NamedTuple
 
 from tokenyard.errors import RequestError, WorkloadError, shown
+from tokenyard.explain.report.clients import ClientFigures
 from tokenyard.request import Request
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sim.arrivals import ArrivalQueue
+from tokenyard.sim.senders import Senders
 from tokenyard.sim.workload.record import Workload, WorkloadRequest
 
 __all__ = ["STEPS_PER_REPORT", "Progress", "RefusedRequest", "Traffic", "require_patience", "require_settled"]
@@ -60,6 +62,8 @@ class Traffic:
         """Of clients who went away before the end."""
         self.output_tokens = 0
         """Of the requests that have finished."""
+        self._senders = None if workload.clients is None else Senders(workload.clients)
+        """Those who send requests again; None: nobody does."""
 
     @property
     def next_moment(self) -> float | None:
@@ -79,6 +83,11 @@ class Traffic:
         return min(moment, self._leaving[0][0]) if self._leaving else moment
 
     @property
+    def clients(self) -> ClientFigures | None:
+        """What clients saw who hang up and ask again; None where nobody does."""
+        return None if self._senders is None else self._senders.figures(self.num_aborted)
+
+    @property
     def num_left_out(self) -> int:
         """Turns after a refused one."""
         return self._arrivals.num_left_out
@@ -89,6 +98,8 @@ class Traffic:
         for moment, request in arrived:
             if request.patience is not None:
                 heappush(self._leaving, (moment + request.patience, request.request_id))
+            if self._senders is not None:
+                self._senders.sent(moment, request)
         return arrived
 
     def leaving(self, now: float) -> list[str]:
@@ -99,17 +110,21 @@ class Traffic:
         return gone
 
     def aborted(self, requests: Sequence[Request], now: float) -> None:
-        """These requests were aborted: they make way for those that follow."""
+        """These requests were aborted: they are sent again, or make way for those that follow."""
         for request in requests:
+            again = None if self._senders is None else self._senders.hung_up(request.request_id)
+            if again is not None:
+                self._arrivals.again(again, now=now)
+                continue
             self.num_aborted += 1
-            self._arrivals.ended(request.request_id, arrived=request.arrival_time, now=now)
+            self._arrivals.ended(self._name(request.request_id), arrived=request.arrival_time, now=now)
 
     def refuse(self, now: float, error: RequestError, request_id: str) -> None:
         """A request cannot be served: it is counted, or the error raised."""
         if not self._skip_refused:
             raise error
         self.refused.append(RefusedRequest(request_id, str(error)))
-        self._arrivals.refused(request_id, now=now)
+        self._arrivals.refused(self._name(request_id), now=now)
 
     def ended(self, outputs: EngineOutputs, now: float) -> None:
         """A step's outputs were taken in: requests that they finish make way for those that follow."""
@@ -117,7 +132,13 @@ class Traffic:
             request = outputs.requests[row]
             self.num_finished += 1
             self.output_tokens += request.num_output_tokens
-            self._arrivals.ended(request.request_id, arrived=request.arrival_time, now=now)
+            if self._senders is not None:
+                self._senders.answered(request.request_id, now)
+            self._arrivals.ended(self._name(request.request_id), arrived=request.arrival_time, now=now)
+
+    def _name(self, request_id: str) -> str:
+        """What the workload calls it."""
+        return request_id if self._senders is None else self._senders.name(request_id)
 
     def report(self, now: float, *schedulers: Scheduler) -> None:
         """Say how far the replay has come, over all ``schedulers``."""
@@ -136,10 +157,10 @@ class Traffic:
 
 
 def require_patience(workload: Workload) -> None:
-    """Raise WorkloadError if clients go away: replays of several engines do not abort requests."""
+    """Raise WorkloadError if clients go away: a split's replay does not abort requests."""
     leaving = workload.first_impatient
     if leaving is not None:
-        problem = f"request {shown(leaving.request_id)} is aborted by its client, which only one engine's replay knows"
+        problem = f"request {shown(leaving.request_id)} is aborted by its client, which the replay of a split cannot do"
         raise WorkloadError(workload.name, 0, problem)
 
 

@@ -67,6 +67,15 @@ def test_other_bounds_are_refused_by_name(text: str) -> None:
     assert refused.value.value == text
 
 
+@pytest.mark.parametrize(
+    ("text", "fixes"),
+    [("ttft=500", "give ttft=500ms, or ttft=0.5s"), ("tpot_p90=40", "give tpot_p90=40ms, or tpot_p90=0.04s")],
+)
+def test_a_number_without_a_unit_is_refused_with_two_fixes(text: str, fixes: str) -> None:
+    with pytest.raises(ConfigError, match=fixes):
+        read_slos([[text]])
+
+
 def test_several_bounds_in_every_way_and_none_twice() -> None:
     assert read_slos([["ttft:1,tpot:2"], ["e2e:3"]]) == read_slos([["ttft:1", "tpot:2", "e2e:3"]])
     with pytest.raises(ConfigError, match="ttft_p90 is bounded twice"):

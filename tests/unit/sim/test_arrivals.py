@@ -148,3 +148,13 @@ def test_a_request_is_on_its_way_for_a_while() -> None:
     queue.ended("a", arrived=1.0, now=3.0)
     assert due(queue, 5.2) == []
     assert due(queue, 5.25) == [(5.0, "b")]
+
+
+def test_what_is_sent_again_arrives_at_its_moment_and_leaves_its_place_meanwhile() -> None:
+    queue = ArrivalQueue(Workload("w", [request("a"), request("b")], max_concurrency=1))
+    assert due(queue, 0.0) == [(0.0, "a")]
+    queue.again(request("a~2", arrival_time=3.0), now=2.0)
+    assert due(queue, 2.0) == [(2.0, "b")]
+    assert due(queue, 9.0) == []
+    queue.ended("b", arrived=2.0, now=9.0)
+    assert due(queue, 9.0) == [(9.0, "a~2")]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
+import msgspec
+
 from tokenyard.cli.support.recordings import Recordings
 from tokenyard.cli.support.setup import Setup
 from tokenyard.explain.report.report import Report
@@ -25,7 +27,7 @@ class Engines:
     ) -> None:
         self._setup = setup
         self._recordings = Recordings(setup, stack, turns)
-        self._result: ParallelResult | None = None
+        self._result: ReplayResult | ParallelResult | None = None
 
     @property
     def problem(self) -> str | None:
@@ -49,11 +51,15 @@ class Engines:
             policies=[setup.policy() for _ in recorders],
             on_progress=on_progress,
         )
-        if isinstance(result, ParallelResult):
-            self._result = result
+        self._result = result
         return result
 
     def report(self) -> Report:
         """The report; of several engines together, with the share of each."""
         result = self._result
-        return self._recordings.report() if result is None else self._recordings.report(result.ranks, result.seconds)
+        if isinstance(result, ParallelResult):
+            report = self._recordings.report(result.ranks, result.seconds)
+        else:
+            report = self._recordings.report()
+        clients = None if result is None else result.clients
+        return report if clients is None else msgspec.structs.replace(report, clients=clients)

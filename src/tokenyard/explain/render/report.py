@@ -13,6 +13,7 @@ from rich.style import Style
 from rich.table import Column, Table
 from rich.text import Text
 
+from tokenyard.explain.render.clients import clients_of
 from tokenyard.explain.render.deployment import deployment_table
 from tokenyard.explain.render.goodput import goodput_of
 from tokenyard.explain.render.ranks import ranks_table
@@ -75,6 +76,8 @@ def print_report(report: Report, console: Console, *, buckets: bool = False) -> 
     )
     if report.goodput is not None:
         print_section(console, "Service levels", *goodput_of(report.goodput))
+    if report.clients is not None:
+        print_section(console, "Clients", *clients_of(report.clients))
     if report.ranks:
         print_section(console, "Engines", ranks_table(report.ranks))
     print_section(console, "Figures", _figures(report))

@@ -11,6 +11,7 @@ from tokenyard.explain.advice.rule import Advice
 from tokenyard.explain.advice.trial import Trial
 from tokenyard.explain.held_back.agreement import Disagreements
 from tokenyard.explain.report.arrivals import Arrivals
+from tokenyard.explain.report.clients import ClientFigures
 from tokenyard.explain.report.header import Header
 from tokenyard.explain.report.percentiles import LatencyFigures, StepFigures
 from tokenyard.explain.report.ranks import RankShare
@@ -129,6 +130,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Requests and output tokens per second."""
     goodput: Goodput | None = None
     """Requests within the bounds of ``--slo``, and whether those hold; None without any."""
+    clients: ClientFigures | None = None
+    """Of a replay whose clients hang up and ask again: requests of the report are their attempts."""
     speculation: Speculation | None = None
     """Of a replay with speculative decoding; a trace does not record it."""
     reading: ReadingGaps

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tokenyard.errors import ConfigError
 from tokenyard.explain.report.percentiles import LatencyFigures
 
-__all__ = ["SLO", "SLO_FIGURES", "Goodput", "Objective", "goodput_of", "read_slos"]
+__all__ = ["MILLISECONDS", "SLO", "SLO_FIGURES", "Goodput", "Objective", "goodput_of", "read_slos"]
 
 SLO_FIGURES = ("ttft", "tpot", "itl", "e2e", "queue")
 """Latencies that a bound can be set for, as the report names them (``ttft_ms``)."""
@@ -25,11 +25,12 @@ _OF_A_REQUEST = ("ttft", "tpot", "e2e", "queue")
 """Of them, those that every request has one of."""
 _STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
 _OTHER_NAMES = {"e2el": "e2e"}
-_MILLISECONDS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4}
-_FORM = re.compile(r"([a-z0-9]+)(?:[_-]([a-z0-9]+))?\s*[=:]\s*([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)")
+MILLISECONDS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4}
+"""Of the units that times are given in."""
+_FORM = re.compile(r"([a-z0-9]+)(?:[_-]([a-z0-9]+))?\s*([=:])\s*([0-9.]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)")
 _FIX = (
     f"give NAME_STATISTIC=TIME, for example ttft_p90=500ms: {', '.join(SLO_FIGURES)}; {', '.join(_STATISTICS)}; in "
-    f"{', '.join(_MILLISECONDS)}; or NAME:MILLISECONDS for every request, as vllm bench's --goodput"
+    f"{', '.join(MILLISECONDS)}; or NAME:MILLISECONDS for every request, as vllm bench's --goodput"
 )
 
 Columns = Mapping[str, npt.NDArray[np.float64]]
@@ -97,18 +98,22 @@ def _slo(text: str) -> SLO:
     found = _FORM.fullmatch(text.strip().lower())
     if found is None:
         raise ConfigError("slo", text, _FIX)
-    name, statistic, number, unit = found.groups()
+    name, statistic, sign, number, unit = found.groups()
     figure = _OTHER_NAMES.get(name, name)
-    if figure not in SLO_FIGURES or statistic not in (None, *_STATISTICS) or (unit or "ms") not in _MILLISECONDS:
+    if figure not in SLO_FIGURES or statistic not in (None, *_STATISTICS) or (unit or "ms") not in MILLISECONDS:
         raise ConfigError("slo", text, _FIX)
     if figure == "itl" and statistic is None:
         raise ConfigError("slo", text, "a request has many inter-token latencies: bound itl_p99, or tpot for a request")
     try:
-        bound = float(number) * _MILLISECONDS[unit or "ms"]
+        bound = float(number) * MILLISECONDS[unit or "ms"]
     except ValueError:
         raise ConfigError("slo", text, _FIX) from None
     if not 0 < bound < math.inf:
         raise ConfigError("slo", text, "give a time above 0")
+    if not unit and sign == "=":
+        label = name if statistic is None else f"{name}_{statistic}"
+        fix = f"a number needs its unit: give {label}={number}ms, or {label}={bound / 1e3:g}s"
+        raise ConfigError("slo", text, fix)
     return SLO(figure, statistic, bound)
 
 

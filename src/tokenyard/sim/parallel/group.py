@@ -22,9 +22,9 @@ from tokenyard.sim.parallel.rank import Rank, RankInStep, RankUse
 from tokenyard.sim.parallel.routers.router import EngineReport, Router
 from tokenyard.sim.pipeline import executor_for
 
-__all__ = ["ARRIVAL", "EngineGroup", "EngineParts", "Event"]
+__all__ = ["ARRIVAL", "HANGING_UP", "EngineGroup", "EngineParts", "Event"]
 
-_STEP_ENDS, ARRIVAL, _STEP_BEGINS, _QUESTION = range(4)
+_STEP_ENDS, ARRIVAL, HANGING_UP, _STEP_BEGINS, _QUESTION = range(5)
 """What may happen at a moment, in this order."""
 
 
@@ -55,16 +55,19 @@ class EngineGroup:
         parts: Sequence[EngineParts],
         *,
         on_refused: Callable[[RequestError, Request], None],
+        on_aborted: Callable[[Sequence[Request]], None] = lambda _: None,
         steps_together: bool = False,
         speculation: SimulatedSpeculation | None = None,
     ) -> None:
-        """``on_refused`` is told of a request that the engine it was sent to cannot serve.
+        """``on_refused`` is told of a request that the engine it was sent to cannot serve, ``on_aborted`` of those that
+        have ended because their clients went away.
 
         ConfigError for ranks that step together in several pipeline stages.
         """
         self._clock = clock
         self._router = router
         self._on_refused = on_refused
+        self._on_aborted = on_aborted
         self._lockstep = Lockstep(len(parts), latency) if steps_together and len(parts) > 1 else None
         stages = parts[0].scheduler.config.pipeline_parallel_size
         if self._lockstep is not None and stages > 1:
@@ -136,6 +139,11 @@ class EngineGroup:
         """A request has arrived: the router says who gets it. ConfigError for a router that fails or names nobody."""
         self.ranks[self._chosen(now, request)].send(request)
 
+    def abort(self, request_ids: Sequence[str]) -> None:
+        """Clients have gone away: each engine ends those of their requests that it has before its next step."""
+        for rank in self.ranks:
+            rank.abort(request_ids)
+
     def _chosen(self, now: float, request: Request) -> int:
         name = type(self._router).__name__
         try:
@@ -153,6 +161,11 @@ class EngineGroup:
 
     def told(self, report: EngineReport) -> None:
         self._router.engine_reported(self._clock.now(), report)
+
+    def aborted(self, requests: Sequence[Request], rank: int) -> None:
+        for request in requests:
+            self._router.request_ended(self._clock.now(), request.request_id, rank)
+        self._on_aborted(requests)
 
     def refused(self, error: RequestError, request: Request, rank: int) -> None:
         self._router.request_ended(self._clock.now(), request.request_id, rank)

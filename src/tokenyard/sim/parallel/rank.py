@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from tokenyard.errors import RequestError
@@ -26,6 +27,9 @@ class RankListener(Protocol):
 
     def refused(self, error: RequestError, request: Request, rank: int) -> None:
         """It cannot serve a request that was sent to it."""
+
+    def aborted(self, requests: Sequence[Request], rank: int) -> None:
+        """It ended requests whose clients went away."""
 
 
 class RankUse(NamedTuple):
@@ -61,6 +65,10 @@ class Rank(ClockedEngine):
         self._num_requests = self._num_finished = self._output_tokens = 0
         self._listener = listener
         self._inbox: deque[Request] = deque()
+        self._under_way: set[str] = set()
+        """Requests that were sent to it and have not ended."""
+        self._leaving: list[str] = []
+        """Of them, those whose clients have gone away."""
         self._told = (0, 0)
 
     # ---- what a router sees
@@ -85,16 +93,21 @@ class Rank(ClockedEngine):
     def send(self, request: Request) -> None:
         """A request is under way to it: it comes in before the next step is scheduled."""
         self._inbox.append(request)
+        self._under_way.add(request.request_id)
         self._num_requests += 1
+
+    def abort(self, request_ids: Sequence[str]) -> None:
+        """Clients have gone away: those of their requests that it has are ended before the next step is scheduled."""
+        self._leaving += [each for each in request_ids if each in self._under_way]
 
     @property
     def has_work(self) -> bool:
         """Whether it will do something by itself, other than keeping step with others."""
-        return self._is_due or bool(self._inbox) or super().next_moment is not None
+        return self._is_due or bool(self._inbox or self._leaving) or super().next_moment is not None
 
     @property
     def next_moment(self) -> float | None:
-        if self._inbox and not self._is_due:
+        if (self._inbox or self._leaving) and not self._is_due:
             return self._clock.now()
         return super().next_moment
 
@@ -104,6 +117,7 @@ class Rank(ClockedEngine):
         outputs = self._take_in()
         for row in outputs.finish_reasons:
             self._num_finished += 1
+            self._under_way.discard(outputs.requests[row].request_id)
             self._output_tokens += outputs.requests[row].num_output_tokens
         self._tell_counts()
         return outputs
@@ -140,7 +154,13 @@ class Rank(ClockedEngine):
                 self.core.add_request(request)
             except RequestError as error:
                 self._num_requests -= 1
+                self._under_way.discard(request.request_id)
                 self._listener.refused(error, request, self.rank)
+        if self._leaving:
+            aborted = self.core.abort_requests(self._leaving)
+            self._leaving.clear()
+            self._under_way.difference_update(request.request_id for request in aborted)
+            self._listener.aborted(aborted, self.rank)
         self._tell_counts()
 
     def _tell_counts(self) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tokenyard.config import CacheConfig, SchedulerConfig, require_int
 from tokenyard.errors import RequestError
+from tokenyard.explain.report.clients import ClientFigures
 from tokenyard.sched.observer import StepObserver
 from tokenyard.sched.policy import Policy
 from tokenyard.sched.request_checks import check_lengths
@@ -18,7 +19,7 @@ from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency.model import LatencyModel
-from tokenyard.sim.parallel.group import ARRIVAL, EngineGroup, EngineParts, Event
+from tokenyard.sim.parallel.group import ARRIVAL, HANGING_UP, EngineGroup, EngineParts, Event
 from tokenyard.sim.parallel.rank import RankUse
 from tokenyard.sim.parallel.routers.router import Router
 from tokenyard.sim.prefill import prefill_seconds
@@ -27,7 +28,6 @@ from tokenyard.sim.traffic import (
     Progress,
     RefusedRequest,
     Traffic,
-    require_patience,
     require_settled,
 )
 from tokenyard.sim.transfers.offload import KVTransfer
@@ -40,7 +40,10 @@ MOST_ENGINES = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelResult:
-    """What happened. ``num_finished + len(refused) + num_left_out`` is the number of the workload's requests."""
+    """What happened.
+
+    ``num_finished + num_aborted + len(refused) + num_left_out`` is the number of the workload's requests.
+    """
 
     seconds: float
     """Virtual time from 0 to the end of the last step."""
@@ -51,6 +54,10 @@ class ParallelResult:
     refused: tuple[RefusedRequest, ...]
     num_left_out: int
     output_tokens: int
+    num_aborted: int = 0
+    """Requests whose clients went away before their end."""
+    clients: ClientFigures | None = None
+    """Of a workload whose clients ask again."""
 
 
 def replay_parallel(
@@ -78,7 +85,6 @@ def replay_parallel(
     """
     require_int("data_parallel_size", data_parallel_size, 1, MOST_ENGINES)
     clock = VirtualClock()
-    require_patience(workload)
     traffic = Traffic(workload, skip_refused=skip_refused, on_progress=on_progress)
 
     def engine(rank: int) -> EngineParts:
@@ -102,6 +108,7 @@ def replay_parallel(
         router,
         [engine(rank) for rank in range(data_parallel_size)],
         on_refused=lambda error, request: traffic.refuse(request.arrival_time, error, request.request_id),
+        on_aborted=lambda requests: traffic.aborted(requests, clock.now()),
         steps_together=steps_together,
         speculation=speculation,
     )
@@ -129,6 +136,8 @@ class _Loop:
             if event.kind == ARRIVAL:
                 for moment, request in self._traffic.due(self._clock.now()):
                     self._arrive(moment, request)
+            elif event.kind == HANGING_UP:
+                self._group.abort(self._traffic.leaving(self._clock.now()))
             else:
                 self._took_in(self._group.happen(event))
 
@@ -139,6 +148,9 @@ class _Loop:
         events = [self._group.next_event]
         if arrival is not None:
             events.append(Event(max(arrival, self._clock.now()), ARRIVAL))
+        leaving = self._traffic.next_abort
+        if leaving is not None and self._group.has_work:
+            events.append(Event(max(leaving, self._clock.now()), HANGING_UP))
         return min(event for event in events if event is not None)
 
     def _took_in(self, outputs: EngineOutputs | None) -> None:
@@ -171,4 +183,6 @@ class _Loop:
             refused=tuple(traffic.refused),
             num_left_out=traffic.num_left_out,
             output_tokens=traffic.output_tokens,
+            num_aborted=traffic.num_aborted,
+            clients=traffic.clients,
         )

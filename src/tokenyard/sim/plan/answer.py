@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from tokenyard.explain.report.slo import SLO
+from tokenyard.sim.plan.floor import Floor
 from tokenyard.sim.plan.goal import Goal, is_feasible, value_of
 from tokenyard.sim.sweep.row import Row, Setting
 from tokenyard.vocabulary.reasons import REASONS, Reason
@@ -68,7 +69,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     largest_load: LargestLoad | None = None
     """None where it was not looked for."""
     limits: str | None = None
-    """What would be short next."""
+    """What would be short next; None where a bound is missed already."""
+    floors: list[Floor] = []
+    """Of the bounds that are missed: what they would have to be."""
     uncertainty: list[str] = []
     """How far the figures may be off, in words."""
     unknown: list[str] = []

@@ -19,6 +19,8 @@ Evaluate = Callable[[Settings], Row]
 
 _OF_OPTUNA = 0.6
 """Share of the replays that Optuna proposes; the rest look around the best."""
+_SAME = 1e-3
+"""Scores that differ by less, as a share, are the same."""
 _MOST_REPEATS = 50
 """Times in a row that Optuna may propose what is known already."""
 
@@ -98,20 +100,53 @@ def _score(row: Row, goal: Goal) -> float | None:
 
 
 def _around(grid: Grid, rows: list[Row], goal: Goal) -> Iterator[dict[str, Setting]]:
-    """Variants that differ from the best in one setting, the nearest values first; then from the next best, ..."""
+    """Variants that differ from the best in one setting, the nearest values first, out to the ends; then those of the
+    next best, ...
+
+    Beyond a value that changes nothing none is tried before the others: a limit that is not reached does not matter.
+    """
+    known = {key_of(row.settings): row for row in rows}
     left = list(rows)
+    idle: list[dict[str, Setting]] = []
     while left:
         best = best_of(left, goal) or min(
             (row for row in left if row.problem is None), key=lambda row: row.tightness or 0.0, default=None
         )
         if best is None:
-            return
+            break
         left.remove(best)
+        for setting in _lines(grid, best):
+            before = known.get(key_of(setting.nearer))
+            if before is not None and setting.nearer != best.settings and _is_alike(before, best, goal):
+                idle.append(setting.settings)
+            else:
+                yield setting.settings
+    yield from idle
+
+
+class _Beside(NamedTuple):
+    """A variant on a line through another one."""
+
+    settings: dict[str, Setting]
+    nearer: dict[str, Setting]
+    """The one before it on that line."""
+
+
+def _lines(grid: Grid, row: Row) -> Iterator[_Beside]:
+    """All variants that differ from one in one setting; every setting's nearest values first."""
+    farthest = max(len(values) for _, values in grid.dimensions)
+    for distance in range(1, farthest):
         for name, values in grid.dimensions:
-            at = values.index(best.settings[name])
+            at = values.index(row.settings[name])
             for step in (1, -1):
-                if 0 <= at + step < len(values):
-                    yield {**best.settings, name: values[at + step]}
+                if 0 <= at + step * distance < len(values):
+                    nearer = {**row.settings, name: values[at + step * (distance - 1)]}
+                    yield _Beside({**row.settings, name: values[at + step * distance]}, nearer)
+
+
+def _is_alike(one: Row, other: Row, goal: Goal) -> bool:
+    mine, theirs = _score(one, goal), _score(other, goal)
+    return mine is not None and theirs is not None and abs(mine - theirs) <= _SAME * abs(theirs)
 
 
 def _optuna() -> Any:

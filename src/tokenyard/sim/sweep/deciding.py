@@ -66,7 +66,9 @@ class SLOWatch(StepObserver):
     """Counts requests that are beyond the bounds, on one engine or several."""
 
     def __init__(self, slos: Sequence[SLO], workload: Workload) -> None:
-        self._slos = [slo for slo in slos if slo.statistic in (None, *_PERCENTS) and slo.figure != "itl"]
+        countable = [slo for slo in slos if slo.statistic in (None, *_PERCENTS) and slo.figure != "itl"]
+        self._slos = countable if workload.clients is None else []
+        """None where requests are sent again: nobody knows of how many attempts a percentile will be."""
         self._num_requests = len(workload)
         self._num_tokens = workload.num_output_tokens
         self._all_end = workload.first_impatient is None

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from tokenyard.errors import TokenyardError
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import Report
@@ -56,9 +58,10 @@ class Measuring:
         load: float = 1.0,
         stops: bool = False,
         rivals: Sequence[Rival] = (),
+        one_at_a_time: bool = False,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> Row:
-        """Replay one variant, its requests arriving ``load`` times as fast.
+        """Replay one variant, its requests arriving ``load`` times as fast, or ``one_at_a_time``.
 
         With ``stops`` the replay ends as soon as it is certain that a bound is missed, or that it cannot beat one of
         ``rivals`` at the same cost or less.
@@ -66,6 +69,8 @@ class Measuring:
         try:
             variant = self.subject.prepared(settings)
             workload = variant.workload.with_rate(load)
+            if one_at_a_time:
+                workload = workload.with_max_concurrency(1)
         except TokenyardError as error:
             return Row(settings=dict(settings), load=load, problem=str(error))
         watch = SLOWatch(self.slos, workload) if stops else None
@@ -127,7 +132,8 @@ def _replayed(
         on_progress=on_progress,
     )
     whole = builders[0] if len(builders) == 1 else ReportBuilder.joined(builders)
-    return whole.report(), len(result.refused) + result.num_left_out
+    report = msgspec.structs.replace(whole.report(), clients=result.clients)
+    return report, len(result.refused) + result.num_left_out
 
 
 def _row(

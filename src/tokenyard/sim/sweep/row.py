@@ -21,6 +21,7 @@ FIGURES = (
     *("goodput.requests_per_s", "goodput.share", "throughput.requests_per_s", "throughput.output_tokens_per_s"),
     *("prefix_hit_rate.local", "preemptions", "recomputed_tokens", "peak_kv_use", "running.mean", "waiting.mean"),
     *("output_tokens", "duration_s", "steps"),
+    *("clients.given_up", "clients.retried", "clients.answered_late", "clients.unanswered", "clients.answer_ms.p90"),
 )
 """Figures that are kept, by the names that they have in a report's JSON."""
 

@@ -24,6 +24,8 @@ Converter = Callable[[str, Any], tuple[str, Setting]]
 
 _MOST_BYTES = 64 << 20
 _MOST_VARIANTS = 1_000_000
+_MOST_PROBLEMS = 20
+"""That are said of one grid or file."""
 _FORMATS = "*.json (a list of objects), *.toml ([[variant]] tables) or *.csv (a header of names)"
 
 
@@ -43,29 +45,52 @@ class Grid:
 
 
 def read_grid(texts: Iterable[str], convert: Converter, flag: str = "--set") -> Grid:
-    """The grid of texts like ``max_num_seqs=64,128``. Raises ConfigError naming ``flag``."""
+    """The grid of texts like ``max_num_seqs=64,128``. Raises ConfigError naming ``flag`` and all that is wrong."""
+    texts = tuple(texts)
     found: dict[str, tuple[Setting, ...]] = {}
+    problems: list[ConfigError] = []
     for text in texts:
-        name, sign, values = text.partition("=")
-        parts = [part.strip() for part in values.split(",")]
-        if not sign or not all(parts):
-            raise ConfigError(flag, text, "give NAME=A,B,..., for example max_num_seqs=64,128,256")
-        if any("=" in part for part in parts):
-            fix = "give values of one setting, with commas between them, and each setting by itself"
-            raise ConfigError(flag, text, fix)
-        pairs = [convert(name.strip(), part) for part in parts]
-        own = pairs[0][0]
-        if own in found:
-            raise ConfigError(flag, text, f"{own} is given twice: give it once")
-        found[own] = tuple(dict.fromkeys(value for _, value in pairs))
+        try:
+            own, values = _dimension(text, convert, flag, problems)
+            if own in found:
+                raise ConfigError(flag, text, f"{own} is given twice: give it once")
+            found[own] = values
+        except ConfigError as error:
+            problems.append(error)
+    _raise_all(flag, " ".join(texts), [("", error) for error in problems])
     grid = Grid(list(found.items()))
     if len(grid) > _MOST_VARIANTS:
         raise ConfigError(flag, " ".join(texts), f"these are {len(grid):,} variants: give at most {_MOST_VARIANTS:,}")
     return grid
 
 
+def _dimension(
+    text: str, convert: Converter, flag: str, problems: list[ConfigError]
+) -> tuple[str, tuple[Setting, ...]]:
+    """A setting and its values; those that cannot be used join ``problems``, but for the last of them."""
+    name, sign, values = text.partition("=")
+    parts = [part.strip() for part in values.split(",")]
+    if not sign or not all(parts):
+        raise ConfigError(flag, text, "give NAME=A,B,..., for example max_num_seqs=64,128,256")
+    if any("=" in part for part in parts):
+        fix = "give values of one setting, with commas between them, and each setting by itself"
+        raise ConfigError(flag, text, fix)
+    pairs: list[tuple[str, Setting]] = []
+    wrong: dict[str, ConfigError] = {}
+    for part in parts:
+        try:
+            pairs.append(convert(name.strip(), part))
+        except ConfigError as error:
+            wrong[str(error)] = error
+    if wrong:
+        *others, last = wrong.values()
+        problems.extend(others)
+        raise last
+    return pairs[0][0], tuple(dict.fromkeys(value for _, value in pairs))
+
+
 def read_variants(path: Path, convert: Converter) -> list[dict[str, Setting]]:
-    """The variants of a file. Raises ConfigError naming the entry that cannot be used."""
+    """The variants of a file. Raises ConfigError naming every entry that cannot be used."""
     readers: dict[str, Callable[[str], Any]] = {".json": _json, ".toml": _toml, ".csv": _csv}
     read = readers.get(path.suffix.lower())
     if read is None:
@@ -74,20 +99,47 @@ def read_variants(path: Path, convert: Converter) -> list[dict[str, Setting]]:
         entries = read(read_input(path, _MOST_BYTES).decode())
     except FileError as error:
         raise ConfigError("variants", str(path), error.problem) from None
-    except (msgspec.DecodeError, tomllib.TOMLDecodeError, csv.Error, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, tomllib.TOMLDecodeError, csv.Error, UnicodeDecodeError, _RaggedError) as error:
         raise ConfigError("variants", str(path), f"cannot be read: {error}") from None
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
         raise ConfigError("variants", str(path), f"holds no variants: give {_FORMATS}")
     variants: dict[str, dict[str, Setting]] = {}
+    problems: list[tuple[str, ConfigError]] = []
     for number, entry in enumerate(entries, start=1):
-        settings: dict[str, Setting] = {}
-        for given, value in entry.items():
+        settings, wrong = _converted(entry, convert)
+        problems += [(f"variant {number}", error) for error in wrong]
+        variants.setdefault(key_of(settings), settings)
+    _raise_all("variants", str(path), problems)
+    return list(variants.values())
+
+
+def _converted(entry: dict[Any, Any], convert: Converter) -> tuple[dict[str, Setting], list[ConfigError]]:
+    """The settings of an entry, and what is wrong with the others."""
+    settings: dict[str, Setting] = {}
+    problems = []
+    for given, value in entry.items():
+        try:
             name, setting = convert(str(given), value)
             if name in settings:
-                raise ConfigError("variants", f"{path}, variant {number}", f"{name} is given twice: give it once")
+                raise ConfigError(name, value, "is given twice: give it once")
             settings[name] = setting
-        variants.setdefault(key_of(settings), settings)
-    return list(variants.values())
+        except ConfigError as error:
+            problems.append(error)
+    return settings, problems
+
+
+def _raise_all(field: str, value: str, problems: Sequence[tuple[str, ConfigError]]) -> None:
+    """Raise the one problem that there is, or one error with all of them, each with where it is."""
+    if not problems:
+        return
+    if len(problems) == 1 and not problems[0][0]:
+        raise problems[0][1]
+    lines = [f"{where}: {error}" if where else str(error) for where, error in problems[:_MOST_PROBLEMS]]
+    if len(problems) > _MOST_PROBLEMS:
+        lines.append(f"and {len(problems) - _MOST_PROBLEMS:,} more")
+    if len(lines) == 1:
+        raise ConfigError(field, value, lines[0])
+    raise ConfigError(field, value, "\n".join((f"{len(problems):,} problems", *(f"  {line}" for line in lines))))
 
 
 def _json(text: str) -> Any:
@@ -98,6 +150,20 @@ def _toml(text: str) -> Any:
     return tomllib.loads(text).get("variant", [])
 
 
+class _RaggedError(Exception):
+    """A line of a table has more or fewer fields than its header."""
+
+
 def _csv(text: str) -> Any:
-    rows = csv.DictReader(io.StringIO(text), strict=True, restkey="", skipinitialspace=True)
-    return [{name: value for name, value in row.items() if value not in (None, "")} for row in rows]
+    """A dictionary per line; an empty field leaves the setting as it is."""
+    lines = csv.reader(io.StringIO(text), strict=True, skipinitialspace=True)
+    rows = [(lines.line_num, fields) for fields in lines if fields]
+    if not rows:
+        return []
+    (_, names), *rest = rows
+    for line, fields in rest:
+        if len(fields) != len(names):
+            has, of = f"{len(fields)} field{'s' * (len(fields) != 1)}", f"{len(names)} name{'s' * (len(names) != 1)}"
+            fix = "give one for each, an empty one to leave a setting as it is"
+            raise _RaggedError(f"line {line} has {has}, and the header {of}: {fix}")
+    return [{name: value for name, value in zip(names, fields, strict=True) if value} for _, fields in rest]

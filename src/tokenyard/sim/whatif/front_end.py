@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Mapping
+from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from tokenyard.trace.read.reader import TraceReader
 from tokenyard.trace.read.step_joiner import Step
 
-__all__ = ["FrontEnd"]
+__all__ = ["REPLAY", "FrontEnd", "recorded_ways"]
+
+REPLAY = "replay"
+"""Host of a trace that is of no server."""
 
 _ENOUGH = 5
 """Ways that are known, to speak of what is usual."""
@@ -60,3 +65,16 @@ class FrontEnd:
         """Request -> seconds until the scheduler had it: what is usual, within what the trace allows."""
         usual = self.usual
         return {name: min(max(usual, bracket.least), bracket.most) for name, bracket in self._brackets.items()}
+
+
+def recorded_ways(trace: Path | str) -> list[float]:
+    """Seconds that each request of a server's trace was on its way; none of a replay's, which has no front end.
+
+    Raises TraceError if the trace cannot be read.
+    """
+    reader, front_end = TraceReader(trace, requests=False), FrontEnd()
+    for step in reader.steps():
+        front_end.add(step)
+    if reader.start is not None and reader.start.host == REPLAY:
+        return []
+    return list(front_end.ways().values())

@@ -19,6 +19,7 @@ from tokenyard.sim.latency.fitted import FEATURES, FittedLatency
 from tokenyard.sim.latency.measured import MeasuredStep, StepTimes, fit_steps, measured_pace
 from tokenyard.sim.latency.pace import Pace
 from tokenyard.sim.whatif.answer import FitQuality
+from tokenyard.sim.whatif.front_end import REPLAY
 from tokenyard.sim.whatif.recorded_config import RecordedConfig, recorded_config
 from tokenyard.sim.whatif.recorded_requests import RecordedRequests
 from tokenyard.sim.workload.record import Workload
@@ -28,7 +29,6 @@ from tokenyard.trace.read.reader import TraceReader
 
 __all__ = ["RecordedRun", "read_run"]
 
-_REPLAY = "replay"
 _HELD_OUT_STRETCH = 16
 """Steps in a row that are fitted, then as many that are predicted: neighbours are alike."""
 
@@ -79,7 +79,7 @@ def read_run(path: Path | str, on_step: Callable[[int], None] | None = None) -> 
         raise TraceError(f"{path}: prefix caching was on, and no block is numbered: nobody knows who shares a prefix")
     report = summarize(path)
     latency = fit_steps(times.measured, str(path))
-    is_virtual = start.host == _REPLAY
+    is_virtual = start.host == REPLAY
     pace = None if is_virtual else measured_pace(times.measured, latency, requests.began)
     return RecordedRun(
         source=str(path),
@@ -98,7 +98,7 @@ def read_run(path: Path | str, on_step: Callable[[int], None] | None = None) -> 
 def _requests(name: str, start: TraceStart | None, config: RecordedConfig) -> RecordedRequests:
     block_size = start.block_size if start is not None else None
     host = start.host if start is not None else None
-    return RecordedRequests(name, block_size, config.scheduler.max_model_len, knows_turns=host == _REPLAY)
+    return RecordedRequests(name, block_size, config.scheduler.max_model_len, knows_turns=host == REPLAY)
 
 
 def _check_whole(start: TraceStart, source: str) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from tokenyard.config import MAX_COUNT, require_int
 from tokenyard.errors import ConfigError, RequestError, WorkloadError, shown
 from tokenyard.request import MultiModalItem, Request, SamplingParams, TokenIds
+from tokenyard.sim.workload.clients import Clients, attempt_id
 from tokenyard.sim.workload.tokens import TokenSource
 
 __all__ = ["Workload", "WorkloadRequest"]
@@ -95,7 +96,7 @@ class WorkloadRequest:
 class Workload:
     """A named list of requests, checked once."""
 
-    __slots__ = ("max_concurrency", "name", "notes", "requests")
+    __slots__ = ("clients", "max_concurrency", "name", "notes", "requests")
 
     def __init__(
         self,
@@ -104,6 +105,7 @@ class Workload:
         *,
         max_concurrency: int | None = None,
         notes: Sequence[str] = (),
+        clients: Clients | None = None,
     ) -> None:
         """Raises WorkloadError if there is no request, an id occurs twice, or a turn follows an unknown one."""
         if max_concurrency is not None:
@@ -111,6 +113,8 @@ class Workload:
         self.name = name
         self.max_concurrency = max_concurrency
         """A closed loop: a request is sent only when fewer than so many are under way; None: when it is due."""
+        self.clients = clients
+        """Who hangs up, and asks again; None: clients wait, but for requests whose ``patience`` ends."""
         self.notes = tuple(notes)
         """Sentences about what was left out or assumed when it was read."""
         self.requests = tuple(requests)
@@ -190,15 +194,44 @@ class Workload:
 
     def with_max_concurrency(self, most: int) -> Workload:
         """The same workload, of which never more than ``most`` requests are under way: a closed loop."""
-        return Workload(self.name, self.requests, max_concurrency=most, notes=self.notes)
+        return Workload(self.name, self.requests, max_concurrency=most, notes=self.notes, clients=self.clients)
+
+    def with_clients(self, clients: Clients) -> Workload:
+        """The same workload, whose clients hang up; those whose ``patience`` ends sooner do so as before, for good.
+
+        WorkloadError if a request is called as another one is when it is sent again.
+        """
+        known = {request.request_id for request in self.requests}
+        for request in self.requests:
+            for attempt in range(2, clients.retries + 2):
+                if attempt_id(request.request_id, attempt) in known:
+                    taken = shown(attempt_id(request.request_id, attempt))
+                    raise WorkloadError(self.name, 0, f"request {taken}: is what a retry is called: name it otherwise")
+        hurried = (
+            request
+            if request.patience is not None and request.patience <= clients.timeout
+            else replace(request, patience=clients.timeout)
+            for request in self.requests
+        )
+        return Workload(self.name, hurried, max_concurrency=self.max_concurrency, notes=self.notes, clients=clients)
+
+    def with_delays(self, delays: Iterable[float]) -> Workload:
+        """The same workload, each request so many seconds later on its way to the scheduler than it was."""
+        return self._with(
+            replace(request, delay=request.delay + delay) for request, delay in zip(self.requests, delays, strict=True)
+        )
 
     def with_notes(self, notes: Sequence[str]) -> Workload:
         """The same workload, of which there is more to say."""
         both = (*self.notes, *notes)
-        return Workload(self.name, self.requests, max_concurrency=self.max_concurrency, notes=both)
+        return Workload(
+            self.name, self.requests, max_concurrency=self.max_concurrency, notes=both, clients=self.clients
+        )
 
     def _with(self, requests: Iterable[WorkloadRequest]) -> Workload:
-        return Workload(self.name, requests, max_concurrency=self.max_concurrency, notes=self.notes)
+        return Workload(
+            self.name, requests, max_concurrency=self.max_concurrency, notes=self.notes, clients=self.clients
+        )
 
 
 def _problem(request: WorkloadRequest, earlier: set[str]) -> str | None:

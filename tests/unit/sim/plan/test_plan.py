@@ -15,6 +15,7 @@ from tokenyard.errors import MissingExtraError
 from tokenyard.explain.report.slo import read_slos
 from tokenyard.sim.plan import search as searching
 from tokenyard.sim.plan.answer import Plan, few_requests, limits_of, next_best
+from tokenyard.sim.plan.floor import floors_of, meets_alone, sentence_of
 from tokenyard.sim.plan.goal import Goal, best_of, front_of, is_feasible, rival_of
 from tokenyard.sim.plan.load import PRECISION, largest_load
 from tokenyard.sim.plan.picture import draw, page
@@ -192,6 +193,29 @@ def test_percentiles_of_few_requests_are_said() -> None:
     slos = read_slos([["ttft_p99=1s", "ttft_p50=1s", "tpot_p90=1s"]])
     assert [said.partition(" ")[0] for said in few_requests(slos, 40)] == ["ttft_p99", "tpot_p90"]
     assert list(few_requests(slos, 4000)) == []
+
+
+# ---- where no variant holds a bound
+
+
+def test_a_floor_says_whether_the_load_is_too_much_or_the_bound_too_low() -> None:
+    """Four seats for two requests a second of 11 steps of 0.1 s: they queue; alone nobody does."""
+    slos = read_slos([["ttft_p90=150ms,e2e_p90=500ms,tpot:1"]])
+    job = Measuring(subject=Steady(workload(40, every=0.1)), slos=slos)
+    seats = {"max_num_seqs": 4}
+    ttft, e2e = floors_of(slos, job(seats), job(seats, one_at_a_time=True))
+    assert ttft.bound == "ttft_p90=150ms"
+    assert ttft.alone_ms == pytest.approx(100.0)
+    assert ttft.reached_ms > 1000
+    assert ttft.parts_ms["prefill"] == pytest.approx(100.0)
+    assert ttft.parts_ms["queueing"] > 1000
+    assert meets_alone([ttft])
+    assert sentence_of(ttft).endswith("one request at a time 100 ms, so it is the load that is too much")
+    assert e2e.alone_ms == pytest.approx(1200.0)
+    assert sum(e2e.parts_ms.values()) == pytest.approx(job(seats).figures["e2e_ms.mean"])
+    assert not meets_alone([ttft, e2e])
+    assert "1.2 s, all of it prefill and decode: no load holds this bound here" in sentence_of(e2e)
+    assert not meets_alone([])
 
 
 # ---- the picture

@@ -83,6 +83,42 @@ def test_files_that_hold_none(tmp_path: Path, name: str, text: str) -> None:
     assert refused.value.field == "variants"
 
 
+def numbers(name: str, value: Any) -> tuple[str, Any]:
+    """Settings are whole numbers, and called a or b."""
+    if name not in ("a", "b"):
+        raise ConfigError("--set", name, "there is no such setting")
+    if not str(value).isdigit():
+        raise ConfigError(name, value, "give a whole number")
+    return name, int(value)
+
+
+def test_all_that_is_wrong_with_a_grid_is_said_at_once() -> None:
+    with pytest.raises(ConfigError) as refused:
+        read_grid(["a=1,x,y", "c=1", "b=2,z"], numbers)
+    said = str(refused.value)
+    for problem in ("4 problems", "a = 'x': give a whole", "a = 'y': give", "--set = 'c': there is", "b = 'z': give"):
+        assert problem in said
+
+
+def test_all_that_is_wrong_with_a_file_is_said_with_its_variant(tmp_path: Path) -> None:
+    (tmp_path / "v.csv").write_text("a,b\n1,2\nx,3\n4,y\n")
+    with pytest.raises(ConfigError) as refused:
+        read_variants(tmp_path / "v.csv", numbers)
+    assert "2 problems" in str(refused.value)
+    assert "variant 2: a = 'x'" in str(refused.value)
+    assert "variant 3: b = 'y'" in str(refused.value)
+    (tmp_path / "v.csv").write_text("a\n" + "x\n" * 50)
+    with pytest.raises(ConfigError, match="50 problems"):
+        read_variants(tmp_path / "v.csv", numbers)
+
+
+@pytest.mark.parametrize(("text", "line"), [("a,b\n1,2\n\n3\n", 4), ("a,b\n1,2,3\n", 2), ('a,b\n"1\n",2\n1\n', 4)])
+def test_a_ragged_table_is_refused_with_its_line(tmp_path: Path, text: str, line: int) -> None:
+    (tmp_path / "v.csv").write_text(text)
+    with pytest.raises(ConfigError, match=f"line {line} has [13] field"):
+        read_variants(tmp_path / "v.csv", plain)
+
+
 def test_a_variant_is_known_by_its_settings_in_any_order() -> None:
     assert key_of({"a": 1, "b": None}) == key_of({"b": None, "a": 1})
     assert words_of({"max_num_seqs": 4, "x": True, "y": 0.1}) == "max_num_seqs=4 x=true y=0.1"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+import tyro.conf
+
 from tokenyard.cli.support.flags.hints import optional
 from tokenyard.cli.support.settings import Switch
 
@@ -34,6 +36,14 @@ class WorkloadFlags:
     """Of --request-rate: 1 is a Poisson process, less is burstier, more is more regular."""
     max_concurrency: Annotated[int | None, optional("N", "no limit")] = None
     """Never have more than N requests under way: the next is sent when one ends (a closed loop)."""
+    client_timeout: Annotated[str | None, optional("TIME", "clients wait")] = None
+    """Clients hang up when a whole answer takes longer than this from its sending, for example 30s: it is aborted."""
+    retries: int = 0
+    """Times that a client which hung up sends its request again."""
+    retry_wait: Annotated[str, tyro.conf.arg(metavar="TIME")] = "1s"
+    """From hanging up to sending again."""
+    front_end_delay: Annotated[str | None, optional("TIME|TRACE", "none")] = None
+    """From sending until the scheduler has a request (network, tokenisation): 20ms, or as a server's trace has it."""
     num_prompts: Annotated[int | None, optional("N", "1000")] = None
     """Requests of the workload `random`."""
     input_len: Annotated[int | None, optional("TOKENS", "1024")] = None

@@ -67,8 +67,17 @@ def _of_a_trace(subject: RecordedSubject) -> Iterator[str]:
 
 def unknown_of(subject: WorkloadSubject | RecordedSubject, *, has_load: bool) -> Iterator[str]:
     """What neither a workload nor a trace can know."""
-    yield "answers keep their lengths, and clients that would send more, or give up, do neither"
-    yield "the time of front end, network and tokenisation is not in it"
+    arrivals = subject.run.arrivals if isinstance(subject, WorkloadSubject) else None
+    if arrivals is not None and arrivals.client_timeout is not None:
+        yield "answers keep their lengths; clients that would send more do not; a bound is on attempts, not on requests"
+    else:
+        yield "answers keep their lengths, and clients that would send more, or give up, do neither"
+    if arrivals is not None and arrivals.front_end_delay is not None:
+        yield "the way back of an answer (detokenisation, network) is not in it"
+    elif isinstance(subject, WorkloadSubject):
+        yield "the time of front end, network and tokenisation is not in it (--front-end-delay)"
+    else:
+        yield "the way back of an answer (detokenisation, network) is not in it"
     if has_load:
         yield "a larger load is the same requests, closer together: no other prompts, no other users"
     if isinstance(subject, RecordedSubject):

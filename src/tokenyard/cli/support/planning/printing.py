@@ -12,6 +12,7 @@ from tokenyard.explain.render.tables import print_section, table_of
 from tokenyard.explain.render.units import count, milliseconds, percent
 from tokenyard.printable import plain
 from tokenyard.sim.plan.answer import LargestLoad, Plan
+from tokenyard.sim.plan.floor import sentence_of
 from tokenyard.sim.plan.goal import Goal, value_of
 from tokenyard.sim.sweep.row import Row, words_of
 
@@ -42,6 +43,8 @@ def print_plan(plan: Plan, console: Console) -> None:
         print_section(console, "The front: none beats these", _front(plan, goal))
     if plan.largest_load is not None:
         print_section(console, "The largest load within the bounds", Text(_load(plan.largest_load, chosen)))
+    if plan.floors:
+        print_section(console, "What the bounds would have to be", *_list([sentence_of(each) for each in plan.floors]))
     if plan.limits is not None:
         print_section(console, "What limits next", Text(plain(plan.limits)))
     print_section(console, "How far it may be off", *_list(plan.uncertainty))

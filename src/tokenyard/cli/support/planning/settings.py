@@ -10,6 +10,8 @@ import msgspec
 
 from tokenyard.cli.support.flags import Run
 from tokenyard.errors import ConfigError
+from tokenyard.launch.hub_ids import hub_id
+from tokenyard.models.named import MODELS
 from tokenyard.sim.sweep.row import Setting, Settings
 
 __all__ = ["changed", "convert", "is_load", "serve_words"]
@@ -89,8 +91,11 @@ def changed(run: Run, settings: Settings) -> Run:
 def serve_words(run: Run, settings: Settings) -> tuple[list[str], list[str]]:
     """The words behind ``vllm serve``, and sentences about what no flag of vLLM says."""
     given = [each for each in run.launch.asked.given if each.flag.field not in (*settings, "model")]
-    words = [run.hardware.model, *(word for each in given for word in each.words)]
+    model = run.hardware.model
+    words = [hub_id(model) or model, *(word for each in given for word in each.words)]
     said: list[str] = []
+    if hub_id(model) is None and model.lower() in MODELS:
+        said.append(f"{model} is Tokenyard's name: put the path of your weights there, or their name on the hub")
     for name, value in settings.items():
         if is_load(name) or name == "gpu" or value is None:
             continue

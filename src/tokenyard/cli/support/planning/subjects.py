@@ -9,6 +9,7 @@ from typing import Any
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.planning.settings import changed, convert
 from tokenyard.cli.support.setup import Setup, prepare
+from tokenyard.cli.support.workload import workload_from
 from tokenyard.errors import ConfigError
 from tokenyard.policies.named import policy_maker
 from tokenyard.sim.settings import ReplaySettings
@@ -59,6 +60,10 @@ class WorkloadSubject(_Unpacked):
             gpus=engines * setup.settled.hardware.tensor_parallel_size,
         )
 
+    def read(self) -> None:
+        """Read the workload, so that what is wrong with it is said once. Raises TokenyardError."""
+        self._kept[self.run.arrivals] = workload_from(self.run.workload, self.run.arrivals)
+
     def setup(self, settings: Settings) -> Setup:
         """All that is settled of a variant; a workload is read once for all variants that have the same one."""
         run = changed(self.run, settings)
@@ -86,6 +91,10 @@ class RecordedSubject(_Unpacked):
         if not self._kept:
             self._kept["run"] = read_run(self.trace)
         return self._kept["run"]
+
+    def read(self) -> None:
+        """Read the trace, so that what is wrong with it is said once. Raises TokenyardError."""
+        _ = self.run
 
     def prepared(self, settings: Settings) -> Prepared:
         variant = self.variant(settings)
