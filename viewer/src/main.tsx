@@ -81,7 +81,10 @@ export function startPage(): void {
   onReplaced((path) => void openPath(path, { requests: origins.trace?.reqs ?? false, live: true }));
   startAddress({
     landing: !inside && !(state.trace && SERVED),
-    place: () => ({ key: keyOf(trace.value, origins.trace), state: currentState(origins.trace, origins.other?.path ?? null) }),
+    place: () => ({
+      key: keyOf(trace.value, origins.trace),
+      state: currentState(origins.trace, origins.other?.path ?? null),
+    }),
     obey,
     busy: isExpecting,
   });

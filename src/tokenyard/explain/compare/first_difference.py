@@ -24,15 +24,16 @@ from tokenyard.trace.read.step_joiner import Step
 __all__ = ["FirstDifference", "PartedRequest", "Parting", "StateDifference", "first_difference"]
 
 _DECIDED_LISTS = (
-    ("preempted_req_ids", "requests preempted"),
     ("scheduled_new_req_ids", "requests admitted"),
     ("scheduled_resumed_req_ids", "requests resumed"),
+    ("preempted_req_ids", "requests preempted"),
+    ("scheduled_running_req_ids", "running requests scheduled"),
     ("num_scheduled_tokens", "tokens per request"),
 )
 _DECIDED_COUNTS = (
-    ("num_preempted", "requests preempted"),
     ("num_new", "requests admitted"),
     ("num_resumed", "requests resumed"),
+    ("num_preempted", "requests preempted"),
     ("token_sum", "tokens scheduled"),
 )
 _QUEUE_LISTS = (("running_req_ids", "running requests"), ("waiting_req_ids", "waiting requests"))
@@ -46,8 +47,12 @@ class StateDifference(msgspec.Struct, frozen=True, kw_only=True):
 
     step: int
     what: str
+    """What differs first: ``running requests``, ``length of the queue``, ``free blocks`` ..."""
     detail: str
+    equal_steps: int
+    """Steps before it, in which it is the same."""
     rank: int | None = None
+    """The engine whose step it is, where there are several."""
 
 
 class PartedRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,12 +125,13 @@ def _in_pair(a: RankTrace, b: RankTrace) -> Parting:
     start_a, start_b = a.run_start, b.run_start
     for equal, (in_a, in_b) in enumerate(zip_longest(_steps(a), _steps(b))):
         facts = tuple(facts_of(step) for step in (in_a, in_b) if step is not None)
-        if in_a is not None and in_b is not None:
+        if in_a is not None and in_b is not None and in_a.number == in_b.number:
             start_a = in_a.ts if start_a is None else start_a
             start_b = in_b.ts if start_b is None else start_b
             for kind, found in _state_differences(in_a, in_b, facts, states):
-                difference = StateDifference(step=in_a.number, what=found.what, detail=found.detail, rank=a.rank)
-                states[kind] = difference
+                states[kind] = StateDifference(
+                    step=in_a.number, what=found.what, detail=found.detail, equal_steps=equal, rank=a.rank
+                )
         differing = _decision_difference(in_a, in_b, facts)
         if differing is not None:
             decision = FirstDifference(
@@ -149,7 +155,7 @@ def _steps(trace: RankTrace) -> Iterator[Step]:
 
 
 def _decision_difference(a: Step | None, b: Step | None, facts: Sequence[StepFacts]) -> _Differing | None:
-    """How the same step of two traces decides differently, in the order in which a scheduler decides."""
+    """How the same step of two traces decides differently, the most telling first."""
     if a is None or b is None:
         detail = f"{'B' if a is None else 'A'} goes on after the last step of {'A' if a is None else 'B'}"
         return _Differing("one ends", detail)

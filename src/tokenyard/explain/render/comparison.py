@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -33,6 +34,8 @@ def print_comparison(comparison: TraceComparison, console: Console) -> None:
     """Print what the two are, where they part, what differs, and both beside each other."""
     for name, header in (("A", comparison.a), ("B", comparison.b)):
         console.print(_header(name, header, console.width))
+        if header.partial is not None:
+            console.print(Padding(Text(str(header.partial), "yellow"), (0, 0, 0, 3)))
     print_parting(comparison, console)
     if comparison.settings is not None:
         print_section(console, *_settings(comparison.settings, console))
