@@ -15,8 +15,11 @@ def test_two_policies(tmp_path: Path) -> None:
     outcome = call("compare", "2", "3", "--align", "job", "--json", cwd=tmp_path)
     assert outcome.code == 0, outcome.stderr
     comparison = json.loads(outcome.stdout)
-    assert comparison["comparison_version"] == 1
+    assert comparison["comparison_version"] == 2
     assert comparison["parting"]["a"]["step"] == comparison["parting"]["b"]["step"]
+    assert {"name": "scheduler.max_num_seqs", "a": 2, "b": 3} in comparison["settings"]
+    (parted,) = comparison["parting"]["requests"]
+    assert (parted["a"]["reason"], parted["b"]["kind"]) == ("max_num_seqs", "admitted")
     assert {"name", "a", "b", "less_is_better"} == comparison["figures"][0].keys()
     assert comparison["jobs"]
     printed = call("compare", "2", "3", cwd=tmp_path).stdout

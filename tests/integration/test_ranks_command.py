@@ -100,7 +100,7 @@ def test_compare_takes_each_engine_with_its_own(folder: Path, tmp_path: Path) ->
     file.write_text("".join(lines))
     parting = answer(call("compare", "three", other, "--json", cwd=folder))["parting"]
     assert (parting["rank"], parting["a"]["step"], parting["what"]) == (1, 3, "tokens per request")
-    assert "In step 3 of rank 1, after 3 equal steps" in call("compare", "three", other, cwd=folder).stdout
+    assert "In step 3 of rank 1, after 3 with the same decisions" in call("compare", "three", other, cwd=folder).stdout
     for align in ("time", "job"):
         assert call("compare", "three", other, "--align", align, cwd=folder).code == 0
 

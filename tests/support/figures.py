@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ import msgspec
 from tests.support.headless import HeadlessViewer, TraceLines
 
 from tokenyard.explain.compare.alignment import align_jobs
-from tokenyard.explain.compare.first_difference import first_difference
+from tokenyard.explain.compare.first_difference import FirstDifference, StateDifference, first_difference
 from tokenyard.explain.held_back.classifier import classify
 from tokenyard.explain.report.percentiles import LatencyFigures, StepFigures
 from tokenyard.explain.report.report import Report
@@ -31,6 +32,7 @@ __all__ = ["differences", "figures_of_package", "figures_of_viewer"]
 _PER_STEP = ("mean", "p50", "p95")
 _LATENCY = ("mean", "p50", "p90", "p99")
 _RELATIVE = 1e-9
+_COUNTS = re.compile(r"[\d,]+ in A, [\d,]+ in B")
 
 
 def differences(ours: Any, theirs: Any, where: str = "") -> Iterator[str]:
@@ -178,14 +180,25 @@ def _spans(path: Path, request_id: str) -> list[list[Any]]:
 
 
 def _comparison(path: Path, other: Path) -> dict[str, Any]:
-    parting = first_difference(path, other)
     return {
-        "parting": parting and [parting.what, parting.detail, parting.equal_steps],
+        "parting": _first_unequal(*first_difference(path, other)),
         "jobs": {
             pair.job_id: [side and (side.end_us - side.begin_us) / 1e6 for side in (pair.a, pair.b)]
             for pair in align_jobs(path, other)
         },
     }
+
+
+def _first_unequal(decision: FirstDifference | None, states: list[StateDifference]) -> list[Any] | None:
+    """The first step in which anything differs: lists before counts, what a step finds before what it decides."""
+    found: list[FirstDifference | StateDifference] = [*states, *([decision] if decision is not None else [])]
+
+    def order(each: FirstDifference | StateDifference) -> tuple[int, bool, bool, bool]:
+        is_count = _COUNTS.fullmatch(each.detail) is not None and each.what != "step number"
+        return each.equal_steps, each.what == "free blocks", is_count, isinstance(each, FirstDifference)
+
+    first = min(found, key=order, default=None)
+    return None if first is None else [first.what, first.detail, first.equal_steps]
 
 
 # ---- the viewer

@@ -75,6 +75,7 @@ PLACES = {
 class Gap(StrEnum):
     """Waiting time that no decision explains."""
 
+    FRONT_END = "front_end"
     STEP_IN_PROGRESS = "step_in_progress"
     BETWEEN_STEPS = "between_steps"
     NOT_RECORDED = "not_recorded"
@@ -89,6 +90,9 @@ class GapEntry(NamedTuple):
 
 
 GAPS = {
+    Gap.FRONT_END: GapEntry(
+        "It was on its way to the scheduler: the server's front end had it, the scheduler did not yet.", Family.IDLE
+    ),
     Gap.STEP_IN_PROGRESS: GapEntry(
         "A step was running when it arrived; the scheduler decides when the next one begins.", Family.IDLE
     ),

@@ -12,9 +12,10 @@ from tests.unit.trace.recorded import RecordedYard
 
 from tokenyard.errors import TraceError
 from tokenyard.explain.compare.comparison import TraceComparison, compare_traces
+from tokenyard.explain.compare.decided_step import Fate, FateKind
+from tokenyard.explain.compare.differing_settings import SettingDifference
 from tokenyard.explain.compare.first_difference import first_difference
 from tokenyard.explain.render.comparison import print_comparison
-from tokenyard.trace.format.held_back import held_by_reason
 
 
 def record(path: Path, *, extra: bool = False, seconds: float = 0.5, **settings: Any) -> Path:
@@ -40,8 +41,8 @@ def figures(comparison: TraceComparison) -> dict[str, tuple[float | None, float 
     return {figure.name: (figure.a, figure.b) for figure in comparison.figures}
 
 
-def shown(comparison: TraceComparison) -> str:
-    console = Console(file=StringIO(), width=110)
+def shown(comparison: TraceComparison, width: int = 110) -> str:
+    console = Console(file=StringIO(), width=width)
     print_comparison(comparison, console)
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
@@ -55,18 +56,69 @@ def test_a_trace_and_itself_differ_nowhere(plain: Path) -> None:
     assert "every step decides the same" in shown(comparison)
 
 
-def test_a_request_more_parts_them_where_it_arrives(plain: Path, tmp_path: Path) -> None:
+def test_a_request_more_parts_them_where_it_is_admitted(plain: Path, tmp_path: Path) -> None:
     other = record(tmp_path, extra=True)
-    parting = first_difference(plain, other)
+    parting, states = first_difference(plain, other)
     assert parting is not None
-    assert (parting.equal_steps, parting.what, parting.detail) == (5, "waiting requests", "only in B: late")
+    assert (parting.what, parting.detail) == ("requests admitted", "only in B: late")
+    assert parting.equal_steps > 5, "it arrives before step 5 and waits"
+    (request,) = parting.requests
+    assert (request.request_id, request.a.kind) == ("late", FateKind.NOT_ARRIVED)
+    assert request.b == Fate(kind=FateKind.ADMITTED, tokens=8)
+    assert [(state.step, state.what, state.detail) for state in states] == [(5, "waiting requests", "only in B: late")]
+    text = " ".join(shown(compare_traces(plain, other)).split())
+    assert "late A has not arrived yet B admitted, 8 tokens" in text
+    assert "Before that, since step 5: waiting requests: only in B: late." in text
+    assert "No setting differs" in text
+
+
+def test_a_seat_more_is_named_as_the_cause(plain: Path, tmp_path: Path) -> None:
+    other = record(tmp_path, max_num_seqs=3)
+    comparison = compare_traces(plain, other)
+    parting = comparison.parting
+    assert parting is not None
     assert parting.a is not None
     assert parting.b is not None
-    assert (parting.a.step, parting.a.num_waiting, parting.b.num_waiting) == (5, 1, 2)
-    assert parting.a.outcome is not None
-    assert parting.a.decision is not None
-    (reason, number), *_ = held_by_reason(parting.a.outcome).items()
-    assert f"then {reason} held back {number}" in " ".join(shown(compare_traces(plain, other)).split())
+    assert (parting.what, parting.detail) == ("requests admitted", "only in B: r2")
+    (request,) = parting.requests
+    assert (request.a.kind, request.a.reason, request.a.position) == (FateKind.WAITING, "max_num_seqs", 3)
+    assert request.b.kind is FateKind.ADMITTED
+    assert (parting.a.max_num_running, parting.b.max_num_running) == (2, 3)
+    text = " ".join(shown(comparison).split())
+    assert "A waits, number 3 in the queue: max_num_seqs" in text
+    assert "As many requests were running as max_num_seqs allows." in text
+
+
+def test_settings_that_differ_are_named(plain: Path, tmp_path: Path) -> None:
+    comparison = compare_traces(plain, record(tmp_path, max_num_seqs=3))
+    assert comparison.settings == [SettingDifference("scheduler.max_num_seqs", 2, 3)]
+    assert "scheduler.max_num_seqs 2 3" in " ".join(shown(comparison).split())
+
+
+def test_a_trace_without_its_first_record_tells_no_settings(plain: Path, tmp_path: Path) -> None:
+    (steps,) = plain.glob("*.steps.jsonl")
+    (tmp_path / "bare.steps.jsonl").write_bytes(b"".join(steps.read_bytes().splitlines(keepends=True)[1:]))
+    comparison = compare_traces(plain, tmp_path)
+    assert (comparison.parting, comparison.settings) == (None, None)
+    assert "etting" not in shown(comparison)
+
+
+def test_other_free_blocks_alone_part_nothing(plain: Path, tmp_path: Path) -> None:
+    comparison = compare_traces(plain, record(tmp_path, num_gpu_blocks=90))
+    assert comparison.parting is None
+    (state,) = comparison.states
+    assert (state.step, state.what) == (0, "free blocks")
+    assert "Nowhere: every step decides the same." in shown(comparison)
+    assert f"Since step 0 they find other states: free blocks: {state.detail}." in shown(comparison)
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_no_number_and_no_name_is_cut(plain: Path, tmp_path: Path, width: int) -> None:
+    comparison = compare_traces(plain, record(tmp_path, max_num_seqs=3))
+    lines = shown(comparison, width).partition("Where they part")[2].splitlines()
+    assert not any("\N{HORIZONTAL ELLIPSIS}" in line for line in lines)
+    words = {word for line in lines for word in line.split()}
+    assert {row.a.reason for row in comparison.rows if row.a is not None} <= words
 
 
 def test_a_slower_clock_parts_nothing(plain: Path, tmp_path: Path) -> None:
@@ -82,7 +134,7 @@ def test_a_slower_clock_parts_nothing(plain: Path, tmp_path: Path) -> None:
 
 
 def test_fewer_tokens_in_a_step_part_them(plain: Path, tmp_path: Path) -> None:
-    parting = first_difference(plain, record(tmp_path, max_num_batched_tokens=12))
+    parting = first_difference(plain, record(tmp_path, max_num_batched_tokens=12)).decision
     assert parting is not None
     assert (parting.equal_steps, parting.what, parting.detail) == (0, "tokens per request", "r1: 8 in A, 4 in B")
 
@@ -92,7 +144,7 @@ def test_the_shorter_one_ends(plain: Path, tmp_path: Path) -> None:
     lines = steps.read_bytes().splitlines(keepends=True)
     cut = next(i for i, line in enumerate(lines) if b'"step":6' in line)
     (tmp_path / "cut.steps.jsonl").write_bytes(b"".join(lines[:cut]))
-    parting = first_difference(plain, tmp_path)
+    parting = first_difference(plain, tmp_path).decision
     assert parting is not None
     assert (parting.what, parting.b) == ("one ends", None)
     assert "A goes on" in parting.detail

@@ -152,7 +152,7 @@ def test_what_could_not_be_read_is_said(tmp_path: Path) -> None:
     lines = [msgspec.json.encode(record) for record in records]
     (tmp_path / "t.steps.jsonl").write_bytes(b"\n".join([*lines, b"{"]))
     text = words(printed(summarize(tmp_path)))
-    assert "1 bad lines were left out; the first is line 6 of t.steps.jsonl: not JSON" in text
+    assert "This trace is partial: its last line is cut off, and it ends at its step limit." in text
     assert "Records of unknown kinds were left out: weather (1)." in text
     assert "Values of a wrong type were taken as missing: step_snapshot.num_running (1)." in text
     assert "1 records were doubled, out of order or of no known step." in text

@@ -168,7 +168,7 @@ def test_the_vectors_hold_every_place_state_and_kind_of_gap() -> None:
     assert {span["place"] for span in spans} == {"own", "behind", "all", "guess", "outside"}
     assert {span["state"] for span in spans} == {"queued", "preempted", "stalled"}
     outside = {span["reason"] for span in spans if span["place"] == "outside"}
-    assert outside == {"step_in_progress", "between_steps", "not_recorded", "not_listed"}
+    assert outside == {"front_end", "step_in_progress", "between_steps", "not_recorded", "not_listed"}
     assert {"self_preempted", "preempted_this_step"} <= {span["reason"] for span in spans}
 
 

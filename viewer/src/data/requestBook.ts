@@ -17,6 +17,7 @@ export class RequestBook {
   livesRecorded = false;
   private readonly job = new IndexColumn();
   private readonly arrivalTime = new TimeColumn();
+  private readonly takenInTime = new TimeColumn();
   private readonly firstScheduledTime = new TimeColumn();
   private readonly firstTokenTime = new TimeColumn();
   private readonly finishedTime = new TimeColumn();
@@ -72,7 +73,9 @@ export class RequestBook {
     this.arrivedRow.set(request, row);
     set(this.arrivedStep, request, read.whole(record, "step"));
     this.timesRecorded.set(request, 1);
-    set(this.arrivalTime, request, read.time(record, "arrival_time") ?? read.time(record, "ts"));
+    const takenIn = read.time(record, "ts");
+    set(this.takenInTime, request, takenIn);
+    set(this.arrivalTime, request, read.time(record, "arrival_time") ?? takenIn);
     set(this.promptTokens, request, read.whole(record, "num_prompt_tokens"));
     set(this.maxTokens, request, read.whole(record, "max_tokens"));
     set(this.priority, request, read.whole(record, "priority"));
@@ -123,6 +126,7 @@ export class RequestBook {
       ids: this.ids.texts.slice(),
       job: indices(this.job, count),
       arrivalTime: times(this.arrivalTime, count),
+      takenInTime: times(this.takenInTime, count),
       firstScheduledTime: times(this.firstScheduledTime, count),
       firstTokenTime: times(this.firstTokenTime, count),
       finishedTime: times(this.finishedTime, count),

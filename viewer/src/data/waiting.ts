@@ -14,6 +14,7 @@ import { outcome } from "./verdict";
 import {
   BETWEEN_STEPS,
   type Cause,
+  FRONT_END,
   type Moments,
   micros,
   moments,
@@ -109,7 +110,13 @@ class Splitter {
       return;
     }
     const before = (from >= 0 ? from : store.rows) - 1;
-    this.untilSeen(row, before, start, Math.min(seen, running < 0 ? this.untilUs : Number.POSITIVE_INFINITY));
+    this.untilSeen(
+      row,
+      before,
+      start,
+      Math.min(seen, running < 0 ? this.untilUs : Number.POSITIVE_INFINITY),
+      from >= 0,
+    );
     if (running < 0) {
       if (from >= 0) this.held("queued", from, this.endRow < 0 ? store.rows - 1 : this.endRow, seen, this.untilUs);
       return;
@@ -124,8 +131,8 @@ class Splitter {
     this.held("queued", from, running - 1, seen, scheduled);
   }
 
-  /** The time before the first snapshot that could show it, while the row before it ran or no step did. */
-  private untilSeen(row: Row, before: Row, start: number, seen: number): void {
+  /** The time before the first snapshot that could show it: on its way, while the row before it ran, or no step did. */
+  private untilSeen(row: Row, before: Row, start: number, seen: number, isSeen: boolean): void {
     const { requests, steps } = this.store;
     const step = requests.arrivedStep[this.request];
     if (!this.reconstructed && step !== MISSING && step < steps.number[row]) {
@@ -137,8 +144,16 @@ class Splitter {
       const completed = steps.completedTs[before];
       over = Number.isNaN(completed) ? seen : Math.min(Math.max(micros(completed), start), seen);
     }
-    this.tally.pass("queued", STEP_IN_PROGRESS, row, start, over);
-    this.tally.pass("queued", BETWEEN_STEPS, row, over, seen);
+    // As src/tokenyard/explain/why/until_seen.py has it.
+    const sent = before < 0 ? start : Math.min(Math.max(this.moments.at[before], start), seen);
+    over = Math.max(over, sent);
+    const takenIn = requests.takenInTime[this.request];
+    const known = isSeen && steps.numRunning[row] === 0 && !Number.isNaN(takenIn);
+    const there = known ? Math.min(Math.max(micros(takenIn), over), seen) : over;
+    this.tally.pass("queued", FRONT_END, row, start, sent);
+    this.tally.pass("queued", STEP_IN_PROGRESS, row, sent, over);
+    this.tally.pass("queued", FRONT_END, row, over, there);
+    this.tally.pass("queued", BETWEEN_STEPS, row, there, seen);
   }
 
   /** It arrived and ended between two snapshots, or before the trace began. */

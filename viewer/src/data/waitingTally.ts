@@ -21,6 +21,7 @@ export interface Cause {
 const outside = (reason: keyof typeof GAPS): Cause => ({ reason, place: "outside", head: null });
 export const NOT_RECORDED = outside("not_recorded");
 export const NOT_LISTED = outside("not_listed");
+export const FRONT_END = outside("front_end");
 export const STEP_IN_PROGRESS = outside("step_in_progress");
 export const BETWEEN_STEPS = outside("between_steps");
 

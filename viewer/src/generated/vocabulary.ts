@@ -344,6 +344,10 @@ export const PLACES = {
 } as const;
 
 export const GAPS = {
+  "front_end": {
+    "meaning": "It was on its way to the scheduler: the server's front end had it, the scheduler did not yet.",
+    "family": "idle"
+  },
   "step_in_progress": {
     "meaning": "A step was running when it arrived; the scheduler decides when the next one begins.",
     "family": "idle"

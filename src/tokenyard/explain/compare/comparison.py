@@ -7,14 +7,15 @@ from pathlib import Path
 import msgspec
 
 from tokenyard.explain.compare.alignment import Alignment, JobPair, MomentPair, align_jobs, align_moments
+from tokenyard.explain.compare.differing_settings import SettingDifference, differing_settings
 from tokenyard.explain.compare.figures import Figure, figures
-from tokenyard.explain.compare.first_difference import FirstDifference, first_difference
+from tokenyard.explain.compare.first_difference import FirstDifference, StateDifference, first_difference
 from tokenyard.explain.report.header import Header
 from tokenyard.explain.report.summary import summarize
 
 __all__ = ["COMPARISON_VERSION", "TraceComparison", "compare_traces"]
 
-COMPARISON_VERSION = 1
+COMPARISON_VERSION = 2
 
 
 class TraceComparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +26,10 @@ class TraceComparison(msgspec.Struct, frozen=True, kw_only=True):
     b: Header
     parting: FirstDifference | None
     """The first step in which they decide differently; None if they never do."""
+    states: list[StateDifference]
+    """Where their queues, and their free blocks, first differ, up to the step in which they part."""
+    settings: list[SettingDifference] | None
+    """Every setting whose values differ; None if a trace does not tell its settings."""
     figures: list[Figure]
     """Every number of the two reports."""
     align: Alignment
@@ -38,10 +43,13 @@ def compare_traces(a: Path | str, b: Path | str, align: Alignment = "step") -> T
     """Compare two traces. Raises TraceError if either cannot be read."""
     first, second = summarize(a), summarize(b)
     headers = first.header, second.header
+    parting = first_difference(a, b)
     return TraceComparison(
         a=headers[0],
         b=headers[1],
-        parting=first_difference(a, b),
+        parting=parting.decision,
+        states=parting.states,
+        settings=differing_settings(a, b),
         figures=figures(first, second),
         align=align,
         rows=[] if align == "job" else align_moments(a, b, headers, align),

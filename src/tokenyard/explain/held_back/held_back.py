@@ -14,7 +14,7 @@ from tokenyard.trace.format.schema import AdmissionOutcome, Refusal
 from tokenyard.vocabulary.reasons import Reason, holds
 from tokenyard.vocabulary.waits import Gap, Place
 
-__all__ = ["BETWEEN_STEPS", "NOT_RECORDED", "STEP_IN_PROGRESS", "Cause", "HeldBack"]
+__all__ = ["BETWEEN_STEPS", "FRONT_END", "NOT_RECORDED", "STEP_IN_PROGRESS", "Cause", "HeldBack"]
 
 
 class Cause(NamedTuple):
@@ -28,6 +28,8 @@ NOT_RECORDED = Cause(Gap.NOT_RECORDED, Place.OUTSIDE)
 """The trace has no word on it: a step was sampled away, or its outcome is missing."""
 NOT_LISTED = Cause(Gap.NOT_LISTED, Place.OUTSIDE)
 """The bound on ids leaves out which of several reasons it was."""
+FRONT_END = Cause(Gap.FRONT_END, Place.OUTSIDE)
+"""The front end had it, the scheduler had not: as far as the trace shows, and perhaps longer."""
 STEP_IN_PROGRESS = Cause(Gap.STEP_IN_PROGRESS, Place.OUTSIDE)
 """It arrived while a step ran; the scheduler decides when the next one begins."""
 BETWEEN_STEPS = Cause(Gap.BETWEEN_STEPS, Place.OUTSIDE)

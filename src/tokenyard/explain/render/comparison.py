@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
 from tokenyard.explain.compare.alignment import JobPair, JobSpan, Moment, MomentPair
 from tokenyard.explain.compare.comparison import TraceComparison
+from tokenyard.explain.compare.differing_settings import SettingDifference
 from tokenyard.explain.compare.figures import Figure
-from tokenyard.explain.compare.first_difference import DecidedStep, FirstDifference
-from tokenyard.explain.render.tables import print_section, table_of
+from tokenyard.explain.render.parting import print_parting
+from tokenyard.explain.render.tables import fitting, print_section, table_of
 from tokenyard.explain.render.units import count, duration, milliseconds, percent, shorten
 from tokenyard.explain.report.header import Header
 from tokenyard.printable import plain
-from tokenyard.trace.format.held_back import held_by_reason
 
 __all__ = ["print_comparison"]
 
 _SHARES = ("prefix_hit_rate", "token_budget_use", "peak_kv_use", "kv_free")
 _JOBS_SHOWN = 15
 _ID_WIDTH = 32
+_NARROW_NAME = 24
 
 
 def print_comparison(comparison: TraceComparison, console: Console) -> None:
     """Print what the two are, where they part, what differs, and both beside each other."""
     for name, header in (("A", comparison.a), ("B", comparison.b)):
         console.print(_header(name, header, console.width))
-    print_section(console, "Where they part", *_first_difference(comparison.parting))
+        if header.partial is not None:
+            console.print(Padding(Text(str(header.partial), "yellow"), (0, 0, 0, 3)))
+    print_parting(comparison, console)
+    if comparison.settings is not None:
+        print_section(console, *_settings(comparison.settings, console))
     differing = [figure for figure in comparison.figures if figure.differs]
     same = len(comparison.figures) - len(differing)
     title = (
@@ -37,12 +46,14 @@ def print_comparison(comparison: TraceComparison, console: Console) -> None:
         if differing
         else "No figure differs"
     )
-    print_section(console, title, *([_figures(differing)] if differing else []))
+    print_section(console, title, *([fitting(console, _figures, differing)] if differing else []))
     if differing and same:
         console.print(Text(f"  {same:,} figures are equal.", "bright_black"))
     if comparison.rows:
         at = "step" if comparison.align == "step" else "seconds"
-        print_section(console, f"Side by side, by {comparison.align}", _rows(comparison.rows, at))
+        print_section(
+            console, f"Side by side, by {comparison.align}", fitting(console, partial(_rows, at=at), comparison.rows)
+        )
     if comparison.jobs:
         print_section(console, "Jobs that differ most", _jobs(comparison.jobs))
 
@@ -55,52 +66,39 @@ def _header(name: str, header: Header, width: int) -> Text:
     return text.append(f"  {source}", "not bold bright_black")
 
 
-def _first_difference(parting: FirstDifference | None) -> Iterable[Table | Text]:
-    if parting is None:
-        yield Text("Nowhere: every step decides the same.")
+def _settings(settings: Sequence[SettingDifference], console: Console) -> Iterator[Any]:
+    if not settings:
+        yield "No setting differs"
         return
-    step = parting.a or parting.b
-    if step is None:
-        yield Text(f"From the beginning: {parting.what}: {plain(parting.detail)}.")
-        return
-    number = f"{step.step:,}" if parting.rank is None else f"{step.step:,} of rank {parting.rank}"
-    yield Text(f"In step {number}, after {parting.equal_steps:,} equal steps: {parting.what}: {plain(parting.detail)}.")
+    yield f"Settings that differ ({len(settings):,})"
+    yield fitting(console, _settings_table, settings)
+
+
+def _settings_table(settings: Sequence[SettingDifference], *, narrow: bool) -> Table:
     table = table_of(
-        Column(""),
-        *(Column(name, justify="right") for name in ("step", "running", "waiting", "free blocks", "tokens")),
-        Column("decided"),
+        Column("setting", no_wrap=not narrow, overflow="fold"), *(Column(name, overflow="fold") for name in "AB")
     )
-    for name, side in (("A", parting.a), ("B", parting.b)):
-        if side is None:
-            table.add_row(name, "ended")
-        else:
-            numbers = (side.step, side.num_running, side.num_waiting, side.free_blocks, side.tokens)
-            table.add_row(name, *map(count, numbers), Text(_decision(side)))
-    yield table
+    for each in settings:
+        table.add_row(_name(each.name, narrow), *(Text(_value(value)) for value in (each.a, each.b)))
+    return table
 
 
-def _decision(side: DecidedStep) -> str:
-    parts = []
-    decision, outcome = side.decision, side.outcome
-    if decision is not None:
-        for word, ids in (
-            ("admitted", decision.scheduled_new_req_ids),
-            ("resumed", decision.scheduled_resumed_req_ids),
-            ("preempted", decision.preempted_req_ids),
-        ):
-            if ids:
-                more = f" and {len(ids) - 2:,} more" if len(ids) > 2 else ""
-                parts.append(f"{word} {', '.join(map(plain, ids[:2]))}{more}")
-    held = held_by_reason(outcome) if outcome is not None else {}
-    if held:
-        reasons = [f"{plain(reason)} held back {number:,}" for reason, number in held.items()]
-        parts.append(f"then {', '.join(reasons)}")
-    return "; ".join(parts) or "nobody new"
+def _value(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else plain(str(value))
 
 
-def _figures(figures: Iterable[Figure]) -> Table:
+def _name(name: str, narrow: bool) -> Text:
+    """A name with dots in it, on two lines where one has no room for it."""
+    text = plain(name)
+    head, dot, tail = text.rpartition(".")
+    return Text(f"{head}.\n  {tail}" if narrow and dot and len(text) > _NARROW_NAME else text)
+
+
+def _figures(figures: Iterable[Figure], *, narrow: bool) -> Table:
     table = table_of(
-        Column("figure", overflow="fold"),
+        Column("figure", no_wrap=not narrow, overflow="fold"),
         *(Column(name, justify="right", no_wrap=True) for name in ("A", "B", "change")),
     )
     for figure in figures:
@@ -109,7 +107,7 @@ def _figures(figures: Iterable[Figure]) -> Table:
             better = (figure.b < figure.a) == figure.less_is_better
         style = "" if better is None else "green" if better else "red"
         table.add_row(
-            Text(plain(figure.name)),
+            _name(figure.name, narrow),
             _number(figure.name, figure.a),
             _number(figure.name, figure.b),
             Text(_change(figure), style),
@@ -139,25 +137,25 @@ def _change(figure: Figure) -> str:
     return f"{100 * (b - a) / abs(a):+,.1f} %"
 
 
-def _rows(rows: Iterable[MomentPair], at: str) -> Table:
-    numbers = ("running", "waiting", "free")
-    rows = list(rows)
+def _rows(rows: Sequence[MomentPair], at: str, *, narrow: bool) -> Table:
+    """Both traces beside each other, or one below the other where that has no room."""
     with_rank = any(row.rank is not None for row in rows)
-    table = table_of(
-        *([Column("rank", style="bright_black")] * with_rank),
-        Column(at, justify="right"),
-        *(
-            Column(f"{side}: {name}" if name == numbers[0] else name, justify="right")
-            for side in "AB"
-            for name in numbers
-        ),
-        Column("A held back by", overflow="fold"),
-        Column("B held back by", overflow="fold"),
-    )
+    rank = [Column("rank", style="bright_black", no_wrap=True)] * with_rank
+    numbers = [Column(name, justify="right", no_wrap=True) for name in ("running", "waiting", "free")]
+    place = Column(at, justify="right", no_wrap=True)
+    if narrow:
+        table = table_of(*rank, place, Column(""), *numbers, Column("held back by", overflow="fold"))
+    else:
+        a, b = ([replace(numbers[0], header=f"{side}: running"), *numbers[1:]] for side in "AB")
+        table = table_of(*rank, place, *a, *b, *(Column(f"{side} held back by", no_wrap=True) for side in "AB"))
     for row in rows:
-        place = f"{row.at:,.0f}" if at == "step" else f"{row.at:,.2f}"
-        rank = ["" if row.rank is None else str(row.rank)] * with_rank
-        table.add_row(*rank, place, *_moment(row.a), *_moment(row.b), _reason(row.a), _reason(row.b))
+        lead = ["" if row.rank is None else str(row.rank)] * with_rank
+        where = f"{row.at:,.0f}" if at == "step" else f"{row.at:,.2f}"
+        if narrow:
+            table.add_row(*lead, where, "A", *_moment(row.a), _reason(row.a))
+            table.add_row(*[""] * with_rank, "", "B", *_moment(row.b), _reason(row.b))
+        else:
+            table.add_row(*lead, where, *_moment(row.a), *_moment(row.b), _reason(row.a), _reason(row.b))
     return table
 
 

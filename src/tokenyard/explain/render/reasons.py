@@ -54,8 +54,8 @@ def _unseen(report: Report) -> Iterable[Text]:
     """The rest of the waiting time, where there is enough of it to wonder about."""
     if report.unseen_s is not None and report.unseen_s >= 0.0005:
         yield Text(
-            f"Before a step could see them, requests waited {duration(report.unseen_s)} in all for the step that ran "
-            "when they arrived.",
+            f"Before a step could see them, requests waited {duration(report.unseen_s)} in all: on the way to the "
+            "scheduler, or for the step that ran.",
             "bright_black",
         )
 

@@ -63,6 +63,8 @@ def print_report(report: Report, console: Console, *, buckets: bool = False) -> 
     if report.header.source:
         source = shorten(plain(report.header.source), max(console.width - 4, 16))
         console.print(Text(f"src {source}", "bright_black", no_wrap=True))
+    if report.header.partial is not None:
+        console.print(Text(str(report.header.partial), "yellow"))
     deployment = deployment_table(report.header)
     if deployment is not None:
         print_section(console, "Deployment", deployment)
@@ -252,10 +254,12 @@ def _notes(report: Report) -> Iterable[str]:
     if report.arrivals is not None and report.arrivals.explanation is not None:
         yield report.arrivals.explanation
     reading = report.reading
-    if reading.bad_lines:
+    cut_off = report.header.partial is not None and report.header.partial.cut_off
+    if reading.bad_lines > cut_off:
         first = reading.first_bad_lines[0]
         where = f"the first is line {first.line} of {plain(first.file)}: {plain(first.problem)}"
-        yield f"{reading.bad_lines:,} bad lines were left out; {where}."
+        were = "line was" if reading.bad_lines == 1 else "lines were"
+        yield f"{reading.bad_lines:,} bad {were} left out; {where}."
     if reading.unknown_events:
         events = ", ".join(f"{plain(name)} ({number:,})" for name, number in reading.unknown_events.items())
         yield f"Records of unknown kinds were left out: {events}."
@@ -269,8 +273,6 @@ def _notes(report: Report) -> Iterable[str]:
         yield f"The trace leaves out {reading.omitted_ids:,} ids of long queues by its bound; all counts are exact."
     if reading.sampled_every > 1:
         yield f"The trace holds every {reading.sampled_every}. step; step counts are of those."
-    if reading.step_limit_reached:
-        yield "The trace ends at its step limit, not at the end of the run."
     if reading.missing_ranks:
         ranks = ", ".join(map(str, reading.missing_ranks))
         yield f"Of {report.header.data_parallel_size:,} engines, the traces of these ranks are not there: {ranks}."

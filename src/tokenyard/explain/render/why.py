@@ -13,6 +13,7 @@ from tokenyard.explain.render.units import count, duration, percent, shorten
 from tokenyard.explain.why.longest_waits import RankWaiting, Waiting
 from tokenyard.explain.why.why import ReasonShare, Span, Why
 from tokenyard.printable import plain
+from tokenyard.trace.read.partial import Partial
 from tokenyard.vocabulary.waits import PLACES, Place
 from tokenyard.vocabulary.wording import meaning_of
 
@@ -28,6 +29,7 @@ def print_why(why: Why, console: Console) -> None:
     console.print(_title(why), soft_wrap=True)  # an id in one piece can be copied
     for line in _facts(why):
         console.print(Text(line))
+    _print_partial(why.partial, console)
     print_section(console, "Where its time went", _phases(why))
     if not why.waited_us:
         console.print()
@@ -48,6 +50,7 @@ def print_waiting(waiting: Waiting, console: Console, of_job: str | None = None)
     waited, total = waiting.requests_that_waited, _time(waiting.waited_us)
     whose = "" if of_job is None else f" of job {plain(of_job)}"
     console.print(Text(f"{waited:,} of {waiting.requests:,} requests{whose} waited, {total} in all"), soft_wrap=True)
+    _print_partial(waiting.partial, console)
     if not waiting.waited_us:
         return
     print_section(console, "What they waited for", _reasons(waiting.reasons), Text(), _meanings(waiting.reasons))
@@ -77,6 +80,11 @@ def print_waiting(waiting: Waiting, console: Console, of_job: str | None = None)
         )
     print_section(console, "Who waited longest", table)
     _whole_ids(console, [each.request_id for each in waiting.longest])
+
+
+def _print_partial(partial: Partial | None, console: Console) -> None:
+    if partial is not None:
+        console.print(Text(str(partial), "yellow"))
 
 
 def _engines(ranks: Sequence[RankWaiting]) -> Table:

@@ -28,6 +28,7 @@ from tokenyard.trace.format.schema import (
     TraceStart,
 )
 from tokenyard.trace.format.step_facts import Drafts, StepFacts
+from tokenyard.trace.read.partial import is_at_step_limit, partial_of
 from tokenyard.trace.read.reader import ReadNotes
 from tokenyard.vocabulary.buckets import Bucket, StepReason
 
@@ -268,6 +269,12 @@ class ReportBuilder:
                 max_running=self._running.max,
                 request_records=notes.request_records if notes is not None else 0,
                 source=source,
+                partial=partial_of(
+                    cut_off=notes is not None and notes.cut_off,
+                    at_step_limit=notes is not None and self._is_at_step_limit,
+                    requests=self._arrivals.arrived if known else 0,
+                    finished=latencies.finished,
+                ),
             ),
             steps=self._steps,
             requests=self._arrivals.arrived if known else None,
@@ -345,14 +352,16 @@ class ReportBuilder:
     def _every_n(self) -> int:
         return (self.start.every_n if self.start is not None else None) or 1
 
+    @property
+    def _is_at_step_limit(self) -> bool:
+        first, last = (None if facts is None else facts.step for facts in (self._first, self._last))
+        return is_at_step_limit(self.start, first, last)
+
     def _hit_rate(self, hits: int) -> float | None:
         return hits / self._prompt_tokens if self._prompt_tokens else None
 
     def _reading_gaps(self, notes: ReadNotes | None) -> ReadingGaps:
-        start, first, last = self.start, self._first, self._last
-        limited = False
-        if notes is not None and start is not None and start.max_steps and first is not None and last is not None:
-            limited = last.step - first.step + self._every_n >= start.max_steps
+        limited = notes is not None and self._is_at_step_limit
         notes = notes or ReadNotes()
         return ReadingGaps(
             bad_lines=notes.bad_lines,

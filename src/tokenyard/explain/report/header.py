@@ -7,6 +7,7 @@ import msgspec
 from tokenyard.trace.format.deployment import Deployment, deployment_of
 from tokenyard.trace.format.schema import TraceStart
 from tokenyard.trace.format.step_facts import CLASSIFIER_BLOCK_SIZE, StepFacts
+from tokenyard.trace.read.partial import Partial
 
 __all__ = ["DEFAULT_BYTES_PER_BLOCK", "Header", "header_of", "infer_gpu", "kv_bytes"]
 
@@ -47,6 +48,8 @@ class Header(Deployment, frozen=True, kw_only=True):
     request_records: int | None
     """Records in the requests file, if it was read."""
     source: str | None
+    partial: Partial | None = None
+    """How the trace shows that the run went on after it; None if it does not."""
 
 
 def infer_gpu(total_blocks: int | None) -> str:
@@ -79,6 +82,7 @@ def header_of(
     max_running: float | None,
     request_records: int,
     source: str | None,
+    partial: Partial | None,
 ) -> Header:
     """The header of a run from its first and last step and what was counted between them."""
     blocks = first.total_blocks if first is not None else None
@@ -106,4 +110,5 @@ def header_of(
         max_running=None if max_running is None else int(max_running),
         request_records=request_records or None,
         source=source,
+        partial=partial,
     )

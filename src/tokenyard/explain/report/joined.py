@@ -11,6 +11,7 @@ import msgspec
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.ranks import RankShare
 from tokenyard.explain.report.report import ReadingGaps, Report
+from tokenyard.trace.read.partial import Partial
 
 __all__ = ["EnginePart", "joined_report"]
 
@@ -38,7 +39,11 @@ def joined_report(parts: Sequence[EnginePart], *, source: str | None = None, sec
     reports = [part.report for part in parts]
     whole = msgspec.structs.replace(
         whole,
-        header=msgspec.structs.replace(whole.header, request_records=_sum(r.header.request_records for r in reports)),
+        header=msgspec.structs.replace(
+            whole.header,
+            request_records=_sum(r.header.request_records for r in reports),
+            partial=_joined_partial([r.header.partial for r in reports], whole.requests or 0),
+        ),
         times=next((r.times for r in reports if r.times == "reconstructed"), whole.times),
         reading=_joined_gaps(parts, whole),
     )
@@ -95,6 +100,18 @@ def _joined_gaps(parts: Sequence[EnginePart], whole: Report) -> ReadingGaps:
         sampled_every=whole.reading.sampled_every,
         step_limit_reached=any(each.step_limit_reached for each in gaps),
         missing_ranks=sorted(missing),
+    )
+
+
+def _joined_partial(parts: Sequence[Partial | None], requests: int) -> Partial | None:
+    partial = [each for each in parts if each is not None]
+    if not partial:
+        return None
+    return Partial(
+        cut_off=any(each.cut_off for each in partial),
+        at_step_limit=any(each.at_step_limit for each in partial),
+        unfinished=sum(each.unfinished for each in partial),
+        requests=requests,
     )
 
 

@@ -12,6 +12,7 @@ from tokenyard.explain.held_back.held_back import Cause
 from tokenyard.explain.why.timeline_reader import timeline_readers
 from tokenyard.explain.why.why import WHY_VERSION, ReasonShare
 from tokenyard.trace.format.request_timeline import RequestTimeline
+from tokenyard.trace.read.partial import Partial
 from tokenyard.vocabulary.waits import Place, WaitState
 
 __all__ = ["LongWait", "RankWaiting", "Waiting", "waiting"]
@@ -63,6 +64,8 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     reconstructed: bool
     ranks: list[RankWaiting] = []
     """The part of each engine, where there are several; the rest is of all of them."""
+    partial: Partial | None = None
+    """How the trace, or the first of several that does, shows that the run went on after it; None if none does."""
 
 
 class _Tally:
@@ -104,6 +107,7 @@ def waiting(path: Path | str, job_id: str | None = None) -> Waiting:
     longest: list[tuple[int, int, RequestTimeline, int | None]] = []
     whole, ranks = _Tally(), list[RankWaiting]()
     reconstructed, order = False, 0
+    partial: Partial | None = None
     for rank, trace in timeline_readers(path):
         tally = _Tally()
         for timeline in trace.timelines():
@@ -115,6 +119,7 @@ def waiting(path: Path | str, job_id: str | None = None) -> Waiting:
                 entry = (timeline.waited_us, order, timeline, rank)
                 heappush(longest, entry) if len(longest) < _LISTED else heappushpop(longest, entry)
         whole.join(tally)
+        partial = partial or trace.partial
         reconstructed |= trace.reconstructed
         if rank is not None:
             ranks.append(_rank_waiting(rank, tally))
@@ -127,6 +132,7 @@ def waiting(path: Path | str, job_id: str | None = None) -> Waiting:
         longest=[_long_wait(timeline, rank) for _, _, timeline, rank in longest],
         reconstructed=reconstructed,
         ranks=ranks,
+        partial=partial,
     )
 
 

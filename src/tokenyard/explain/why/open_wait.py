@@ -22,11 +22,13 @@ class OpenWait:
     ``own[cause]`` corrects the common account for the times in which the request had a cause of its own.
     """
 
-    __slots__ = ("arrived_step", "first_step", "mark", "own", "start_us", "state", "timeline", "unseen")
+    __slots__ = ("arrived_step", "first_step", "mark", "own", "start_us", "state", "taken_in_us", "timeline", "unseen")
 
-    def __init__(self, timeline: RequestTimeline, arrived_step: int | None) -> None:
+    def __init__(self, timeline: RequestTimeline, arrived_step: int | None, taken_in_us: int | None = None) -> None:
         self.timeline = timeline
         self.arrived_step = arrived_step
+        self.taken_in_us = taken_in_us
+        """When the scheduler got it; None if nobody says so."""
         self.state: WaitState | None = WaitState.QUEUED
         """None while it runs and gets tokens."""
         self.unseen = True

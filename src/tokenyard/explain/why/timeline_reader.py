@@ -16,6 +16,7 @@ from tokenyard.trace.format.request_timeline import RequestTimeline
 from tokenyard.trace.format.schema import TraceStart
 from tokenyard.trace.format.step_facts import CLASSIFIER_BLOCK_SIZE
 from tokenyard.trace.read.files import TraceFiles
+from tokenyard.trace.read.partial import Partial, is_at_step_limit, partial_of
 from tokenyard.trace.read.ranks import find_ranks
 from tokenyard.trace.read.reader import TraceReader
 from tokenyard.trace.read.step_joiner import Step
@@ -62,6 +63,9 @@ class TimelineReader(StepReader):
         # The requests file serves the classifier alone, which is asked only where no reason is recorded.
         super().__init__(path, requests=not _starts_with_ours(path))
         self._watcher = watcher
+        self._requests = self._finished = 0
+        self._first_step: int | None = None
+        self._last_step: int | None = None
         self._ended: list[RequestTimeline] = []
 
     def with_timelines(self) -> Iterator[tuple[Step, list[RequestTimeline]]]:
@@ -76,6 +80,8 @@ class TimelineReader(StepReader):
                 yield last, self._take()
             waits.step(step)
             last = step
+            self._first_step = step.number if self._first_step is None else self._first_step
+            self._last_step = step.number
         if waits is not None and last is not None:
             waits.end()
             yield last, self._take()
@@ -87,7 +93,19 @@ class TimelineReader(StepReader):
 
     def _take(self) -> list[RequestTimeline]:
         ended, self._ended[:] = self._ended.copy(), []
+        self._requests += len(ended)
+        self._finished += sum(timeline.finished_us is not None for timeline in ended)
         return ended
+
+    @property
+    def partial(self) -> Partial | None:
+        """How the trace shows that the run went on after it, once it has been read to its end."""
+        return partial_of(
+            cut_off=self.reader.notes.cut_off,
+            at_step_limit=is_at_step_limit(self.start, self._first_step, self._last_step),
+            requests=0 if self.reconstructed else self._requests,
+            finished=self._finished,
+        )
 
 
 def timeline_readers(

@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from tokenyard.explain.held_back.classifier import classify
-from tokenyard.explain.held_back.held_back import BETWEEN_STEPS, NOT_RECORDED, STEP_IN_PROGRESS, Cause, HeldBack
+from tokenyard.explain.held_back.held_back import NOT_RECORDED, Cause, HeldBack
 from tokenyard.explain.why.open_wait import OpenWait
+from tokenyard.explain.why.until_seen import until_seen
 from tokenyard.trace.format.request_timeline import PreemptionMoment, RequestTimeline, micros
 from tokenyard.trace.format.schema import PrefixCacheLookup, RequestArrived, RequestFinished, StepDecision
 from tokenyard.trace.format.step_facts import CLASSIFIER_BLOCK_SIZE
@@ -62,8 +63,10 @@ class WaitTracker:
         self._gone: set[str] = set()
         """Ended before the next step could see them: their arrivals come with that step."""
         self._step = -1
-        self._began = 0
+        self._began: int | None = None
         """When the step began."""
+        self._before: int | None = None
+        """When the step before it began."""
         self._now = 0
         self._started = False
         self._completed: int | None = None
@@ -86,7 +89,7 @@ class WaitTracker:
                 self._advance(min(micros(lookup.ts), micros(step.ts)))
                 self._looked_up(lookup, lookup.step)
         self._advance(micros(step.ts))
-        self._began = self._now
+        self._before, self._began = self._began, self._now
         self._show(step)
         for lookup in step.lookups:
             if lookup.step >= step.number:
@@ -151,22 +154,26 @@ class WaitTracker:
             arrived_us=None if moment is None else micros(moment),
             num_prompt_tokens=record.num_prompt_tokens,
         )
-        wait = self._open[record.req_id] = OpenWait(timeline, record.step)
+        taken_in = None if record.ts is None else micros(record.ts)
+        wait = self._open[record.req_id] = OpenWait(timeline, record.step, taken_in)
         self._unseen.append(wait)
 
     def _show(self, step: Step) -> None:
         """A step begins: it is the first that can see those who have arrived since the one before."""
+        running = None if step.snapshot is None else step.snapshot.num_running
         for wait in self._unseen:
             if wait.unseen:
-                self._wait_until_seen(wait, step.number)
+                self._wait_until_seen(wait, step.number, self._before, nobody_ran=running == 0)
         self._unseen.clear()
-        running = None if step.snapshot is None else step.snapshot.num_running
         steps_missing = 0 <= self._step < step.number - 1
         if running is not None and (steps_missing or running != self._num_running):
             self._look_again(step)
 
-    def _wait_until_seen(self, wait: OpenWait, number: int) -> None:
-        """Account for the time before the first snapshot that could show it."""
+    def _wait_until_seen(self, wait: OpenWait, number: int, before: int | None, *, nobody_ran: bool = False) -> None:
+        """Account for the time before the first snapshot that could show it.
+
+        ``before`` is when the step began that did not see it yet; ``nobody_ran``: the snapshot found nobody running.
+        """
         timeline, now = wait.timeline, self._now
         start = timeline.arrived_us = now if timeline.arrived_us is None else min(timeline.arrived_us, now)
         if wait.arrived_step is not None and wait.arrived_step < number:
@@ -175,7 +182,8 @@ class WaitTracker:
             over = (
                 start if self._step < 0 else now if self._completed is None else min(max(self._completed, start), now)
             )
-            pieces = [(STEP_IN_PROGRESS, start, over), (BETWEEN_STEPS, over, now)]
+            taken_in = wait.taken_in_us if nobody_ran else None
+            pieces = until_seen(start, now, before=before, over=over, taken_in=taken_in)
         wait.unseen = False
         wait.begin(WaitState.QUEUED, number, start, self._account)
         for cause, begin, end in pieces:
@@ -206,7 +214,7 @@ class WaitTracker:
         wait.timeline.local_hit_tokens = record.local_hit_tokens
         wait.timeline.external_hit_tokens = record.external_hit_tokens
         if wait.unseen:
-            self._wait_until_seen(wait, number + 1)
+            self._wait_until_seen(wait, number + 1, self._before)
         self._run(wait, number)
 
     def _decide(self, step: Step) -> None:
@@ -282,7 +290,7 @@ class WaitTracker:
             wait = self._late(record)
         if wait is not None:
             if wait.unseen:
-                self._wait_until_seen(wait, self._step)
+                self._wait_until_seen(wait, self._step, self._began)
             self._num_running -= wait.is_running
             wait.finish(record, None if moment is None else micros(moment))
             self._close(wait)
@@ -296,7 +304,7 @@ class WaitTracker:
         )
         wait = OpenWait(timeline, None)
         self._gone.add(record.req_id)
-        if record.first_scheduled_time is None and wait.start_us < self._began:
+        if record.first_scheduled_time is None and self._began is not None and wait.start_us < self._began:
             wait.unseen = False
             wait.mark = self._account.copy()
             wait.own[NOT_RECORDED] = self._now - wait.start_us
@@ -306,7 +314,7 @@ class WaitTracker:
         """The request has ended, or the trace has."""
         request_id = wait.timeline.request_id
         if wait.unseen:
-            self._wait_until_seen(wait, self._step)
+            self._wait_until_seen(wait, self._step, self._began)
         if wait.state is not None:
             wait.end(self._now, None, self._account)
         self._stalled.pop(request_id, None)

@@ -17,6 +17,7 @@ from tokenyard.explain.why.open_wait import OpenWait
 from tokenyard.explain.why.timeline_reader import timeline_readers
 from tokenyard.trace.format.request_timeline import PreemptionMoment, RequestMoments, RequestTimeline, Wait
 from tokenyard.trace.format.schema import KVNumbers
+from tokenyard.trace.read.partial import Partial
 from tokenyard.trace.read.step_joiner import Step
 from tokenyard.vocabulary.waits import Place, WaitState
 
@@ -89,6 +90,8 @@ class Why(RequestMoments, kw_only=True):
     """The trace records no arrivals and ends: moments are exact to a step."""
     rank: int | None = None
     """The engine that served it, where there are several; step numbers are those of this engine."""
+    partial: Partial | None = None
+    """Of a request that does not end in the trace: how the trace shows that the run went on after it."""
 
 
 class JobNamedError(TraceError):
@@ -110,7 +113,8 @@ def why(path: Path | str, request_id: str) -> Why:
         for timeline in trace.timelines():
             if timeline.request_id == request_id:
                 spans = _matching(timeline, watcher.spans)
-                return _answer(timeline, spans, reconstructed=trace.reconstructed, rank=rank)
+                partial = trace.partial if timeline.finished_us is None else None
+                return _answer(timeline, spans, reconstructed=trace.reconstructed, rank=rank, partial=partial)
             meant.look_at(timeline)
             if len(known) < _IDS_REMEMBERED:
                 known.append(timeline.request_id)
@@ -238,7 +242,9 @@ def _one_per_part(wait: Wait) -> list[Span]:
     return spans
 
 
-def _answer(timeline: RequestTimeline, spans: list[Span], *, reconstructed: bool, rank: int | None) -> Why:
+def _answer(
+    timeline: RequestTimeline, spans: list[Span], *, reconstructed: bool, rank: int | None, partial: Partial | None
+) -> Why:
     waited = timeline.waited_us
     spent: dict[Cause, int] = {}
     for wait in timeline.waits:
@@ -258,6 +264,7 @@ def _answer(timeline: RequestTimeline, spans: list[Span], *, reconstructed: bool
         preemptions=timeline.preemptions,
         reconstructed=reconstructed,
         rank=rank,
+        partial=partial,
     )
 
 

@@ -34,6 +34,8 @@ class BadLine(msgspec.Struct, frozen=True):
 class ReadNotes(msgspec.Struct):
     """What a reader could not use, so that a report can say so."""
 
+    cut_off: bool = False
+    """The last line of a file is cut off, or its packed data end early; counted in ``bad_lines`` as well."""
     bad_lines: int = 0
     first_bad_lines: list[BadLine] = []
     """The first twenty."""

@@ -8,13 +8,13 @@ Whatever reads a trace reads such a directory as one run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tokenyard.errors import TraceError
-from tokenyard.trace.format.deployment import SECTION
 from tokenyard.trace.format.schema import TraceStart
+from tokenyard.trace.format.settings import settings_of
 from tokenyard.trace.read.files import TraceFiles, find_trace, rank_folders, trace_names
 from tokenyard.trace.read.reader import ReadNotes, TraceReader
 
@@ -22,7 +22,6 @@ __all__ = ["RankTrace", "find_ranks"]
 
 _OWN_OF_EACH = frozenset({"data_parallel_rank", "kv_tokens", "num_gpu_blocks", "kv_gib"})
 """Settings in which engines of one run may differ: each counts its own blocks."""
-_ALIKE = ("policy", "host", "model", "gpu", "block_size", "tokenyard_version", "every_n")
 
 
 class RankTrace(NamedTuple):
@@ -108,25 +107,14 @@ def _differing(a: TraceStart | None, b: TraceStart | None) -> str | None:
     """The first setting in which two engines differ that engines of one run share; None if there is none."""
     if a is None or b is None:
         return None if a is b else "one has a trace_start record and the other none"
-    in_a, in_b = dict(_settings(a)), dict(_settings(b))
+    in_a, in_b = _shared(a), _shared(b)
     for name in in_a | in_b:
         if in_a.get(name) != in_b.get(name):
             return f"{name} is {in_a.get(name)!r} in one and {in_b.get(name)!r} in the other"
     return None
 
 
-def _settings(start: TraceStart) -> Iterator[tuple[str, Any]]:
-    for name in _ALIKE:
-        yield name, getattr(start, name)
-    yield from _flat(start.config or {})
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in settings.items():
-        if name in _OWN_OF_EACH:
-            continue
-        if isinstance(value, dict):
-            section = "" if name == SECTION else f"{name}."
-            yield from _flat(value, prefix + section)
-        else:
-            yield prefix + name, value
+def _shared(start: TraceStart) -> dict[str, Any]:
+    """The settings that engines of one run share."""
+    settings = settings_of(start)
+    return {name: value for name, value in settings.items() if name.rpartition(".")[2] not in _OWN_OF_EACH}

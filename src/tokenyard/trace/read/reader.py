@@ -105,8 +105,11 @@ class TraceReader:
         number = 0
         try:
             for number, line in open_lines(path):
+                bad_before = self.notes.bad_lines
                 yield number, line
+                self.notes.cut_off |= not line.endswith(b"\n") and self.notes.bad_lines > bad_before
         except DamagedFileError as error:
+            self.notes.cut_off = True
             self.notes.bad(path.name, number + 1, error.problem)
 
 
