@@ -178,8 +178,8 @@ def test_a_range_of_steps_is_selected_and_shown(open_files: Opener, small_trace:
     ids = arrivals(small_trace)
     longest = max(ids, key=lambda request: sum(span.us for span in why(small_trace, request).spans))
     page = open_files(small_trace, state=f"req={longest}")
-    link = page.locator(".split button", has_text="–").first
-    first, last = link.inner_text().split("–")
+    link = page.locator(".split button", has_text="\N{EN DASH}").first
+    first, last = link.inner_text().split("\N{EN DASH}")
     link.click()
     page.get_by_role("heading", name=f"Step {first}", exact=True).wait_for()
     until(page, f"new URLSearchParams(location.hash.slice(1)).get('sel') === '{first}..{last}'")

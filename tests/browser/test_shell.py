@@ -151,7 +151,7 @@ def test_an_unknown_key_names_the_known_ones(open_files: Open, small_trace: Path
 
 def test_going_beyond_the_end_says_where_it_is(open_files: Open, small_trace: Path) -> None:
     page = open_files(small_trace)
-    last = page.locator(".token.steps").inner_text().split("–")[1].split()[0]
+    last = page.locator(".token.steps").inner_text().split("\N{EN DASH}")[1].split()[0]
     page.keyboard.press("g")
     page.get_by_label("Go to step").fill("99999999")
     page.keyboard.press("Enter")

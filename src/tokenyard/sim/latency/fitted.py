@@ -94,7 +94,15 @@ def fit(features: Floats, seconds: Floats) -> FittedLatency:
     for _ in range(_ROUNDS):
         values = _weighted(features, seconds, 1.0 / expected)
         expected = np.maximum(features @ values, mean * _LEAST_SHARE)
-    return FittedLatency(**dict(zip(FEATURES, values.tolist(), strict=True)))
+    constant, prefill_tokens, decodes, decode_context, prefill_pairs, prefills = values.tolist()
+    return FittedLatency(
+        constant=constant,
+        prefill_tokens=prefill_tokens,
+        decodes=decodes,
+        decode_context=decode_context,
+        prefill_pairs=prefill_pairs,
+        prefills=prefills,
+    )
 
 
 def _weighted(features: Floats, seconds: Floats, weights: Floats) -> Floats:
