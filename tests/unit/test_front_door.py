@@ -51,8 +51,8 @@ PrefillDecodeWorker RemoteRequest Store Tier TierWorker TieredConnector Transfer
 """,
     "tokenyard.sim": """
 Cell ClientFigures Clients Comparison ConstantLatency EngineReport EngineState EngineUse Fleet GPU Interval
-KVLink KVTransfer LatencyModel Link LoadShape LogOptions Metric ModelSpec Pace ParallelResult Progress RandomOptions
-RankUse RefusedRequest
+KVLink KVTransfer LatencyFigures LatencyModel Link LoadShape LogOptions Metric ModelSpec Pace ParallelResult
+Progress RandomOptions RankUse RefusedRequest
 ReplayResult ReplaySettings Router SimulatedConnector SimulatedSpeculation SimulatedTransfers SplitResult Stamp
 StepShape TimeUnit TokenSource Transfer TransferDirection VirtualClock replay_parallel router_maker
 """,

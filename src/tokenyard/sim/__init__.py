@@ -24,6 +24,7 @@ __all__ = [
     "Interval",
     "KVLink",
     "KVTransfer",
+    "LatencyFigures",
     "LatencyModel",
     "Link",
     "LoadShape",
@@ -77,6 +78,7 @@ OFFERED = {
     "tokenyard.sim.workload.load": ("LoadShape",),
     "tokenyard.sim.workload.clients": ("Clients",),
     "tokenyard.explain.report.clients": ("ClientFigures",),
+    "tokenyard.explain.report.percentiles": ("LatencyFigures",),
     "tokenyard.sim.drafts": ("SimulatedSpeculation",),
     "tokenyard.sim.transfers.offload": ("KVTransfer", "SimulatedConnector"),
     "tokenyard.sim.transfers.link": ("Link", "SimulatedTransfers"),
@@ -84,6 +86,7 @@ OFFERED = {
 
 if TYPE_CHECKING:
     from tokenyard.explain.report.clients import ClientFigures
+    from tokenyard.explain.report.percentiles import LatencyFigures
     from tokenyard.kv.sizing.gpus import GPU
     from tokenyard.models.spec import ModelSpec
     from tokenyard.sim.clock import VirtualClock
