@@ -74,8 +74,8 @@ def sessions(count: int, rate: float, seed: int) -> list[Session]:
     made, moment = [], 0.0
     for _ in range(count):
         turns = []
-        for turn in range(random.randint(5, 9)):
-            new = [random.randrange(_BYTES) for _ in range(random.randint(20, 60))]
+        for turn in range(random.randint(7, 11)):
+            new = [random.randrange(_BYTES) for _ in range(random.randint(15, 40))]
             turns.append((new if turn else system + new, random.randint(8, 40), random.uniform(0.0, 1.0)))
         made.append(Session(moment, tuple(turns), random.randint(0, 2)))
         moment += random.expovariate(rate)
@@ -154,9 +154,9 @@ def main() -> int:
     """Print how far predictions and measurements are apart."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("variants", nargs="*", default=VARIANTS, help="what to ask, for example max_num_seqs=2")
-    parser.add_argument("--sessions", type=int, default=12, help="in each part")
+    parser.add_argument("--sessions", type=int, default=8, help="in each part")
     parser.add_argument("--parts", type=int, default=4)
-    parser.add_argument("--rate", type=float, default=0.5, help="sessions a second")
+    parser.add_argument("--rate", type=float, default=2.0, help="sessions a second that begin")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, default=None, help="folder for the traces")
     flags = parser.parse_args()
