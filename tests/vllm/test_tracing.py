@@ -19,7 +19,7 @@ from recorder.drive import Recording
 from recorder.plan import Engine, Scenario
 from recorder.scenarios import SCENARIOS
 from tokenyard.trace.read.reader import TraceReader
-from tokenyard.vllm import AsyncTracingScheduler, TracingScheduler, versions
+from tokenyard.vllm import AsyncTracingScheduler, FastScheduler, TracingScheduler, versions
 
 pytestmark = pytest.mark.smoke
 
@@ -144,6 +144,34 @@ def test_worker_that_dies_leaves_a_whole_trace(build: Any, tmp_path: Path, monke
     assert [step.number for step in steps if step.completed is not None] == list(range(20))
 
 
+@pytest.mark.parametrize("failing", ["schedule", "update_from_output"])
+def test_error_of_our_core_leaves_a_whole_trace(
+    build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """FastScheduler writes what waits before the error passes on: the engine may be killed before its shutdown()."""
+    monkeypatch.setenv("SCHED_TRACE_PATH", str(tmp_path))
+    built = build(SCENARIO.engine, FastScheduler)
+    scheduler = built.scheduler
+    works, calls = getattr(scheduler.core, failing), []
+
+    def dying(*args: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 4:
+            raise RuntimeError("our core is broken")
+        return works(*args)
+
+    monkeypatch.setattr(scheduler.core, failing, dying)
+    scheduler.add_request(host.make_request(SCENARIO.plan().requests[0], built.block_hasher))
+    with pytest.raises(RuntimeError, match="our core is broken"):
+        for _ in range(10):
+            output = scheduler.schedule()
+            ids = list(output.num_scheduled_tokens)
+            scheduler.update_from_output(output, host.model_output(ids, [[1] for _ in ids]))
+    steps = list(TraceReader(tmp_path).steps())
+    scheduler.shutdown()
+    assert [step.number for step in steps if step.completed is not None] == [0, 1, 2]
+
+
 def test_directory_that_cannot_be_written(
     build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -196,6 +224,7 @@ def test_header_and_requests(build: Any, tmp_path: Path, monkeypatch: pytest.Mon
     config = start.config or {}
     assert config["scheduler"]["max_num_seqs"] == engine.max_num_seqs
     assert config["cache"]["num_gpu_blocks"] == engine.num_blocks
+    assert config["engine"]["num_gpu_blocks_override"] == built.scheduler.cache_config.num_gpu_blocks_override
     assert config["deployment"]["vllm_version"] == versions.installed_version()
     lookups = [lookup for step in steps for lookup in step.lookups]
     assert {lookup.req_id for lookup in lookups} == {request.id for request in SCENARIO.plan().requests}

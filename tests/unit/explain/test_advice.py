@@ -68,6 +68,14 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         held("kv_blocks", **kv()) | {"settings": {"gpu_memory_utilization": 0.92}},
         held("kv_blocks", **kv()) | {"settings": {"gpu_memory_utilization": 0.92, "num_gpu_blocks_override": 600}},
     ),
+    "blocks": (
+        held("kv_blocks", **kv()) | {"settings": {"gpu_memory_utilization": 0.92, "num_gpu_blocks_override": 600}},
+        held("kv_blocks", **kv()) | {"settings": {"gpu_memory_utilization": 0.92, "kv_cache_memory_bytes": 2**30}},
+    ),
+    "kv-bytes": (
+        held("kv_blocks", **kv()) | {"settings": {"kv_cache_memory_bytes": 2**30}},
+        held("kv_blocks", **kv()) | {"settings": {"kv_cache_memory_bytes": 2**30, "num_gpu_blocks_override": 600}},
+    ),
     "order": (
         held("kv_blocks", **kv(smallest_need=347.0, smaller_would_fit_steps=390)),
         held("kv_blocks", **kv(smallest_need=347.0, smaller_would_fit_steps=100)),

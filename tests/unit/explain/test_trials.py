@@ -67,8 +67,8 @@ def test_what_is_proposed(report: Report) -> None:
 def test_memory_is_proposed_where_it_can_grow(report: Report) -> None:
     assert flags("memory", report) == ["--gpu-memory-utilization 0.95", "--tensor-parallel-size 2"]
     assert flags("memory", report, gpu_memory_utilization=1.0) == ["--tensor-parallel-size 2"]
-    assert flags("memory", report, num_gpu_blocks_override=600) == []
-    assert flags("memory", report, kv_cache_memory_bytes=1 << 30) == []
+    assert flags("blocks", report, num_gpu_blocks_override=600) == ["--num-gpu-blocks-override 1200"]
+    assert flags("kv-bytes", report, kv_cache_memory_bytes=1 << 30) == [f"--kv-cache-memory-bytes {1 << 31}"]
 
 
 def test_fewer_seats_are_fewer_than_ever_were_taken(report: Report) -> None:
@@ -76,7 +76,11 @@ def test_fewer_seats_are_fewer_than_ever_were_taken(report: Report) -> None:
     assert most is not None
     assert 4 <= most < SETTINGS["max_num_seqs"]
     proposed = flags("preemptions", report, num_gpu_blocks_override=40)
-    assert proposed == [f"--max-num-seqs {most * 3 // 4}", f"--max-num-seqs {most // 2}"]
+    assert proposed == [
+        f"--max-num-seqs {most * 3 // 4}",
+        f"--max-num-seqs {most // 2}",
+        "--num-gpu-blocks-override 80",
+    ]
 
 
 def test_flags_of_ours_are_marked(report: Report) -> None:

@@ -24,6 +24,11 @@ export const RULE_BOOK: RuleBook = {
         "gpu_memory_utilization",
         "num_gpu_blocks_override",
         "kv_cache_memory_bytes"
+      ],
+      "engine": [
+        "gpu_memory_utilization",
+        "num_gpu_blocks_override",
+        "kv_cache_memory_bytes"
       ]
     }
   },
@@ -120,18 +125,28 @@ export const RULE_BOOK: RuleBook = {
         }
       ]
     ],
-    "memory_is_set": [
+    "blocks_are_given": [
       [
         {
           "value": "setting.num_gpu_blocks_override",
           "above": 0.0
         }
-      ],
+      ]
+    ],
+    "bytes_are_given": [
       [
         {
           "value": "setting.kv_cache_memory_bytes",
           "above": 0.0
         }
+      ]
+    ],
+    "memory_is_set": [
+      [
+        "blocks_are_given"
+      ],
+      [
+        "bytes_are_given"
       ],
       [
         {
@@ -231,7 +246,7 @@ export const RULE_BOOK: RuleBook = {
       "diagnosis": "prefill keeps the GPU busy, and a larger max_num_batched_tokens would only make steps longer",
       "setting": "tensor_parallel_size",
       "direction": "up",
-      "price": "more GPUs or engines; computing less is cheaper: see to prefix hits, keep KV in CPU memory",
+      "price": "more GPUs or engines; cheaper is to compute less: more prefix hits, KV kept in CPU memory",
       "steps": "reason:token_budget",
       "reasons": [
         "token_budget"
@@ -285,6 +300,53 @@ export const RULE_BOOK: RuleBook = {
       "when": [
         "noticeable",
         "not memory_is_set"
+      ],
+      "did": [
+        "stopped for want of KV blocks",
+        ": the head needed {reason.kv.needed:count}, {reason.kv.free:count} were free"
+      ],
+      "evidence": [],
+      "then": []
+    },
+    {
+      "name": "blocks",
+      "symptom": "requests wait for KV blocks",
+      "diagnosis": "the number of KV blocks was given, and it is too small for this load",
+      "setting": "num_gpu_blocks_override",
+      "direction": "up",
+      "price": "more memory; without the setting the engine takes all blocks that its memory has room for",
+      "steps": "reason:kv_",
+      "reasons": [
+        "kv_full_sequence",
+        "kv_blocks"
+      ],
+      "when": [
+        "noticeable",
+        "blocks_are_given"
+      ],
+      "did": [
+        "stopped for want of KV blocks",
+        ": the head needed {reason.kv.needed:count}, {reason.kv.free:count} were free"
+      ],
+      "evidence": [],
+      "then": []
+    },
+    {
+      "name": "kv-bytes",
+      "symptom": "requests wait for KV blocks",
+      "diagnosis": "the memory for KV was given in bytes, and it is too small for this load",
+      "setting": "kv_cache_memory_bytes",
+      "direction": "up",
+      "price": "less head-room for activations (where vLLM runs on a CPU, VLLM_CPU_KVCACHE_SPACE sets it)",
+      "steps": "reason:kv_",
+      "reasons": [
+        "kv_full_sequence",
+        "kv_blocks"
+      ],
+      "when": [
+        "noticeable",
+        "bytes_are_given",
+        "not blocks_are_given"
       ],
       "did": [
         "stopped for want of KV blocks",

@@ -1,7 +1,7 @@
 """From advice to concrete changes that can be replayed: a setting, its new value, and the flag that sets it.
 
-Nothing is proposed that cannot have an effect under the given settings: more memory where the number of blocks was
-given by hand, fewer seats than ever were taken.
+Nothing is proposed that cannot have an effect under the given settings: where the KV cache was given in blocks or in
+bytes, more of these and not a larger share of the memory; no limit on seats above what was ever taken.
 """
 
 from __future__ import annotations
@@ -83,12 +83,13 @@ def _more_gpus(settings: Settings, report: Report) -> Iterator[Change]:
 
 
 def _memory(settings: Settings, report: Report) -> Iterator[Change]:
-    if settings.get("num_gpu_blocks_override") is not None:
-        return
-    if settings.get("kv_cache_memory_bytes") is None and settings["gpu_memory_utilization"] < _MOST_MEMORY:
+    for given in ("num_gpu_blocks_override", "kv_cache_memory_bytes"):
+        if settings.get(given) is not None:
+            yield _number(given, settings, settings[given] * 2)
+            return
+    if settings["gpu_memory_utilization"] < _MOST_MEMORY:
         yield _number("gpu_memory_utilization", settings, _MOST_MEMORY)
-    if settings.get("kv_cache_memory_bytes") is None:
-        yield from _more_gpus(settings, report)
+    yield from _more_gpus(settings, report)
 
 
 def _fewer_seats(settings: Settings, report: Report) -> Iterator[Change]:
@@ -114,6 +115,8 @@ _PROPOSALS: dict[str, Callable[[Settings, Report], Iterator[Change]]] = {
     "compute": _more_gpus,
     "whole-prompts": lambda settings, _: iter([_switch("enable_chunked_prefill", settings, then=True)]),
     "memory": _memory,
+    "blocks": _memory,
+    "kv-bytes": _memory,
     "order": lambda settings, _: iter([_policy(settings, "bypass")]),
     "full-sequence": lambda settings, _: iter([_switch("scheduler_reserve_full_isl", settings, then=False)]),
     "watermark": lambda settings, _: iter([_number("watermark", settings, 0.0)]),

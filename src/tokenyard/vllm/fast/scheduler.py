@@ -147,10 +147,14 @@ class FastScheduler(SchedulerInterface):  # type: ignore[misc]  # vLLM is in ano
 
     def schedule(self, throttle_prefills: bool = False) -> Any:
         """Decide one step. ``throttle_prefills`` comes with an option that is refused."""
-        plan = self.core.schedule()
-        step = self.core._in_flight.of(plan)  # noqa: SLF001 - the plan with its live requests
-        self._outputs.scheduled(step)
-        theirs = self._plans.translated(step)
+        try:
+            plan = self.core.schedule()
+            step = self.core._in_flight.of(plan)  # noqa: SLF001 - the plan with its live requests
+            self._outputs.scheduled(step)
+            theirs = self._plans.translated(step)
+        except BaseException:
+            self._flush_trace()
+            raise
         self._flights.append(_Flight(theirs, step))
         return theirs
 
@@ -173,8 +177,12 @@ class FastScheduler(SchedulerInterface):  # type: ignore[misc]  # vLLM is in ano
         """Take in what the workers returned for a step, the oldest in flight."""
         flight = self._flight(scheduler_output)
         plan = flight.step.plan
-        rows = answer_rows(plan.req_ids, model_runner_output)
-        result = self.core.update_from_output(plan, translated_answer(plan.req_ids, model_runner_output, rows))
+        try:
+            rows = answer_rows(plan.req_ids, model_runner_output)
+            result = self.core.update_from_output(plan, translated_answer(plan.req_ids, model_runner_output, rows))
+        except BaseException:
+            self._flush_trace()
+            raise
         self._flights.popleft()
         self._taken = flight.step
         errors = self._errors() if self._refused or self._compile_errors else []
@@ -284,9 +292,13 @@ class FastScheduler(SchedulerInterface):  # type: ignore[misc]  # vLLM is in ano
 
     def make_stats(self, *_: object) -> Any:
         """Gauges now, and counts since the last call; None without statistics."""
-        if self._trace is not None:
-            self._trace.flush()  # vLLM asks when a worker has failed: the engine is killed before its shutdown()
+        self._flush_trace()  # vLLM asks when a worker has failed: the engine is killed before its shutdown()
         return translated_stats(self.core.make_stats()) if self.log_stats else None
+
+    def _flush_trace(self) -> None:
+        """Write what waits of a trace: after an error the engine may be killed before its ``shutdown()``."""
+        if self._trace is not None:
+            self._trace.flush()
 
     def shutdown(self) -> None:
         """The engine ends: write what waits of a trace."""

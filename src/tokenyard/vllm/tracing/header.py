@@ -28,6 +28,8 @@ _PARALLEL = (
     "prefill_context_parallel_size",
     "enable_expert_parallel",
 )
+_MEMORY = ("gpu_memory_utilization", "num_gpu_blocks_override", "kv_cache_memory_bytes")
+"""How the size of the KV cache was settled."""
 _SPECULATION = ("method", "num_speculative_tokens")
 _RETENTION = "prefix_cache_retention_interval"
 _TRANSFER = ("kv_connector", "kv_role", "kv_load_failure_policy")
@@ -69,6 +71,7 @@ def _sections(scheduler: Any, blocks: int, per_block: int | None) -> dict[str, A
         "cache": cache,
         "model": _taken(model, _MODEL),
         "parallel": _taken(parallel, _PARALLEL),
+        "engine": _taken(config.cache_config, _MEMORY),
         SECTION: _deployment(scheduler, blocks, per_block),
     }
     if config.speculative_config is not None:
