@@ -162,11 +162,16 @@ def test_error_of_our_core_leaves_a_whole_trace(
 
     monkeypatch.setattr(scheduler.core, failing, dying)
     scheduler.add_request(host.make_request(SCENARIO.plan().requests[0], built.block_hasher))
+
+    def step() -> None:
+        output = scheduler.schedule()
+        ids = list(output.num_scheduled_tokens)
+        scheduler.update_from_output(output, host.model_output(ids, [[1] for _ in ids]))
+
+    for _ in range(3):
+        step()
     with pytest.raises(RuntimeError, match="our core is broken"):
-        for _ in range(10):
-            output = scheduler.schedule()
-            ids = list(output.num_scheduled_tokens)
-            scheduler.update_from_output(output, host.model_output(ids, [[1] for _ in ids]))
+        step()
     steps = list(TraceReader(tmp_path).steps())
     scheduler.shutdown()
     assert [step.number for step in steps if step.completed is not None] == [0, 1, 2]
