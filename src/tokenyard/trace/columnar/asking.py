@@ -82,7 +82,7 @@ def answer() -> None:
 
 
 def keep_memory_within(megabytes: int) -> None:
-    """Let this process take so much more memory than it has now, where the system can see to it."""
+    """Let this process take so much more memory than it has now, where the system can limit it."""
     statm = Path("/proc/self/statm")
     if not statm.exists():
         return
