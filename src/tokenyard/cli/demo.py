@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -65,13 +66,20 @@ def _next(console: Console, program: str, again: str, trace: Path) -> None:
         ("keep KV while tools run instead", f"{again} --scheduling-policy continuum-share --trace {kept}"),
         ("what that changed", f"{program} compare {trace} {kept}"),
         ("traffic of your own, GPUs, models", f"{program} workloads"),
-        ("is it really vLLM's scheduler?", f"{program} parity tests/parity/vectors"),
+        *_in_a_clone(program),
     ):
         console.print(f"  {what:<34} [cyan]{escape(command)}[/]", soft_wrap=True)
-    console.print("  everything else                    docs/getting-started.md")
     console.print(
         f"\nSee this very trace in the browser   [cyan]{escape(f'{program} view {trace}')}[/]", soft_wrap=True
     )
+
+
+def _in_a_clone(program: str) -> Iterator[tuple[str, str]]:
+    """What lies beside the code, and is no part of the package."""
+    if Path("tests/parity/vectors").is_dir():
+        yield "is it really vLLM's scheduler?", f"{program} parity tests/parity/vectors"
+    if Path("docs/getting-started.md").is_file():
+        yield "everything else", "docs/getting-started.md"
 
 
 def _program() -> str:
