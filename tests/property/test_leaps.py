@@ -272,6 +272,20 @@ def test_most_steps_are_taken_in_leaps(
     assert repeated > steps * (0.1 if waits_for_memory else 0.8)
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_leap_begins_with_the_first_decode_after_an_arrival_or_an_end(
+    monkeypatch: pytest.MonkeyPatch, *, is_async: bool
+) -> None:
+    """Prompts of one step that come apart cost two steps in full, and ends apart two more: the rest is leaps."""
+    requests = [
+        WorkloadRequest(request_id=f"r{i}", prompt=StreamTokens.unique(i, 20), max_tokens=90, arrival_time=3.0 * i)
+        for i in range(4)
+    ]
+    how: dict[str, Any] = {"config": replace(PLAIN, async_scheduling=is_async), "latency": ConstantLatency(seconds=0.1)}
+    repeated = both(monkeypatch, Workload("w", requests), cache_config=CacheConfig(num_gpu_blocks=200), **how)
+    assert KeptScheduler.made.step - repeated <= 4 * len(requests)
+
+
 def test_a_leap_ends_where_a_block_fills_that_the_head_of_the_queue_looks_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
