@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, note, reject
+from hypothesis import example, given, note, reject
 from hypothesis import strategies as st
 from tests.property.test_features_machine import draw_cache, draw_settings, draw_speculation
 
@@ -212,6 +212,7 @@ def cache_of(random: Random, cache: CacheConfig, config: SchedulerConfig) -> Cac
 
 
 @given(seed=SEEDS)
+@example(seed=14)  # an answer goes on where its prompt, which no id covers, ends; another prompt says the same
 def test_leaps_change_nothing(seed: int) -> None:
     random = Random(seed)
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -269,6 +270,20 @@ def test_most_steps_are_taken_in_leaps(
     assert isinstance(KeptScheduler.made.kv.hasher, NumberedBlocks), "the report reads no hashes"
     waits_for_memory = blocks < 200 and version == "0.22"  # which counts a lookup in every step
     assert repeated > steps * (0.1 if waits_for_memory else 0.8)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_leap_begins_with_the_first_decode_after_an_arrival_or_an_end(
+    monkeypatch: pytest.MonkeyPatch, *, is_async: bool
+) -> None:
+    """Prompts of one step that come apart cost two steps in full, and ends apart two more: the rest is leaps."""
+    requests = [
+        WorkloadRequest(request_id=f"r{i}", prompt=StreamTokens.unique(i, 20), max_tokens=90, arrival_time=3.0 * i)
+        for i in range(4)
+    ]
+    how: dict[str, Any] = {"config": replace(PLAIN, async_scheduling=is_async), "latency": ConstantLatency(seconds=0.1)}
+    repeated = both(monkeypatch, Workload("w", requests), cache_config=CacheConfig(num_gpu_blocks=200), **how)
+    assert KeptScheduler.made.step - repeated <= 4 * len(requests)
 
 
 def test_a_leap_ends_where_a_block_fills_that_the_head_of_the_queue_looks_for(

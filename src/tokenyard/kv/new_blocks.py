@@ -8,7 +8,7 @@ block_ids  [ b9 | b4 b5 | b12 ]            one offsets and one block_ids per KV-
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -140,7 +140,7 @@ class NewBlocks:
         for group in range(self._num_groups):
             lists = [blocks[group] for blocks in ordered]
             offsets.append(_bounds(np.fromiter(map(len, lists), np.int64, len(lists))))
-            block_ids.append(np.array([block for each in lists for block in each], np.int32))
+            block_ids.append(np.fromiter(chain.from_iterable(lists), np.int32, int(offsets[-1][-1])))
         return BlockDeltas(rows[order], tuple(offsets), tuple(block_ids))
 
 

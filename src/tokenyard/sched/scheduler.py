@@ -242,9 +242,9 @@ class Scheduler(SchedulerView):
         (seconds). At most :meth:`num_repeats` steps. Returns the plans in flight then, the oldest first. They and all
         else are what as many calls of :meth:`update_from_output` and :meth:`schedule` would give.
         """
-        repeated = self._repeats.repeat(self.step, tokens, moments)
+        repeated = self._repeats.repeat(self.step, tokens, moments, tells=self.observer is not None)
         self.step += len(moments)
-        if self.observer is not None:
+        if self.observer is not None and repeated is not None:
             self.observer.steps_repeated(repeated)
         return [step.plan for step in self._in_flight]
 

@@ -189,13 +189,13 @@ class SimulatedExecutor:
         ends = deque([each.ends_at for each in futures if isinstance(each, SimulatedStep)])
         if len(ends) < len(futures) or ends[0] >= self.runs_until or self._transfers is not None:
             return None
-        clock = self._clock
+        clock, lasting, until = self._clock, self._lasting, self.runs_until
         moments: list[float] = []
         seconds = decode_seconds(self._latency, newest.num_computed + ONE, most)
-        while len(moments) < most and ends[0] < self.runs_until:
+        while len(moments) < most and ends[0] < until:
             clock.advance_to(ends.popleft())
             moments.append(clock.now())
-            ends.append(self._lasting(next(seconds), 0.0))
+            ends.append(lasting(next(seconds), 0.0))
         self._end = StepEnd(ends[-1])
         first = newest.num_computed + constant(2 - len(futures))
         outputs = self._model.decode(newest.slots, first, len(moments) + len(futures))

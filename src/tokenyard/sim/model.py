@@ -55,8 +55,9 @@ class SimulatedModel:
             return self._verify(output, output.drafts)
         tokens = self._tokens(output.slots, output.num_computed + output.num_new_tokens)
         chunks = output.is_prefill_chunk
-        num_sampled = self._one_each(len(tokens)) if chunks is None else (~chunks).astype(np.int64)
-        return ModelOutput(tokens[:, None], num_sampled)
+        if chunks is None:
+            return self.one_each(tokens)
+        return ModelOutput(tokens[:, None], (~chunks).astype(np.int64))
 
     def decode(self, slots: Int64s, first: Int64s, steps: int) -> Int64s:
         """What ``steps`` steps in a row sample, shape ``[n, steps]``; the first of them at positions ``first``."""
@@ -124,7 +125,18 @@ class SimulatedModel:
 class SilentModel(SimulatedModel):
     """Samples as many tokens, all of them 0: for a replay in which nobody looks at them."""
 
-    __slots__ = ()
+    __slots__ = ("_outputs",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._outputs: dict[int, ModelOutput] = {}
+        """By number of requests: checking one costs more than making it."""
+
+    def one_each(self, tokens: Int64s) -> ModelOutput:
+        output = self._outputs.get(len(tokens))
+        if output is None:
+            output = self._outputs[len(tokens)] = super().one_each(tokens)
+        return output
 
     def decode(self, slots: Int64s, first: Int64s, steps: int) -> Int64s:
         return np.zeros((len(slots), steps), np.int64)

@@ -43,6 +43,8 @@ class NumberedBlocks:
         """What stands for a stretch of blocks, with the number of the one before -> the number of its first block."""
         self._streams: dict[tuple[int, int], list[int]] = {}
         """The number before a sequence, and the seed of its stream -> numbers of its blocks so far."""
+        self._ends: dict[str, int] = {}
+        """Request id -> the number of its prompt's last block, which may be full only in part."""
         self._next = 1
 
     @staticmethod
@@ -59,9 +61,12 @@ class NumberedBlocks:
         known = _numbers_of(request)
         stop = request.num_sealed_tokens // self._block_size
         if len(known) < stop:
-            within = min(stop, request.num_prompt_tokens // self._block_size)
+            prompt = request.num_prompt_tokens
+            within = min(stop, prompt // self._block_size)
             if len(known) < within:
-                known += self._prompt(request, within)[len(known) :]
+                numbers = self._prompt(request, -(-prompt // self._block_size))
+                known += numbers[len(known) : within]
+                self._ends[request.request_id] = numbers[-1]
             while len(known) < stop:
                 known.append(self._output(request, known))
         return request.block_hashes
@@ -102,21 +107,26 @@ class NumberedBlocks:
         """The number of the block that follows: the first that holds output, or all of whose tokens are output."""
         seed, at = request.output_seed, len(known)
         source = self._prompts[request.request_id]
-        if isinstance(source, StreamTokens) and source.segments[0].seed == seed:
-            return self._stream(self._root(request), seed, at + 1)[at]
+        if _is_beginning_of(seed, source):
+            return self._stretch(self._root(request), seed, at + 1)[at]
         prompt = request.num_prompt_tokens
         if at * self._block_size < prompt:  # the end of the prompt is in it
-            return self._begin((self._prompt(request, at + 1)[at], "mixed", prompt, seed), 1)
+            end = self._ends.get(request.request_id) or self._prompt(request, at + 1)[at]
+            return self._begin((end, "mixed", prompt, seed), 1)
         return self._begin((known[-1] if known else self._root(request), "output", seed), 1)
 
     def _stream(self, before: int, seed: int, num_blocks: int) -> list[int]:
         """Numbers of the first blocks of a stream that follows the block of number ``before``."""
+        return self._stretch(before, seed, num_blocks)[:num_blocks]
+
+    def _stretch(self, before: int, seed: int, num_blocks: int) -> list[int]:
+        """The same with all that are known behind them; not to be changed."""
         numbers = self._streams.setdefault((before, seed), [])
         missing = num_blocks - len(numbers)
         if missing > 0:
             numbers += range(self._next, self._next + missing)
             self._next += missing
-        return numbers[:num_blocks]
+        return numbers
 
     def _root(self, request: Request) -> int:
         """What else the KV depends on, as a number; negative, so that it is none of a block."""
@@ -143,6 +153,13 @@ def _is_known(source: TokenSource) -> bool:
     if isinstance(source, StreamTokens):
         return len(source.segments) == 1 and source.segments[0].start == 0
     return isinstance(source, HashedTokens)
+
+
+def _is_beginning_of(seed: int, prompt: TokenSource) -> bool:
+    """Whether output from the stream of ``seed`` goes on where the prompt ends."""
+    if isinstance(prompt, HashedTokens):
+        return prompt.tail_seed == seed and prompt.is_all_tail
+    return isinstance(prompt, StreamTokens) and prompt.segments[0].seed == seed
 
 
 _blank = np.zeros(1024, np.int32)

@@ -10,6 +10,7 @@ The null block may stand in any list of blocks; it is passed over.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import cast
 
 from tokenyard.failures import Failures
 from tokenyard.kv.blocks.free_queue import FreeQueue
@@ -115,18 +116,20 @@ class BlockPool:
         The caller has checked ``n <= num_free``.
         """
         blocks = self.free_queue.popleft_n(n)
-        ref, hash_of = self.ref, self.hash_of
-        cached = [block for block in blocks if hash_of[block]]
-        if cached:
-            self._evict(cached)
+        ref = self.ref
+        held = list(map(self.hash_of.__getitem__, blocks))
+        if held and all(held):
+            self._evict(blocks, cast("list[bytes]", held))
+        elif any(held):
+            cached = {block: block_hash for block, block_hash in zip(blocks, held, strict=True) if block_hash}
+            self._evict(list(cached), list(cached.values()))
         for block in blocks:
             ref[block] = 1
         return blocks
 
-    def _evict(self, blocks: list[int]) -> None:
-        """Forget what these blocks hold, in order."""
+    def _evict(self, blocks: list[int], hashes: list[bytes]) -> None:
+        """Forget these hashes, which the blocks hold, in order."""
         hash_of, index_of = self.hash_of, self.index_of
-        hashes: list[bytes] = list(map(hash_of.__getitem__, blocks))  # type: ignore[arg-type]  # all of them are cached
         for block in blocks:
             hash_of[block] = None
         if len(self.indexes) == 1:

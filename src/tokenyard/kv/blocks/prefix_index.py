@@ -48,14 +48,15 @@ class PrefixIndex:
 
     def add(self, block_hash: bytes, block: int) -> None:
         """Publish a block."""
-        self.add_n((block_hash,), (block,))
+        self.add_n([block_hash], [block])
 
     def add_n(self, hashes: Sequence[bytes], blocks: Sequence[int]) -> None:
         """Publish several blocks, in order."""
-        known = self.first.setdefault
-        for block_hash, block in zip(hashes, blocks, strict=True):
-            if known(block_hash, block) != block:
-                self._more.setdefault(block_hash, []).append(block)
+        oldest = list(map(self.first.setdefault, hashes, blocks))
+        if oldest != blocks:
+            for block_hash, block, first in zip(hashes, blocks, oldest, strict=True):
+                if first != block:
+                    self._more.setdefault(block_hash, []).append(block)
 
     def discard(self, block_hash: bytes, block: int) -> None:
         """Forget one block; KeyError if it was not published under this hash."""

@@ -126,10 +126,11 @@ class Repeats:
             return None
         return self._parts.waiting_queues.get(ended.request_id)
 
-    def repeat(self, step: int, tokens: IntArray, moments: Sequence[float]) -> RepeatedSteps:
+    def repeat(self, step: int, tokens: IntArray, moments: Sequence[float], *, tells: bool) -> RepeatedSteps | None:
         """Take the oldest output in and decide a step alike, several times: ``tokens[:, i]`` are those of the i-th.
 
-        ``step`` is the number of the first that is decided, at ``moments[0]``.
+        ``step`` is the number of the first that is decided, at ``moments[0]``. Returns what an observer is told of
+        them; None unless it ``tells`` one.
         """
         assert self._last is not None
         kv, table, in_flight, steps = self._kv, self._table, self._parts.in_flight, len(moments)
@@ -140,6 +141,8 @@ class Repeats:
         table.advance(slots, reach + steps, None)
         self._stamp_first_tokens(moments[0])
         in_flight.replace([_repeated(newest, grown, number) for number in range(steps - len(in_flight) + 1, steps + 1)])
+        if not tells:
+            return None
         taken = grown.at.searchsorted(np.arange(steps), side="right")
         return RepeatedSteps(step, moments, (free - taken).tolist(), kv.num_free_blocks, newest, outcomes)
 

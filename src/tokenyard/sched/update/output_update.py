@@ -108,8 +108,8 @@ class OutputUpdate:
         if self._placeholders is not None:
             self._replace(requests, slots, arrived, may_lack_slots=not everyone_here)
         if self._publishes_at_once:
-            sampled = counts > 0 if everyone_here else (slots >= 0) & (counts > 0)
-            self._kv.publish_computed(slots[sampled])
+            everyone = everyone_here and producing.size == len(counts)
+            self._kv.publish_computed(slots if everyone else slots[(slots >= 0) & (counts > 0)])
         if self._table.num_with_grammar or not everyone_here:
             self._advance_grammars(requests, model, counts, endings)
         if self._awaiting_first:

@@ -148,6 +148,10 @@ class LatencyModel(Protocol):
         """Duration of one transfer between GPU and host in seconds."""
 
 
+_FIRST_PIECE = 16
+"""Steps of a leap whose time is computed at once: it often ends before it has gone as far as it could."""
+
+
 def decode_seconds(latency: LatencyModel, num_computed: Int64s, steps: int) -> Iterator[float]:
     """Durations of ``steps`` steps that follow each other, in each of which the same requests decode.
 
@@ -158,7 +162,13 @@ def decode_seconds(latency: LatencyModel, num_computed: Int64s, steps: int) -> I
     at_once = getattr(latency, "decode_seconds", None)
     num = len(num_computed)
     if at_once is not None:
-        yield from at_once(num, total(num_computed), steps)
+        context, piece = total(num_computed), _FIRST_PIECE
+        while steps > 0:
+            piece = min(piece, steps)
+            yield from at_once(num, context, piece)
+            context += num * piece
+            steps -= piece
+            piece *= 4
         return
     ones = np.ones(num, np.int64)
     for ahead in range(steps):

@@ -184,6 +184,11 @@ class HashedTokens:
         """The seed of what the ids leave out."""
         return self._tail_seed
 
+    @property
+    def is_all_tail(self) -> bool:
+        """Whether the ids leave out everything."""
+        return not self._counts.any()
+
     def hash_ids(self) -> Int64s:
         """The ids, shape ``[blocks]``."""
         ends = np.cumsum(self._counts)
