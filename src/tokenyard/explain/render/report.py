@@ -18,6 +18,7 @@ from tokenyard.explain.render.deployment import deployment_table
 from tokenyard.explain.render.goodput import goodput_of
 from tokenyard.explain.render.ranks import ranks_table
 from tokenyard.explain.render.reasons import advice_of, reasons_of
+from tokenyard.explain.render.replicas import replicas_of
 from tokenyard.explain.render.tables import print_section, table_of
 from tokenyard.explain.render.units import (
     count,
@@ -80,6 +81,8 @@ def print_report(report: Report, console: Console, *, buckets: bool = False) -> 
         print_section(console, "Service levels", *goodput_of(report.goodput))
     if report.clients is not None:
         print_section(console, "Clients", *clients_of(report.clients))
+    if report.replicas is not None:
+        print_section(console, "Replicas", *replicas_of(report.replicas, report.duration_s))
     if report.ranks:
         print_section(console, "Engines", ranks_table(report.ranks))
     print_section(console, "Figures", _figures(report))
