@@ -52,7 +52,18 @@ def test_a_file_of_variants_and_one_that_does_not_start(tmp_path: Path) -> None:
 
 
 def test_replicas_that_come_and_go_cost_what_they_hold_and_the_page_has_all_variants(tmp_path: Path) -> None:
-    words = ("--replicas", "1..3", "--startup", "1s", "--price", "h100=2", "--scale-target", "1", "--set", "max_num_seqs=1,8")
+    words = (
+        "--replicas",
+        "1..3",
+        "--startup",
+        "1s",
+        "--price",
+        "h100=2",
+        "--scale-target",
+        "1",
+        "--set",
+        "max_num_seqs=1,8",
+    )
     shown = call("sweep", "chat", *FLAGS, *TIMES, *words, "--json", "--html", "p.html", cwd=tmp_path)
     few, many = json.loads(shown.stdout)["rows"]
     assert few["figures"]["replicas.max_held"] > many["figures"]["replicas.max_held"] == 1

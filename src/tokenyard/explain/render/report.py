@@ -77,6 +77,17 @@ def print_report(report: Report, console: Console, *, buckets: bool = False) -> 
         "Latency" + (" (exact to a step)" if report.times == "reconstructed" else ""),
         _latency(report, console.width),
     )
+    _print_service(report, console)
+    print_section(console, "Figures", _figures(report))
+    if report.advice or report.tried:
+        print_section(console, "What to change", *advice_of(report))
+    notes = [Text(note) for note in (*_on_latencies(report), *_notes(report))]
+    if notes:
+        print_section(console, "Note", *notes)
+
+
+def _print_service(report: Report, console: Console) -> None:
+    """What lies around the engine: bounds, clients, replicas, engines beside each other."""
     if report.goodput is not None:
         print_section(console, "Service levels", *goodput_of(report.goodput))
     if report.clients is not None:
@@ -85,12 +96,6 @@ def print_report(report: Report, console: Console, *, buckets: bool = False) -> 
         print_section(console, "Replicas", *replicas_of(report.replicas, report.duration_s))
     if report.ranks:
         print_section(console, "Engines", ranks_table(report.ranks))
-    print_section(console, "Figures", _figures(report))
-    if report.advice or report.tried:
-        print_section(console, "What to change", *advice_of(report))
-    notes = [Text(note) for note in (*_on_latencies(report), *_notes(report))]
-    if notes:
-        print_section(console, "Note", *notes)
 
 
 def _header(header: Header, width: int) -> Text:

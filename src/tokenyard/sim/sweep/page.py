@@ -83,7 +83,8 @@ def page(workload: str, rows: Sequence[Row]) -> str:
     names = list(dict.fromkeys(name for row in shown for name in row.settings))
     front = front_of_measures(shown, measures)
     varied = [name for name in names if len({repr(row.settings.get(name)) for row in shown}) > 1]
-    axes = [*(_setting_axis(name, shown) for name in varied), *(_measure_axis(each, shown) for each in measures)]
+    differing = [each for each in measures if len({each.of(row) for row in shown} - {None}) > 1]
+    axes = [*(_setting_axis(name, shown) for name in varied), *(_measure_axis(each, shown) for each in differing)]
     failed = sum(row.problem is not None for row in shown)
     said = [
         f"{len(rows):,} variants",
@@ -122,10 +123,10 @@ def _measure_axis(measure: Measure, rows: Sequence[Row]) -> _Axis:
     values = {i: value for i, row in enumerate(rows) if (value := measure.of(row)) is not None}
     low, high = min(values.values()), max(values.values())
     worst, best = (high, low) if measure.less_is_better else (low, high)
-    span = best - worst or 1.0
-    ticks = [(share, _number(worst + share * (best - worst))) for share in (0.0, 0.5, 1.0)]
-    places = {i: (value - worst) / span if best != worst else 0.5 for i, value in values.items()}
-    return _Axis(f"{measure.label}, {measure.unit}", places, ticks if best != worst else [(0.5, _number(best))])
+    span = best - worst
+    ticks = [(share, _number(worst + share * span)) for share in (0.0, 0.5, 1.0)]
+    places = {i: (value - worst) / span for i, value in values.items()}
+    return _Axis(f"{measure.label}, {measure.unit}", places, ticks)
 
 
 def _word(value: Setting) -> str:
