@@ -53,8 +53,8 @@ PrefillDecodeWorker RemoteRequest Store Tier TierWorker TieredConnector Transfer
 Autoscaling Cell ClientFigures Clients Comparison ConstantLatency EngineReport EngineState EngineUse Fleet
 GPU Interval KVLink KVTransfer LatencyFigures LatencyModel Link LoadShape LogOptions Metric ModelSpec Pace
 ParallelResult Progress RandomOptions RankUse RefusedRequest ReplicaChange ReplicaFigures
-ReplayResult ReplaySettings Router SimulatedConnector SimulatedSpeculation SimulatedTransfers SplitResult Stamp
-StepShape TimeUnit TokenSource Transfer TransferDirection VirtualClock replay_parallel router_maker
+ReplayResult ReplaySettings Router SLO SimulatedConnector SimulatedSpeculation SimulatedTransfers SplitResult
+Stamp StepShape TimeUnit TokenSource Transfer TransferDirection VirtualClock replay_parallel router_maker
 """,
     "tokenyard.errors": """
 EngineDeadError FileError MissingExtraError NoStartError NotModelledError ParityError PolicyError QueueFullError

@@ -12,6 +12,7 @@ from tokenyard.lazy import lazy_names
 
 __all__ = [
     "GPU",
+    "SLO",
     "Autoscaling",
     "Cell",
     "ClientFigures",
@@ -84,6 +85,7 @@ OFFERED = {
     "tokenyard.sim.workload.clients": ("Clients",),
     "tokenyard.explain.report.clients": ("ClientFigures",),
     "tokenyard.explain.report.percentiles": ("LatencyFigures",),
+    "tokenyard.explain.report.slo": ("SLO",),
     "tokenyard.sim.drafts": ("SimulatedSpeculation",),
     "tokenyard.sim.transfers.offload": ("KVTransfer", "SimulatedConnector"),
     "tokenyard.sim.transfers.link": ("Link", "SimulatedTransfers"),
@@ -93,6 +95,7 @@ if TYPE_CHECKING:
     from tokenyard.explain.report.clients import ClientFigures
     from tokenyard.explain.report.percentiles import LatencyFigures
     from tokenyard.explain.report.replicas import ReplicaChange, ReplicaFigures
+    from tokenyard.explain.report.slo import SLO
     from tokenyard.kv.sizing.gpus import GPU
     from tokenyard.models.spec import ModelSpec
     from tokenyard.sim.clock import VirtualClock
