@@ -38,8 +38,8 @@ SPACE = (
 SERVED = ("--gpu", "h100", "--max-model-len", "32768", "--skip-refused")
 WORKLOADS = (
     ("azure2023_conv.csv.gz", "160", "1.5", "ttft:400", "tpot:25", "qwen3-32b-fp8"),
-    ("azure2023_code.csv.gz", "160", "1", "ttft:500", "tpot:25", "llama-3.1-8b"),
-    ("mooncake_conversation.jsonl.gz", "80", "0.5", "ttft:5000", "tpot:35", "llama-3.1-8b"),
+    ("azure2023_code.csv.gz", "80", "1", "ttft:500", "tpot:25", "llama-3.1-8b"),
+    ("mooncake_conversation.jsonl.gz", "40", "0.5", "ttft:5000", "tpot:35", "llama-3.1-8b"),
 )
 """Trace, requests, times as fast as recorded, bounds for each request in ms, model."""
 WITHIN = 0.02

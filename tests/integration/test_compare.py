@@ -158,3 +158,12 @@ def test_a_policy_from_a_file(tmp_path: Path) -> None:
     assert tokenyard("run", *busy, *flags, cwd=tmp_path).code == 0
     assert (tmp_path / "trace" / "sched_trace.Newest.steps.jsonl").exists()
     tokenyard("compare", *busy, "--policies", "fcfs,newest.py:Newst", cwd=tmp_path).refused("newest.py:Newest")
+
+
+def test_policies_are_compared_by_requests_within_bounds(tmp_path: Path) -> None:
+    done = tokenyard("compare", *SMALL, "--policies", "fcfs", "--slo", "ttft_p90=500ms", "--json", cwd=tmp_path)
+    run = tokenyard("run", *SMALL, "--slo", "ttft_p90=500ms", "--advice", "none", "--json", cwd=tmp_path)
+    cell, report = json.loads(done.stdout)["cells"][0], json.loads(run.stdout)
+    assert cell["metrics"]["goodput"]["mean"] == pytest.approx(100 * report["goodput"]["share"])
+    call("compare", *SMALL, "--slo", "itl_p99=50ms", cwd=tmp_path).refused("policies are compared by requests")
+    call("compare", *SMALL, "--client-timeout", "30s", cwd=tmp_path).refused("jobs are compared whole")

@@ -31,3 +31,18 @@ def test_two_policies(tmp_path: Path) -> None:
 
 def test_a_trace_that_is_not_there(tmp_path: Path) -> None:
     call("compare", "a", "b", cwd=tmp_path).refused("a: no such file or directory")
+
+
+def test_bounds_are_held_against_both(tmp_path: Path) -> None:
+    for seats in ("1", "8"):
+        words = ("chat", "--limit", "6", "--rate-scale", "30", "--max-model-len", "8192", "--advice", "none")
+        assert call("run", *words, "--max-num-seqs", seats, "--trace", seats, cwd=tmp_path).code == 0
+    told = json.loads(call("compare", "1", "8", "--slo", "ttft_p90=1s", "--json", cwd=tmp_path).stdout)
+    few, many = told["goodput"]
+    reported = json.loads(call("report", "8", "--slo", "ttft_p90=1s", "--json", cwd=tmp_path).stdout)["goodput"]
+    assert many == reported
+    assert (few["met"], many["met"]) == (False, True)
+    assert any(each["name"] == "goodput.share" for each in told["figures"])
+    printed = call("compare", "1", "8", "--slo", "ttft_p90=1s", cwd=tmp_path).stdout
+    assert "Service levels of A" in printed
+    assert "Service levels of B" in printed

@@ -51,6 +51,28 @@ def test_a_file_of_variants_and_one_that_does_not_start(tmp_path: Path) -> None:
     assert told["table"] == "out/sweep.parquet"
 
 
+def test_replicas_that_come_and_go_cost_what_they_hold_and_the_page_has_all_variants(tmp_path: Path) -> None:
+    words = (
+        "--replicas",
+        "1..3",
+        "--startup",
+        "1s",
+        "--price",
+        "h100=2",
+        "--scale-target",
+        "1",
+        "--set",
+        "max_num_seqs=1,8",
+    )
+    shown = call("sweep", "chat", *FLAGS, *TIMES, *words, "--json", "--html", "p.html", cwd=tmp_path)
+    few, many = json.loads(shown.stdout)["rows"]
+    assert few["figures"]["replicas.max_held"] > many["figures"]["replicas.max_held"] == 1
+    for row in (few, many):
+        assert row["cost_per_hour"] == pytest.approx(2 * row["figures"]["replicas.mean_held"])
+        assert row["gpus"] == row["figures"]["replicas.max_held"]
+    assert (tmp_path / "p.html").read_text().count("<polyline") == 2
+
+
 def test_a_trace_is_swept_by_what_can_be_changed_in_it(tmp_path: Path) -> None:
     run = ("run", "chat", *FLAGS, *TIMES, "--max-num-seqs", "2", "--advice", "none", "--trace", "trace")
     assert call(*run, cwd=tmp_path).code == 0

@@ -50,11 +50,11 @@ DiskTier HostMemory Load LookupResult Match Offer OfferExchange PoolListener Pre
 PrefillDecodeWorker RemoteRequest Store Tier TierWorker TieredConnector TransferPlan
 """,
     "tokenyard.sim": """
-Cell ClientFigures Clients Comparison ConstantLatency EngineReport EngineState EngineUse Fleet GPU Interval
-KVLink KVTransfer LatencyFigures LatencyModel Link LoadShape LogOptions Metric ModelSpec Pace ParallelResult
-Progress RandomOptions RankUse RefusedRequest
-ReplayResult ReplaySettings Router SimulatedConnector SimulatedSpeculation SimulatedTransfers SplitResult Stamp
-StepShape TimeUnit TokenSource Transfer TransferDirection VirtualClock replay_parallel router_maker
+Autoscaling Cell ClientFigures Clients Comparison ConstantLatency EngineReport EngineState EngineUse Fleet
+GPU Interval KVLink KVTransfer LatencyFigures LatencyModel Link LoadShape LogOptions Metric ModelSpec Pace
+ParallelResult Progress RandomOptions RankUse RefusedRequest ReplicaChange ReplicaFigures
+ReplayResult ReplaySettings Router SLO SimulatedConnector SimulatedSpeculation SimulatedTransfers SplitResult
+Stamp StepShape TimeUnit TokenSource Transfer TransferDirection VirtualClock replay_parallel router_maker
 """,
     "tokenyard.errors": """
 EngineDeadError FileError MissingExtraError NoStartError NotModelledError ParityError PolicyError QueueFullError

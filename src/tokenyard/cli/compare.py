@@ -22,6 +22,7 @@ from tokenyard.explain.compare.comparison import compare_traces
 from tokenyard.explain.render.comparison import print_comparison
 from tokenyard.explain.render.deployment import deployment_table
 from tokenyard.explain.render.tables import print_section
+from tokenyard.explain.report.slo import read_slos
 from tokenyard.sim.compare.comparison import Cell, Comparison, compare
 from tokenyard.sim.compare.intervals import Interval
 from tokenyard.sim.compare.measures import Metric
@@ -62,7 +63,7 @@ def execute(flags: Compare) -> int:
 
 
 def _compare_traces(a: Path, b: Path, flags: Compare) -> int:
-    comparison = compare_traces(a, b, flags.align)
+    comparison = compare_traces(a, b, flags.align, slos=read_slos(flags.slo))
     print_json(comparison) if flags.json else print_comparison(comparison, results())
     return 0
 
@@ -73,6 +74,10 @@ def _compare(flags: Compare) -> Comparison:
         fix = "jobs are compared whole: leave it out, or compare traces of two runs with it"
         raise ConfigError("client_timeout", flags.arrivals.client_timeout, fix)
     policies, loads = _names(flags.policies), _loads(flags.loads)
+    slos = read_slos(flags.slo)
+    if slos and all(slo.statistic == "mean" or slo.figure == "itl" for slo in slos):
+        fix = "policies are compared by requests within bounds: give one that a request can hold, for example ttft:500"
+        raise ConfigError("slo", ", ".join(map(str, slos)), fix)
     setup = _prepare(flags, flags.arrivals.seed)
     say_notes(setup.workload)
     runs = len(policies) * len(loads) * flags.seeds
@@ -89,6 +94,7 @@ def _compare(flags: Compare) -> Comparison:
             setup.replays(skip_refused=flags.arrivals.skip_refused),
             loads=loads,
             seeds=range(flags.arrivals.seed, flags.arrivals.seed + flags.seeds),
+            slos=slos,
             on_progress=show,
         )
     return msgspec.structs.replace(comparison, header=with_oracles(setup.deployment, policies))

@@ -73,6 +73,9 @@ def execute(flags: Split) -> int:
 def _run(flags: Split) -> _Outcome:
     if not 0 < flags.kv_link_gb_per_s < float("inf"):
         raise ConfigError("kv_link_gb_per_s", flags.kv_link_gb_per_s, "give a number above 0")
+    if flags.parallel.replicas is not None:
+        fix = "a split is not replayed as several replicas: give data_parallel_size for several engines on each side"
+        raise ConfigError("replicas", flags.parallel.replicas, fix)
     with errors().status(f"reading {escape(flags.workload)}"):
         setup = prepare(
             Run(

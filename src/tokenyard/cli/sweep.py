@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from tokenyard.explain.render.tables import print_section, table_of
 from tokenyard.explain.render.units import count, milliseconds, percent
 from tokenyard.printable import plain
 from tokenyard.sim.sweep.journal import Journal
+from tokenyard.sim.sweep.page import page
 from tokenyard.sim.sweep.row import Row, Setting, words_of
 from tokenyard.sim.sweep.running import Job, measured, measured_on_ray
 from tokenyard.sim.sweep.variants import read_grid, read_variants
@@ -72,8 +74,17 @@ def execute(flags: Sweep) -> int:
         measured_before=before,
         rows=rows,
     )
+    if flags.html is not None:
+        _write(flags.html, page(flags.workload, rows))
     print_json(result) if flags.json else _print(result, results())
     return 0 if any(row.problem is None for row in rows) else NOTHING_REPLAYED
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError("html", str(path), f"cannot be written: {error.strerror or error}") from None
 
 
 NOTHING_REPLAYED = 2

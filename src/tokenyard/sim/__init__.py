@@ -12,6 +12,8 @@ from tokenyard.lazy import lazy_names
 
 __all__ = [
     "GPU",
+    "SLO",
+    "Autoscaling",
     "Cell",
     "ClientFigures",
     "Clients",
@@ -39,6 +41,8 @@ __all__ = [
     "RefusedRequest",
     "ReplayResult",
     "ReplaySettings",
+    "ReplicaChange",
+    "ReplicaFigures",
     "Router",
     "SimulatedConnector",
     "SimulatedSpeculation",
@@ -58,6 +62,8 @@ __all__ = [
 OFFERED = {
     "tokenyard.sim.replay": ("ReplayResult", "RefusedRequest", "Progress"),
     "tokenyard.sim.split": ("KVLink", "SplitResult", "EngineUse"),
+    "tokenyard.sim.parallel.autoscaler": ("Autoscaling",),
+    "tokenyard.explain.report.replicas": ("ReplicaChange", "ReplicaFigures"),
     "tokenyard.sim.parallel.replay": ("replay_parallel", "ParallelResult"),
     "tokenyard.sim.parallel.rank": ("RankUse",),
     "tokenyard.sim.parallel.routers.router": ("Router", "EngineState", "EngineReport"),
@@ -79,6 +85,7 @@ OFFERED = {
     "tokenyard.sim.workload.clients": ("Clients",),
     "tokenyard.explain.report.clients": ("ClientFigures",),
     "tokenyard.explain.report.percentiles": ("LatencyFigures",),
+    "tokenyard.explain.report.slo": ("SLO",),
     "tokenyard.sim.drafts": ("SimulatedSpeculation",),
     "tokenyard.sim.transfers.offload": ("KVTransfer", "SimulatedConnector"),
     "tokenyard.sim.transfers.link": ("Link", "SimulatedTransfers"),
@@ -87,6 +94,8 @@ OFFERED = {
 if TYPE_CHECKING:
     from tokenyard.explain.report.clients import ClientFigures
     from tokenyard.explain.report.percentiles import LatencyFigures
+    from tokenyard.explain.report.replicas import ReplicaChange, ReplicaFigures
+    from tokenyard.explain.report.slo import SLO
     from tokenyard.kv.sizing.gpus import GPU
     from tokenyard.models.spec import ModelSpec
     from tokenyard.sim.clock import VirtualClock
@@ -96,6 +105,7 @@ if TYPE_CHECKING:
     from tokenyard.sim.drafts import SimulatedSpeculation
     from tokenyard.sim.latency.model import ConstantLatency, LatencyModel, StepShape, Transfer, TransferDirection
     from tokenyard.sim.latency.pace import Pace
+    from tokenyard.sim.parallel.autoscaler import Autoscaling
     from tokenyard.sim.parallel.rank import RankUse
     from tokenyard.sim.parallel.replay import ParallelResult, replay_parallel
     from tokenyard.sim.parallel.routers.named import router_maker

@@ -11,6 +11,7 @@ from tokenyard.sched.observer import StepObserver
 from tokenyard.sched.policy import Policy
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency.model import LatencyModel
+from tokenyard.sim.parallel.autoscaler import Autoscaling
 from tokenyard.sim.parallel.replay import ParallelResult, replay_parallel
 from tokenyard.sim.parallel.routers.named import RouterMaker
 from tokenyard.sim.parallel.routers.vllm import Fleet, VLLMBalancing
@@ -40,6 +41,8 @@ class ReplaySettings(NamedTuple):
     """The engines."""
     router: RouterMaker = VLLMBalancing
     """Who gets which request, if they are several."""
+    autoscaling: Autoscaling | None = None
+    """How many of the engines there are; None: all."""
 
     def seeded(self, seed: int) -> ReplaySettings:
         """The same with the dice of this seed."""
@@ -60,8 +63,8 @@ def replay_engines(
     Arguments and errors are those of :func:`~tokenyard.sim.replay.replay` for one engine, and of
     :func:`~tokenyard.sim.parallel.replay.replay_parallel` for several.
     """
-    scheduler, cache, latency, skip_refused, kv_transfer, speculation, fleet, router = settings
-    if fleet.num_engines == 1:
+    scheduler, cache, latency, skip_refused, kv_transfer, speculation, fleet, router, autoscaling = settings
+    if fleet.num_engines == 1 and autoscaling is None:
         return replay(
             workload,
             scheduler,
@@ -86,6 +89,7 @@ def replay_engines(
         policies=policies,
         kv_transfer=kv_transfer,
         speculation=speculation,
+        autoscaling=autoscaling,
         skip_refused=skip_refused,
         on_progress=on_progress,
     )

@@ -197,6 +197,9 @@ def _served(given: Collection[str], settled: Settled) -> Iterator[Assumption]:
 
 def _balancing(given: Collection[str], settled: Settled) -> Iterator[Assumption]:
     parallel = settled.parallel
+    if parallel.replicas is not None and "router" not in given:
+        why = "not given: a balancer that sees each replica's requests at every moment"
+        yield Assumption(name="router", value=parallel.router, why=why)
     if parallel.data_parallel_size == 1:
         return
     if "router" not in given:

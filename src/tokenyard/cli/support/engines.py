@@ -61,5 +61,9 @@ class Engines:
             report = self._recordings.report(result.ranks, result.seconds)
         else:
             report = self._recordings.report()
-        clients = None if result is None else result.clients
-        return report if clients is None else msgspec.structs.replace(report, clients=clients)
+        if result is not None and result.clients is not None:
+            report = msgspec.structs.replace(report, clients=result.clients)
+        if isinstance(result, ParallelResult) and result.replicas is not None:
+            replicas = msgspec.structs.replace(result.replicas, gpus=self._setup.gpus_per_replica)
+            report = msgspec.structs.replace(report, replicas=replicas)
+        return report

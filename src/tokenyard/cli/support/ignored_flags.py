@@ -64,8 +64,14 @@ _RULES = (
     _Rule(
         _REPLAYS,
         ("router",),
-        lambda command: command.parallel.data_parallel_size == 1,
-        "without --data-parallel-size there is one engine",
+        lambda command: command.parallel.data_parallel_size == 1 and command.parallel.replicas is None,
+        "without --data-parallel-size or --replicas there is one engine",
+    ),
+    _Rule(
+        _REPLAYS,
+        ("startup", "scale_target"),
+        lambda command: command.parallel.replicas is None,
+        "without --replicas there is one deployment",
     ),
     _Rule(
         _REPLAYS,

@@ -27,7 +27,7 @@ class Recordings:
         self, setup: Setup, stack: ExitStack | None = None, turns: Mapping[str, TurnOrder] | None = None
     ) -> None:
         """With ``stack`` they write the traces that ``setup`` asks for, which it closes."""
-        size = setup.settled.parallel.data_parallel_size
+        size = setup.num_engines
         self._builders = [ReportBuilder(setup.slos) for _ in range(size)]
         self._writers: list[TraceWriter] = []
         """One for each engine, if traces are wanted."""

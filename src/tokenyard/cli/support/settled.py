@@ -169,7 +169,14 @@ def _parallel(flags: Run, model: ModelSpec, num_speculative_tokens: int) -> Para
     count = parallel.api_server_count
     if count is not None:
         require_int("api_server_count", count, 1, MOST_ENGINES)
-    return replace(parallel, api_server_count=parallel.data_parallel_size if count is None else count)
+    router = parallel.router
+    if parallel.replicas is not None and router == "vllm":
+        if "router" in flags.launch.asked.named:
+            fix = "it balances the engines of one vllm serve: for replicas use least-loaded, round-robin, ..."
+            raise ConfigError("router", router, fix)
+        router = "least-loaded"
+    count = parallel.data_parallel_size if count is None else count
+    return replace(parallel, api_server_count=count, router=router)
 
 
 def _weight_bytes(model: ModelSpec, hardware: HardwareFlags, parallel: ParallelFlags) -> int:

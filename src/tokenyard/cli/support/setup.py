@@ -13,6 +13,7 @@ from tokenyard.cli.support.console import warn
 from tokenyard.cli.support.deployment import describe_deployment, with_images, with_notes, with_oracles
 from tokenyard.cli.support.flags import ParallelFlags, Run, SchedulerFlags, TraceFlags, TransferFlags
 from tokenyard.cli.support.images import scheduler_with_images
+from tokenyard.cli.support.planning.replicas import read_autoscaling
 from tokenyard.cli.support.settled import Settled, settle
 from tokenyard.cli.support.workload import workload_from
 from tokenyard.config import (
@@ -31,6 +32,7 @@ from tokenyard.profiles import decision_profile
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency import LatencyModel, load_latency
+from tokenyard.sim.parallel.autoscaler import Autoscaling
 from tokenyard.sim.parallel.routers.named import RouterMaker, router_maker
 from tokenyard.sim.parallel.routers.vllm import Fleet
 from tokenyard.sim.settings import ReplaySettings
@@ -68,11 +70,25 @@ class Setup:
     """What it stands for, as its header says."""
     slos: tuple[SLO, ...] = ()
     """What goodput is counted by."""
+    autoscaling: Autoscaling | None = None
+    """How many replicas of the deployment there are; None: it is one."""
+
+    @property
+    def num_engines(self) -> int:
+        """Engines that there are at most."""
+        return self.settled.parallel.data_parallel_size if self.autoscaling is None else self.autoscaling.most
+
+    @property
+    def gpus_per_replica(self) -> int:
+        """GPUs of the deployment, with all its engines."""
+        parallel = self.settled.parallel
+        engines = parallel.data_parallel_size * parallel.pipeline_parallel_size
+        return engines * self.settled.hardware.tensor_parallel_size
 
     def replays(self, *, skip_refused: bool) -> ReplaySettings:
         """What all its replays have in common."""
         parallel = self.settled.parallel
-        size = parallel.data_parallel_size
+        size = self.num_engines
         return ReplaySettings(
             self.scheduler,
             self.cache,
@@ -82,6 +98,7 @@ class Setup:
             self.speculation,
             Fleet(size, self.settled.steps_together, self.settled.version, parallel.api_server_count or size),
             self.router,
+            self.autoscaling,
         )
 
 
@@ -103,7 +120,7 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
     kv_transfer = _kv_transfer(flags.transfer, settled)
     scheduler = _scheduler(settled, kv_transfer, speculative)
     policy = policy_maker(scheduler.policy, "scheduling_policy")
-    router = router_maker(settled.parallel.router)
+    router, autoscaling = router_maker(settled.parallel.router), read_autoscaling(flags.parallel)
     cache = _cache(settled)
     latency = _latency(settled, speculation, has_adapters=False)
     deployment = describe_deployment(flags, settled, scheduler, speculation, passed_over)
@@ -116,7 +133,7 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
         sections["kv_transfer"] = asdict(kv_transfer.config)
     if speculation is not None:
         sections["speculation"] = asdict(flags.speculation)
-    trace = _trace(flags.output, policy_label(scheduler.policy))
+    trace = _trace(flags.output, policy_label(scheduler.policy), of_replicas=autoscaling is not None)
     if workload is None:
         workload = workload_from(flags.workload, flags.arrivals)
     deployment = with_notes(deployment, workload)
@@ -155,12 +172,13 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
         router=router,
         deployment=deployment,
         slos=slos,
+        autoscaling=autoscaling,
     )
 
 
 def _is_spread(parallel: ParallelFlags) -> bool:
     sizes = parallel.data_parallel_size, parallel.pipeline_parallel_size, parallel.decode_context_parallel_size
-    return max(sizes) > 1
+    return max(sizes) > 1 or parallel.replicas is not None
 
 
 def _speculation(command: Run, passed_over: list[str]) -> SimulatedSpeculation | None:
@@ -270,13 +288,16 @@ def _latency(settled: Settled, speculation: SimulatedSpeculation | None, *, has_
     )
 
 
-def _trace(flags: TraceFlags, policy: str) -> TraceConfig:
-    """The environment's settings, overridden by flags."""
+def _trace(flags: TraceFlags, policy: str, *, of_replicas: bool) -> TraceConfig:
+    """The environment's settings, overridden by flags. ConfigError for a trace of replicas."""
     environment = TraceConfig.from_env()
+    wanted = environment.path if flags.trace is None else flags.trace
+    if of_replicas and wanted is not None:
+        raise ConfigError("trace", str(wanted), "of replicas none is written: leave it out, or give no replicas")
     named = environment.policy != TraceConfig().policy
     return replace(
         environment,
-        path=environment.path if flags.trace is None else flags.trace,
+        path=wanted,
         policy=environment.policy if named else policy,
         request_records=flags.record_requests,
         max_ids_per_step=flags.max_ids_per_step or None,

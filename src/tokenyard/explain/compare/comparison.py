@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,7 @@ from tokenyard.explain.compare.differing_settings import SettingDifference, diff
 from tokenyard.explain.compare.figures import Figure, figures
 from tokenyard.explain.compare.first_difference import FirstDifference, StateDifference, first_difference
 from tokenyard.explain.report.header import Header
+from tokenyard.explain.report.slo import SLO, Goodput
 from tokenyard.explain.report.summary import summarize
 
 __all__ = ["COMPARISON_VERSION", "TraceComparison", "compare_traces"]
@@ -32,6 +34,8 @@ class TraceComparison(msgspec.Struct, frozen=True, kw_only=True):
     """Every setting whose values differ; None if a trace does not tell its settings."""
     figures: list[Figure]
     """Every number of the two reports."""
+    goodput: tuple[Goodput, Goodput] | None = None
+    """Of A and of B, where bounds are given."""
     align: Alignment
     rows: list[MomentPair]
     """Both at a dozen places, aligned by step or by time; empty if they are aligned by job."""
@@ -39,9 +43,11 @@ class TraceComparison(msgspec.Struct, frozen=True, kw_only=True):
     """The jobs that differ most, if they are aligned by job."""
 
 
-def compare_traces(a: Path | str, b: Path | str, align: Alignment = "step") -> TraceComparison:
-    """Compare two traces. Raises TraceError if either cannot be read."""
-    first, second = summarize(a), summarize(b)
+def compare_traces(
+    a: Path | str, b: Path | str, align: Alignment = "step", *, slos: Sequence[SLO] = ()
+) -> TraceComparison:
+    """Compare two traces; ``slos`` are what goodput is counted by. Raises TraceError if either cannot be read."""
+    first, second = summarize(a, slos=slos), summarize(b, slos=slos)
     headers = first.header, second.header
     parting = first_difference(a, b)
     return TraceComparison(
@@ -51,6 +57,7 @@ def compare_traces(a: Path | str, b: Path | str, align: Alignment = "step") -> T
         states=parting.states,
         settings=differing_settings(a, b),
         figures=figures(first, second),
+        goodput=None if first.goodput is None or second.goodput is None else (first.goodput, second.goodput),
         align=align,
         rows=[] if align == "job" else align_moments(a, b, headers, align),
         jobs=align_jobs(a, b) if align == "job" else [],

@@ -16,6 +16,7 @@ from tokenyard.explain.compare.alignment import JobPair, JobSpan, Moment, Moment
 from tokenyard.explain.compare.comparison import TraceComparison
 from tokenyard.explain.compare.differing_settings import SettingDifference
 from tokenyard.explain.compare.figures import Figure
+from tokenyard.explain.render.goodput import goodput_of
 from tokenyard.explain.render.parting import print_parting
 from tokenyard.explain.render.tables import fitting, print_section, table_of
 from tokenyard.explain.render.units import count, duration, milliseconds, percent, shorten
@@ -49,6 +50,8 @@ def print_comparison(comparison: TraceComparison, console: Console) -> None:
     print_section(console, title, *([fitting(console, _figures, differing)] if differing else []))
     if differing and same:
         console.print(Text(f"  {same:,} figures are equal.", "bright_black"))
+    for name, goodput in zip("AB", comparison.goodput or (), strict=False):
+        print_section(console, f"Service levels of {name}", *goodput_of(goodput))
     if comparison.rows:
         at = "step" if comparison.align == "step" else "seconds"
         print_section(

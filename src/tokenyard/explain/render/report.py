@@ -18,6 +18,7 @@ from tokenyard.explain.render.deployment import deployment_table
 from tokenyard.explain.render.goodput import goodput_of
 from tokenyard.explain.render.ranks import ranks_table
 from tokenyard.explain.render.reasons import advice_of, reasons_of
+from tokenyard.explain.render.replicas import replicas_of
 from tokenyard.explain.render.tables import print_section, table_of
 from tokenyard.explain.render.units import (
     count,
@@ -76,18 +77,25 @@ def print_report(report: Report, console: Console, *, buckets: bool = False) -> 
         "Latency" + (" (exact to a step)" if report.times == "reconstructed" else ""),
         _latency(report, console.width),
     )
-    if report.goodput is not None:
-        print_section(console, "Service levels", *goodput_of(report.goodput))
-    if report.clients is not None:
-        print_section(console, "Clients", *clients_of(report.clients))
-    if report.ranks:
-        print_section(console, "Engines", ranks_table(report.ranks))
+    _print_service(report, console)
     print_section(console, "Figures", _figures(report))
     if report.advice or report.tried:
         print_section(console, "What to change", *advice_of(report))
     notes = [Text(note) for note in (*_on_latencies(report), *_notes(report))]
     if notes:
         print_section(console, "Note", *notes)
+
+
+def _print_service(report: Report, console: Console) -> None:
+    """What lies around the engine: bounds, clients, replicas, engines beside each other."""
+    if report.goodput is not None:
+        print_section(console, "Service levels", *goodput_of(report.goodput))
+    if report.clients is not None:
+        print_section(console, "Clients", *clients_of(report.clients))
+    if report.replicas is not None:
+        print_section(console, "Replicas", *replicas_of(report.replicas, report.duration_s))
+    if report.ranks:
+        print_section(console, "Engines", ranks_table(report.ranks))
 
 
 def _header(header: Header, width: int) -> Text:

@@ -16,6 +16,7 @@ from tokenyard.explain.report.header import Header
 from tokenyard.explain.report.percentiles import LatencyFigures, StepFigures
 from tokenyard.explain.report.ranks import RankShare
 from tokenyard.explain.report.recorded_reasons import RecordedReason
+from tokenyard.explain.report.replicas import ReplicaFigures
 from tokenyard.explain.report.slo import Goodput
 from tokenyard.explain.report.speculation import Speculation
 from tokenyard.trace.read.line_decoder import BadLine
@@ -132,6 +133,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Requests within the bounds of ``--slo``, and whether those hold; None without any."""
     clients: ClientFigures | None = None
     """Of a replay whose clients hang up and ask again: requests of the report are their attempts."""
+    replicas: ReplicaFigures | None = None
+    """Of a replay of replicas: how many there were when."""
     speculation: Speculation | None = None
     """Of a replay with speculative decoding; a trace does not record it."""
     reading: ReadingGaps

@@ -12,6 +12,7 @@ import msgspec
 
 from tokenyard.errors import ConfigError
 from tokenyard.explain.report.builder import ReportBuilder
+from tokenyard.explain.report.slo import SLO
 from tokenyard.policies.named import PolicyMaker, policy_maker
 from tokenyard.sched.observer import Observers
 from tokenyard.sim.compare.intervals import Interval, interval
@@ -76,9 +77,11 @@ def compare(
     *,
     loads: Sequence[float] = (1.0,),
     seeds: Sequence[int] = (0,),
+    slos: Sequence[SLO] = (),
     on_progress: OnProgress | None = None,
 ) -> Comparison:
-    """Replay ``workload(seed)``, arriving ``load`` times as fast, under every policy, each in a state of its own.
+    """Replay ``workload(seed)``, arriving ``load`` times as fast, under every policy, each in a state of its own;
+    ``slos`` are what goodput is counted by.
 
     A policy is a registered name or ``FILE.py:CLASS``. Raises ConfigError for one that nobody knows, a list that is
     empty or says a thing twice, or a load that is none.
@@ -96,7 +99,7 @@ def compare(
             runs, refused = [], 0
             for seed in seeds:
                 listener = _listener(on_progress, policy, load, seed)
-                run, left = _run(makers[policy], at_load[seed], settings.seeded(seed), listener)
+                run, left = _run(makers[policy], at_load[seed], settings.seeded(seed), listener, slos)
                 runs.append(run)
                 refused += left
             times = [run["completion_s"] for run in runs]
@@ -122,11 +125,15 @@ def _listener(on_progress: OnProgress | None, policy: str, load: float, seed: in
 
 
 def _run(
-    make: PolicyMaker, workload: Workload, settings: ReplaySettings, on_progress: Callable[[Progress], None] | None
+    make: PolicyMaker,
+    workload: Workload,
+    settings: ReplaySettings,
+    on_progress: Callable[[Progress], None] | None,
+    slos: Sequence[SLO],
 ) -> tuple[MetricValues, int]:
     """One replay: its measures, and how many requests were not served."""
     jobs = JobTimes()
-    builders = [ReportBuilder() for _ in range(settings.fleet.num_engines)]
+    builders = [ReportBuilder(slos) for _ in range(settings.fleet.num_engines)]
     result = replay_engines(
         workload,
         settings,

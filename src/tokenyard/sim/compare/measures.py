@@ -33,6 +33,7 @@ METRICS = (
     ),
     Metric("completion_p90_s", "p90", "90th percentile of it"),
     Metric("ttft_s", "TTFT s", "mean seconds from a turn's arrival to its first token", True),
+    Metric("goodput", "good %", "share of requests that ended whole and within every bound of --slo", True),
     Metric("output_tokens_per_s", "tok/s", "output tokens per second of the run"),
     Metric("hit_rate", "hit %", "share of prompt tokens found in the prefix cache when a turn is first admitted"),
     Metric("prefill_tokens", "prefilled", "prompt tokens not found there, so computed, many of them again"),
@@ -78,6 +79,8 @@ def measures_of(report: Report, jobs: JobTimes) -> MetricValues:
     times = sorted(jobs.seconds)
     hits, prompts = jobs.hit_tokens, jobs.prompt_tokens
     drafts = report.speculation
+    goodput = report.goodput
+    good = {} if goodput is None or goodput.share is None else {"goodput": 100.0 * goodput.share}
     accepted = {} if drafts is None else {"acceptance_rate": 100.0 * (drafts.acceptance_rate or 0.0)}
     return {
         "completion_s": sum(times) / len(times) if times else 0.0,
@@ -88,6 +91,7 @@ def measures_of(report: Report, jobs: JobTimes) -> MetricValues:
         "prefill_tokens": float(prompts - hits),
         "preemptions": float(report.preemptions or 0),
         "recomputed_tokens": float(report.recomputed_tokens or 0),
+        **good,
         **accepted,
     }
 

@@ -17,14 +17,16 @@ from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.executor import WorkerTransfers
 from tokenyard.sim.latency.model import LatencyModel
+from tokenyard.sim.parallel.autoscaler import Autoscaling
 from tokenyard.sim.parallel.lockstep import Lockstep, LockstepExecutor
 from tokenyard.sim.parallel.rank import Rank, RankInStep, RankUse
+from tokenyard.sim.parallel.replicas import Replicas
 from tokenyard.sim.parallel.routers.router import EngineReport, Router
 from tokenyard.sim.pipeline import executor_for
 
-__all__ = ["ARRIVAL", "HANGING_UP", "EngineGroup", "EngineParts", "Event"]
+__all__ = ["ARRIVAL", "HANGING_UP", "SCALING", "EngineGroup", "EngineParts", "Event"]
 
-_STEP_ENDS, ARRIVAL, HANGING_UP, _STEP_BEGINS, _QUESTION = range(5)
+_STEP_ENDS, SCALING, ARRIVAL, HANGING_UP, _STEP_BEGINS, _QUESTION = range(6)
 """What may happen at a moment, in this order."""
 
 
@@ -58,6 +60,7 @@ class EngineGroup:
         on_aborted: Callable[[Sequence[Request]], None] = lambda _: None,
         steps_together: bool = False,
         speculation: SimulatedSpeculation | None = None,
+        autoscaling: Autoscaling | None = None,
     ) -> None:
         """``on_refused`` is told of a request that the engine it was sent to cannot serve, ``on_aborted`` of those that
         have ended because their clients went away.
@@ -83,6 +86,8 @@ class EngineGroup:
                     clock, latency, self._lockstep, rank, transfers=transfers, speculation=speculation
                 )
                 self.ranks.append(RankInStep(rank, scheduler, joined, clock, transfers, self))
+        self.replicas = None if autoscaling is None else Replicas(autoscaling, self.ranks)
+        """Which of the engines there are; None: all, always."""
 
     # ---- what there is to know
 
@@ -133,6 +138,8 @@ class EngineGroup:
             now = self._clock.now()
             for row in outputs.finish_reasons:
                 self._router.request_ended(now, outputs.requests[row].request_id, event.rank)
+        if self.replicas is not None:
+            self.replicas.worked(self._clock.now(), event.rank)
         return outputs
 
     def send(self, now: float, request: Request) -> None:
@@ -146,16 +153,18 @@ class EngineGroup:
 
     def _chosen(self, now: float, request: Request) -> int:
         name = type(self._router).__name__
+        there = range(len(self.ranks)) if self.replicas is None else self.replicas.ready(self._clock.now())
+        engines = [self.ranks[i] for i in there]
         try:
-            chosen = self._router.choose(now, request, self.ranks)
+            chosen = self._router.choose(now, request, engines)
         except TokenyardError:
             raise
         except Exception as error:
             raise ConfigError("router", name, f"choose() fails: {type(error).__name__}: {error}") from error
-        if isinstance(chosen, bool) or not isinstance(chosen, int) or not 0 <= chosen < len(self.ranks):
-            fix = f"choose() has to return the index of an engine, from 0 to {len(self.ranks) - 1}"
+        if isinstance(chosen, bool) or not isinstance(chosen, int) or not 0 <= chosen < len(engines):
+            fix = f"choose() has to return the index of an engine, from 0 to {len(engines) - 1}"
             raise ConfigError("router", name, f"{fix}, not {chosen!r}")
-        return chosen
+        return there[chosen]
 
     # ---- what its ranks tell it
 

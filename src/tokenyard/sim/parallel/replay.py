@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from tokenyard.config import CacheConfig, SchedulerConfig, require_int
 from tokenyard.errors import RequestError
 from tokenyard.explain.report.clients import ClientFigures
+from tokenyard.explain.report.replicas import ReplicaFigures
 from tokenyard.sched.observer import StepObserver
 from tokenyard.sched.policy import Policy
 from tokenyard.sched.request_checks import check_lengths
@@ -19,7 +21,8 @@ from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency.model import LatencyModel
-from tokenyard.sim.parallel.group import ARRIVAL, HANGING_UP, EngineGroup, EngineParts, Event
+from tokenyard.sim.parallel.autoscaler import Autoscaling
+from tokenyard.sim.parallel.group import ARRIVAL, HANGING_UP, SCALING, EngineGroup, EngineParts, Event
 from tokenyard.sim.parallel.rank import RankUse
 from tokenyard.sim.parallel.routers.router import Router
 from tokenyard.sim.prefill import prefill_seconds
@@ -58,6 +61,8 @@ class ParallelResult:
     """Requests whose clients went away before their end."""
     clients: ClientFigures | None = None
     """Of a workload whose clients ask again."""
+    replicas: ReplicaFigures | None = None
+    """Of engines that come and go."""
 
 
 def replay_parallel(
@@ -73,10 +78,13 @@ def replay_parallel(
     policies: Sequence[Policy | None] | None = None,
     kv_transfer: KVTransfer | None = None,
     speculation: SimulatedSpeculation | None = None,
+    autoscaling: Autoscaling | None = None,
     skip_refused: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> ParallelResult:
     """Run the whole workload on ``data_parallel_size`` engines, each with a KV cache of its own.
+
+    ``autoscaling``: of the engines there are at any moment as many as it says; they are its most.
 
     ``steps_together``: the ranks of a mixture of experts, which take every step with all others. ``observers`` and
     ``policies`` are one for each engine. The rest is as for :func:`~tokenyard.sim.replay.replay`, and with one engine
@@ -111,6 +119,7 @@ def replay_parallel(
         on_aborted=lambda requests: traffic.aborted(requests, clock.now()),
         steps_together=steps_together,
         speculation=speculation,
+        autoscaling=autoscaling,
     )
     if not skip_refused:
         kv = group.schedulers[0].kv
@@ -136,6 +145,9 @@ class _Loop:
             if event.kind == ARRIVAL:
                 for moment, request in self._traffic.due(self._clock.now()):
                     self._arrive(moment, request)
+            elif event.kind == SCALING:
+                assert self._group.replicas is not None
+                self._group.replicas.act(self._clock.now())
             elif event.kind == HANGING_UP:
                 self._group.abort(self._traffic.leaving(self._clock.now()))
             else:
@@ -148,6 +160,8 @@ class _Loop:
         events = [self._group.next_event]
         if arrival is not None:
             events.append(Event(max(arrival, self._clock.now()), ARRIVAL))
+        if self._group.replicas is not None and (moment := self._group.replicas.next_moment) < inf:
+            events.append(Event(max(moment, self._clock.now()), SCALING))
         leaving = self._traffic.next_abort
         if leaving is not None and self._group.has_work:
             events.append(Event(max(leaving, self._clock.now()), HANGING_UP))
@@ -185,4 +199,5 @@ class _Loop:
             output_tokens=traffic.output_tokens,
             num_aborted=traffic.num_aborted,
             clients=traffic.clients,
+            replicas=None if group.replicas is None else group.replicas.figures(self._clock.now()),
         )

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from math import inf
 from typing import Any, NamedTuple
 
 from tokenyard.errors import MissingExtraError
-from tokenyard.sim.plan.goal import Goal, best_of, is_feasible, value_of
+from tokenyard.sim.plan.goal import Goal, is_feasible, value_of
 from tokenyard.sim.sweep.row import Row, Setting, Settings, key_of
 from tokenyard.sim.sweep.variants import Grid
 
@@ -109,12 +110,10 @@ def _around(grid: Grid, rows: list[Row], goal: Goal) -> Iterator[dict[str, Setti
     left = list(rows)
     idle: list[dict[str, Setting]] = []
     while left:
-        best = best_of(left, goal) or min(
-            (row for row in left if row.problem is None), key=lambda row: row.tightness or 0.0, default=None
-        )
-        if best is None:
-            break
+        best = max(left, key=lambda row: _rank(row, goal))
         left.remove(best)
+        if _score(best, goal) is None:
+            continue
         for setting in _lines(grid, best):
             before = known.get(key_of(setting.nearer))
             if before is not None and setting.nearer != best.settings and _is_alike(before, best, goal):
@@ -122,6 +121,12 @@ def _around(grid: Grid, rows: list[Row], goal: Goal) -> Iterator[dict[str, Setti
             else:
                 yield setting.settings
     yield from idle
+
+
+def _rank(row: Row, goal: Goal) -> float:
+    """What the search climbs: every bit of the goal counts, where a recommendation takes like for like."""
+    score = _score(row, goal)
+    return -inf if score is None else score
 
 
 class _Beside(NamedTuple):

@@ -14,6 +14,7 @@ from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import SLO
 from tokenyard.policies.named import PolicyMaker
 from tokenyard.sched.observer import Observers
+from tokenyard.sim.parallel.replay import ParallelResult
 from tokenyard.sim.replay import Progress
 from tokenyard.sim.settings import ReplaySettings, replay_engines
 from tokenyard.sim.sweep.deciding import Decided, Rival, SLOWatch
@@ -32,7 +33,9 @@ class Prepared(NamedTuple):
     policy: PolicyMaker
     gpu: str | None
     gpus: int | None
-    """How many GPUs all engines have; None if nobody knows."""
+    """How many GPUs all engines have; None if nobody knows, or that changes."""
+    gpus_per_replica: int | None = None
+    """GPUs of one of several replicas that come and go."""
 
 
 class Subject(Protocol):
@@ -98,7 +101,11 @@ class Measuring:
                 tightness=decided.tightness,
                 tightest=decided.bound,
             )
-        return _row(settings, load, variant, report, refused, cost, len(workload))
+        gpus = variant.gpus
+        if gpus is None and report.replicas is not None and variant.gpus_per_replica is not None:
+            gpus = report.replicas.max_held * variant.gpus_per_replica
+            cost = None if price is None else price * report.replicas.mean_held * variant.gpus_per_replica
+        return _row(settings, load, variant._replace(gpus=gpus), report, refused, cost, len(workload))
 
 
 def _listener(
@@ -132,7 +139,8 @@ def _replayed(
         on_progress=on_progress,
     )
     whole = builders[0] if len(builders) == 1 else ReportBuilder.joined(builders)
-    report = msgspec.structs.replace(whole.report(), clients=result.clients)
+    replicas = result.replicas if isinstance(result, ParallelResult) else None
+    report = msgspec.structs.replace(whole.report(), clients=result.clients, replicas=replicas)
     return report, len(result.refused) + result.num_left_out
 
 

@@ -22,6 +22,7 @@ FIGURES = (
     *("prefix_hit_rate.local", "preemptions", "recomputed_tokens", "peak_kv_use", "running.mean", "waiting.mean"),
     *("output_tokens", "duration_s", "steps"),
     *("clients.given_up", "clients.retried", "clients.answered_late", "clients.unanswered", "clients.answer_ms.p90"),
+    *("replicas.mean_held", "replicas.max_held", "replicas.started"),
 )
 """Figures that are kept, by the names that they have in a report's JSON."""
 
@@ -52,9 +53,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Request-seconds lost to it."""
     gpu: str | None = None
     gpus: int | None = None
-    """How many; None where a trace does not tell."""
+    """How many, at most where replicas come and go; None where a trace does not tell."""
     cost_per_hour: float | None = None
-    """Of all GPUs; None without prices."""
+    """Of all GPUs, on average where replicas come and go; None without prices."""
     cost_per_million_tokens: float | None = None
     """Of output, over the whole run; None without prices."""
 

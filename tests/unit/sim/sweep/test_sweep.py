@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from functools import partial
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from tokenyard.explain.report.slo import read_slos
 from tokenyard.sim.sweep.deciding import Rival
 from tokenyard.sim.sweep.journal import Journal
 from tokenyard.sim.sweep.measuring import Measuring
+from tokenyard.sim.sweep.page import MEASURES, front_of_measures, page
 from tokenyard.sim.sweep.row import Row, key_of, words_of
 from tokenyard.sim.sweep.running import measured
 from tokenyard.sim.sweep.variants import read_grid, read_variants
@@ -290,3 +293,62 @@ def test_the_table_has_a_column_for_each_setting_and_figure(tmp_path: Path) -> N
     assert table["ttft_ms.p90"][0] > table["ttft_ms.p90"][1] > 0
     assert table["ttft_ms.p90"][2] is None
     assert set(msgspec.to_builtins(job(SEATS[0]))["figures"]) <= set(table)
+
+
+# ---- the page
+
+
+def front_by_hand(rows: list[Row]) -> set[int]:
+    """By the definition, over the two figures that the rows below have."""
+    points = [(row.figures["ttft_ms.p90"] or 0, -(row.figures["throughput.output_tokens_per_s"] or 0)) for row in rows]
+    return {
+        i for i, (a, b) in enumerate(points) if not any((c <= a and d <= b) and (c, d) != (a, b) for c, d in points)
+    }
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=30))
+def test_the_front_is_whom_nobody_beats(points: list[tuple[int, int]]) -> None:
+    rows = [
+        Row(
+            settings={"n": i},
+            figures={"ttft_ms.p90": float(ttft), "throughput.output_tokens_per_s": float(tokens)},
+        )
+        for i, (ttft, tokens) in enumerate(points)
+    ]
+    measures = [each for each in MEASURES if each.name in rows[0].figures]
+    assert front_of_measures(rows, measures) == front_by_hand(rows)
+    failed = Row(settings={"n": -1}, problem="does not start")
+    assert front_of_measures([*rows, failed], measures) == front_by_hand(rows)
+
+
+def test_the_page_is_whole_has_every_row_and_escapes_names() -> None:
+    job = Measuring(subject=Steady(workload()), slos=read_slos([["ttft_p90=300ms"]]))
+    rows = [job({"max_num_seqs": 0, "name": "<b>"}), job({"max_num_seqs": 1}), job({"max_num_seqs": 4})]
+    text = page("<log> & more", rows)
+    parser = _Counting()
+    parser.feed(text)
+    assert parser.problem is None
+    assert (parser.count["polyline"], parser.count["tr"]) == (2, 1 + 3)
+    assert parser.count["line"] == 2 + 4  # max_num_seqs, name; TTFT, E2E, tokens, goodput: all have the same TPOT
+    assert "&lt;log&gt; &amp; more" in text
+    assert "<b>" not in text
+    assert "http" not in text.replace("http-equiv", "")
+
+
+class _Counting(HTMLParser):
+    """Counts elements, and notes one that is closed without being open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count: Counter[str] = Counter()
+        self.problem: str | None = None
+        self._open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.count[tag] += 1
+        if tag not in ("meta", "line"):
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag != "line" and (not self._open or self._open.pop() != tag):
+            self.problem = self.problem or f"</{tag}> closes nothing"

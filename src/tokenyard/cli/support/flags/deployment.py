@@ -101,3 +101,9 @@ class ParallelFlags:
     """Front ends, each of which balances by what it knows; has a say with --router vllm alone."""
     router: Annotated[str, tyro.conf.arg(metavar="NAME")] = "vllm"
     """Who gets a request: vllm (its own balancing), round-robin, least-loaded, prefix-affinity, or FILE.py:CLASS."""
+    replicas: Annotated[str | None, optional("N|MIN..MAX", "one deployment")] = None
+    """Deployments like this one behind a router: so many, or as many as waiting requests ask for (docs/plan.md)."""
+    startup: Annotated[str, tyro.conf.arg(metavar="TIME")] = "120s"
+    """From the decision to start a replica until it takes requests."""
+    scale_target: float = 5.0
+    """Waiting requests per replica that Kubernetes' HorizontalPodAutoscaler aims at."""

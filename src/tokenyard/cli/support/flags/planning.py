@@ -49,6 +49,8 @@ class Sweep(Many):
     """Where rows are kept; the same command goes on there after a crash."""
     ray: Annotated[str | None, optional("ADDRESS|local", "processes of this machine")] = None
     """Replay on a Ray cluster; every machine must have Tokenyard, and the workload's file at the same place."""
+    html: Annotated[Path | None, optional("FILE", "no page")] = None
+    """Write the variants as a page: parallel coordinates, the front, and a table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

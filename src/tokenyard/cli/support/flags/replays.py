@@ -71,6 +71,8 @@ class Compare(Replay):
     """Draw job completion times over loads, as SVG."""
     transfer: tyro.conf.OmitArgPrefixes[TransferFlags] = field(default_factory=TransferFlags)
     speculation: tyro.conf.OmitArgPrefixes[SpeculationFlags] = field(default_factory=SpeculationFlags)
+    slo: Annotated[Repeated, SLO_FLAG] = ()
+    """Count requests within these bounds (of traces: and whether they hold): ttft_p90=500ms, tpot:40 (in ms)."""
     json: Switch = False
     """Print the comparison as one JSON object and nothing else."""
 

@@ -50,14 +50,14 @@ class WorkloadSubject(_Unpacked):
 
     def prepared(self, settings: Settings) -> Prepared:
         setup = self.setup(settings)
-        parallel = setup.settled.parallel
-        engines = parallel.data_parallel_size * parallel.pipeline_parallel_size
+        scaling, each = setup.autoscaling, setup.gpus_per_replica
         return Prepared(
             workload=setup.workload,
             replays=setup.replays(skip_refused=self.run.arrivals.skip_refused),
             policy=setup.policy,
             gpu=setup.settled.gpu.name,
-            gpus=engines * setup.settled.hardware.tensor_parallel_size,
+            gpus=each if scaling is None else each * scaling.most if scaling.is_fixed else None,
+            gpus_per_replica=each,
         )
 
     def read(self) -> None:
