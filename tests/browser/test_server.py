@@ -16,6 +16,7 @@ import pytest
 from tests.browser.conftest import ARRIVED_MS
 from tests.integration.command import environment
 
+from tokenyard.explain.report.summary import summarize
 from tokenyard.trace.columnar.convert import convert
 
 if TYPE_CHECKING:
@@ -131,3 +132,17 @@ def test_a_page_to_mail_from_the_menu(new_page: NewPage, viewer_html: Path, smal
     other.goto(mailed.as_uri())
     other.wait_for_selector(".run", timeout=ARRIVED_MS)
     assert other.locator(".token.steps").inner_text() == steps
+
+
+def test_a_question_in_sql(new_page: NewPage, viewer_html: Path, small_trace: Path) -> None:
+    pytest.importorskip("duckdb")
+    with served(small_trace, viewer_html) as address:
+        page = new_page()
+        page.goto(address)
+        page.wait_for_selector(".run", timeout=ARRIVED_MS)
+        page.keyboard.press("3")
+        section = page.get_by_role("region", name="Ask in SQL")
+        section.get_by_label("SQL").fill("SELECT count(*) AS finished FROM finishes")
+        section.get_by_role("button", name="ask").click()
+        section.locator("td").wait_for(timeout=ARRIVED_MS)
+        assert section.locator("td").inner_text() == str(summarize(small_trace).requests_finished)

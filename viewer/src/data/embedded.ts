@@ -11,36 +11,103 @@ export const EMBEDDED_ID = "tokenyard-trace";
 
 const NEWLINE = 10;
 const RECORD_SEPARATOR = 0x1e;
+/** Characters of base64 that are decoded at once: a multiple of four. */
+const PIECE = 4 << 20;
+/** Bytes that are held until they are handed to the browser, which keeps large ones outside of the page's memory. */
+const HELD = 16 << 20;
 
+/** Resolves once the steps are unpacked; the request records follow. Neither is ever in memory as a whole. */
 export async function embedded(base64: string, names: EmbeddedNames): Promise<TraceFiles> {
-  const text = atob(base64.trim());
-  const packed = new Uint8Array(text.length);
-  for (let i = 0; i < text.length; i++) packed[i] = text.charCodeAt(i);
-  const bytes = new Uint8Array(await new Response(unpacked(new Blob([packed]).stream())).arrayBuffer());
-  const cut = separator(bytes);
-  const first = partOf(bytes.subarray(0, cut), names.steps);
-  const second = cut < bytes.length ? partOf(bytes.subarray(cut + 2), names.requests ?? "") : null;
+  const parts = new Parts(unpacked(decoded(base64)).getReader());
+  const first = fileOf(await parts.next(), names.steps);
   const name = names.name || "trace";
   // A requests file alone is the first part, too.
-  return /\.requests\.jsonl$/i.test(names.steps)
-    ? { name, steps: null, requests: first }
-    : { name, steps: first, requests: second };
-}
-
-function partOf(bytes: Uint8Array, path: string): TraceSource {
-  return { kind: "file", file: asFile(bytes, path), path };
+  if (/\.requests\.jsonl$/i.test(names.steps)) return { name, steps: null, requests: first };
+  if (parts.ended) return { name, steps: first, requests: null };
+  const rest = parts.next().then((blobs) => fileOf(blobs, names.requests ?? ""));
+  // Who waits for it hears of damage; until then nobody does.
+  rest.catch(() => {});
+  return { name, steps: first, requests: null, rest };
 }
 
 /** A file can be read again from its middle, for the details of a step. */
-function asFile(bytes: Uint8Array, path: string): File {
-  return new File([bytes as BlobPart], path.split("/").at(-1) ?? "");
+function fileOf(blobs: Blob[], path: string): TraceSource {
+  return { kind: "file", file: new File(blobs, path.split("/").at(-1) ?? ""), path };
 }
 
-/** Where the line of the record separator begins; the end if there is none. */
-function separator(bytes: Uint8Array): number {
-  for (let at = bytes.indexOf(RECORD_SEPARATOR); at >= 0; at = bytes.indexOf(RECORD_SEPARATOR, at + 1)) {
-    const alone = (at === 0 || bytes[at - 1] === NEWLINE) && bytes[at + 1] === NEWLINE;
-    if (alone) return at;
+/** Bytes of base64, a piece whenever one is asked for. White space may stand around it. */
+function decoded(base64: string): ReadableStream<Uint8Array> {
+  const end = base64.trimEnd().length;
+  let at = base64.length - base64.trimStart().length;
+  return new ReadableStream<Uint8Array>({
+    pull(controller) {
+      if (at >= end) return controller.close();
+      const text = atob(base64.slice(at, Math.min(at + PIECE, end)));
+      at += PIECE;
+      const piece = new Uint8Array(text.length);
+      for (let i = 0; i < text.length; i++) piece[i] = text.charCodeAt(i);
+      controller.enqueue(piece);
+    },
+  });
+}
+
+/** What stands between lines of a record separator alone. */
+class Parts {
+  ended = false;
+  /** Read, and of the part after the one that was given last. */
+  private left: Uint8Array = new Uint8Array();
+
+  constructor(private readonly reader: ReadableStreamDefaultReader<Uint8Array>) {}
+
+  /** The next part. A separator is looked for in whole pieces that begin with the last byte of the one before. */
+  async next(): Promise<Blob[]> {
+    const blobs: Blob[] = [];
+    let held: Uint8Array[] = [];
+    let size = 0;
+    const keep = (piece: Uint8Array, all = false) => {
+      held.push(piece);
+      size += piece.length;
+      if (size < HELD && !all) return;
+      blobs.push(new Blob(held as BlobPart[]));
+      [held, size] = [[], 0];
+    };
+    let begins = true;
+    for (;;) {
+      const piece = this.left;
+      const cut = separator(piece, begins);
+      if (cut >= 0) {
+        keep(piece.subarray(0, cut), true);
+        this.left = piece.slice(cut + 2);
+        return blobs;
+      }
+      // Its last two bytes may be the line feed and the separator of a line that goes on in the next piece.
+      const sure = Math.max(piece.length - 2, 0);
+      if (sure > 0) begins = false;
+      keep(piece.subarray(0, sure));
+      const { done, value } = await this.reader.read();
+      if (done) {
+        this.ended = true;
+        keep(piece.subarray(sure), true);
+        return blobs;
+      }
+      this.left = joined(piece.subarray(sure), value);
+    }
   }
-  return bytes.length;
+}
+
+function joined(a: Uint8Array, b: Uint8Array): Uint8Array {
+  if (a.length === 0) return b;
+  const both = new Uint8Array(a.length + b.length);
+  both.set(a);
+  both.set(b, a.length);
+  return both;
+}
+
+/** Where a line of the record separator alone begins; -1 if there is none. `begins`: the bytes begin with a line. */
+export function separator(bytes: Uint8Array, begins: boolean): number {
+  for (let at = bytes.indexOf(RECORD_SEPARATOR); at >= 0; at = bytes.indexOf(RECORD_SEPARATOR, at + 1)) {
+    const first = at === 0 ? begins : bytes[at - 1] === NEWLINE;
+    if (first && bytes[at + 1] === NEWLINE) return at;
+  }
+  return -1;
 }

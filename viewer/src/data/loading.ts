@@ -53,12 +53,24 @@ class LoadJob {
   async run(): Promise<TraceStore> {
     try {
       const store = await this.steps();
+      await this.arrived(store);
       const wanted = this.files.requests && this.options.requests !== false && !store.records;
       if (wanted && !this.cancelled) await this.requests(store);
       store.stage = this.cancelled ? "cancelled" : followers.has(store) ? "following" : "complete";
       return store;
     } finally {
       for (const worker of this.workers) worker.terminate();
+    }
+  }
+
+  /** Wait for a requests file that is on its way; without it there are the steps. */
+  private async arrived(store: StoreInside): Promise<void> {
+    const { rest } = this.files;
+    if (!rest) return;
+    try {
+      this.files.requests = await rest;
+    } catch (error) {
+      store.notes.sentences.push(`the request records could not be unpacked: ${failure(error).detail}`);
     }
   }
 

@@ -45,6 +45,8 @@ export function startAddress({ landing, place, obey, busy }: Page): void {
   let before: Place = { key: "", state: readHash(written) };
   // A trace in the page, or one that the address names, is where the page begins.
   let begun = landing;
+  // The page is being made what an entry says: what it is in between is no place.
+  let arriving = false;
   history.replaceState({ key: "" } satisfies Entry, "");
   const write = () => {
     if (busy()) return;
@@ -64,7 +66,7 @@ export function startAddress({ landing, place, obey, busy }: Page): void {
     const now = place();
     clearTimeout(timer);
     // A trace that was just opened is a place of its own, also when the user goes on within a moment.
-    if (begun && now.key !== before.key) write();
+    if (begun && !arriving && now.key !== before.key) write();
     timer = window.setTimeout(write, QUIET_MS);
   });
   const arrive = (entry: Entry | null) => {
@@ -74,7 +76,9 @@ export function startAddress({ landing, place, obey, busy }: Page): void {
     begun = true;
     clearTimeout(timer);
     before = { key: entry?.key ?? before.key, state: { ...EMPTY, ...readHash(hash) } };
+    arriving = true;
     obey(before.state, entry?.key ?? null);
+    arriving = false;
   };
   window.addEventListener("popstate", (event) => arrive(event.state as Entry | null));
   window.addEventListener("hashchange", () => arrive(history.state as Entry | null));

@@ -9,6 +9,7 @@ import { HistogramsSection } from "./HistogramsSection";
 import { LimitsSection } from "./LimitsSection";
 import { OccupancyChart } from "./OccupancyChart";
 import { LatencySection, OverTimeSection } from "./OverTimeSection";
+import { SqlSection } from "./SqlSection";
 import { useLevels, useStatistics } from "./useStatistics";
 import "./statistics.css";
 
@@ -59,6 +60,7 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
           <AdviceSection store={store} range={value.found.range} advice={value.advice} onFilter={showSteps} />
         </>
       )}
+      <SqlSection store={store} />
     </div>
   );
 }

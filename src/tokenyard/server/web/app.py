@@ -21,6 +21,7 @@ from tokenyard.server.web.files import serve_file
 from tokenyard.server.web.guard import Guard
 from tokenyard.server.web.page import PAGE, PageServer
 from tokenyard.server.web.problems import RefusedError, on_error, on_problem
+from tokenyard.server.web.queries import QueryServer
 from tokenyard.server.web.roots import Roots
 from tokenyard.server.web.tail import TailServer
 
@@ -49,6 +50,7 @@ def make_app(paths: Iterable[Path], *, host: str = "127.0.0.1", page: Path = PAG
         Route("/api/file", file),
         Route("/api/tail", tails.serve),
         Route("/api/export", ExportServer(roots, page).serve),
+        Route("/api/query", QueryServer(roots).serve),
         Route("/api/annotations", notes, methods=["GET", "PUT"]),
     ]
     handlers: dict[int | type[Exception], Callable[[Request, Exception], Response]] = {

@@ -17,10 +17,10 @@ from starlette.responses import Response
 from tokenyard.explain.why.drawing import draw
 from tokenyard.server.web.files import OpenFileResponse
 from tokenyard.server.web.problems import RefusedError
-from tokenyard.server.web.roots import Roots, siblings
+from tokenyard.server.web.roots import Roots
 from tokenyard.trace.export.page import embed
 from tokenyard.trace.export.perfetto import PerfettoWriter, messages
-from tokenyard.trace.read.files import PACKINGS, TraceFiles, find_trace
+from tokenyard.trace.read.files import TraceFiles
 from tokenyard.trace.read.ranks import RankTrace
 
 __all__ = ["ExportServer"]
@@ -45,7 +45,7 @@ class ExportServer:
         if form not in _ENDINGS:
             raise RefusedError(400, "format", form, "must be html or perfetto")
         with_requests = request.query_params.get("requests", "1") != "0"
-        files = self._files(request.query_params.get("path"), with_requests=with_requests)
+        files = self._roots.trace(request.query_params.get("path"), with_requests=with_requests)
         if form == "perfetto":
             messages()  # what is missing is said before anything is read
         if not self._alone.acquire(blocking=False):
@@ -57,15 +57,6 @@ class ExportServer:
         name = quote(files.name + _ENDINGS[form], safe="")
         headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{name}", "Accept-Ranges": "none"}
         return OpenFileResponse(file, Path(file.name), headers=headers, media_type=_TYPES[form])
-
-    def _files(self, given: str | None, *, with_requests: bool) -> TraceFiles:
-        """The file that is named, and the requests file beside it if it may be read and is asked for."""
-        found = find_trace(self._roots.existing(given))
-        if found.steps is None or not with_requests:
-            return found
-        beside = (path for path in siblings(found.steps) if path.name.endswith(PACKINGS) and path.is_file())
-        path = next(beside, None)
-        return found if path is None else found._replace(requests=self._roots.existing(str(path)))
 
     async def _made(self, request: Request, form: str, files: TraceFiles) -> BinaryIO:
         """A file from its beginning. Nothing more is made for a client that has gone."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tokenyard.server.web.problems import RefusedError
-from tokenyard.trace.read.files import PACKINGS
+from tokenyard.trace.read.files import PACKINGS, TraceFiles, find_trace
 
 __all__ = ["ANNOTATIONS_ENDING", "Roots", "siblings"]
 
@@ -62,6 +62,18 @@ class Roots:
         """The path of a file that is there and may be read. Raises RefusedError."""
         with self.open(text):
             return self.resolve(text)
+
+    def trace(self, text: str | None, *, with_requests: bool) -> TraceFiles:
+        """The trace file that a request names, and the requests file beside it if it is asked for.
+
+        Raises RefusedError where one of them is not to be read, TraceError where the one named is no trace.
+        """
+        found = find_trace(self.existing(text))
+        if found.steps is None or not with_requests:
+            return found
+        beside = (path for path in siblings(found.steps) if path.name.endswith(PACKINGS) and path.is_file())
+        path = next(beside, None)
+        return found if path is None else found._replace(requests=self.existing(str(path)))
 
 
 def _opened(fd: int, real: Path) -> Path:

@@ -14,6 +14,8 @@ export interface TraceFiles {
   name: string;
   steps: TraceSource | null;
   requests: TraceSource | null;
+  /** A requests file that is still on its way. */
+  rest?: Promise<TraceSource>;
 }
 
 export interface LoadProgress {
