@@ -161,8 +161,9 @@ class NoStartError(TokenyardError):
 class QueueFullError(TokenyardError):
     """An engine has as many unfinished requests as it may have; nothing was queued."""
 
-    def __init__(self, num_unfinished: int, most: int) -> None:
-        super().__init__(f"{num_unfinished} requests have not ended, of at most {most}: ask again later")
+    def __init__(self, num_unfinished: int, most: int, num_asked: int = 1) -> None:
+        more = f", and {num_asked} more do not fit" if num_asked > 1 else ""
+        super().__init__(f"{num_unfinished} requests have not ended, of at most {most}{more}: ask again later")
         self.num_unfinished = num_unfinished
         self.most = most
 

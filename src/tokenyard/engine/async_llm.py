@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Sequence
 from itertools import count
 
 from tokenyard.engine.core import EngineCore
-from tokenyard.engine.generation import GenerationParams, Turn
+from tokenyard.engine.generation import GenerationParams, Turn, check_num_samples
 from tokenyard.engine.loading import grammars_of
 from tokenyard.engine.output_processor import Generation, OutputProcessor
 from tokenyard.engine.outputs import EmbeddingOutput, GenerationOutput
@@ -124,6 +124,8 @@ class AsyncLLM:
         QueueFullError, and EngineDeadError.
         """
         name = str(next(self._numbers)) if request_id is None else request_id
+        check_num_samples(name, getattr(sampling_params, "n", 1))
+        self.check_room(getattr(sampling_params, "n", 1))
         generation = self._maker.make(
             name, prompt, sampling_params, turn=turn, grammars=grammars, add_special_tokens=add_special_tokens
         )
@@ -158,6 +160,12 @@ class AsyncLLM:
         finally:
             self._leave(generation)
 
+    def check_room(self, num_requests: int) -> None:
+        """QueueFullError if so many more requests to the scheduler would be refused now, before any work on them."""
+        num = self._processor.num_requests
+        if num + num_requests > self._most:
+            raise QueueFullError(num, self._most, num_requests)
+
     def _add(self, generation: Generation) -> asyncio.Event:
         if self._death is not None:
             raise _again(self._death)
@@ -166,9 +174,7 @@ class AsyncLLM:
         if generation.request_id in self._processor:
             fix = "an unfinished request has this id: choose another"
             raise RequestError(generation.request_id, "request_id", generation.request_id, fix)
-        num = self._processor.num_requests
-        if num + len(generation.samples) > self._most:
-            raise QueueFullError(num, self._most)
+        self.check_room(len(generation.samples))
         news = self._events[generation.request_id] = asyncio.Event()
         self._processor.add(generation)
         self._thread.submit([sample.request for sample in generation.samples])

@@ -16,6 +16,7 @@ __all__ = [
     "StructuredOutputsParams",
     "Turn",
     "check_generation_params",
+    "check_num_samples",
     "params_of_sample",
 ]
 
@@ -95,10 +96,15 @@ class Turn(NamedTuple):
     """The tool that the turn calls."""
 
 
+def check_num_samples(request_id: str, n: Any) -> None:
+    """Raise RequestError for a number of answers that nobody gets."""
+    if not _is_count(n) or not 1 <= n <= _MOST_SAMPLES:
+        raise RequestError(request_id, "n", n, f"give a whole number from 1 to {_MOST_SAMPLES}")
+
+
 def check_generation_params(request_id: str, params: GenerationParams) -> None:
     """Raise RequestError for what no answer can be made with; the rest is checked with the request."""
-    if not _is_count(params.n) or not 1 <= params.n <= _MOST_SAMPLES:
-        raise RequestError(request_id, "n", params.n, f"give a whole number from 1 to {_MOST_SAMPLES}")
+    check_num_samples(request_id, params.n)
     if not isinstance(params.stop, tuple | list) or not all(isinstance(each, str) for each in params.stop):
         raise RequestError(request_id, "stop", params.stop, "give a list of texts")
     if len(params.stop) > _MOST_STOPS:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json as json_text
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tokenyard.engine.daemon_pool import DaemonPool
 from tokenyard.errors import ConfigError, FileError, MissingExtraError, text_of
 
-__all__ = ["Grammar", "GrammarCompiler"]
+__all__ = ["MAX_GRAMMAR_BYTES", "Grammar", "GrammarCompiler"]
 
+MAX_GRAMMAR_BYTES = 64 * 2**10
+"""Longest text of a grammar, unless said otherwise: it is compiled within seconds."""
+_THREADS = 2
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 _EVERYTHING = -1
 """A word of a bitmask with every bit set."""
@@ -35,6 +39,11 @@ class Grammar:
     def __init__(self, compiled: Future[Any], num_words: int, eos_token_ids: frozenset[int]) -> None:
         self._compiled, self._num_words = compiled, num_words
         self._ends = eos_token_ids
+        self._own: Any = None
+
+    def another(self) -> Grammar:
+        """The same one for another request, at its beginning: it is compiled once for all of them."""
+        return Grammar(self._compiled, self._num_words, self._ends)
 
     @property
     def is_ready(self) -> bool:
@@ -46,9 +55,16 @@ class Grammar:
         self._compiled.result()
 
     @property
+    def compiled(self) -> Future[Any]:
+        """What :meth:`check` waits for; cancelling it drops a grammar whose turn to be compiled has not come."""
+        return self._compiled
+
+    @property
     def _matcher(self) -> Any:
-        """None if it cannot be compiled."""
-        return None if self._compiled.exception() is not None else self._compiled.result()
+        """None if it cannot be compiled, or was dropped."""
+        if self._own is None and not self._compiled.cancelled() and self._compiled.exception() is None:
+            self._own = self._compiled.result().deep_copy()
+        return self._own
 
     def accept_tokens(self, tokens: Sequence[int]) -> bool:
         """Advance by sampled tokens; False if the grammar does not allow them."""
@@ -85,8 +101,17 @@ class Grammar:
 class GrammarCompiler:
     """Compiles grammars over one tokenizer."""
 
-    def __init__(self, tokenizer: Path | str, vocab_size: int, eos_token_ids: Sequence[int]) -> None:
+    def __init__(
+        self,
+        tokenizer: Path | str,
+        vocab_size: int,
+        eos_token_ids: Sequence[int],
+        *,
+        max_grammar_bytes: int = MAX_GRAMMAR_BYTES,
+    ) -> None:
         """``tokenizer`` is a ``tokenizer.json`` or the folder with one; ``vocab_size`` counts the model's logits.
+
+        A schema (as JSON), regular expression, list of choices or Lark text may have ``max_grammar_bytes``.
 
         Raises MissingExtraError without llguidance, ConfigError without an end-of-sequence token, FileError for a
         tokenizer that cannot be read.
@@ -105,7 +130,8 @@ class GrammarCompiler:
             raise FileError(file, f"holds no tokenizer that grammars can use: {text_of(error)}") from None
         self._num_words = -(-vocab_size // 32)
         self._ends = frozenset(eos_token_ids)
-        self._threads = ThreadPoolExecutor(1, "grammar")
+        self._max_bytes = max_grammar_bytes
+        self._threads = DaemonPool(_THREADS, "grammar")
 
     def compile(
         self,
@@ -135,7 +161,11 @@ class GrammarCompiler:
             raise ConfigError("structured_outputs.choice", value, "give a list of texts")
         if kind in ("regex", "grammar") and not isinstance(value, str):
             raise ConfigError(f"structured_outputs.{kind}", value, "give a text")
-        return Grammar(self._threads.submit(self._compile, kind, value), self._num_words, self._ends)
+        size = len((value if isinstance(value, str) else json_text.dumps(value)).encode(errors="replace"))
+        if size > self._max_bytes:
+            fix = f"has {size} bytes: give at most {self._max_bytes} (max_grammar_bytes)"
+            raise ConfigError(f"structured_outputs.{kind}", value, fix)
+        return Grammar(self._threads.submit(lambda: self._compile(kind, value)), self._num_words, self._ends)
 
     def _compile(self, kind: str, value: Any) -> Any:
         make = self._library.LLMatcher
@@ -150,7 +180,7 @@ class GrammarCompiler:
                 schema = _ANY_OBJECT if kind == "json_object" else value
                 source = make.grammar_from_json_schema(schema if isinstance(schema, str) else json_text.dumps(schema))
             matcher = make(self._tokenizer, source, log_level=0)
-            problem = matcher.get_error() if matcher.is_error() else None
+            problem = _problem(matcher)
         except (TypeError, ValueError) as error:
             problem, matcher = text_of(error), None
         if problem:
@@ -158,5 +188,18 @@ class GrammarCompiler:
         return matcher
 
     def shutdown(self) -> None:
-        """Compile nothing more."""
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        """Compile nothing more; what is being compiled is not waited for."""
+        self._threads.shutdown()
+
+
+def _problem(matcher: Any) -> str | None:
+    """Why it cannot be used, at its beginning or after a first token: some are found to be too large only then.
+
+    Looking for the tokens that may come first is the long part; the matcher keeps them.
+    """
+    if not matcher.is_error():
+        allowed = np.flatnonzero(np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little"))
+        if len(allowed) and not matcher.is_error():
+            matcher = matcher.deep_copy()
+            matcher.try_consume_tokens([int(allowed[0])])
+    return str(matcher.get_error()) if matcher.is_error() else None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tokenyard.engine.core import EngineCore
-from tokenyard.engine.grammars import GrammarCompiler
+from tokenyard.engine.grammars import MAX_GRAMMAR_BYTES, GrammarCompiler
 from tokenyard.engine.served_model import GrammarSource, ServedModel
 from tokenyard.engine.text.tokenizer import TextTokenizer
 from tokenyard.errors import ConfigError
@@ -41,7 +41,9 @@ def tokenizer_of(
     return TextTokenizer.load(own, chat_template)
 
 
-def grammars_of(model: ServedModel, tokenizer: str | Path | TextTokenizer | None) -> GrammarSource:
+def grammars_of(
+    model: ServedModel, tokenizer: str | Path | TextTokenizer | None, *, max_grammar_bytes: int = MAX_GRAMMAR_BYTES
+) -> GrammarSource:
     """Where the model's grammars come from; ``tokenizer`` as for :func:`tokenizer_of`.
 
     It raises ConfigError where there is no tokenizer or no end-of-sequence token, MissingExtraError without llguidance.
@@ -52,6 +54,6 @@ def grammars_of(model: ServedModel, tokenizer: str | Path | TextTokenizer | None
         path = tokenizer if isinstance(tokenizer, str | Path) else model.tokenizer
         if path is None:
             raise ConfigError("structured_outputs", None, "the engine has no tokenizer, so there are no grammars")
-        return GrammarCompiler(path, model.vocab_size, model.eos_token_ids)
+        return GrammarCompiler(path, model.vocab_size, model.eos_token_ids, max_grammar_bytes=max_grammar_bytes)
 
     return make

@@ -126,10 +126,10 @@ class GenerationMaker:
             fix = "the engine makes no grammars of its own: leave it out, or give grammars"
             raise RequestError(request_id, "structured_outputs", asked.given(), fix)
         try:
-            compiler = self._grammars()
-            return [compiler.compile(**asked.given()) for _ in range(params.n)]
+            first = self._grammars().compile(**asked.given())
         except ConfigError as error:
             raise RequestError(request_id, error.field, error.value, error.fix) from None
+        return [first, *(first.another() for _ in range(1, params.n))]
 
     def _with_eos(self, params: GenerationParams) -> GenerationParams:
         """The tokens with which the model ends answers are stops, unless they were named or are to be passed over."""

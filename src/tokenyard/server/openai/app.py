@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -18,6 +18,7 @@ from tokenyard.server.openai.completions import Completions
 from tokenyard.server.openai.context import ServerContext
 from tokenyard.server.openai.embeddings import Embeddings
 from tokenyard.server.openai.errors import ApiError, as_api_error, on_api_error
+from tokenyard.server.openai.going_away import Ending, GoneError, on_gone
 from tokenyard.server.openai.utilities import Utilities
 from tokenyard.server.web.guard import Guard, is_loopback
 from tokenyard.server.web.problems import RefusedError
@@ -43,12 +44,15 @@ def make_api(context: ServerContext, *, host: str = "127.0.0.1", api_keys: Seque
         Route("/metrics", utilities.metrics),
     ]
     middleware = [Middleware(ApiKeys, keys=api_keys)] if api_keys else []
+    middleware.insert(0, Middleware(Ending))
     if is_loopback(host):
         middleware.insert(0, Middleware(Guard, bound=host, refuse=_refusal))
     handlers: dict[int | type[Exception], Callable[[Request, Exception], Response]] = {
         ApiError: on_api_error,
         RefusedError: on_api_error,
         TokenyardError: on_api_error,
+        GoneError: on_gone,
+        ClientDisconnect: on_gone,
         404: unknown_path,
         405: unknown_path,
         500: on_api_error,

@@ -13,7 +13,7 @@ import msgspec
 from tokenyard.engine.async_llm import AsyncLLM
 from tokenyard.engine.core import EngineCore
 from tokenyard.engine.generation_config import read_generation_config
-from tokenyard.engine.grammars import GrammarCompiler
+from tokenyard.engine.grammars import MAX_GRAMMAR_BYTES, GrammarCompiler
 from tokenyard.engine.loading import grammars_of, tokenizer_of
 from tokenyard.engine.served_model import GrammarSource, model_of
 from tokenyard.errors import ConfigError, MissingExtraError
@@ -53,13 +53,19 @@ class FrontSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Most unfinished requests beyond those that can run at once; others get 503."""
     max_body_bytes: int = 8 * 2**20
     """Largest body of a request."""
+    max_grammar_bytes: int = MAX_GRAMMAR_BYTES
+    """Longest schema, regular expression or grammar that an answer is to keep to."""
     request_timeout_s: float = 3600.0
     """Longest time from a request to the end of its answer."""
 
     @property
     def limits(self) -> Limits:
         """What one client may ask. Raises ConfigError."""
-        return Limits(max_body_bytes=self.max_body_bytes, request_timeout_s=self.request_timeout_s)
+        return Limits(
+            max_body_bytes=self.max_body_bytes,
+            max_grammar_bytes=self.max_grammar_bytes,
+            request_timeout_s=self.request_timeout_s,
+        )
 
 
 class Assembled(NamedTuple):
@@ -75,7 +81,7 @@ def assembled(core: EngineCore, names: Sequence[str], front: FrontSettings, *, e
     model = model_of(core)
     for name in set(names) & set(model.adapters):
         raise ConfigError("lora_modules", name, "is a name of the model as well: choose another")
-    source = grammars_of(model, front.tokenizer)
+    source = grammars_of(model, front.tokenizer, max_grammar_bytes=front.max_grammar_bytes)
     llm = AsyncLLM(
         core,
         tokenizer=tokenizer_of(model, front.tokenizer, front.chat_template),

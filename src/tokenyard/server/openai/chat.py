@@ -15,8 +15,9 @@ from starlette.responses import Response
 from tokenyard.engine.outputs import CompletionOutput
 from tokenyard.engine.prompts import TokenizedPrompt
 from tokenyard.engine.text.chat_template import TemplateError
+from tokenyard.files.nesting import is_nested_deeper
 from tokenyard.server.openai.context import ServerContext
-from tokenyard.server.openai.decoding import decoded
+from tokenyard.server.openai.decoding import MOST_NESTED, decoded
 from tokenyard.server.openai.errors import ApiError, bad_field
 from tokenyard.server.openai.fields import ChatCompletionRequest, TokenizeRequest
 from tokenyard.server.openai.generating import (
@@ -28,6 +29,7 @@ from tokenyard.server.openai.generating import (
     pieces,
     request_id_of,
 )
+from tokenyard.server.openai.going_away import unless_gone
 from tokenyard.server.openai.grammars import compiled
 from tokenyard.server.openai.logprobs import chat_logprobs, prompt_logprobs
 from tokenyard.server.openai.replying import reply
@@ -81,7 +83,7 @@ def _message(field: str, message: Mapping[str, Any]) -> dict[str, Any]:
     if calls is not None:
         if not isinstance(calls, list) or not all(isinstance(each, dict) for each in calls):
             raise bad_field(f"{field}.tool_calls", calls, "give a list of calls")
-        made["tool_calls"] = [_call(each) for each in calls]
+        made["tool_calls"] = [_call(f"{field}.tool_calls[{i}]", each) for i, each in enumerate(calls)]
     return made
 
 
@@ -97,10 +99,12 @@ def _content(field: str, content: Any) -> str:
     return "\n".join(part["text"] for part in content)
 
 
-def _call(call: Mapping[str, Any]) -> dict[str, Any]:
+def _call(field: str, call: Mapping[str, Any]) -> dict[str, Any]:
     function = call.get("function")
     if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
         return dict(call)
+    if is_nested_deeper(function["arguments"].encode(errors="replace"), MOST_NESTED):
+        raise bad_field(f"{field}.function.arguments", function["arguments"], f"nests deeper than {MOST_NESTED} levels")
     try:
         arguments = json.loads(function["arguments"])
     except ValueError:
@@ -124,6 +128,7 @@ class ChatCompletions:
         context.check_open()
         if request.top_logprobs is not None and not request.logprobs:
             raise bad_field("top_logprobs", request.top_logprobs, "needs logprobs = true")
+        context.check_room(1, request.n)
         prompt = await chat_prompt(context, request)
         newer = request.max_completion_tokens is not None
         field = "max_completion_tokens" if newer else "max_tokens"
@@ -132,7 +137,7 @@ class ChatCompletions:
         name = request_id_of(request, "chatcmpl")
         num_top = (request.top_logprobs or 0) if request.logprobs else None
         forced = forced_call(request)
-        grammars = await compiled(context, request, 1, None if forced is None else forced.schema)
+        grammars = await unless_gone(http, compiled(context, request, 1, None if forced is None else forced.schema))
         parser = context.tool_parser if request.tools and request.tool_choice != "none" else None
         parser = parser if forced is None else forced.parser
         if parser is not None and parser().shows_special_tokens and request.skip_special_tokens is None:

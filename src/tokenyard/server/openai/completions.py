@@ -23,6 +23,7 @@ from tokenyard.server.openai.generating import (
     pieces,
     request_id_of,
 )
+from tokenyard.server.openai.going_away import unless_gone
 from tokenyard.server.openai.grammars import compiled
 from tokenyard.server.openai.logprobs import EchoedPrompt, completion_logprobs, prompt_logprobs
 from tokenyard.server.openai.prompts import tokenized_prompts
@@ -47,10 +48,11 @@ class Completions:
         context.check_model(request.model)
         context.check_open()
         special = request.add_special_tokens is not False
-        prompts = await tokenized_prompts(context, "prompt", request.prompt, add_special_tokens=special)
+        given = request.prompt
+        prompts = await tokenized_prompts(context, "prompt", given, add_special_tokens=special, n=request.n)
         room = [output_room(context, each, request.max_tokens, default=_DEFAULT_TOKENS) for each in prompts]
         name = request_id_of(request, "cmpl")
-        grammars = await compiled(context, request, len(prompts))
+        grammars = await unless_gone(http, compiled(context, request, len(prompts)))
         streams = asked(
             context,
             request,

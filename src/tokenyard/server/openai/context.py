@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tokenyard.engine.async_llm import AsyncLLM
+from tokenyard.engine.generation import check_num_samples
 from tokenyard.engine.generation_config import GenerationDefaults
-from tokenyard.engine.grammars import GrammarCompiler
+from tokenyard.engine.grammars import MAX_GRAMMAR_BYTES, GrammarCompiler
 from tokenyard.engine.text.tokenizer import TextTokenizer
 from tokenyard.errors import ConfigError
 from tokenyard.server.openai.errors import ApiError, bad_field, going_down
@@ -23,12 +24,15 @@ class Limits:
 
     max_body_bytes: int = 8 * 2**20
     """Largest body of a request."""
+    max_grammar_bytes: int = MAX_GRAMMAR_BYTES
+    """Longest schema, regular expression or grammar that an answer is to keep to."""
     request_timeout_s: float = 3600.0
     """Longest time from a request to the end of its answer."""
 
     def __post_init__(self) -> None:
-        if self.max_body_bytes < 1:
-            raise ConfigError("max_body_bytes", self.max_body_bytes, "give a whole number from 1 on")
+        for name in ("max_body_bytes", "max_grammar_bytes"):
+            if getattr(self, name) < 1:
+                raise ConfigError(name, getattr(self, name), "give a whole number from 1 on")
         if not 0 < self.request_timeout_s < float("inf"):
             raise ConfigError("request_timeout_s", self.request_timeout_s, "give a number of seconds above 0")
 
@@ -75,6 +79,12 @@ class ServerContext:
     def answering(self, name: str | None) -> str:
         """What answers call the model that was asked for as ``name``."""
         return self.adapter_of(name) or self.names[0]
+
+    def check_room(self, num_prompts: int, n: int | None) -> None:
+        """Raise what the engine would for ``n`` answers to each of so many prompts, before any work on them."""
+        answers = 1 if n is None else n
+        check_num_samples("", answers)
+        self.llm.check_room(num_prompts * answers)
 
     def check_open(self) -> None:
         """ApiError while the server goes down, or after its engine has."""

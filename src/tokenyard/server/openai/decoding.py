@@ -14,11 +14,12 @@ from tokenyard.server.openai.errors import ApiError, bad_field
 from tokenyard.server.openai.fields import IGNORED, WITHOUT_EFFECT
 from tokenyard.server.web.body import json_body
 
-__all__ = ["Decoded", "decoded"]
+__all__ = ["MOST_NESTED", "Decoded", "decoded"]
 
 _Kind = TypeVar("_Kind", bound=msgspec.Struct)
 
-_MOST_NESTED = 64
+MOST_NESTED = 64
+"""Levels of lists and objects in each other."""
 _PROBLEM = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
@@ -36,8 +37,8 @@ class Decoded(NamedTuple):
 async def decoded(request: Request, kind: type[_Kind], most_bytes: int) -> Decoded:
     """The body as ``kind``. Raises ApiError and RefusedError."""
     body = await json_body(request, most_bytes)
-    if is_nested_deeper(body, _MOST_NESTED):
-        raise ApiError(400, f"the body nests deeper than {_MOST_NESTED} levels")
+    if is_nested_deeper(body, MOST_NESTED):
+        raise ApiError(400, f"the body nests deeper than {MOST_NESTED} levels")
     try:
         fields = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

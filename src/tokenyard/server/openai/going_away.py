@@ -8,17 +8,49 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tokenyard.server.openai.errors import going_down
 
-__all__ = ["EventStream", "GoneError", "unless_gone"]
+__all__ = ["Ending", "EventStream", "GoneError", "on_gone", "unless_gone"]
+
+_GONE = 499
+"""Nobody reads it; it is what nginx writes into its log."""
 
 _Result = TypeVar("_Result")
 
 
 class GoneError(Exception):
     """Nobody waits for the answer any more."""
+
+
+def on_gone(_: Request, __: Exception) -> Response:
+    """The answer to a client that has left."""
+    return Response(status_code=_GONE)
+
+
+class Ending:
+    """ASGI middleware: who is still being served when the server's time to end is over is told so."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on."""
+        has_begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except asyncio.CancelledError:
+            if scope["type"] != "http":
+                raise
+            if not has_begun:
+                await going_down().response()(scope, receive, send)
 
 
 async def _gone(receive: Receive) -> None:

@@ -16,9 +16,6 @@ from tokenyard.server.openai.fields import GenerationRequest
 
 __all__ = ["compiled"]
 
-_MOST = 128
-"""Grammars made for one prompt: more answers are refused later."""
-
 
 class _Asked(NamedTuple):
     """A grammar, as it was sent."""
@@ -34,8 +31,8 @@ async def compiled(
 ) -> list[list[Grammar]]:
     """For each prompt a grammar per answer, none if the request asks for none. Raises ApiError.
 
-    ``schema`` is what the answer's JSON must look like because a tool has to be called. One grammar is waited for, so
-    that what cannot be compiled is refused; the others while their requests wait.
+    ``schema`` is what the answer's JSON must look like because a tool has to be called. It is compiled once and waited
+    for, so that what cannot be compiled is refused; whoever is cancelled here gives its turn to others.
     """
     asked = _asked(request)
     if schema is not None:
@@ -49,13 +46,12 @@ async def compiled(
     if context.grammars is None:
         fix = "there are no grammars (llguidance, a tokenizer or an end-of-sequence token is missing): leave it out"
         raise bad_field(asked.field or "structured_outputs", asked.wanted, fix, code="unsupported_field")
-    answers = range(min(max(request.n or 1, 1), _MOST))
     try:
-        made = [[context.grammars.compile(**asked.wanted) for _ in answers] for _ in range(num_prompts)]
-        await asyncio.to_thread(made[0][0].check)
+        grammar = context.grammars.compile(**asked.wanted)
+        await asyncio.wrap_future(grammar.compiled)
     except ConfigError as error:
         raise bad_field(asked.field or error.field, error.value, error.fix) from None
-    return made
+    return [[grammar.another() for _ in range(request.n or 1)] for _ in range(num_prompts)]
 
 
 def _asked(request: GenerationRequest) -> _Asked | None:

@@ -15,13 +15,17 @@ _MOST_PROMPTS = 1024
 
 
 async def tokenized_prompts(
-    context: ServerContext, field: str, given: Any, *, add_special_tokens: bool
+    context: ServerContext, field: str, given: Any, *, add_special_tokens: bool, n: int | None = None
 ) -> list[TokenizedPrompt]:
-    """The prompts of a request, as token ids. Raises ApiError, which calls them ``field``."""
+    """The prompts of a request, as token ids. Raises ApiError, which calls them ``field``, and QueueFullError.
+
+    ``n`` answers are asked for to each.
+    """
     one = [given] if isinstance(given, str) or _are(given, int) else given
     if not one or len(one) > _MOST_PROMPTS or not all(isinstance(each, str) or _are(each, int) for each in one):
         fix = f"give a text, a list of token ids, or a list of 1 to {_MOST_PROMPTS} of either; none may be empty"
         raise bad_field(field, given, fix)
+    context.check_room(len(one), n)
 
     def encode(text: str) -> list[int]:
         return context.tokenizer.encode(text, add_special_tokens=add_special_tokens)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from typing import Any, Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tokenyard.server.openai.errors import going_down
 from tokenyard.server.openai.generating import Piece, events_of
-from tokenyard.server.openai.going_away import EventStream, GoneError, unless_gone
+from tokenyard.server.openai.going_away import EventStream, unless_gone
 from tokenyard.server.web.problems import json_response
 
 __all__ = ["Answer", "reply", "reply_at_once"]
-
-_GONE = 499
-"""Nobody reads it; it is what nginx writes into its log."""
 
 
 class Answer(Protocol):
@@ -36,26 +31,16 @@ async def reply(
     """The response. What goes wrong before its first byte is raised."""
     if not stream:
         return await reply_at_once(http, answer.whole(together), ignored=ignored)
-    try:
-        events = events_of(answer.chunks(together), getattr(http.state, "prompt_field", "prompt"))
-        first = await unless_gone(http, _first(events))
-    except GoneError:
-        return Response(status_code=_GONE)
-    except asyncio.CancelledError:  # the server goes down, and its time to end is over
-        return going_down().response()
+    events = events_of(answer.chunks(together), getattr(http.state, "prompt_field", "prompt"))
+    first = await unless_gone(http, _first(events))
     return EventStream(events, first, _headers(ignored))
 
 
 async def reply_at_once(
     http: Request, work: Coroutine[Any, Any, dict[str, Any]], *, ignored: Sequence[str]
 ) -> Response:
-    """The response, which is what ``work`` returns. What goes wrong is raised."""
-    try:
-        return json_response(await unless_gone(http, work), headers=_headers(ignored))
-    except GoneError:
-        return Response(status_code=_GONE)
-    except asyncio.CancelledError:  # the server goes down, and its time to end is over
-        return going_down().response()
+    """The response, which is what ``work`` returns. What goes wrong is raised, also that the client has left."""
+    return json_response(await unless_gone(http, work), headers=_headers(ignored))
 
 
 def _headers(ignored: Sequence[str]) -> dict[str, str]:

@@ -96,6 +96,8 @@ class FrontFlags:
     """Most unfinished requests beyond --max-num-seqs; others get 503."""
     max_body_bytes: int = 8 * 2**20
     """Largest body of a request."""
+    max_grammar_bytes: int = 64 * 2**10
+    """Longest schema, regular expression or grammar that an answer is to keep to."""
     request_timeout_s: float = 3600.0
     """Longest time from a request to the end of its answer."""
     shutdown_timeout: int = 30

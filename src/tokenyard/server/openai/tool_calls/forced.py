@@ -51,6 +51,10 @@ def _functions(tools: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
         parameters = function.get("parameters") or {"type": "object"}
         if not isinstance(parameters, dict):
             raise bad_field(f"tools[{i}].function.parameters", parameters, "give a JSON schema")
+        definitions = parameters.get(_DEFINITIONS)
+        if definitions is not None and not isinstance(definitions, dict):
+            field = f"tools[{i}].function.parameters.{_DEFINITIONS}"
+            raise bad_field(field, definitions, "give an object: schemas by their names")
         found[function["name"]] = parameters
     return found
 
