@@ -20,7 +20,7 @@ The command line prints the message alone and exits with code 2; a traceback mea
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = [
     "LOADED_FROM_FILE",
@@ -50,9 +50,36 @@ class TokenyardError(Exception):
 
 
 def shown(value: object) -> str:
-    """A value as messages show it: as Python writes it, and cut where it is long."""
-    text = repr(value)
+    """A value as messages show it: as Python writes it, and cut where it is long; what is cut costs nothing."""
+    text = repr(_Beginning().of(value))
     return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."
+
+
+class _Beginning:
+    """As much of a value as a message can show, and more: as long as what was taken cannot be longer than that."""
+
+    def __init__(self) -> None:
+        self._left = 2 * _MOST_SHOWN
+
+    def of(self, value: object) -> object:
+        if type(value) is str:
+            self._left -= min(len(value), 2 * _MOST_SHOWN) + 2
+            return value[: 2 * _MOST_SHOWN]
+        if type(value) is list:
+            return [self.of(each) for each in self._some(value)]
+        if type(value) is tuple:
+            return tuple(self.of(each) for each in self._some(value))
+        if type(value) is dict:
+            return {self.of(name): self.of(value[name]) for name in self._some(value)}
+        self._left -= 1
+        return value
+
+    def _some(self, values: Iterable[object]) -> Iterator[object]:
+        for each in values:
+            if self._left <= 0:
+                return
+            self._left -= 2
+            yield each
 
 
 def text_of(error: BaseException) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from tokenyard.tokenizer import open_tokenizer
 
 __all__ = ["TextTokenizer"]
 
+_LEAST_BYTES = 64
+"""What a token may stand for where the text is changed before: white space that is dropped."""
 _SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
@@ -48,8 +51,15 @@ class TextTokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """The token ids of ``text``; with those that the model wants around every prompt."""
-        ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        # A batch of one: other threads run meanwhile, which they do not while `encode` is at work.
+        (made,) = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        ids: list[int] = made.ids
         return ids
+
+    @cached_property
+    def most_bytes_per_token(self) -> int:
+        """In UTF-8, of the longest token; 64 at least."""
+        return max(_LEAST_BYTES, *(len(each.encode()) for each in self._backend.get_vocab()))
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """The text of ``token_ids``; an id that the tokenizer does not know has none."""

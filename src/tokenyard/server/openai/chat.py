@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -39,6 +40,9 @@ from tokenyard.server.openai.tool_calls.parser import ToolCallParser
 
 __all__ = ["ChatCompletions", "chat_prompt"]
 
+_MOST_MESSAGES = 10_000
+_MOST_TOOLS = 1_024
+
 
 async def chat_prompt(context: ServerContext, request: ChatCompletionRequest | TokenizeRequest) -> TokenizedPrompt:
     """The prompt that the model's template makes of messages and tools. Raises ApiError."""
@@ -46,8 +50,12 @@ async def chat_prompt(context: ServerContext, request: ChatCompletionRequest | T
     template = tokenizer.chat_template
     if template is None:
         raise ApiError(400, "the model has no chat template: start the server with --chat-template, or send a prompt")
-    messages = _messages(request.messages or [])
     tools = None if getattr(request, "tool_choice", None) == "none" else request.tools
+    if tools is not None and len(tools) > _MOST_TOOLS:
+        raise bad_field("tools", f"{len(tools)} of them", f"give at most {_MOST_TOOLS}")
+    messages = _messages(request.messages or [])
+    size = len(msgspec.json.encode((messages, tools, request.chat_template_kwargs)))
+    context.check_length("messages", messages, size)
 
     def work() -> TokenizedPrompt:
         text = template.render(
@@ -56,11 +64,12 @@ async def chat_prompt(context: ServerContext, request: ChatCompletionRequest | T
             add_generation_prompt=request.add_generation_prompt,
             variables=request.chat_template_kwargs,
         )
+        context.check_length("messages", text, len(text))
         # What the model wants at the beginning stands in its template.
         return TokenizedPrompt(text, tokenizer.encode(text, add_special_tokens=bool(request.add_special_tokens)))
 
     try:
-        prompt = await in_thread_if_long(len(str(messages)), work)
+        prompt = await in_thread_if_long(size, work)
     except TemplateError as error:
         raise ApiError(400, f"messages: the chat template does not take them: {error}", param="messages") from None
     if not prompt.token_ids:
@@ -72,6 +81,8 @@ def _messages(given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """As templates expect them: content is text, arguments of calls are objects."""
     if not given:
         raise bad_field("messages", given, "give at least one")
+    if len(given) > _MOST_MESSAGES:
+        raise bad_field("messages", f"{len(given)} of them", f"give at most {_MOST_MESSAGES}")
     return [_message(f"messages[{i}]", message) for i, message in enumerate(given)]
 
 

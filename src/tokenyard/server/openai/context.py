@@ -80,6 +80,13 @@ class ServerContext:
         """What answers call the model that was asked for as ``name``."""
         return self.adapter_of(name) or self.names[0]
 
+    def check_length(self, field: str, text: object, size: int) -> None:
+        """ApiError for a prompt of so many characters, or bytes, that the model cannot take however it is tokenized."""
+        tokens, longest = self.llm.model.max_model_len, self.tokenizer.most_bytes_per_token
+        if size > tokens * longest:
+            fix = f"its length is {size}: the model takes {tokens} tokens, which have at most {longest} bytes each"
+            raise bad_field(field, text, fix, code="context_length_exceeded")
+
     def check_room(self, num_prompts: int, n: int | None) -> None:
         """Raise what the engine would for ``n`` answers to each of so many prompts, before any work on them."""
         answers = 1 if n is None else n

@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import Request
 
 from tokenyard.errors import shown
-from tokenyard.files.nesting import is_nested_deeper
+from tokenyard.files.nesting import has_more_brackets, is_nested_deeper
 from tokenyard.server.openai.errors import ApiError, bad_field
 from tokenyard.server.openai.fields import IGNORED, WITHOUT_EFFECT
 from tokenyard.server.web.body import json_body
@@ -20,7 +20,12 @@ _Kind = TypeVar("_Kind", bound=msgspec.Struct)
 
 MOST_NESTED = 64
 """Levels of lists and objects in each other."""
+_MOST_BRACKETS = 100_000
+_LONGEST_NAME = 100
 _PROBLEM = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
+_LONE_SURROGATE = re.compile(
+    rb"(?<!\\)(?:\\\\)*(\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|[c-fC-F][0-9a-fA-F]{2}))"
+)
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
 _PART = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
@@ -37,12 +42,14 @@ class Decoded(NamedTuple):
 async def decoded(request: Request, kind: type[_Kind], most_bytes: int) -> Decoded:
     """The body as ``kind``. Raises ApiError and RefusedError."""
     body = await json_body(request, most_bytes)
+    if has_more_brackets(body, _MOST_BRACKETS):
+        raise ApiError(400, f"the body has more than {_MOST_BRACKETS} lists and objects")
     if is_nested_deeper(body, MOST_NESTED):
         raise ApiError(400, f"the body nests deeper than {MOST_NESTED} levels")
     try:
         fields = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ApiError(400, f"the body is no JSON: {error}") from None
+        raise ApiError(400, _no_json(body, error)) from None
     if not isinstance(fields, dict):
         raise ApiError(400, f"the body = {shown(fields)}: give an object")
     ignored = _without_effect(fields, kind)
@@ -50,6 +57,19 @@ async def decoded(request: Request, kind: type[_Kind], most_bytes: int) -> Decod
         return Decoded(msgspec.convert(fields, kind), ignored)
     except msgspec.ValidationError as error:
         raise _problem(str(error), fields) from None
+
+
+def _no_json(body: bytes, error: Exception) -> str:
+    lone = _LONE_SURROGATE.search(body)
+    if lone is not None and any(word in str(error) for word in ("truncated", "surrogate")):
+        return f"the body holds {lone[1].decode()}, a lone surrogate, half of a character: give both halves or none"
+    return f"the body is no JSON: {error}"
+
+
+def _shortened(name: str) -> str:
+    """A name of the client's; a long one without its middle."""
+    half = _LONGEST_NAME // 2
+    return name if len(name) <= _LONGEST_NAME else f"{name[:half]}...{name[-half:]}"
 
 
 def _without_effect(fields: dict[str, Any], kind: type[msgspec.Struct]) -> tuple[str, ...]:
@@ -71,13 +91,13 @@ def _problem(text: str, fields: dict[str, Any]) -> ApiError:
     assert matched is not None, "the pattern takes any text"
     what, path = matched["what"], matched["path"] or ""
     if unknown := _UNKNOWN.fullmatch(what):
-        name = ".".join(filter(None, (path, unknown[1])))
+        name = _shortened(".".join(filter(None, (path, unknown[1]))))
         return ApiError(400, f"{name}: no such field: leave it out", param=name, code="unknown_field")
     if missing := _MISSING.fullmatch(what):
         name = ".".join(filter(None, (path, missing[1])))
         return ApiError(400, f"{name}: is missing, and has to be given", param=name, code="missing_field")
     what = what.replace("`", "")
-    return bad_field(path, _value_at(fields, path), what[:1].lower() + what[1:])
+    return bad_field(_shortened(path), _value_at(fields, path), what[:1].lower() + what[1:])
 
 
 def _value_at(value: Any, path: str) -> Any:

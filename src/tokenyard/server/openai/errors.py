@@ -14,6 +14,8 @@ from tokenyard.server.web.problems import RefusedError, json_response
 __all__ = ["ApiError", "as_api_error", "bad_field", "going_down", "on_api_error", "timed_out"]
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+_OTHER_NAMES = {("messages", "logprobs"): "top_logprobs"}
+"""What chats call a field of the engine's."""
 _RETRY_SECONDS = 1
 """Suggested with every 503."""
 
@@ -74,7 +76,7 @@ def as_api_error(error: Exception, prompt_field: str = "prompt") -> ApiError:
         return ApiError(error.status, f"{error.field} = {shown(error.value)}: {error.fix}", param=error.field)
     if isinstance(error, RequestError):
         is_prompt = error.field in ("prompt_token_ids", "prompt")
-        field = prompt_field if is_prompt else error.field
+        field = prompt_field if is_prompt else _OTHER_NAMES.get((prompt_field, error.field), error.field)
         code = "context_length_exceeded" if "max_model_len" in error.fix else None
         return bad_field(field, error.value, error.fix, code=code)
     if isinstance(error, QueueFullError):

@@ -26,6 +26,9 @@ async def tokenized_prompts(
         fix = f"give a text, a list of token ids, or a list of 1 to {_MOST_PROMPTS} of either; none may be empty"
         raise bad_field(field, given, fix)
     context.check_room(len(one), n)
+    for each in one:
+        if isinstance(each, str):
+            context.check_length(field, each, len(each))
 
     def encode(text: str) -> list[int]:
         return context.tokenizer.encode(text, add_special_tokens=add_special_tokens)

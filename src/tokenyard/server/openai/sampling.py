@@ -51,6 +51,8 @@ def _bias(given: dict[str, float]) -> dict[int, float]:
             raise bad_field("logit_bias", name, "its keys must be token ids")
         if not -100 <= value <= 100:
             raise bad_field(f"logit_bias.{name}", value, "give a number from -100 to 100")
+        if int(name) in bias:
+            raise bad_field("logit_bias", name, f"token {int(name)} has a value already: name it once")
         bias[int(name)] = value
     return bias
 

@@ -65,9 +65,12 @@ class Utilities:
         else:
             special = request.add_special_tokens is not False
             tokenizer = context.tokenizer
+            context.check_length("prompt", request.prompt, len(request.prompt))
             work = lambda: tokenizer.encode(request.prompt, add_special_tokens=special)  # noqa: E731
             ids = await in_thread_if_long(len(request.prompt), work)
-        texts = [context.tokenizer.token_text(each) for each in ids] if request.return_token_strs else None
+        texts = None
+        if request.return_token_strs:
+            texts = await in_thread_if_long(len(ids), lambda: [context.tokenizer.token_text(each) for each in ids])
         limit = context.llm.model.max_model_len
         return json_response({"count": len(ids), "max_model_len": limit, "tokens": ids, "token_strs": texts})
 

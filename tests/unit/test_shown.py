@@ -1,0 +1,34 @@
+"""Values in messages: cut where they are long, and as long as they are short as Python writes them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenyard.errors import shown
+
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text("ab\n", max_size=300),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text("ab", max_size=200), inner) | st.tuples(inner, inner),
+)
+
+
+@given(VALUES)
+def test_it_is_the_beginning_of_what_python_writes(value: Any) -> None:
+    whole = repr(value)
+    assert shown(value) == (whole if len(whole) <= 120 else whole[:117] + "...")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [[[]] * 5_000_000, "a" * 100_000_000, [["a" * 100_000_000] * 9] * 100, {"a": list(range(5_000_000))}],
+    ids=["lists", "text", "texts", "numbers"],
+)
+def test_what_is_cut_costs_nothing(value: Any) -> None:
+    start = time.monotonic()
+    assert len(shown(value)) == 120
+    assert time.monotonic() - start < 0.2
