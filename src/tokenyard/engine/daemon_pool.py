@@ -23,6 +23,12 @@ class DaemonPool:
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._is_over = False
+        self._num_running = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Work has begun that has not ended. A process must not end by itself then: Python may crash, see os._exit."""
+        return self._num_running > 0
 
     def submit(self, work: Callable[[], _Result]) -> Future[_Result]:
         """The future of ``work``'s result; cancelling it drops work that has not begun."""
@@ -57,4 +63,8 @@ class DaemonPool:
 
     def _run(self) -> None:
         while (work := self._waiting.get()) is not None:
+            with self._lock:
+                self._num_running += 1
             work()
+            with self._lock:
+                self._num_running -= 1

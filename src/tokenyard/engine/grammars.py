@@ -187,6 +187,11 @@ class GrammarCompiler:
             raise ConfigError(f"structured_outputs.{kind}", value, f"cannot be compiled: {problem.splitlines()[0]}")
         return matcher
 
+    @property
+    def is_busy(self) -> bool:
+        """Something is being compiled."""
+        return self._threads.is_busy
+
     def shutdown(self) -> None:
         """Compile nothing more; what is being compiled is not waited for."""
         self._threads.shutdown()

@@ -22,7 +22,7 @@ class EngineFlags:
     """The model, its memory and its scheduler."""
 
     dtype: str = "auto"
-    """Of weights and KV cache: auto (the checkpoint's; bfloat16 for one of float32), float32, bfloat16, float16 or float64."""
+    """Of weights and KV cache: auto (the checkpoint's; bfloat16 for float32), float32, bfloat16, float16, float64."""
     device: Annotated[str | None, optional("NAME", "the first GPU, else the CPU")] = None
     """As torch names it."""
     max_model_len: Annotated[int | None, optional("TOKENS", "the model's own limit")] = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -60,6 +61,19 @@ def serve_model(flags: Serve) -> None:
             engine.context.is_draining = True
 
         serve(app, listener, on_ready=ready, on_stop=stop, seconds_to_end=front.shutdown_timeout)
+    _leave(engine)
+
+
+def _leave(engine: _Engine) -> None:
+    """End the process where Python would crash: a thread of it is still compiling. All that was open is closed."""
+    grammars = engine.context.grammars
+    if grammars is None:
+        return
+    grammars.shutdown()
+    if grammars.is_busy:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def _engine(flags: Serve, stack: ExitStack) -> _Engine:
@@ -85,5 +99,7 @@ def _announce(engine: _Engine, url: str) -> None:
         f" {config.max_num_batched_tokens:,} tokens a step, {config.max_model_len:,} tokens a request",
         soft_wrap=True,
     )
+    dtype, device = getattr(engine.context.llm.model, "dtype", "?"), engine.context.llm.model.device
+    out.print(f"Computed in {dtype} on {device}; --dtype float32, bfloat16 or float16 chooses", soft_wrap=True)
     if engine.trace is not None:
         out.print(f"The trace is written to [bold]{escape(str(engine.trace.resolve()))}[/]", soft_wrap=True)
