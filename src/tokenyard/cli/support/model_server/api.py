@@ -99,7 +99,7 @@ def _announce(engine: _Engine, url: str) -> None:
         f" {config.max_num_batched_tokens:,} tokens a step, {config.max_model_len:,} tokens a request",
         soft_wrap=True,
     )
-    dtype, device = getattr(engine.context.llm.model, "dtype", "?"), engine.context.llm.model.device
-    out.print(f"Computed in {dtype} on {device}; --dtype float32, bfloat16 or float16 chooses", soft_wrap=True)
     if engine.trace is not None:
         out.print(f"The trace is written to [bold]{escape(str(engine.trace.resolve()))}[/]", soft_wrap=True)
+    dtype, device = getattr(engine.context.llm.model, "dtype", "?"), engine.context.llm.model.device
+    out.print(f"Computed in {dtype} on {device}; --dtype float32, bfloat16 or float16 chooses", soft_wrap=True)
