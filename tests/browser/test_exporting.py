@@ -48,7 +48,7 @@ def test_a_table_of_the_filtered_steps(open_files: Opener, small_trace: Path, tm
 def test_the_lines_of_the_filtered_steps_as_they_are(open_files: Opener, small_trace: Path, tmp_path: Path) -> None:
     page = open_files(small_trace)
     filtered(page, "step:10..14", 5)
-    saved = save(page, "Trace", tmp_path).read_text().splitlines()
+    saved = save(page, "Trace (JSONL)", tmp_path).read_text().splitlines()
     original = next(small_trace.glob("*.steps.jsonl")).read_text().splitlines()
     assert set(saved) <= set(original)
     steps = [json.loads(line) for line in saved]

@@ -128,7 +128,7 @@ function Before({ store, split }: { store: TraceStore; split: WaitingSplit }) {
         </p>
       )}
       {heads.length > 0 && (
-        <ol class="heads">
+        <ol class="stood-before">
           {shown.map((head) => (
             <li key={head.request}>
               <button
