@@ -314,7 +314,7 @@ def test_a_trace_that_does_not_tell_enough_is_one_error(change: dict[str, Any], 
 
 
 def tokens_of(blocks: RecordedBlocks, runs: Sequence[int], length: int, name: str) -> list[int]:
-    prompt, _ = blocks.prompt(runs, length, Origin(name, seed_of(name), is_output=False))
+    prompt = blocks.prompt(runs, length, Origin(name, seed_of(name), is_output=False))
     return [int(token) for token in prompt.tokens()]
 
 
@@ -345,8 +345,19 @@ def test_runs_that_cannot_be_are_refused(runs: list[int]) -> None:
         tokens_of(RecordedBlocks(4), runs, 16, "a")
 
 
-def _asked(blocks: RecordedRequests, number: int, name: str, at: float, runs: list[int], length: int) -> None:
-    """Request ``name`` arrives, with a prompt of ``length`` tokens in blocks ``runs``, answered by 4 tokens in 1 s."""
+def _asked(
+    blocks: RecordedRequests,
+    number: int,
+    name: str,
+    at: float,
+    runs: list[int],
+    length: int,
+    answered: list[int] | None = None,
+) -> None:
+    """Request ``name`` arrives, with a prompt of ``length`` tokens in blocks ``runs``, answered by 4 tokens in 1 s.
+
+    ``answered``: the blocks of both, if the answer fills one.
+    """
     step = Step(number)
     step.arrived = [RequestArrived(step=number, ts=at, req_id=name, arrival_time=at, num_prompt_tokens=length)]
     step.lookups = [PrefixCacheLookup(step=number, ts=at, req_id=name, prompt_hash_runs=runs)]
@@ -359,6 +370,7 @@ def _asked(blocks: RecordedRequests, number: int, name: str, at: float, runs: li
             finished_time=at + 1,
             num_prompt_tokens=length,
             num_output_tokens=4,
+            output_hash_runs=answered,
         )
     ]
     blocks.add(step)
@@ -386,3 +398,16 @@ def test_who_lacks_the_block_that_an_answer_filled_only_begins_alike() -> None:
     _asked(blocks, 0, "first", 0.0, [0, 2], 2 * 16 + 14)
     _asked(blocks, 1, "has the same system prompt", 2.0, [0, 2, 7, 2], 70)
     assert all(not request.after for request in blocks.workload())
+
+
+def test_the_last_turn_is_followed_though_an_earlier_one_left_more_of_a_sign() -> None:
+    """The first answer fills block 3, the second one ends in the block of its prompt's end."""
+    blocks = RecordedRequests("vllm", 16, 1024, knows_turns=False)
+    _asked(blocks, 0, "first", 0.0, [0, 3], 3 * 16 + 13, [0, 4])
+    _asked(blocks, 1, "second", 2.0, [0, 4, 8, 1], 5 * 16 + 3)
+    _asked(blocks, 2, "third", 4.0, [0, 4, 8, 3], 7 * 16 + 5)
+    _asked(blocks, 3, "begins like the third", 6.0, [0, 4, 8, 2, 20, 2], 8 * 16 + 5)
+    after = {request.request_id: request.after for request in blocks.workload()}
+    assert after["second"] == ("first",)
+    assert after["third"] == ("second",)
+    assert after["begins like the third"] == ("first",), "the second turn goes on once"

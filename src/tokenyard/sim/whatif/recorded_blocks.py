@@ -45,24 +45,26 @@ class RecordedBlocks:
         self._known: list[_Stretch] = []
         """Ascending, without overlap."""
 
-    def prompt(self, runs: Sequence[int], num_tokens: int, own: Origin) -> tuple[StreamTokens, list[Origin]]:
+    def prompt(self, runs: Sequence[int], num_tokens: int, own: Origin) -> StreamTokens:
         """The prompt of ``num_tokens`` tokens whose full blocks are ``runs`` (first, count, first, count ...).
 
-        Returns it, and whose blocks it begins with, in order. ValueError if the runs cannot be those of such a prompt.
+        ValueError if the runs cannot be those of such a prompt.
         """
         _check(runs, num_tokens // self._block_size)
         pieces: list[Segment] = []
-        origins: list[Origin] = []
         at = 0
         for origin, count in self._origins(runs, own):
             end = at + count * self._block_size
             _append(pieces, Segment(origin.seed, at, end))
-            if origin is not own and (not origins or origins[-1] is not origin):
-                origins.append(origin)
             at = end
         if at < num_tokens:
             _append(pieces, Segment(own.seed, at, num_tokens))
-        return StreamTokens(*pieces), origins
+        return StreamTokens(*pieces)
+
+    def origin_of(self, number: int) -> Origin | None:
+        """Who brought a block; None if nobody has."""
+        found = self._stretch_at(number)
+        return None if found is None else found.origin
 
     def note_output(self, runs: Sequence[int], num_tokens: int, own: Origin) -> None:
         """Note blocks that hold output of a request of ``num_tokens`` tokens in all. ValueError as above."""

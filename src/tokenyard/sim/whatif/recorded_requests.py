@@ -53,7 +53,9 @@ class RecordedRequests:
         self._origins: dict[str, tuple[Origin, Origin]] = {}
         """Request id -> itself as one who brings blocks with its prompt, and with its output."""
         self._ends: dict[int, str] = {}
-        """Last full block of a prompt -> the request that brought it: whoever has it begins with that whole prompt."""
+        """Last full block of a prompt -> who had it first: a prompt that has it begins with that whole prompt."""
+        self._continued: set[str] = set()
+        """Requests whose turn was found by their prompt alone: who else has it only begins alike."""
         self._gaps: Counter[str] = Counter()
         self.began = 0.0
         """Moment of the first arrival, on the trace's clock, once the workload has been made."""
@@ -103,35 +105,42 @@ class RecordedRequests:
             return
         length = known.arrived.num_prompt_tokens or 0
         try:
-            known.prompt, origins = self._blocks.prompt(
-                record.prompt_hash_runs, length, self._origins_of(record.req_id)[0]
-            )
+            known.prompt = self._blocks.prompt(record.prompt_hash_runs, length, self._origins_of(record.req_id)[0])
         except ValueError:
             self._gaps["blocks"] += 1
             return
         self._hashed += 1
-        answered = [origin.request_id for origin in origins if origin.is_output]
-        known.answers = answered[-1] if answered else self._longest_begun(record.prompt_hash_runs, length)
+        known.answers = self._answered(record.prompt_hash_runs, length)
         if record.prompt_hash_runs:
             first, count = record.prompt_hash_runs[-2:]
             self._ends.setdefault(first + count - 1, record.req_id)
 
-    def _longest_begun(self, runs: Sequence[int], length: int) -> str | None:
-        """The request whose prompt this one begins with, if it is long enough to hold the answer as well.
+    def _answered(self, runs: Sequence[int], length: int) -> str | None:
+        """The request whose answer a prompt goes on from: of those that left a sign in it, the last."""
+        assert self._blocks is not None, "who has numbered blocks knows where they come from"
+        for first, count in zip(reversed(runs[::2]), reversed(runs[1::2]), strict=True):
+            for number in range(first + count - 1, first - 1, -1):
+                asked = self._ends.get(number)
+                if asked is not None and asked not in self._continued and self._can_go_on_from(asked, length):
+                    self._continued.add(asked)
+                    return asked
+                origin = self._blocks.origin_of(number)
+                if origin is not None and origin.is_output:
+                    return origin.request_id
+        return None
+
+    def _can_go_on_from(self, request_id: str, length: int) -> bool:
+        """Whether a prompt of ``length`` tokens that begins with that whole prompt can hold the answer as well.
 
         An answer that ends in the block in which the prompt does leaves no other sign of its turn; one that fills that
         block would be seen, so who lacks it only begins alike.
         """
-        found = None
-        for first, count in zip(runs[::2], runs[1::2], strict=True):
-            found = next((self._ends[at] for at in range(first + count - 1, first - 1, -1) if at in self._ends), found)
-        finished = self._known[found].finished if found in self._known else None
-        if found is None or finished is None:
-            return None
-        asked, answer = self._known[found].arrived.num_prompt_tokens or 0, finished.num_output_tokens or 0
+        finished = self._known[request_id].finished if request_id in self._known else None
+        if finished is None:
+            return False
+        asked, answer = self._known[request_id].arrived.num_prompt_tokens or 0, finished.num_output_tokens or 0
         size = self._block_size or 1
-        leaves_no_sign = (asked + answer - 1) // size == asked // size
-        return found if leaves_no_sign and length > asked + answer else None
+        return (asked + answer - 1) // size == asked // size and length > asked + answer
 
     def _finish(self, record: RequestFinished) -> None:
         known = self._known.get(record.req_id or "")
