@@ -160,8 +160,13 @@ def test_the_gpu_it_ran_on_changes_nothing(on_l4: Path) -> None:
     assert {each["change"] for each in told["variants"][0]["figures"]} <= {0.0, None}
 
 
+def test_what_vllm_would_not_start_with_is_refused(folder: Path) -> None:
+    asked = call("whatif", "trace", "--set", "num_gpu_blocks_override=2", cwd=folder)
+    asked.refused("num_gpu_blocks_override", "vLLM would not start", "give at least")
+
+
 def test_what_serves_nobody_is_refused_and_what_serves_some_is_not_compared(folder: Path) -> None:
-    call("whatif", "trace", "--set", "num_gpu_blocks_override=2", cwd=folder).refused("serves none of the requests")
+    call("whatif", "trace", "--set", "max_model_len=2", cwd=folder).refused("serves none of the requests")
     told = json.loads(call("whatif", "trace", "--set", "max_model_len=300", "--json", cwd=folder).stdout)
     (variant,) = told["variants"]
     assert variant["refused"] > 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.config import CacheConfig, GroupKind, SchedulerConfig
 from tokenyard.errors import ConfigError
 from tokenyard.policies.named import policy_maker
 from tokenyard.sim.drafts import SimulatedSpeculation
@@ -84,6 +84,7 @@ def read_variant(run: RecordedRun, text: str) -> Variant:
     if "policy" in given:
         policy_maker(scheduler.policy, "scheduling_policy")
     _check_prefixes(run.cache, cache)
+    _check_longest(run, scheduler, cache)
     workload = run.workload
     if "rate_scale" in given:
         workload = workload.with_rate(_number(given["rate_scale"], float, "rate_scale"))
@@ -162,6 +163,24 @@ def _check_prefixes(recorded: CacheConfig, cache: CacheConfig) -> None:
     if cache.enable_prefix_caching and not recorded.enable_prefix_caching:
         fix = "it was off in the trace, so nobody knows which prompts begin alike: record one with it on"
         raise ConfigError("enable_prefix_caching", value=True, fix=fix)
+
+
+def _check_longest(run: RecordedRun, scheduler: SchedulerConfig, cache: CacheConfig) -> None:
+    """ConfigError where blocks or lengths were changed so that vLLM would not start.
+
+    A request of ``max_model_len`` tokens must fit; groups that forget (windows, states) are counted as nothing.
+    """
+    longest, blocks, size = scheduler.max_model_len, cache.num_gpu_blocks, cache.block_size
+    if (longest, blocks, size) == (run.scheduler.max_model_len, run.cache.num_gpu_blocks, run.cache.block_size):
+        return
+    sizes = zip(cache.groups, cache.group_block_sizes, strict=True)
+    needed = 1 + sum(-(-longest // each) for group, each in sizes if group.kind is GroupKind.FULL)
+    if blocks < needed:
+        fix = (
+            f"vLLM would not start: a request of max_model_len = {longest:,} tokens takes {needed - 1:,} blocks, and"
+            f" one block is never given out: give at least {needed:,} blocks, or a smaller max_model_len"
+        )
+        raise ConfigError("num_gpu_blocks_override", blocks, fix)
 
 
 def _flag(name: str, scheduler: SchedulerConfig, cache: CacheConfig) -> list[str]:
