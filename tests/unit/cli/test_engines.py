@@ -234,4 +234,5 @@ def test_policies_are_compared_on_as_many_engines_as_there_are(capsys: pytest.Ca
 
 def test_a_router_without_engines_to_choose_from_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", *FEW, *DENSE, "--router", "round-robin"]) == 0
-    assert "--router is ignored: without --data-parallel-size or --replicas there is one engine" in capsys.readouterr().err
+    said = "--router is ignored: without --data-parallel-size or --replicas there is one engine"
+    assert said in capsys.readouterr().err
