@@ -208,6 +208,8 @@ class RecordedRequests:
         moment, end = arrived.arrival_time or 0.0, finished.finished_time or finished.ts or 0.0
         after, gap = self._follows(known, parents)
         is_aborted = finished.finish_reason == _ABORTED
+        if known.prompt is None and self._hashed:
+            self._gaps["unseen"] += 1
         return WorkloadRequest(
             request_id=request_id,
             prompt=known.prompt or StreamTokens.unique(self._origins_of(request_id)[0].seed, length),
@@ -270,6 +272,7 @@ _GAPS = {
     "unreadable": "{:,} arrivals say no id, time or length and are left out",
     "repeated": "{:,} arrivals repeat an id and are left out",
     "blocks": "blocks of {:,} requests cannot be read: they are taken to share nothing",
+    "unseen": "{:,} requests went away before the cache was asked for their blocks: they are taken to share nothing",
     "orphans": "{:,} turns follow a request that is left out: they arrive when they did",
     "pause": "the host paused or resumed {:,} times, which is not repeated",
     "reset": "a cache was reset {:,} times, which is not repeated",
