@@ -172,3 +172,19 @@ def test_what_serves_nobody_is_refused_and_what_serves_some_is_not_compared(fold
     assert variant["refused"] > 0
     assert {each["change"] for each in variant["figures"]} == {None}
     assert variant["serve_flags"] == []
+
+
+def test_steps_larger_than_the_trace_has_follow_the_model(tmp_path: Path) -> None:
+    """Two requests at a time tell nothing of twelve: the trace's own deployment is modelled, and decides there."""
+    flags = ("random", "--num-prompts", "24", "--input-len", "900", "--output-len", "40", "--advice", "none")
+    few = ("--max-num-seqs", "2", "--max-num-batched-tokens", "256", "--max-model-len", "8192")
+    assert call("run", *flags, *few, "--trace", "trace", cwd=tmp_path).code == 0
+    many = "max_num_seqs=12,max_num_batched_tokens=4096"
+    told = json.loads(call("whatif", "trace", "--set", many, "--json", cwd=tmp_path).stdout)
+    asked = ("--max-num-seqs", "12", "--max-num-batched-tokens", "4096", "--max-model-len", "8192")
+    happened = json.loads(call("run", *flags, *asked, "--json", cwd=tmp_path).stdout)
+    then = {each["name"]: each["variant"] for each in told["variants"][0]["figures"]}
+    for name in ("ttft_ms", "tpot_ms", "e2e_ms", "queue_ms"):
+        assert then[f"{name}.mean"] == pytest.approx(happened[name]["mean"], rel=0.05)
+    assert told["fit"]["leans_on"] == "llama-3.1-8b on h100"
+    assert "steps larger than the trace has" in told["variants"][0]["notes"][-1]

@@ -12,7 +12,7 @@ from rich.text import Text
 from tokenyard.cli.support.console import errors, print_json, results, warn
 from tokenyard.cli.support.flags import WhatIf as Flags
 from tokenyard.cli.support.progress import replay_bar
-from tokenyard.cli.support.variants.served import on_gpu, served_with
+from tokenyard.cli.support.variants.served import leaning_on_model, on_gpu, served_with
 from tokenyard.errors import TraceError
 from tokenyard.explain.render.tables import print_section, table_of
 from tokenyard.explain.render.units import count, duration, milliseconds, percent
@@ -45,7 +45,7 @@ _MANY = 9.0
 def execute(flags: Flags) -> int:
     """Check, ask, print; 0 if it ends."""
     with errors().status("reading the trace"):
-        run = read_run(flags.trace)
+        run = leaning_on_model(read_run(flags.trace))
     asked = _variants(run, flags)  # mistakes are said before anything is replayed
     with replay_bar(len(run.workload), "as it was") as on_progress:
         baseline = replay_as_it_was(run, on_progress)
@@ -115,6 +115,11 @@ def _print_check(told: WhatIf, console: Console) -> None:
         lines[0] += (
             f"; of {count(fit.held_out)} others half are predicted within {percent(fit.median_error)},"
             f" all together {_signed(fit.total_error)}"
+        )
+    if fit.leans_on is not None and fit.leans_on_error is not None:
+        lines.append(
+            f"larger steps than the trace has take what the model of {plain(fit.leans_on)} says, scaled to the trace's:"
+            f" half of these are within {percent(fit.leans_on_error)} of it"
         )
     if fit.slowest is not None and fit.fastest is not None:
         lines.append(

@@ -81,3 +81,29 @@ def test_measurements_that_cannot_be_fitted(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         fit(features, seconds)
+
+
+def test_steps_during_which_the_machine_paused_do_not_move_the_fit() -> None:
+    """One step in fifty takes up to twenty times as long, most of them short ones; prices stay what they are."""
+    true = FittedLatency(constant=0.04, prefill_tokens=1.3e-3, decodes=2e-3, decode_context=7e-6)
+    rng = np.random.default_rng(5)
+    steps = []
+    for _ in range(1500):
+        chunk = int(rng.integers(20, 100)) if rng.random() < 0.15 else 0
+        new = np.array([1] * 3 + [chunk] * bool(chunk), np.int64)
+        steps.append(StepShape(new, rng.integers(50, 900, len(new)), len(new), int(new.sum())))
+    seconds = np.array([true.step_seconds(step) for step in steps]) * rng.normal(1, 0.05, len(steps))
+    paused = rng.random(len(steps)) < 0.02
+    seconds[paused] *= rng.uniform(2, 20, int(paused.sum()))
+    found = fit(table(steps), seconds)
+    large = StepShape(np.array([1, 1, 1, 256]), np.array([400, 400, 400, 0]), 4, 259)
+    usual = seconds.sum() / sum(true.step_seconds(step) for step in steps)
+    assert found.step_seconds(large) == pytest.approx(usual * true.step_seconds(large), rel=0.06)
+    assert sum(found.step_seconds(step) for step in steps) == pytest.approx(seconds.sum())
+
+
+def test_a_feature_that_no_step_has_costs_nothing() -> None:
+    steps = [StepShape(np.ones(n, np.int64), np.full(n, 100 * n), n, n) for n in range(1, 30)]
+    found = fit(table(steps), np.array([0.01 + 0.001 * len(step.num_new_tokens) for step in steps]))
+    assert found.prefill_tokens == found.prefills == found.prefill_pairs == 0
+    assert found.step_seconds(steps[4]) == pytest.approx(0.015)

@@ -55,6 +55,11 @@ class FitQuality(msgspec.Struct, frozen=True, kw_only=True):
     fastest: float | None = None
     """Duration of the fastest stretch of steps, over what is fitted; None: the machine ran evenly."""
     slowest: float | None = None
+    leans_on: str | None = None
+    """The deployment whose modelled step times decide where the trace has no steps like those asked about; None: the
+    fit goes on as it began."""
+    leans_on_error: float | None = None
+    """Half of the trace's steps are within this share of what that model says, scaled to them."""
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.report import Report
 from tokenyard.policies.named import policy_maker
 from tokenyard.sched.observer import Observers, StepObserver
+from tokenyard.sim.latency.leaning import Reach
 from tokenyard.sim.replay import Progress, ReplayResult, replay
 from tokenyard.sim.whatif.answer import (
     FIGURES,
@@ -23,6 +24,7 @@ from tokenyard.sim.whatif.answer import (
     WhatIf,
     change_of,
 )
+from tokenyard.sim.whatif.reach import WatchedLatency
 from tokenyard.sim.whatif.recorded_run import RecordedRun
 from tokenyard.sim.whatif.settings import Variant, as_it_was
 from tokenyard.sim.whatif.watching import EndTimes, StepsAlike
@@ -56,12 +58,14 @@ class _Replayed(NamedTuple):
     report: Report
     ends: Mapping[str, float]
     result: ReplayResult
+    doubt: str | None
+    """Of steps larger than the trace has."""
 
 
 def replay_as_it_was(run: RecordedRun, on_progress: OnProgress | None = None) -> Baseline:
     """Replay the run with its own settings, and say how far that repeats it."""
     alike = StepsAlike(TraceReader(run.source, requests=False))
-    report, ends, _ = _replayed(run, as_it_was(run), on_progress, alike)
+    report, ends, _, _ = _replayed(run, as_it_was(run), on_progress, alike)
     recorded_steps = alike.finish()
     checks = [Check.of(name, was, now) for name, was, now in _both(run.report, report)]
     failed = [check.name for check in checks if check.name in _JUDGED and not _is_close(check)]
@@ -98,11 +102,12 @@ def answer(
 
 def _replayed(run: RecordedRun, variant: Variant, on_progress: OnProgress | None, *watchers: StepObserver) -> _Replayed:
     builder, ends = ReportBuilder(), EndTimes()
+    latency = WatchedLatency(variant.latency, Reach.of(run.measured))
     result = replay(
         variant.workload,
         variant.scheduler,
         variant.cache,
-        variant.latency,
+        latency,
         pace=run.pace if variant.keeps_time else None,
         observer=Observers(TraceRecorder(None, builder), ends, *watchers),
         policy=policy_maker(variant.scheduler.policy, "scheduling_policy")(),
@@ -111,7 +116,7 @@ def _replayed(run: RecordedRun, variant: Variant, on_progress: OnProgress | None
         skip_refused=True,
         on_progress=on_progress,
     )
-    return _Replayed(builder.report(), ends.seconds, result)
+    return _Replayed(builder.report(), ends.seconds, result, latency.doubt(run.fit.leans_on))
 
 
 def _both(first: Report, second: Report) -> list[tuple[str, float | None, float | None]]:
@@ -127,7 +132,7 @@ def _is_close(check: Check) -> bool:
 
 
 def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progress: OnProgress | None) -> VariantAnswer:
-    report, ends, result = _replayed(run, variant, on_progress)
+    report, ends, result, doubt = _replayed(run, variant, on_progress)
     refused = len(result.refused) + result.num_left_out
     if refused == len(variant.workload):
         raise ConfigError("set", variant.name, f"serves none of the requests: {result.refused[0].problem}")
@@ -160,7 +165,7 @@ def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progres
         reasons=_reasons(baseline.report, report),
         refused=refused,
         serve_flags=list(variant.flags) if variant.is_vllms and not refused else [],
-        notes=list(variant.notes),
+        notes=[*variant.notes, *([] if doubt is None else [doubt])],
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from tokenyard.config import CacheConfig, SchedulerConfig
@@ -16,7 +17,9 @@ from tokenyard.explain.report.speculation import Speculation
 from tokenyard.explain.report.summary import summarize
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency.fitted import FEATURES, FittedLatency
+from tokenyard.sim.latency.leaning import lean
 from tokenyard.sim.latency.measured import MeasuredStep, StepTimes, fit_steps, measured_pace
+from tokenyard.sim.latency.model import LatencyModel
 from tokenyard.sim.latency.pace import Pace
 from tokenyard.sim.whatif.answer import FitQuality
 from tokenyard.sim.whatif.front_end import REPLAY
@@ -43,12 +46,27 @@ class RecordedRun:
     scheduler: SchedulerConfig
     cache: CacheConfig
     speculation: SimulatedSpeculation | None
-    latency: FittedLatency
+    latency: LatencyModel
+    fitted: FittedLatency
+    """What ``latency`` is for steps like those of the trace."""
     pace: Pace | None
     """When the machine was faster or slower than ``latency``; None if it ran evenly."""
     fit: FitQuality
     report: Report
     """How the run went, by its trace."""
+    measured: list[MeasuredStep] = field(repr=False)
+    """What ``fitted`` is fitted to."""
+
+    def leaning_on(self, model: LatencyModel, name: str) -> RecordedRun:
+        """The run with ``model``'s durations, scaled, for steps that are larger than the trace has.
+
+        ``name`` says what the model is of. Nothing changes if it is far from the steps that there are.
+        """
+        leaning = lean(self.fitted, self.measured, model)
+        if leaning is None:
+            return self
+        fit = msgspec.structs.replace(self.fit, leans_on=name, leans_on_error=leaning.error)
+        return replace(self, latency=leaning.latency, fit=fit)
 
 
 def read_run(path: Path | str, on_step: Callable[[int], None] | None = None) -> RecordedRun:
@@ -89,9 +107,11 @@ def read_run(path: Path | str, on_step: Callable[[int], None] | None = None) -> 
         cache=config.cache,
         speculation=_speculation(config, report.speculation, str(path)),
         latency=latency,
+        fitted=latency,
         pace=pace,
         fit=_quality(times.measured, pace),
         report=report,
+        measured=times.measured,
     )
 
 

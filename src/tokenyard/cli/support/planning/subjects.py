@@ -9,6 +9,7 @@ from typing import Any
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.planning.settings import changed, convert
 from tokenyard.cli.support.setup import Setup, prepare
+from tokenyard.cli.support.variants.served import leaning_on_model
 from tokenyard.cli.support.workload import workload_from
 from tokenyard.errors import ConfigError
 from tokenyard.policies.named import policy_maker
@@ -89,7 +90,7 @@ class RecordedSubject(_Unpacked):
     @property
     def run(self) -> RecordedRun:
         if not self._kept:
-            self._kept["run"] = read_run(self.trace)
+            self._kept["run"] = leaning_on_model(read_run(self.trace))
         return self._kept["run"]
 
     def read(self) -> None:

@@ -11,7 +11,7 @@ from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.parsing import parse
 from tokenyard.cli.support.setup import Setup, prepare
 from tokenyard.config import SpeculativeConfig
-from tokenyard.errors import ConfigError, NoStartError, shown
+from tokenyard.errors import ConfigError, NoStartError, TokenyardError, shown
 from tokenyard.kv.sizing.gpus import GPU, GPUS, gpu_of_device, named_gpu
 from tokenyard.launch.model_names import known_as
 from tokenyard.models.named import MODELS, model_spec
@@ -24,8 +24,9 @@ from tokenyard.sim.whatif.recorded_run import RecordedRun
 from tokenyard.sim.whatif.settings import Variant, as_it_was
 from tokenyard.trace.format.deployment import Deployment, deployment_of
 
-__all__ = ["on_gpu", "served_with"]
+__all__ = ["leaning_on_model", "on_gpu", "served_with"]
 
+_MODEL = "calibrated"
 _UTILIZATION = 0.9
 """Of a GPU's memory, that vLLM takes unless it is told otherwise."""
 _MEMORY = ("num_gpu_blocks_override", "gpu_memory_utilization", "kv_cache_memory_bytes", "max_num_batched_tokens")
@@ -46,7 +47,7 @@ class _Recorded:
         """Modelled step times of it on ``gpu``."""
         kept = self.deployment
         return load_latency(
-            "calibrated",
+            _MODEL,
             model=self.model,
             gpu=gpu,
             tensor_parallel_size=kept.tensor_parallel_size or 1,
@@ -56,6 +57,21 @@ class _Recorded:
             enable_expert_parallel=bool(kept.enable_expert_parallel),
             enforce_eager=self.eager,
         )
+
+
+def leaning_on_model(run: RecordedRun) -> RecordedRun:
+    """The run with modelled durations, scaled, for steps larger than it has, if its deployment is modelled at all.
+
+    A replay whose steps took what another model says knows nothing of this one.
+    """
+    try:
+        recorded = _recorded(run)
+        if recorded.deployment.step_time not in (None, _MODEL):
+            return run
+        model = recorded.latency(recorded.gpu)
+    except TokenyardError:
+        return run
+    return run.leaning_on(model, f"{recorded.model.name} on {recorded.gpu.name}")
 
 
 def served_with(run: RecordedRun, line: str, gpu: str | None) -> Variant:
