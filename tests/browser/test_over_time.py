@@ -28,7 +28,7 @@ def page(open_files: Open, small_trace: Path) -> Page:
 
 def test_a_drag_over_one_chart_selects_for_all(page: Page) -> None:
     charts = page.get_by_role("region", name="Over time").get_by_role("slider")
-    expect(charts).to_have_count(6)
+    expect(charts).to_have_count(7)
     charts.first.scroll_into_view_if_needed()
     box = charts.first.bounding_box()
     assert box is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -57,9 +58,16 @@ class HeadlessViewer:
             ["node", bundle], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
         )
 
-    def ask(self, trace: TraceLines, other: TraceLines | None = None) -> dict[str, Any]:
-        """Everything the viewer says of a trace, and of the comparison with another."""
-        question = {"trace": trace._asdict()} | ({} if other is None else {"other": other._asdict()})
+    def ask(
+        self, trace: TraceLines, other: TraceLines | None = None, bounds: Mapping[str, float | None] | None = None
+    ) -> dict[str, Any]:
+        """Everything the viewer says of a trace, and of the comparison with another.
+
+        ``bounds`` are those of the goodput: ``ttft``, ``tpot`` and ``e2e`` in milliseconds, None for none.
+        """
+        question: dict[str, Any] = {"trace": trace._asdict(), "bounds": bounds}
+        if other is not None:
+            question["other"] = other._asdict()
         assert self._node.stdin is not None
         assert self._node.stdout is not None
         self._node.stdin.write(json.dumps(question) + "\n")

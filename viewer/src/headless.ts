@@ -10,7 +10,9 @@ import { symptomsOf } from "./advice/symptoms";
 import { known } from "./data/columns";
 import { compare } from "./data/compare";
 import { BUCKETS } from "./data/model/reasons";
+import type { Bounds } from "./data/model/slo";
 import { storeFrom } from "./data/sampleStore";
+import { goodput } from "./data/slo";
 import { statistics } from "./data/statistics";
 import type { StoreInside } from "./data/store";
 import { verdict } from "./data/verdict";
@@ -24,9 +26,11 @@ interface Lines {
 interface Question {
   trace: Lines;
   other?: Lines;
+  /** Of the goodput. */
+  bounds?: Bounds;
 }
 
-async function answer({ trace, other }: Question): Promise<unknown> {
+async function answer({ trace, other, bounds }: Question): Promise<unknown> {
   const store = await storeFrom(trace.steps, trace.requests);
   const found = await statistics(store, { first: 0, last: store.rows - 1 });
   const symptoms = await symptomsOf(store, found);
@@ -35,6 +39,7 @@ async function answer({ trace, other }: Question): Promise<unknown> {
     steps: Array.from({ length: store.rows }, (_, row) => stepAt(store, row)),
     statistics: { ...found, buckets: Object.fromEntries(BUCKETS.map((name, i) => [name, found.buckets[i]])) },
     symptoms,
+    goodput: bounds ? goodput(found, bounds) : null,
     advice: advise(symptoms),
     notes: store.notes,
     jobs: store.jobs.count,
@@ -67,8 +72,8 @@ function waitOf(store: StoreInside, request: number): unknown {
 }
 
 async function comparisonOf(a: StoreInside, b: StoreInside): Promise<unknown> {
-  const { parting, figures, buckets, jobs } = await compare(a, b);
-  return { parting, figures, buckets, jobs };
+  const { parting, decision, figures, buckets, jobs } = await compare(a, b);
+  return { parting, decision, figures, buckets, jobs };
 }
 
 for await (const line of createInterface({ input: process.stdin })) {

@@ -10,7 +10,7 @@ import { firstDecision, firstParting } from "./parting";
 import { timesOf } from "./requestTimes";
 import { settingsDifference } from "./settings";
 import { inSlices } from "./slices";
-import { spread } from "./spread";
+import { knownSpread } from "./spread";
 import { statistics } from "./statistics";
 import { requestOf, rowAtTime, rowOfStep } from "./store";
 import { familyOf } from "./wording";
@@ -62,7 +62,7 @@ function withTimesOf(all: Statistics, store: TraceStore, common: readonly [numbe
   const times = common.map((pair) => timesOf(store, pair[side]));
   const of = (name: "queue" | "ttft" | "tpot" | "e2e", whole: Spread | null) =>
     // Where the trace does not tell them of the whole run, it does not tell them of a part.
-    whole && spread(Float64Array.from(times.map((each) => each[name])).filter((value) => !Number.isNaN(value)));
+    whole && knownSpread(times.map((each) => each[name]));
   return {
     ...all,
     queueSeconds: of("queue", all.queueSeconds),

@@ -18,6 +18,7 @@ import { overTime } from "./overTime";
 import { pills, recordOf } from "./pills";
 import { placeInQueue, requestFigures } from "./requestTable";
 import { shares } from "./shares";
+import { goodput, isBounded, meets } from "./slo";
 import { statistics } from "./statistics";
 import { rowAtTime, rowOfStep } from "./store";
 import { outcome, recorded, verdict } from "./verdict";
@@ -60,6 +61,9 @@ export const data = {
   levelsOfDetail,
   lanes,
   overTime,
+  goodput,
+  isBounded,
+  meets,
   placeInQueue,
   requestFigures,
   shares,
@@ -80,12 +84,15 @@ export {
   exportJsonl,
   failure,
   follower,
+  goodput,
   header,
+  isBounded,
   lanes,
   levelsOfDetail,
   life,
   listings,
   load,
+  meets,
   nextWithReason,
   outcome,
   overTime,

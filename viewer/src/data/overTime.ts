@@ -1,20 +1,28 @@
-/** How the run went, in slices of the clock: queues, throughput, cache hits, and how long requests took. */
+/** How the run went, in slices of the clock: queues, throughput, goodput, cache hits, and how long requests took. */
 
 import { endOfRow, secondsOf } from "./lives";
 import { MISSING, type Range } from "./model/columns";
 import type { OverTime, Percentiles } from "./model/overTime";
+import type { Bounds } from "./model/slo";
 import type { TraceStore } from "./model/trace";
-import { timesOf } from "./requestTimes";
+import { endRowOf, tellsTimes, timesOf } from "./requestTimes";
 import { inSlices } from "./slices";
-import { spread } from "./spread";
+import { isBounded, meets } from "./slo";
+import { knownSpread } from "./spread";
+import type { StoreInside } from "./store";
 
-/** Null if the trace tells no times. Rows and requests count where they begin or end; a slice without any is a gap. */
+/** Requests in a slice of the rates, on average, at least. */
+const ENOUGH = 4;
+
+/** Null if the trace tells no times. Rows count where they begin, requests where they end; a slice without any is a gap. */
 export async function overTime(
   store: TraceStore,
   range: Range,
   slices: number,
+  bounds: Bounds,
   signal?: AbortSignal,
 ): Promise<OverTime | null> {
+  const inside = store as StoreInside;
   const { steps, requests } = store;
   const from = steps.ts[range.first];
   const width = (endOfRow(store, range.last) - from) / slices;
@@ -37,6 +45,9 @@ export async function overTime(
   const until = from + slices * width;
   const hits = meanOf(slices);
   const times = { ttft: collected(slices), tpot: collected(slices), e2e: collected(slices) };
+  const timed = tellsTimes(inside);
+  const ended = new Array<number>(slices).fill(0);
+  const good = timed && isBounded(bounds) ? new Array<number>(slices).fill(0) : null;
   await inSlices(
     0,
     requests.count - 1,
@@ -47,21 +58,29 @@ export async function overTime(
         const hit = Math.max(requests.localHitTokens[request], 0) + Math.max(requests.externalHitTokens[request], 0);
         hits.add(of(steps.ts[looked]), hit / prompt, prompt);
       }
-      const { ttft, tpot, e2e } = timesOf(store, request);
+      const took = timesOf(store, request);
       const token = requests.firstTokenTime[request];
-      if (token >= from && token <= until && !Number.isNaN(ttft)) times.ttft[of(token)].push(ttft);
+      if (timed && token >= from && token <= until && !Number.isNaN(took.ttft)) times.ttft[of(token)].push(took.ttft);
+      const row = endRowOf(inside, request);
       const end = requests.finishedTime[request];
-      if (!(end >= from && end <= until)) return;
-      if (!Number.isNaN(tpot)) times.tpot[of(end)].push(tpot);
-      if (!Number.isNaN(e2e)) times.e2e[of(end)].push(e2e);
+      if (row < range.first || row > range.last || Number.isNaN(end)) return;
+      const slice = of(end);
+      ended[slice] += 1;
+      if (good && meets(took, bounds)) good[slice] += 1;
+      if (timed && !Number.isNaN(took.tpot)) times.tpot[slice].push(took.tpot);
+      if (timed && !Number.isNaN(took.e2e)) times.e2e[slice].push(took.e2e);
     },
     signal,
   );
+  const together = togetherOf(ended);
   return {
     at: Array.from({ length: slices }, (_, slice) => from - steps.ts[0] + (slice + 0.5) * width),
     seconds: width,
     running: sums.running.result(),
     waiting: sums.waiting.result(),
+    secondsOfRates: together * width,
+    requestsPerSecond: rates(ended, together, width),
+    goodPerSecond: good && rates(good, together, width),
     tokensPerSecond: Array.from(sampled, (tokens) => tokens / width),
     hitRate: hits.result(),
     ttft: percentiles(times.ttft),
@@ -83,11 +102,28 @@ function meanOf(slices: number) {
   };
 }
 
+/** How many slices are counted together, so that some requests end in most: a rate of one or none tells nothing. */
+function togetherOf(ended: readonly number[]): number {
+  const total = ended.reduce((sum, requests) => sum + requests, 0);
+  let together = 1;
+  while (together < ended.length && (ended.length % together > 0 || total * together < ended.length * ENOUGH)) {
+    together += 1;
+  }
+  return together;
+}
+
+function rates(counts: readonly number[], together: number, width: number): number[] {
+  return counts.map((_, slice) => {
+    const first = slice - (slice % together);
+    return counts.slice(first, first + together).reduce((sum, count) => sum + count, 0) / (together * width);
+  });
+}
+
 function collected(slices: number): number[][] {
   return Array.from({ length: slices }, () => []);
 }
 
 function percentiles(slices: readonly number[][]): Percentiles {
-  const spreads = slices.map((values) => spread(Float64Array.from(values)));
+  const spreads = slices.map(knownSpread);
   return { p50: spreads.map((one) => one?.p50 ?? Number.NaN), p95: spreads.map((one) => one?.p95 ?? Number.NaN) };
 }

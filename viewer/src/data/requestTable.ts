@@ -3,8 +3,9 @@
 import { MISSING, type RequestIndex, type Row } from "./model/columns";
 import type { RequestFigures } from "./model/requestFigures";
 import type { TraceStore } from "./model/trace";
-import { timesOf } from "./requestTimes";
+import { endRowOf, timesOf } from "./requestTimes";
 import { inSlices } from "./slices";
+import type { StoreInside } from "./store";
 import { waitingSplit } from "./waiting";
 
 /** Requests that were in a queue, in the order of the trace. */
@@ -20,6 +21,7 @@ export async function requestFigures(store: TraceStore, signal?: AbortSignal): P
     version,
     count,
     request: Int32Array.from(seen),
+    ended: new Uint8Array(count),
     arrived: column(),
     waited: column(),
     queue: column(),
@@ -41,6 +43,7 @@ export async function requestFigures(store: TraceStore, signal?: AbortSignal): P
       const request = seen[index];
       const { queue, ttft, tpot, e2e } = timesOf(store, request);
       [found.queue[index], found.ttft[index], found.tpot[index], found.e2e[index]] = [queue, ttft, tpot, e2e];
+      found.ended[index] = Number(endRowOf(store as StoreInside, request) >= 0);
       found.arrived[index] = requests.arrivalTime[request] - store.steps.ts[0];
       found.hit[index] = hitShare(store, request);
       if (requests.numPreemptions[request] !== MISSING) found.preemptions[index] = requests.numPreemptions[request];

@@ -1,7 +1,8 @@
 /** How long one request took, in seconds: as the report counts it. */
 
-import type { RequestIndex } from "./model/columns";
+import type { RequestIndex, Row } from "./model/columns";
 import type { TraceStore } from "./model/trace";
+import type { StoreInside } from "./store";
 
 /** Finish reasons of requests that did not get what they asked for; they have no end-to-end time. */
 const CUT_SHORT = new Set(["abort", "error"]);
@@ -16,6 +17,18 @@ export interface RequestTimes {
   tpot: number;
   /** Arrival to end. */
   e2e: number;
+}
+
+/** Steps that are missing between recorded ones would make pieced-together times wrong. */
+export function tellsTimes({ livesRecorded, rows, steps }: StoreInside): boolean {
+  return livesRecorded || (rows > 0 && steps.number[rows - 1] - steps.number[0] === rows - 1);
+}
+
+/** The row after which a request ended, as recorded; else the last in which it is seen; -1 if it did not end. */
+export function endRowOf({ requests, livesRecorded }: StoreInside, request: RequestIndex): Row {
+  const recorded = requests.finishedRow[request];
+  if (recorded >= 0) return recorded;
+  return livesRecorded || Number.isNaN(requests.finishedTime[request]) ? -1 : requests.lastRow[request];
 }
 
 export function timesOf({ requests, finishReasons }: TraceStore, request: RequestIndex): RequestTimes {

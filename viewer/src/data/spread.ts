@@ -17,6 +17,11 @@ export function spread(values: Float64Array): Spread | null {
   return { mean: sum / length, p50: at(50), p90: at(90), p95: at(95), p99: at(99), max: sorted[length - 1] };
 }
 
+/** Of the values that are known. */
+export function knownSpread(values: readonly number[]): Spread | null {
+  return spread(Float64Array.from(values).filter((value) => !Number.isNaN(value)));
+}
+
 /** Counts small whole numbers, for a spread over any number of rows without sorting them. */
 export class Counter {
   private counts = new Float64Array(1024);

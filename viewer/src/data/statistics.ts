@@ -6,16 +6,17 @@ import { MISSING, type Range, type RequestIndex, type Row } from "./model/column
 import { BUCKETS, NO_REASON, STEP_REASONS } from "./model/reasons";
 import type { ReasonTotals, Statistics } from "./model/statistics";
 import type { TraceStore } from "./model/trace";
-import { timesOf } from "./requestTimes";
+import { endRowOf, tellsTimes, timesOf } from "./requestTimes";
 import { eachHeld } from "./shares";
 import { inSlices } from "./slices";
-import { Counter, spread } from "./spread";
+import { Counter, knownSpread } from "./spread";
 import type { StoreInside } from "./store";
 import { micros } from "./waitingTally";
 import { agrees, familyOf } from "./wording";
 
 const BUDGET_BINS = 20;
 const HIT_BINS = 10;
+const LATENCIES = ["queue", "ttft", "tpot", "e2e"] as const;
 
 export async function statistics(store: TraceStore, range: Range, signal?: AbortSignal): Promise<Statistics> {
   const gathering = new Gathering(store as StoreInside, range);
@@ -73,19 +74,14 @@ class Gathering {
   private unseenMicros = 0;
   private finished = 0;
   private outputTokens = 0;
-  private readonly queue: number[] = [];
-  private readonly ttft: number[] = [];
-  private readonly tpot: number[] = [];
-  private readonly e2e: number[] = [];
+  private readonly times: Statistics["times"] = { queue: [], ttft: [], tpot: [], e2e: [] };
   private readonly timed: boolean;
 
   constructor(
     private readonly store: StoreInside,
     private readonly range: Range,
   ) {
-    // Steps that are missing between recorded ones would make pieced-together times wrong.
-    const { steps, rows } = store;
-    this.timed = store.livesRecorded || (rows > 0 && steps.number[rows - 1] - steps.number[0] === rows - 1);
+    this.timed = tellsTimes(store);
   }
 
   row(row: Row): void {
@@ -168,7 +164,7 @@ class Gathering {
     const { requests } = this.store;
     const looked = requests.lookupRow[request];
     if (looked >= this.range.first && looked <= this.range.last) this.lookup(request);
-    const ended = requests.finishedRow[request] >= 0 ? requests.finishedRow[request] : this.endRow(request);
+    const ended = endRowOf(this.store, request);
     if (ended >= this.range.first && ended <= this.range.last) this.end(request);
     this.unseen(request, ended);
   }
@@ -182,13 +178,6 @@ class Gathering {
     const until = gone ? requests.finishedTime[request] : steps.ts[row];
     const lost = micros(until) - micros(requests.arrivalTime[request]);
     if (lost > 0) this.unseenMicros += lost;
-  }
-
-  /** The last row of a request whose end is not recorded but seen. */
-  private endRow(request: RequestIndex): Row {
-    const { requests, livesRecorded } = this.store;
-    if (livesRecorded || Number.isNaN(requests.finishedTime[request])) return -1;
-    return requests.lastRow[request];
   }
 
   private lookup(request: RequestIndex): void {
@@ -216,9 +205,7 @@ class Gathering {
     this.outputTokens += or0(this.store.requests.outputTokens[request]);
     if (!this.timed) return;
     const times = timesOf(this.store, request);
-    for (const name of ["queue", "ttft", "tpot", "e2e"] as const) {
-      if (!Number.isNaN(times[name])) this[name].push(times[name]);
-    }
+    for (const name of LATENCIES) this.times[name].push(times[name]);
   }
 
   result(): Statistics {
@@ -255,11 +242,11 @@ class Gathering {
       outputTokens,
       requestsPerSecond: known ? this.finished / known : null,
       tokensPerSecond: known && outputTokens !== null ? outputTokens / known : null,
-      queueSeconds: spread(Float64Array.from(this.queue)),
-      ttftSeconds: spread(Float64Array.from(this.ttft)),
-      tpotSeconds: spread(Float64Array.from(this.tpot)),
-      e2eSeconds: spread(Float64Array.from(this.e2e)),
-      times: { queue: this.queue, ttft: this.ttft, tpot: this.tpot, e2e: this.e2e },
+      queueSeconds: knownSpread(this.times.queue),
+      ttftSeconds: knownSpread(this.times.ttft),
+      tpotSeconds: knownSpread(this.times.tpot),
+      e2eSeconds: knownSpread(this.times.e2e),
+      times: this.times,
       headline: [],
     };
     found.headline = headline(store, found);

@@ -2,16 +2,17 @@ import { useMemo, useRef, useState } from "preact/hooks";
 import { Swatch } from "../charts/Swatch";
 import { clampTop, scrollFor, spacerHeight, topAt } from "../charts/scroll";
 import { useSize } from "../charts/useSize";
-import { familyOf, meaningOf, requestFigures } from "../data";
+import { familyOf, isBounded, meaningOf, requestFigures } from "../data";
 import { shortId } from "../data/labels";
 import type { RequestFigures } from "../data/model/requestFigures";
 import type { TraceStore } from "../data/model/trace";
 import { download } from "../export/download";
 import { duration, plural } from "../format";
+import { bounds, boundsText, OUTCOME_KEY } from "../state/bounds";
 import { focus } from "../state/moves";
 import { extra, focusRequest, matches, revision, setExtra } from "../state/store";
 import { useComputed } from "../statistics/useStatistics";
-import { columnsOf, ordered, type Sorting, sortingOf, type TableColumn, tableCsv } from "./table";
+import { columnsOf, ordered, outcomeTest, type Sorting, sortingOf, type TableColumn, tableCsv } from "./table";
 
 const ROW = 26;
 const ID_CHARACTERS = 34;
@@ -32,6 +33,8 @@ function Lines({ store, found }: { store: TraceStore; found: RequestFigures }) {
   const sorting = sortingOf(extra.value["sort"]);
   const meant = matches.value.requests;
   const columns = useMemo(() => columnsOf(store, found), [store, found]);
+  const bounded = bounds.value;
+  const outcome = extra.value[OUTCOME_KEY];
   const lines = useMemo(
     () =>
       ordered(
@@ -39,8 +42,9 @@ function Lines({ store, found }: { store: TraceStore; found: RequestFigures }) {
         columns.find(({ key }) => key === sorting.key),
         sorting.down,
         meant,
+        outcomeTest(found, bounded, outcome),
       ),
-    [found, columns, sorting.key, sorting.down, meant],
+    [found, columns, sorting.key, sorting.down, meant, bounded, outcome],
   );
   return (
     <>
@@ -53,9 +57,27 @@ function Lines({ store, found }: { store: TraceStore; found: RequestFigures }) {
         >
           save as CSV
         </button>
+        {isBounded(bounded) && <OutcomeSwitch outcome={outcome} />}
       </p>
       <Grid store={store} found={found} columns={columns} lines={lines} sorting={sorting} />
     </>
+  );
+}
+
+/** Only the requests that met every bound, or only those that missed one. */
+function OutcomeSwitch({ outcome }: { outcome: string | undefined }) {
+  return (
+    <label title="By the bounds of the goodput, which the Statistics tab sets; requests that had not ended are neither.">
+      {boundsText(bounds.value)}:{" "}
+      <select
+        value={outcome === "met" || outcome === "missed" ? outcome : ""}
+        onChange={(event) => setExtra(OUTCOME_KEY, event.currentTarget.value)}
+      >
+        <option value="">all requests</option>
+        <option value="met">met</option>
+        <option value="missed">missed</option>
+      </select>
+    </label>
   );
 }
 

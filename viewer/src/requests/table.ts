@@ -1,6 +1,8 @@
 /** The columns of the table of requests, its order, and the table as CSV. */
 
+import { isBounded, meets } from "../data";
 import type { RequestFigures } from "../data/model/requestFigures";
+import type { Bounds } from "../data/model/slo";
 import type { TraceStore } from "../data/model/trace";
 import { csvLine } from "../export/csv";
 import { count, milliseconds, percent } from "../format";
@@ -62,7 +64,7 @@ export function columnsOf(store: TraceStore, found: RequestFigures): TableColumn
   ];
 }
 
-type Numbers = Omit<RequestFigures, "version" | "count" | "request" | "reason">;
+type Numbers = Omit<RequestFigures, "version" | "count" | "request" | "reason" | "ended">;
 
 function known(value: number): number | null {
   return Number.isNaN(value) ? null : value;
@@ -80,15 +82,27 @@ export function sortingOf(text: string | undefined): Sorting {
   return found ? { key: found[2], down: found[1] === "-" } : { key: "waited", down: true };
 }
 
+/** Whether a line is shown: of requests that ended within every bound (`met`), of those that did not, or of all. */
+export function outcomeTest(found: RequestFigures, bounds: Bounds, outcome: string | undefined) {
+  if (!isBounded(bounds) || (outcome !== "met" && outcome !== "missed")) return () => true;
+  return (index: number): boolean => {
+    const [ttft, tpot, e2e] = [found.ttft[index], found.tpot[index], found.e2e[index]];
+    return found.ended[index] === 1 && meets({ ttft, tpot, e2e }, bounds) === (outcome === "met");
+  };
+}
+
 /** Lines in order; what is not known stands last. `meant`: 1 for each request that the filter means; null for all. */
 export function ordered(
   found: RequestFigures,
   column: TableColumn | undefined,
   down: boolean,
   meant: Uint8Array | null,
+  shown: (index: number) => boolean = () => true,
 ): Int32Array {
   const lines: number[] = [];
-  for (let index = 0; index < found.count; index++) if (!meant || meant[found.request[index]] === 1) lines.push(index);
+  for (let index = 0; index < found.count; index++) {
+    if ((!meant || meant[found.request[index]] === 1) && shown(index)) lines.push(index);
+  }
   if (!column) return Int32Array.from(lines);
   const values = lines.map((index) => column.value(index));
   const sign = down ? -1 : 1;

@@ -1,6 +1,7 @@
 import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { CopyButton } from "../export/CopyButton";
+import { bounds } from "../state/bounds";
 import { type Figure, figures, figureText, latencies, type Part, partText } from "./figures";
 
 interface FiguresProps {
@@ -13,7 +14,7 @@ interface FiguresProps {
 
 /** The numbers to paste into an experiment's notes. */
 export function FiguresSection({ store, found, scope, onFilter }: FiguresProps) {
-  const all = figures(store, found);
+  const all = figures(store, found, bounds.value);
   const rows = latencies(found);
   const text = () =>
     [

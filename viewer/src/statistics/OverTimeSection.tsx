@@ -10,6 +10,8 @@ import type { Spread, Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { count, duration, fixed, milliseconds, percent, plural, shortCount } from "../format";
 import { SURFACES, type ThemeName } from "../palette";
+import { bounds } from "../state/bounds";
+import { GoodputForm } from "./GoodputForm";
 import { logBins, placeOn } from "./logBins";
 import { useComputed } from "./useStatistics";
 
@@ -20,18 +22,21 @@ const HEIGHT = 120;
 interface OverTimeProps {
   store: TraceStore;
   range: Range;
+  /** Statistics of the range, once they are there. */
+  statistics: Statistics | null;
   revision: number;
   theme: ThemeName;
   onRange(range: Range): void;
   onSelectStep(row: Row): void;
 }
 
-/** Queues, throughput, hits and latencies along the clock: drag over one for a range of all. */
+/** Queues, throughput, goodput, hits and latencies along the clock: drag over one for a range of all. */
 export function OverTimeSection(props: OverTimeProps) {
   const { store, range, revision } = props;
+  const { ttft, tpot, e2e } = bounds.value;
   const { value: found } = useComputed<OverTime | null>(
-    (signal) => overTime(store, range, SLICES, signal),
-    [store, revision, range.first, range.last],
+    (signal) => overTime(store, range, SLICES, { ttft, tpot, e2e }, signal),
+    [store, revision, range.first, range.last, ttft, tpot, e2e],
     120,
   );
   if (!found) return null;
@@ -39,6 +44,7 @@ export function OverTimeSection(props: OverTimeProps) {
     lines("Queues", "requests, mean", [found.running, found.waiting], ["running", "waiting"], (value) =>
       fixed(value, 1),
     ),
+    requestsChart(found),
     lines("Output tokens per second", "", [found.tokensPerSecond], ["tokens/s"], count),
     lines("Prefix-cache hits", "share of the prompt tokens", [found.hitRate], ["hit rate"], percent),
     lines("TTFT", "time to first token", [found.ttft.p50, found.ttft.p95], ["p50", "p95"], milliseconds),
@@ -49,6 +55,7 @@ export function OverTimeSection(props: OverTimeProps) {
     <section aria-labelledby="over-time-title">
       <h3 id="over-time-title">Over time</h3>
       <p class="quiet">In slices of {duration(found.seconds)}. Drag for a range, click for a step.</p>
+      <GoodputForm found={props.statistics} />
       <div class="columns">
         {charts.map((chart) => (
           <Chart key={chart.title} {...props} chart={chart} at={found.at} />
@@ -56,6 +63,20 @@ export function OverTimeSection(props: OverTimeProps) {
       </div>
     </section>
   );
+}
+
+/** Those that ended, and those of them that met every bound. */
+function requestsChart({ requestsPerSecond, goodPerSecond, secondsOfRates }: OverTime): ChartSpec {
+  const note = `by their end, in slices of ${duration(secondsOfRates)}`;
+  const all = requestsPerSecond.some((value) => value > 0) ? [requestsPerSecond] : [];
+  return goodPerSecond && all.length > 0
+    ? lines("Requests per second", note, [...all, goodPerSecond], ["requests/s", "goodput"], rate)
+    : lines("Requests per second", note, all, ["requests/s"], rate);
+}
+
+/** Of a slice: the less there are, the more digits. */
+function rate(value: number): string {
+  return value > 0 && value < 10 ? String(Number(value.toPrecision(3))) : shortCount(value);
 }
 
 interface ChartSpec {
@@ -87,7 +108,7 @@ function Chart({ store, range, theme, chart, at, onRange, onSelectStep }: ChartP
     () => [at, ...chart.series.map((values) => values.map((value) => (Number.isNaN(value) ? null : value)))],
     [at, chart],
   ) as uPlot.AlignedData;
-  const spec = useMemo(() => plotOf(chart, theme), [chart.title, theme]);
+  const spec = useMemo(() => plotOf(chart, theme), [chart.title, chart.names.length, theme]);
   const start = store.steps.ts[0];
   const row = (seconds: number) => Math.min(Math.max(rowAtTime(store, start + seconds), range.first), range.last);
   const say = (index: number) => {
@@ -130,13 +151,15 @@ function plotOf(chart: ChartSpec, theme: ThemeName): PlotSpec {
   const line = { width: 1.5, points: { show: false }, spanGaps: true };
   const strokes = [{ stroke: surface.text }, { stroke: surface.accent, dash: [6, 4] }];
   const seconds = chart.text === milliseconds;
+  const perSecond = chart.text === rate;
   return {
     label: `${chart.title} over time`,
     height: HEIGHT,
     series: [{}, ...chart.names.map((label, which) => ({ ...line, label, ...strokes[which] }))],
     xText: (x) => `${Number(x.toPrecision(6))} s`,
-    yText: (y) => (seconds ? short(y) : chart.text === percent ? `${Math.round(100 * y)} %` : shortCount(y)),
-    yTop: seconds || chart.text === percent ? 1e-6 : 1,
+    yText: (y) =>
+      seconds ? short(y) : chart.text === percent ? `${Math.round(100 * y)} %` : (perSecond ? rate : shortCount)(y),
+    yTop: seconds || perSecond || chart.text === percent ? 1e-6 : 1,
     fractions: true,
     color: { text: surface.quiet, rule: surface.rule },
   };

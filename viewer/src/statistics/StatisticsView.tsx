@@ -46,7 +46,7 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
         <OccupancyChart {...chart} pool="vram" />
         <OccupancyChart {...chart} pool="dram" />
       </section>
-      <OverTimeSection {...chart} revision={revision.value} />
+      <OverTimeSection {...chart} statistics={found ?? null} revision={revision.value} />
       {value && (
         <>
           <LatencySection found={value.found} theme={themeName.value} onSort={showSorted} />

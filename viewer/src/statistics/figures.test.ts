@@ -6,6 +6,8 @@ import { parseFilter } from "../state/filter";
 import { figures, figureText, latencies } from "./figures";
 import { disagreement, reason, shares, within } from "./filters";
 
+const NO_BOUNDS = { ttft: null, tpot: null, e2e: null };
+
 /** No offload tier. */
 const NOTHING = new Int32Array(100).fill(MISSING);
 
@@ -45,7 +47,7 @@ function found(change: Partial<Statistics> = {}): Statistics {
 }
 
 test("one line per figure, as it is pasted", () => {
-  expect(figures(store, found()).map(figureText)).toEqual([
+  expect(figures(store, found(), NO_BOUNDS).map(figureText)).toEqual([
     "steps: 100, over 12.5 s",
     "running: mean 12.4, p50 12, p95 31, max 50",
     "waiting: –",
@@ -58,7 +60,7 @@ test("one line per figure, as it is pasted", () => {
 });
 
 test("figures lead to filters that the filter language understands", () => {
-  const filters = figures(store, found({ range: { first: 10, last: 20 } })).flatMap((figure) =>
+  const filters = figures(store, found({ range: { first: 10, last: 20 } }), NO_BOUNDS).flatMap((figure) =>
     figure.parts.flatMap((part) => part.filter ?? []),
   );
   expect(filters).toContain("preempted:1.. step:1010..1020");
@@ -71,15 +73,21 @@ test("an offload tier has a peak of its own, within the range", () => {
   steps.cpuFreeBlocks.set([50, 20, 35], 10);
   const tiered = { ...store, steps } as TraceStore;
   const line = (first: number, last: number) =>
-    figures(tiered, found({ range: { first, last } }))
+    figures(tiered, found({ range: { first, last } }), NO_BOUNDS)
       .map(figureText)
       .find((text) => text.startsWith("peak DRAM"));
   expect(line(0, 99)).toBe("peak DRAM use: 60.0 %");
   expect(line(12, 99)).toBe("peak DRAM use: 30.0 %");
 });
 
+test("goodput is a figure once a latency is bounded", () => {
+  const times = { queue: [0, 0], ttft: [0.1, 0.2], tpot: [Number.NaN, 0.01], e2e: [0.1, 1] };
+  const lines = figures(store, found({ finished: 2, times }), { ttft: 150, tpot: null, e2e: null }).map(figureText);
+  expect(lines.at(-1)).toBe("goodput within TTFT ≤ 150 ms: 0.08 requests/s, 50.0 % of those that ended");
+});
+
 test("nothing leads nowhere", () => {
-  const none = figures(store, found({ preemptions: 0, finished: 0, peakKvUse: null }));
+  const none = figures(store, found({ preemptions: 0, finished: 0, peakKvUse: null }), NO_BOUNDS);
   const filters = none.flatMap(({ label, parts }) => parts.flatMap((part) => (part.filter ? [label] : [])));
   expect(filters).toEqual(["steps", "running", "running", "running", "prefix hits"]);
 });

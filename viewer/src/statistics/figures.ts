@@ -1,9 +1,12 @@
 /** The headline figures: what `tokenyard report` prints under "Figures", each with the steps behind it. */
 
+import { goodput } from "../data";
 import { MISSING } from "../data/model/columns";
+import type { Bounds } from "../data/model/slo";
 import type { Spread, Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { count, duration, fixed, mean, milliseconds, percent } from "../format";
+import { boundsText } from "../state/bounds";
 import { within } from "./filters";
 
 /** One number of a figure. */
@@ -22,7 +25,7 @@ export interface Figure {
   parts: Part[];
 }
 
-export function figures(store: TraceStore, found: Statistics): Figure[] {
+export function figures(store: TraceStore, found: Statistics, bounds: Bounds): Figure[] {
   const scope = within(store, found.range);
   return [
     steps(store, found),
@@ -33,6 +36,7 @@ export function figures(store: TraceStore, found: Statistics): Figure[] {
     preemptions(found, scope),
     ...prefix(found, scope),
     ...throughput(found, scope),
+    ...goodRequests(found, bounds),
   ];
 }
 
@@ -119,12 +123,29 @@ function throughput(found: Statistics, scope: string): Figure[] {
   ];
 }
 
+function goodRequests(found: Statistics, bounds: Bounds): Figure[] {
+  const good = goodput(found, bounds);
+  if (!good) return [];
+  const rate = good.requestsPerSecond;
+  return [
+    {
+      label: `goodput within ${boundsText(bounds)}`,
+      meaning: "requests that ended whole, with each latency within its bound",
+      parts: [
+        ...(rate === null ? [] : [{ text: fixed(rate, 2), name: "requests/s" }]),
+        { text: percent(good.share), name: OF_ENDED },
+      ],
+    },
+  ];
+}
+
 /** `running: mean 12.3, p50 12, p95 24, max 31`: one line for an experiment's notes. */
 export function figureText(figure: Figure): string {
   return `${figure.label}: ${figure.parts.map(partText).join(", ")}`;
 }
 
-const AFTER = new Set(["requests/s", "output tokens/s", "tokens computed again"]);
+const OF_ENDED = "of those that ended";
+const AFTER = new Set(["requests/s", "output tokens/s", "tokens computed again", OF_ENDED]);
 
 export function partText(part: Part): string {
   if (!part.name) return part.text;

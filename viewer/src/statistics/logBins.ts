@@ -6,7 +6,7 @@ export interface LogBins {
   counts: number[];
 }
 
-/** Null if there is nothing to count. What is 0 or less is in the first bin. */
+/** Null if there is nothing to count. What is 0 or less is in the first bin; NaN is in none. */
 export function logBins(values: readonly number[]): LogBins | null {
   let least = Number.POSITIVE_INFINITY;
   let most = 0;
@@ -19,6 +19,7 @@ export function logBins(values: readonly number[]): LogBins | null {
   while (edges[edges.length - 1] < most || edges.length < 2) edges.push(next(edges[edges.length - 1]));
   const counts = new Array<number>(edges.length - 1).fill(0);
   for (const value of values) {
+    if (Number.isNaN(value)) continue;
     let bin = 0;
     while (bin < counts.length - 1 && value >= edges[bin + 1]) bin += 1;
     counts[bin] += 1;

@@ -18,6 +18,7 @@ import type { Badge, Detail, HeaderToken, Pills, RecordedReason, Verdict } from 
 import type { Outcome } from "./outcomes";
 import type { OverTime } from "./overTime";
 import type { RequestFigures } from "./requestFigures";
+import type { Bounds, Goodput } from "./slo";
 import type {
   EmbeddedNames,
   Follower,
@@ -71,7 +72,19 @@ export interface Data {
   levelsOfDetail(store: TraceStore, by?: Weighing): Promise<LevelsOfDetail>;
   lanes(store: TraceStore): Promise<Lanes>;
   /** A range in so many slices of the clock; null if the trace tells no times. */
-  overTime(store: TraceStore, range: Range, slices: number, signal?: AbortSignal): Promise<OverTime | null>;
+  overTime(
+    store: TraceStore,
+    range: Range,
+    slices: number,
+    bounds: Bounds,
+    signal?: AbortSignal,
+  ): Promise<OverTime | null>;
+  /** Of the requests that ended; null without a bound, and where the trace tells no times. */
+  goodput(found: Statistics, bounds: Bounds): Goodput | null;
+  /** At least one latency is bounded. */
+  isBounded(bounds: Bounds): boolean;
+  /** Whether a request that took so many seconds ended whole and within every bound. */
+  meets(times: { ttft: number; tpot: number; e2e: number }, bounds: Bounds): boolean;
   requestFigures(store: TraceStore, signal?: AbortSignal): Promise<RequestFigures>;
   /** Where a request stands in the waiting queue before a step, from 1; null if the trace does not name it there. */
   placeInQueue(store: TraceStore, row: Row, request: RequestIndex): { place: number; of: number } | null;

@@ -13,6 +13,11 @@ export interface OverTime {
   /** Means by time. */
   running: number[];
   waiting: number[];
+  /** Length of the slices of the next two: a whole number of slices, which all have the same value. */
+  secondsOfRates: number;
+  /** Requests that ended, and of them those that met all bounds; null without a bound. */
+  requestsPerSecond: number[];
+  goodPerSecond: number[] | null;
   /** Output tokens. */
   tokensPerSecond: number[];
   /** Share of the prompt tokens looked up that were found, 0 .. 1. */

@@ -6,6 +6,8 @@ export interface RequestFigures {
   version: number;
   count: number;
   request: Int32Array;
+  /** 1 where it ended, aborted or not. */
+  ended: Uint8Array;
   /** Since the first step. */
   arrived: Float64Array;
   /** Queued, preempted and stalled together: `tokenyard why`. */

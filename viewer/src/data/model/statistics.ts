@@ -96,7 +96,7 @@ export interface Statistics {
   ttftSeconds: Spread | null;
   tpotSeconds: Spread | null;
   e2eSeconds: Spread | null;
-  /** The times behind the four, one per request that finished. */
+  /** The times behind the four, NaN where it has none: place i of each is of the same request that finished. */
   times: Record<"queue" | "ttft" | "tpot" | "e2e", number[]>;
   /** Ready to copy: label and value, the headline figures of document 000 first. */
   headline: { label: string; value: string }[];

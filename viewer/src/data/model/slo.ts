@@ -1,0 +1,15 @@
+/** Service-level objectives: bounds on the latencies of a request, and how many requests stayed within them. */
+
+/** Milliseconds; null: no bound. */
+export interface Bounds {
+  readonly ttft: number | null;
+  readonly tpot: number | null;
+  readonly e2e: number | null;
+}
+
+export interface Goodput {
+  requests: number;
+  /** Of the requests that ended, aborted ones among them. */
+  share: number;
+  requestsPerSecond: number | null;
+}

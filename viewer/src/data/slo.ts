@@ -1,0 +1,31 @@
+/**
+ * Goodput: the requests that ended whole with each latency within its bound, as `tokenyard report --slo` counts them
+ * (src/tokenyard/explain/report/slo.py).
+ */
+
+import type { Bounds, Goodput } from "./model/slo";
+import type { Statistics } from "./model/statistics";
+import type { RequestTimes } from "./requestTimes";
+
+const BOUNDED = ["ttft", "tpot", "e2e"] as const;
+
+export function isBounded(bounds: Bounds): boolean {
+  return BOUNDED.some((name) => bounds[name] !== null);
+}
+
+/** A request that was aborted has no end-to-end time and meets nothing; an answer of one token has no TPOT to bound. */
+export function meets(times: Omit<RequestTimes, "queue">, bounds: Bounds): boolean {
+  if (Number.isNaN(times.e2e) || Number.isNaN(times.ttft)) return false;
+  return BOUNDED.every((name) => !(times[name] * 1e3 > (bounds[name] ?? Number.POSITIVE_INFINITY)));
+}
+
+/** Null without a bound, and where the trace tells no times. */
+export function goodput({ times, seconds }: Statistics, bounds: Bounds): Goodput | null {
+  if (!isBounded(bounds) || times.ttft.every(Number.isNaN)) return null;
+  let requests = 0;
+  times.e2e.forEach((e2e, at) => {
+    requests += Number(meets({ ttft: times.ttft[at], tpot: times.tpot[at], e2e }, bounds));
+  });
+  const share = requests / times.e2e.length;
+  return { requests, share, requestsPerSecond: seconds ? requests / seconds : null };
+}
