@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tokenyard.explain.report.summary import summarize
 from tokenyard.trace.read.reader import TraceReader
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
@@ -157,3 +158,12 @@ def test_going_beyond_the_end_says_where_it_is(open_files: Open, small_trace: Pa
     page.keyboard.press("Enter")
     page.get_by_text(f"There is no step 99,999,999: the run ends at step {last}").wait_for()
     page.get_by_role("heading", name=f"Step {last}", exact=True).wait_for()
+
+
+def test_an_interrupted_trace_is_called_partial(open_files: Open, small_trace: Path, tmp_path: Path) -> None:
+    (steps,) = small_trace.glob("*.steps.jsonl")
+    data = steps.read_bytes()
+    (tmp_path / "killed.steps.jsonl").write_bytes(data[: len(data) // 2])
+    token = open_files(tmp_path / "killed.steps.jsonl").get_by_text("partial", exact=True)
+    expect(token).to_have_attribute("title", str(summarize(tmp_path).header.partial))
+    expect(open_files(small_trace).get_by_text("partial", exact=True)).to_have_count(0)

@@ -65,6 +65,7 @@ def figures_of_package(path: Path, other: Path | None = None) -> dict[str, Any]:
         "statistics": _statistics(report),
         "advice": msgspec.to_builtins(report.advice),
         "reading": _reading(report),
+        "partial": None if report.header.partial is None else str(report.header.partial),
         "waits": {life.request_id: _wait(life, reconstructed=reconstructed) for life in lives},
         "spans": {life.request_id: _spans(path, life.request_id) for life in lives[:2]},
     }
@@ -220,6 +221,7 @@ def figures_of_viewer(viewer: HeadlessViewer, path: Path, other: Path | None = N
             name: told["notes"][name]
             for name in ("badLines", "unknownEvents", "droppedFields", "duplicateRecords", "lateRecords")
         },
+        "partial": told["partial"],
         "waits": {name: _viewer_wait(each) for name, each in waits.items()},
         "spans": {
             name: [[span[key] for key in ("state", "reason", "place", "startUs", "endUs")] for span in each["spans"]]

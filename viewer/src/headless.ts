@@ -11,6 +11,7 @@ import { known } from "./data/columns";
 import { compare } from "./data/compare";
 import { BUCKETS } from "./data/model/reasons";
 import type { Bounds } from "./data/model/slo";
+import { partial } from "./data/partial";
 import { storeFrom } from "./data/sampleStore";
 import { goodput } from "./data/slo";
 import { statistics } from "./data/statistics";
@@ -42,6 +43,7 @@ async function answer({ trace, other, bounds }: Question): Promise<unknown> {
     goodput: bounds ? goodput(found, bounds) : null,
     advice: advise(symptoms),
     notes: store.notes,
+    partial: partial(store),
     jobs: store.jobs.count,
     waits: Array.from({ length: store.requests.count }, (_, request) => waitOf(store, request)),
     comparison: second ? await comparisonOf(store, second) : null,

@@ -6,6 +6,7 @@ import { count, gigabytes, plain, shortCount } from "./labels";
 import { MISSING } from "./model/columns";
 import type { HeaderToken } from "./model/moment";
 import type { TraceStart, TraceStore } from "./model/trace";
+import { partial } from "./partial";
 
 /** 16 tokens x 32 layers x 8 KV heads x 128 dimensions x key and value x 2 bytes (Llama-3.1-8B). */
 export const DEFAULT_BYTES_PER_BLOCK = 16 * 32 * 8 * 128 * 2 * 2;
@@ -59,6 +60,8 @@ export function header(store: TraceStore): HeaderToken[] {
       "Records of the requests file: one per request and step.",
     );
   }
+  const ends = partial(store);
+  if (ends) add("partial", "partial", ends);
   add("source", store.source, store.source);
   return tokens;
 }

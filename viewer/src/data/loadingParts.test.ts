@@ -98,7 +98,7 @@ describe("the header", () => {
     ]);
     expect(header(store).map(({ text: token }) => token)).toEqual([
       ...["CPU_OFFLOAD", "A100-40GB", "KV:10318blk(20GB)", "DRAM:65536blk(128GB)", "2 jobs", "steps 0–5 (2)", "5.0s"],
-      ...["maxRun:2", "steps"],
+      ...["maxRun:2", "partial", "steps"],
     ]);
   });
 });

@@ -1,5 +1,6 @@
 /** Counting what a reader could not use. */
 
+import type { LineSplitter } from "./lines";
 import type { LoadNotes } from "./model/trace";
 
 const BAD_LINES_KEPT = 20;
@@ -16,6 +17,7 @@ export function newNotes(): LoadNotes {
     requestRecords: 0,
     unmatchedRequestRecords: 0,
     longTexts: 0,
+    cutOff: false,
     sentences: [],
   };
 }
@@ -23,6 +25,12 @@ export function newNotes(): LoadNotes {
 export function noteBadLine(notes: LoadNotes, file: string, line: number, problem: string): void {
   notes.badLines += 1;
   if (notes.firstBadLines.length < BAD_LINES_KEPT) notes.firstBadLines.push({ file, line, problem });
+}
+
+/** End a stream of lines: what is left of it is a line, too, or, if it cannot be read, one that is cut off. */
+export function endLines(splitter: LineSplitter, notes: LoadNotes): void {
+  const before = notes.badLines;
+  notes.cutOff ||= splitter.end() && notes.badLines > before;
 }
 
 /** Add to `counts[key]`. Keys come from traces: "constructor" must not find a method, "__proto__" must not set one. */
@@ -50,5 +58,6 @@ export function addNotes(notes: LoadNotes, more: LoadNotes, linesBefore = 0): vo
   notes.requestRecords += more.requestRecords;
   notes.unmatchedRequestRecords += more.unmatchedRequestRecords;
   notes.longTexts += more.longTexts;
+  notes.cutOff ||= more.cutOff;
   notes.sentences.push(...more.sentences);
 }

@@ -10,7 +10,7 @@ import type { OutcomeTable } from "./model/outcomes";
 import type { RequestTable } from "./model/requests";
 import type { StepColumns, StepLists } from "./model/steps";
 import type { LoadNotes, TraceStart } from "./model/trace";
-import { newNotes } from "./notes";
+import { endLines, newNotes } from "./notes";
 import { buildSpans } from "./spans";
 import { StepBook } from "./stepBook";
 import { shownIndices, shownReasons } from "./wording";
@@ -74,7 +74,7 @@ export class StepsReader {
   end(): void {
     if (this.ended) return;
     this.ended = true;
-    this.splitter.end();
+    endLines(this.splitter, this.notes);
     this.joiner.end();
   }
 

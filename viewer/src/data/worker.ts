@@ -8,7 +8,7 @@ import { bytesOf, isParquet, openBytes } from "./bytes";
 import { LineSplitter } from "./lines";
 import type { TraceSource } from "./model/sources";
 import type { LoadNotes } from "./model/trace";
-import { newNotes } from "./notes";
+import { endLines, newNotes } from "./notes";
 import { parquetRecords } from "./parquet";
 import { RecordBook, type RecordChunk } from "./recordBook";
 import { buffersOf, StepsReader, type StepTables } from "./steps";
@@ -177,7 +177,7 @@ async function readPart(
     return !done;
   };
   await pump(source, part ? { start: base, end } : null, take, notes, () => book.count);
-  if (!done) splitter.end();
+  if (!done) endLines(splitter, notes);
   return splitter.number - skipped;
 }
 
@@ -211,6 +211,7 @@ async function pump(
     }
   } catch (error) {
     if (bytesRead === 0) throw error;
+    notes.cutOff = true;
     notes.sentences.push(`${source.path}: reading broke off after ${records()} records (${messageOf(error)})`);
   } finally {
     void reader.cancel().catch(() => undefined);

@@ -1,5 +1,6 @@
 /** What a reader left out, and why: never silently. */
 
+import { isAtStepLimit } from "../data";
 import type { TraceStore } from "../data/model/trace";
 import { count, plural } from "../format";
 import { revision } from "../state/store";
@@ -29,8 +30,7 @@ function sentences(store: TraceStore): string[] {
   if (store.stage === "cancelled") found.push("loading was cancelled: the rest of the trace is missing");
   const { everyN, maxSteps } = store.start ?? {};
   if (everyN && everyN > 1) found.push(`only every ${count(everyN)}th step was recorded`);
-  if (maxSteps && store.rows * (everyN ?? 1) >= maxSteps)
-    found.push(`recording stopped at its limit of ${count(maxSteps)} steps`);
+  if (maxSteps && isAtStepLimit(store)) found.push(`recording stopped at its limit of ${count(maxSteps)} steps`);
   return found;
 }
 

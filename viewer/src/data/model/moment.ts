@@ -84,6 +84,7 @@ export interface HeaderToken {
     | "seconds"
     | "max-running"
     | "requests"
+    | "partial"
     | "source";
   text: string;
   /** Where it comes from, and what was assumed. */

@@ -39,6 +39,8 @@ export interface LoadNotes {
   unmatchedRequestRecords: number;
   /** Ids longer than 1 MiB or so, cut. */
   longTexts: number;
+  /** The last line of a file is cut off, or packed data end early. */
+  cutOff: boolean;
   /** Whole sentences: "the file ends in the middle of line 5,212", "compressed data is damaged after line 7". */
   sentences: string[];
 }
