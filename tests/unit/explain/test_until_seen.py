@@ -7,12 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.explain.why.until_seen import until_seen
+from tokenyard.trace.read.way_in import way_in
 
 TIMES = st.integers(0, 50)
 
 
-def pieces(*args: int, before: int | None, over: int, taken_in: int | None) -> list[tuple[str, int]]:
-    found = until_seen(*args, before=before, over=over, taken_in=taken_in)
+def pieces(
+    sent: int, seen: int, *, before: int | None, over: int | None, taken_in: int | None
+) -> list[tuple[str, int]]:
+    found = until_seen(way_in(sent, seen, before=before, over=over, taken_in=taken_in))
     return [(cause.reason, end - begin) for cause, begin, end in found if end > begin]
 
 
@@ -26,6 +29,7 @@ def pieces(*args: int, before: int | None, over: int, taken_in: int | None) -> l
         (15, 20, 38, [("front_end", 5), ("step_in_progress", 5), ("front_end", 18), ("between_steps", 2)]),
         (5, 8, 38, [("front_end", 28), ("between_steps", 2)]),
         (15, 40, None, [("front_end", 5), ("step_in_progress", 25)]),
+        (15, None, 38, [("front_end", 5), ("step_in_progress", 25)]),
     ],
     ids=[
         "first step of a trace",
@@ -35,20 +39,23 @@ def pieces(*args: int, before: int | None, over: int, taken_in: int | None) -> l
         "and then nothing ran until it came",
         "nothing ran at all",
         "the step went on until this one",
+        "nobody recorded the step's end",
     ],
 )
 def test_arrived_at_10_and_seen_at_40(
-    before: int | None, over: int, taken_in: int | None, expected: list[tuple[str, int]]
+    before: int | None, over: int | None, taken_in: int | None, expected: list[tuple[str, int]]
 ) -> None:
-    assert pieces(10, 40, before=before, over=max(over, 10), taken_in=taken_in) == expected
+    assert pieces(10, 40, before=before, over=over, taken_in=taken_in) == expected
 
 
-@given(TIMES, TIMES, st.none() | TIMES, TIMES, st.none() | TIMES)
+@given(TIMES, TIMES, st.none() | TIMES, st.none() | TIMES, st.none() | TIMES)
 def test_the_pieces_cover_it_without_a_gap(
-    start: int, length: int, before: int | None, over: int, taken_in: int | None
+    start: int, length: int, before: int | None, over: int | None, taken_in: int | None
 ) -> None:
     seen = start + length
-    found = until_seen(start, seen, before=before, over=min(max(over, start), seen), taken_in=taken_in)
+    way = way_in(start, seen, before=before, over=over, taken_in=taken_in)
+    found = until_seen(way)
+    assert sum(end - begin for cause, begin, end in found if cause.reason == "front_end") == way.on_its_way
     assert [begin for _, begin, _ in found] == [start, *(end for _, _, end in found)][:-1]
     assert found[-1][2] == seen
     assert all(begin <= end for _, begin, end in found)

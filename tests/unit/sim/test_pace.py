@@ -11,7 +11,7 @@ from tokenyard.sim.latency.measured import MeasuredStep, measured_pace
 from tokenyard.sim.latency.model import ConstantLatency, StepShape
 from tokenyard.sim.latency.pace import Pace, PacedLatency
 from tokenyard.sim.whatif.front_end import FrontEnd
-from tokenyard.trace.format.schema import RequestArrived, StepSnapshot
+from tokenyard.trace.format.schema import RequestArrived, StepCompleted, StepSnapshot
 from tokenyard.trace.read.step_joiner import Step
 
 MODEL = FittedLatency(constant=0.01)
@@ -47,9 +47,10 @@ def test_a_paced_step_takes_longer_at_that_moment_alone() -> None:
     assert latency.host_seconds == 0.0
 
 
-def step(number: int, ts: float, running: int, *arrived: tuple[str, float]) -> Step:
+def step(number: int, ts: float, running: int, *arrived: tuple[str, float], took: float = 0.01) -> Step:
     """A step at ``ts`` before which these requests reached the scheduler, each with the time at which it was sent."""
     made = Step(number)
+    made.completed = StepCompleted(step=number, ts=ts + took)
     made.snapshot = StepSnapshot(step=number, ts=ts, num_running=running, num_waiting=len(arrived))
     made.arrived = [RequestArrived(step=number, ts=ts, req_id=name, arrival_time=sent) for name, sent in arrived]
     return made
@@ -73,6 +74,16 @@ def test_a_busy_one_brackets_it() -> None:
     assert ways["late"] == pytest.approx(0.005)
     assert ways["soon"] == pytest.approx(0.001)
     assert ways["last"] == pytest.approx(0.0005), "no longer than the trace allows"
+
+
+def test_an_engine_whose_last_request_just_ended_was_not_idle() -> None:
+    """Sent 50 ms before the step ended after which nobody ran: it may have been there for most of that time."""
+    front_end = FrontEnd()
+    for number in range(5):
+        front_end.add(step(number, 10.0 * number + 0.001, 0, (f"idle{number}", 10.0 * number)))
+    front_end.add(step(5, 100.0, 1, took=0.1))
+    front_end.add(step(6, 100.1, 0, ("behind the last step", 100.05)))
+    assert front_end.ways()["behind the last step"] == pytest.approx(0.001)
 
 
 def test_without_idle_moments_it_is_what_fits_most() -> None:

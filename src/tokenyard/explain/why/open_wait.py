@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from tokenyard.explain.held_back.held_back import NOT_RECORDED, Cause
 from tokenyard.trace.format.request_timeline import RequestTimeline, Wait, WaitPart, micros
-from tokenyard.trace.format.schema import RequestFinished
+from tokenyard.trace.format.schema import RequestArrived, RequestFinished
 from tokenyard.vocabulary.waits import WaitState
 
 __all__ = ["Account", "OpenWait"]
@@ -22,13 +22,12 @@ class OpenWait:
     ``own[cause]`` corrects the common account for the times in which the request had a cause of its own.
     """
 
-    __slots__ = ("arrived_step", "first_step", "mark", "own", "start_us", "state", "taken_in_us", "timeline", "unseen")
+    __slots__ = ("arrived", "first_step", "mark", "own", "start_us", "state", "timeline", "unseen")
 
-    def __init__(self, timeline: RequestTimeline, arrived_step: int | None, taken_in_us: int | None = None) -> None:
+    def __init__(self, timeline: RequestTimeline, arrived: RequestArrived | None = None) -> None:
         self.timeline = timeline
-        self.arrived_step = arrived_step
-        self.taken_in_us = taken_in_us
-        """When the scheduler got it; None if nobody says so."""
+        self.arrived = arrived
+        """The record of its arrival; None if there is none."""
         self.state: WaitState | None = WaitState.QUEUED
         """None while it runs and gets tokens."""
         self.unseen = True
@@ -38,6 +37,11 @@ class OpenWait:
         self.mark: Account = {}
         """The common account when this wait began."""
         self.own: Counter[Cause] = Counter()
+
+    @property
+    def arrived_step(self) -> int | None:
+        """The step before which the scheduler got it, if its arrival is recorded."""
+        return None if self.arrived is None else self.arrived.step
 
     @property
     def is_queued(self) -> bool:

@@ -20,10 +20,11 @@ from tokenyard.explain.held_back.held_back import NOT_RECORDED, Cause, HeldBack
 from tokenyard.explain.why.open_wait import OpenWait
 from tokenyard.explain.why.until_seen import until_seen
 from tokenyard.trace.format.request_timeline import PreemptionMoment, RequestTimeline, micros
-from tokenyard.trace.format.schema import PrefixCacheLookup, RequestArrived, RequestFinished, StepDecision
+from tokenyard.trace.format.schema import PrefixCacheLookup, RequestArrived, RequestFinished, StepDecision, StepSnapshot
 from tokenyard.trace.format.step_facts import CLASSIFIER_BLOCK_SIZE
 from tokenyard.trace.read.facts_of_step import facts_of
 from tokenyard.trace.read.step_joiner import Step
+from tokenyard.trace.read.way_in import taken_in_at_once, way_in
 from tokenyard.vocabulary.waits import Place, WaitState
 
 __all__ = ["WaitTracker", "WaitWatcher"]
@@ -154,8 +155,7 @@ class WaitTracker:
             arrived_us=None if moment is None else micros(moment),
             num_prompt_tokens=record.num_prompt_tokens,
         )
-        taken_in = None if record.ts is None else micros(record.ts)
-        wait = self._open[record.req_id] = OpenWait(timeline, record.step, taken_in)
+        wait = self._open[record.req_id] = OpenWait(timeline, record)
         self._unseen.append(wait)
 
     def _show(self, step: Step) -> None:
@@ -163,27 +163,27 @@ class WaitTracker:
         running = None if step.snapshot is None else step.snapshot.num_running
         for wait in self._unseen:
             if wait.unseen:
-                self._wait_until_seen(wait, step.number, self._before, nobody_ran=running == 0)
+                self._wait_until_seen(wait, step.number, self._before, step.snapshot)
         self._unseen.clear()
         steps_missing = 0 <= self._step < step.number - 1
         if running is not None and (steps_missing or running != self._num_running):
             self._look_again(step)
 
-    def _wait_until_seen(self, wait: OpenWait, number: int, before: int | None, *, nobody_ran: bool = False) -> None:
-        """Account for the time before the first snapshot that could show it.
+    def _wait_until_seen(
+        self, wait: OpenWait, number: int, before: int | None, snapshot: StepSnapshot | None = None
+    ) -> None:
+        """Account for the time before the first snapshot that could show it, if there is one.
 
-        ``before`` is when the step began that did not see it yet; ``nobody_ran``: the snapshot found nobody running.
+        ``before`` is when the step began that did not see it yet.
         """
         timeline, now = wait.timeline, self._now
         start = timeline.arrived_us = now if timeline.arrived_us is None else min(timeline.arrived_us, now)
         if wait.arrived_step is not None and wait.arrived_step < number:
             pieces = [(NOT_RECORDED, start, now)]
         else:
-            over = (
-                start if self._step < 0 else now if self._completed is None else min(max(self._completed, start), now)
-            )
-            taken_in = wait.taken_in_us if nobody_ran else None
-            pieces = until_seen(start, now, before=before, over=over, taken_in=taken_in)
+            over = start if self._step < 0 else self._completed
+            taken_in = None if wait.arrived is None else taken_in_at_once(wait.arrived, snapshot)
+            pieces = until_seen(way_in(start, now, before=before, over=over, taken_in=taken_in))
         wait.unseen = False
         wait.begin(WaitState.QUEUED, number, start, self._account)
         for cause, begin, end in pieces:
@@ -302,7 +302,7 @@ class WaitTracker:
         timeline = RequestTimeline(
             request_id=record.req_id, job_id=record.job_id, arrived_us=micros(record.arrival_time)
         )
-        wait = OpenWait(timeline, None)
+        wait = OpenWait(timeline)
         self._gone.add(record.req_id)
         if record.first_scheduled_time is None and self._began is not None and wait.start_us < self._began:
             wait.unseen = False

@@ -1,7 +1,8 @@
 """How long requests were on their way to the scheduler: from the arrival that a server notes to its queue.
 
-A trace brackets it. An engine without work takes a request in as soon as it is there: the way is known. One that is
-running a step takes it in when the step ends: it came at some moment since the step before began.
+A trace brackets it (`tokenyard.trace.read.way_in`). An engine without work takes a request in as soon as it is there:
+the way is known. One that runs a step takes it in when the step ends: the request came at some moment since the step
+before began.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from tokenyard.trace.format.request_timeline import micros
+from tokenyard.trace.format.schema import RequestArrived
 from tokenyard.trace.read.reader import TraceReader
 from tokenyard.trace.read.step_joiner import Step
+from tokenyard.trace.read.way_in import taken_in_at_once, way_in
 
 __all__ = ["REPLAY", "FrontEnd", "recorded_ways"]
 
@@ -36,20 +40,33 @@ class FrontEnd:
 
     def __init__(self) -> None:
         self._brackets: dict[str, _Bracket] = {}
-        self._last_ts: float | None = None
+        self._before: int | None = None
+        """When the step before began, in microseconds."""
+        self._over: int | None = None
+        """When it ended; None if the trace does not record it."""
 
     def add(self, step: Step) -> None:
-        """Take one step."""
-        snapshot = step.snapshot
-        was_idle = snapshot is not None and not snapshot.num_running and snapshot.num_waiting == len(step.arrived)
+        """Take one step. One without a time is passed over."""
+        if step.ts is None:
+            return
+        seen = micros(step.ts)
         for arrived in step.arrived:
             if arrived.req_id is None or arrived.arrival_time is None or arrived.ts is None:
                 continue
+            least = self._surely_on_its_way(arrived, step, micros(arrived.arrival_time), seen) / 1e6
             most = max(arrived.ts - arrived.arrival_time, 0.0)
-            since = self._last_ts if self._last_ts is not None and not was_idle else None
-            least = most if was_idle else max(since - arrived.arrival_time, 0.0) if since is not None else 0.0
-            self._brackets.setdefault(arrived.req_id, _Bracket(min(least, most), most))
-        self._last_ts = step.ts if step.ts is not None else self._last_ts
+            is_known = round(most - least, 6) <= 0
+            self._brackets.setdefault(arrived.req_id, _Bracket(most if is_known else least, most))
+        completed = step.completed.ts if step.completed is not None else None
+        self._before, self._over = seen, None if completed is None else micros(completed)
+
+    def _surely_on_its_way(self, arrived: RequestArrived, step: Step, sent: int, seen: int) -> int:
+        """Microseconds that it was on its way at least; none if the steps in between are not in the trace."""
+        if arrived.step is not None and arrived.step < step.number:
+            return 0
+        over = sent if self._before is None else self._over
+        taken_in = taken_in_at_once(arrived, step.snapshot)
+        return way_in(sent, seen, before=self._before, over=over, taken_in=taken_in).on_its_way
 
     @property
     def usual(self) -> float:
