@@ -11,7 +11,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.policies.named import policy_maker
 from tokenyard.sim.latency.model import ConstantLatency
 from tokenyard.sim.settings import ReplaySettings
-from tokenyard.sim.sweep.measuring import Prepared
+from tokenyard.sim.sweep.replaying import Prepared
 from tokenyard.sim.sweep.row import Settings
 from tokenyard.sim.workload.record import Workload, WorkloadRequest
 from tokenyard.sim.workload.tokens import StreamTokens

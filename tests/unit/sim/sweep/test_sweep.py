@@ -346,7 +346,7 @@ class _Counting(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
         self.count[tag] += 1
-        if tag not in ("meta", "line"):
+        if tag not in ("meta", "line", "input"):
             self._open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
