@@ -113,7 +113,7 @@ class ParallelFlags:
 class SplitFlags:
     """Prefill and decode on engines of their own; docs/connectors.md."""
 
-    split: Annotated[str | None, optional("P+D", "as many on each side")] = None
+    split: Annotated[str | None, optional("P+D", "of split: as many on each side; of sweep: no split")] = None
     """Engines that prefill, and engines that decode: 2+1."""
     kv_link_gb_per_s: float = 50.0
     """What the network between two of their GPUs carries, in GB/s; 50 is a port of 400 Gbit/s."""
