@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2s
@@ -15,9 +16,12 @@ from tokenyard.explain.report.slo import SLO
 from tokenyard.sim.replay import Progress
 from tokenyard.sim.sweep.deciding import Decided, Rival, SLOWatch
 from tokenyard.sim.sweep.replaying import Outcome, Prepared, replayed
-from tokenyard.sim.sweep.row import Row, Settings, figures_of, key_of
+from tokenyard.sim.sweep.row import Row, Settings, figures_of, key_of, words_of
 
 __all__ = ["Measuring", "Subject", "folder_of"]
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_=+.-]+")
+_LONGEST_NAME = 80
 
 
 class Subject(Protocol):
@@ -99,8 +103,10 @@ class Measuring:
 
 
 def folder_of(settings: Settings) -> str:
-    """A name for the traces of a variant: the same for the same settings."""
-    return blake2s(key_of(settings).encode(), digest_size=6).hexdigest()
+    """A name for the traces of a variant, which people can read: the same for the same settings, in whatever order."""
+    words = words_of(dict(sorted(settings.items())))
+    digest = blake2s(key_of(settings).encode(), digest_size=3).hexdigest()
+    return f"{_NOT_IN_NAMES.sub('_', words)[:_LONGEST_NAME]}-{digest}"
 
 
 def _listener(

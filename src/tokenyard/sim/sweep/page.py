@@ -171,7 +171,7 @@ def _drawing(axes: Sequence[_Axis], rows: Sequence[Row], front: set[int]) -> Ite
     gap = (_WIDTH - _LEFT - _RIGHT) / max(len(axes) - 1, 1)
     across = [_LEFT + gap * i for i in range(len(axes))]
     label = "Every line is a variant; better figures are up. The table below has the same."
-    yield f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}">'
+    yield f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="figure" aria-label="{label}">'
     for i in sorted((i for i, row in enumerate(rows) if row.is_measured), key=lambda row: row in front):
         points = [
             f"{x:.1f},{_up(axis.places[i]):.1f}" for x, axis in zip(across, axes, strict=True) if i in axis.places

@@ -19,7 +19,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.explain.report.slo import read_slos
 from tokenyard.sim.sweep.deciding import Rival
 from tokenyard.sim.sweep.journal import Journal
-from tokenyard.sim.sweep.measuring import Measuring
+from tokenyard.sim.sweep.measuring import Measuring, folder_of
 from tokenyard.sim.sweep.page import MEASURES, front_of_measures, page
 from tokenyard.sim.sweep.row import Row, key_of, words_of
 from tokenyard.sim.sweep.running import measured
@@ -150,6 +150,16 @@ def test_what_cannot_be_replayed_is_a_row_with_its_problem() -> None:
     row = Measuring(subject=Steady(workload()))({"max_num_seqs": 0})
     assert row.problem == "max_num_seqs = 0: give more"
     assert not row.is_measured
+
+
+def test_traces_of_a_variant_have_a_folder_that_people_can_read() -> None:
+    one = {"max_num_seqs": 4, "split": None, "scheduling_policy": "a/b.py:Mine"}
+    assert folder_of(one).startswith("max_num_seqs=4_scheduling_policy=a_b.py_Mine_split=none-")
+    assert folder_of(dict(reversed(one.items()))) == folder_of(one)
+    longer = {**one, "speculative_config": "x" * 500}
+    assert len({folder_of(longer), folder_of({**longer, "z": 1})}) == 2
+    assert len(folder_of(longer)) < 100
+    assert folder_of({}).startswith("as_it_is-")
 
 
 def test_requests_arrive_as_much_faster_as_asked() -> None:
