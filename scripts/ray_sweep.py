@@ -20,9 +20,9 @@ from typing import Any, cast
 
 import ray
 
-from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.flags import Sweep
 from tokenyard.cli.support.parsing import parse
-from tokenyard.cli.support.planning.subjects import WorkloadSubject
+from tokenyard.cli.support.planning.asked import subject_of
 from tokenyard.explain.report.slo import read_slos
 from tokenyard.sim.sweep.journal import Journal
 from tokenyard.sim.sweep.measuring import Measuring
@@ -55,8 +55,8 @@ class Dying:
 
 def job_of() -> Measuring:
     """Small conversations on one GPU."""
-    run = cast(Run, parse(["run", *WORKLOAD]))
-    return Measuring(subject=WorkloadSubject(run), slos=read_slos([["ttft_p90=500ms", "tpot:40"]]))
+    flags = cast(Sweep, parse(["sweep", *WORKLOAD]))
+    return Measuring(subject=subject_of(flags), slos=read_slos([["ttft_p90=500ms", "tpot:40"]]))
 
 
 def grid_of(number: int) -> list[dict[str, Any]]:

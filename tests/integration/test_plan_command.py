@@ -51,10 +51,56 @@ def test_the_least_cost_among_gpus(tmp_path: Path) -> None:
     assert "2.50 an hour" in text
 
 
+def test_splits_are_chosen_from_beside_engines_that_do_both(tmp_path: Path) -> None:
+    words = ("--split", "none,1+1", "--split", "1..2+1", "--space", "max_num_seqs=16", "--price", "h100=2")
+    bounds = ("--slo", "ttft_p90=5s", "--no-largest-load")
+    least = ("--minimize", "cost")
+    plan = json.loads(call("plan", "chat", *FLAGS, *words, *bounds, *least, "--json", cwd=tmp_path).stdout)
+    assert plan["space"]["split"] == [None, "1+1", "2+1"]
+    whole = plan["recommended"]
+    assert (whole["settings"]["split"], whole["gpus"], whole["cost_per_hour"]) == (None, 1, 2.0), "the cheapest"
+    assert plan["serve"] is not None
+    assert plan["serve_apart"] is None
+
+    only = json.loads(
+        call("plan", "chat", *FLAGS, "--split", "2+1", *words[4:], *bounds, "--json", cwd=tmp_path).stdout
+    )
+    chosen, apart = only["recommended"], only["serve_apart"]
+    assert (chosen["settings"]["split"], chosen["gpus"], chosen["cost_per_hour"]) == ("2+1", 3, 6.0)
+    assert only["serve"] is None
+    assert (apart["prefill_engines"], apart["decode_engines"]) == (2, 1)
+    for side, role, engines in (("prefill", "kv_producer", "--data-parallel-size 2"), ("decode", "kv_consumer", "")):
+        line = apart[side]
+        assert line.startswith("vllm serve meta-llama/Llama-3.1-8B-Instruct ")
+        assert f'--kv-transfer-config \'{{"kv_connector":"NixlConnector","kv_role":"{role}"}}\'' in line
+        assert engines in line
+        assert "--max-num-seqs 16" in line
+    assert "--data-parallel-size" not in apart["decode"]
+    assert "split" not in apart["prefill"] + apart["decode"]
+    shown = call("plan", "chat", *FLAGS, "--split", "2+1", *words[4:], *bounds, cwd=tmp_path).stdout
+    text = " ".join(shown.split())
+    assert "on 3 x h100 prefill (2 engines): vllm serve" in text
+    assert "decode (1 engine): vllm serve" in text
+    assert "busy: prefill " in text
+    assert "a proxy between them" in text
+
+
+def test_what_a_split_is_not_replayed_with_is_said_of_the_variants_that_have_it(tmp_path: Path) -> None:
+    words = ("--split", "1+1", "--space", "kv_offloading_size=none,4", "--slo", "ttft_p90=5s", "--no-largest-load")
+    shown = call("plan", "chat", *FLAGS, *words, cwd=tmp_path)
+    assert shown.code == 0
+    text = " ".join(shown.stdout.split())
+    assert "1 could not be replayed" in text
+    assert "split=1+1 kv_offloading_size=4.0: kv_offloading_size = 4.0: of a split KV goes from prefill" in text
+
+
 def test_a_trace_is_planned_and_says_how_well_it_is_repeated(tmp_path: Path) -> None:
     run = ("run", "chat", *FLAGS, *BLOCKS, "--max-num-seqs", "2", "--advice", "none", "--trace", "trace")
     assert call(*run, cwd=tmp_path).code == 0
     words = ("--space", "max_num_seqs=2,16", "--slo", "ttft_p90=200ms", "--no-largest-load")
+    refused = call("plan", "trace", *words, "--split", "1+1", cwd=tmp_path)
+    assert refused.code == 2
+    assert "--split = 'split': a trace cannot tell what this would have done" in refused.stderr
     plan = json.loads(call("plan", "trace", *words, "--json", cwd=tmp_path).stdout)
     assert plan["recommended"]["settings"] == {"max_num_seqs": 16}
     assert plan["flags"] == ["--max-num-seqs", "16"]
@@ -101,6 +147,19 @@ def test_a_workload_that_is_not_there_is_said_once(tmp_path: Path) -> None:
         (("--space", "limit=1,4"), "another workload is no choice"),
         (("--space", "rate_scale=1,30"), "another workload is no choice"),
         (("--gpu", "h100,"), "--gpu = 'h100,'"),
+        (("--split", "2"), "--split = '2': give engines that prefill"),
+        (("--split", "0+1"), "--split = '0+1'"),
+        (("--split", "3..1+1"), "--split = '3..1+1': a range goes from the fewest to the most"),
+        (("--split", "1..999+1..999"), "give a smaller range"),
+        (("--split", "1+1", "--space", "split=2+1"), "--split names some as well"),
+        (("--space", "split=1..2+1"), "--split = '1..2+1'"),
+        (("--split", "1+1", "--replicas", "1..2"), "--replicas = '1..2': a split is not replayed as several replicas"),
+        (("--split", "1+1", "--kv-offloading-size", "4"), "--kv-offloading-size = 4.0: of a split KV goes"),
+        (("--split", "1+1", "--num-speculative-tokens", "2"), "--num-speculative-tokens = 2: a split is not"),
+        (("--split", "1+1", "--client-timeout", "30s"), "--client-timeout = '30s': clients of a split"),
+        (("--split", "2+1", "-dp", "2"), "--data-parallel-size = 2: a split of 2+1 says how many engines"),
+        (("--split", "1+1", "-tp", "16", "-dcp", "2"), "--decode-context-parallel-size = 2"),
+        (("--split", "1+1", "--kv-link-gb-per-s", "0", "--space", "max_num_seqs=2"), "--kv-link-gb-per-s = 0.0"),
     ],
 )
 def test_what_cannot_be_planned_is_said_in_a_line(tmp_path: Path, words: tuple[str, ...], said: str) -> None:

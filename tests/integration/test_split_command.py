@@ -52,4 +52,22 @@ def test_it_prints_what_clients_see_and_how_busy_the_engines_were(tmp_path: Path
 
 def test_bad_flags_are_refused(tmp_path: Path) -> None:
     call(*SMALL, "--kv-link-gb-per-s", "0", cwd=tmp_path).refused("--kv-link-gb-per-s", "above 0")
+    call(*SMALL, "--split", "0+2", cwd=tmp_path).refused("--split = '0+2'", "2+1")
+    call(*SMALL, "--split", "2+1", "-dp", "2", cwd=tmp_path).refused("--data-parallel-size", "give one of the two")
     call("split", "no such file", cwd=tmp_path).refused("no such file")
+
+
+def test_the_sides_may_be_of_different_sizes(tmp_path: Path) -> None:
+    outcome = call(*SMALL, "--split", "2+1", "--router", "round-robin", "--trace", "traces", "--json", cwd=tmp_path)
+    assert outcome.code == 0, outcome.stderr
+    both = json.loads(outcome.stdout)
+    assert (both["prefill_engines"], both["decode_engines"]) == (2, 1)
+    first, second = both["prefill"]["ranks"]
+    assert abs(first["requests"] - second["requests"]) <= 1
+    assert both["decode"].get("ranks") in ([], None)
+    assert both["decode"]["requests_finished"] == both["prefill"]["requests_finished"]
+    for name in ("prefill/rank-0", "prefill/rank-1", "decode"):
+        assert json.loads(call("report", f"traces/{name}", "--json", cwd=tmp_path).stdout)["requests_finished"] > 0
+    shown = call(*SMALL, "--split", "1+2", cwd=tmp_path).stdout
+    assert "The 2 decode engines" in shown
+    assert "The prefill engine and the link" in shown

@@ -73,6 +73,34 @@ def test_replicas_that_come_and_go_cost_what_they_hold_and_the_page_has_all_vari
     assert (tmp_path / "p.html").read_text().count("<polyline") == 2
 
 
+def test_every_variant_leaves_a_trace_that_says_what_its_row_says(tmp_path: Path) -> None:
+    words = ("--set", "max_num_seqs=2,8", "--traces", "--html", "p.html", "--json")
+    rows = json.loads(call("sweep", "chat", *FLAGS, *TIMES, *words, cwd=tmp_path).stdout)["rows"]
+    names = []
+    for row in rows:
+        (trace,) = row["traces"]
+        report = json.loads(call("report", f"sweep/traces/{trace}", "--json", cwd=tmp_path).stdout)
+        for name in ("ttft_ms", "tpot_ms", "e2e_ms"):
+            assert report[name]["p90"] == pytest.approx(row["figures"][f"{name}.p90"], rel=1e-6)
+        assert report["requests_finished"] == row["requests"]
+        names.append(str((tmp_path / "sweep" / "traces" / trace).absolute()))
+    assert len(set(names)) == 2
+    page = (tmp_path / "p.html").read_text()
+    assert all(f'data-trace="{name}"' in page for name in names)
+    told = json.loads(call("compare", *names, "--json", cwd=tmp_path).stdout)
+    assert any("max_num_seqs" in json.dumps(each) for each in told["settings"]), "what differs is the setting swept"
+
+
+def test_each_engine_of_a_split_leaves_a_trace(tmp_path: Path) -> None:
+    words = ("--set", "split=none,2+1", "--traces", "--json")
+    whole, apart = json.loads(call("sweep", "chat", *FLAGS, *words, cwd=tmp_path).stdout)["rows"]
+    assert (whole["gpus"], apart["gpus"]) == (1, 3)
+    ends = [name.rpartition("/")[0].partition("/")[2] for name in apart["traces"]]
+    assert (len(whole["traces"]), ends) == (1, ["decode", "prefill/rank-0", "prefill/rank-1"])
+    decode = json.loads(call("report", f"sweep/traces/{apart['traces'][0]}", "--json", cwd=tmp_path).stdout)
+    assert decode["tpot_ms"]["p90"] == pytest.approx(apart["figures"]["tpot_ms.p90"], rel=1e-6)
+
+
 def test_a_trace_is_swept_by_what_can_be_changed_in_it(tmp_path: Path) -> None:
     run = ("run", "chat", *FLAGS, *TIMES, "--max-num-seqs", "2", "--advice", "none", "--trace", "trace")
     assert call(*run, cwd=tmp_path).code == 0

@@ -9,6 +9,11 @@ from typing import Any
 import pytest
 from tests.integration.command import call
 
+from tokenyard.explain.render.units import milliseconds
+from tokenyard.kv.sizing.gpus import GPUS
+from tokenyard.models.named import MODELS
+from tokenyard.sim.latency.steptime.known_error import known_error
+
 FLAGS = ("--limit", "6", "--rate-scale", "30", "--num-gpu-blocks-override", "900", "--max-num-seqs", "2")
 SAME_TIMES = ("--latency", "constant:0.02", "--no-async-scheduling", "--max-model-len", "8192", "--advice", "none")
 
@@ -119,6 +124,29 @@ def test_another_gpu_is_what_a_run_on_it_reports(on_l4: Path) -> None:
             assert then[f"{name}.mean"] == pytest.approx(happened[name]["mean"], rel=0.05), (gpu, name)
         assert any(f"llama-3.1-8b on {gpu}" in note for note in variant["notes"]), "what it rests on is said"
         assert any("KV blocks" in note for note in variant["notes"])
+
+
+def test_another_gpu_has_the_range_that_the_models_error_leaves_of_every_figure(on_l4: Path) -> None:
+    told = json.loads(call("whatif", "l4", "--gpu", "a10", "--json", cwd=on_l4).stdout)
+    known = known_error(MODELS["llama-3.1-8b"], GPUS["a10"])
+    assert known.tpot.low < 0.9
+    assert known.tpot.high > 1.2, "or the range below would show nothing"
+    found = {each["name"]: each for each in told["variants"][0]["figures"]}
+    for name, each in found.items():
+        assert each["low"] <= each["variant"] <= each["high"], name
+    tpot, tokens = found["tpot_ms.mean"], found["throughput.output_tokens_per_s"]
+    lowest, highest = min(known.tpot.low, known.ttft.low), max(known.tpot.high, known.ttft.high)
+    assert lowest * 0.98 <= tpot["low"] / tpot["variant"] <= known.tpot.low * 1.05
+    assert known.tpot.high * 0.95 <= tpot["high"] / tpot["variant"] <= highest * 1.05
+    assert found["e2e_ms.mean"]["high"] / found["e2e_ms.mean"]["low"] > 0.9 * known.tpot.high / known.tpot.low
+    assert tokens["low"] < tokens["variant"], "slower steps make fewer tokens a second"
+    shown = call("whatif", "l4", "--gpu", "a10", cwd=on_l4).stdout
+    (line,) = (line for line in shown.splitlines() if line.strip().startswith("TPOT, mean") and ".." in line)
+    assert milliseconds(tpot["low"]) in line
+    assert milliseconds(tpot["high"]) in line
+    assert max(map(len, shown.splitlines())) <= 100
+    own = json.loads(call("whatif", "l4", "--set", "max_num_seqs=8", "--json", cwd=on_l4).stdout)
+    assert all(each["low"] is None and each["high"] is None for each in own["variants"][0]["figures"])
 
 
 def test_the_line_that_ran_is_the_run_as_it_was(on_l4: Path) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from io import StringIO
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -18,12 +19,13 @@ from tokenyard.cli.support.flags import Plan as Flags
 from tokenyard.cli.support.planning.asked import Subject, measuring_for, subject_of
 from tokenyard.cli.support.planning.doubts import uncertainty_of, unknown_of
 from tokenyard.cli.support.planning.printing import print_plan
-from tokenyard.cli.support.planning.settings import serve_words
+from tokenyard.cli.support.planning.settings import serve_words, split_words
+from tokenyard.cli.support.planning.sides import read_shape
 from tokenyard.cli.support.planning.space import COSTLY, space_of, with_one_gpu
 from tokenyard.cli.support.planning.subjects import RecordedSubject
 from tokenyard.config import require_int
 from tokenyard.errors import ConfigError
-from tokenyard.sim.plan.answer import LargestLoad, Plan, few_requests, limits_of, next_best
+from tokenyard.sim.plan.answer import LargestLoad, Plan, ServedApart, few_requests, limits_of, next_best
 from tokenyard.sim.plan.floor import Floor, floors_of, meets_alone
 from tokenyard.sim.plan.goal import Goal, best_of, front_of, rival_of, value_of
 from tokenyard.sim.plan.load import largest_load
@@ -36,6 +38,10 @@ from tokenyard.sim.sweep.variants import Grid
 __all__ = ["execute", "make_plan"]
 
 _MOST_REPLAYS = 100_000
+_OF_THE_PROXY = (
+    "a proxy between them sends each prompt to the prefill side first, and its kv_transfer_params on to the decode side"
+    " (docs/connectors.md)"
+)
 
 
 def execute(flags: Flags) -> int:
@@ -71,7 +77,7 @@ def make_plan(flags: Flags) -> Plan:
     is_bearable = chosen.met or (goal is not Goal.LOAD and meets_alone(floors))
     load = _load(flags, job, chosen) if is_bearable else None
     other = next_best(rows, chosen, goal)
-    words, notes = ([], []) if isinstance(subject, RecordedSubject) else serve_words(subject.run, chosen.settings)
+    served = _served(subject, chosen)
     return Plan(
         workload=flags.workload,
         requests=chosen.requests,
@@ -85,9 +91,10 @@ def make_plan(flags: Flags) -> Plan:
         recommended=chosen,
         holds=holds,
         value=value_of(chosen, goal),
-        serve=shlex.join(["vllm", "serve", *words]) if words else None,
+        serve=served.line,
+        serve_apart=served.apart,
         flags=_flags(subject, chosen),
-        notes=notes,
+        notes=list(served.notes),
         next_best=other,
         next_best_value=None if other is None else value_of(other, goal),
         front=front_of(rows, goal),
@@ -95,7 +102,7 @@ def make_plan(flags: Flags) -> Plan:
         limits=limits_of(chosen, None if load is None else load[0].beyond) if holds else None,
         floors=floors,
         uncertainty=list(uncertainty_of(subject, chosen, job.slos)),
-        unknown=[*few_requests(job.slos, chosen.requests), *unknown_of(subject, has_load=load is not None)],
+        unknown=[*few_requests(job.slos, chosen.requests), *unknown_of(subject, chosen, has_load=load is not None)],
         rows=[row if row.settings != chosen.settings else chosen for row in rows],
     )
 
@@ -201,6 +208,33 @@ def _load(flags: Flags, job: Measuring, chosen: Row) -> tuple[LargestLoad, int] 
         beyond = msgspec.structs.replace(job(beyond.settings, load=beyond.load), tightest=beyond.tightest)
         replays += 1
     return LargestLoad(load=load, is_all=is_all, row=found.borne, beyond=beyond), replays
+
+
+class _Served(NamedTuple):
+    """How a variant is started."""
+
+    line: str | None = None
+    apart: ServedApart | None = None
+    notes: Sequence[str] = ()
+
+
+def _served(subject: Subject, row: Row) -> _Served:
+    if isinstance(subject, RecordedSubject):
+        return _Served()
+    words, notes = serve_words(subject.run, row.settings)
+    split = row.settings.get("split")
+    if split is None:
+        return _Served(_line(words), None, notes)
+    shape = read_shape(str(split))
+    prefill, decode = split_words(subject.run, row.settings, shape)
+    lines = ServedApart(
+        prefill_engines=shape.prefill, prefill=_line(prefill), decode_engines=shape.decode, decode=_line(decode)
+    )
+    return _Served(None, lines, [*notes, _OF_THE_PROXY])
+
+
+def _line(words: list[str]) -> str:
+    return shlex.join(["vllm", "serve", *words])
 
 
 def _flags(subject: Subject, row: Row) -> list[str]:

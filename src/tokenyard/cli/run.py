@@ -25,7 +25,7 @@ from tokenyard.explain.report.report import Report
 from tokenyard.sim.parallel.replay import ParallelResult
 from tokenyard.sim.replay import RefusedRequest, ReplayResult
 from tokenyard.sim.workload import Workload
-from tokenyard.trace.emit.recorder import TurnOrder
+from tokenyard.sim.workload.turns import turn_orders
 
 __all__ = ["Replayed", "execute", "run", "show", "warn_of_refused", "where_it_is"]
 
@@ -78,9 +78,8 @@ def run(flags: Run) -> Replayed:
     with errors().status(f"reading {escape(flags.workload)}"):
         setup = prepare(flags)
     say_notes(setup.workload)
-    turns = {each.request_id: TurnOrder(each.after, each.gap, each.spacing) for each in setup.workload if each.after}
     with ExitStack() as stack:
-        engines = Engines(setup, stack, turns)
+        engines = Engines(setup, stack, turn_orders(setup.workload))
         try:
             result = _replayed(engines, setup, flags)
         except KeyboardInterrupt:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,21 +14,17 @@ from rich.table import Table
 from tokenyard.cli.run import warn_of_refused, where_it_is
 from tokenyard.cli.support.console import errors, print_json, results
 from tokenyard.cli.support.flags import Run, Split
+from tokenyard.cli.support.planning.sides import sides_of
 from tokenyard.cli.support.progress import replay_bar
 from tokenyard.cli.support.recordings import Recordings
-from tokenyard.cli.support.setup import Setup, prepare
 from tokenyard.cli.support.workload import say_notes
-from tokenyard.connectors.config import PREFILL_DECODE, KVTransferConfig
-from tokenyard.errors import ConfigError
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.render.units import count, gigabytes, milliseconds, percent
 from tokenyard.explain.report.report import Report
-from tokenyard.sim.split import KVLink, SplitResult, replay_split
+from tokenyard.sim.split import SplitResult, replay_split
 from tokenyard.trace.format.deployment import Deployment
 
 __all__ = ["BusyShares", "SplitReport", "execute"]
-
-ENGINES = (("prefill", "kv_producer"), ("decode", "kv_consumer"))
 
 
 class BusyShares(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +41,9 @@ class SplitReport(msgspec.Struct, frozen=True, kw_only=True):
     """What ``--json`` prints. ``decode`` holds the latencies that clients see: both sides know the true arrivals."""
 
     header: Deployment
-    """Of both sides, which are alike."""
+    """Of the decode engines; those that prefill are alike, but for how many they are."""
+    prefill_engines: int
+    decode_engines: int
     prefill: Report
     decode: Report
     use: BusyShares
@@ -71,13 +68,8 @@ def execute(flags: Split) -> int:
 
 
 def _run(flags: Split) -> _Outcome:
-    if not 0 < flags.kv_link_gb_per_s < float("inf"):
-        raise ConfigError("kv_link_gb_per_s", flags.kv_link_gb_per_s, "give a number above 0")
-    if flags.parallel.replicas is not None:
-        fix = "a split is not replayed as several replicas: give data_parallel_size for several engines on each side"
-        raise ConfigError("replicas", flags.parallel.replicas, fix)
     with errors().status(f"reading {escape(flags.workload)}"):
-        setup = prepare(
+        split = sides_of(
             Run(
                 workload=flags.workload,
                 launch=flags.launch,
@@ -88,22 +80,24 @@ def _run(flags: Split) -> _Outcome:
                 adapters=flags.adapters,
                 output=flags.output,
                 slo=flags.slo,
-            )
+            ),
+            flags.apart,
         )
+    setup = split.prefill
     say_notes(setup.workload)
     with ExitStack() as stack:
-        sides = [Recordings(_engine(setup, name, role), stack) for name, role in ENGINES]
+        sides = [Recordings(each, stack) for each in split.recorded]
         on_progress = stack.enter_context(replay_bar(len(setup.workload)))
-        assert setup.start.bytes_per_block is not None
         settings = setup.replays(skip_refused=flags.arrivals.skip_refused)
         result = replay_split(
             setup.workload,
             settings.scheduler,
             settings.cache,
             settings.latency,
-            KVLink(setup.start.bytes_per_block, flags.kv_link_gb_per_s),
+            split.link,
             fleet=settings.fleet,
             router=settings.router,
+            decode=split.decode.replays(skip_refused=settings.skip_refused),
             observers=(sides[0].recorders, sides[1].recorders),
             policy=setup.policy,
             skip_refused=settings.skip_refused,
@@ -115,20 +109,15 @@ def _run(flags: Split) -> _Outcome:
         side.report(use.ranks, result.seconds) for side, use in zip(sides, (result.prefill, result.decode), strict=True)
     )
     problems = [side.problem for side in sides if side.problem is not None]
-    report = SplitReport(header=setup.deployment, prefill=prefill, decode=decode, use=_use(result))
-    return _Outcome(report, setup.trace.path, problems[0] if problems else None)
-
-
-def _engine(setup: Setup, name: str, role: str) -> Setup:
-    """The settings of one side: a trace directory and a first record of its own."""
-    path = setup.trace.path
-    config = KVTransferConfig(kv_connector=PREFILL_DECODE, kv_role=role, engine_id=name)
-    section = {"kv_connector": config.kv_connector, "kv_role": role, "engine_id": name}
-    return replace(
-        setup,
-        trace=replace(setup.trace, path=None if path is None else path / name),
-        start=msgspec.structs.replace(setup.start, config={**(setup.start.config or {}), "kv_transfer": section}),
+    report = SplitReport(
+        header=split.decode.deployment,
+        prefill_engines=split.prefill.num_engines,
+        decode_engines=split.decode.num_engines,
+        prefill=prefill,
+        decode=decode,
+        use=_use(result),
     )
+    return _Outcome(report, setup.trace.path, problems[0] if problems else None)
 
 
 def _use(result: SplitResult) -> BusyShares:
@@ -141,11 +130,16 @@ def _use(result: SplitResult) -> BusyShares:
     )
 
 
+def _engines(number: int, side: str) -> str:
+    return f"{number} {side} engines" if number > 1 else f"{side} engine"
+
+
 def _show(outcome: _Outcome, console: Console, *, buckets: bool) -> None:
     """The decode side's report in full, of the other one and the link what there is to know."""
     report = outcome.report
-    size = report.header.data_parallel_size or 1
-    decode, prefill = (f"{size} {side} engines" if size > 1 else f"{side} engine" for side in ("decode", "prefill"))
+    size = report.prefill_engines
+    decode = _engines(report.decode_engines, "decode")
+    prefill = _engines(size, "prefill")
     console.print(f"[bold]The {decode}[/], with the latencies that clients see")
     print_report(report.decode, console, buckets=buckets)
     console.print(f"\n[bold]The {prefill} and the link{'s' * (size > 1)}[/]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,7 +76,9 @@ def execute(flags: Sweep) -> int:
         rows=rows,
     )
     if flags.html is not None:
-        _write(flags.html, page(flags.workload, rows))
+        _write(flags.html, page(flags.workload, rows, flags.output.absolute()))
+    if flags.traces and any(row.problem is None and not row.traces for row in rows):
+        warn("some variants have no trace: replicas leave none, and a full disk leaves none that is whole")
     print_json(result) if flags.json else _print(result, results())
     return 0 if any(row.problem is None for row in rows) else NOTHING_REPLAYED
 
@@ -139,6 +142,10 @@ def _print(result: SweepResult, console: Console) -> None:
     _print_problems(result.rows, console)
     rest = f"The first {_SHOWN} of them; all" if result.variants > _SHOWN else "All"
     console.print(Text(f"\n{rest} rows with all figures are in {plain(result.table)}"), soft_wrap=True)
+    if any(row.traces for row in result.rows):
+        folder = str(Path(result.table).parent)
+        said = f"Their traces are below it: `tokenyard view {shlex.quote(plain(folder))}` sets any two side by side"
+        console.print(Text(said), soft_wrap=True)
 
 
 def _print_problems(rows: Sequence[Row], console: Console) -> None:

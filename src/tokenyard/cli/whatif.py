@@ -38,6 +38,9 @@ _SHOWN = (
 )
 """Figures of the table; JSON has all of them."""
 
+_OWN_TIMES = ("replayed as it was", "then", "change", "check's error")
+"""Columns of an answer that rests on the trace's own step times."""
+
 _MANY = 9.0
 """A change above this share is said in times."""
 
@@ -145,12 +148,13 @@ def _print_check(told: WhatIf, console: Console) -> None:
 
 
 def _print_variant(variant: VariantAnswer, console: Console) -> None:
-    columns = ("replayed as it was", "then", "change", "check's error")
+    is_modelled = any(each.low is not None for each in variant.figures)
+    columns = ("as it was", "then", "change", "range") if is_modelled else _OWN_TIMES
     table = table_of(Column(""), *(Column(name, justify="right") for name in columns))
     for each in variant.figures:
         label = dict(_SHOWN).get(each.name)
         if label is not None:
-            table.add_row(label, *_answered(each))
+            table.add_row(label, *_answered(each, is_modelled=is_modelled))
     lost = None
     if variant.refused:
         words = f"{count(variant.refused)} requests cannot be served with this: they are in no figure of `then`."
@@ -182,10 +186,23 @@ def _mover(what: str, movers: list[Mover]) -> str:
     return f"{plain(first.request_id)} {what}: {duration(first.baseline_s)}, then {duration(first.variant_s)}"
 
 
-def _answered(each: FigureAnswer) -> tuple[str, str, str, str]:
-    change = _share(each.change)
-    off = "-" if each.uncertainty is None else f"± {percent(each.uncertainty)}"
-    return _value(each.name, each.baseline), _value(each.name, each.variant), change, off
+def _answered(each: FigureAnswer, *, is_modelled: bool) -> tuple[str, str, str, str]:
+    return (
+        _value(each.name, each.baseline),
+        _value(each.name, each.variant),
+        _share(each.change),
+        _range(each) if is_modelled else _off_by(each.uncertainty),
+    )
+
+
+def _off_by(error: float | None) -> str:
+    return "-" if error is None else f"± {percent(error)}"
+
+
+def _range(each: FigureAnswer) -> str:
+    if each.low is None or each.high is None:
+        return "-"
+    return f"{_value(each.name, each.low)} .. {_value(each.name, each.high)}"
 
 
 def _value(name: str, value: float | None) -> str:

@@ -4,12 +4,13 @@
 
 A request arrives at both with its own arrival time, so that the decode engine's latencies are those its client sees.
 Each side takes its steps when it likes; whatever ends first happens first. A router of each side's own says which
-engine gets a request; every prefill engine has a wire of its own, and what it sends goes through it in turn.
+engine gets a request; every prefill engine has a wire of its own, and what it sends goes through it in turn. The sides
+may be of different sizes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ from tokenyard.sim.parallel.rank import RankUse
 from tokenyard.sim.parallel.routers.named import RouterMaker
 from tokenyard.sim.parallel.routers.vllm import Fleet, VLLMBalancing
 from tokenyard.sim.prefill import prefill_seconds
+from tokenyard.sim.settings import ReplaySettings
 from tokenyard.sim.traffic import (
     STEPS_PER_REPORT,
     Progress,
@@ -94,6 +96,7 @@ def replay_split(
     *,
     fleet: Fleet | None = None,
     router: RouterMaker = VLLMBalancing,
+    decode: ReplaySettings | None = None,
     observers: tuple[Sequence[StepObserver | None], Sequence[StepObserver | None]] | None = None,
     policy: PolicyMaker | None = None,
     skip_refused: bool = False,
@@ -101,53 +104,55 @@ def replay_split(
 ) -> SplitResult:
     """Run the whole workload on two fleets of engines of the same kind.
 
-    ``fleet`` (one engine, if it is None) and ``router`` are of each side. ``observers`` watch the prefill engines and
-    the decode engines, one each. ``policy`` makes one for each engine, in place of the one that ``config`` names.
+    ``fleet`` (one engine, if it is None) and ``router`` are of each side. ``decode``: scheduler, cache, latency, fleet
+    and router of the decode engines, where they are others than those of the prefill engines; blocks are as large.
+    ``observers`` watch the prefill engines and the decode engines, one each. ``policy`` makes one for each engine, in
+    place of the one that ``config`` names.
 
     RequestError for a request that cannot be served, unless ``skip_refused``.
     """
     clock = VirtualClock()
     require_patience(workload)
     traffic = Traffic(workload, skip_refused=skip_refused, on_progress=on_progress)
-    fleet = fleet or Fleet(1)
-    names = [f"prefill-{rank}" for rank in range(fleet.num_engines)]
+    prefill = ReplaySettings(config, cache_config, latency, fleet=fleet or Fleet(1), router=router)
+    decode = prefill if decode is None else decode
+    names = [f"prefill-{rank}" for rank in range(prefill.fleet.num_engines)]
     sources = {name: PrefillTransfers(clock.now, Link(link.seconds_of)) for name in names}
-    targets = [DecodeTransfers(clock.now, link.bytes_per_block, sources) for _ in names]
+    targets = {
+        f"decode-{rank}": DecodeTransfers(clock.now, link.bytes_per_block, sources)
+        for rank in range(decode.fleet.num_engines)
+    }
 
-    def engine(name: str, transfers: WorkerTransfers, observer: StepObserver | None) -> EngineParts:
-        scheduler = Scheduler(
-            config,
-            cache_config,
-            clock=clock.now,
-            observer=observer,
-            policy=policy() if policy is not None else None,
-            kv_connector=PrefillDecodeConnector(cache_config, name, clock.now),
-            prefill_seconds=prefill_seconds(latency),
-        )
-        return EngineParts(scheduler, transfers)
+    def group(
+        side: ReplaySettings, engines: Mapping[str, WorkerTransfers], watching: Sequence[StepObserver | None] | None
+    ) -> EngineGroup:
+        def engine(name: str, transfers: WorkerTransfers, observer: StepObserver | None) -> EngineParts:
+            scheduler = Scheduler(
+                side.scheduler,
+                side.cache,
+                clock=clock.now,
+                observer=observer,
+                policy=policy() if policy is not None else None,
+                kv_connector=PrefillDecodeConnector(side.cache, name, clock.now),
+                prefill_seconds=prefill_seconds(side.latency),
+            )
+            return EngineParts(scheduler, transfers)
 
-    def group(engines: list[EngineParts]) -> EngineGroup:
         def refuse(error: RequestError, request: Request) -> None:
             traffic.refuse(clock.now(), error, request.request_id)
 
+        watchers = watching if watching is not None else [None] * len(engines)
         return EngineGroup(
             clock,
-            latency,
-            router(fleet),
-            engines,
+            side.latency,
+            side.router(side.fleet),
+            [engine(*each, watcher) for each, watcher in zip(engines.items(), watchers, strict=True)],
             on_refused=refuse,
-            steps_together=fleet.steps_together,
+            steps_together=side.fleet.steps_together,
         )
 
-    watching = observers or ([None] * fleet.num_engines, [None] * fleet.num_engines)
-    prefill = group([engine(name, sources[name], watcher) for name, watcher in zip(names, watching[0], strict=True)])
-    decode = group(
-        [
-            engine(f"decode-{i}", each, watcher)
-            for i, (each, watcher) in enumerate(zip(targets, watching[1], strict=True))
-        ]
-    )
-    loop = _Loop(traffic, prefill, decode, clock)
+    watched = observers or (None, None)
+    loop = _Loop(traffic, group(prefill, sources, watched[0]), group(decode, targets, watched[1]), clock)
     loop.run()
     return loop.result([source.link for source in sources.values()])
 
@@ -159,7 +164,6 @@ class _Loop:
         self._traffic = traffic
         self._prefill, self._decode = prefill, decode
         self._clock = clock
-        self._max_model_len = prefill.schedulers[0].config.max_model_len
         self._here: dict[str, tuple[float, WorkloadRequest]] = {}
         """Requests being prefilled, with their arrivals."""
 
@@ -182,7 +186,8 @@ class _Loop:
 
     def _arrive(self, moment: float, request: WorkloadRequest) -> None:
         try:
-            first = replace(request, max_tokens=1).arrive(moment, self._max_model_len)
+            longest = self._prefill.schedulers[0].config.max_model_len
+            first = replace(request, max_tokens=1).arrive(moment, longest)
         except RequestError as error:
             self._traffic.refuse(moment, error, request.request_id)
             return
@@ -197,7 +202,7 @@ class _Loop:
             request_id = outputs.requests[row].request_id
             moment, request = self._here.pop(request_id)
             try:
-                second = request.arrive(moment, self._max_model_len)
+                second = request.arrive(moment, self._decode.schedulers[0].config.max_model_len)
             except RequestError as error:
                 self._traffic.refuse(self._clock.now(), error, request_id)
                 continue

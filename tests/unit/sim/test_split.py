@@ -11,6 +11,9 @@ from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import RequestError
 from tokenyard.sim.latency import ConstantLatency
 from tokenyard.sim.latency.model import StepShape, TransferDirection
+from tokenyard.sim.parallel.routers.named import router_maker
+from tokenyard.sim.parallel.routers.vllm import Fleet
+from tokenyard.sim.settings import ReplaySettings
 from tokenyard.sim.split import KVLink, SplitResult, replay_split
 from tokenyard.sim.workload import StreamTokens, Workload, WorkloadRequest, load_workload
 from tokenyard.sim.workload.tokens import seed_of
@@ -75,6 +78,37 @@ def test_a_slower_link_costs_the_first_token_and_no_other() -> None:
     assert waits == sorted(waits)
     assert waits[-1] - waits[0] == pytest.approx(40 - 0.04)
     assert gaps == [pytest.approx(4.0)] * 4
+
+
+def test_more_engines_on_one_side_serve_what_waits_there() -> None:
+    """Eight prompts at once, one to a step: two prefill engines take half the time, two decode engines none of it."""
+    requests = [request(f"r{i}", 48, 2) for i in range(8)]
+    config = SchedulerConfig(max_num_seqs=1, max_num_batched_tokens=4096, max_model_len=4096)
+
+    def prefilled(prefill: int, decode: int) -> tuple[float, float]:
+        watched = [Recorder() for _ in range(prefill)], [Recorder() for _ in range(decode)]
+        side = ReplaySettings(
+            config, CacheConfig(num_gpu_blocks=300), SECOND, fleet=Fleet(decode), router=router_maker("round-robin")
+        )
+        result = replay_split(
+            Workload("w", requests),
+            config,
+            CacheConfig(num_gpu_blocks=300),
+            SECOND,
+            KVLink(BLOCK_BYTES, 1e6),
+            fleet=Fleet(prefill),
+            router=router_maker("round-robin"),
+            decode=side,
+            observers=watched,
+        )
+        assert result.num_finished == 8
+        assert (len(result.prefill.ranks), len(result.decode.ranks)) == (prefill, decode)
+        ends = [max(each.times.finished or 0.0 for one in group for each in one.requests.values()) for group in watched]
+        return ends[0], ends[1]
+
+    assert prefilled(1, 1)[0] == prefilled(1, 2)[0] == 8.0
+    assert prefilled(2, 1)[0] == 4.0
+    assert prefilled(2, 1)[1] > prefilled(2, 2)[1]
 
 
 def test_a_long_prompt_holds_up_the_answers_of_others_only_where_they_share_an_engine() -> None:

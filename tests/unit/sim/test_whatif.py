@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,12 +19,13 @@ from tokenyard.policies.named import policy_maker
 from tokenyard.request import MultiModalItem
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency.model import ConstantLatency
+from tokenyard.sim.latency.scaled import StretchedLatency
 from tokenyard.sim.replay import replay
 from tokenyard.sim.whatif.ask import answer, replay_as_it_was
 from tokenyard.sim.whatif.recorded_blocks import Origin, RecordedBlocks
 from tokenyard.sim.whatif.recorded_requests import RecordedRequests
 from tokenyard.sim.whatif.recorded_run import read_run
-from tokenyard.sim.whatif.settings import read_variant
+from tokenyard.sim.whatif.settings import as_it_was, read_variant
 from tokenyard.sim.workload.record import Workload, WorkloadRequest
 from tokenyard.sim.workload.tokens import Segment, StreamTokens, seed_of
 from tokenyard.trace.emit.recorder import TraceRecorder, TurnOrder
@@ -190,6 +192,31 @@ def test_an_answer_is_what_a_run_with_that_setting_reports(
     }
     assert told.faster + told.slower > 0, f"{field} makes a difference here"
     assert told.serve_flags[0].startswith("--")
+
+
+def test_modelled_step_times_have_the_range_of_replays_that_are_as_far_off(tmp_path: Path) -> None:
+    """One request alone: nothing queues, so every figure is as far off as its steps; prompts apart from answers."""
+    lone = WorkloadRequest(request_id="r", prompt=StreamTokens.unique(1, 12), max_tokens=9)
+    record("pressure", Workload("alone", [lone]), tmp_path)
+    run = read_run(tmp_path)
+    extremes = StretchedLatency(run.latency, 0.5, 0.25), StretchedLatency(run.latency, 3.0, 2.0)
+    asked = replace(as_it_was(run), name="modelled", keeps_time=False, extremes=extremes)
+    baseline = replay_as_it_was(run)
+    (told,) = answer(run, baseline, [asked]).variants
+    found = {each.name: each for each in told.figures}
+    for name, low, high in (("ttft_ms.mean", 0.5, 3.0), ("tpot_ms.mean", 0.25, 2.0)):
+        each = found[name]
+        assert each.variant is not None
+        assert each.low == pytest.approx(low * each.variant, rel=1e-3), name
+        assert each.high == pytest.approx(high * each.variant, rel=1e-3), name
+    tokens = found["throughput.output_tokens_per_s"]
+    assert tokens.low is not None
+    assert tokens.high is not None
+    assert tokens.variant is not None
+    assert tokens.low < tokens.variant / 1.9
+    assert tokens.high > tokens.variant * 1.9
+    (own,) = answer(run, baseline, [read_variant(run, "max_num_seqs=4")]).variants
+    assert {(each.low, each.high) for each in own.figures} == {(None, None)}
 
 
 def test_drafts_are_right_as_often_as_they_were(tmp_path: Path) -> None:

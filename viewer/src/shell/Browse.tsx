@@ -5,7 +5,7 @@ import { useEffect } from "preact/hooks";
 import type { TraceListing } from "../data/model/sources";
 import { count, fixed } from "../format";
 import { open, type Target } from "../state/loader";
-import { listTraces } from "../state/traceList";
+import { listSweeps, listTraces, type SweepListing } from "../state/traceList";
 import { cut, middle } from "../text";
 import { type Entry, entriesOf, type SortKey, sortEntries } from "./listing";
 
@@ -13,6 +13,7 @@ const MOST_ROWS = 300;
 
 export function Browse({ target }: { target: Target }) {
   const all = useSignal<TraceListing[] | null>(null);
+  const sweeps = useSignal<SweepListing[]>([]);
   const problem = useSignal("");
   const busy = useSignal(false);
   const text = useSignal("");
@@ -22,6 +23,7 @@ export function Browse({ target }: { target: Target }) {
     problem.value = "";
     try {
       all.value = await listTraces();
+      if (target === "trace") sweeps.value = await listSweeps();
     } catch (error) {
       problem.value = String((error as Error).message);
     } finally {
@@ -63,6 +65,7 @@ export function Browse({ target }: { target: Target }) {
         <span class="quiet number">{all.value && `${count(shown.length)} of ${count(entries.length)}`}</span>
       </div>
       {problem.value && <p role="alert">The list could not be read: {cut(problem.value, 200)}</p>}
+      {sweeps.value.length > 0 && <Sweeps sweeps={sweeps.value} />}
       {all.value?.length === 0 && (
         <p>
           There is no trace in the folders of this server. <code>tokenyard view FOLDER</code> names others.
@@ -71,6 +74,22 @@ export function Browse({ target }: { target: Target }) {
       {shown.length > 0 && <Listings rows={shown.slice(0, MOST_ROWS)} target={target} />}
       {shown.length > MOST_ROWS && <p class="quiet">and {count(shown.length - MOST_ROWS)} more: filter by name</p>}
     </section>
+  );
+}
+
+function Sweeps({ sweeps }: { sweeps: readonly SweepListing[] }) {
+  return (
+    <p class="sweeps">
+      Sweeps, each a page of its variants:{" "}
+      {sweeps.map(({ name, path }, i) => (
+        <span key={path}>
+          {i > 0 && ", "}
+          <a href={`/sweep?path=${encodeURIComponent(path)}`} title={cut(path, 400)}>
+            {middle(name, 60)}
+          </a>
+        </span>
+      ))}
+    </p>
   );
 }
 

@@ -15,3 +15,21 @@ export async function listTraces(signal?: AbortSignal): Promise<TraceListing[]> 
   }
   return found;
 }
+
+/** A sweep among the traces: its page is the server's, not this one. */
+export interface SweepListing {
+  name: string;
+  path: string;
+}
+
+/** GET /api/sweeps; none where the server knows of no such thing. */
+export async function listSweeps(): Promise<SweepListing[]> {
+  const answer = await fetch("/api/sweeps");
+  const found: unknown = answer.ok ? await answer.json() : [];
+  return Array.isArray(found) ? found.filter(isSweep) : [];
+}
+
+function isSweep(each: unknown): each is SweepListing {
+  const { name, path } = (each ?? {}) as Partial<SweepListing>;
+  return typeof name === "string" && typeof path === "string";
+}

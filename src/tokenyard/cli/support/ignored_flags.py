@@ -27,6 +27,8 @@ _REPLAYS = (Run, Compare, Split, Plan, Sweep)
 _NO_GPU_IN = ("constant:", "fitted:")
 _MAY_REPEAT = {"slo", "price", "space", "grid"}
 """Flags of which every one counts."""
+_SPLITS = {"split"}
+"""Likewise, of `plan`."""
 _OF_TRACES = {"align", "json"}
 """What two traces are compared by; every other flag of `compare` is about replays."""
 
@@ -35,6 +37,21 @@ def _has_drafts(flags: SpeculationFlags) -> bool:
     return any(
         given is not None for given in (flags.num_speculative_tokens, flags.speculative_config, flags.spec_tokens)
     )
+
+
+def _may_split(command: Any) -> bool:
+    """Whether there may be a split of prefill and decode with engines of a number of its own."""
+    if isinstance(command, Plan):
+        named = (text for texts in command.space for text in texts)
+        return bool(command.split) or any(text.startswith("split=") for text in named)
+    if isinstance(command, Sweep):
+        named = (text for texts in command.grid for text in texts)
+        return (
+            command.apart.split is not None
+            or command.variants is not None
+            or any(text.startswith("split=") for text in named)
+        )
+    return isinstance(command, Split) and command.apart.split is not None
 
 
 def _is_built_in(command: Any) -> bool:
@@ -64,8 +81,16 @@ _RULES = (
     _Rule(
         _REPLAYS,
         ("router",),
-        lambda command: command.parallel.data_parallel_size == 1 and command.parallel.replicas is None,
+        lambda command: (
+            command.parallel.data_parallel_size == 1 and command.parallel.replicas is None and not _may_split(command)
+        ),
         "without --data-parallel-size or --replicas there is one engine",
+    ),
+    _Rule(
+        (Plan, Sweep),
+        ("kv_link_gb_per_s",),
+        lambda command: not _may_split(command),
+        "without --split every engine does both, prefill and decode",
     ),
     _Rule(
         _REPLAYS,
@@ -116,12 +141,13 @@ def ignored_flags(command: Command, arguments: Sequence[str]) -> list[str]:
     known = setting_names(kind)
     words = (word.partition("=")[0].removeprefix("--").replace("-", "_") for word in arguments if word[:2] == "--")
     typed = Counter(word if word in known else word.removeprefix("no_") for word in words)
-    return [*_repeated(typed, known), *_without_effect(command, typed, known)]
+    once = known - _MAY_REPEAT - (_SPLITS if kind is Plan else set())
+    return [*_repeated(typed, once), *_without_effect(command, typed, known)]
 
 
-def _repeated(typed: Counter[str], known: set[str]) -> Iterator[str]:
+def _repeated(typed: Counter[str], once: set[str]) -> Iterator[str]:
     for name, times in typed.items():
-        if name in known - _MAY_REPEAT and times > 1:
+        if name in once and times > 1:
             yield f"{flag(name)} is given {times} times: the last one counts"
 
 

@@ -17,7 +17,7 @@ from tokenyard.sim.parallel.rank import RankUse
 from tokenyard.trace.emit.recorder import TraceRecorder, TurnOrder
 from tokenyard.trace.emit.writer import TraceWriter
 
-__all__ = ["Recordings"]
+__all__ = ["Recordings", "engines_of"]
 
 
 class Recordings:
@@ -27,13 +27,12 @@ class Recordings:
         self, setup: Setup, stack: ExitStack | None = None, turns: Mapping[str, TurnOrder] | None = None
     ) -> None:
         """With ``stack`` they write the traces that ``setup`` asks for, which it closes."""
-        size = setup.num_engines
-        self._builders = [ReportBuilder(setup.slos) for _ in range(size)]
+        engines = engines_of(setup)
+        self._builders = [ReportBuilder(setup.slos) for _ in engines]
         self._writers: list[TraceWriter] = []
         """One for each engine, if traces are wanted."""
         self.recorders: list[TraceRecorder] = []
-        for rank, builder in enumerate(self._builders):
-            one = setup if size == 1 else _rank_of(setup, rank)
+        for one, builder in zip(engines, self._builders, strict=True):
             writer = stack.enter_context(TraceWriter(one.trace)) if stack is not None else None
             if writer is not None and open_trace(writer):
                 self._writers.append(writer)
@@ -67,6 +66,12 @@ class Recordings:
         each = zip(self._builders, reports, dummies, strict=True)
         parts = [EnginePart(rank, builder, one, dummy) for rank, (builder, one, dummy) in enumerate(each)]
         return joined_report(parts, seconds=seconds)
+
+
+def engines_of(setup: Setup) -> list[Setup]:
+    """The settings of each engine; of several, with a trace directory and a first record of its own."""
+    size = setup.num_engines
+    return [setup] if size == 1 else [_rank_of(setup, rank) for rank in range(size)]
 
 
 def _rank_of(setup: Setup, rank: int) -> Setup:

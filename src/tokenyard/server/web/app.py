@@ -23,6 +23,7 @@ from tokenyard.server.web.page import PAGE, PageServer
 from tokenyard.server.web.problems import RefusedError, on_error, on_problem
 from tokenyard.server.web.queries import QueryServer
 from tokenyard.server.web.roots import Roots
+from tokenyard.server.web.sweeps import SweepServer
 from tokenyard.server.web.tail import TailServer
 
 __all__ = ["make_app"]
@@ -35,6 +36,7 @@ def make_app(paths: Iterable[Path], *, host: str = "127.0.0.1", page: Path = PAG
     """
     roots = Roots(paths)
     catalog, annotations, tails = Catalog(roots), AnnotationServer(roots), TailServer(roots)
+    sweeps = SweepServer(roots)
 
     def file(request: Request) -> Response:
         return serve_file(roots, request)
@@ -46,6 +48,8 @@ def make_app(paths: Iterable[Path], *, host: str = "127.0.0.1", page: Path = PAG
 
     routes = [
         Route("/", PageServer(page).serve),
+        Route("/sweep", sweeps.serve),
+        Route("/api/sweeps", sweeps.listed),
         Route("/api/traces", catalog.serve),
         Route("/api/file", file),
         Route("/api/tail", tails.serve),

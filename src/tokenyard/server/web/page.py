@@ -10,7 +10,7 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-__all__ = ["PAGE", "PageServer"]
+__all__ = ["PAGE", "PageServer", "page_headers"]
 
 PAGE = Path(__file__).resolve().parents[1] / "static" / "viewer.html"
 _MISSING = """<!doctype html>
@@ -35,11 +35,12 @@ class PageServer:
         try:
             text = self._page.read_text(encoding="utf-8")
         except OSError:
-            return Response(_MISSING, 503, _headers(""), media_type="text/html")
-        return Response(text, headers=_headers(text), media_type="text/html")
+            return Response(_MISSING, 503, page_headers(""), media_type="text/html")
+        return Response(text, headers=page_headers(text), media_type="text/html")
 
 
-def _headers(text: str) -> dict[str, str]:
+def page_headers(text: str) -> dict[str, str]:
+    """The policy under which a page is given out: the scripts that stand in it run, and no others."""
     scripts = " ".join(f"'sha256-{_digest(each)}'" for each in _scripts(text))
     policy = (
         "default-src 'none'",

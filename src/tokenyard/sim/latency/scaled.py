@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tokenyard.sim.latency.model import LatencyModel, StepShape, TransferDirection
 
-__all__ = ["ScaledLatency"]
+__all__ = ["ScaledLatency", "StretchedLatency"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +33,27 @@ class ScaledLatency:
 
     def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
         return self.after.transfer_seconds(num_bytes, direction)
+
+
+@dataclass(frozen=True, slots=True)
+class StretchedLatency:
+    """``modelled`` step times, if all of them are as far off as is said; a step in which any prompt is computed is told
+    from one that only decodes.
+    """
+
+    modelled: LatencyModel
+    prefill: float
+    """Times as long as modelled, where a prompt is computed."""
+    decode: float
+    """Times as long as modelled, elsewhere."""
+
+    @property
+    def host_seconds(self) -> float:
+        return self.modelled.host_seconds * min(self.prefill, self.decode)
+
+    def step_seconds(self, shape: StepShape) -> float:
+        only_decodes = shape.num_tokens == len(shape.num_new_tokens)
+        return self.modelled.step_seconds(shape) * (self.decode if only_decodes else self.prefill)
+
+    def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
+        return self.modelled.transfer_seconds(num_bytes, direction)

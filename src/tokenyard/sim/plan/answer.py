@@ -12,7 +12,7 @@ from tokenyard.sim.plan.goal import Goal, is_feasible, value_of
 from tokenyard.sim.sweep.row import Row, Setting
 from tokenyard.vocabulary.reasons import REASONS, Reason
 
-__all__ = ["PLAN_VERSION", "LargestLoad", "Plan", "few_requests", "limits_of", "next_best"]
+__all__ = ["PLAN_VERSION", "LargestLoad", "Plan", "ServedApart", "few_requests", "limits_of", "next_best"]
 
 PLAN_VERSION = 1
 _FEWEST_BEYOND = 5
@@ -31,6 +31,17 @@ class LargestLoad(msgspec.Struct, frozen=True, kw_only=True):
     """The recommended setting at that load."""
     beyond: Row | None
     """The same at the next greater load that was tried: a bound is missed."""
+
+
+class ServedApart(msgspec.Struct, frozen=True, kw_only=True):
+    """How the engines of a split are started; a proxy between both sides sends prompts to the first."""
+
+    prefill_engines: int
+    prefill: str
+    """The line to start those that prefill."""
+    decode_engines: int
+    decode: str
+    """The line to start those that decode."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +67,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     value: float | None
     """Of the goal, that it reaches."""
     serve: str | None
-    """The line to start vLLM with; None of a trace, which does not say how it was started."""
+    """The line to start vLLM with; None of a trace, which does not say how it was started, and of a split."""
+    serve_apart: ServedApart | None = None
+    """Of a split of prefill and decode, its two lines."""
     flags: list[str]
     """What the recommendation changes, as flags of ``vllm serve``."""
     notes: list[str] = []
@@ -101,7 +114,9 @@ def limits_of(row: Row, beyond: Row | None) -> str:
         )
     else:
         meaning = REASONS[Reason(last.held_by)].meaning.rstrip(".") if last.held_by in REASONS else ""
-        parts.append(f"requests wait for {last.held_by}" + (f" ({meaning[0].lower()}{meaning[1:]})" if meaning else ""))
+        where = "" if last.held_at is None else f" on the {last.held_at} side"
+        why = f" ({meaning[0].lower()}{meaning[1:]})" if meaning else ""
+        parts.append(f"requests wait{where} for {last.held_by}{why}")
     return "; ".join(parts)
 
 

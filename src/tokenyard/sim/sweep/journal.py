@@ -3,12 +3,13 @@
 DIR/sweep.json       what is swept: another sweep does not go on here
 DIR/finished.jsonl   a line per finished variant; a last line that was cut off by a crash is written again
 DIR/sweep.parquet    all rows, in the order of the variants, once all are there
+DIR/traces           the traces of all variants, a folder each, if they were asked for
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,13 @@ import msgspec
 from tokenyard.errors import ConfigError, MissingExtraError
 from tokenyard.sim.sweep.row import FIGURES, Row, Settings, key_of
 
-__all__ = ["Journal", "require_parquet", "table_columns"]
+__all__ = ["FINISHED", "SWEEP", "TRACES", "Journal", "read_finished", "require_parquet", "table_columns"]
 
-_SWEEP, _FINISHED, _TABLE = "sweep.json", "finished.jsonl", "sweep.parquet"
+SWEEP, FINISHED, TRACES = "sweep.json", "finished.jsonl", "traces"
+_TABLE = "sweep.parquet"
 _OF_A_ROW = (
     *("load", "problem", "stopped", "requests", "refused", "met", "tightness", "tightest", "held_by", "held_s"),
-    *("gpu", "gpus", "cost_per_hour", "cost_per_million_tokens"),
+    *("held_at", "gpu", "gpus", "cost_per_hour", "cost_per_million_tokens"),
 )
 
 
@@ -48,7 +50,7 @@ class Journal:
             directory.mkdir(parents=True, exist_ok=True)
             self._claim(msgspec.json.format(msgspec.json.encode(identity), indent=2))
             self._read()
-            self._file = (directory / _FINISHED).open("ab")
+            self._file = (directory / FINISHED).open("ab")
         except OSError as error:
             raise ConfigError("output", str(directory), f"cannot be written: {error.strerror or error}") from None
 
@@ -83,7 +85,7 @@ class Journal:
         return rows
 
     def _claim(self, identity: bytes) -> None:
-        path = self.directory / _SWEEP
+        path = self.directory / SWEEP
         if not path.exists():
             if any(self.directory.iterdir()):
                 raise ConfigError("output", str(self.directory), "is not empty, and holds no sweep: name another one")
@@ -95,24 +97,22 @@ class Journal:
             raise ConfigError("output", str(self.directory), fix)
 
     def _read(self) -> None:
-        path = self.directory / _FINISHED
+        path = self.directory / FINISHED
         data = path.read_bytes() if path.exists() else b""
         whole = data[: data.rfind(b"\n") + 1]
         try:
-            for row in (
-                msgspec.json.decode_lines(whole, type=Row) if hasattr(msgspec.json, "decode_lines") else _lines(whole)
-            ):
-                self.rows[key_of(row.settings)] = row
+            self.rows.update(read_finished(whole))
         except msgspec.DecodeError as error:
-            fix = f"{_FINISHED} holds a line that is no row ({error}): remove it, or the whole directory"
+            fix = f"{FINISHED} holds a line that is no row ({error}): remove it, or the whole directory"
             raise ConfigError("output", str(self.directory), fix) from None
         if len(whole) < len(data):
             path.write_bytes(whole)
 
 
-def _lines(data: bytes) -> Iterator[Row]:
+def read_finished(data: bytes) -> dict[str, Row]:
+    """The rows of whole lines, by their keys. Raises msgspec.DecodeError."""
     decoder = msgspec.json.Decoder(Row)
-    return (decoder.decode(line) for line in data.splitlines())
+    return {key_of(row.settings): row for row in map(decoder.decode, data.splitlines())}
 
 
 def table_columns(rows: Sequence[Row]) -> dict[str, list[Any]]:

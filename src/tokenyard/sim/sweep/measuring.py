@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from hashlib import blake2s
+from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
 from tokenyard.errors import TokenyardError
-from tokenyard.explain.report.builder import ReportBuilder
-from tokenyard.explain.report.report import Report
 from tokenyard.explain.report.slo import SLO
-from tokenyard.policies.named import PolicyMaker
-from tokenyard.sched.observer import Observers
-from tokenyard.sim.parallel.replay import ParallelResult
 from tokenyard.sim.replay import Progress
-from tokenyard.sim.settings import ReplaySettings, replay_engines
 from tokenyard.sim.sweep.deciding import Decided, Rival, SLOWatch
-from tokenyard.sim.sweep.row import Row, Settings, figures_of
-from tokenyard.sim.workload.record import Workload
-from tokenyard.trace.emit.recorder import TraceRecorder
+from tokenyard.sim.sweep.replaying import Outcome, Prepared, replayed
+from tokenyard.sim.sweep.row import Row, Settings, figures_of, key_of, words_of
 
-__all__ = ["Measuring", "Prepared", "Subject"]
+__all__ = ["Measuring", "Subject", "folder_of"]
 
-
-class Prepared(NamedTuple):
-    """A variant that can be replayed."""
-
-    workload: Workload
-    replays: ReplaySettings
-    policy: PolicyMaker
-    gpu: str | None
-    gpus: int | None
-    """How many GPUs all engines have; None if nobody knows, or that changes."""
-    gpus_per_replica: int | None = None
-    """GPUs of one of several replicas that come and go."""
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_=+.-]+")
+_LONGEST_NAME = 80
 
 
 class Subject(Protocol):
@@ -53,6 +39,8 @@ class Measuring:
     slos: tuple[SLO, ...] = ()
     prices: Mapping[str, float] = field(default_factory=dict)
     """GPU -> price of an hour."""
+    traces: Path | None = None
+    """A folder in which every variant that is replayed leaves its traces, in one of its own; None: nowhere."""
 
     def __call__(
         self,
@@ -83,9 +71,9 @@ class Measuring:
             if any(rival.makes_pointless(cost, variant.gpus) for rival in rivals):
                 raise Decided("costs more than one that is within every bound: not replayed", was_replayed=False)
             beaten = [rival for rival in rivals if rival.costs_no_more_than(cost, variant.gpus)]
-            report, refused = _replayed(
-                variant._replace(workload=workload), self.slos, watch, _listener(watch, beaten, on_progress)
-            )
+            listener = _listener(watch, beaten, on_progress)
+            folder = None if self.traces is None else self.traces / folder_of(settings)
+            outcome = replayed(variant._replace(workload=workload), self.slos, watch, listener, traces=folder)
         except TokenyardError as error:
             return Row(settings=dict(settings), load=load, problem=str(error))
         except Decided as decided:
@@ -102,10 +90,23 @@ class Measuring:
                 tightest=decided.bound,
             )
         gpus = variant.gpus
-        if gpus is None and report.replicas is not None and variant.gpus_per_replica is not None:
-            gpus = report.replicas.max_held * variant.gpus_per_replica
-            cost = None if price is None else price * report.replicas.mean_held * variant.gpus_per_replica
-        return _row(settings, load, variant._replace(gpus=gpus), report, refused, cost, len(workload))
+        replicas = outcome.report.replicas
+        if gpus is None and replicas is not None and variant.gpus_per_replica is not None:
+            gpus = replicas.max_held * variant.gpus_per_replica
+            cost = None if price is None else price * replicas.mean_held * variant.gpus_per_replica
+        row = _row(settings, load, variant._replace(gpus=gpus), outcome, cost, len(workload))
+        if self.traces is None:
+            return row
+        return msgspec.structs.replace(
+            row, traces=[each.relative_to(self.traces).as_posix() for each in outcome.traces]
+        )
+
+
+def folder_of(settings: Settings) -> str:
+    """A name for the traces of a variant, which people can read: the same for the same settings, in whatever order."""
+    words = words_of(dict(sorted(settings.items())))
+    digest = blake2s(key_of(settings).encode(), digest_size=3).hexdigest()
+    return f"{_NOT_IN_NAMES.sub('_', words)[:_LONGEST_NAME]}-{digest}"
 
 
 def _listener(
@@ -122,39 +123,11 @@ def _listener(
     return listen
 
 
-def _replayed(
-    variant: Prepared,
-    slos: Sequence[SLO],
-    watch: SLOWatch | None,
-    on_progress: Callable[[Progress], None] | None,
-) -> tuple[Report, int]:
-    """The report, and how many requests were not served."""
-    builders = [ReportBuilder(slos) for _ in range(variant.replays.fleet.num_engines)]
-    recorders = [TraceRecorder(None, builder) for builder in builders]
-    result = replay_engines(
-        variant.workload,
-        variant.replays,
-        observers=[each if watch is None else Observers(each, watch) for each in recorders],
-        policies=[variant.policy() for _ in builders],
-        on_progress=on_progress,
-    )
-    whole = builders[0] if len(builders) == 1 else ReportBuilder.joined(builders)
-    replicas = result.replicas if isinstance(result, ParallelResult) else None
-    report = msgspec.structs.replace(whole.report(), clients=result.clients, replicas=replicas)
-    return report, len(result.refused) + result.num_left_out
-
-
 def _row(
-    settings: Settings,
-    load: float,
-    variant: Prepared,
-    report: Report,
-    refused: int,
-    cost: float | None,
-    requests: int,
+    settings: Settings, load: float, variant: Prepared, outcome: Outcome, cost: float | None, requests: int
 ) -> Row:
-    held = max(report.recorded_reasons.items(), key=lambda each: each[1].seconds, default=None)
-    tokens, seconds = report.output_tokens, report.duration_s
+    report, held = outcome.report, outcome.held
+    tokens, seconds = report.output_tokens, outcome.seconds
     goodput = report.goodput
     tight = max(
         ((each.value_ms / each.bound_ms, each.name) for each in goodput.objectives if each.value_ms is not None)
@@ -166,13 +139,14 @@ def _row(
         settings=dict(settings),
         load=load,
         requests=requests,
-        refused=refused,
+        refused=outcome.refused,
         met=None if goodput is None else goodput.met,
         tightness=tight[0],
         tightest=tight[1],
-        figures=figures_of(report),
-        held_by=held[0] if held is not None and held[1].seconds > 0 else None,
-        held_s=held[1].seconds if held is not None else 0.0,
+        figures={**figures_of(report), **outcome.figures},
+        held_by=None if held is None else held.reason,
+        held_s=0.0 if held is None else held.seconds,
+        held_at=None if held is None else held.side,
         gpu=variant.gpu,
         gpus=variant.gpus,
         cost_per_hour=cost,

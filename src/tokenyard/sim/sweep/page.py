@@ -1,22 +1,35 @@
 """A sweep as a page that needs nothing else: parallel coordinates, the front, a table; by mouse or keyboard.
 
 every line is a variant, every axis a setting that varies or a figure; better is up
+
+A part of an axis that is marked leaves the variants that lie in it. Where variants have traces, two of them that are
+chosen lead to the viewer's Compare.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
 from typing import NamedTuple
 
+import msgspec
+
+from tokenyard.sim.sweep.journal import TRACES
 from tokenyard.sim.sweep.row import Row, Setting, words_of
 
 __all__ = ["MEASURES", "Measure", "front_of_measures", "page"]
 
 _WIDTH, _HEIGHT = 1080, 380
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 60, 56, 20
+_NARROWEST = 100
+"""Between two axes, where the page is narrower than they are."""
+_GRIP = 18
+"""On each side of an axis, where it can be marked."""
+_KEY_STEP = 0.05
+"""By which a key moves an end of a mark, on an axis of a figure."""
 _MOST_ROWS = 5000
 _MOST_TICKS = 12
 _LONG = 14
@@ -74,10 +87,18 @@ class _Axis(NamedTuple):
     places: dict[int, float]
     """Row, by number -> place."""
     ticks: list[tuple[float, str]]
+    column: str
+    """Of the table: its heading."""
+    step: float = _KEY_STEP
+    """Between places that differ."""
+    values: tuple[str, ...] = ()
+    """At equal distances from 0 to 1, of a setting."""
+    ends: tuple[float, float] | None = None
+    """Values at 0 and at 1, of a figure."""
 
 
-def page(workload: str, rows: Sequence[Row]) -> str:
-    """The page of a sweep of ``workload``."""
+def page(workload: str, rows: Sequence[Row], directory: Path | None = None) -> str:
+    """The page of a sweep of ``workload``; ``directory`` is where it is kept, absolute, if it has traces."""
     shown = rows[:_MOST_ROWS]
     measures = [each for each in MEASURES if any(each.of(row) is not None for row in shown)]
     names = list(dict.fromkeys(name for row in shown for name in row.settings))
@@ -94,12 +115,16 @@ def page(workload: str, rows: Sequence[Row]) -> str:
         said.append(f"{failed:,} could not be replayed")
     if len(rows) > len(shown):
         said.append(f"the first {len(shown):,} are shown")
+    traces = directory / TRACES if directory is not None and any(row.traces for row in shown) else None
     return Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
         title=escape(f"Sweep: {workload}"),
         said=escape("; ".join(said) + "."),
+        least=_LEFT + _RIGHT + _NARROWEST * max(len(axes) - 1, 1),
         drawing="\n".join(_drawing(axes, shown, front)),
-        head="".join(_head(names, measures)),
-        body="\n".join(_body(names, measures, shown, front)),
+        head="".join(_head(names, measures, has_traces=traces is not None)),
+        body="\n".join(_body(names, measures, shown, front, axes, traces)),
+        command=escape(f"tokenyard view {shlex.quote(str(directory))}"),
+        hidden="" if traces is not None else " hidden",
     )
 
 
@@ -116,7 +141,8 @@ def _setting_axis(name: str, rows: Sequence[Row]) -> _Axis:
     at = {repr(value): i / span for i, value in enumerate(ordered)}
     step = -(-len(ordered) // _MOST_TICKS)
     ticks = [(i / span, _word(value)) for i, value in enumerate(ordered) if i % step == 0 or i == len(ordered) - 1]
-    return _Axis(name, {i: at[repr(row.settings.get(name))] for i, row in enumerate(rows)}, ticks)
+    places = {i: at[repr(row.settings.get(name))] for i, row in enumerate(rows)}
+    return _Axis(name, places, ticks, name, 1 / span, tuple(map(_word, ordered)))
 
 
 def _measure_axis(measure: Measure, rows: Sequence[Row]) -> _Axis:
@@ -126,11 +152,12 @@ def _measure_axis(measure: Measure, rows: Sequence[Row]) -> _Axis:
     span = best - worst
     ticks = [(share, _number(worst + share * span)) for share in (0.0, 0.5, 1.0)]
     places = {i: (value - worst) / span for i, value in values.items()}
-    return _Axis(f"{measure.label}, {measure.unit}", places, ticks)
+    label = f"{measure.label}, {measure.unit}"
+    return _Axis(label, places, ticks, label, ends=(worst, best))
 
 
 def _word(value: Setting) -> str:
-    return "default" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _number(value: float) -> str:
@@ -144,7 +171,7 @@ def _drawing(axes: Sequence[_Axis], rows: Sequence[Row], front: set[int]) -> Ite
     gap = (_WIDTH - _LEFT - _RIGHT) / max(len(axes) - 1, 1)
     across = [_LEFT + gap * i for i in range(len(axes))]
     label = "Every line is a variant; better figures are up. The table below has the same."
-    yield f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}">'
+    yield f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="figure" aria-label="{label}">'
     for i in sorted((i for i, row in enumerate(rows) if row.is_measured), key=lambda row: row in front):
         points = [
             f"{x:.1f},{_up(axis.places[i]):.1f}" for x, axis in zip(across, axes, strict=True) if i in axis.places
@@ -153,12 +180,24 @@ def _drawing(axes: Sequence[_Axis], rows: Sequence[Row], front: set[int]) -> Ite
             kind = "line front" if i in front else "line"
             title = f"<title>{escape(words_of(rows[i].settings))}</title>"
             yield f'<polyline class="{kind}" data-row="{i}" points="{" ".join(points)}">{title}</polyline>'
-    for x, axis in zip(across, axes, strict=True):
-        yield f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{_up(1):.1f}" y2="{_up(0):.1f}"/>'
-        yield from _label(axis.label, x)
-        for place, text in axis.ticks:
-            yield f'<text class="tick" x="{x - 6:.1f}" y="{_up(place) + 4:.1f}">{escape(text)}</text>'
+    for i, (x, axis) in enumerate(zip(across, axes, strict=True)):
+        yield from _axis(i, axis, x)
     yield "</svg>"
+
+
+def _axis(number: int, axis: _Axis, x: float) -> Iterator[str]:
+    """An axis that can be marked, by dragging along it and by keys."""
+    what = {"label": axis.label, "column": axis.column, "step": axis.step, "values": axis.values, "ends": axis.ends}
+    told = escape(msgspec.json.encode(what).decode(), quote=True)
+    yield f'<g class="bar" tabindex="0" role="group" data-axis="{number}" data-told="{told}">'
+    box = f'x="{x - _GRIP:.1f}" y="{_up(1):.1f}" width="{2 * _GRIP}" height="{_up(0) - _up(1):.1f}"'
+    yield f'<rect class="grip" {box}/>'
+    yield f'<rect class="mark" x="{x - 6:.1f}" y="0" width="12" height="0"/>'
+    yield f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{_up(1):.1f}" y2="{_up(0):.1f}"/>'
+    yield from _label(axis.label, x)
+    for place, text in axis.ticks:
+        yield f'<text class="tick" x="{x - 6:.1f}" y="{_up(place) + 4:.1f}">{escape(text)}</text>'
+    yield "</g>"
 
 
 def _label(label: str, x: float) -> Iterator[str]:
@@ -179,20 +218,39 @@ def _up(place: float) -> float:
 # ---- the table
 
 
-def _head(names: Sequence[str], measures: Sequence[Measure]) -> Iterator[str]:
+def _head(names: Sequence[str], measures: Sequence[Measure], *, has_traces: bool) -> Iterator[str]:
+    if has_traces:
+        yield '<th scope="col">compare</th>'
     for label in ("front", *names, *(f"{each.label}, {each.unit}" for each in measures), "bounds", "held by"):
         yield f'<th scope="col"><button type="button">{escape(label)}</button></th>'
 
 
-def _body(names: Sequence[str], measures: Sequence[Measure], rows: Sequence[Row], front: set[int]) -> Iterator[str]:
+def _body(
+    names: Sequence[str],
+    measures: Sequence[Measure],
+    rows: Sequence[Row],
+    front: set[int],
+    axes: Sequence[_Axis],
+    traces: Path | None,
+) -> Iterator[str]:
     for i, row in enumerate(rows):
-        cells = [_cell("yes" if i in front else "")]
+        cells = [] if traces is None else [_choice(row, traces)]
+        cells += [_cell("yes" if i in front else "")]
         cells += [_cell(_word(row.settings[name]) if name in row.settings else "") for name in names]
         cells += [_figure(each.of(row)) for each in measures]
         met = "" if row.met is None else "hold" if row.met else "missed"
         cells += [_cell(row.problem or row.stopped or met), _cell(row.held_by or "")]
         kind = ' class="front"' if i in front else ""
-        yield f'<tr tabindex="0" data-row="{i}"{kind}>{"".join(cells)}</tr>'
+        places = " ".join(f"{axis.places[i]:.4f}" if i in axis.places else "-" for axis in axes)
+        yield f'<tr tabindex="0" data-row="{i}" data-places="{places}"{kind}>{"".join(cells)}</tr>'
+
+
+def _choice(row: Row, traces: Path) -> str:
+    """A box that chooses a variant with a trace; of several engines the first is shown."""
+    if not row.traces:
+        return "<td></td>"
+    trace, name = (escape(each, quote=True) for each in (str(traces / row.traces[0]), words_of(row.settings)))
+    return f'<td><input type="checkbox" data-trace="{trace}" aria-label="compare {name}"></td>'
 
 
 def _cell(text: str) -> str:

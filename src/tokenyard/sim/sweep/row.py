@@ -23,8 +23,10 @@ FIGURES = (
     *("output_tokens", "duration_s", "steps"),
     *("clients.given_up", "clients.retried", "clients.answered_late", "clients.unanswered", "clients.answer_ms.p90"),
     *("replicas.mean_held", "replicas.max_held", "replicas.started"),
+    *("split.prefill", "split.decode", "split.link"),
 )
-"""Figures that are kept, by the names that they have in a report's JSON."""
+"""Figures that are kept, by the names that they have in a report's JSON; those of ``split`` are how busy its prefill
+engines, its decode engines and its links are, each on average, as shares of the run."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +53,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """What most waiting time was lost to; None: nobody was held back."""
     held_s: float = 0.0
     """Request-seconds lost to it."""
+    held_at: str | None = None
+    """On which side of a split: ``prefill`` or ``decode``."""
     gpu: str | None = None
     gpus: int | None = None
     """How many, at most where replicas come and go; None where a trace does not tell."""
@@ -58,6 +62,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Of all GPUs, on average where replicas come and go; None without prices."""
     cost_per_million_tokens: float | None = None
     """Of output, over the whole run; None without prices."""
+    traces: list[str] = []
+    """Steps files of its engines, those that decode first, as seen from the folder of the sweep's traces."""
 
     @property
     def is_measured(self) -> bool:
@@ -71,11 +77,13 @@ def key_of(settings: Settings) -> str:
 
 
 def words_of(settings: Settings) -> str:
-    """Settings for people: ``max_num_seqs=256 enable_prefix_caching=true``; "as it is" for none."""
+    """Settings for people: ``max_num_seqs=256 enable_prefix_caching=true split=none``; "as it is" for no setting."""
     return " ".join(f"{name}={_word(value)}" for name, value in settings.items()) or "as it is"
 
 
 def _word(value: Setting) -> str:
+    if value is None:
+        return "none"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -118,6 +118,12 @@ class FigureAnswer(msgspec.Struct, frozen=True, kw_only=True):
     change: float | None
     """Share of the baseline: below 0 is less; None if there is nothing to compare with."""
 
+    low: float | None = None
+    """Least of ``variant`` and of what it is if step times are as far off as the model's known error allows; None where
+    step times are the trace's own."""
+    high: float | None = None
+    """Most of the same."""
+
 
 class Mover(msgspec.Struct, frozen=True, kw_only=True):
     """A request that the variant serves faster or slower, end to end."""

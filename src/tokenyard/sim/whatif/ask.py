@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from tokenyard.errors import ConfigError
@@ -137,6 +138,7 @@ def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progres
     if refused == len(variant.workload):
         raise ConfigError("set", variant.name, f"serves none of the requests: {result.refused[0].problem}")
     recorded = {check.name: check for check in baseline.check.checks}
+    ranges = _ranges(run, variant, report, on_progress)
     movers = [
         Mover(request_id=request_id, baseline_s=before, variant_s=ends[request_id])
         for request_id, before in baseline.ends.items()
@@ -155,6 +157,8 @@ def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progres
                 variant=after,
                 uncertainty=_uncertainty(recorded.get(name)) if variant.latency is run.latency else None,
                 change=None if refused else change_of(before, after),
+                low=ranges[name][0] if name in ranges else None,
+                high=ranges[name][1] if name in ranges else None,
             )
             for name, before, after in _both(baseline.report, report)
         ],
@@ -167,6 +171,21 @@ def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progres
         serve_flags=list(variant.flags) if variant.is_vllms and not refused else [],
         notes=[*variant.notes, *([] if doubt is None else [doubt])],
     )
+
+
+def _ranges(
+    run: RecordedRun, variant: Variant, report: Report, on_progress: OnProgress | None
+) -> dict[str, tuple[float, float]]:
+    """The least and the most of each figure, with step times as modelled and as far off as they may be."""
+    if variant.extremes is None:
+        return {}
+    others = [_replayed(run, replace(variant, latency=each), on_progress).report for each in variant.extremes]
+    values: dict[str, list[float]] = {}
+    for each in (report, *others):
+        for name, value, _ in _both(each, each):
+            if value is not None:
+                values.setdefault(name, []).append(value)
+    return {name: (min(found), max(found)) for name, found in values.items()}
 
 
 def _uncertainty(check: Check | None) -> float | None:

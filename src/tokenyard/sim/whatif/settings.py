@@ -49,6 +49,8 @@ class Variant:
     keeps_time: bool
     """Whether requests arrive when they did: only then is it known how fast the machine was."""
     latency: LatencyModel
+    extremes: tuple[LatencyModel, LatencyModel] | None = None
+    """Where ``latency`` is modelled: as short, and as long, as steps may be by what is known of the model's error."""
     speculation: SimulatedSpeculation | None
     kv_transfer: KVTransfer | None = None
     """KV kept elsewhere too."""

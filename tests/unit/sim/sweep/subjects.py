@@ -11,7 +11,8 @@ from tokenyard.errors import ConfigError
 from tokenyard.policies.named import policy_maker
 from tokenyard.sim.latency.model import ConstantLatency
 from tokenyard.sim.settings import ReplaySettings
-from tokenyard.sim.sweep.measuring import Prepared
+from tokenyard.sim.split import KVLink
+from tokenyard.sim.sweep.replaying import DecodeSide, Prepared
 from tokenyard.sim.sweep.row import Settings
 from tokenyard.sim.workload.record import Workload, WorkloadRequest
 from tokenyard.sim.workload.tokens import StreamTokens
@@ -39,6 +40,8 @@ class Steady:
     """Varies ``max_num_seqs`` and ``max_num_batched_tokens``; a step takes 0.1 s."""
 
     requests: Workload
+    apart: bool = False
+    """Prefill on one engine, decode on another."""
     dies_once_at: Path | None = None
     """Where a process leaves a mark and dies, unless the mark is there."""
 
@@ -53,4 +56,6 @@ class Steady:
         )
         replays = ReplaySettings(config, CacheConfig(num_gpu_blocks=400), ConstantLatency(seconds=0.1))
         seats = config.max_num_seqs
-        return Prepared(self.requests, replays, policy_maker("fcfs", "policy"), "h100", 1 if seats < 4 else 2)
+        decode = DecodeSide(replays, KVLink(1 << 20, 10.0)) if self.apart else None
+        gpus = 1 if seats < 4 else 2
+        return Prepared(self.requests, replays, policy_maker("fcfs", "policy"), "h100", gpus, decode=decode)

@@ -7,7 +7,13 @@ nothing heavy; what a sub-command does stands in the module of its name.
 from __future__ import annotations
 
 from tokenyard.cli.support.flags.checks import Accuracy, Parity
-from tokenyard.cli.support.flags.deployment import AdapterFlags, HardwareFlags, ParallelFlags, ServeFlags
+from tokenyard.cli.support.flags.deployment import (
+    AdapterFlags,
+    HardwareFlags,
+    ParallelFlags,
+    ServeFlags,
+    SplitFlags,
+)
 from tokenyard.cli.support.flags.lists import Import, Workloads
 from tokenyard.cli.support.flags.output import TraceFlags, TransferFlags
 from tokenyard.cli.support.flags.planning import Plan, Sweep
@@ -42,6 +48,7 @@ __all__ = [
     "ServeFlags",
     "SpeculationFlags",
     "Split",
+    "SplitFlags",
     "Sweep",
     "TraceFlags",
     "TransferFlags",

@@ -13,7 +13,7 @@ from tokenyard.cli.support.settings import Switch, with_settings
 from tokenyard.launch.asked import Asked
 from tokenyard.launch.defaults import DEFAULT_VERSION, GPU_MEMORY_UTILIZATION
 
-__all__ = ["AdapterFlags", "HardwareFlags", "ParallelFlags", "ServeFlags"]
+__all__ = ["AdapterFlags", "HardwareFlags", "ParallelFlags", "ServeFlags", "SplitFlags"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,3 +107,13 @@ class ParallelFlags:
     """From the decision to start a replica until it takes requests."""
     scale_target: float = 5.0
     """Waiting requests per replica that Kubernetes' HorizontalPodAutoscaler aims at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitFlags:
+    """Prefill and decode on engines of their own; docs/connectors.md."""
+
+    split: Annotated[str | None, optional("P+D", "of split: as many on each side; of sweep: no split")] = None
+    """Engines that prefill, and engines that decode: 2+1."""
+    kv_link_gb_per_s: float = 50.0
+    """What the network between two of their GPUs carries, in GB/s; 50 is a port of 400 Gbit/s."""

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import tyro.conf
 
+from tokenyard.cli.support.flags.deployment import SplitFlags
 from tokenyard.cli.support.flags.hints import SLO_FLAG, Repeated, optional
 from tokenyard.cli.support.flags.output import TransferFlags
 from tokenyard.cli.support.flags.replays import Replay
@@ -43,6 +44,7 @@ class Sweep(Many):
         Repeated, tyro.conf.arg(name="set", metavar="NAME=A,B,... ...", help_behavior_hint="(default: none)")
     ] = ()
     """Values of a setting; every combination of all of them is a variant: --set max_num_seqs=64,128,256."""
+    apart: tyro.conf.OmitArgPrefixes[SplitFlags] = field(default_factory=SplitFlags)
     variants: Annotated[Path | None, optional("FILE", "the grid")] = None
     """A file of variants: a JSON list of objects, TOML tables [[variant]], or CSV with a header of names."""
     output: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("sweep")
@@ -50,7 +52,9 @@ class Sweep(Many):
     ray: Annotated[str | None, optional("ADDRESS|local", "processes of this machine")] = None
     """Replay on a Ray cluster; every machine must have Tokenyard, and the workload's file at the same place."""
     html: Annotated[Path | None, optional("FILE", "no page")] = None
-    """Write the variants as a page: parallel coordinates, the front, and a table."""
+    """Write the variants as a page: parallel coordinates, the front, and a table; `tokenyard view` shows it, too."""
+    traces: Switch = False
+    """Keep the trace of every variant, below --output: the page then leads to any two of them, side by side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +63,12 @@ class Plan(Many):
 
     space: Annotated[Repeated, tyro.conf.arg(metavar="NAME=A,B,... ...", help_behavior_hint="(default: see docs)")] = ()
     """Values to choose from: --space max_num_seqs=64,256 tensor_parallel_size=1,2; --gpu takes several, too."""
+    split: Annotated[
+        Repeated, tyro.conf.arg(metavar="P+D ...", help_behavior_hint="(default: no engine does one of both alone)")
+    ] = ()
+    """Splits to choose from, engines that prefill and that decode: --split 1+1 2+1, 1..3+1..2, none (no split)."""
+    kv_link_gb_per_s: float = 50.0
+    """What the network between two GPUs of a split carries, in GB/s; 50 is a port of 400 Gbit/s."""
     maximize: Literal["goodput", "throughput", "load"] | None = None
     """Requests per second within the bounds (what is meant if nothing is said), output tokens per second, or the load
     that can be borne within the bounds."""

@@ -8,7 +8,13 @@ from typing import Annotated, Literal
 
 import tyro.conf
 
-from tokenyard.cli.support.flags.deployment import AdapterFlags, HardwareFlags, ParallelFlags, ServeFlags
+from tokenyard.cli.support.flags.deployment import (
+    AdapterFlags,
+    HardwareFlags,
+    ParallelFlags,
+    ServeFlags,
+    SplitFlags,
+)
 from tokenyard.cli.support.flags.hints import SLO_FLAG, Repeated, optional
 from tokenyard.cli.support.flags.output import TraceFlags, TransferFlags
 from tokenyard.cli.support.flags.scheduler import SchedulerFlags, SpeculationFlags
@@ -79,12 +85,11 @@ class Compare(Replay):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split(Replay):
-    """Replay a workload with prefill on one engine, or several, and decode on as many others."""
+    """Replay a workload with prefill on one engine, or several, and decode on others."""
 
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
     """Built-in workload, or a file, as for `run`."""
-    kv_link_gb_per_s: float = 50.0
-    """What the network between two of their GPUs carries, in GB/s; 50 is a port of 400 Gbit/s."""
+    apart: tyro.conf.OmitArgPrefixes[SplitFlags] = field(default_factory=SplitFlags)
     output: tyro.conf.OmitArgPrefixes[TraceFlags] = field(default_factory=TraceFlags)
     slo: Annotated[Repeated, SLO_FLAG] = ()
     """Say whether these bounds hold, and how many requests stay within them: ttft_p90=500ms, tpot:40 (in ms)."""

@@ -9,11 +9,13 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from tokenyard.cli.support.flags import Plan, Run, Sweep
+from tokenyard.cli.support.flags import Plan, SplitFlags, Sweep
+from tokenyard.cli.support.planning.sides import Planned
 from tokenyard.cli.support.planning.subjects import RecordedSubject, WorkloadSubject, is_trace
 from tokenyard.errors import ConfigError
 from tokenyard.explain.report.slo import read_slos
 from tokenyard.kv.sizing.gpus import named_gpu
+from tokenyard.sim.sweep.journal import TRACES
 from tokenyard.sim.sweep.measuring import Measuring
 from tokenyard.version import __version__
 
@@ -28,7 +30,7 @@ def subject_of(flags: Plan | Sweep) -> Subject:
     if is_trace(flags.workload):
         return RecordedSubject(flags.workload)
     return WorkloadSubject(
-        Run(
+        Planned(
             workload=flags.workload,
             launch=flags.launch,
             arrivals=flags.arrivals,
@@ -38,13 +40,20 @@ def subject_of(flags: Plan | Sweep) -> Subject:
             adapters=flags.adapters,
             transfer=flags.transfer,
             speculation=flags.speculation,
+            apart=flags.apart if isinstance(flags, Sweep) else SplitFlags(kv_link_gb_per_s=flags.kv_link_gb_per_s),
         )
     )
 
 
 def measuring_for(flags: Plan | Sweep, subject: Subject) -> Measuring:
     """The worker. Raises ConfigError for a bound or a price that is none."""
-    return Measuring(subject=subject, slos=read_slos(flags.slo), prices=_prices(flags.price))
+    traces = flags.output / TRACES if isinstance(flags, Sweep) and flags.traces else None
+    return Measuring(
+        subject=subject,
+        slos=read_slos(flags.slo),
+        prices=_prices(flags.price),
+        traces=None if traces is None else traces.absolute(),
+    )
 
 
 def _prices(given: Iterable[Iterable[str]]) -> dict[str, float]:
@@ -63,7 +72,7 @@ def _prices(given: Iterable[Iterable[str]]) -> dict[str, float]:
 
 def identity_of(flags: Sweep) -> Mapping[str, Any]:
     """All that rows of a sweep depend on, apart from their own settings; JSON can hold it."""
-    groups = ("arrivals", "hardware", "scheduler", "parallel", "adapters", "transfer", "speculation")
+    groups = ("arrivals", "hardware", "scheduler", "parallel", "adapters", "transfer", "speculation", "apart")
     return {
         "tokenyard": __version__,
         "workload": flags.workload,
@@ -75,6 +84,7 @@ def identity_of(flags: Sweep) -> Mapping[str, Any]:
         **{group: asdict(getattr(flags, group)) for group in groups},
         "slo": [str(slo) for slo in read_slos(flags.slo)],
         "price": _prices(flags.price),
+        "traces": flags.traces,
     }
 
 

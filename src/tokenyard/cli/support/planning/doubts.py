@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tokenyard.cli.support.planning.settings import changed
 from tokenyard.cli.support.planning.subjects import RecordedSubject, WorkloadSubject
 from tokenyard.errors import TokenyardError
 from tokenyard.explain.report.slo import SLO
@@ -65,8 +66,8 @@ def _of_a_trace(subject: RecordedSubject) -> Iterator[str]:
     yield f"the run as it was, replayed, is off by {off}{doubt}"
 
 
-def unknown_of(subject: WorkloadSubject | RecordedSubject, *, has_load: bool) -> Iterator[str]:
-    """What neither a workload nor a trace can know."""
+def unknown_of(subject: WorkloadSubject | RecordedSubject, row: Row, *, has_load: bool) -> Iterator[str]:
+    """What neither a workload nor a trace can know, and what the recommended variant takes for granted."""
     arrivals = subject.run.arrivals if isinstance(subject, WorkloadSubject) else None
     if arrivals is not None and arrivals.client_timeout is not None:
         yield "answers keep their lengths; clients that would send more do not; a bound is on attempts, not on requests"
@@ -78,6 +79,9 @@ def unknown_of(subject: WorkloadSubject | RecordedSubject, *, has_load: bool) ->
         yield "the time of front end, network and tokenisation is not in it (--front-end-delay)"
     else:
         yield "the way back of an answer (detokenisation, network) is not in it"
+    if isinstance(subject, WorkloadSubject) and row.settings.get("split") is not None:
+        speed = changed(subject.run, row.settings).apart.kv_link_gb_per_s
+        yield f"KV goes at {speed:g} GB/s from GPU to GPU (--kv-link-gb-per-s), and the proxy takes no time"
     if has_load:
         yield "a larger load is the same requests, closer together: no other prompts, no other users"
     if isinstance(subject, RecordedSubject):

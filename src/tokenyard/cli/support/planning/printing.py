@@ -11,7 +11,7 @@ from rich.text import Text
 from tokenyard.explain.render.tables import print_section, table_of
 from tokenyard.explain.render.units import count, milliseconds, percent
 from tokenyard.printable import plain
-from tokenyard.sim.plan.answer import LargestLoad, Plan
+from tokenyard.sim.plan.answer import LargestLoad, Plan, ServedApart
 from tokenyard.sim.plan.floor import sentence_of
 from tokenyard.sim.plan.goal import Goal, value_of
 from tokenyard.sim.sweep.row import Row, words_of
@@ -19,6 +19,7 @@ from tokenyard.sim.sweep.row import Row, words_of
 __all__ = ["print_plan"]
 
 _MOST_OF_THE_FRONT = 12
+_MOST_PROBLEMS = 5
 
 
 def print_plan(plan: Plan, console: Console) -> None:
@@ -49,6 +50,21 @@ def print_plan(plan: Plan, console: Console) -> None:
         print_section(console, "What limits next", Text(plain(plan.limits)))
     print_section(console, "How far it may be off", *_list(plan.uncertainty))
     print_section(console, "What it cannot know", *_list(plan.unknown))
+    if any(row.problem is not None for row in plan.rows):
+        print_section(console, "What could not be replayed", *_problems(plan.rows))
+
+
+def _problems(rows: Sequence[Row]) -> Iterator[Text]:
+    """Each problem once, with the first variant that has it."""
+    variants: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.problem is not None:
+            variants.setdefault(row.problem, []).append(row)
+    for problem, those in list(variants.items())[:_MOST_PROBLEMS]:
+        more = f" and {count(len(those) - 1)} more" if len(those) > 1 else ""
+        yield Text(plain(f"{words_of(those[0].settings)}{more}: {problem}"))
+    if len(variants) > _MOST_PROBLEMS:
+        yield Text(f"and {count(len(variants) - _MOST_PROBLEMS)} other problems: --json has them")
 
 
 def _list(sentences: Sequence[str]) -> Iterator[Text]:
@@ -73,6 +89,8 @@ def _chosen(plan: Plan, chosen: Row, goal: Goal) -> Iterator[Text]:
     if plan.serve is not None:
         hardware = "" if chosen.gpus is None else f"on {chosen.gpus} x {chosen.gpu}: "
         yield Text(plain(f"{hardware}{plan.serve}"))
+    elif plan.serve_apart is not None:
+        yield from _apart(plan.serve_apart, chosen)
     elif plan.flags:
         yield Text(plain(f"for vllm serve: {' '.join(plan.flags)}"))
     yield from (Text(plain(note)) for note in plan.notes)
@@ -81,6 +99,16 @@ def _chosen(plan: Plan, chosen: Row, goal: Goal) -> Iterator[Text]:
     if chosen.cost_per_million_tokens is not None and chosen.cost_per_hour is not None:
         price = f"{chosen.cost_per_hour:,.2f} an hour, {chosen.cost_per_million_tokens:,.2f} per million output tokens"
         yield Text(price)
+
+
+def _apart(served: ServedApart, chosen: Row) -> Iterator[Text]:
+    if chosen.gpus is not None:
+        yield Text(plain(f"on {chosen.gpus} x {chosen.gpu}"))
+    for number, side, line in (
+        (served.prefill_engines, "prefill", served.prefill),
+        (served.decode_engines, "decode", served.decode),
+    ):
+        yield Text(plain(f"{side} ({number} engine{'s' * (number > 1)}): {line}"))
 
 
 def _behind(plan: Plan, goal: Goal) -> str:
@@ -110,6 +138,9 @@ def _figures(row: Row) -> Iterator[Table | Text]:
         said = f"{_rate(figures.get('goodput.requests_per_s'))} requests/s good, {percent(share)} of all; {said}"
     yield table
     yield Text(said)
+    busy = [(side, figures.get(f"split.{side}")) for side in ("prefill", "decode", "link")]
+    if any(share is not None for _, share in busy):
+        yield Text("busy: " + ", ".join(f"{side} {percent(share)}" for side, share in busy))
 
 
 def _rate(value: float | None) -> str:

@@ -9,14 +9,16 @@ from typing import Any, get_type_hints
 import msgspec
 
 from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.planning.sides import ENDS, Planned, Shape, read_shape
+from tokenyard.connectors.config import PREFILL_DECODE
 from tokenyard.errors import ConfigError
 from tokenyard.launch.hub_ids import hub_id
 from tokenyard.models.named import MODELS
 from tokenyard.sim.sweep.row import Setting, Settings
 
-__all__ = ["changed", "convert", "is_load", "serve_words"]
+__all__ = ["changed", "convert", "is_load", "serve_words", "split_words"]
 
-_GROUPS = ("arrivals", "hardware", "scheduler", "parallel", "adapters", "transfer", "speculation")
+_GROUPS = ("arrivals", "hardware", "scheduler", "parallel", "adapters", "transfer", "speculation", "apart")
 _OTHER_NAMES = {
     "policy": "scheduling_policy",
     "replicas": "data_parallel_size",
@@ -25,13 +27,14 @@ _OTHER_NAMES = {
     "no_async_scheduling": "",
 }
 _NO_FLAGS_OF_VLLM = ("gpu", "latency", "skip_oversized_prefill", "running_index_drifts", "router")
+_OF_A_SPLIT = ("split", "kv_link_gb_per_s")
 _VLLM_POLICIES = ("fcfs", "priority")
 
 
 @cache
 def _group_of(name: str) -> tuple[str, Any] | None:
     """The group of flags that has a setting, and its type."""
-    kinds = get_type_hints(Run)
+    kinds = get_type_hints(Planned)
     for group in _GROUPS:
         if name in {field.name for field in fields(kinds[group])}:
             return group, get_type_hints(kinds[group])[name]
@@ -40,7 +43,7 @@ def _group_of(name: str) -> tuple[str, Any] | None:
 
 @cache
 def _names() -> list[str]:
-    kinds = get_type_hints(Run)
+    kinds = get_type_hints(Planned)
     return sorted({field.name for group in _GROUPS for field in fields(kinds[group])} - {"no_async_scheduling"})
 
 
@@ -54,6 +57,8 @@ def convert(given: str, value: Any, flag: str = "--set") -> tuple[str, Setting]:
     text = value.strip().lower() if isinstance(value, str) and found[1] is bool else value
     if isinstance(value, str) and value.strip().lower() in ("none", "null", "default"):
         text = None
+    if name == "split" and text is not None:
+        return name, str(read_shape(str(text)))
     try:
         return name, msgspec.convert(text, found[1], strict=False)
     except msgspec.ValidationError:
@@ -74,7 +79,7 @@ def is_load(name: str) -> bool:
     return found is not None and found[0] == "arrivals"
 
 
-def changed(run: Run, settings: Settings) -> Run:
+def changed(run: Planned, settings: Settings) -> Planned:
     """The same run with other settings, as if their flags had been typed."""
     values = dict(settings)
     if "async_scheduling" in values:
@@ -97,7 +102,7 @@ def serve_words(run: Run, settings: Settings) -> tuple[list[str], list[str]]:
     if hub_id(model) is None and model.lower() in MODELS:
         said.append(f"{model} is Tokenyard's name: put the path of your weights there, or their name on the hub")
     for name, value in settings.items():
-        if is_load(name) or name == "gpu" or value is None:
+        if is_load(name) or name in ("gpu", *_OF_A_SPLIT) or value is None:
             continue
         if name in _NO_FLAGS_OF_VLLM or (name == "scheduling_policy" and value not in _VLLM_POLICIES):
             said.append(f"{name}={value} is Tokenyard's: vLLM has no flag for it (docs/vllm.md)")
@@ -105,3 +110,14 @@ def serve_words(run: Run, settings: Settings) -> tuple[list[str], list[str]]:
         flag = name.replace("_", "-")
         words += [f"--{flag}" if value else f"--no-{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
     return words, said
+
+
+def split_words(run: Run, settings: Settings, shape: Shape) -> tuple[list[str], list[str]]:
+    """The words behind ``vllm serve`` for the prefill engines of a split, and for its decode engines."""
+    sides = []
+    for size, (_, role) in zip(shape, ENDS, strict=True):
+        transfer = msgspec.json.encode({"kv_connector": PREFILL_DECODE, "kv_role": role}).decode()
+        own = {"data_parallel_size": size} if size > 1 else {}
+        words, _ = serve_words(run, {**settings, **own, "kv_transfer_config": transfer})
+        sides.append(words)
+    return sides[0], sides[1]

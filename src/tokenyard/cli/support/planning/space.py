@@ -7,7 +7,9 @@ from functools import partial
 
 from tokenyard.cli.support.flags import Plan
 from tokenyard.cli.support.planning.asked import Subject
-from tokenyard.cli.support.planning.settings import is_load
+from tokenyard.cli.support.planning.settings import changed, is_load
+from tokenyard.cli.support.planning.sides import check_split, read_shapes
+from tokenyard.cli.support.planning.subjects import WorkloadSubject
 from tokenyard.errors import ConfigError
 from tokenyard.sim.sweep.row import Setting
 from tokenyard.sim.sweep.variants import Grid, read_grid
@@ -20,7 +22,7 @@ DEFAULT = (
     "long_prefill_token_threshold=0,1024",
 )
 """32 variants."""
-COSTLY = frozenset(("gpu", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"))
+COSTLY = frozenset(("gpu", "split", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"))
 """Settings by which variants cost more or less."""
 
 
@@ -37,6 +39,12 @@ def space_of(flags: Plan, gpus: tuple[str, ...], subject: Subject) -> Grid:
     texts = [text for texts in flags.space for text in texts]
     grid = read_grid(texts or DEFAULT, partial(subject.convert, flag="--space"), "--space")
     dimensions: list[tuple[str, tuple[Setting, ...]]] = list(grid.dimensions)
+    shapes = read_shapes(text for texts in flags.split for text in texts)
+    if shapes:
+        if any(name == "split" for name, _ in dimensions):
+            raise ConfigError("--space", "split", "--split names some as well: give one of them")
+        subject.convert("split", shapes[0], "--split")
+        dimensions.insert(0, ("split", shapes))
     if len(gpus) > 1:
         if any(name == "gpu" for name, _ in dimensions):
             raise ConfigError("--space", "gpu", "--gpu names several as well: give one of them")
@@ -47,4 +55,7 @@ def space_of(flags: Plan, gpus: tuple[str, ...], subject: Subject) -> Grid:
             raise ConfigError("--space", name, fix)
         for value in values:
             subject.convert(name, value, "--space")
+            if name == "split" and value is not None and isinstance(subject, WorkloadSubject):
+                run = changed(subject.run, {name: value})
+                check_split(run, run.apart)
     return Grid(dimensions)

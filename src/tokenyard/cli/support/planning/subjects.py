@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.planning.settings import changed, convert
+from tokenyard.cli.support.planning.sides import Planned, Sides, sides_of
+from tokenyard.cli.support.recordings import engines_of
 from tokenyard.cli.support.setup import Setup, prepare
 from tokenyard.cli.support.variants.served import leaning_on_model
 from tokenyard.cli.support.workload import workload_from
 from tokenyard.errors import ConfigError
-from tokenyard.policies.named import policy_maker
+from tokenyard.policies.named import policy_label, policy_maker
 from tokenyard.sim.settings import ReplaySettings
-from tokenyard.sim.sweep.measuring import Prepared
+from tokenyard.sim.sweep.replaying import EngineRecord, Prepared
 from tokenyard.sim.sweep.row import Setting, Settings, words_of
+from tokenyard.sim.whatif.front_end import REPLAY
 from tokenyard.sim.whatif.recorded_run import RecordedRun, read_run
 from tokenyard.sim.whatif.settings import CHANGEABLE, Variant, as_it_was, read_variant
 from tokenyard.sim.workload.record import Workload
+from tokenyard.trace.format.config import TraceConfig
+from tokenyard.trace.format.start import describe_run
 
 __all__ = ["RecordedSubject", "WorkloadSubject", "is_trace"]
 
@@ -46,19 +50,27 @@ class _Unpacked:
 class WorkloadSubject(_Unpacked):
     """A workload, on a deployment by its flags."""
 
-    run: Run
+    run: Planned
     _kept: dict[Any, Workload] = field(default_factory=dict, compare=False, repr=False)
 
     def prepared(self, settings: Settings) -> Prepared:
-        setup = self.setup(settings)
+        split = self.sides(settings)
+        setup = self.setup(settings) if split is None else split.prefill
+        skip_refused = self.run.arrivals.skip_refused
         scaling, each = setup.autoscaling, setup.gpus_per_replica
+        if split is not None:
+            gpus: int | None = split.num_gpus
+        else:
+            gpus = each if scaling is None else each * scaling.most if scaling.is_fixed else None
         return Prepared(
             workload=setup.workload,
-            replays=setup.replays(skip_refused=self.run.arrivals.skip_refused),
+            replays=setup.replays(skip_refused=skip_refused),
             policy=setup.policy,
             gpu=setup.settled.gpu.name,
-            gpus=each if scaling is None else each * scaling.most if scaling.is_fixed else None,
+            gpus=gpus,
             gpus_per_replica=each,
+            decode=None if split is None else split.decode_side(skip_refused=skip_refused),
+            records=_records(setup, split),
         )
 
     def read(self) -> None:
@@ -66,17 +78,46 @@ class WorkloadSubject(_Unpacked):
         self._kept[self.run.arrivals] = workload_from(self.run.workload, self.run.arrivals)
 
     def setup(self, settings: Settings) -> Setup:
-        """All that is settled of a variant; a workload is read once for all variants that have the same one."""
+        """All that is settled of a variant, of a split that of its decode engines; a workload is read once for all
+        variants that have the same one.
+        """
+        split = self.sides(settings)
+        if split is not None:
+            return split.decode
         run = changed(self.run, settings)
-        known = self._kept.get(run.arrivals)
-        setup = prepare(run, known)
+        setup = prepare(run, self._kept.get(run.arrivals))
         self._kept[run.arrivals] = setup.workload
         return setup
+
+    def sides(self, settings: Settings) -> Sides | None:
+        """Both deployments of a split; None of a variant that is none."""
+        run = changed(self.run, settings)
+        if run.apart.split is None:
+            return None
+        split = sides_of(run, run.apart, self._kept.get(run.arrivals))
+        self._kept[run.arrivals] = split.prefill.workload
+        return split
 
     @staticmethod
     def convert(given: str, value: Any, flag: str = "--set") -> tuple[str, Setting]:
         """A setting and its value. Raises ConfigError."""
         return convert(given, value, flag)
+
+
+def _records(setup: Setup, split: Sides | None) -> tuple[EngineRecord, ...]:
+    """How the trace of each engine is written, those that prefill first; of replicas none is."""
+    if setup.autoscaling is not None:
+        return ()
+    if split is None:
+        sides: tuple[Setup, ...] = (_rooted(setup),)
+    else:
+        sides = split._replace(prefill=_rooted(split.prefill), decode=_rooted(split.decode)).recorded
+    return tuple(EngineRecord(each.trace, each.start) for side in sides for each in engines_of(side))
+
+
+def _rooted(setup: Setup) -> Setup:
+    """The same with its trace in a folder that is known later."""
+    return replace(setup, trace=replace(setup.trace, path=Path(), request_records=False))
 
 
 @dataclass
@@ -112,7 +153,22 @@ class RecordedSubject(_Unpacked):
             policy=policy_maker(variant.scheduler.policy, "scheduling_policy"),
             gpu=self.run.start.gpu,
             gpus=None,
+            records=(self._record(variant),),
         )
+
+    def _record(self, variant: Variant) -> EngineRecord:
+        """The first record of a variant's trace: the recorded model and GPU, with the settings that are asked about."""
+        recorded = self.run.start
+        start = describe_run(
+            variant.scheduler,
+            variant.cache,
+            host=REPLAY,
+            model=recorded.model,
+            gpu=recorded.gpu,
+            bytes_per_block=recorded.bytes_per_block,
+        )
+        policy = policy_label(variant.scheduler.policy)
+        return EngineRecord(TraceConfig(path=Path(), policy=policy, request_records=False), start)
 
     def variant(self, settings: Settings) -> Variant:
         """The run with other settings, as ``whatif`` reads them."""

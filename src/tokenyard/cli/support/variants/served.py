@@ -18,8 +18,8 @@ from tokenyard.models.named import MODELS, model_spec
 from tokenyard.models.spec import ModelSpec
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency import LatencyModel, load_latency
-from tokenyard.sim.latency.scaled import ScaledLatency
-from tokenyard.sim.latency.steptime.known_error import known_error
+from tokenyard.sim.latency.scaled import ScaledLatency, StretchedLatency
+from tokenyard.sim.latency.steptime.known_error import KnownError, known_error
 from tokenyard.sim.whatif.recorded_run import RecordedRun
 from tokenyard.sim.whatif.settings import Variant, as_it_was
 from tokenyard.trace.format.deployment import Deployment, deployment_of
@@ -101,10 +101,11 @@ def served_with(run: RecordedRun, line: str, gpu: str | None) -> Variant:
         return replace(variant, cache=replace(setup.cache, num_gpu_blocks=run.cache.num_gpu_blocks))
     latency = ScaledLatency(run.latency, recorded.latency(recorded.gpu), setup.latency)
     blocks = f"{setup.cache.num_gpu_blocks:,} KV blocks, as for any deployment (docs/deployments.md)"
-    notes: tuple[str, ...] = (_ratio(recorded, setup.settled.model, device), blocks)
+    known = known_error(setup.settled.model, device)
+    notes: tuple[str, ...] = (_ratio(recorded, setup.settled.model, device, known), _range(known), blocks)
     if variant.speculation is not run.speculation:
         notes += ("drafts: how many are right is a guess (0.8, 0.6, 0.4): the trace cannot tell",)
-    return replace(variant, latency=latency, keeps_time=False, notes=notes)
+    return replace(variant, latency=latency, extremes=_extremes(latency, known), keeps_time=False, notes=notes)
 
 
 def on_gpu(run: RecordedRun, gpu: str) -> Variant:
@@ -126,16 +127,16 @@ def on_gpu(run: RecordedRun, gpu: str) -> Variant:
         f"{blocks:,} KV blocks instead of {run.cache.num_gpu_blocks:,}, as the memory of {device.name} has it;"
         " --serve with a number keeps one"
     )
+    latency = ScaledLatency(run.latency, recorded.latency(recorded.gpu), recorded.latency(device))
+    known = known_error(recorded.model, device)
     return replace(
         as_it_was(run),
         name=f"gpu={device.name}",
         cache=replace(run.cache, num_gpu_blocks=blocks),
-        latency=ScaledLatency(run.latency, recorded.latency(recorded.gpu), recorded.latency(device)),
+        latency=latency,
+        extremes=_extremes(latency, known),
         keeps_time=False,
-        notes=(
-            _ratio(recorded, recorded.model, device),
-            pool,
-        ),
+        notes=(_ratio(recorded, recorded.model, device, known), _range(known), pool),
     )
 
 
@@ -169,10 +170,26 @@ def _is_same_machine(setup: Setup, recorded: _Recorded) -> bool:
     )
 
 
-def _ratio(recorded: _Recorded, model: ModelSpec, gpu: GPU) -> str:
+def _ratio(recorded: _Recorded, model: ModelSpec, gpu: GPU, known: KnownError) -> str:
     return (
         f"step times: those of the trace, times the modelled ratio of {model.name} on {gpu.name} to"
-        f" {recorded.model.name} on {recorded.gpu.name}; {known_error(model, gpu).sentence}"
+        f" {recorded.model.name} on {recorded.gpu.name}; {known.sentence}"
+    )
+
+
+def _extremes(latency: LatencyModel, known: KnownError) -> tuple[LatencyModel, LatencyModel]:
+    """Step times as short, and as long, as nine measured ones of ten would be."""
+    return (
+        StretchedLatency(latency, known.ttft.low, known.tpot.low),
+        StretchedLatency(latency, known.ttft.high, known.tpot.high),
+    )
+
+
+def _range(known: KnownError) -> str:
+    prefill, decode = (f"{each.low:.2f} and {each.high:.2f} times" for each in (known.ttft, known.tpot))
+    return (
+        f"range: the least and the most of three replays; in the others steps that compute prompts take {prefill}, and"
+        f" steps that only decode {decode}, as long, as far as nine measurements of ten lay from the model"
     )
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tokenyard.trace.read.files import PACKINGS
 
-__all__ = ["Pair", "Place", "Stretch", "is_on_the_way", "pairs_of", "stretch"]
+__all__ = ["Pair", "Place", "Stretch", "folders_below", "is_on_the_way", "pairs_of", "stretch"]
 
 _DEPTH = 8
 _SKIPPED = frozenset({"node_modules", "__pycache__"})
@@ -76,6 +76,15 @@ def stretch(roots: Sequence[Path], place: Place, *, entries: int, most: int, wan
             if len(folder.pairs) > room:
                 return Stretch(found, folder.place._replace(name=folder.pairs[room].stem.name))
     return Stretch(found, None)
+
+
+def folders_below(root: Path, *, entries: int) -> Iterator[Path]:
+    """``root`` and the folders that a walk from it comes to, until so many entries have been looked at."""
+    for folder in _folders(root, Place(), (), lambda _: False):
+        yield root.joinpath(*folder.place.folders)
+        entries -= folder.num_entries
+        if entries <= 0:
+            return
 
 
 def is_on_the_way(folder: Path, root: Path) -> bool:
