@@ -7,7 +7,7 @@ for the difference between the two, times how much longer than the model the mea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +20,8 @@ __all__ = ["LeaningLatency", "Reach", "lean"]
 
 _COMPARED = 2000
 """Measured steps, evenly spread, that the model is compared with."""
+_NEARLY = 1.1
+"""Steps that are larger by a tenth are still like those that were measured."""
 _CLOSE = 0.25
 """A model is used if half of the measured steps are within this share of what it says, scaled."""
 
@@ -43,12 +45,15 @@ class Reach(NamedTuple):
         return cls(*(int(most[FEATURES.index(name)]) for name in cls._fields))
 
     def covers(self, work: StepWork) -> bool:
-        """Whether steps of this size, or larger ones, were measured."""
-        return (
-            work.prefill_tokens <= self.prefill_tokens
-            and work.num_prefills <= self.prefills
-            and work.num_decodes <= self.decodes
-        )
+        """Whether steps of this size, or nearly, were measured."""
+        asked = (work.prefill_tokens, work.num_prefills, work.num_decodes)
+        return all(ours <= _NEARLY * seen for ours, seen in zip(asked, self, strict=True))
+
+    def beyond(self, most: Reach) -> Iterator[tuple[str, int, int]]:
+        """Of what ``most`` has more of: what that is, how many it has, and how many were seen."""
+        for what, asked, seen in zip(("prompt tokens", "prefills", "decodes"), most, self, strict=True):
+            if asked > _NEARLY * seen:
+                yield what, asked, seen
 
 
 class LeaningLatency:

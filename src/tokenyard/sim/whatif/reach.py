@@ -50,12 +50,7 @@ class WatchedLatency:
             return None
         larger = [
             f"up to {asked:,} {what} in one, the trace has at most {seen:,}"
-            for what, asked, seen in (
-                ("prompt tokens", self._most.prefill_tokens, self._reach.prefill_tokens),
-                ("prefills", self._most.prefills, self._reach.prefills),
-                ("decodes", self._most.decodes, self._reach.decodes),
-            )
-            if asked > seen
+            for what, asked, seen in self._reach.beyond(self._most)
         ]
         source = "extrapolated from smaller ones" if leans_on is None else f"those of the model of {leans_on}, scaled"
         return (
