@@ -13,6 +13,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tokenyard.cli.support.flags import WorkloadFlags
+from tokenyard.cli.support.workload import workload_from
 from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, SchedulerConfig, SpeculativeConfig
 from tokenyard.errors import ConfigError, TraceError
 from tokenyard.policies.named import policy_maker
@@ -273,6 +275,62 @@ def test_turns_of_a_host_that_does_not_know_them_are_found_by_what_they_repeat(t
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     turn = read_run(tmp_path).workload.requests[1]
     assert (turn.after, turn.gap) == (("first",), 4 * STEP)
+
+
+WAYS = [0.003, 0.009, 0.005, 0.004, 0.008, 0.006, 0.007, 0.003]
+"""Seconds from a client to the scheduler."""
+
+
+def as_of_a_server(directory: Path) -> Path:
+    """The trace in ``directory`` as a host writes it that knows neither turns nor when a request reached its queue."""
+    (path,) = directory.glob("*.steps.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        if line["event"] == "trace_start":
+            line["host"] = "vllm"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_the_way_to_the_scheduler_is_taken_from_a_servers_trace_and_part_of_every_answer(tmp_path: Path) -> None:
+    """Lone requests to an idle engine: TTFT is the way and a step, in the trace, in its replay, in a variant."""
+    alone = [
+        WorkloadRequest(
+            request_id=f"r{i}",
+            prompt=StreamTokens.unique(seed_of(i), 8),
+            max_tokens=4,
+            arrival_time=2.0 * i + 0.1,
+            output_seed=i,
+        )
+        for i in range(len(WAYS))
+    ]
+    record("pressure", Workload("alone", alone).with_delays(WAYS), tmp_path)
+    run = read_run(as_of_a_server(tmp_path))
+    assert [each.delay for each in run.workload] == pytest.approx(WAYS, abs=1e-5)
+    baseline = replay_as_it_was(run)
+    ttft = 1e3 * (sum(WAYS) / len(WAYS) + STEP)
+    figures = {each.name: each for each in baseline.check.checks}
+    assert figures["ttft_ms.mean"].recorded == pytest.approx(ttft, abs=0.01)
+    assert figures["ttft_ms.mean"].replayed == pytest.approx(ttft, abs=0.01)
+    (told,) = answer(run, baseline, [read_variant(run, "max_num_seqs=1")]).variants
+    then = {each.name: each.variant for each in told.figures}
+    assert then["ttft_ms.mean"] == pytest.approx(ttft, abs=0.01)
+    assert then["tpot_ms.mean"] == pytest.approx(1e3 * STEP, abs=0.01)
+
+
+def test_the_ways_of_a_servers_trace_are_those_of_another_workload(tmp_path: Path) -> None:
+    """``--front-end-delay TRACE``: each request of the workload has one of them, and waits that much longer."""
+    alone = [replace(busy_request(i), arrival_time=2.0 * i + 0.1) for i in range(len(WAYS))]
+    record("pressure", Workload("alone", alone).with_delays(WAYS), tmp_path)
+    path = as_of_a_server(tmp_path)
+    with_ways = workload_from("chat", WorkloadFlags(limit=4, front_end_delay=str(path)))
+    drawn = [each.delay for each in with_ways]
+    assert len(set(drawn)) > 1
+    assert all(min(abs(each - way) for way in WAYS) < 1e-5 for each in drawn)
+    assert any("drawn from 8" in note for note in with_ways.notes)
+    record("pressure", Workload("alone", alone), tmp_path / "replay")
+    with pytest.raises(ConfigError, match="front_end_delay"):
+        workload_from("chat", WorkloadFlags(limit=4, front_end_delay=str(tmp_path / "replay")))
 
 
 # ---- what cannot be answered
