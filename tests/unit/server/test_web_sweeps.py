@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,30 @@ def test_what_is_no_sweep_is_said(tmp_path: Path) -> None:
     assert "is no sweep" in refused(ask(client_of([tmp_path]), tmp_path / "empty"), 404, "path")
     broken = sweep(tmp_path / "broken", rest=b'{"settings": 3}\n')
     assert "no row" in refused(ask(client_of([tmp_path]), broken), 422, "path")
+
+
+def test_a_hostile_sweep_harms_nobody(tmp_path: Path) -> None:
+    """Names that would be elements, numbers at the ends of what a float holds, JSON without end."""
+    name = "<script>alert(1)</script>\x1b[2J"
+    rows = [
+        Row(
+            settings={name: value},
+            figures={"ttft_ms.p90": ttft, "tpot_ms.p90": 1e-320},
+            held_by=name,
+            traces=[f'"><img src=x>{name}'],
+        )
+        for value, ttft in ((name, 1.7e308), ("b", -1.7e308), (1e300, None))
+    ]
+    folder = sweep(tmp_path / "bad", *rows, workload=name)
+    text = ask(client_of([tmp_path]), folder).text
+    assert text.count("<script>") == 1
+    assert "<img" not in text
+    assert text.count("<tr ") == 3
+    (folder / "sweep.json").write_bytes(b"[" * 100_000)
+    assert "no JSON" in refused(ask(client_of([tmp_path]), folder), 422, "path")
+    (folder / "finished.jsonl").unlink()
+    os.mkfifo(folder / "finished.jsonl")
+    refused(ask(client_of([tmp_path]), folder), 404, "path")
 
 
 def test_links_lead_nowhere_else(tmp_path: Path) -> None:

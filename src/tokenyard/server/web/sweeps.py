@@ -83,7 +83,7 @@ class SweepServer:
     def _json(self, path: Path, text: str | None) -> Any:
         try:
             return msgspec.json.decode(self._bytes(path, text))
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise RefusedError(422, "path", text, f"{path.name} is no JSON: {error}") from None
 
     def _bytes(self, path: Path, text: str | None) -> bytes:
