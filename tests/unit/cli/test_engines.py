@@ -201,6 +201,21 @@ def test_a_split_of_several_engines_has_a_report_and_a_trace_of_each(
     assert "The 2 prefill engines and the links" in shown
 
 
+@pytest.mark.parametrize("model", [DENSE[:4], SPARSE[:4]], ids=["dense", "experts"])
+def test_sides_of_equal_sizes_are_what_data_parallelism_says(
+    model: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = []
+    for size in (("-dp", "2"), ("--split", "2+2")):
+        assert main(["split", *FEW, *model, *size, "--json"]) == 0
+        told.append(json.loads(capsys.readouterr().out))
+    for name in ("prefill_engines", "decode_engines", "use"):
+        assert told[0][name] == told[1][name]
+    for side in ("prefill", "decode"):
+        for figure in ("ttft_ms", "tpot_ms", "e2e_ms", "ranks", "steps"):
+            assert told[0][side][figure] == told[1][side][figure]
+
+
 def test_ranks_of_a_split_mixture_of_experts_step_together(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["split", *FEW, *SPARSE[:4], "-dp", "2", "-ep", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
