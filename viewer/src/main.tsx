@@ -28,11 +28,14 @@ import { startTheme } from "./state/theme";
 
 async function begin(state: HashState): Promise<void> {
   const inside = document.getElementById(EMBEDDED_ID);
-  if (inside?.textContent?.trim()) {
+  if (inside?.firstChild) {
     expectState(state);
     const { name = "", stepsName = "", requestsName = null } = inside.dataset;
     try {
-      await open(await embedded(inside.textContent, { name, steps: stepsName, requests: requestsName }));
+      const files = embedded(inside.textContent ?? "", { name, steps: stepsName, requests: requestsName });
+      // The text is of no more use to the page: it may be hundreds of megabytes.
+      inside.textContent = "";
+      await open(await files);
     } catch (error) {
       expectState(null);
       failure.value = failureOf(error);
@@ -71,7 +74,7 @@ function obey(state: HashState, key: string | null): void {
 
 export function startPage(): void {
   const state = readHash(location.hash);
-  const inside = document.getElementById(EMBEDDED_ID)?.textContent?.trim();
+  const inside = document.getElementById(EMBEDDED_ID);
   startTheme();
   applyToPage(state);
   startLevels();

@@ -16,14 +16,27 @@ test.each([
   ["long ones", '{"event":"step"}\n'.repeat(400_000), '{"req_id":"r"}\n'.repeat(300_000)],
 ])("%s", async (_, steps, requests) => {
   const files = await embedded(page(`${steps}\u001e\n${requests}`), NAMES);
-  expect(await textOf(files.steps)).toBe(steps);
+  const whole = files.whole ? await files.whole : files.steps;
+  expect(await textOf(whole)).toBe(steps);
   expect(await textOf(await files.rest)).toBe(requests);
+});
+
+test("the beginning of long steps is there before the rest is unpacked", async () => {
+  const line = `{"event":"step_snapshot","pad":"${"x".repeat(300)}"}\n`;
+  const steps = line.repeat(150_000);
+  const files = await embedded(page(steps), NAMES);
+  const begun = (await textOf(files.steps)) ?? "";
+  expect(begun.length).toBeGreaterThan(1 << 20);
+  expect(begun.length).toBeLessThan(steps.length / 2);
+  expect(steps.startsWith(begun)).toBe(true);
+  expect(await textOf(await files.whole)).toBe(steps);
+  expect(await files.rest).toBe(null);
 });
 
 test("one file alone", async () => {
   const files = await embedded(page("{}\n"), NAMES);
   expect(files).toMatchObject({ requests: null, name: "run" });
-  expect(files.rest).toBeUndefined();
+  expect(await files.rest).toBe(null);
   const alone = await embedded(page("{}\n"), { ...NAMES, steps: "run.requests.jsonl" });
   expect(alone.steps).toBeNull();
   expect(await textOf(alone.requests)).toBe("{}\n");
@@ -31,4 +44,9 @@ test("one file alone", async () => {
 
 test("what is damaged is said", async () => {
   await expect(embedded("H4sIAAAAAAAAA6tW", NAMES)).rejects.toThrow();
+  const packed = gzipSync(
+    Array.from({ length: 900_000 }, (_, i) => `{"event":"step_snapshot","step":${i}}\n`).join(""),
+  );
+  const files = await embedded(packed.subarray(0, packed.length - 1000).toString("base64"), NAMES);
+  await expect(files.whole ?? Promise.resolve()).rejects.toThrow();
 });

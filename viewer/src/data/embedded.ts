@@ -11,23 +11,33 @@ export const EMBEDDED_ID = "tokenyard-trace";
 
 const NEWLINE = 10;
 const RECORD_SEPARATOR = 0x1e;
-/** Characters of base64 that are decoded at once: a multiple of four. */
-const PIECE = 4 << 20;
+/** Characters of base64 that are decoded at once, a multiple of four: what they unpack to is in memory at once. */
+const PIECE = 64 << 10;
 /** Bytes that are held until they are handed to the browser, which keeps large ones outside of the page's memory. */
 const HELD = 16 << 20;
 
-/** Resolves once the steps are unpacked; the request records follow. Neither is ever in memory as a whole. */
+/** Resolves once the first steps are unpacked; what follows does so later. Nothing is ever in memory as a whole. */
 export async function embedded(base64: string, names: EmbeddedNames): Promise<TraceFiles> {
   const parts = new Parts(unpacked(decoded(base64)).getReader());
-  const first = fileOf(await parts.next(), names.steps);
   const name = names.name || "trace";
+  const { beginning, whole } = firstPart(parts, names.steps);
   // A requests file alone is the first part, too.
-  if (/\.requests\.jsonl$/i.test(names.steps)) return { name, steps: null, requests: first };
-  if (parts.ended) return { name, steps: first, requests: null };
-  const rest = parts.next().then((blobs) => fileOf(blobs, names.requests ?? ""));
+  if (/\.requests\.jsonl$/i.test(names.steps)) return { name, steps: null, requests: await whole };
+  const steps = await Promise.race([beginning, whole.then(() => null)]);
+  const rest = whole.then(async () => (parts.ended ? null : fileOf(await parts.next(), names.requests ?? "")));
   // Who waits for it hears of damage; until then nobody does.
   rest.catch(() => {});
-  return { name, steps: first, requests: null, rest };
+  return steps ? { name, steps, requests: null, whole, rest } : { name, steps: await whole, requests: null, rest };
+}
+
+/** The part itself, and its beginning if it is a long one: then long before it is unpacked. */
+function firstPart(parts: Parts, path: string) {
+  let begin = (_: TraceSource) => {};
+  const beginning = new Promise<TraceSource>((resolve) => {
+    begin = resolve;
+  });
+  const blobs = parts.next((first) => begin(fileOf(first, path)));
+  return { beginning, whole: blobs.then((all) => fileOf(all, path)) };
 }
 
 /** A file can be read again from its middle, for the details of a step. */
@@ -59,8 +69,8 @@ class Parts {
 
   constructor(private readonly reader: ReadableStreamDefaultReader<Uint8Array>) {}
 
-  /** The next part. A separator is looked for in whole pieces that begin with the last byte of the one before. */
-  async next(): Promise<Blob[]> {
+  /** The next part; `begun` is told its first blob where it has several. A separator is looked for in whole pieces that begin with the last byte of the one before. */
+  async next(begun?: (blobs: Blob[]) => void): Promise<Blob[]> {
     const blobs: Blob[] = [];
     let held: Uint8Array[] = [];
     let size = 0;
@@ -69,6 +79,7 @@ class Parts {
       size += piece.length;
       if (size < HELD && !all) return;
       blobs.push(new Blob(held as BlobPart[]));
+      if (!all && blobs.length === 1) begun?.([...blobs]);
       [held, size] = [[], 0];
     };
     let begins = true;

@@ -7,7 +7,7 @@ import type { Follower, LoadCallbacks, Loading, LoadOptions, TraceFiles, TraceSo
 import type { TraceStore } from "./model/trace";
 import { startWorker } from "./startWorker";
 import { StepsReader, type StepTables } from "./steps";
-import { type StoreInside, storeOf } from "./store";
+import { adopt, type StoreInside, storeOf } from "./store";
 import { snapshotsOf } from "./withoutSteps";
 import type { FromWorker, ToWorker } from "./worker";
 
@@ -38,6 +38,8 @@ export function follower(store: TraceStore): Follower {
 class LoadJob {
   private readonly workers = new Set<Worker>();
   private cancelled = false;
+  /** The store of the first steps, while the rest is read. */
+  private early: StoreInside | null = null;
 
   constructor(
     private readonly files: TraceFiles,
@@ -78,20 +80,65 @@ class LoadJob {
     const source = this.files.steps;
     if (!source) return this.withoutSteps();
     const keep = this.options.follow === true && !isParquet(source.path);
-    const { tables, worker } = await this.tables(source, keep);
-    const store = this.opened(tables, source.path);
+    const whole = await this.whole(source);
+    if (!whole) return this.early as StoreInside;
+    const { tables, worker } = await this.tables(whole, keep);
+    const store = this.early ?? this.opened(tables, source.path);
     this.workers.delete(worker);
     if (keep) followers.set(store, new WorkerFollower(worker, store, this.callbacks));
     else worker.terminate();
-    this.callbacks.steps?.(store);
+    if (this.early) {
+      adopt(store, tables);
+      store.stage = "steps";
+      this.callbacks.changed?.(store);
+    } else this.callbacks.steps?.(store);
     return store;
+  }
+
+  /** The whole steps file. While it is unpacked its beginning is shown, which stays alone (null) if the rest is damaged. */
+  private async whole(source: TraceSource): Promise<TraceSource | null> {
+    const { whole } = this.files;
+    if (!whole) return source;
+    const arrived = whole.then((file) => {
+      this.files.steps = file;
+      delete this.files.whole;
+      return file;
+    });
+    arrived.catch(() => {});
+    if (this.options.early) {
+      const worker = this.worker();
+      const answer = await this.ask(worker, { type: "steps", source, keep: true, early: false }, "steps");
+      if (answer.type === "steps" && answer.tables.rows > 0) this.begun(answer.tables, source);
+      worker.terminate();
+      this.workers.delete(worker);
+    }
+    try {
+      const file = await arrived;
+      return this.cancelled && this.early ? null : file;
+    } catch (error) {
+      if (!this.early) throw error;
+      this.early.notes.sentences.push(`the rest of the steps could not be unpacked: ${failure(error).detail}`);
+      this.early.notes.cutOff = true;
+      this.early.stage = "steps";
+      this.callbacks.changed?.(this.early);
+      return null;
+    }
+  }
+
+  /** Show the first steps; the rest is still being read. */
+  private begun(tables: StepTables, source: TraceSource): void {
+    const store = this.opened(tables, source.path);
+    store.stage = "reading";
+    this.early = store;
+    this.callbacks.steps?.(store);
   }
 
   /** Whoever follows a file that holds no step yet looks at it again until there is one. */
   private async tables(source: TraceSource, keep: boolean): Promise<{ tables: StepTables; worker: Worker }> {
     for (;;) {
       const worker = this.worker();
-      const answer = await this.ask(worker, { type: "steps", source, keep }, "steps");
+      const early = this.options.early === true && !keep && this.early === null;
+      const answer = await this.ask(worker, { type: "steps", source, keep, early }, "steps");
       if (answer.type !== "steps") throw new Error("the worker answered something else");
       const { tables } = answer;
       if (!keep || tables.rows > 0 || tables.notes.badLines > 0 || this.cancelled) return { tables, worker };
@@ -220,6 +267,8 @@ class LoadJob {
         if (data.type === "progress") {
           if (progress) progress(data);
           else this.callbacks.progress?.({ file, ...data });
+        } else if (data.type === "early") {
+          if ("source" in order && !this.cancelled) this.begun(data.tables, order.source);
         } else if (data.type === "failed") {
           reject(new LoadError("The file could not be read", data.message, "Is it there, whole, and readable?"));
         } else resolve(data);

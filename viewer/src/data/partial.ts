@@ -14,7 +14,7 @@ export function isAtStepLimit({ rows, start, steps: { number } }: TraceStore): b
 
 /** How the trace shows that its run went on after it; null if it does not, and while it is followed or was not read to its end. */
 export function partial(store: TraceStore): string | null {
-  if (store.stage === "following" || store.stage === "cancelled") return null;
+  if (["reading", "following", "cancelled"].includes(store.stage)) return null;
   // In a trace that records neither arrivals nor ends they are pieced together from its queues.
   const { livesRecorded, requests } = store as StoreInside;
   const came = livesRecorded

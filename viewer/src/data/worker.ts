@@ -14,7 +14,8 @@ import { RecordBook, type RecordChunk } from "./recordBook";
 import { buffersOf, StepsReader, type StepTables } from "./steps";
 
 export type ToWorker =
-  | { type: "steps"; source: TraceSource; keep: boolean }
+  /** `early`: hand over the first steps while the rest is read. */
+  | { type: "steps"; source: TraceSource; keep: boolean; early: boolean }
   /** Lines of a file that begin in bytes start .. end - 1; without them the whole source. */
   | { type: "requests"; source: TraceSource; part: { start: number; end: number } | null; keep: boolean }
   | { type: "append"; bytes: Uint8Array }
@@ -22,12 +23,14 @@ export type ToWorker =
 
 export type FromWorker =
   | { type: "progress"; bytesRead: number; bytesTotal: number | null; records: number }
-  | { type: "steps"; tables: StepTables }
+  | { type: "early" | "steps"; tables: StepTables }
   /** `bytes` of the file are taken. */
   | { type: "requests"; chunk: RecordChunk; notes: LoadNotes; bytes: number }
   | { type: "failed"; message: string };
 
 const PROGRESS_MS = 100;
+/** A steps file that takes longer to read is drawn before it is read to its end. */
+const EARLY_MS = 800;
 
 const scope = globalThis as unknown as {
   onmessage: ((event: MessageEvent<ToWorker>) => void) | null;
@@ -57,7 +60,7 @@ export function serveAsWorker(): void {
 
 async function run(order: Extract<ToWorker, { type: "steps" | "requests" }>): Promise<void> {
   try {
-    if (order.type === "steps") await readSteps(order.source, order.keep);
+    if (order.type === "steps") await readSteps(order);
     else if (order.keep) await readRequestsAndKeep(order.source);
     else await readRequests(order.source, order.part);
   } catch (error) {
@@ -65,7 +68,7 @@ async function run(order: Extract<ToWorker, { type: "steps" | "requests" }>): Pr
   }
 }
 
-async function readSteps(source: TraceSource, keep: boolean): Promise<void> {
+async function readSteps({ source, keep, early }: Extract<ToWorker, { type: "steps" }>): Promise<void> {
   const reader = new StepsReader(source.path);
   if (isParquet(source.path)) {
     await parquetRecords(
@@ -76,8 +79,14 @@ async function readSteps(source: TraceSource, keep: boolean): Promise<void> {
       () => stopped,
     );
   } else {
+    let due = early ? performance.now() + EARLY_MS : Number.POSITIVE_INFINITY;
     const take = (bytes: Uint8Array) => {
       reader.push(bytes);
+      if (performance.now() >= due && reader.rows > 0) {
+        due = Number.POSITIVE_INFINITY;
+        const tables = reader.tables(true);
+        scope.postMessage({ type: "early", tables }, buffersOf(tables));
+      }
       return true;
     };
     await pump(source, null, take, reader.notes, () => reader.rows);

@@ -56,7 +56,7 @@ const VISIT = Math.random().toString(36).slice(2, 10);
 export function keyOf(store: TraceStore | null, origin: Origin | null): string {
   if (!store) return "";
   if (origin) return `path ${origin.path}`;
-  return `${document.getElementById(EMBEDDED_ID)?.textContent?.trim() ? "page" : VISIT}/${store.key}`;
+  return `${document.getElementById(EMBEDDED_ID) ? "page" : VISIT}/${store.key}`;
 }
 
 /** How each trace was opened. Files of this machine can be read once more as long as the page is open. */
@@ -107,7 +107,11 @@ export async function open(files: TraceFiles, options: OpenOptions = {}): Promis
         if (running[target] === job || trace.peek() || other.peek()) revision.value += 1;
       },
     },
-    { requests: options.requests ?? true, follow: options.live === true },
+    {
+      requests: options.requests ?? true,
+      follow: options.live === true,
+      early: target === "trace" && !namesPlace(pending),
+    },
   );
   running[target] = job;
   loading.value = { target, name: files.name, progress: null, cancel: () => job.cancel() };
@@ -127,6 +131,11 @@ export async function open(files: TraceFiles, options: OpenOptions = {}): Promis
       loading.value = null;
     }
   }
+}
+
+/** A state names steps or a request: those of the whole file are waited for. */
+function namesPlace(state: HashState | null): boolean {
+  return state !== null && Boolean(state.view || state.selection || state.req !== null || state.step !== null);
 }
 
 function livePaths(files: TraceFiles, { origin, requests }: OpenOptions) {

@@ -24,7 +24,7 @@ export function StatisticsView() {
 function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
   const { value, busy, failure } = useStatistics(store, revision.value, range);
   const found = value?.found;
-  const settled = !busy && value?.version === store.version && store.stage !== "requests";
+  const settled = !busy && value?.version === store.version && store.stage !== "requests" && store.stage !== "reading";
   const levels = useLevels(store, revision.value);
   const chart = {
     store,

@@ -14,8 +14,10 @@ export interface TraceFiles {
   name: string;
   steps: TraceSource | null;
   requests: TraceSource | null;
-  /** A requests file that is still on its way. */
-  rest?: Promise<TraceSource>;
+  /** The whole steps file, of which `steps` may be the beginning as long as the rest is on its way. */
+  whole?: Promise<TraceSource>;
+  /** A requests file that is still on its way; null: there is none. */
+  rest?: Promise<TraceSource | null>;
 }
 
 export interface LoadProgress {
@@ -30,7 +32,7 @@ export interface LoadProgress {
 export interface LoadCallbacks {
   /** At most some ten times a second. */
   progress?(progress: LoadProgress): void;
-  /** The steps file is read: draw. Called once; while following, `changed` tells of further rows. */
+  /** The steps file is read, or its first steps are (`early`): draw. Called once; `changed` tells of further rows. */
   steps?(store: TraceStore): void;
   /** Request records are attached, or rows were added. */
   changed?(store: TraceStore): void;
@@ -41,6 +43,8 @@ export interface LoadCallbacks {
 export interface LoadOptions {
   /** Read the requests file too (default true). */
   requests?: boolean;
+  /** Draw the first steps while the rest is read: `stage` of the store is "reading" until then. */
+  early?: boolean;
   /** Keep the steps file's parser, so that `follower` can go on where the file ended. */
   follow?: boolean;
 }

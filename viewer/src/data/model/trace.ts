@@ -79,5 +79,5 @@ export interface TraceStore {
   start: TraceStart | null;
   notes: LoadNotes;
   /** Which files are read, and how far: drawn as "requests file: 41 %". */
-  stage: "steps" | "requests" | "complete" | "following" | "cancelled";
+  stage: "reading" | "steps" | "requests" | "complete" | "following" | "cancelled";
 }
