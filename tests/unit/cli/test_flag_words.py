@@ -132,7 +132,8 @@ def test_help_tells_the_true_default_of_async_scheduling(capsys: pytest.CaptureF
     with pytest.raises(SystemExit):
         parse(["run", "--help"])
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "--async-scheduling Schedule a step while the one before runs. (default: on, off if drafts come from" in text
+    told = "--async-scheduling Async scheduling: schedule a step while the previous one runs. (default: on, off if"
+    assert f"{told} drafts come from" in text
     assert "(default: see --async-scheduling)" in text
 
 

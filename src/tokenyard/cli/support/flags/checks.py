@@ -36,22 +36,22 @@ class Accuracy:
     ]
     """Tables of measured points (*.csv, *.csv.gz), folders of measured runs, results of `vllm bench serve` (*.json)."""
     replay: Switch = False
-    """Run the scheduler for every point, step by step, instead of stretches of equal steps: the same, but slow."""
+    """Replay every step by itself instead of runs of equal steps at once: the same result, but slower."""
     model: Annotated[str | None, optional("NAME|FILE", "what the file says")] = None
     """Model of a run or a result: a name, or the config.json of a Hugging Face checkpoint."""
     gpu: Annotated[str | None, optional("NAME", "what the file says")] = None
-    """GPU of a run or a result; a result of `vllm bench serve` does not tell."""
+    """GPU of a run or a result; a result of `vllm bench serve` does not record it."""
     tensor_parallel_size: int = 1
-    """GPUs that share every layer, of a result."""
+    """Tensor-parallel size of a result."""
     data_parallel_size: int = 1
-    """Engines that share the requests, of a result."""
+    """Data-parallel size of a result."""
     enable_expert_parallel: Switch = False
-    """Whole experts were dealt out over the GPUs, of a result."""
+    """The result was measured with expert parallelism."""
     max_num_batched_tokens: int = 8192
-    """Token budget of a step, of a result."""
+    """Token budget per step of a result (max_num_batched_tokens)."""
     kv_cache_dtype: str = "auto"
-    """Number format of keys and values, of a result."""
+    """KV-cache dtype of a result."""
     vllm_version: Annotated[str, tyro.conf.arg(metavar="VERSION")] = MEASURED_VERSION
-    """vLLM whose decisions the replays take: 0.22, nearest to the servers that were measured so far, or 0.33."""
+    """Version of vLLM whose decisions are replayed: 0.22, nearest to the measured servers, or 0.33."""
     json: Switch = False
     """Print one JSON object and nothing else: `tpot` and `ttft` with median, p90, n and covered, and `rows`."""

@@ -21,13 +21,13 @@ class ServeFlags:
     """How vLLM is started. Any flag of `vllm serve` may also be given by itself; docs/vllm-flags.md lists them all."""
 
     serve: Annotated[str | None, optional("LINE|FILE", "no line")] = None
-    """A whole `vllm serve ...` line, or a file (@FILE) that holds one; flags beside it win over it."""
+    """A whole `vllm serve ...` command line, or a file (@FILE) with one; other flags given here override it."""
     config: Annotated[Path | None, optional("FILE", "no file")] = None
-    """YAML of flags, as `vllm serve --config` reads it; the line and flags beside it win over it."""
+    """YAML file of flags, as for `vllm serve --config`; --serve and other flags given here override it."""
     vllm_version: Annotated[str, tyro.conf.arg(metavar="VERSION")] = DEFAULT_VERSION
-    """vLLM whose decisions are taken, and whose defaults where a flag is not given: 0.22 or 0.33."""
+    """Version of vLLM whose decisions and defaults apply: 0.22 or 0.33."""
     ignore_unmodelled: Switch = False
-    """Go on without flags that a replay does not model; the report's header then lists them."""
+    """Continue without flags that a replay does not model; the report's header lists them."""
     asked: Annotated[tyro.conf.Suppress[tyro.conf.Fixed[Asked]], tyro.conf.arg(help="")] = field(default_factory=Asked)
     """Flags of vLLM's that were given, however they were given."""
 
@@ -42,21 +42,21 @@ class HardwareFlags:
     model: str = "llama-3.1-8b"
     """Named model, or the path of a Hugging Face config.json."""
     tensor_parallel_size: int = 1
-    """GPUs that share the model."""
+    """Tensor-parallel size: GPUs that each hold a part of every layer."""
     dtype: str = "auto"
-    """Of weights that are not quantised, and of activations: auto (the checkpoint's), bfloat16, float16 or float32."""
+    """Data type of unquantised weights and of activations: auto (the checkpoint's), bfloat16, float16 or float32."""
     quantization: Annotated[str | None, optional("METHOD", "the checkpoint's")] = None
-    """How weights are quantised; fp8 and bitsandbytes also of weights that are not."""
+    """Quantization of the weights; fp8 and bitsandbytes also quantize an unquantized checkpoint."""
     kv_cache_dtype: str = "auto"
     """auto (the checkpoint's, else the model's), bfloat16, float16, fp8, fp8_e4m3, fp8_e5m2 or nvfp4."""
     language_model_only: Switch = False
-    """Leave the encoders of images and sound out."""
+    """Do not load the encoders of images and audio."""
     enforce_eager: Switch = False
-    """No CUDA graphs: the host launches the kernels of every step one by one."""
+    """Use no CUDA graphs: the host launches every kernel of a step by itself."""
     max_cudagraph_capture_size: Annotated[int | None, optional("TOKENS", "twice max_num_seqs, at most 512")] = None
-    """Tokens of the largest step that runs from a CUDA graph."""
+    """The largest number of tokens per step for which a CUDA graph is used."""
     cudagraph_capture_sizes: Annotated[tuple[int, ...], optional("N ...", "as vllm serve")] = ()
-    """Tokens of the graphs; the largest counts."""
+    """Numbers of tokens for which CUDA graphs are captured; a replay uses the largest."""
     gpu_memory_utilization: float = GPU_MEMORY_UTILIZATION
     """Fraction of the GPU's memory that the engine may use."""
     kv_cache_memory_bytes: Annotated[int | None, optional("BYTES", "what is left of the GPU")] = None
@@ -66,7 +66,7 @@ class HardwareFlags:
     block_size: Annotated[int | None, optional("TOKENS", "16, or what the model's layers need")] = None
     """Tokens per KV block."""
     latency: str = "calibrated"
-    """How long a step takes: calibrated (to measured runs), roofline, constant:SECONDS, table:DIR or fitted:TRACE."""
+    """Model of step times: calibrated (to measured runs), roofline, constant:SECONDS, table:DIR or fitted:TRACE."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,46 +74,46 @@ class AdapterFlags:
     """LoRA adapters; requests name theirs in the workload."""
 
     enable_lora: Switch = False
-    """Keep room for adapters, and apply those that requests name."""
+    """Reserve memory for LoRA adapters, and apply those that requests name."""
     max_loras: int = 1
-    """Adapters in one step."""
+    """Largest number of different adapters in one step."""
     max_lora_rank: int = 16
-    """Greatest rank of an adapter."""
+    """Largest rank of an adapter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelFlags:
-    """GPUs and engines that are one deployment; docs/parallel.md."""
+    """GPUs and engines of one deployment; docs/parallel.md."""
 
     pipeline_parallel_size: int = 1
-    """Stages of consecutive layers, each on tensor-parallel-size GPUs; as many steps are in flight."""
+    """Pipeline stages, each on tensor-parallel-size GPUs; as many steps are in flight at once."""
     decode_context_parallel_size: int = 1
-    """GPUs of a tensor-parallel group that the KV of a sequence is spread over; its time is an estimate."""
+    """GPUs of a tensor-parallel group over which the KV of a sequence is split; its time is an estimate."""
     nnodes: int = 1
-    """Machines that the stages are spread over."""
+    """Machines over which the pipeline stages are spread."""
     distributed_executor_backend: Annotated[str | None, optional("NAME", "mp")] = None
-    """mp, uni, ray or external_launcher; with ray vLLM 0.22 schedules no step ahead."""
+    """mp, uni, ray or external_launcher; with ray, vLLM 0.22 does not use async scheduling."""
     data_parallel_size: int = 1
-    """Engines with a KV cache each, on GPUs of their own; the ranks of a mixture of experts step together."""
+    """Engines, each with its own GPUs and KV cache; with mixture-of-experts models they step together."""
     enable_expert_parallel: Switch = False
-    """Whole experts on each GPU of all engines, instead of a slice of every expert."""
+    """Put whole experts on each GPU of all engines, instead of a slice of every expert."""
     api_server_count: Annotated[int | None, optional("N", "as many as engines")] = None
-    """Front ends, each of which balances by what it knows; has a say with --router vllm alone."""
+    """API server processes, each of which balances by itself; changes a replay only with --router vllm."""
     router: Annotated[str, tyro.conf.arg(metavar="NAME")] = "vllm"
-    """Who gets a request: vllm (its own balancing), round-robin, least-loaded, prefix-affinity, or FILE.py:CLASS."""
+    """Router of requests: vllm (its own balancing), round-robin, least-loaded, prefix-affinity, or FILE.py:CLASS."""
     replicas: Annotated[str | None, optional("N|MIN..MAX", "one deployment")] = None
-    """Deployments like this one behind a router: so many, or as many as waiting requests ask for (docs/plan.md)."""
+    """Identical deployments behind a router: a number (4), or a range to autoscale in (1..8); docs/plan.md."""
     startup: Annotated[str, tyro.conf.arg(metavar="TIME")] = "120s"
-    """From the decision to start a replica until it takes requests."""
+    """Time from the decision to start a replica until it takes requests."""
     scale_target: float = 5.0
-    """Waiting requests per replica that Kubernetes' HorizontalPodAutoscaler aims at."""
+    """Target of Kubernetes' HorizontalPodAutoscaler: waiting requests per replica."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitFlags:
-    """Prefill and decode on engines of their own; docs/connectors.md."""
+    """Prefill-decode disaggregation; docs/connectors.md."""
 
     split: Annotated[str | None, optional("P+D", "of split: as many on each side; of sweep: no split")] = None
-    """Engines that prefill, and engines that decode: 2+1."""
+    """Numbers of prefill and of decode engines: 2+1."""
     kv_link_gb_per_s: float = 50.0
-    """What the network between two of their GPUs carries, in GB/s; 50 is a port of 400 Gbit/s."""
+    """Bandwidth of the network between two of their GPUs, in GB/s; 50 is a port of 400 Gbit/s."""

@@ -17,14 +17,14 @@ __all__ = ["Import", "Workloads"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Import:
-    """Make a workload file of a service's log: OpenAI usage, vLLM's log, CSV, ShareGPT, benchmarks, spans."""
+    """Convert a service's log into a workload file: OpenAI usage, vLLM's log, CSV, ShareGPT, benchmarks, spans."""
 
     log: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="LOG")]
     """The log; whatever `run` takes can be converted."""
     output: Annotated[Path | None, optional("FILE", "only say what is in it")] = None
-    """Workload file to write, in our own format, for `run`, `compare` and `split` (*.jsonl, *.jsonl.gz)."""
+    """Workload file to write, in Tokenyard's format, for `run`, `compare` and `split` (*.jsonl, *.jsonl.gz)."""
     overwrite: Switch = False
-    """Replace a file that is there."""
+    """Replace the file if it exists."""
     arrivals: tyro.conf.OmitArgPrefixes[WorkloadFlags] = field(default_factory=WorkloadFlags)
     json: Switch = False
     """Print what was read as one JSON object and nothing else."""
@@ -32,7 +32,7 @@ class Import:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workloads:
-    """List what is known by name: workloads, formats, policies, GPUs and models."""
+    """List the known workloads, formats, policies, GPUs and models."""
 
     json: Switch = False
     """Print one JSON object and nothing else."""

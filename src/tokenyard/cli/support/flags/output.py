@@ -17,23 +17,23 @@ MAX_IDS_PER_STEP = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferFlags:
-    """KV that is kept elsewhere too."""
+    """KV offloading and connectors."""
 
     kv_offloading_size: Annotated[float | None, optional("GIB", "no offloading")] = None
-    """CPU memory, in GiB over all GPUs, that keeps KV blocks which leave the GPU."""
+    """CPU memory for KV blocks that leave the GPU, in GiB over all GPUs."""
     kv_offloading_backend: str = "native"
-    """What moves them; native is the only one here."""
+    """Implementation of the offloading; only native is supported."""
     kv_transfer_config: Annotated[str | None, optional("JSON", "no connector")] = None
     """A KV connector (OffloadingConnector, SharedStorageConnector) and its settings; docs/connectors.md lists them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFlags:
-    """What is written down."""
+    """The trace."""
 
     trace: Annotated[Path | None, optional("DIR", "SCHED_TRACE_PATH, else no trace")] = None
     """Write the trace into this directory."""
     record_requests: Switch = False
-    """Also write one record per queued request and step; `report` then knows what the smallest waiting one needed."""
+    """Also write one record per queued request and step; `report` then shows what the smallest waiting one needed."""
     max_ids_per_step: int = MAX_IDS_PER_STEP
-    """Most requests named per list and step (0 = all): a trace then grows with the steps, not with the queue."""
+    """Most request ids per list and step (0 = all): the trace's size then grows with steps, not with the queue."""

@@ -29,16 +29,16 @@ class Many(Replay):
     slo: Annotated[Repeated, SLO_FLAG] = ()
     """Bounds on latencies: ttft_p90=500ms, tpot:40 (for each request, in ms)."""
     price: Annotated[Repeated, tyro.conf.arg(metavar="GPU=PRICE ...", help_behavior_hint="(default: none)")] = ()
-    """What an hour of a GPU costs: h100=2.5 h200=3.4."""
+    """Price of one GPU for an hour: h100=2.5 h200=3.4."""
     processes: int = 1
-    """Processes that replay at the same time."""
+    """Number of processes that replay in parallel."""
     json: Switch = False
     """Print one JSON object and nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep(Many):
-    """Replay a grid of settings, or a file of variants, into a Parquet table; goes on where it was ended."""
+    """Replay a grid of settings, or a file of variants, into a Parquet table; continues after an interruption."""
 
     grid: Annotated[
         Repeated, tyro.conf.arg(name="set", metavar="NAME=A,B,... ...", help_behavior_hint="(default: none)")
@@ -48,18 +48,18 @@ class Sweep(Many):
     variants: Annotated[Path | None, optional("FILE", "the grid")] = None
     """A file of variants: a JSON list of objects, TOML tables [[variant]], or CSV with a header of names."""
     output: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("sweep")
-    """Where rows are kept; the same command goes on there after a crash."""
+    """Directory of the results; after a crash the same command continues from it."""
     ray: Annotated[str | None, optional("ADDRESS|local", "processes of this machine")] = None
-    """Replay on a Ray cluster; every machine must have Tokenyard, and the workload's file at the same place."""
+    """Replay on a Ray cluster; every machine must have Tokenyard, and the workload's file under the same path."""
     html: Annotated[Path | None, optional("FILE", "no page")] = None
     """Write the variants as a page: parallel coordinates, the front, and a table; `tokenyard view` shows it, too."""
     traces: Switch = False
-    """Keep the trace of every variant, below --output: the page then leads to any two of them, side by side."""
+    """Keep the trace of every variant, below --output; the page of --html then opens any two in Compare."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(Many):
-    """Find the setting that meets the bounds best, the largest load that it bears, and what limits it."""
+    """Find the settings that meet service levels best, the largest load they allow, and what limits them."""
 
     space: Annotated[Repeated, tyro.conf.arg(metavar="NAME=A,B,... ...", help_behavior_hint="(default: see docs)")] = ()
     """Values to choose from: --space max_num_seqs=64,256 tensor_parallel_size=1,2; --gpu takes several, too."""
@@ -68,17 +68,17 @@ class Plan(Many):
     ] = ()
     """Splits to choose from, engines that prefill and that decode: --split 1+1 2+1, 1..3+1..2, none (no split)."""
     kv_link_gb_per_s: float = 50.0
-    """What the network between two GPUs of a split carries, in GB/s; 50 is a port of 400 Gbit/s."""
+    """Bandwidth of the network between two GPUs of a split, in GB/s; 50 is a port of 400 Gbit/s."""
     maximize: Literal["goodput", "throughput", "load"] | None = None
     """Requests per second within the bounds (what is meant if nothing is said), output tokens per second, or the load
     that can be borne within the bounds."""
     minimize: Literal["gpus", "cost"] | None = None
-    """GPUs, or their price, with every bound held."""
+    """Fewest GPUs, or lowest cost, with every bound met."""
     replays: int = 40
-    """Most variants that are tried; a space that has no more is tried whole."""
+    """Largest number of variants to try; if there are no more than that, all are tried."""
     largest_load: bool = True
-    """Look for the largest load that the recommended setting bears within the bounds."""
+    """Find the largest load at which the recommended settings keep the bounds."""
     svg: Annotated[Path | None, optional("FILE", "no picture")] = None
-    """Draw the variants: what they reach, over what they cost."""
+    """Write a picture of the variants as SVG: what they reach over what they cost."""
     html: Annotated[Path | None, optional("FILE", "no page")] = None
     """Write the plan as a page, with the picture."""

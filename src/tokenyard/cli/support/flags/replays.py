@@ -47,8 +47,8 @@ class Run(Replay):
     speculation: tyro.conf.OmitArgPrefixes[SpeculationFlags] = field(default_factory=SpeculationFlags)
     output: tyro.conf.OmitArgPrefixes[TraceFlags] = field(default_factory=TraceFlags)
     advice: Literal["auto", "all", "none"] = "auto"
-    """Replay the changes that the report proposes, say what each would do, and leave out what does not help; auto takes
-    some 30,000 steps for that, on the busiest part of a longer run, all replays the whole run."""
+    """Try the changes that the report proposes: replay each, show its effect, drop those that do not help. auto uses
+    about 30,000 steps, from the busiest part of a longer run; all replays the whole run; none does not try."""
     slo: Annotated[Repeated, SLO_FLAG] = ()
     """Say whether these bounds hold, and how many requests stay within them: ttft_p90=500ms, tpot:40 (in ms)."""
     buckets: Switch = False
@@ -64,15 +64,15 @@ class Compare(Replay):
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD|TRACE")]
     """Built-in workload, or a file, as for `run`; or a trace, if another follows."""
     other: Annotated[tyro.conf.Positional[Path | None], optional("[TRACE]", "compare policies")] = None
-    """The trace to compare the first one with; the flags about replays are then not read."""
+    """The trace to compare the first one with; flags of replays are then ignored."""
     align: Literal["step", "time", "job"] = "step"
-    """How two traces are laid beside each other: step by step, by time since the start, or job by job."""
+    """How to align two traces: by step number, by time since the start, or by job."""
     policies: Annotated[str, tyro.conf.arg(metavar="A,B,...")] = "fcfs,continuum-fixed,continuum-ttl,continuum-share"
-    """Policies by name, or FILE.py:CLASS; the baseline first. --scheduling-policy is not read here."""
+    """Policies by name, or FILE.py:CLASS; the baseline first. --scheduling-policy is ignored here."""
     loads: Annotated[str, tyro.conf.arg(metavar="X,Y,...")] = "1"
-    """Let requests and sessions arrive so many times as fast, one table each (on top of --rate-scale)."""
+    """Factors of the arrival rate, one table each (multiplied with --rate-scale)."""
     seeds: int = 1
-    """Seeds --seed, --seed + 1, ...: with two or more there are confidence intervals."""
+    """Number of seeds (--seed, --seed + 1, ...); with two or more, confidence intervals are given."""
     plot: Annotated[Path | None, optional("FILE", "no drawing")] = None
     """Draw job completion times over loads, as SVG."""
     transfer: tyro.conf.OmitArgPrefixes[TransferFlags] = field(default_factory=TransferFlags)
@@ -85,7 +85,7 @@ class Compare(Replay):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split(Replay):
-    """Replay a workload with prefill on one engine, or several, and decode on others."""
+    """Replay a workload with prefill-decode disaggregation: prefill and decode on separate engines."""
 
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
     """Built-in workload, or a file, as for `run`."""
@@ -101,11 +101,11 @@ class Split(Replay):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demo:
-    """Replay 100 coding agents, say what held them back and what to try next."""
+    """Replay 100 coding agents, report what held them back and what to try next."""
 
     trace: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("traces/demo")
     """Where the trace is written."""
     seed: int = 0
-    """Another seed gives another day's agents."""
+    """Seed of the generated agents."""
     vllm_version: Annotated[str | None, optional("VERSION", DEFAULT_VERSION)] = None
-    """vLLM whose decisions are taken, and whose defaults where a flag is not given: 0.22 or 0.33."""
+    """Version of vLLM whose decisions and defaults apply: 0.22 or 0.33."""

@@ -1,4 +1,4 @@
-"""Limits and order of the scheduler, and drafts."""
+"""Limits and order of the scheduler, and speculative decoding."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class SchedulerFlags:
     max_num_seqs: Annotated[
         int | None, optional("N", "as vllm serve: 1024 on GPUs of 70 GiB, A100 aside; else 256")
     ] = None
-    """Most requests that run at the same time."""
+    """Largest number of requests that run at the same time."""
     max_num_batched_tokens: Annotated[
         int | None, optional("N", "as vllm serve: 8192 on GPUs of 70 GiB, A100 aside; else 2048")
     ] = None
-    """Token budget of one step, prefill and decode together."""
+    """Largest number of tokens per step, prefill and decode together."""
     performance_mode: Literal["balanced", "interactivity", "throughput"] = "balanced"
     """throughput doubles these two defaults, as in vLLM."""
     max_model_len: Annotated[int | None, optional("TOKENS", "the model's own limit")] = None
-    """Longest prompt and output together."""
+    """Largest number of tokens of a request, prompt and output together."""
     scheduling_policy: str = SchedulerConfig().policy
     """fcfs, priority, another one that `tokenyard workloads` lists, or FILE.py:CLASS."""
     enable_prefix_caching: bool = setting(CacheConfig)
@@ -39,19 +39,19 @@ class SchedulerFlags:
     long_prefill_token_threshold: int = setting(SchedulerConfig)
     scheduler_reserve_full_isl: bool = setting(SchedulerConfig)
     async_scheduling: Annotated[Switch, default("on, off if drafts come from ngram or draft_model")] = False
-    """Schedule a step while the one before runs."""
+    """Async scheduling: schedule a step while the previous one runs."""
     no_async_scheduling: Annotated[Switch, default("see --async-scheduling")] = False
-    """Schedule a step when the output of the one before is there."""
+    """No async scheduling: schedule a step after the previous one ended."""
     watermark: float = setting(CacheConfig)
     disable_chunked_mm_input: bool = setting(SchedulerConfig)
     skip_oversized_prefill: bool = setting(SchedulerConfig)
     running_index_drifts: Annotated[bool, default("as the version does: 0.22 yes, 0.33 no")] = True
-    """Where a preemption makes vLLM lose its place, pass over the next running request."""
+    """Skip the next running request where vLLM's loop does so after a preemption."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculationFlags:
-    """Drafts, and how many of them are right."""
+    """Speculative decoding, and how many draft tokens are accepted."""
 
     speculative_config: Annotated[str | None, optional("JSON", "no speculative decoding")] = None
     """As for vLLM: {"method": "eagle3", "num_speculative_tokens": 3, ...}."""
@@ -60,8 +60,8 @@ class SpeculationFlags:
     spec_tokens: Annotated[int | None, optional("N", "that of --speculative-config")] = None
     """vLLM's short form of its num_speculative_tokens."""
     num_speculative_tokens: Annotated[int | None, optional("N", "no speculative decoding")] = None
-    """Drafts per request and step."""
+    """Draft tokens per request and step."""
     speculative_method: SpeculativeMethod = SpeculativeMethod.NGRAM
-    """Where they come from: eagle and draft_model keep KV slots for them; making them takes no time here."""
+    """Source of the draft tokens: eagle and draft_model use KV slots for them; drafting takes no time in a replay."""
     acceptance_rates: Annotated[str, tyro.conf.arg(metavar="P,P,...")] = "0.7"
-    """Probability that the draft at each position is right if those before it are; the last counts for the rest."""
+    """Probability that each position's draft token is accepted if those before it are; the last holds for the rest."""

@@ -16,7 +16,7 @@ __all__ = ["Convert", "Export", "Query", "Report", "View", "Why"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Report on a trace: what held requests back, and what it cost them."""
+    """Report on a trace: what held requests back, and how much time they lost to it."""
 
     trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
     """A trace directory, or a file of it (*.steps.jsonl, *.requests.jsonl; also .gz, .zst, .parquet)."""
@@ -32,19 +32,19 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """Tell why a request waited: its time divided among the reasons that held it."""
+    """Show why a request waited: its waiting time, divided by reason."""
 
     trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
     """A trace directory, or a file of it."""
     request: Annotated[tyro.conf.Positional[str | None], optional("[REQUEST]", "list who waited longest")] = None
-    """Id of the request, the beginning of it that no other has (what a client of vLLM's server was told), or a job."""
+    """Id of a request or a job, or an unambiguous beginning of a request's id (as vLLM's server gives to clients)."""
     json: Switch = False
     """Print the answer as one JSON object and nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """Export a trace to Perfetto, Chrome, OpenTelemetry or a page that can be mailed."""
+    """Export a trace to Perfetto, Chrome, OpenTelemetry or a single HTML file."""
 
     trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
     """A trace directory, or a file of it."""
@@ -55,47 +55,47 @@ class Export:
     otlp: Annotated[str | None, optional("URL", "not sent")] = None
     """OTLP/HTTP endpoint for OpenTelemetry spans, for example http://localhost:4318."""
     html: Annotated[Path | None, optional("FILE", "not written")] = None
-    """A copy of the viewer with this trace in it, without what was said in prompts and answers."""
+    """HTML file with the viewer and this trace, without the text of prompts and answers."""
     with_prompts: Switch = False
-    """Keep text and token ids of prompts and answers in the page."""
+    """Keep text and token ids of prompts and answers in the HTML file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convert:
-    """Convert a trace to Parquet, which is far smaller and quick to query, or back."""
+    """Convert a trace to Parquet, which is smaller and faster to query, or back."""
 
     trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
-    """A trace directory, or a file of it; what it holds stays the same to the byte, both ways."""
+    """A trace directory, or a file of it; converting back gives the same bytes."""
     output: Annotated[Path | None, optional("PATH", "beside the source, .jsonl as .parquet and back")] = None
     """File (.parquet, .jsonl or .jsonl.gz) for one file, directory for a pair."""
     compression: Literal["zstd", "gzip", "snappy", "none"] = "zstd"
-    """Of a Parquet file; zstd is smallest."""
+    """Compression of a Parquet file; zstd is smallest."""
     overwrite: Switch = False
-    """Replace files that are there."""
+    """Replace existing files."""
     json: Switch = False
     """Print what was done as one JSON object and nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """Ask a trace in SQL; "show tables" lists what can be asked."""
+    """Query a trace in SQL; "show tables" lists the tables."""
 
     trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
-    """A trace directory, or a file of it; Parquet is answered at once."""
+    """A trace directory, or a file of it; Parquet is fastest."""
     sql: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SQL")]
     """One SELECT, for DuckDB: "select reason, count(*) from outcomes group by all"."""
     limit: int = 1_000
-    """Most rows shown."""
+    """Largest number of rows to print."""
     json: Switch = False
     """Print columns and rows as one JSON object and nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """Look at traces in a browser: timeline, requests, statistics, comparison."""
+    """Show traces in a browser: timeline, requests, statistics, comparison."""
 
     paths: tyro.conf.Positional[Annotated[tuple[Path, ...], optional("[PATH ...]", "this directory")]] = ()
-    """Traces, or directories with traces; nothing else can be read from the browser."""
+    """Traces, or directories with traces; the browser can read no other files."""
     host: str = "127.0.0.1"
     """Address to listen on; the default can be reached from this machine alone."""
     port: Annotated[int | None, optional("N", "the first free one from 8642 on")] = None

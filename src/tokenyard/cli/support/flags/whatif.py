@@ -15,15 +15,15 @@ __all__ = ["WhatIf"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """Tell what other settings would have done to a recorded run, and how far the answer can be trusted."""
+    """Predict what other settings would have done to a recorded run, and the error of the prediction."""
 
     trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
-    """A trace directory, or a file of it: of vLLM with one of our classes, or of a replay."""
+    """A trace directory, or a file of it: recorded inside vLLM with Tokenyard's classes, or by a replay."""
     changes: Annotated[
         tuple[str, ...],
         tyro.conf.arg(name="set", metavar="NAME=VALUE[,...] ...", help_behavior_hint="(default: only the check)"),
     ] = ()
-    """What to change, one variant each, by vLLM's names: --set max_num_seqs=512 max_num_seqs=512,rate_scale=2."""
+    """Settings to change, by vLLM's names, one variant each: --set max_num_seqs=512 max_num_seqs=512,rate_scale=2."""
     policies: Annotated[
         tuple[str, ...], tyro.conf.arg(name="policy", metavar="NAME ...", help_behavior_hint="(default: none)")
     ] = ()
@@ -31,10 +31,10 @@ class WhatIf:
     serve: Annotated[
         tuple[str, ...], tyro.conf.arg(metavar='"vllm serve ..." ...', help_behavior_hint="(default: none)")
     ] = ()
-    """Whole deployments to ask about, one variant each: the line that starts one, or a file of it."""
+    """Whole deployments to ask about, one variant each: a `vllm serve` command line, or a file with one."""
     gpu: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...", help_behavior_hint="(default: none)")] = ()
-    """GPUs to ask about, one variant each; with --serve: each line on each."""
+    """GPUs to ask about, one variant each; with --serve, each command line on each GPU."""
     yes: Switch = False
-    """Go on although the replay of the run as it was is further off than 10 %."""
+    """Continue although the replay of the recorded run is off by more than 10 %."""
     json: Switch = False
     """Print the answer as one JSON object and nothing else."""

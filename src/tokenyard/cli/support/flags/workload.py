@@ -15,7 +15,7 @@ __all__ = ["WorkloadFlags"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadFlags:
-    """What arrives."""
+    """The workload."""
 
     format: Annotated[str | None, optional("NAME", "seen from the first line")] = None
     """Format of a workload file: azure, lmcache, mooncake, plain, servegen or weka; or kind of a service's log:
@@ -25,41 +25,41 @@ class WorkloadFlags:
     seed: int = 0
     """Seed of what the workload does not record: token ids, arrivals of sessions, generators."""
     rate_scale: float = 1.0
-    """Let requests and sessions arrive so many times as fast; gaps between an agent's turns stay."""
+    """Factor by which the arrival rate is multiplied; the pauses between an agent's turns stay."""
     session_rate: Annotated[float | None, optional("FLOAT", "0.05; agentic 0.5, chat 4")] = None
-    """Sessions per second where sessions start at random: agentic, chat, and files in format lmcache or weka."""
+    """Sessions per second, where sessions start at random: agentic, chat, and files in format lmcache or weka."""
     skip_refused: Switch = False
-    """Go on without the requests that the engine refuses (too long for the model or the pool)."""
+    """Continue without requests that the engine refuses (too long for the model or the KV cache)."""
     request_rate: Annotated[float | None, optional("FLOAT", "as recorded")] = None
-    """Send requests at random, so many a second on average, whatever was recorded; inf sends all at once."""
+    """Send requests at random times at this mean rate per second, ignoring recorded times; inf sends all at once."""
     burstiness: float = 1.0
-    """Of --request-rate: 1 is a Poisson process, less is burstier, more is more regular."""
+    """Burstiness of --request-rate: 1 is a Poisson process, less is burstier, more is more regular."""
     max_concurrency: Annotated[int | None, optional("N", "no limit")] = None
-    """Never have more than N requests under way: the next is sent when one ends (a closed loop)."""
+    """Largest number of requests in flight: the next is sent when one ends (a closed loop)."""
     client_timeout: Annotated[str | None, optional("TIME", "clients wait")] = None
-    """Clients hang up when a whole answer takes longer than this from its sending, for example 30s: it is aborted."""
+    """Time after which a client without its whole answer disconnects, for example 30s; its request is aborted."""
     retries: int = 0
-    """Times that a client which hung up sends its request again."""
+    """Number of times that a client sends its request again after disconnecting."""
     retry_wait: Annotated[str, tyro.conf.arg(metavar="TIME")] = "1s"
-    """From hanging up to sending again."""
+    """Time from disconnecting to sending again."""
     front_end_delay: Annotated[str | None, optional("TIME|TRACE", "none")] = None
-    """From sending until the scheduler has a request (network, tokenisation): 20ms, or as a server's trace has it."""
+    """Time from sending to the scheduler (network, tokenisation): 20ms, or a server's trace to draw it from."""
     num_prompts: Annotated[int | None, optional("N", "1000")] = None
-    """Requests of the workload `random`."""
+    """Number of requests of the workload `random`."""
     input_len: Annotated[int | None, optional("TOKENS", "1024")] = None
     """Prompt tokens of the workload `random`, its prefix not counted."""
     output_len: Annotated[int | None, optional("TOKENS", "128")] = None
     """Output tokens of the workload `random`."""
     random_prefix_len: Annotated[int | None, optional("TOKENS", "0")] = None
-    """Tokens that all prompts of the workload `random` begin with."""
+    """Shared prefix of all prompts of the workload `random`, in tokens."""
     random_range_ratio: Annotated[float | None, optional("FLOAT", "0")] = None
-    """Lengths of the workload `random` vary by so much up and down."""
+    """Fraction by which lengths of the workload `random` vary up and down."""
     columns: Annotated[str | None, optional("FIELD=NAME,...", "known names")] = None
     """Columns or keys of a log: arrival_time, prompt_len, max_tokens, cached_tokens, duration, request_id, group,
     lora_name."""
     time_unit: Annotated[Literal["s", "ms", "us", "ns"] | None, optional("{s,ms,us,ns}", "told by name or size")] = None
     """Unit of a log's times that are numbers, and of those of a file in the format plain."""
     stamped: Literal["arrival", "completion"] = "arrival"
-    """Which moment of a request a log's times are; arrivals are completions less durations."""
+    """Which moment a log's times are; the arrival is the completion less the duration."""
     max_bad_lines: int = 100
-    """Lines of a log that may be unreadable before reading stops."""
+    """Number of unreadable lines of a log that are accepted; with more, reading stops."""
