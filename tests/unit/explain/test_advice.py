@@ -61,6 +61,7 @@ def kv(**more: Any) -> dict[str, Any]:
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "seats": (held("max_num_seqs", kv_free=0.413), held("max_num_seqs", kv_free=0.12)),
+    "seats-and-memory": (held("max_num_seqs", kv_free=0.12), held("max_num_seqs", kv_free=0.2)),
     "token-budget": (held("token_budget"), held("token_budget", seconds=700.0)),
     "compute": (held("token_budget") | {"mixed_ms": 54.0}, held("token_budget") | {"mixed_ms": 53.9}),
     "whole-prompts": (held("prefill_exceeds_budget"), held("prefill_exceeds_budget", steps=9)),
@@ -137,6 +138,19 @@ def test_a_rule_fires_and_does_not(name: str) -> None:
     fires, silent = CASES[name]
     assert name in [finding["rule"] for finding in advice(fires)]
     assert name not in [finding["rule"] for finding in advice(silent)]
+
+
+def test_what_few_preemptions_cost_is_weighed_against_the_wait_for_a_seat() -> None:
+    """A run lost an hour to max_num_seqs and five seconds to ten preemptions: to lower the limit is no advice."""
+    rare = {"preemptions": 41, "recomputed_tokens": 2607}
+    waits = held("max_num_seqs", seconds=3394.0, kv_free=0.507)["reasons"]
+    lost = held("preempted_this_step", steps=10, seconds=5.4)["reasons"]
+    assert [each["rule"] for each in advice({"reasons": waits | lost} | rare)] == ["seats"]
+    costly = held("preempted_this_step", steps=300, seconds=340.0)["reasons"]
+    assert [each["rule"] for each in advice({"reasons": waits | costly} | rare)] == ["preemptions"]
+    thrown_away = rare | {"recomputed_tokens": 60_000}
+    assert [each["rule"] for each in advice({"reasons": waits | lost} | thrown_away)] == ["preemptions"]
+    assert [each["rule"] for each in advice(rare)] == ["preemptions"]
 
 
 def test_every_rule_is_tested_and_named_once() -> None:

@@ -52,6 +52,10 @@ export class RuleReader {
     }
     const [first, ...rest] = name.split(".");
     if (first === "setting") return settingOf(this.symptoms, rest.join("."));
+    if (first === "lost") {
+      const name = rest.join(".");
+      return Object.hasOwn(this.symptoms.reasons, name) ? this.symptoms.reasons[name].seconds : 0;
+    }
     const symptoms = this.symptoms as unknown as Record<string, unknown>;
     let value: unknown = first === "reason" ? this.reason : symptoms[camel(first)];
     for (const part of rest) value = (value as Record<string, unknown> | null)?.[camel(part)] ?? null;

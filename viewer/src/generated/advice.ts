@@ -88,6 +88,30 @@ export const RULE_BOOK: RuleBook = {
         }
       ]
     ],
+    "cheap_preemptions": [
+      [
+        {
+          "value": "recomputed_tokens",
+          "below": 0.02,
+          "times": "scheduled_tokens"
+        },
+        {
+          "value": "lost.max_num_seqs",
+          "above": 0.0
+        },
+        {
+          "value": "lost.max_num_seqs",
+          "at_least": 10.0,
+          "times": "lost.preempted_this_step"
+        }
+      ]
+    ],
+    "costly_preemptions": [
+      [
+        "preempts",
+        "not cheap_preemptions"
+      ]
+    ],
     "recomputes": [
       [
         {
@@ -122,6 +146,14 @@ export const RULE_BOOK: RuleBook = {
         {
           "value": "reason.kv_free",
           "at_least": 0.2
+        }
+      ]
+    ],
+    "no_room_for_more": [
+      [
+        {
+          "value": "reason.kv_free",
+          "below": 0.2
         }
       ]
     ],
@@ -207,7 +239,7 @@ export const RULE_BOOK: RuleBook = {
       "when": [
         "noticeable",
         "room",
-        "not preempts"
+        "not costly_preemptions"
       ],
       "did": [
         "stopped at max_num_seqs",
@@ -216,6 +248,40 @@ export const RULE_BOOK: RuleBook = {
       ],
       "evidence": [],
       "then": []
+    },
+    {
+      "name": "seats-and-memory",
+      "symptom": "as many requests run as may run, and they fill the KV cache",
+      "diagnosis": "the KV cache has no room for more requests than max_num_seqs allows",
+      "setting": "max_num_seqs",
+      "direction": "up",
+      "price": "it helps only together with more memory for KV (gpu_memory_utilization, num_gpu_blocks_override, more GPUs): alone, requests would wait for KV blocks or be preempted instead",
+      "steps": "reason:max_num_seqs",
+      "reasons": [
+        "max_num_seqs"
+      ],
+      "when": [
+        "noticeable",
+        "no_room_for_more",
+        "not costly_preemptions"
+      ],
+      "did": [
+        "stopped at max_num_seqs",
+        " = {setting.max_num_seqs:setting}",
+        " with only {reason.kv_free:percent} of KV free"
+      ],
+      "evidence": [],
+      "then": [
+        {
+          "text": " Running requests lost their blocks {preemptions:count} times.",
+          "when": [
+            {
+              "value": "preemptions",
+              "above": 0.0
+            }
+          ]
+        }
+      ]
     },
     {
       "name": "token-budget",
@@ -442,7 +508,7 @@ export const RULE_BOOK: RuleBook = {
         "preempted_this_step"
       ],
       "when": [
-        "preempts"
+        "costly_preemptions"
       ],
       "did": [],
       "evidence": [

@@ -72,6 +72,12 @@ def _seats(settings: Settings, report: Report) -> Iterator[Change]:
             yield _number("max_num_seqs", settings, then)
 
 
+def _seats_and_memory(settings: Settings, report: Report) -> Iterator[Change]:
+    """Each alone: a trial changes one setting, and shows which of the two holds requests back next."""
+    yield from _memory(settings, report)
+    yield from _seats(settings, report)
+
+
 def _token_budget(settings: Settings, report: Report) -> Iterator[Change]:
     now = settings["max_num_batched_tokens"]
     for then in (now * 2, now * 4):
@@ -111,6 +117,7 @@ def _shorter_prefills(settings: Settings, report: Report) -> Iterator[Change]:
 
 _PROPOSALS: dict[str, Callable[[Settings, Report], Iterator[Change]]] = {
     "seats": _seats,
+    "seats-and-memory": _seats_and_memory,
     "token-budget": _token_budget,
     "compute": _more_gpus,
     "whole-prompts": lambda settings, _: iter([_switch("enable_chunked_prefill", settings, then=True)]),

@@ -69,6 +69,9 @@ class RuleReader:
         first, _, rest = name.partition(".")
         if first == "setting":
             return self._symptoms.value(rest)
+        if first == "lost":
+            held = self._symptoms.reasons.get(rest)
+            return 0.0 if held is None else held.seconds
         value: Any = self._reason if first == "reason" else getattr(self._symptoms, first)
         for part in rest.split(".") if rest else ():
             value = None if value is None else getattr(value, part)
