@@ -56,7 +56,9 @@ def compare_files(flags: Flags) -> AccuracyReport:
         not_compared += [f"{path}, line {each.line}: {each.problem}" for each in unread]
         rows += _rows(path, points, profile, replay=flags.replay)
     if not rows:
-        raise WorkloadError(str(flags.files[0]), 0, not_compared[0] if not_compared else "holds no point of vLLM")
+        raise WorkloadError(
+            str(flags.files[0]), 0, not_compared[0] if not_compared else "holds no measured point of vLLM"
+        )
     return together(rows, not_compared, shipped_constants().provenance, version)
 
 

@@ -48,7 +48,7 @@ def _plan(flags: Convert) -> list[tuple[Path, Path, str]]:
         if output is not None:
             target = output / target.name if into_directory else output
         if target.exists() and not flags.overwrite:
-            raise ConfigError("output", str(target), "is there already: name another with --output, or --overwrite it")
+            raise ConfigError("output", str(target), "exists already: name another with --output, or give --overwrite")
         work.append((source, target, kind))
     if output is not None:
         _make_directory(output if into_directory else output.parent)

@@ -23,7 +23,7 @@ def execute(flags: Import) -> int:
     """Read, write and say what was read; always 0 if it ends."""
     target = flags.output
     if target is not None and target.exists() and not flags.overwrite:
-        raise ConfigError("output", str(target), "is there already: name another, or --overwrite it")
+        raise ConfigError("output", str(target), "exists already: name another file, or give --overwrite")
     workload = workload_from(flags.log, flags.arrivals)
     if target is not None:
         _write(workload, target)

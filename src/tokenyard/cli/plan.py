@@ -156,7 +156,7 @@ def _at(job: Measuring, settings: Settings, load: float) -> Row:
 def _goal(flags: Flags) -> Goal:
     if flags.maximize is not None and flags.minimize is not None:
         raise ConfigError(
-            "minimize", flags.minimize, f"--maximize {flags.maximize} says something else: give one of them"
+            "minimize", flags.minimize, f"--maximize {flags.maximize} is given as well: give one of the two"
         )
     return Goal(flags.minimize or flags.maximize or "goodput")
 

@@ -101,7 +101,7 @@ def _variants(flags: Sweep, subject: Subject) -> list[dict[str, Setting]]:
             raise ConfigError("--set", "", "say what to vary: --set max_num_seqs=64,128,256, or --variants FILE")
         return read_grid(texts, subject.convert).all()
     if texts:
-        raise ConfigError("variants", str(flags.variants), "--set says other variants: give one of them")
+        raise ConfigError("variants", str(flags.variants), "--set names variants too: give one of the two")
     return read_variants(flags.variants, subject.convert)
 
 

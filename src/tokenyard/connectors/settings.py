@@ -37,4 +37,4 @@ def check_storage_path(value: object) -> None:
 def check_namespace(value: object) -> None:
     """``namespace`` becomes one folder."""
     if not isinstance(value, str) or value in ("", "..") or value != Path(value).name or "\0" in value:
-        raise ConfigError("namespace", value, "give a name that can be a folder's")
+        raise ConfigError("namespace", value, "give a name that is valid for a folder")

@@ -111,7 +111,7 @@ def check_generation_params(request_id: str, params: GenerationParams) -> None:
         raise RequestError(request_id, "stop", f"{len(params.stop)} texts", f"give at most {_MOST_STOPS}")
     for each in params.stop:
         if not 1 <= len(each) <= _LONGEST_STOP:
-            raise RequestError(request_id, "stop", each, f"give texts of 1 to {_LONGEST_STOP} characters")
+            raise RequestError(request_id, "stop", each, f"give strings of 1 to {_LONGEST_STOP} characters")
     for name in ("include_stop_str_in_output", "skip_special_tokens"):
         if not isinstance(getattr(params, name), bool):
             raise RequestError(request_id, name, getattr(params, name), "give true or false")

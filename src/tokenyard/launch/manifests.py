@@ -87,7 +87,7 @@ def _words(value: Any) -> list[str]:
         try:
             return shlex.split(value)
         except ValueError as error:
-            raise ConfigError("serve", value, f"a shell could not read it: {str(error).lower()}") from None
+            raise ConfigError("serve", value, f"is not a valid shell command line: {str(error).lower()}") from None
     return [str(each).strip() for each in value if _is_word(each)] if isinstance(value, list) else []
 
 

@@ -58,7 +58,7 @@ def check_context_parallel(model: ModelSpec, ranks: int, tensor_parallel_size: i
     if ranks == 1:
         return
     if has_drafts:
-        raise ConfigError(name, ranks, "drafts beside it are not modelled: leave one of the two out")
+        raise ConfigError(name, ranks, "is not modelled together with speculative decoding: leave one of the two out")
     copies = tensor_parallel_size
     kinds = [mixer for layer, _ in model.layer_counts for mixer in layer.mixers]
     if any(isinstance(mixer, SoftmaxAttention) for mixer in kinds):

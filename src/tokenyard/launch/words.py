@@ -86,7 +86,7 @@ def _split(line: str, source: str) -> list[str]:
     try:
         words = list(lexer)
     except ValueError as error:
-        raise ConfigError(source, line, f"a shell could not read it: {str(error).lower()}") from None
+        raise ConfigError(source, line, f"is not a valid shell command line: {str(error).lower()}") from None
     comment = next((i for i, word in enumerate(words) if word.startswith("#")), len(words))
     return words[:comment]
 

@@ -38,7 +38,7 @@ class Bypass(Policy):
 
     def __init__(self, patience: float = 5.0, limit: int = 64, looks: int = 16) -> None:
         if not 0 <= patience < float("inf"):
-            raise ConfigError("patience", patience, "give a number of seconds, not negative")
+            raise ConfigError("patience", patience, "give a number of seconds from 0 on")
         require_int("limit", limit, 0)
         require_int("looks", looks, 1)
         self._patience = patience

@@ -112,7 +112,7 @@ def test_retries_find_what_their_first_attempt_left_in_the_cache(*, leaps: bool)
 def test_names_are_not_taken_twice() -> None:
     one = list(workload(1))
     other = WorkloadRequest(request_id="r0~2", prompt=StreamTokens.unique(1, 4), max_tokens=1)
-    with pytest.raises(WorkloadError, match="'r0~2': is what a retry is called"):
+    with pytest.raises(WorkloadError, match="'r0~2': is the id of a retry"):
         Workload("w", [*one, other]).with_clients(Clients(timeout=1.0, retries=1))
 
 

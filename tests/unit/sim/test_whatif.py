@@ -388,7 +388,7 @@ def edited(tmp_path: Path, change: dict[str, Any]) -> Path:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"every_n": 2}, "holds one step in 2 only"),
+        ({"every_n": 2}, "holds only one step in 2"),
         ({"config": {"scheduler": [["max_num_seqs", 1]]}}, "scheduler = .* is no section"),
         ({"config": {"parallel": 2}}, "parallel = 2 is no section"),
         ({"config": {"scheduler": {"max_num_seqs": "lots"}}}, "its configuration cannot be used"),

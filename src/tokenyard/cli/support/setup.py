@@ -220,7 +220,7 @@ def _kv_transfer(flags: TransferFlags, settled: Settled) -> KVTransfer | None:
         return None
     if settled.parallel.decode_context_parallel_size > 1:
         ranks = settled.parallel.decode_context_parallel_size
-        raise ConfigError("decode_context_parallel_size", ranks, "KV kept elsewhere beside it is not modelled: give 1")
+        raise ConfigError("decode_context_parallel_size", ranks, "is not modelled together with a KV connector: give 1")
     num_gpus = settled.hardware.tensor_parallel_size * settled.parallel.pipeline_parallel_size
     return KVTransfer(config=config, bytes_per_block=settled.plan.bytes_per_block, num_gpus=num_gpus)
 
@@ -293,7 +293,7 @@ def _trace(flags: TraceFlags, policy: str, *, of_replicas: bool) -> TraceConfig:
     environment = TraceConfig.from_env()
     wanted = environment.path if flags.trace is None else flags.trace
     if of_replicas and wanted is not None:
-        raise ConfigError("trace", str(wanted), "of replicas none is written: leave it out, or give no replicas")
+        raise ConfigError("trace", str(wanted), "a replay with replicas writes no trace: leave out trace, or replicas")
     named = environment.policy != TraceConfig().policy
     return replace(
         environment,

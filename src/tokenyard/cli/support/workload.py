@@ -41,9 +41,9 @@ def workload_from(spec: str, flags: WorkloadFlags) -> Workload:
     given = {option: value for flag, option in _OF_RANDOM.items() if (value := getattr(flags, flag)) is not None}
     if given and spec != "random":
         flag = next(flag for flag, option in _OF_RANDOM.items() if option in given)
-        raise ConfigError(flag, getattr(flags, flag), "it shapes the workload `random`: name that, or leave it out")
+        raise ConfigError(flag, getattr(flags, flag), "it needs the workload `random`: give that, or leave this out")
     if flags.burstiness != 1 and flags.request_rate is None:
-        raise ConfigError("burstiness", flags.burstiness, "it belongs to request_rate: give that, or leave it out")
+        raise ConfigError("burstiness", flags.burstiness, "needs request_rate: give that as well, or leave this out")
     _clients_of(flags)  # a mistake is said before a file is read
     workload = load_workload(
         spec,
@@ -88,9 +88,7 @@ def _clients_of(flags: WorkloadFlags) -> Clients | None:
     """Clients as the flags say; None if they wait. Raises ConfigError."""
     if flags.client_timeout is None:
         if flags.retries:
-            raise ConfigError(
-                "retries", flags.retries, "clients that wait never ask again: give client_timeout as well"
-            )
+            raise ConfigError("retries", flags.retries, "retries happen after a timeout: give client_timeout as well")
         return None
     return Clients(
         timeout=seconds_of("client_timeout", flags.client_timeout),

@@ -70,4 +70,4 @@ def _check_encoder_decoder(config: SchedulerConfig, *, has_connector: bool) -> N
     if not config.max_num_encoder_input_tokens:
         raise ConfigError("max_num_encoder_input_tokens", 0, "an encoder-decoder model needs an encoder budget")
     if has_connector:
-        raise ConfigError("kv_connector", "one", "encoder-decoder models are served without")
+        raise ConfigError("kv_connector", "one", "is not supported for encoder-decoder models: use none")

@@ -73,7 +73,7 @@ async def chat_prompt(context: ServerContext, request: ChatCompletionRequest | T
     except TemplateError as error:
         raise ApiError(400, f"messages: the chat template does not take them: {error}", param="messages") from None
     if not prompt.token_ids:
-        raise bad_field("messages", messages, "the chat template makes nothing of them: give at least one")
+        raise bad_field("messages", messages, "the chat template makes an empty prompt of them: give at least one")
     return prompt
 
 

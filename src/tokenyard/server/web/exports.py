@@ -69,7 +69,7 @@ class ExportServer:
                 complete = True
                 group.cancel_scope.cancel()
             if not complete:
-                raise RefusedError(503, "format", form, "you went away")
+                raise RefusedError(503, "format", form, "the client closed the connection")
         except BaseExceptionGroup as errors:
             file.close()
             raise errors.exceptions[0] from None

@@ -37,7 +37,7 @@ class Roots:
             raise RefusedError(403, "path", text, "must be an absolute path without `..`, as /api/traces gives it")
         real = Path(os.path.realpath(path))
         if not self.allows(real):
-            raise RefusedError(403, "path", text, "is no trace file in what this server was started with")
+            raise RefusedError(403, "path", text, "is not a trace file in the folders that this server serves")
         return real
 
     def allows(self, real: Path) -> bool:

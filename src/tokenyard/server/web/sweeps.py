@@ -70,7 +70,7 @@ class SweepServer:
             raise RefusedError(403, "path", text or "", "must be an absolute path, as /api/sweeps gives it")
         real = Path(os.path.realpath(path))
         if not any(real.is_relative_to(root) for root in self._roots.directories):
-            raise RefusedError(403, "path", text, "is no folder in what this server was started with")
+            raise RefusedError(403, "path", text, "is not a folder among those that this server was started with")
         return real
 
     def _rows(self, folder: Path, text: str | None) -> list[Row]:

@@ -182,7 +182,7 @@ def _requests(path: Path) -> list[Mapping[str, Any]]:
         except (ValueError, KeyError, TypeError):
             raise WorkloadError(str(path), number, f"must be an object with numbers {', '.join(needed)}") from None
         if not all(np.isfinite(values)) or min(values[:2]) < 1:
-            raise WorkloadError(str(path), number, "holds a length below 1 or a time that is no number")
+            raise WorkloadError(str(path), number, "holds a length below 1 or a time that is not a number")
         rows.append(fields)
     if not rows:
         raise WorkloadError(str(path), 0, "holds no request")

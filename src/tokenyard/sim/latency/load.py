@@ -99,7 +99,7 @@ def load_tables(
     if not is_aic_folder(path):
         raise ConfigError("latency", str(path), "holds neither tp<N>_attention.csv nor aic_<gpu>_..._gemm.csv")
     if gpu is None:
-        raise ConfigError("gpu", None, "name it: the folder holds tables of several GPUs")
+        raise ConfigError("gpu", None, "give --gpu: the folder holds tables of several GPUs")
     return load_aic(path, model, gpu, tensor_parallel_size=tensor_parallel_size)
 
 

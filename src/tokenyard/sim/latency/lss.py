@@ -60,7 +60,7 @@ def load_lss(
         parts.append(_experts(tables.path("moe"), model))
     if tensor_parallel_size > 1:
         if gpu is None:
-            raise ConfigError("gpu", None, "name it: the tables hold no all-reduce timings")
+            raise ConfigError("gpu", None, "give --gpu: the tables hold no all-reduce timings")
         parts.append(_all_reduce(model, gpu, tensor_parallel_size))
     return TableLatency(
         per_token=Curve(_total(parts), _MOST_TOKENS),

@@ -184,7 +184,7 @@ def require_seconds(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
         raise ConfigError(name, value, "give a number of seconds, not negative")
     if value > MOST_SECONDS:
-        raise ConfigError(name, value, f"give at most {MOST_SECONDS:,.0f} seconds: no clock would hold the sum")
+        raise ConfigError(name, value, f"give at most {MOST_SECONDS:,.0f} seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,7 +88,7 @@ def answer(
 ) -> WhatIf:
     """What would have been under each of ``variants``. Raises ConfigError if two are the same."""
     if len({variant.name for variant in variants}) < len(variants):
-        raise ConfigError("set", " ".join(variant.name for variant in variants), "asks for the same twice")
+        raise ConfigError("set", " ".join(variant.name for variant in variants), "is given twice: give it once")
     return WhatIf(
         source=run.source,
         model=run.start.model,

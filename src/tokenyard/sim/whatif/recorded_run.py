@@ -123,7 +123,7 @@ def _requests(name: str, start: TraceStart | None, config: RecordedConfig) -> Re
 
 def _check_whole(start: TraceStart, source: str) -> None:
     if (start.every_n or 1) > 1:
-        raise TraceError(f"{source}: holds one step in {start.every_n} only: record all of them (SCHED_TRACE_EVERY_N)")
+        raise TraceError(f"{source}: holds only one step in {start.every_n}: record every step (SCHED_TRACE_EVERY_N)")
 
 
 def _speculation(config: RecordedConfig, measured: Speculation | None, source: str) -> SimulatedSpeculation | None:

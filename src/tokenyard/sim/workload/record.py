@@ -206,7 +206,7 @@ class Workload:
             for attempt in range(2, clients.retries + 2):
                 if attempt_id(request.request_id, attempt) in known:
                     taken = shown(attempt_id(request.request_id, attempt))
-                    raise WorkloadError(self.name, 0, f"request {taken}: is what a retry is called: name it otherwise")
+                    raise WorkloadError(self.name, 0, f"request {taken}: is the id of a retry: rename the request")
         hurried = (
             request
             if request.patience is not None and request.patience <= clients.timeout

@@ -153,9 +153,9 @@ def _one_select(sql: str) -> Any:
     duckdb = _duckdb()
     statements = duckdb.extract_statements(sql)
     if len(statements) != 1:
-        raise ConfigError("sql", sql, f"holds {len(statements)} statements: ask one at a time")
+        raise ConfigError("sql", sql, f"holds {len(statements)} statements: give one")
     if statements[0].type != duckdb.StatementType.SELECT:
-        raise ConfigError("sql", sql, "only SELECT can be asked: a trace is not changed from here")
+        raise ConfigError("sql", sql, "a query cannot change a trace: give one SELECT statement")
     return statements[0]
 
 

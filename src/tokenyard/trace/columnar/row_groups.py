@@ -69,7 +69,7 @@ def row_groups_of(path: Path, file: int, bounds: Bounds) -> list[RowGroup]:
     end = os.pread(file, 8, max(size - 8, 0))
     length = int.from_bytes(end[:4], "little")
     if end[4:] != _END or length > size - 8:
-        raise ValueError("no Parquet file, encrypted, or its end is missing")
+        raise ValueError("not a Parquet file, or encrypted, or its end is missing")
     if length > bounds.footer_bytes:
         raise bounds.exceeded(path, "its footer is larger", "footer_mb")
     footer = ThriftReader(os.pread(file, length, size - 8 - length)).struct(_FOOTER)

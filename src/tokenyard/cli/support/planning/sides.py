@@ -143,10 +143,10 @@ def check_split(run: Run, apart: SplitFlags) -> None:
         raise ConfigError("decode_context_parallel_size", parallel.decode_context_parallel_size, fix)
     for name in ("kv_offloading_size", "kv_transfer_config"):
         if (value := getattr(transfer, name)) is not None:
-            raise ConfigError(name, value, "of a split KV goes from prefill to decode alone: leave it out")
+            raise ConfigError(name, value, "is not modelled for prefill-decode disaggregation: leave it out")
     for name in ("speculative_config", "spec_method", "spec_tokens", "num_speculative_tokens"):
         if (value := getattr(speculation, name)) is not None:
-            raise ConfigError(name, value, "a split is not replayed with drafts: leave it out")
+            raise ConfigError(name, value, "is not modelled for prefill-decode disaggregation: leave it out")
     if run.arrivals.client_timeout is not None:
         fix = "clients of a split do not hang up in a replay: leave it out"
         raise ConfigError("client_timeout", run.arrivals.client_timeout, fix)
