@@ -143,11 +143,11 @@ def test_a_sequence_on_several_gpus(capsys: pytest.CaptureFixture[str]) -> None:
         (("--model", "gemma-3-27b", "-tp", "32", "-dcp", "2"), "needs one full-attention group"),
         (
             ("--model", "deepseek-r1", "--gpu", "h200", "-tp", "8", "-dcp", "8", "--num-speculative-tokens", "2"),
-            "drafts beside it are not modelled",
+            "is not modelled together with speculative decoding",
         ),
         (
             ("--model", "deepseek-r1", "--gpu", "h200", "-tp", "8", "-dcp", "8", "--kv-offloading-size", "9"),
-            "KV kept elsewhere beside it is not modelled",
+            "is not modelled together with a KV connector",
         ),
     ],
 )

@@ -63,7 +63,7 @@ def turn_of(request: GenerationRequest) -> Turn:
     unknown = named.keys() - set(_OF_A_TURN)
     if unknown:
         name = min(unknown)
-        raise bad_field(f"vllm_xargs.{name}", named[name], f"use one of: {', '.join(_OF_A_TURN)}: leave it out")
+        raise bad_field(f"vllm_xargs.{name}", named[name], f"use one of {', '.join(_OF_A_TURN)}, or leave it out")
     for name in _OF_A_TURN:
         value = getattr(request, name)
         if value is not None:
