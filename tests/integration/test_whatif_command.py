@@ -45,6 +45,13 @@ def test_the_tables(folder: Path) -> None:
     assert "all 1," in shown.stdout or "steps are the same" in shown.stdout
 
 
+def test_a_flag_given_twice_asks_for_both(folder: Path) -> None:
+    told = json.loads(
+        call("whatif", "trace", "--set", "max_num_seqs=4", "--set", "max_num_seqs=3", "--json", cwd=folder).stdout
+    )
+    assert [each["name"] for each in told["variants"]] == ["max_num_seqs=4", "max_num_seqs=3"]
+
+
 def test_without_a_question_the_check_is_shown(folder: Path) -> None:
     shown = call("whatif", "trace", cwd=folder)
     assert shown.code == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from itertools import chain
 
 from rich.console import Console
 from rich.table import Column, Table
@@ -64,11 +65,13 @@ def execute(flags: Flags) -> int:
 
 def _variants(run: RecordedRun, flags: Flags) -> list[Variant]:
     """What is asked about, in the order of the flags."""
-    settings = (*flags.changes, *(f"scheduling_policy={policy}" for policy in flags.policies))
+    every = chain.from_iterable
+    settings = (*every(flags.changes), *(f"scheduling_policy={policy}" for policy in every(flags.policies)))
     variants = [read_variant(run, text) for text in settings]
+    gpus = list(every(flags.gpu))
     if not flags.serve:
-        return variants + [on_gpu(run, gpu) for gpu in flags.gpu]
-    return variants + [served_with(run, line, gpu) for line in flags.serve for gpu in flags.gpu or (None,)]
+        return variants + [on_gpu(run, gpu) for gpu in gpus]
+    return variants + [served_with(run, line, gpu) for line in every(flags.serve) for gpu in gpus or (None,)]
 
 
 def _with_bars(run: RecordedRun, baseline: Baseline, asked: Sequence[Variant]) -> WhatIf:

@@ -152,10 +152,21 @@ def test_whatever_was_drawn(tmp_path_factory: pytest.TempPathFactory, kind: str,
 
 
 def test_who_went_away_before_the_cache_was_asked_is_counted(tmp_path: Path) -> None:
-    """In this drawn workload two are aborted in the queue: nobody knows which prompts their own began like."""
+    """In this drawn workload one is aborted in the queue: nobody knows which prompts its own began like."""
     record("async", drawn_workload("async", 362), tmp_path)
     (note,) = read_run(tmp_path).workload.notes
-    assert note.startswith("2 requests went away before the cache was asked for their blocks")
+    assert note.startswith("1 requests went away before the cache was asked for their blocks")
+
+
+def test_a_prompt_shorter_than_a_block_shares_nothing_and_is_no_gap(tmp_path: Path) -> None:
+    """The cache is never asked about it."""
+    lengths = [3, 43] * 6
+    short = [
+        WorkloadRequest(request_id=f"r{i}", prompt=StreamTokens.unique(i, length), max_tokens=6, arrival_time=float(i))
+        for i, length in enumerate(lengths)
+    ]
+    record("async", Workload("short", short), tmp_path)
+    assert read_run(tmp_path).workload.notes == ()
 
 
 def busy_request(i: int) -> WorkloadRequest:

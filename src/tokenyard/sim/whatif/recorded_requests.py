@@ -208,7 +208,7 @@ class RecordedRequests:
         moment, end = arrived.arrival_time or 0.0, finished.finished_time or finished.ts or 0.0
         after, gap = self._follows(known, parents)
         is_aborted = finished.finish_reason == _ABORTED
-        if known.prompt is None and self._hashed:
+        if known.prompt is None and self._hashed and length >= (self._block_size or 1):  # a shorter one shares nothing
             self._gaps["unseen"] += 1
         return WorkloadRequest(
             request_id=request_id,

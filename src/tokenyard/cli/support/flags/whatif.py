@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro.conf
 
+from tokenyard.cli.support.flags.hints import Repeated
 from tokenyard.cli.support.settings import Switch
 
 __all__ = ["WhatIf"]
@@ -20,19 +21,19 @@ class WhatIf:
     trace: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TRACE")]
     """A trace directory, or a file of it: recorded inside vLLM with Tokenyard's classes, or by a replay."""
     changes: Annotated[
-        tuple[str, ...],
+        Repeated,
         tyro.conf.arg(name="set", metavar="NAME=VALUE[,...] ...", help_behavior_hint="(default: only the check)"),
     ] = ()
     """Settings to change, by vLLM's names, one variant each: --set max_num_seqs=512 max_num_seqs=512,rate_scale=2."""
     policies: Annotated[
-        tuple[str, ...], tyro.conf.arg(name="policy", metavar="NAME ...", help_behavior_hint="(default: none)")
+        Repeated, tyro.conf.arg(name="policy", metavar="NAME ...", help_behavior_hint="(default: none)")
     ] = ()
     """Policies to ask about, one variant each; as --set scheduling_policy=NAME, or FILE.py:CLASS."""
     serve: Annotated[
-        tuple[str, ...], tyro.conf.arg(metavar='"vllm serve ..." ...', help_behavior_hint="(default: none)")
+        Repeated, tyro.conf.arg(metavar='"vllm serve ..." ...', help_behavior_hint="(default: none)")
     ] = ()
     """Whole deployments to ask about, one variant each: a `vllm serve` command line, or a file with one."""
-    gpu: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...", help_behavior_hint="(default: none)")] = ()
+    gpu: Annotated[Repeated, tyro.conf.arg(metavar="NAME ...", help_behavior_hint="(default: none)")] = ()
     """GPUs to ask about, one variant each; with --serve, each command line on each GPU."""
     yes: Switch = False
     """Continue although the replay of the recorded run is off by more than 10 %."""
