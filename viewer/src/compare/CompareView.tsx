@@ -70,7 +70,7 @@ function Two({ a, b, takesFocus }: { a: TraceStore; b: TraceStore; takesFocus: b
           <FasterTable a={a} b={b} found={found} />
           <p class="line">
             <label>
-              align A and B by{" "}
+              align by{" "}
               <select value={alignment} onChange={(event) => setExtra("align", event.currentTarget.value)}>
                 <option value="step">step number</option>
                 <option value="time">time since the first step</option>

@@ -1,12 +1,10 @@
 import type { Comparison, SettingDifference } from "../data/model/comparison";
 import type { TraceStore } from "../data/model/trace";
-import { cut, plain } from "../text";
+import { cut } from "../text";
 import { SideHead } from "./SideHead";
 
-/** Characters of a name; of a value, and how many of them stand before the difference. */
+/** Characters of a name. */
 const LONGEST_NAME = 80;
-const LONGEST = 300;
-const BEFORE = 100;
 
 interface SettingsProps {
   a: TraceStore;
@@ -40,8 +38,8 @@ export function Settings({ a, b, settings }: SettingsProps) {
                 <th scope="row" class="id">
                   {cut(setting.name, LONGEST_NAME)}
                 </th>
-                <Value value={setting.a ?? ""} beside={setting.b ?? ""} />
-                <Value value={setting.b ?? ""} beside={setting.a ?? ""} />
+                <Value value={setting.a} />
+                <Value value={setting.b} />
               </tr>
             ))}
           </tbody>
@@ -72,17 +70,7 @@ function OneSided({ settings }: { settings: readonly SettingDifference[] }) {
   );
 }
 
-/** Of a very long value the part about the first character that is not the same; the rest on hover. */
-function Value({ value, beside }: { value: string; beside: string }) {
-  const long = Math.max(value.length, beside.length) > LONGEST;
-  let from = 0;
-  while (long && from < value.length && value[from] === beside[from]) from += 1;
-  const start = Math.max(from - BEFORE, 0);
-  return (
-    <td class="id" title={cut(value)}>
-      {start > 0 && "…"}
-      {plain(value.slice(start, start + LONGEST))}
-      {start + LONGEST < value.length && "…"}
-    </td>
-  );
+/** Whole, unless somebody put a book there. */
+function Value({ value }: { value: string | null }) {
+  return <td class="id">{cut(value ?? "")}</td>;
 }

@@ -43,8 +43,8 @@ export function SideBySide({ a, b, found, alignment, wanted }: SideBySideProps) 
   useEffect(() => {
     if (!wanted) return;
     cursor.choose(list.ofA(wanted.row));
-    scroller.current?.focus();
-    scroller.current?.scrollIntoView({ block: "center" });
+    scroller.current?.focus({ preventScroll: true });
+    scroller.current?.scrollIntoView({ block: "nearest" });
   }, [wanted]);
   const jump = (direction: 1 | -1) => {
     const position = nextDifference(a, b, list, chosen < 0 ? first - 1 : chosen, direction);
