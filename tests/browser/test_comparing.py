@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,27 +128,120 @@ def test_step_by_step(open_files: Opener, small_trace: Path, smaller_trace: Path
     page = open_both(open_files, small_trace, smaller_trace)
     sides = page.locator(".sides")
     assert sides.locator("tbody tr").count() == 18
-    page.get_by_role("button", name="next difference").click()
     chosen = sides.locator("tr.chosen")
-    chosen.wait_for()
-    assert chosen.locator(".sign").inner_text() != "="
+    parting = page.locator(".parting .number").first.inner_text()
+    assert chosen.get_by_role("button").first.inner_text() == parting
+    page.get_by_role("button", name="next difference").click()
+    page.wait_for_function("step => document.querySelector('.sides tr.chosen button').innerText !== step", arg=parting)
+    assert chosen.locator(".sign").inner_text().startswith("≠")
     step = chosen.get_by_role("button").first
     number = step.inner_text()
     step.click()
     page.get_by_role("heading", name=f"Step {number}", exact=True).wait_for()
 
 
-@pytest.mark.parametrize("alignment", ["time", "job"])
-def test_other_alignments(open_files: Opener, small_trace: Path, smaller_trace: Path, alignment: str) -> None:
+def test_the_list_of_steps_is_one_tab_stop(open_files: Opener, small_trace: Path, smaller_trace: Path) -> None:
     page = open_both(open_files, small_trace, smaller_trace)
-    page.get_by_label("align by").select_option(alignment)
-    title = "Jobs" if alignment == "job" else "Step by step"
-    section = page.get_by_role("region", name=title)
+    page.get_by_role("button", name="both, step by step").press("Enter")
+    until(page, "document.activeElement.classList.contains('sides')")
+    step = page.locator(".sides tr.chosen button").first
+    assert step.inner_text() == page.locator(".parting .number").first.inner_text()
+    page.keyboard.press("Home")
+    until(page, "document.querySelector('.sides tr.chosen button').innerText === '0'")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("PageDown")
+    until(page, "document.querySelector('.sides tr.chosen button').innerText === '19'")
+    page.keyboard.press("Tab")
+    assert page.locator(".sides :focus").count() == 0
+    page.locator(".sides").focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Step 19", exact=True).wait_for()
+
+
+def test_the_order_of_the_queue_is_told(open_files: Opener, small_trace: Path, tmp_path: Path) -> None:
+    """The same run, but for the order of one queue, and one admission after it."""
+    lines = records(small_trace)
+    queued = [line for line in lines if line["event"] == "step_snapshot" and len(line["waiting_req_ids"]) > 1]
+    admitting = {line["step"] for line in lines if line["event"] == "step_decision" and line["scheduled_new_req_ids"]}
+    turned = next(line for line in queued if line["step"] not in admitting)
+    turned["waiting_req_ids"].reverse()
+    later = next(
+        line
+        for line in lines
+        if line["event"] == "step_decision" and line["step"] > turned["step"] and line["scheduled_new_req_ids"]
+    )
+    later["scheduled_new_req_ids"] = []
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "other.steps.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = open_both(open_files, small_trace, other)
+    text = page.locator(".parting").inner_text()
+    assert re.search(r"A( \(.+\))? admits .+, B( \(.+\))? does not", text)
+    assert "the same, in another order" in text
+    page.locator(".parting").get_by_role("button", name=f"step {turned['step']:,}", exact=True).click()
+    chosen = page.locator(".sides tr.chosen")
+    assert chosen.get_by_role("button").first.inner_text() == f"{turned['step']:,}"
+    assert page.evaluate("document.documentElement.scrollTop + document.body.scrollTop") == 0
+    assert "another order" in (chosen.locator(".sign").get_attribute("title") or "")
+    assert chosen.locator(".sign").inner_text().startswith("≈")
+
+
+def test_steps_beside_each_other_by_time(open_files: Opener, small_trace: Path, smaller_trace: Path) -> None:
+    page = open_both(open_files, small_trace, smaller_trace)
+    page.get_by_label("align by").select_option("time")
+    page.get_by_role("heading", name="Over time").wait_for()
+    until(page, "location.hash.includes('align=time')")
+
+
+def test_who_was_faster(open_files: Opener, small_trace: Path, smaller_trace: Path) -> None:
+    page = open_both(open_files, small_trace, smaller_trace)
+    told = page.get_by_role("region", name="Who was faster")
+    assert re.search(r"\d+ jobs? faster in B, \d+ slower", told.inner_text())
+    assert re.search(r"\d+ requests? faster in B, \d+ slower", told.inner_text())
+    jobs = page.get_by_role("region", name="Jobs side by side")
+    assert jobs.locator("tbody tr").count() == 9
+    assert "report" in jobs.inner_text()
+    told.get_by_role("button", name="all requests side by side").press("Enter")
+    section = page.get_by_role("region", name="Requests side by side")
     section.wait_for()
-    if alignment == "job":
-        assert section.locator("tbody tr").count() == 9
-        assert "report" in section.inner_text()
-    until(page, f"location.hash.includes('align={alignment}')")
+    until(page, "location.hash.includes('who=requests')")
+    ended = [
+        {r["req_id"] for r in records(p) if r["event"] == "request_finished"} for p in (small_trace, smaller_trace)
+    ]
+    assert section.locator("tbody tr").count() == len(ended[0] | ended[1])
+    section.get_by_role("button", name="TTFT A", exact=True).press("Enter")
+    assert section.get_by_role("columnheader", name="TTFT A").get_attribute("aria-sort") == "descending"
+    first = section.locator("tbody button").first
+    first.focus()
+    page.keyboard.press("ArrowDown")
+    second = section.locator("tbody button").nth(1).inner_text()
+    assert page.evaluate("document.activeElement.innerText") == second
+    page.keyboard.press("Enter")
+    page.get_by_role("tab", name="Requests", selected=True).wait_for()
+    assert second in page.get_by_role("region", name="Request", exact=True).inner_text()
+
+
+def test_differences_are_those_of_what_is_shown(open_files: Opener, small_trace: Path, smaller_trace: Path) -> None:
+    page = open_both(open_files, small_trace, smaller_trace)
+    for row in page.get_by_role("region", name="Figures").locator("tbody tr").all():
+        cells = [text.replace(",", "").split("\n")[0] for text in row.locator("td").all_inner_texts()]
+        numbers = [re.match(r"[^\d]?(\d+(?:\.\d+)?) ?(\S*)", cell) for cell in cells[:3]]
+        if any(found is None or "min" in cell for found, cell in zip(numbers, cells, strict=False)):
+            continue
+        a, b, difference = (float(found[1]) for found in numbers if found)
+        assert abs(abs(b - a) - difference) < 1e-6, cells
+
+
+def test_after_the_choice_of_b_the_focus_is_in_compare(
+    open_files: Opener, small_trace: Path, smaller_trace: Path
+) -> None:
+    page = open_files(small_trace, state="tab=compare")
+    picker = page.locator("[role=tabpanel] [data-picker=files]")
+    page.locator("[role=tabpanel] button").first.focus()
+    picker.set_input_files(sorted(smaller_trace.iterdir()))
+    page.locator(".parting").wait_for()
+    until(page, "document.activeElement.classList.contains('compare')")
+    assert "a reload does not keep it" in page.locator(".compare-head").inner_text()
 
 
 def test_swap_and_close(open_files: Opener, small_trace: Path, smaller_trace: Path) -> None:

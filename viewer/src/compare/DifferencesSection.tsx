@@ -3,8 +3,10 @@ import { shortId } from "../data/labels";
 import type { Comparison } from "../data/model/comparison";
 import type { TraceStore } from "../data/model/trace";
 import { meaningOf } from "../data/wording";
-import { count, milliseconds, percent, plural, signed } from "../format";
+import { count, percent, plural } from "../format";
 import { figureRow } from "./figures";
+import { COUNTS, type PairText, pairText, timesText } from "./pair";
+import { SideHead } from "./SideHead";
 
 interface DifferencesProps {
   a: TraceStore;
@@ -22,9 +24,7 @@ export function DifferencesSection(props: DifferencesProps) {
   );
 }
 
-const SIGNS = { better: "▲ better", worse: "▼ worse", "": "" } as const;
-
-function Figures({ found }: DifferencesProps) {
+function Figures({ a, b, found }: DifferencesProps) {
   return (
     <section aria-labelledby="figures-title">
       <h3 id="figures-title">Figures</h3>
@@ -33,16 +33,12 @@ function Figures({ found }: DifferencesProps) {
         <thead>
           <tr>
             <th scope="col">figure</th>
-            <th scope="col" class="number">
-              A
-            </th>
-            <th scope="col" class="number">
-              B
-            </th>
-            <th scope="col" class="number">
+            <SideHead a={a} b={b} side="A" class="number" />
+            <SideHead a={a} b={b} side="B" class="number" />
+            <th scope="col" class="number" title="The difference of the two as they are shown, and its share of A">
               B − A
             </th>
-            <th scope="col">
+            <th scope="col" title="Whether B is better or worse than A; a change of half a percent or less is neither">
               <span class="hidden-text">verdict</span>
             </th>
           </tr>
@@ -57,7 +53,7 @@ function Figures({ found }: DifferencesProps) {
                 {row.difference}
                 {row.relative && <small> {row.relative}</small>}
               </td>
-              <td class={`verdict ${row.verdict}`}>{SIGNS[row.verdict]}</td>
+              <td class={`verdict ${row.verdict}`}>{row.verdict}</td>
             </tr>
           ))}
         </tbody>
@@ -91,41 +87,46 @@ function Limits({ a, b, found }: DifferencesProps) {
       <h3 id="limits-title">What held requests back</h3>
       {recorded.length > 0 && (
         <LimitsTable
-          caption="Recorded reasons, by the time that requests lost to them"
+          caption="Recorded reasons, by the time that requests lost to them, added up over the requests"
           rows={recorded}
           values={(row) => [row.lostA, row.lostB]}
           most={[most, most]}
-          text={milliseconds}
+          text={(inA, inB) => timesText(inA, inB, "total")}
           small={(row) => [plural(row.a, "step"), plural(row.b, "step")]}
         />
       )}
       <LimitsTable
-        caption="Reconstructed buckets, in steps"
+        caption={recorded.length > 0 ? GUESS : "Reconstructed buckets, in steps"}
+        class={recorded.length > 0 ? "guessed" : ""}
         rows={guessed}
         values={(row) => [row.a, row.b]}
         most={[a.rows, b.rows]}
-        text={count}
+        text={(inA, inB) => pairText(inA, inB, COUNTS)}
         small={(row) => [percent(row.a / a.rows), percent(row.b / b.rows)]}
       />
     </section>
   );
 }
 
+const GUESS =
+  "Reconstructed buckets, in steps: a guess from the counters, one bucket for each step. The record above counts " +
+  "seconds of waiting requests, so one can rise where the other falls; the record holds.";
 const SIDES = ["A", "B"] as const;
 
 interface LimitsTableProps {
   caption: string;
+  class?: string;
   rows: readonly Row[];
   /** Of A and of B; so are the others. */
   values(row: Row): [number, number];
   most: [number, number];
-  text(value: number): string;
+  text(inA: number, inB: number): PairText;
   small(row: Row): [string, string];
 }
 
-function LimitsTable({ caption, rows, values, most, text, small }: LimitsTableProps) {
+function LimitsTable({ caption, rows, values, most, text, small, ...more }: LimitsTableProps) {
   return (
-    <table class="numbers limits">
+    <table class={`numbers limits ${more.class ?? ""}`}>
       <caption>{caption}</caption>
       <thead>
         <tr>
@@ -143,9 +144,10 @@ function LimitsTable({ caption, rows, values, most, text, small }: LimitsTablePr
       <tbody>
         {rows.map((row) => {
           const pair = values(row);
+          const texts = text(...pair);
           return (
             <tr key={row.name}>
-              <th scope="row" title={meaningOf(row.name)}>
+              <th scope="row" title={meaningOf(row.name)} class="limit">
                 <Swatch family={row.family} /> {shortId(row.name, 40)}
               </th>
               <td aria-hidden="true" class="pair">
@@ -156,12 +158,12 @@ function LimitsTable({ caption, rows, values, most, text, small }: LimitsTablePr
                   />
                 ))}
               </td>
-              {SIDES.map((side, at) => (
-                <td class="number" key={side}>
-                  {text(pair[at])} <small>{small(row)[at]}</small>
+              {([texts.a, texts.b] as const).map((value, at) => (
+                <td class="number" key={SIDES[at]}>
+                  {value} <small>{small(row)[at]}</small>
                 </td>
               ))}
-              <td class="number">{signed(pair[1] - pair[0], text)}</td>
+              <td class="number">{texts.difference}</td>
             </tr>
           );
         })}

@@ -6,29 +6,32 @@ import type { TraceStore } from "../data/model/trace";
 import { count, plural } from "../format";
 import { cut } from "../text";
 import { LOOK_TITLES, lookAt, type SideName } from "./goTo";
+import { SideHead, sideWords } from "./SideHead";
 
 interface PartingProps {
   a: TraceStore;
   b: TraceStore;
   found: Comparison;
+  /** A row of A is wanted in the list of steps. */
+  onShow(row: Row): void;
 }
 
 /** Where the two runs part, and why: the first step that decides differently, with what each of the two had before it. */
-export function Parting({ a, b, found }: PartingProps) {
+export function Parting({ a, b, found, onShow }: PartingProps) {
   const { parting, decision } = found;
   return (
     <section class="parting" aria-label="Where they part">
       {decision ? (
-        <Decision a={a} b={b} parting={parting} decision={decision} />
+        <Decision a={a} b={b} found={found} decision={decision} onShow={onShow} />
       ) : (
-        <Alike a={a} b={b} parting={parting} />
+        <Alike a={a} b={b} parting={parting} onShow={onShow} />
       )}
     </section>
   );
 }
 
 /** No decision differs: the same run, one that ends earlier, or other numbers beside the same decisions. */
-function Alike({ a, b, parting }: { a: TraceStore; b: TraceStore; parting: Comparison["parting"] }) {
+function Alike({ a, b, parting, onShow }: Omit<PartingProps, "found"> & { parting: Comparison["parting"] }) {
   const steps = count(Math.min(a.rows, b.rows));
   if (!parting) {
     return (
@@ -52,50 +55,90 @@ function Alike({ a, b, parting }: { a: TraceStore; b: TraceStore; parting: Compa
         <strong>They decide the same</strong> as far as both go ({steps} steps).{end} From step{" "}
         {count(a.steps.number[parting.rowA])} on other numbers differ: {parting.what}, {parting.detail}.
       </p>
-      <Look row={parting.rowA} />
+      <Look row={parting.rowA} onShow={onShow} />
     </>
   );
 }
 
-interface DecisionProps {
-  a: TraceStore;
-  b: TraceStore;
-  parting: Comparison["parting"];
+interface DecisionProps extends PartingProps {
   decision: DecisionParting;
 }
 
-function Decision({ a, b, parting, decision }: DecisionProps) {
+function Decision({ a, b, found, decision, onShow }: DecisionProps) {
   const { row } = decision;
-  const earlier = parting && parting.rowA < row ? parting : null;
+  const deeds = [deedsOf(a, decision.a), deedsOf(b, decision.b)];
+  const words = sideWords(a, b);
+  const name = (side: SideName) => (words[side] ? `${side} (${words[side]})` : side);
+  const told = deeds.some((deed) => deed !== "");
   return (
     <>
       <p>
         <strong>
           They part at step <span class="number">{count(a.steps.number[row])}</span>
         </strong>
-        {row === 0 ? " (the first)" : `, after ${plural(row, "equal decision")}`}: {decision.what}.
+        {row === 0 ? " (the first)" : `, after ${plural(row, "equal decision")}`}:{" "}
+        {told
+          ? `${name("A")} ${deeds[0] || "does not"}, ${name("B")} ${deeds[1] || "does not"}.`
+          : `${decision.what}, ${decision.detail}.`}
       </p>
-      <p class="quiet parting-detail">{decision.detail}</p>
-      {earlier && (
-        <p>
-          They decided the same until then, but not on the same state: from step {count(a.steps.number[earlier.rowA])}{" "}
-          on, {earlier.what}: {earlier.detail}.
-        </p>
-      )}
+      <Causes a={a} b={b} found={found} decision={decision} onShow={onShow} />
       <Sides a={a} b={b} decision={decision} />
-      <Look row={row} />
+      <Look row={row} onShow={onShow} />
     </>
   );
 }
 
-function Look({ row }: { row: Row }) {
+/** `admits chat_0023_t0`: what it does in the step and the other does not. */
+function deedsOf(store: TraceStore, side: DecidedSide): string {
+  const deeds = OWN.filter(([name]) => side[name].length > 0).map(([name, , verb]) => {
+    const ids = side[name].slice(0, SHOWN).map((request) => shortId(store.requests.ids[request], 32));
+    const more = side[name].length > SHOWN ? ` and ${count(side[name].length - SHOWN)} more` : "";
+    return `${verb} ${ids.join(", ")}${more}`;
+  });
+  return deeds.join(" and ");
+}
+
+/** What was not the same before the step: the policy, and the state from which the two decided. */
+function Causes({ a, b, found, decision, onShow }: DecisionProps) {
+  const { parting, settings } = found;
+  const earlier = parting && parting.rowA < decision.row ? parting : null;
+  const told = settings?.filter((setting) => setting.a !== null && setting.b !== null) ?? [];
+  if (!earlier && a.policy === b.policy && told.length === 0) return null;
+  const names = told.slice(0, SHOWN).map((setting) => cut(setting.name, 60));
+  const more = told.length > SHOWN ? ` and ${count(told.length - SHOWN)} more` : "";
+  return (
+    <p>
+      Why they could:{" "}
+      {a.policy !== b.policy
+        ? `the policy differs, ${shortId(a.policy, 40)} in A and ${shortId(b.policy, 40)} in B`
+        : names.length > 0
+          ? `other settings: ${names.join(", ")}${more}`
+          : "no setting that both tell"}
+      {earlier && (
+        <>
+          ; they decided the same until then, but not on the same state: from{" "}
+          <button type="button" class="plain" title="Show it in the list of steps" onClick={() => onShow(earlier.rowA)}>
+            step {count(a.steps.number[earlier.rowA])}
+          </button>{" "}
+          on, {earlier.what}: {earlier.detail}
+        </>
+      )}
+      .
+    </p>
+  );
+}
+
+function Look({ row, onShow }: { row: Row; onShow(row: Row): void }) {
   return (
     <p class="actions">
       {(["A", "B"] as const).map((side) => (
         <button type="button" key={side} title={LOOK_TITLES[side]} onClick={() => lookAt(side, row)}>
           look at it in {side}
         </button>
-      ))}
+      ))}{" "}
+      <button type="button" onClick={() => onShow(row)}>
+        both, step by step
+      </button>
     </p>
   );
 }
@@ -127,12 +170,13 @@ const NUMBERS: [name: string, title: string, cell: Cell][] = [
 ];
 
 const OWN = [
-  ["admitted", "admitted, only here"],
-  ["resumed", "resumed, only here"],
-  ["preempted", "preempted, only here"],
+  ["admitted", "admitted, only here", "admits"],
+  ["resumed", "resumed, only here", "resumes"],
+  ["preempted", "preempted, only here", "preempts"],
 ] as const;
 
 function Sides({ a, b, decision }: { a: TraceStore; b: TraceStore; decision: DecisionParting }) {
+  const heads = [a.requests.ids[decision.a.firstInQueue] ?? "", b.requests.ids[decision.b.firstInQueue] ?? ""];
   const lists = OWN.filter(([name]) => decision.a[name].length + decision.b[name].length > 0);
   const numbers = NUMBERS.map(([name, title, cell]) => ({ name, title, a: cell(decision.a), b: cell(decision.b) }));
   return (
@@ -140,8 +184,8 @@ function Sides({ a, b, decision }: { a: TraceStore; b: TraceStore; decision: Dec
       <thead>
         <tr>
           <td />
-          <th scope="col">A</th>
-          <th scope="col">B</th>
+          <SideHead a={a} b={b} side="A" />
+          <SideHead a={a} b={b} side="B" />
         </tr>
       </thead>
       <tbody>
@@ -151,6 +195,14 @@ function Sides({ a, b, decision }: { a: TraceStore; b: TraceStore; decision: Dec
             <Ids store={b} side="B" row={decision.row} ids={decision.b[name]} />
           </Line>
         ))}
+        <Line
+          name="first in the queue"
+          apart={heads[0] !== heads[1]}
+          title="At the head of the waiting queue before the step"
+        >
+          <Ids store={a} side="A" row={decision.row} ids={[decision.a.firstInQueue].filter((head) => head >= 0)} />
+          <Ids store={b} side="B" row={decision.row} ids={[decision.b.firstInQueue].filter((head) => head >= 0)} />
+        </Line>
         <Line
           name="held back by"
           apart={decision.a.refusal?.reason !== decision.b.refusal?.reason}

@@ -1,15 +1,13 @@
 /** Figures of two runs, and what their difference means. */
 
 import type { Comparison } from "../data/model/comparison";
-import { count, duration, fixed, mean, milliseconds, percent, signed } from "../format";
+import { percent, signed } from "../format";
+import { COUNTS, inUnit, MEANS, type PairText, PERCENT, pairText, timesText } from "./pair";
 
 type Figure = Comparison["figures"][number];
 
-export interface FigureRow {
+export interface FigureRow extends PairText {
   label: string;
-  a: string;
-  b: string;
-  difference: string;
   /** Of A; empty where A is nothing. */
   relative: string;
   verdict: "better" | "worse" | "";
@@ -20,38 +18,32 @@ const NOTABLE = 0.005;
 
 export function figureRow(figure: Figure): FigureRow {
   const { a, b, label, unit } = figure;
-  const text = textOf(unit);
-  const row = { label, a: text(a), b: text(b) };
-  if (a === null || b === null) return { ...row, difference: "–", relative: "", verdict: "" };
+  const row = { label, ...textsOf(figure) };
+  if (a === null || b === null || row.difference === "±0") return { ...row, relative: "", verdict: "" };
   const change = b - a;
   return {
     ...row,
-    difference: unit === "%" ? points(change) : signed(change, text),
-    relative: a !== 0 && unit !== "%" && change !== 0 ? signed(change / Math.abs(a), percent) : "",
+    relative: a !== 0 && unit !== "%" ? signed(change / Math.abs(a), percent) : "",
     verdict: verdictOf(figure, change, a),
   };
 }
 
-function textOf(unit: string): (value: number | null) => string {
+function textsOf({ a, b, unit }: Figure): PairText {
+  const [inA, inB] = [a ?? Number.NaN, b ?? Number.NaN];
   switch (unit) {
     case "":
-      return (value) => (value === null || Number.isInteger(value) ? count(value) : mean(value));
+      return pairText(inA, inB, [a, b].every((value) => value === null || Number.isInteger(value)) ? COUNTS : MEANS);
     case "%":
-      return (value) => percent(value === null ? null : value / 100);
+      return pairText(inA, inB, PERCENT);
     case "ms":
-      return (value) => milliseconds(value === null ? null : value / 1000);
+      return timesText(inA / 1000, inB / 1000, "latency");
     case "s":
-      return duration;
+      return timesText(inA, inB, "total");
     case "tok":
-      return count;
+      return pairText(inA, inB, COUNTS);
     default:
-      return (value) => (value === null ? "–" : `${fixed(value, 2)} ${unit}`);
+      return pairText(inA, inB, inUnit(unit));
   }
-}
-
-/** Percentages differ in percentage points. */
-function points(change: number): string {
-  return signed(Math.round(change * 10) / 10, (size) => `${fixed(size, 1)} pp`);
 }
 
 function verdictOf({ lessIsBetter }: Figure, change: number, a: number): FigureRow["verdict"] {

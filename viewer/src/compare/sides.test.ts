@@ -2,7 +2,8 @@ import { expect, test } from "vitest";
 import { MISSING } from "../data/model/columns";
 import type { Comparison } from "../data/model/comparison";
 import type { TraceStore } from "../data/model/trace";
-import { difference, nextDifference, pairs, sideOf } from "./sides";
+import { decision, snapshot, storeFrom } from "../data/sampleStore";
+import { closely, difference, nextDifference, pairs, sideOf } from "./sides";
 
 function store(numbers: number[], running: number[]): TraceStore {
   const fill = (value: number) => Int32Array.from(numbers, () => value);
@@ -60,4 +61,14 @@ test("the next difference is found in both directions", () => {
   expect(nextDifference(a, b, list, 1, 1)).toBe(3);
   expect(nextDifference(a, b, list, 3, 1)).toBe(-1);
   expect(nextDifference(a, b, list, 3, -1)).toBe(1);
+});
+
+test("equal numbers are not the same where the queue or the decision is another", async () => {
+  const run = (waiting: string[], admitted: string) =>
+    storeFrom([snapshot(0, [], waiting), decision(0, { [admitted]: 4 }, [admitted])]);
+  const [a, reordered, other] = [await run(["a", "b"], "a"), await run(["b", "a"], "a"), await run(["a", "b"], "b")];
+  const pair = { a: 0, b: 0 };
+  expect(closely(a, a, pair).kind).toBe("same");
+  expect(closely(a, reordered, pair)).toMatchObject({ kind: "seen", what: expect.stringContaining("another order") });
+  expect(closely(a, other, pair)).toMatchObject({ kind: "differs", what: expect.stringContaining("only in A: a") });
 });

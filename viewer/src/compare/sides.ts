@@ -1,5 +1,6 @@
 /** Two traces step by step: what stands in a row of the side-by-side list, and whether the two differ. */
 
+import { differenceAt } from "../data";
 import { MISSING, type Row, type Whole } from "../data/model/columns";
 import type { Comparison } from "../data/model/comparison";
 import type { TraceStore } from "../data/model/trace";
@@ -16,7 +17,8 @@ export interface Side {
   free: number;
 }
 
-export type Difference = "same" | "differs" | "only A" | "only B";
+/** `seen`: the same numbers and the same decision, from another state, such as a queue in another order. */
+export type Difference = "same" | "seen" | "differs" | "only A" | "only B";
 
 const COMPARED = ["running", "waiting", "tokens", "free"] as const;
 
@@ -40,6 +42,25 @@ export function difference(a: Side | null, b: Side | null): Difference {
   const apart = COMPARED.some((name) => a[name] !== b[name] && a[name] !== MISSING && b[name] !== MISSING);
   return apart ? "differs" : "same";
 }
+
+/** With the ids of both: what the same step decided, and on what. `what` says in words how the two differ. */
+export function closely(a: TraceStore, b: TraceStore, pair: { a: Row; b: Row }): { kind: Difference; what: string } {
+  const kind = difference(sideOf(a, pair.a), sideOf(b, pair.b));
+  if (kind !== "same" || a.steps.number[pair.a] !== b.steps.number[pair.b]) return { kind, what: WORDS[kind] };
+  const decided = differenceAt(a, b, pair.a, ["decided"], pair.b);
+  const found = decided ?? differenceAt(a, b, pair.a, ["seen"], pair.b);
+  if (!found) return { kind, what: WORDS.same };
+  const closer = decided ? "differs" : "seen";
+  return { kind: closer, what: `${WORDS[closer]}: ${found.what}, ${found.detail}` };
+}
+
+export const WORDS: Record<Difference, string> = {
+  same: "the same",
+  seen: "the same decision, from another state",
+  differs: "differs",
+  "only A": "only in A",
+  "only B": "only in B",
+};
 
 /** Pairs of rows, in the order of the list: every row of A, then what B has beyond it. */
 export interface Pairs {

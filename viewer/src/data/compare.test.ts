@@ -21,6 +21,8 @@ test("settings that differ are named, each once, and what a header does not tell
   const twice = [start({ scheduler: { policy: "fcfs" } }), start({ scheduler: { policy: "x" } }, { policy: "x" })];
   expect(settingsDifference(twice[0], twice[1])).toEqual([{ name: "scheduler.policy", a: "fcfs", b: "x" }]);
   expect(settingsDifference(a, null)).toBeNull();
+  const flags = [["--x 1"], ["--x 1", "--policy p"]].map((used) => start({ deployment: { used, seats: 1 } }));
+  expect(settingsDifference(flags[0], flags[1])).toEqual([]);
 });
 
 const BEFORE = [snapshot(0, [], ["a", "b"]), decision(0, { a: 4 }, ["a"])];
@@ -41,6 +43,7 @@ test("the cause is the first decision that differs, not the first number", async
   expect(found.parting).toMatchObject({ rowA: 1, what: "free blocks", detail: "9 in A, 7 in B" });
   expect(found.decision).toMatchObject({ row: 2, what: "requests admitted", detail: "only in A: b" });
   expect(found.decision?.a).toMatchObject({ freeBlocks: 9, pinnedBlocks: 7, running: 1, tokens: 4 });
+  expect(found.decision?.a.firstInQueue).toBe(c.requests.ids.indexOf("b"));
   expect(found.decision?.a.admitted.map((request) => c.requests.ids[request])).toEqual(["b"]);
   expect(found.decision?.b).toMatchObject({ admitted: [], freeBlocks: 7, pinnedBlocks: 9, tokens: 1 });
 });
@@ -74,6 +77,10 @@ test("where other requests finished, only what both finished is compared, and to
   const figure = (label: string) => found.figures.find((each) => each.label === label);
   expect(figure("End to end, mean")).toMatchObject({ a: 2000, b: 4000, lessIsBetter: true });
   expect(figure("Time")).toMatchObject({ lessIsBetter: null });
+
+  const requests = Object.fromEntries(found.requests.map((each) => [each.id, each]));
+  expect(requests["x"]).toMatchObject({ a: { e2e: 2, finished: true }, b: { e2e: 4, finished: true } });
+  expect(requests["y"]).toMatchObject({ a: { e2e: 9 }, b: null });
 
   const same = await compare(a, await run({ x: 4, y: 9 }));
   expect(same.finished).toEqual({ a: 2, b: 2, both: 2 });

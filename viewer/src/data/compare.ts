@@ -7,6 +7,7 @@ import { BUCKETS } from "./model/reasons";
 import type { Spread, Statistics } from "./model/statistics";
 import type { TraceStore } from "./model/trace";
 import { firstDecision, firstParting } from "./parting";
+import { requestDifferences } from "./requestDifferences";
 import { timesOf } from "./requestTimes";
 import { settingsDifference } from "./settings";
 import { inSlices } from "./slices";
@@ -34,6 +35,7 @@ export async function compare(a: TraceStore, b: TraceStore, signal?: AbortSignal
     figures: figures(sides[0], sides[1], alike),
     buckets: buckets(statisticsA, statisticsB),
     jobs: await jobDifferences(a, b),
+    requests: await requestDifferences(a, b, signal),
     rowInB: (row, alignment) => beside(a, b, row, alignment),
     rowInA: (row, alignment) => beside(b, a, row, alignment),
   };

@@ -27,6 +27,7 @@ import { waitingSplit } from "./waiting";
 export { served } from "./detect";
 export { EMBEDDED_ID } from "./embedded";
 export { isAtStepLimit } from "./partial";
+export { differenceAt } from "./parting";
 export { requestOf } from "./store";
 export { familyOf, meaningOf } from "./wording";
 

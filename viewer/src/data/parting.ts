@@ -37,7 +37,7 @@ export async function firstParting(a: TraceStore, b: TraceStore, signal?: AbortS
 }
 
 /** What a step saw, and what it decided. */
-type Kind = "seen" | "decided";
+export type Kind = "seen" | "decided";
 
 const LISTS = [
   ["running", "running requests", "seen"],
@@ -62,16 +62,22 @@ const COUNTS = [
 const BOTH: readonly Kind[] = ["seen", "decided"];
 
 /** What differs between the same row of two traces, the most telling first: as src/tokenyard/explain/compare does. */
-function differenceAt(a: TraceStore, b: TraceStore, row: Row, kinds = BOTH): { what: string; detail: string } | null {
-  if (a.steps.number[row] !== b.steps.number[row]) {
-    return { what: "step number", detail: inBoth(a.steps.number[row], b.steps.number[row]) };
+export function differenceAt(
+  a: TraceStore,
+  b: TraceStore,
+  row: Row,
+  kinds = BOTH,
+  rowB = row,
+): { what: string; detail: string } | null {
+  if (a.steps.number[row] !== b.steps.number[rowB]) {
+    return { what: "step number", detail: inBoth(a.steps.number[row], b.steps.number[rowB]) };
   }
   for (const [name, what, kind] of LISTS) {
-    const detail = kinds.includes(kind) ? listDifference(a, b, a.lists[name], b.lists[name], row) : null;
+    const detail = kinds.includes(kind) ? listDifference(a, b, a.lists[name], b.lists[name], row, rowB) : null;
     if (detail) return { what, detail };
   }
   for (const [name, what, kind] of COUNTS) {
-    const [inA, inB] = [a.steps[name][row], b.steps[name][row]];
+    const [inA, inB] = [a.steps[name][row], b.steps[name][rowB]];
     if (!kinds.includes(kind) || inA === MISSING || inB === MISSING) continue;
     if (inA !== inB) return { what, detail: inBoth(inA, inB) };
   }
@@ -121,6 +127,7 @@ function decidedSide(store: TraceStore, other: TraceStore, row: Row): DecidedSid
     pinnedBlocks: known(steps.pinnedBlocks, row),
     tokens: known(steps.tokenSum, row),
     tokenBudget: known(steps.tokenBudget, row),
+    firstInQueue: lists.waiting.counts[row] > 0 ? lists.waiting.ids[lists.waiting.starts[row]] : -1,
     refusal: recorded(store, row),
   };
 }
@@ -138,9 +145,9 @@ function listed(store: TraceStore, lists: Lists & { tokens?: ArrayLike<number> }
   return found;
 }
 
-function listDifference(a: TraceStore, b: TraceStore, inA: Lists, inB: Lists, row: Row): string | null {
-  if (inA.counts[row] === MISSING || inB.counts[row] === MISSING) return null;
-  const [idsA, idsB] = [listed(a, inA, row), listed(b, inB, row)];
+function listDifference(a: TraceStore, b: TraceStore, inA: Lists, inB: Lists, rowA: Row, rowB: Row): string | null {
+  if (inA.counts[rowA] === MISSING || inB.counts[rowB] === MISSING) return null;
+  const [idsA, idsB] = [listed(a, inA, rowA), listed(b, inB, rowB)];
   const parts = [
     ...only(
       "A",

@@ -48,11 +48,17 @@ function configOf({ config }: TraceStart): Map<string, string> {
 
 /** `section.setting` for each value that is no section; lists as a whole. */
 function flatten(value: unknown, path: string, into: Map<string, string>): void {
+  if (isText(value)) return;
   if (typeof value !== "object" || value === null || Array.isArray(value)) {
     if (path !== "") into.set(path, textOf(value));
     return;
   }
   for (const [name, part] of Object.entries(value)) flatten(part, path === "" ? name : `${path}.${name}`, into);
+}
+
+/** What a deployment says in sentences, such as the flags it was given: its values stand elsewhere, as in Python. */
+function isText(value: unknown): boolean {
+  return Array.isArray(value) && value.some((each) => typeof each === "string" || (each && typeof each === "object"));
 }
 
 function textOf(value: unknown): string {

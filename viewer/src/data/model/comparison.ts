@@ -29,6 +29,8 @@ export interface DecidedSide {
   pinnedBlocks: number | null;
   tokens: number | null;
   tokenBudget: number | null;
+  /** At the head of the waiting queue before the step; -1 where nobody is named. */
+  firstInQueue: RequestIndex;
   refusal: RecordedReason | null;
 }
 
@@ -54,6 +56,23 @@ export interface JobDifference {
   id: string;
   a: JobSide | null;
   b: JobSide | null;
+}
+
+/** Seconds; NaN where the trace does not tell. */
+export interface RequestSide {
+  request: RequestIndex;
+  begin: number;
+  /** Queued and preempted. */
+  waited: number;
+  ttft: number;
+  e2e: number;
+  finished: boolean;
+}
+
+export interface RequestDifference {
+  id: string;
+  a: RequestSide | null;
+  b: RequestSide | null;
 }
 
 export interface Figure {
@@ -90,6 +109,8 @@ export interface Comparison {
   buckets: BucketDifference[];
   /** Jobs of either, the largest difference first. */
   jobs: JobDifference[];
+  /** Requests of either, those of A first. */
+  requests: RequestDifference[];
   /** The row of B that stands beside a row of A, and the other way round; -1 if there is none. */
   rowInB(rowA: Row, alignment: Alignment): Row;
   rowInA(rowB: Row, alignment: Alignment): Row;

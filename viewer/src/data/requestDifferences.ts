@@ -1,0 +1,51 @@
+/** Every request of two traces: how long it waited and took in each. */
+
+import type { RequestIndex } from "./model/columns";
+import type { RequestDifference, RequestSide } from "./model/comparison";
+import type { TraceStore } from "./model/trace";
+import { timesOf } from "./requestTimes";
+import { inSlices } from "./slices";
+import { requestOf } from "./store";
+import { waitingSeconds } from "./waiting";
+
+export async function requestDifferences(
+  a: TraceStore,
+  b: TraceStore,
+  signal?: AbortSignal,
+): Promise<RequestDifference[]> {
+  const found: RequestDifference[] = [];
+  await eachSeen(a, signal, (request) => {
+    const id = a.requests.ids[request];
+    const inB = requestOf(b, id);
+    found.push({ id, a: sideOf(a, request), b: inB >= 0 && isSeen(b, inB) ? sideOf(b, inB) : null });
+  });
+  await eachSeen(b, signal, (request) => {
+    const id = b.requests.ids[request];
+    const inA = requestOf(a, id);
+    if (inA < 0 || !isSeen(a, inA)) found.push({ id, a: null, b: sideOf(b, request) });
+  });
+  return found;
+}
+
+async function eachSeen(
+  store: TraceStore,
+  signal: AbortSignal | undefined,
+  visit: (request: RequestIndex) => void,
+): Promise<void> {
+  await inSlices(0, store.requests.count - 1, (request) => isSeen(store, request) && visit(request), signal);
+}
+
+/** Ids that only an outcome names are nobody. */
+function isSeen({ requests }: TraceStore, request: RequestIndex): boolean {
+  return requests.firstRow[request] >= 0 || requests.timesRecorded[request] > 0;
+}
+
+function sideOf(store: TraceStore, request: RequestIndex): RequestSide {
+  const { ttft, e2e } = timesOf(store, request);
+  return {
+    ...{ request, ttft, e2e },
+    begin: store.requests.arrivalTime[request],
+    waited: waitingSeconds(store, request),
+    finished: !Number.isNaN(store.requests.finishedTime[request]),
+  };
+}
