@@ -63,7 +63,7 @@ def test_a_large_requests_file_is_read_in_two_parts(open_files: Open, plain: Pat
 
 def test_steps_alone(open_files: Open, plain: Path) -> None:
     found = tokens(open_files(plain / STEPS), requests=False)
-    assert not any("reqs" in token for token in found)
+    assert not any("records" in token for token in found)
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -84,6 +84,7 @@ export interface HeaderToken {
     | "seconds"
     | "max-running"
     | "requests"
+    | "records"
     | "partial"
     | "source";
   text: string;
