@@ -95,6 +95,7 @@ def test_a_file_that_holds_no_annotations_is_named(open_files: Opener, small_tra
 
 def test_the_menu_by_keyboard(open_files: Opener, small_trace: Path) -> None:
     page = open_files(small_trace)
+    page.on("filechooser", lambda _: None)  # takes a moment until the browser knows: before it is waited for
     page.get_by_role("button", name="Export").focus()
     page.keyboard.press("Enter")
     menu = page.get_by_role("dialog", name="Export")

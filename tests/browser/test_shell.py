@@ -153,6 +153,16 @@ def test_a_drag_in_the_strip_selects_and_shows_even_with_the_whole_run_in_view(p
     assert brush.get_attribute("aria-valuetext") != before
 
 
+def test_on_a_phone_controls_are_high_enough_for_fingers(open_files: Open, small_trace: Path) -> None:
+    page = open_files(small_trace, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    low = """[...document.querySelectorAll('.run :is(button, input, select)')]
+      .filter(one => one.offsetHeight > 0 && one.offsetHeight < 32).map(one => one.outerHTML)"""
+    assert page.evaluate(low) == []
+    cut = """[...document.querySelectorAll('.heads > div, .token')]
+      .filter(one => one.scrollWidth > one.clientWidth).map(one => one.textContent)"""
+    assert page.evaluate(cut) == []
+
+
 def test_tabs_by_key_and_by_arrow(page: Page) -> None:
     page.keyboard.press("3")
     selected = page.get_by_role("tab", selected=True)

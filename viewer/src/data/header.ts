@@ -45,7 +45,7 @@ export function header(store: TraceStore): HeaderToken[] {
   const requests = store.requests.count;
   if (requests > 0) {
     add(
-      "requests",
+      "request-count",
       `${count(requests)} ${requests === 1 ? "request" : "requests"}`,
       "Distinct requests that the steps name.",
     );

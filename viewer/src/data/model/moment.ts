@@ -83,7 +83,7 @@ export interface HeaderToken {
     | "steps"
     | "seconds"
     | "max-running"
-    | "requests"
+    | "request-count"
     | "records"
     | "partial"
     | "source";
