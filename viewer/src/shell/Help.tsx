@@ -98,6 +98,10 @@ export function Help({ onClose }: { onClose(): void }) {
               </li>
             ))}
           </ul>
+          <p class="quiet">
+            In the strip at the top a dark red mark says that requests were held back there, blue ones below are what
+            passes the filter; the line is the share of KV blocks in use.
+          </p>
           <h3>Requests</h3>
           <ul class="plain-list">
             {Object.entries(PILLS).map(([kind, { letter, words }]) => (

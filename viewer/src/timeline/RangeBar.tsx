@@ -47,10 +47,10 @@ export function RangeBar({ store }: { store: TraceStore }) {
   };
   return (
     <form class="range-bar" aria-label="Steps shown" onSubmit={apply}>
-      <label>
+      <label title="Number of the first step in view">
         Start <input type="number" class="number" value={field("start", from)} onInput={type("start")} />
       </label>
-      <label>
+      <label title="Number of the last step in view">
         End <input type="number" class="number" value={field("end", to)} onInput={type("end")} />
       </label>
       <label title="At most so many steps are drawn one by one; when more are in view, they are merged">

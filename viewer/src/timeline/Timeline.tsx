@@ -20,6 +20,7 @@ import "./timeline.css";
 
 /** Narrower columns are headed by one word. */
 const QUEUE_HEAD = 110;
+const TIMES = "Seconds since the first step, and since the one before";
 const ROW_ID = "focused-step";
 
 export function Timeline() {
@@ -93,7 +94,13 @@ function Heads({ columns }: { columns: readonly Column[] }) {
       {columns
         .filter(({ width }) => width > 0)
         .map(({ name, width }) => (
-          <div key={name} role="columnheader" class={name} title={titles[name]} style={{ width: `${width}px` }}>
+          <div
+            key={name}
+            role="columnheader"
+            class={name}
+            title={name === "ts" ? TIMES : titles[name]}
+            style={{ width: `${width}px` }}
+          >
             {titles[name]}
           </div>
         ))}
