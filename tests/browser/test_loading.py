@@ -26,7 +26,7 @@ STEPS, REQUESTS = "sched_trace.fcfs.steps.jsonl", "sched_trace.fcfs.requests.jso
 def tokens(page: Page, *, requests: bool = True) -> list[str]:
     """The header's tokens, once everything is loaded; the file's name is not among them."""
     if requests:
-        page.wait_for_selector("header .token.requests", timeout=ARRIVED_MS)
+        page.wait_for_selector("header .token.records", timeout=ARRIVED_MS)
     return page.locator("header li.token").all_inner_texts()
 
 
