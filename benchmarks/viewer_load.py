@@ -30,7 +30,7 @@ WORKLOAD = [
 ]
 LOADED = """() => {
   if (!document.querySelector(".run canvas")) return "";
-  return document.querySelector("header .token.requests") ? "complete" : "steps";
+  return document.querySelector("header .token.records") ? "complete" : "steps";
 }"""
 """The header counts request records once they are there."""
 WATCH_BLOCKING = """() => {

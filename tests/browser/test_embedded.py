@@ -35,7 +35,7 @@ def test_a_mailed_page_opens_its_trace(
     about = page.get_by_role("list", name="About this run")
     assert "FCFS" in about.inner_text()
     # The requests file is in the page as well; it is read after the first picture.
-    about.get_by_text("reqs").wait_for(timeout=ARRIVED_MS)
+    about.get_by_text("records").wait_for(timeout=ARRIVED_MS)
 
 
 ALL_STEPS = "steps 0\u201339999 (40,000)"

@@ -95,14 +95,17 @@ def test_a_file_that_holds_no_annotations_is_named(open_files: Opener, small_tra
 
 def test_the_menu_by_keyboard(open_files: Opener, small_trace: Path) -> None:
     page = open_files(small_trace)
+    page.on("filechooser", lambda _: None)  # takes a moment until the browser knows: before it is waited for
     page.get_by_role("button", name="Export").focus()
     page.keyboard.press("Enter")
     menu = page.get_by_role("dialog", name="Export")
     for name in ("Picture", "Table", "Trace", "open file", "Picture"):
         page.keyboard.press("ArrowDown")
-        assert menu.locator(":focus").evaluate("one => (one.closest('label') ?? one).innerText").startswith(name)
+        assert menu.locator(":focus").evaluate("one => one.innerText").startswith(name)
     page.keyboard.press("ArrowUp")
-    assert menu.locator("input:focus").count() == 1
+    assert menu.locator("button:focus").inner_text() == "open file"
+    with page.expect_file_chooser():
+        page.keyboard.press("Enter")
     page.keyboard.press("Escape")
     menu.wait_for(state="detached")
     assert page.get_by_role("button", name="Export").evaluate("one => one === document.activeElement")
@@ -119,3 +122,28 @@ def test_what_only_the_server_can_make_says_so(open_files: Opener, small_trace: 
         item = page.get_by_role("button", name=re.compile(rf"\({kind}\)", re.IGNORECASE))
         assert item.is_disabled()
         assert f"tokenyard export TRACE --{kind} FILE" in item.inner_text()
+        assert item.evaluate("one => one.scrollWidth <= one.clientWidth"), "the explanation runs out of the menu"
+
+
+PICTURED = """() => new Promise(done => {
+  const made = XMLSerializer.prototype.serializeToString;
+  XMLSerializer.prototype.serializeToString = function (node) {
+    done(node.children[1].textContent);
+    return made.call(this, node);
+  };
+})"""
+"""What stands above the next picture."""
+
+
+def test_a_picture_says_which_steps_it_shows_and_by_what_filter(open_files: Opener, small_trace: Path) -> None:
+    page = open_files(small_trace)
+    filtered(page, "step:10..14", 5)
+    page.evaluate(f"window.titled = ({PICTURED})(); 0")
+    page.get_by_role("button", name="Export").click()
+    page.get_by_role("button", name="Picture").click()
+    title = page.evaluate("window.titled")
+    assert "rows of steps 10-14 · filter: step:10..14" in title
+    page.get_by_role("dialog", name="Export").wait_for(state="detached")  # it closes once the picture is saved
+    page.keyboard.press("3")
+    page.get_by_role("button", name="Export").click()
+    assert "also what is scrolled out of view" in page.get_by_role("button", name="Picture").inner_text()

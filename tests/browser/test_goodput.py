@@ -74,12 +74,26 @@ def test_the_table_shows_who_met_and_who_missed(open_files: Open, small_trace: P
     expect(page.locator(".table-sum")).to_contain_text(f"{finished} requests,")
 
 
+def test_a_bound_may_have_a_unit(open_files: Open, small_trace: Path, told: Goodput) -> None:
+    page = open_files(small_trace, state=f"tab=statistics&slo-ttft={TTFT_MS}ms")
+    expect(page.locator(".goodput [role=status]")).to_contain_text(f"{told.requests} requests of the")
+    page.get_by_role("slider", name="Goodput, share over time").wait_for()
+    field = page.get_by_role("textbox", name="TTFT ≤ ms")
+    field.fill("2500")
+    expect(page.locator(".goodput form")).to_contain_text("ms = 2.5 s")
+    field.fill("2.5s")
+    expect(page.locator(".goodput form")).not_to_contain_text("2.5 s")
+    expect(page.locator(".figures")).to_contain_text("goodput within TTFT ≤ 2.5 s")
+    heads = page.get_by_role("table", name="Latencies of the requests that finished").locator("thead th")
+    assert heads.all_inner_texts() == ["latency", "mean", "p50", "p90", "p95", "p99"]
+
+
 def test_a_reload_keeps_bounds_and_a_wrong_one_is_named(open_files: Open, small_trace: Path) -> None:
     page = open_files(small_trace, state="tab=statistics")
     page.get_by_role("textbox", name="E2E ≤ ms").fill("2500")
     page.get_by_role("textbox", name="TPOT ≤ ms").fill("soon")
     section = page.get_by_role("region", name="Over time")
-    expect(section.get_by_role("alert")).to_have_text(re.compile("^TPOT: “soon” bounds nothing. Give milliseconds"))
+    expect(section.get_by_role("alert")).to_have_text(re.compile("^TPOT: “soon” bounds nothing. Give a time"))
     expect(page).to_have_url(re.compile("slo-tpot=soon&slo-e2e=2500|slo-e2e=2500&slo-tpot=soon"))
     page.get_by_role("textbox", name="TPOT ≤ ms").fill("")
     expect(section.get_by_role("alert")).to_have_count(0)

@@ -26,7 +26,7 @@ STEPS, REQUESTS = "sched_trace.fcfs.steps.jsonl", "sched_trace.fcfs.requests.jso
 def tokens(page: Page, *, requests: bool = True) -> list[str]:
     """The header's tokens, once everything is loaded; the file's name is not among them."""
     if requests:
-        page.wait_for_selector("header .token.requests", timeout=ARRIVED_MS)
+        page.wait_for_selector("header .token.records", timeout=ARRIVED_MS)
     return page.locator("header li.token").all_inner_texts()
 
 
@@ -63,7 +63,7 @@ def test_a_large_requests_file_is_read_in_two_parts(open_files: Open, plain: Pat
 
 def test_steps_alone(open_files: Open, plain: Path) -> None:
     found = tokens(open_files(plain / STEPS), requests=False)
-    assert not any("reqs" in token for token in found)
+    assert not any("records" in token for token in found)
 
 
 @pytest.mark.parametrize("packed", [False, True])

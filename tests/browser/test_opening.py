@@ -58,7 +58,7 @@ def test_the_landing_page_says_how_to_make_a_trace(landing: Page) -> None:
 def test_steps_alone_are_enough(landing: Page, small_trace: Path) -> None:
     pick(landing, small_trace / "sched_trace.fcfs.steps.jsonl")
     assert "(116)" in tokens(landing)
-    assert "reqs" not in tokens(landing)
+    assert "records" not in tokens(landing)
 
 
 def test_a_gzipped_file_with_any_name_is_known_by_its_content(landing: Page, small_trace: Path, tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_gzipped_file_with_any_name_is_known_by_its_content(landing: Page, sma
 def test_files_may_be_dropped_anywhere(landing: Page, small_trace: Path) -> None:
     files = [[file.name, file.read_text()] for file in sorted(small_trace.iterdir())]
     landing.evaluate(DROP, ["body", files])
-    expect(landing.get_by_role("list", name="About this run")).to_contain_text("reqs")
+    expect(landing.get_by_role("list", name="About this run")).to_contain_text("records")
 
 
 def test_several_traces_are_offered_for_choice(landing: Page, small_trace: Path, tmp_path: Path) -> None:
@@ -125,6 +125,6 @@ def test_a_long_load_can_be_cancelled(landing: Page, long_trace: Path, tmp_path:
 
 def test_a_folder_can_be_picked(landing: Page, small_trace: Path) -> None:
     landing.set_input_files("[data-picker=folder]", small_trace)
-    expect(landing.get_by_role("list", name="About this run")).to_contain_text("reqs")
+    expect(landing.get_by_role("list", name="About this run")).to_contain_text("records")
     assert landing.locator(".token.source").get_attribute("title") is not None
     assert "small_h100/" in str(landing.locator(".token.source").get_attribute("title"))

@@ -41,12 +41,12 @@ def test_who_waited_longest_and_for_what_is_what_the_terminal_says(page: Page, s
     longest = {row["request"]: row for row in saved}
     for each in told.longest:
         row = longest[each.request_id]
-        assert float(row["waited"]) == pytest.approx(each.waited_us / 1e6, abs=1e-6)
-        assert row["reason"] == each.reason
-        assert float(row["preemptions"]) == each.num_preemptions
-    waits = [float(row["waited"]) for row in saved]
+        assert float(row["waited_s"]) == pytest.approx(each.waited_us / 1e6, abs=1e-6)
+        assert row["mostly_for"] == each.reason
+        assert float(row["preempted"]) == each.num_preemptions
+    waits = [float(row["waited_s"]) for row in saved]
     assert waits == sorted(waits, reverse=True)
-    held = sum(float(row["heldUp"]) for row in saved)
+    held = sum(float(row["held_others_s"]) for row in saved)
     behind = [row["place"] for row in saved if row["place"]]
     assert held > 0
     assert behind
@@ -54,10 +54,10 @@ def test_who_waited_longest_and_for_what_is_what_the_terminal_says(page: Page, s
 
 def test_heads_sort_and_lines_open(page: Page) -> None:
     page.get_by_role("columnheader", name="E2E").get_by_role("button").click()
-    values = [float(row["e2e"]) for row in rows(page)]
+    values = [float(row["e2e_s"]) for row in rows(page)]
     assert values == sorted(values, reverse=True)
     page.get_by_role("columnheader", name="E2E").get_by_role("button").click()
-    assert [float(row["e2e"]) for row in rows(page)] == sorted(values)
+    assert [float(row["e2e_s"]) for row in rows(page)] == sorted(values)
     first = page.locator(".request-table tbody tr").first
     name = first.locator("button").inner_text()
     first.locator("td").last.click()

@@ -73,11 +73,11 @@ def test_load_reads_the_steps_and_reqs_the_requests_too(landing: Page) -> None:
     tokens = landing.get_by_role("list", name="About this run")
     landing.get_by_role("button", name="Load beta_h100", exact=True).click()
     expect(tokens).to_contain_text("(116)")
-    assert "reqs" not in tokens.inner_text()
+    assert "records" not in tokens.inner_text()
     expect(landing.locator(".token.source")).to_have_attribute("title", re.compile("beta_h100/" + STEPS))
     landing.get_by_role("button", name="Load another").click()
     landing.get_by_role("button", name="Load beta_h100 with its requests").click()
-    expect(tokens).to_contain_text("reqs")
+    expect(tokens).to_contain_text("records")
     expect(landing).to_have_url(re.compile(r"#trace=.*reqs=1"))
 
 
@@ -86,7 +86,7 @@ def test_a_path_opens_and_the_address_is_enough_to_come_back(
 ) -> None:
     landing.get_by_label("Path of a trace file").fill(str(folder / "beta_h100" / STEPS))
     landing.get_by_role("button", name="Open", exact=True).click()
-    expect(landing.get_by_role("list", name="About this run")).to_contain_text("reqs")
+    expect(landing.get_by_role("list", name="About this run")).to_contain_text("records")
     landing.keyboard.press("g")
     landing.keyboard.type("30")
     landing.keyboard.press("Enter")
@@ -156,7 +156,7 @@ def test_the_end_stays_in_view_until_one_scrolls_away(
     add(path.with_name(path.name.replace("steps", "requests")), requests)
     add(path, steps[:half])
     expect(end).to_have_value("89", timeout=15_000)
-    expect(page.get_by_role("list", name="About this run")).to_contain_text("reqs")
+    expect(page.get_by_role("list", name="About this run")).to_contain_text("records")
     page.keyboard.press("End")
     page.get_by_role("toolbar", name="Running").locator("button").first.click()
     expect(page.get_by_role("region", name="Request", exact=True)).to_contain_text("num_computed_tokens")
@@ -184,7 +184,7 @@ def test_an_empty_file_is_waited_for(new_page: Callable[..., Page], address: str
 
 def test_a_reload_and_back_show_the_same_page(landing: Page) -> None:
     landing.get_by_role("button", name="Load beta_h100 with its requests").click()
-    expect(landing.get_by_role("list", name="About this run")).to_contain_text("reqs")
+    expect(landing.get_by_role("list", name="About this run")).to_contain_text("records")
     landing.keyboard.press("w")
     landing.keyboard.press("d")
     landing.keyboard.press("g")

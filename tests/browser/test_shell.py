@@ -33,7 +33,7 @@ def filter_by(page: Page, text: str, says: str) -> None:
 
 def test_header_names_the_run(page: Page) -> None:
     tokens = page.get_by_role("list", name="About this run").inner_text()
-    for shown in ("FCFS", "H100", "KV:186blk(0.4GB)", "9 jobs", "(116)", "maxRun:5", " reqs"):
+    for shown in ("FCFS", "H100", "KV:186blk(0.4GB)", "9 jobs", "(116)", "maxRun:5", " requests", " records"):
         assert shown in tokens
     assert page.locator(".token.source").inner_text() == "sched_trace.fcfs.steps.jsonl"
 
@@ -71,6 +71,68 @@ def test_legend_leads_to_the_next_such_step(page: Page) -> None:
     assert page.locator(".reason-name strong").inner_text() == "preempted_this_step"
 
 
+def test_legend_says_of_what_its_shares_are_and_opens_the_rest(page: Page) -> None:
+    legend = page.get_by_role("list", name="Reasons in the run")
+    expect(legend.locator(".legend-words")).to_have_text("% of the time; time lost, summed over the requests held back")
+    expect(legend).to_contain_text("recorded:")
+    expect(legend).to_contain_text("reconstructed:")
+    before = legend.locator(".legend-item").count()
+    more = legend.get_by_role("button", name=re.compile(r"and \d+ others?"))
+    others = int(re.search(r"\d+", more.inner_text())[0])  # type: ignore[index]
+    more.focus()
+    page.keyboard.press("Enter")
+    expect(legend.locator(".legend-item")).to_have_count(before + others)
+    legend.get_by_role("button", name="fewer").click()
+    expect(legend.locator(".legend-item")).to_have_count(before)
+
+
+def test_the_keys_select_a_range_of_steps(page: Page) -> None:
+    page.keyboard.press("g")
+    page.keyboard.type("20")
+    page.keyboard.press("Enter")
+    for _ in range(3):
+        page.keyboard.press("Shift+ArrowDown")
+    expect(page.locator(".selected")).to_contain_text(re.compile(r"selected: 20\D23 \(4\)"))
+    page.keyboard.press("Shift+ArrowUp")
+    expect(page.locator(".selected")).to_contain_text(re.compile(r"selected: 20\D22 \(3\)"))
+    expect(page.locator("aside h2")).to_have_text("Step 22")
+
+
+def test_a_step_that_the_filter_hides_is_said_and_has_no_frame(page: Page) -> None:
+    filter_by(page, "step:30..31", "2 steps")
+    pixels = "document.querySelector('.stage canvas').toDataURL()"
+    page.keyboard.press("Escape")
+    page.mouse.move(5, 5)
+    page.wait_for_timeout(200)
+    before = page.evaluate(pixels)
+    page.keyboard.press("g")
+    page.keyboard.type("50")
+    page.keyboard.press("Enter")
+    expect(page.locator(".hidden-step")).to_have_text("step 50 does not pass the filter")
+    page.get_by_role("button", name="Close the panel").click()
+    expect(page.locator(".hidden-step")).to_be_empty()
+    page.wait_for_timeout(200)
+    assert page.evaluate(pixels) == before
+
+
+def test_going_to_a_step_stays_in_the_lanes(page: Page) -> None:
+    page.keyboard.press("2")
+    page.locator(".requests canvas").first.wait_for()
+    page.keyboard.press("g")
+    page.keyboard.type("20")
+    page.keyboard.press("Enter")
+    expect(page.locator("aside h2")).to_have_text("Step 20")
+    expect(page.get_by_role("tab", selected=True)).to_have_text("Requests")
+    page.get_by_role("button", name="Table").click()
+    page.keyboard.press("g")
+    page.keyboard.type("21")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("tab", selected=True)).to_have_text("Timeline")
+    expect(page.locator(".announcement")).to_have_text(
+        "The table of requests shows no single step: this is the Timeline"
+    )
+
+
 def test_a_drag_in_the_strip_selects_and_shows_even_with_the_whole_run_in_view(page: Page) -> None:
     page.get_by_role("combobox", name="axis").select_option("steps")
     page.keyboard.press("f")
@@ -91,6 +153,16 @@ def test_a_drag_in_the_strip_selects_and_shows_even_with_the_whole_run_in_view(p
     assert brush.get_attribute("aria-valuetext") != before
 
 
+def test_on_a_phone_controls_are_high_enough_for_fingers(open_files: Open, small_trace: Path) -> None:
+    page = open_files(small_trace, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    low = """[...document.querySelectorAll('.run :is(button, input, select)')]
+      .filter(one => one.offsetHeight > 0 && one.offsetHeight < 32).map(one => one.outerHTML)"""
+    assert page.evaluate(low) == []
+    cut = """[...document.querySelectorAll('.heads > div, .token')]
+      .filter(one => one.scrollWidth > one.clientWidth).map(one => one.textContent)"""
+    assert page.evaluate(cut) == []
+
+
 def test_tabs_by_key_and_by_arrow(page: Page) -> None:
     page.keyboard.press("3")
     selected = page.get_by_role("tab", selected=True)
@@ -106,6 +178,10 @@ def test_help_opens_and_closes(page: Page) -> None:
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog")
     assert "next, previous step with the same reason" in dialog.inner_text()
+    for word in ("skip-run", "cached:132b", "hit:11/30(37%)", "j0018, t3", "minNeed", "under-capacity", "Touch:"):
+        assert word in dialog.inner_text()
+    dialog.evaluate("one => one.scrollTop = one.scrollHeight")
+    expect(dialog.get_by_role("button", name="Close the help")).to_be_in_viewport()
     page.keyboard.press("Escape")
     page.locator("dialog").wait_for(state="detached")  # it vanishes a moment before the page knows that it closed
     page.keyboard.press("/")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 from pathlib import Path
@@ -16,6 +17,7 @@ DOCUMENTS = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]
 LINK = re.compile(r"\]\((?!https?://)([^)#]*)#?([^)]*)\)")
 DEEP_IMPORT = re.compile(r"\b(?:from|import) (tokenyard\.[\w.]+)")
 NEEDS = re.compile(r"<!-- needs: (\w+) -->")
+NEEDS_DATA = re.compile(r"<!-- needs data: (\S+) as (\S+) -->")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
 
@@ -27,8 +29,11 @@ def workplace(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_examples_run_and_print_what_is_shown(path: Path, workplace: Path) -> None:
+def test_examples_run_and_print_what_is_shown(path: Path, workplace: Path, request: pytest.FixtureRequest) -> None:
     document = path.read_text(encoding="utf-8")
+    for packed, name in NEEDS_DATA.findall(document):
+        traces: Path = request.getfixturevalue("shared") / "data/traces"
+        (workplace / name).write_bytes(gzip.decompress((traces / packed).read_bytes()))
     for library in NEEDS.findall(document):
         pytest.importorskip(library, reason=f"the examples of {path.name} need {library}")
     session = Session(workplace)

@@ -10,6 +10,7 @@ import type { Badge } from "./model/moment";
 import type { KVNumbers } from "./model/outcomes";
 import { RECORD_FLAGS } from "./model/requests";
 import type { TraceStore } from "./model/trace";
+import { BADGE_MEANINGS } from "./shorthand";
 import { recorded, verdict } from "./verdict";
 
 const HOT = 0.9;
@@ -46,12 +47,12 @@ export function badges(store: TraceStore, row: Row): Badge[] {
     found.push({
       kind: "cached",
       label: `cached:${cached}b`,
-      title: "Prefix-cached blocks of all requests in the queues.",
+      title: BADGE_MEANINGS.cached,
     });
   }
   if (steps.recomputedTokens[row] > 0) {
     const label = `recomputed:${steps.recomputedTokens[row]}t`;
-    found.push({ kind: "recomputed", label, title: "Tokens computed once more after a preemption." });
+    found.push({ kind: "recomputed", label, title: BADGE_MEANINGS.recomputed });
   }
   return [...found, ...memoryBadges(store, row)];
 }
@@ -64,16 +65,6 @@ function pairOf(kv: KVNumbers | null): string {
 function titleOf(meaning: string, numbers: string): string {
   return numbers === "" ? meaning : `${meaning} (${numbers})`;
 }
-
-/** What the words of the badge of counts mean. */
-export const COUNT_MEANINGS: Readonly<Record<string, string>> = {
-  run: "Requests that were running before the step.",
-  new: "Requests that the step admitted for the first time.",
-  res: "Requests that the step resumed after a preemption.",
-  pre: "Requests that the step preempted: they lost their blocks.",
-  "skip-run": "Running requests that got no tokens in this step.",
-  wait: "Waiting requests that were not admitted.",
-};
 
 function counts({ steps, lists }: TraceStore, row: Row): Badge {
   const value = (number: number) => (number === MISSING ? "?" : `${number}`);
@@ -103,7 +94,7 @@ function pinnedBadge({ steps, lists, jobs }: TraceStore, row: Row): Badge {
   return {
     kind: "pinned",
     label: `pin:${steps.numPinned[row]} ${listed}`.trim(),
-    title: "Jobs whose blocks are kept.",
+    title: BADGE_MEANINGS.pinned,
   };
 }
 
@@ -113,7 +104,7 @@ function tokenBadge({ steps }: TraceStore, row: Row): Badge | null {
   if (used === null) return null;
   const hot = budget !== null && budget > 0 && used >= HOT * budget;
   const label = budget === null ? `tok:${used}` : `tok:${used}/${budget}${hot ? " 🔥" : ""}`;
-  return { kind: "tokens", label, title: "Tokens scheduled, of the step's budget.", hot };
+  return { kind: "tokens", label, title: BADGE_MEANINGS.tokens, hot };
 }
 
 function cachedBlocks(store: TraceStore, row: Row): number | null {
@@ -144,7 +135,7 @@ function memoryBadges(store: TraceStore, row: Row): Badge[] {
     found.push({
       kind: "vram",
       label: `${label} ${size}`,
-      title: "KV blocks on the GPU: available, used, pinned, active.",
+      title: BADGE_MEANINGS.vram,
     });
   }
   const cpuFree = known(steps.cpuFreeBlocks, row);
@@ -155,7 +146,7 @@ function memoryBadges(store: TraceStore, row: Row): Badge[] {
     found.push({
       kind: "dram",
       label: `DRAM: ava:${cpuFree} used:${used}/${cpuTotal} ${size}`,
-      title: "Blocks of the CPU offload tier.",
+      title: BADGE_MEANINGS.dram,
     });
   }
   return found;

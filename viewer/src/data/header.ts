@@ -42,6 +42,14 @@ export function header(store: TraceStore): HeaderToken[] {
   if (start?.model) add("model", plain(start.model), "The model, as the trace says.");
   memoryTokens(store, blocks, add);
   add("jobs", `${count(store.jobs.count)} jobs`, "Distinct jobs. A job may have several requests: its turns.");
+  const requests = store.requests.count;
+  if (requests > 0) {
+    add(
+      "request-count",
+      `${count(requests)} ${requests === 1 ? "request" : "requests"}`,
+      "Distinct requests that the steps name.",
+    );
+  }
   if (rows > 0) {
     add(
       "steps",
@@ -54,11 +62,8 @@ export function header(store: TraceStore): HeaderToken[] {
   const most = maxRunning(store);
   if (most !== null) add("max-running", `maxRun:${most}`, "Most requests running at once.");
   if (store.records) {
-    add(
-      "requests",
-      `${shortCount(store.records.count)} reqs`,
-      "Records of the requests file: one per request and step.",
-    );
+    const title = "Records of the requests file: one for each request in each step that it waited or ran in.";
+    add("records", `${shortCount(store.records.count)} records`, title);
   }
   const ends = partial(store);
   if (ends) add("partial", "partial", ends);

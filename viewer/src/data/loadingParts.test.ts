@@ -97,8 +97,8 @@ describe("the header", () => {
       snapshot(5, ["a_1_t0", "b_2_t0"], []),
     ]);
     expect(header(store).map(({ text: token }) => token)).toEqual([
-      ...["CPU_OFFLOAD", "A100-40GB", "KV:10318blk(20GB)", "DRAM:65536blk(128GB)", "2 jobs", "steps 0–5 (2)", "5.0s"],
-      ...["maxRun:2", "partial", "steps"],
+      ...["CPU_OFFLOAD", "A100-40GB", "KV:10318blk(20GB)", "DRAM:65536blk(128GB)", "2 jobs"],
+      ...["2 requests", "steps 0–5 (2)", "5.0s", "maxRun:2", "partial", "steps"],
     ]);
   });
 });

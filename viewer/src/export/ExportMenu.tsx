@@ -3,9 +3,12 @@ import { exportCsv, exportJsonl, rowOfStep } from "../data";
 import type { Range } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
 import { count, plural } from "../format";
-import { TAB_TITLES } from "../state/hash";
+import { lanesInView, lanesShown } from "../requests/window";
+import { TAB_TITLES, type Tab } from "../state/hash";
 import { focus, showTab } from "../state/moves";
-import { announce, matches, scope, tab } from "../state/store";
+import { announce, filterText, matches, scope, tab } from "../state/store";
+import { cut } from "../text";
+import { rowsInView } from "../timeline/frame";
 import { download } from "./download";
 import { annotationsFromFile, isServed, notebookOf, saveToFile } from "./notebook";
 import { picture } from "./picture";
@@ -67,9 +70,9 @@ export function ExportMenu({ store }: ExportMenuProps) {
           <Item
             words="Picture"
             kind="PNG"
-            note="this view as it is"
+            note={PICTURED[tab.value]}
             disabled={busy !== null}
-            onClick={() => run("Picture", `${store.name}.${tab.value}.png`, () => shoot(store, ranges))}
+            onClick={() => run("Picture", `${store.name}.${tab.value}.png`, () => shoot(store))}
           />
           <Item
             words="Table"
@@ -143,6 +146,7 @@ const LISTED = 20;
 
 function Annotations({ store }: { store: TraceStore }) {
   const { list, served, problem } = notebookOf(store).value;
+  const chooser = useRef<HTMLInputElement>(null);
   return (
     <div class="export-notes">
       <strong>{plural(list.length, "annotation")}</strong>
@@ -151,12 +155,15 @@ function Annotations({ store }: { store: TraceStore }) {
         <button type="button" disabled={list.length === 0} onClick={() => saveToFile(store)}>
           save file
         </button>
-        <label class="button">
+        <button type="button" onClick={() => chooser.current?.click()}>
+          open file
+        </button>
+        <label hidden>
           open file
           <input
+            ref={chooser}
             type="file"
             accept=".json,application/json"
-            class="hidden-text"
             onChange={(event) => {
               const file = event.currentTarget.files?.[0];
               if (file) void annotationsFromFile(store, file);
@@ -188,13 +195,36 @@ function Annotations({ store }: { store: TraceStore }) {
   );
 }
 
-/** The open tab, as it is. */
-async function shoot(store: TraceStore, ranges: Range[]): Promise<Blob> {
+/** What of each view a picture holds. */
+const PICTURED: Record<Tab, string> = {
+  timeline: "the rows in view, without the panel at the side",
+  requests: "what is in view, without the panel at the side",
+  statistics: "the whole tab, also what is scrolled out of view",
+  compare: "the whole tab, also what is scrolled out of view",
+};
+
+async function shoot(store: TraceStore): Promise<Blob> {
   const element = document.querySelector<HTMLElement>('[role="tabpanel"]');
   if (!element) throw new Error("there is no view to show");
   const legends = [...document.querySelectorAll<HTMLElement>(".minimap, .legend")];
-  const title = `${store.name} · ${store.policy} · ${TAB_TITLES[tab.value]} · steps ${span(store, ranges)} · Tokenyard`;
+  const filtered = filterText.value.trim();
+  const parts = [
+    store.name,
+    store.policy,
+    TAB_TITLES[tab.value],
+    stepsPictured(store),
+    ...(filtered ? [`filter: ${cut(filtered, 200)}`] : []),
+  ];
+  const title = `${parts.join(" · ")} · Tokenyard`;
   return picture(element, { title, legends });
+}
+
+/** In words: the steps that the picture of the open tab shows. */
+function stepsPictured(store: TraceStore): string {
+  if (tab.value === "timeline" && matches.value.rows?.length === 0) return "no step";
+  if (tab.value === "timeline") return `rows of steps ${span(store, [rowsInView()])}`;
+  if (tab.value === "requests") return lanesShown() ? `steps ${span(store, [lanesInView(store.rows)])}` : "the table";
+  return `steps ${span(store, scope.value ? [scope.value] : [])}`;
 }
 
 /** `120-340`: first and last step of what is exported. */
@@ -216,7 +246,7 @@ const MOVES: Record<string, (at: number, of: number) => number> = {
 function moveFocus(box: HTMLElement | null, event: KeyboardEvent): boolean {
   const next = MOVES[event.key];
   if (!next || !box) return false;
-  const items = [...box.querySelectorAll<HTMLElement>(".export-menu :is(button:not(:disabled), input)")];
+  const items = [...box.querySelectorAll<HTMLElement>(".export-menu button:not(:disabled)")];
   const at = items.indexOf(document.activeElement as HTMLElement);
   // From the button that opened it: down to the first, up to the last.
   const to = at < 0 && event.key === "ArrowUp" ? items.length - 1 : next(at, items.length);

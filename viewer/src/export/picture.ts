@@ -5,7 +5,9 @@
 
 const SCALE = 2;
 const TALLEST = 12_000;
-const CAPTION_HEIGHT = 30;
+/** Of the title: a line, and what lies above and below it. */
+const LINE = 18;
+const AROUND = 12;
 
 /** What stands above the picture: a title, and elements that explain its colours. */
 export interface Caption {
@@ -16,7 +18,7 @@ export interface Caption {
 /** PNG of `element` as it looks now, without scroll bars; what scrolls and carries `data-picture="whole"` is shown in full. */
 export async function picture(element: HTMLElement, caption: Caption): Promise<Blob> {
   const width = element.clientWidth;
-  const height = Math.min(fullHeight(element) + captionHeight(caption), TALLEST);
+  const height = Math.min(fullHeight(element) + captionHeight(caption, width), TALLEST);
   const image = new Image();
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(markup(element, caption, width, height))}`;
   await image.decode();
@@ -37,8 +39,34 @@ function fullHeight(element: HTMLElement): number {
   return element.clientHeight + Math.max(...whole.map((one) => one.scrollHeight - one.clientHeight));
 }
 
-function captionHeight({ legends }: Caption): number {
-  return legends.reduce((sum, legend) => sum + legend.offsetHeight, CAPTION_HEIGHT);
+function captionHeight(caption: Caption, width: number): number {
+  const heights = caption.legends.map((legend) => legend.offsetHeight * scaleOf(legend, width));
+  return heights.reduce((sum, height) => sum + height, titleHeight(caption, width));
+}
+
+/** What lies above the view may be wider, beside a panel: it is made as much smaller. */
+function scaleOf(legend: HTMLElement, width: number): number {
+  return Math.min(width / Math.max(legend.offsetWidth, 1), 1);
+}
+
+function fitted(legend: HTMLElement, width: number): HTMLElement {
+  const scale = scaleOf(legend, width);
+  const copy = clone(legend);
+  if (scale === 1) return copy;
+  const room = document.createElement("div");
+  room.style.cssText = `flex:none;height:${legend.offsetHeight * scale}px;`;
+  copy.style.cssText += `;width:${legend.offsetWidth}px;transform:scale(${scale});transform-origin:0 0;`;
+  room.append(copy);
+  return room;
+}
+
+/** As many lines as the title needs: measured with some room, for words are not broken. */
+function titleHeight({ title }: Caption, width: number): number {
+  const pen = document.createElement("canvas").getContext("2d");
+  if (!pen) return LINE + AROUND;
+  pen.font = getComputedStyle(document.body).font;
+  const lines = Math.ceil((1.05 * pen.measureText(title).width) / Math.max(width - 24, 1));
+  return (lines > 1 ? lines + 1 : 1) * LINE + AROUND;
 }
 
 function markup(element: HTMLElement, caption: Caption, width: number, height: number): string {
@@ -51,11 +79,11 @@ function markup(element: HTMLElement, caption: Caption, width: number, height: n
   frame.style.color = look.color;
   frame.style.font = look.font;
   const head = document.createElement("div");
-  head.style.cssText = `flex:none;height:${CAPTION_HEIGHT}px;padding:7px 12px;overflow:hidden;white-space:nowrap;opacity:.8;`;
+  head.style.cssText = `flex:none;height:${titleHeight(caption, width)}px;padding:6px 12px;overflow:hidden;line-height:${LINE}px;overflow-wrap:anywhere;opacity:.8;`;
   head.textContent = caption.title;
   const copy = clone(element);
-  copy.style.cssText += `;width:${width}px;height:${height - captionHeight(caption)}px;flex:none;overflow:hidden;`;
-  frame.append(styles(), head, ...caption.legends.map(clone), copy);
+  copy.style.cssText += `;width:${width}px;height:${height - captionHeight(caption, width)}px;flex:none;overflow:hidden;`;
+  frame.append(styles(), head, ...caption.legends.map((legend) => fitted(legend, width)), copy);
   const body = new XMLSerializer().serializeToString(frame);
   const attributes = `xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}"`;
   const theme = `data-theme="${root.dataset["theme"] === "dark" ? "dark" : "light"}"`;

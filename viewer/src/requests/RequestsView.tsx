@@ -24,11 +24,8 @@ import { LaneCanvas } from "./LaneCanvas";
 import { LaneCache } from "./lanes";
 import { ORDERS, type Order, orderLanes } from "./order";
 import { RequestTable } from "./RequestTable";
-import { laneKey, panLanes, windowOf, ZOOM_KEY, zoomLanes } from "./window";
+import { laneKey, panLanes, SHOWN_KEY, windowOf, ZOOM_KEY, zoomLanes } from "./window";
 import "./requests.css";
-
-/** `table`, or lanes. */
-const SHOWN_KEY = "show";
 
 /** The Requests tab: every request in figures, or one lane per job, and what became of each of its turns. */
 export function RequestsView() {

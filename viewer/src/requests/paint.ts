@@ -201,7 +201,10 @@ function head(pen: CanvasRenderingContext2D, { axis, theme }: Picture, width: nu
   clipped(pen, LABEL_WIDTH, 0, width - LABEL_WIDTH, HEAD_HEIGHT, () => {
     for (const tick of axis.ticks) {
       line(pen, LABEL_WIDTH + tick.x + 0.5, HEAD_HEIGHT - 6, LABEL_WIDTH + tick.x + 0.5, HEAD_HEIGHT);
-      pen.fillText(tick.text, LABEL_WIDTH + tick.x + 4, HEAD_HEIGHT / 2);
+      // The last one stands left of its mark, where there is no room to its right.
+      const size = pen.measureText(tick.text).width;
+      const left = tick.x + 4 + size > axis.width ? tick.x - 4 - size : tick.x + 4;
+      pen.fillText(tick.text, LABEL_WIDTH + left, HEAD_HEIGHT / 2);
     }
   });
 }

@@ -11,6 +11,8 @@ export interface TableColumn {
   key: string;
   title: string;
   meaning: string;
+  /** Its head in a CSV: the title, with the unit. */
+  csv: string;
   /** By which lines are sorted. */
   value(index: number): number | string;
   text(index: number): string;
@@ -18,17 +20,17 @@ export interface TableColumn {
 
 export function columnsOf(store: TraceStore, found: RequestFigures): TableColumn[] {
   const seconds = (key: keyof Numbers, title: string, meaning: string): TableColumn => ({
-    ...{ key, title, meaning },
+    ...{ key, title, meaning, csv: `${underscored(title)}_s` },
     value: (index) => found[key][index],
     text: (index) => milliseconds(found[key][index]),
   });
   const id = (index: number) => store.requests.ids[found.request[index]];
   return [
-    { key: "request", title: "request", meaning: "its id", value: id, text: id },
+    { key: "request", title: "request", meaning: "its id", csv: "request", value: id, text: id },
     seconds("arrived", "arrived", "seconds after the first step"),
     seconds("waited", "waited", "queued, preempted and stalled together, as `tokenyard why` counts it"),
     {
-      ...{ key: "reason", title: "mostly for", meaning: "what it waited for most" },
+      ...{ key: "reason", title: "mostly for", meaning: "what it waited for most", csv: "mostly_for" },
       value: (index) => found.reason[index],
       text: (index) => found.reason[index],
     },
@@ -38,11 +40,12 @@ export function columnsOf(store: TraceStore, found: RequestFigures): TableColumn
     seconds("e2e", "E2E", "end to end: arrival to end"),
     {
       ...{ key: "hit", title: "hit", meaning: "share of its prompt found in a cache at its first lookup" },
+      csv: "hit_share",
       value: (index) => found.hit[index],
       text: (index) => percent(known(found.hit[index])),
     },
     {
-      ...{ key: "preemptions", title: "preempted", meaning: "how often it lost its blocks" },
+      ...{ key: "preemptions", title: "preempted", meaning: "how often it lost its blocks", csv: "preempted" },
       value: (index) => found.preemptions[index],
       text: (index) => count(known(found.preemptions[index])),
     },
@@ -51,6 +54,7 @@ export function columnsOf(store: TraceStore, found: RequestFigures): TableColumn
         key: "place",
         title: "place",
         meaning: "place in the waiting queue in which it is first seen, and its length",
+        csv: "place",
       },
       value: (index) => found.place[index],
       text: (index) =>
@@ -65,6 +69,10 @@ export function columnsOf(store: TraceStore, found: RequestFigures): TableColumn
 }
 
 type Numbers = Omit<RequestFigures, "version" | "count" | "request" | "reason" | "ended">;
+
+function underscored(title: string): string {
+  return title.toLowerCase().replaceAll(" ", "_");
+}
 
 function known(value: number): number | null {
   return Number.isNaN(value) ? null : value;
@@ -125,7 +133,7 @@ export function tableCsv(store: TraceStore, found: RequestFigures, lines: Int32A
     const at = store.requests.job[found.request[index]];
     return at < 0 ? null : store.jobs.ids[at];
   };
-  const rows = [csvLine([...columns.map(({ key }) => key), "place_of", "job"])];
+  const rows = [csvLine([...columns.map(({ csv }) => csv), "place_of", "job"])];
   for (const index of lines) {
     const values = columns.map(({ value }) => value(index));
     rows.push(csvLine([...values, found.placeOf[index], job(index)]));

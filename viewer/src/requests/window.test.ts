@@ -1,6 +1,6 @@
 import { afterEach, expect, test } from "vitest";
 import { extra, selection } from "../state/store";
-import { laneKey, windowOf, windowText, ZOOM_KEY, zoomed } from "./window";
+import { laneKey, lanesInView, revealInLanes, windowOf, windowText, ZOOM_KEY, zoomed } from "./window";
 
 const ROWS = 1000;
 
@@ -37,4 +37,12 @@ test("the timeline's keys move the lanes", () => {
   laneKey("f", ROWS);
   expect(extra.value[ZOOM_KEY]).toBe("");
   expect(laneKey("x", ROWS)).toBe(false);
+});
+
+test("a row that the window leaves out moves it, one in it does not", () => {
+  extra.value = { [ZOOM_KEY]: "100-200" };
+  revealInLanes(ROWS, 150);
+  expect(lanesInView(ROWS)).toEqual({ first: 100, last: 199 });
+  revealInLanes(ROWS, 600);
+  expect(lanesInView(ROWS)).toEqual({ first: 550, last: 649 });
 });

@@ -3,12 +3,14 @@
  * run at first, so they keep a window of their own, in the address like everything else.
  */
 
-import type { Range } from "../data/model/columns";
+import type { Range, Row } from "../data/model/columns";
 import { clampView } from "../state/moves";
 import { extra, selection, setExtra, type View } from "../state/store";
 
 /** In the address; `window` is the timeline's. */
 export const ZOOM_KEY = "zoom";
+/** In the address too: `table`, or lanes. */
+export const SHOWN_KEY = "show";
 const WINDOW = /^(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)$/;
 
 /** Rows in the window, the whole trace if none is set. `text` is what the address holds. */
@@ -50,6 +52,26 @@ export function panLanes(rows: number, share: number): void {
 /** Show the steps of a range. */
 export function showLanes(rows: number, range: Range): void {
   change(rows, () => clampView(range.first, range.last + 1, rows));
+}
+
+/** Lanes, not the table, are what the Requests tab shows. */
+export function lanesShown(): boolean {
+  return extra.peek()[SHOWN_KEY] !== "table";
+}
+
+/** The rows that the lanes show a part of. */
+export function lanesInView(rows: number): Range {
+  const { first, last } = windowOf(extra.peek()[ZOOM_KEY], rows);
+  return { first: Math.floor(first), last: Math.max(Math.ceil(last) - 1, 0) };
+}
+
+/** Move the window to a row that it leaves out; its size stays. */
+export function revealInLanes(rows: number, row: Row): void {
+  change(rows, (view) => {
+    if (row >= view.first && row < view.last) return view;
+    const size = view.last - view.first;
+    return clampView(row - size / 2, row + size / 2, rows);
+  });
 }
 
 /** The selection; if that is what is shown already, or there is none, the whole run. */

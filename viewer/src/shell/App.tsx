@@ -28,6 +28,7 @@ import "./toolbar.css";
 import "./side.css";
 import "./landing.css";
 import "./help.css";
+import "./touch.css";
 
 const VIEWS: Record<Tab, () => preact.JSX.Element | null> = {
   timeline: () => <Timeline />,

@@ -3,6 +3,8 @@
 import { useEffect, useRef } from "preact/hooks";
 import { Swatch } from "../charts/Swatch";
 import type { ReasonFamily } from "../data/model/reasons";
+import { GLOSSARY } from "../data/shorthand";
+import { BUCKETS, REASONS } from "../generated/vocabulary";
 import { FAMILIES, OVERLAYS, PILLS } from "../palette";
 import { KEY_HELP } from "../state/keyboard";
 
@@ -17,15 +19,31 @@ const FILTERS: [string, string][] = [
   ['"two words"', "without a key: jobs and requests"],
 ];
 
+/** What the legend calls the steps of a family: recorded reasons, then reconstructed buckets. */
+function namesOf(family: string): string {
+  const of = (table: Record<string, { family: string }>) =>
+    Object.keys(table).filter((name) => table[name].family === family);
+  return [...of(REASONS), ...of(BUCKETS)].join(", ");
+}
+
 export function Help({ onClose }: { onClose(): void }) {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     dialog.current?.showModal();
   }, []);
   return (
-    <dialog ref={dialog} class="help" aria-labelledby="help-title" onClose={onClose}>
+    // biome-ignore lint/a11y/useKeyWithClickEvents: a click beside the dialog; its key is Escape
+    <dialog
+      ref={dialog}
+      class="help"
+      aria-labelledby="help-title"
+      onClose={onClose}
+      onClick={(event) => {
+        if (event.target === dialog.current) dialog.current?.close();
+      }}
+    >
       <div class="help-head">
-        <h2 id="help-title">Keys, filter, colours</h2>
+        <h2 id="help-title">Keys, filter, colours, short words</h2>
         <button type="button" class="icon" aria-label="Close the help" onClick={() => dialog.current?.close()}>
           ✕
         </button>
@@ -45,7 +63,13 @@ export function Help({ onClose }: { onClose(): void }) {
               </div>
             ))}
           </dl>
-          <p class="quiet">Wheel: scroll. Ctrl and wheel: zoom. Drag over rows: select. Click: look at it.</p>
+          <p class="quiet">
+            Wheel: scroll. Ctrl and wheel: zoom. Drag over rows or over the strip: select. Click: look at it.
+          </p>
+          <p class="quiet">
+            Touch: tap a step, a chip or a bar to look at it; drag over rows or over the strip to select. Scroll the
+            rows by the bar at their right; zoom with Fit and Rows.
+          </p>
         </section>
         <section>
           <h3>Filter</h3>
@@ -66,10 +90,18 @@ export function Help({ onClose }: { onClose(): void }) {
           <ul class="plain-list">
             {Object.entries(FAMILIES).map(([family, { words }]) => (
               <li key={family}>
-                <Swatch family={family as ReasonFamily} /> {words}
+                <Swatch family={family as ReasonFamily} />
+                <span>
+                  {words}
+                  {namesOf(family) && <small class="quiet">: {namesOf(family)}</small>}
+                </span>
               </li>
             ))}
           </ul>
+          <p class="quiet">
+            In the strip at the top a dark red mark says that requests were held back there, blue ones below are what
+            passes the filter; the line is the share of KV blocks in use.
+          </p>
           <h3>Requests</h3>
           <ul class="plain-list">
             {Object.entries(PILLS).map(([kind, { letter, words }]) => (
@@ -94,6 +126,19 @@ export function Help({ onClose }: { onClose(): void }) {
               {OVERLAYS.pinned.words}
             </li>
           </ul>
+        </section>
+        <section class="glossary">
+          <h3>Short words</h3>
+          <dl>
+            {GLOSSARY.map(([word, meaning]) => (
+              <div key={word}>
+                <dt>
+                  <code>{word}</code>
+                </dt>
+                <dd>{meaning}</dd>
+              </div>
+            ))}
+          </dl>
         </section>
       </div>
     </dialog>

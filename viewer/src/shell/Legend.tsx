@@ -1,6 +1,6 @@
 /** What the run was like, in one line: every reason with its share of the time, what cost most first. */
 
-import { useComputed } from "@preact/signals";
+import { useComputed, useSignal } from "@preact/signals";
 import { AxisSwitch } from "../charts/AxisSwitch";
 import { Swatch } from "../charts/Swatch";
 import { shares } from "../data";
@@ -12,7 +12,7 @@ import { goToReason } from "../state/moves";
 import { revision, scope, selection } from "../state/store";
 import { middle } from "../text";
 
-/** More are under "and so many others". */
+/** More come when asked for. */
 const MOST = 5;
 
 export function Legend({ store }: { store: TraceStore }) {
@@ -21,13 +21,39 @@ export function Legend({ store }: { store: TraceStore }) {
     const range = scope.value;
     return range ? shares(store, range) : [];
   });
+  const whole = useSignal(false);
   const all = totals.value;
+  const listed = whole.value ? all : all.slice(0, MOST);
+  // Recorded reasons first, then what is reconstructed: the first of each kind says which it is.
+  const kinds = [true, false].map((recorded) => listed.filter(({ index }) => store.shown[index].recorded === recorded));
+  const among = selection.value ? "selection's " : "";
   return (
     <ul class="legend" aria-label={selection.value ? "Reasons in the selection" : "Reasons in the run"}>
-      {all.slice(0, MOST).map((share) => (
-        <Item key={share.index} store={store} share={share} all={all} />
-      ))}
-      {all.length > MOST && <li class="quiet">and {plural(all.length - MOST, "other")}</li>}
+      <li
+        class="quiet legend-words"
+        title="A request that was held back for a second lost a second: ten of them lost ten."
+      >
+        % of the {among}
+        {axisKind.value === "time" ? "time" : "steps"}
+        {all.some(({ lost }) => lost > 0) && "; time lost, summed over the requests held back"}
+      </li>
+      {kinds.map((found) =>
+        found.map((share, at) => <Item key={share.index} store={store} share={share} all={all} first={at === 0} />),
+      )}
+      {all.length > MOST && (
+        <li>
+          <button
+            type="button"
+            class="plain"
+            aria-expanded={whole.value}
+            onClick={() => {
+              whole.value = !whole.value;
+            }}
+          >
+            {whole.value ? "fewer" : `and ${plural(all.length - MOST, "other")}`}
+          </button>
+        </li>
+      )}
       <li class="legend-end" data-picture="none">
         <Selected store={store} />
         <AxisSwitch />
@@ -39,7 +65,15 @@ export function Legend({ store }: { store: TraceStore }) {
   );
 }
 
-function Item({ store, share, all }: { store: TraceStore; share: Share; all: readonly Share[] }) {
+interface ItemProps {
+  store: TraceStore;
+  share: Share;
+  all: readonly Share[];
+  /** Of its kind. */
+  first: boolean;
+}
+
+function Item({ store, share, all, first }: ItemProps) {
   const { name, family, meaning, recorded, blocked } = store.shown[share.index];
   const sum = (of: (one: Share) => number) => all.reduce((total, one) => total + of(one), 0);
   const byTime = axisKind.value === "time";
@@ -47,11 +81,21 @@ function Item({ store, share, all }: { store: TraceStore; share: Share; all: rea
   const title = [
     `${meaning}${recorded ? "" : blocked ? " (reconstructed)" : ""}`,
     `${percent(part)} of the ${byTime ? "time" : "steps"}: ${plural(share.rows, "step")}, ${duration(share.seconds)}`,
-    ...(blocked ? [`requests lost ${duration(share.lost)} to it: each step's length times whom it held back`] : []),
+    ...(blocked
+      ? [`requests lost ${duration(share.lost)} to it, summed: each step's length times whom it held back`]
+      : []),
     "Click: go to the next such step",
   ];
   return (
     <li>
+      {first && (
+        <span
+          class="quiet"
+          title={recorded ? "Reasons that the scheduler wrote down" : "Buckets, guessed from the counts of the steps"}
+        >
+          {recorded ? "recorded: " : "reconstructed: "}
+        </span>
+      )}
       <button
         type="button"
         class={`plain legend-item${blocked ? " blocked-item" : ""}`}

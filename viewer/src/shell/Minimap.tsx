@@ -13,7 +13,7 @@ import { pan, showRange, zoom } from "../state/moves";
 import { focusRow, matches, revision, selection, themeName, trace, view } from "../state/store";
 import { middle } from "../text";
 import { times } from "../timeline/content";
-import { columnOf, drawMinimap, MINIMAP_HEIGHT } from "./minimapDraw";
+import { columnOf, drawMinimap, MINIMAP_HEIGHT, RULER } from "./minimapDraw";
 
 /** The frame is never narrower, or it could not be seen. */
 const LEAST_FRAME = 6;
@@ -119,7 +119,7 @@ function Frame({ store, axis }: { store: TraceStore; axis: Axis }) {
       aria-valuemax={number[store.rows - 1]}
       aria-valuenow={number[Math.min(Math.max(Math.floor(first), 0), store.rows - 1)]}
       aria-valuetext={`${shown} of ${count(store.rows)}`}
-      style={{ left: `${left}px`, width: `${size}px` }}
+      style={{ left: `${left}px`, width: `${size}px`, bottom: `${RULER}px` }}
       onKeyDown={(event) => {
         const share = { ArrowLeft: -0.25, ArrowRight: 0.25, PageUp: -1, PageDown: 1 }[event.key];
         if (share === undefined) return;

@@ -3,9 +3,11 @@
 import { useSignal } from "@preact/signals";
 import type { RefObject } from "preact";
 import { rowAtTime, rowOfStep } from "../data";
+import type { Row } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
 import { ExportMenu } from "../export/ExportMenu";
 import { count, secondsTyped } from "../format";
+import { lanesShown, revealInLanes } from "../requests/window";
 import { TAB_TITLES, TABS } from "../state/hash";
 import { focus, showTab } from "../state/moves";
 import { announce, filter, filterText, matches, matching, tab, themeChoice, themeName } from "../state/store";
@@ -74,7 +76,7 @@ function FilterBox({ field }: { field: RefObject<HTMLInputElement> }) {
         aria-label="Filter"
         aria-describedby="filter-state"
         aria-invalid={problems.length > 0}
-        placeholder="filter: job:… req:… reason:kv step:100..200"
+        placeholder="filter: job:… reason:kv"
         spellcheck={false}
         autocomplete="off"
         value={filterText.value}
@@ -95,8 +97,7 @@ function GoTo({ store, field }: { store: TraceStore; field: RefObject<HTMLInputE
     event.preventDefault();
     const moment = secondsTyped(typed.value);
     if (moment !== null) {
-      showTab("timeline");
-      focus(rowAtTime(store, store.steps.ts[0] + moment));
+      lookAt(store, rowAtTime(store, store.steps.ts[0] + moment));
       typed.value = "";
       field.current?.blur();
       return;
@@ -107,8 +108,7 @@ function GoTo({ store, field }: { store: TraceStore; field: RefObject<HTMLInputE
       return;
     }
     const row = rowOfStep(store, wanted);
-    showTab("timeline");
-    focus(row);
+    lookAt(store, row);
     const found = store.steps.number[row];
     if (found !== wanted) announce(noStep(store, wanted, found));
     typed.value = "";
@@ -130,6 +130,18 @@ function GoTo({ store, field }: { store: TraceStore; field: RefObject<HTMLInputE
       />
     </form>
   );
+}
+
+/** In the lanes if they are open, else in the Timeline: no other view shows a single step. */
+function lookAt(store: TraceStore, row: Row): void {
+  const from = tab.peek();
+  if (from === "requests" && lanesShown()) revealInLanes(store.rows, row);
+  else if (from !== "timeline") {
+    showTab("timeline");
+    const left = from === "requests" ? "The table of requests" : TAB_TITLES[from];
+    announce(`${left} shows no single step: this is the Timeline`);
+  }
+  focus(row);
 }
 
 function noStep({ rows, steps: { number } }: TraceStore, wanted: number, found: number): string {

@@ -2,7 +2,7 @@
 
 import type { Action } from "../state/keyboard";
 import { setStick } from "../state/live";
-import { back, fit, focus, pan, sameEpisode, sameReason, showTab, stepBy, zoom } from "../state/moves";
+import { back, extend, fit, focus, pan, sameEpisode, sameReason, showTab, stepBy, zoom } from "../state/moves";
 import { live, trace } from "../state/store";
 
 const ZOOM = 1.5;
@@ -21,6 +21,10 @@ export const keyMoves: Partial<Record<Action, () => void>> = {
   "previous-episode": () => sameEpisode(-1),
   "page-earlier": () => pan(-0.9),
   "page-later": () => pan(0.9),
+  "extend-later": () => extend(1),
+  "extend-earlier": () => extend(-1),
+  "extend-page-later": () => extend(1, true),
+  "extend-page-earlier": () => extend(-1, true),
   "first-step": () => focus(0),
   "last-step": () => {
     focus((trace.peek()?.rows ?? 1) - 1);

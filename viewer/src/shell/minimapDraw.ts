@@ -9,7 +9,7 @@ import { familyFill, type Ink, rule, takeInk, write } from "../ink";
 import { FAMILIES, type ThemeName } from "../palette";
 
 /** The picture, and the ruler below it. */
-const RULER = 15;
+export const RULER = 15;
 export const MINIMAP_HEIGHT = 56 + RULER;
 /** From the top: occupancy line over the band of reasons, then the marks of what passes the filter. */
 const MARKS = 4;

@@ -2,6 +2,7 @@
 
 import { computed } from "@preact/signals";
 import type { Bounds } from "../data/model/slo";
+import { secondsTyped } from "../format";
 import { extra } from "./store";
 
 /** What is bounded, and the key under which its bound is kept, in milliseconds: `slo-ttft=500`. */
@@ -9,16 +10,24 @@ export const BOUND_KEYS = { ttft: "slo-ttft", tpot: "slo-tpot", e2e: "slo-e2e" }
 /** `met` or `missed`: the requests that the table shows. */
 export const OUTCOME_KEY = "slo";
 
-/** Milliseconds above 0; null if the text says no such number. */
+/** Milliseconds above 0, of a bare number or of a time with its unit (`5s`); null if the text says no such time. */
 export function boundOf(text: string | undefined): number | null {
-  const bound = Number(text?.trim() || Number.NaN);
+  const seconds = secondsTyped(text ?? "");
+  const bound = seconds === null ? Number(text?.trim() || Number.NaN) : Number((seconds * 1e3).toPrecision(12));
   return bound > 0 && bound < Number.POSITIVE_INFINITY ? bound : null;
 }
 
-/** `TTFT ≤ 500 ms, TPOT ≤ 50 ms`. */
+/** 500 ms, 2.5 s; of milliseconds. */
+export function boundText(bound: number): string {
+  return bound < 1e3 ? `${bound} ms` : `${bound / 1e3} s`;
+}
+
+/** `TTFT ≤ 5 s, TPOT ≤ 50 ms`. */
 export function boundsText(given: Bounds): string {
-  const named = Object.entries(given).filter(([, bound]) => bound !== null);
-  return named.map(([name, bound]) => `${name.toUpperCase()} ≤ ${bound} ms`).join(", ");
+  return Object.entries(given)
+    .filter(([, bound]) => bound !== null)
+    .map(([name, bound]) => `${name.toUpperCase()} ≤ ${boundText(bound)}`)
+    .join(", ");
 }
 
 export const bounds = computed<Bounds>(() => {

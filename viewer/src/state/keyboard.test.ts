@@ -24,6 +24,15 @@ describe("keyboard", () => {
     expect(actionOf(key("N"), page)).toBe("previous-same-reason");
   });
 
+  it("extends the selection with Shift", () => {
+    const moved = ["ArrowDown", "ArrowUp", "PageDown", "PageUp"].map((name) =>
+      actionOf(key(name, { shiftKey: true }), page),
+    );
+    expect(moved).toEqual(["extend-later", "extend-earlier", "extend-page-later", "extend-page-earlier"]);
+    expect(actionOf(key("N", { shiftKey: true }), page)).toBe("previous-same-reason");
+    expect(actionOf(key("ArrowDown", { shiftKey: true }), { typing: false, ownArrows: true })).toBeNull();
+  });
+
   it("leaves typing alone, but for Escape", () => {
     expect(actionOf(key("w"), { typing: true, ownArrows: false })).toBeNull();
     expect(actionOf(key("Escape"), { typing: true, ownArrows: false })).toBe("back");
@@ -36,8 +45,18 @@ describe("keyboard", () => {
   });
 
   it("explains keys that it knows", () => {
-    const names: Record<string, string> = { PgUp: "PageUp", PgDn: "PageDown", Esc: "Escape" };
+    const names: Record<string, string> = {
+      PgUp: "PageUp",
+      PgDn: "PageDown",
+      Esc: "Escape",
+      "↓": "ArrowDown",
+      "↑": "ArrowUp",
+    };
     for (const { keys } of KEY_HELP)
-      for (const name of keys) expect(actionOf(key(names[name] ?? name), page)).not.toBeNull();
+      for (const shown of keys) {
+        const name = shown.replace("Shift+", "");
+        const pressed = key(names[name] ?? name, { shiftKey: name !== shown });
+        expect(actionOf(pressed, page)).not.toBeNull();
+      }
   });
 });

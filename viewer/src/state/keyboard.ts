@@ -13,6 +13,10 @@ export type Action =
   | "previous-episode"
   | "page-earlier"
   | "page-later"
+  | "extend-later"
+  | "extend-earlier"
+  | "extend-page-later"
+  | "extend-page-earlier"
   | "first-step"
   | "last-step"
   | "fit"
@@ -56,6 +60,13 @@ const BINDINGS: [keys: string[], action: Action][] = [
   [["4"], "tab-4"],
 ];
 
+const EXTENDS: Readonly<Record<string, Action>> = {
+  ArrowDown: "extend-later",
+  ArrowUp: "extend-earlier",
+  PageDown: "extend-page-later",
+  PageUp: "extend-page-earlier",
+};
+
 const ACTION_OF = new Map(BINDINGS.flatMap(([keys, action]) => keys.map((key) => [key, action] as const)));
 const ARROWS_AND_PAGES = new Set(["ArrowDown", "ArrowUp", "PageUp", "PageDown", "Home", "End"]);
 
@@ -67,6 +78,7 @@ export const KEY_HELP: KeyHelp[] = [
   { keys: ["n", "N"], words: "next, previous step with the same reason" },
   { keys: ["e", "E"], words: "next, previous episode: stretch of steps with the same reason" },
   { keys: ["PgUp", "PgDn"], words: "a screen earlier, later" },
+  { keys: ["Shift+↓", "Shift+↑"], words: "select steps, from the one looked at (PgDn, PgUp: a screen of them)" },
   { keys: ["Home", "End"], words: "first step, last step" },
   { keys: ["F"], words: "fit: the selection, else the whole run" },
   { keys: ["/"], words: "filter" },
@@ -82,6 +94,7 @@ export interface Key {
   ctrlKey: boolean;
   metaKey: boolean;
   altKey: boolean;
+  shiftKey?: boolean;
 }
 
 /** Where the key went down. */
@@ -97,5 +110,5 @@ export function actionOf(key: Key, target: KeyTarget): Action | null {
   if (key.ctrlKey || key.metaKey || key.altKey) return null;
   if (target.typing && key.key !== "Escape") return null;
   if (target.ownArrows && ARROWS_AND_PAGES.has(key.key)) return null;
-  return ACTION_OF.get(key.key) ?? null;
+  return (key.shiftKey && EXTENDS[key.key]) || (ACTION_OF.get(key.key) ?? null);
 }

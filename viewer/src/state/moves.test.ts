@@ -1,5 +1,7 @@
-import { describe, expect, it } from "vitest";
-import { clampView, lowerBound } from "./moves";
+import { beforeEach, describe, expect, it } from "vitest";
+import type { TraceStore } from "../data/model/trace";
+import { clampView, extend, lowerBound } from "./moves";
+import { focusRow, matches, selection, trace, view } from "./store";
 
 describe("clampView", () => {
   it.each([
@@ -45,5 +47,42 @@ describe("lowerBound", () => {
   it("finds the first that is not below", () => {
     const sorted = Int32Array.of(2, 4, 4, 9);
     expect([1, 2, 3, 4, 5, 9, 10].map((value) => lowerBound(sorted, value))).toEqual([0, 0, 1, 1, 3, 3, 4]);
+  });
+});
+
+describe("extend", () => {
+  beforeEach(() => {
+    trace.value = { rows: 20 } as TraceStore;
+    view.value = { first: 0, last: 10 };
+    matches.value = { rows: null, requests: null };
+    selection.value = null;
+    focusRow.value = 5;
+  });
+
+  it("moves the end of the selection that the focus is at", () => {
+    extend(1);
+    extend(1);
+    expect(selection.value).toEqual({ first: 5, last: 7 });
+    extend(-1);
+    expect([selection.value, focusRow.value]).toEqual([{ first: 5, last: 6 }, 6]);
+    extend(-1);
+    extend(-1);
+    expect([selection.value, focusRow.value]).toEqual([{ first: 4, last: 5 }, 4]);
+  });
+
+  it("goes by screens, and no further than the run", () => {
+    extend(1, true);
+    expect(selection.value).toEqual({ first: 5, last: 14 });
+    extend(1, true);
+    expect(selection.value).toEqual({ first: 5, last: 19 });
+  });
+
+  it("goes from one row that passes the filter to the next", () => {
+    matches.value = { rows: Int32Array.of(2, 8, 12), requests: null };
+    extend(1);
+    expect(selection.value).toEqual({ first: 5, last: 8 });
+    extend(1);
+    extend(1);
+    expect(selection.value).toEqual({ first: 5, last: 12 });
   });
 });

@@ -118,6 +118,32 @@ export function stepBy(direction: 1 | -1): void {
   else announce(direction === 1 ? "No later step passes the filter" : "No earlier step passes the filter");
 }
 
+/**
+ * Select the steps from the focused one to the next or the one before, or to a screen away. The focus goes along: at an
+ * end of a selection it moves this end.
+ */
+export function extend(direction: 1 | -1, page = false): void {
+  const store = trace.value;
+  if (!store || store.rows === 0) return;
+  const { first, last } = view.value;
+  const from = focusRow.value < 0 ? Math.min(Math.ceil(first), store.rows - 1) : focusRow.value;
+  const chosen = selection.value;
+  const anchor = chosen?.first === from ? chosen.last : chosen?.last === from ? chosen.first : from;
+  const rows = matches.value.rows;
+  const inView = rows ? lowerBound(rows, Math.ceil(last)) - lowerBound(rows, Math.floor(first)) : last - first;
+  const by = direction * (page ? Math.max(1, Math.round(0.9 * inView)) : 1);
+  const to = rows ? keptRow(rows, from, by) : Math.min(Math.max(from + by, 0), store.rows - 1);
+  selection.value = { first: Math.min(anchor, to), last: Math.max(anchor, to) };
+  focus(to);
+}
+
+/** So many rows on among those that pass; the last of them if there are fewer, the row itself if there is none. */
+function keptRow(rows: Int32Array, from: Row, by: number): Row {
+  const at = lowerBound(rows, from);
+  const wanted = by > 0 && rows[at] !== from ? at + by - 1 : at + by;
+  return rows[Math.min(Math.max(wanted, 0), rows.length - 1)] ?? from;
+}
+
 /** The next row that is shown as the same reason as the focused one (of the blocked ones, if none is focused). */
 export function sameReason(direction: 1 | -1): void {
   const store = trace.value;

@@ -2,7 +2,7 @@ import type { Statistics } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { CopyButton } from "../export/CopyButton";
 import { bounds } from "../state/bounds";
-import { type Figure, figures, figureText, latencies, type Part, partText } from "./figures";
+import { type Figure, figures, figureText, LATENCY_FIGURES, latencies, type Part, partText } from "./figures";
 
 interface FiguresProps {
   store: TraceStore;
@@ -21,7 +21,7 @@ export function FiguresSection({ store, found, scope, onFilter }: FiguresProps) 
       scope,
       ...all.map(figureText),
       ...rows.map(
-        ({ name, values }) => `${name}: mean ${values[0]}, p50 ${values[1]}, p90 ${values[2]}, p99 ${values[3]}`,
+        ({ name, values }) => `${name}: ${LATENCY_FIGURES.map((figure, at) => `${figure} ${values[at]}`).join(", ")}`,
       ),
     ].join("\n");
   return (
@@ -46,7 +46,7 @@ export function FiguresSection({ store, found, scope, onFilter }: FiguresProps) 
             <thead>
               <tr>
                 <th scope="col">latency</th>
-                {["mean", "p50", "p90", "p99"].map((name) => (
+                {LATENCY_FIGURES.map((name) => (
                   <th scope="col" class="number" key={name}>
                     {name}
                   </th>

@@ -1,7 +1,7 @@
 import { goodput, isBounded } from "../data";
 import type { Statistics } from "../data/model/statistics";
 import { count, fixed, percent, plural } from "../format";
-import { BOUND_KEYS, boundOf, bounds, OUTCOME_KEY } from "../state/bounds";
+import { BOUND_KEYS, boundOf, bounds, boundText, OUTCOME_KEY } from "../state/bounds";
 import { showTab } from "../state/moves";
 import { extra, setExtra } from "../state/store";
 import { cut } from "../text";
@@ -22,17 +22,17 @@ export function GoodputForm({ found }: { found: Statistics | null }) {
     <div class="goodput">
       <form aria-label="Bounds of the goodput" onSubmit={(event) => event.preventDefault()}>
         {given.map(({ name, title, meaning, text, wrong }) => (
-          <label key={name} title={meaning}>
+          <label key={name} title={`${meaning}; with its unit, as 500ms or 5s, or a number of milliseconds`}>
             {title} ≤{" "}
             <input
               type="text"
-              inputMode="decimal"
+              aria-label={`${title} ≤ ms, or with a unit`}
               size={6}
               value={text}
               aria-invalid={wrong}
               onInput={(event) => setExtra(BOUND_KEYS[name], event.currentTarget.value)}
             />{" "}
-            ms
+            <span class="quiet">{unitOf(text)}</span>
           </label>
         ))}
       </form>
@@ -40,12 +40,20 @@ export function GoodputForm({ found }: { found: Statistics | null }) {
         .filter(({ wrong }) => wrong)
         .map(({ name, title, text }) => (
           <p key={name} role="alert">
-            {title}: “{cut(text, 40)}” bounds nothing. Give milliseconds above 0, such as 500, or leave it empty.
+            {title}: “{cut(text, 40)}” bounds nothing. Give a time above 0, such as 500ms or 5s, or leave it empty.
           </p>
         ))}
       {found && <Outcome found={found} />}
     </div>
   );
+}
+
+/** What stands behind a field: the unit of a bare number, and what a large one is. */
+function unitOf(text: string): string {
+  const bound = boundOf(text);
+  if (bound === null) return text.trim() === "" ? "ms" : "";
+  if (Number.isNaN(Number(text))) return "";
+  return bound < 1e3 ? "ms" : `ms = ${boundText(bound)}`;
 }
 
 function Outcome({ found }: { found: Statistics }) {

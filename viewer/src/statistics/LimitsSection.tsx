@@ -56,7 +56,8 @@ function Recorded({ store, found, onFilter }: LimitsProps) {
     <div>
       <h4>Recorded reasons</h4>
       <p class="quiet">
-        Written down where the decision was taken. Time lost: each step's length times whom it held back.
+        Written down where the decision was taken. Time lost is summed over the requests: each step's length times whom
+        it held back.
       </p>
       {rows.length ? (
         <BarList label="Recorded reasons" columns={["steps", "held", "time lost"]} rows={rows} />
@@ -130,7 +131,7 @@ function Buckets({ store, found, onFilter }: LimitsProps) {
     <div>
       <h4>{found.recorded.length ? "Buckets, reconstructed" : "Steps, by bucket"}</h4>
       <p class="quiet">Guessed from the counts of each step, by the rules of the trace format.</p>
-      <BarList label="Steps per bucket" columns={["steps", "share"]} rows={rows} />
+      <BarList label="Steps per bucket" columns={["steps", "of the steps"]} rows={rows} />
       <Agreement store={store} found={found} onFilter={onFilter} />
     </div>
   );
@@ -153,7 +154,7 @@ function Guesses({ store, found, onFilter }: LimitsProps) {
     <div>
       <h4>Blocked steps, by the check that most likely fired</h4>
       <p class="quiet">Asked in this order; the first yes is the answer.</p>
-      <BarList label="Blocked steps per reason" columns={["steps", "share"]} rows={rows} />
+      <BarList label="Blocked steps per reason" columns={["steps", "of the steps"]} rows={rows} />
     </div>
   );
 }

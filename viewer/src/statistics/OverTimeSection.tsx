@@ -45,6 +45,7 @@ export function OverTimeSection(props: OverTimeProps) {
       fixed(value, 1),
     ),
     requestsChart(found),
+    goodShare(found),
     lines("Output tokens per second", "", [found.tokensPerSecond], ["tokens/s"], count),
     lines("Prefix-cache hits", "share of the prompt tokens", [found.hitRate], ["hit rate"], percent),
     lines("TTFT", "time to first token", [found.ttft.p50, found.ttft.p95], ["p50", "p95"], milliseconds),
@@ -72,6 +73,13 @@ function requestsChart({ requestsPerSecond, goodPerSecond, secondsOfRates }: Ove
   return goodPerSecond && all.length > 0
     ? lines("Requests per second", note, [...all, goodPerSecond], ["requests/s", "goodput"], rate)
     : lines("Requests per second", note, all, ["requests/s"], rate);
+}
+
+/** Of those that ended in a slice, the share that met every bound. */
+function goodShare({ requestsPerSecond, goodPerSecond, secondsOfRates }: OverTime): ChartSpec {
+  const shares = goodPerSecond?.map((good, at) => good / (requestsPerSecond[at] || Number.NaN)) ?? [];
+  const note = `of the requests that ended, in slices of ${duration(secondsOfRates)}`;
+  return lines("Goodput, share", note, [shares], ["met every bound"], percent);
 }
 
 /** Of a slice: the less there are, the more digits. */
@@ -159,7 +167,7 @@ function plotOf(chart: ChartSpec, theme: ThemeName): PlotSpec {
     xText: (x) => `${Number(x.toPrecision(6))} s`,
     yText: (y) =>
       seconds ? short(y) : chart.text === percent ? `${Math.round(100 * y)} %` : (perSecond ? rate : shortCount)(y),
-    yTop: seconds || perSecond || chart.text === percent ? 1e-6 : 1,
+    yTop: seconds || perSecond ? 1e-6 : 1,
     fractions: true,
     color: { text: surface.quiet, rule: surface.rule },
   };

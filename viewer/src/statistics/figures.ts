@@ -152,10 +152,13 @@ export function partText(part: Part): string {
   return AFTER.has(part.name) ? `${part.text} ${part.name}` : `${part.name} ${part.text}`;
 }
 
+/** What is told of a latency. */
+export const LATENCY_FIGURES = ["mean", "p50", "p90", "p95", "p99"] as const;
+
 export interface LatencyRow {
   name: string;
   meaning: string;
-  /** Mean, p50, p90, p99. */
+  /** In the order of LATENCY_FIGURES. */
   values: string[];
 }
 
@@ -171,6 +174,6 @@ export function latencies(found: Statistics): LatencyRow[] {
   return rows.map(([name, meaning, spread]) => ({
     name,
     meaning,
-    values: [spread?.mean, spread?.p50, spread?.p90, spread?.p99].map(milliseconds),
+    values: LATENCY_FIGURES.map((figure) => milliseconds(spread?.[figure])),
   }));
 }

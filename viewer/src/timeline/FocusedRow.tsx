@@ -1,9 +1,10 @@
 /** The opened row: everything of its step, as elements that can be read aloud, copied and clicked. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
+import { shortId } from "../data/labels";
 import type { Pill } from "../data/model/moment";
 import { FLAME_PATH, OVERLAYS, PILLS } from "../palette";
-import { focusRequest } from "../state/store";
+import { focusRequest, trace } from "../state/store";
 import type { Column } from "./geometry";
 import type { RowContent } from "./textRows";
 
@@ -129,6 +130,7 @@ interface PillProps {
 function PillButton({ pill, first, dim, onPill }: PillProps) {
   const { letter, words } = PILLS[pill.kind];
   const chosen = focusRequest.value === pill.request;
+  const name = shortId(trace.peek()?.requests.ids[pill.request] ?? "", 120);
   const overlays = [pill.pinned && OVERLAYS.pinned.words, pill.prefill && "in prefill"].filter(Boolean);
   return (
     <button
@@ -137,7 +139,7 @@ function PillButton({ pill, first, dim, onPill }: PillProps) {
       style={{ "--fill": `var(--pill-${pill.kind})`, "--ink": `var(--pill-${pill.kind}-ink)` }}
       tabIndex={first ? 0 : -1}
       aria-pressed={chosen}
-      title={[words, ...overlays, pill.reason].filter(Boolean).join("\n")}
+      title={[name, words, ...overlays, pill.reason].filter(Boolean).join("\n")}
       onClick={() => onPill(pill)}
     >
       <b aria-hidden="true">{letter}</b> <span class="hidden-text">{words.split(":")[0]}: </span>

@@ -1,13 +1,25 @@
 /** Start, End, Window, Apply: which steps are shown, in numbers. */
 
-import { useSignal } from "@preact/signals";
+import { computed, useSignal } from "@preact/signals";
 import { rowOfStep } from "../data";
 import type { TraceStore } from "../data/model/trace";
+import { count } from "../format";
 import { closeTrace } from "../state/loader";
 import { fit, showRange, zoom } from "../state/moves";
-import { announce, revision, selection, setExtra, view } from "../state/store";
+import { announce, focusRow, matches, revision, selection, setExtra, view } from "../state/store";
 import * as frame from "./frame";
 import { DEFAULT_WINDOW } from "./geometry";
+
+/** A step is looked at that the filter keeps out of the rows. */
+const isHidden = computed(() => focusRow.value >= 0 && matches.value.rows !== null && frame.focusPlace.value < 0);
+
+function HiddenStep({ store }: { store: TraceStore }) {
+  return (
+    <span class="hidden-step" role="status">
+      {isHidden.value && `step ${count(store.steps.number[focusRow.value])} does not pass the filter`}
+    </span>
+  );
+}
 
 export function RangeBar({ store }: { store: TraceStore }) {
   revision.value;
@@ -35,10 +47,10 @@ export function RangeBar({ store }: { store: TraceStore }) {
   };
   return (
     <form class="range-bar" aria-label="Steps shown" onSubmit={apply}>
-      <label>
+      <label title="Number of the first step in view">
         Start <input type="number" class="number" value={field("start", from)} onInput={type("start")} />
       </label>
-      <label>
+      <label title="Number of the last step in view">
         End <input type="number" class="number" value={field("end", to)} onInput={type("end")} />
       </label>
       <label title="At most so many steps are drawn one by one; when more are in view, they are merged">
@@ -66,7 +78,12 @@ export function RangeBar({ store }: { store: TraceStore }) {
           Rows
         </button>
       </span>
-      {!selection.value && <span class="quiet advice">drag over rows to select steps</span>}
+      <HiddenStep store={store} />
+      {!selection.value && !isHidden.value && (
+        <span class="quiet advice" title="Or with the keys: Shift and an arrow">
+          drag over rows to select steps
+        </span>
+      )}
       <span class="spring" />
       <button type="button" onClick={closeTrace}>
         Load another

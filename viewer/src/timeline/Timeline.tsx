@@ -18,6 +18,9 @@ import { RangeBar } from "./RangeBar";
 import { Scrollbar } from "./Scrollbar";
 import "./timeline.css";
 
+/** Narrower columns are headed by one word. */
+const QUEUE_HEAD = 110;
+const TIMES = "Seconds since the first step, and since the one before";
 const ROW_ID = "focused-step";
 
 export function Timeline() {
@@ -76,21 +79,28 @@ function Nothing() {
 function Heads({ columns }: { columns: readonly Column[] }) {
   const bars = frame.drawing.value !== "text";
   const { running, waiting } = frame.scales.value;
+  const queue = (name: string, width: number) => (width < QUEUE_HEAD ? name : `${name} queue`);
   const titles: Record<Column["name"], string> = {
     step: "step",
     ts: "ts (+Δ)",
     batch: { text: "batch", bars: "reason · tokens of the budget", levels: "reason · share of blocked steps" }[
       frame.drawing.value
     ],
-    running: bars ? `running queue (full bar: ${count(running)})` : "running queue",
-    waiting: bars ? `waiting queue (full bar: ${count(waiting)})` : "waiting queue",
+    running: bars ? `running queue (full bar: ${count(running)})` : queue("running", columns[3].width),
+    waiting: bars ? `waiting queue (full bar: ${count(waiting)})` : queue("waiting", columns[4].width),
   };
   return (
     <div class="heads" role="row" aria-rowindex={1}>
       {columns
         .filter(({ width }) => width > 0)
         .map(({ name, width }) => (
-          <div key={name} role="columnheader" class={name} style={{ width: `${width}px` }}>
+          <div
+            key={name}
+            role="columnheader"
+            class={name}
+            title={name === "ts" ? TIMES : titles[name]}
+            style={{ width: `${width}px` }}
+          >
             {titles[name]}
           </div>
         ))}

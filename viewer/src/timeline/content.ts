@@ -1,10 +1,10 @@
 /** What the rows in view show, made when first needed and kept for a while. */
 
 import { badges, pills } from "../data";
-import { COUNT_MEANINGS } from "../data/badges";
 import type { Row } from "../data/model/columns";
 import type { Badge } from "../data/model/moment";
 import type { TraceStore } from "../data/model/trace";
+import { COUNT_MEANINGS } from "../data/shorthand";
 import { milliseconds } from "../format";
 import { plain } from "../text";
 import type { RowContent } from "./textRows";

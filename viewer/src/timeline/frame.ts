@@ -1,12 +1,12 @@
 /** What the timeline draws, derived from the state of the page and the size of its canvas. */
 
 import { computed, signal } from "@preact/signals";
-import { MISSING, type Whole } from "../data/model/columns";
+import { MISSING, type Range, type Whole } from "../data/model/columns";
 import { showRange } from "../state/moves";
 import { extra, focusRow, matches, revision, trace, view } from "../state/store";
 import { type Axis, axisOf } from "./axis";
 import type { Scales } from "./barRows";
-import { columnsOf, DEFAULT_WINDOW, drawingOf, FULL_HEIGHT, type Geometry, TEXT_HEIGHT } from "./geometry";
+import { columnsOf, DEFAULT_WINDOW, drawingOf, FULL_HEIGHT, type Geometry, placeAt, TEXT_HEIGHT } from "./geometry";
 
 /** Of the canvas, in CSS pixels. */
 export const width = signal(0);
@@ -77,6 +77,15 @@ export function showPlaces(first: number, last: number): void {
   const start = Math.min(Math.max(first, 0), Math.max(count - size, 0) + slackPlaces());
   const end = start + size;
   showRange(toRow(start), end > count ? toRow(count) + (end - count) : toRow(end));
+}
+
+/** First and last row that is drawn, be it in part. */
+export function rowsInView(): Range {
+  const shown = geometry.peek();
+  const last = placeAt(shown, shown.height - 1);
+  const { rowAt, count } = axis.peek();
+  const first = Math.min(Math.max(Math.floor(shown.top), 0), count - 1);
+  return { first: rowAt(first), last: rowAt(last < 0 ? count - 1 : last) };
 }
 
 /** Places that the opened row takes from the others. */

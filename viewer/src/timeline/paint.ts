@@ -4,7 +4,7 @@ import { effect } from "@preact/signals";
 import { rowOfStep } from "../data";
 import { annotationsOf } from "../export/notebook";
 import { levels } from "../state/levels";
-import { focusRow, matches, revision, selection, themeName, trace } from "../state/store";
+import { matches, revision, selection, themeName, trace } from "../state/store";
 import * as frame from "./frame";
 import type { Painter, Scene } from "./painter";
 
@@ -32,7 +32,7 @@ export function startPainting(canvas: HTMLCanvasElement, painter: Painter): () =
       levels: levels.value,
       scales: frame.scales.value,
       selection: selection.value,
-      focusRow: focusRow.value,
+      focusPlace: frame.focusPlace.value,
       noted: annotationsOf(store).map(({ step }) => rowOfStep(store, step)),
       meant: requests ? (which) => requests[which] === 1 : null,
     };

@@ -26,7 +26,8 @@ export interface Scene {
   levels: LevelsOfDetail | null;
   scales: Scales;
   selection: Range | null;
-  focusRow: Row;
+  /** Place of the focused row, -1 if it has none. */
+  focusPlace: number;
   /** Rows with a note. */
   noted: readonly Row[];
   meant: ((request: number) => boolean) | null;
@@ -112,7 +113,7 @@ function flag(ink: Ink, x: number, y: number): void {
 }
 
 /** Notes, the selected range, and the focused row. */
-function paintMarks(ink: Ink, { axis, geometry, selection, focusRow, noted, width }: Scene): void {
+function paintMarks(ink: Ink, { axis, geometry, selection, focusPlace, noted, width }: Scene): void {
   const { context, surface } = ink;
   for (const row of noted) {
     const y = yOf(geometry, axis.toPlace(row));
@@ -128,8 +129,8 @@ function paintMarks(ink: Ink, { axis, geometry, selection, focusRow, noted, widt
     rule(ink, 0, from, width, 1, surface.accent);
     rule(ink, 0, to - 1, width, 1, surface.accent);
   }
-  if (focusRow >= 0 && !geometry.open) {
-    const y = yOf(geometry, axis.toPlace(focusRow));
+  if (focusPlace >= 0 && !geometry.open) {
+    const y = yOf(geometry, focusPlace);
     const height = Math.max(geometry.rowHeight, 2);
     context.strokeStyle = surface.text;
     context.lineWidth = 1.5;

@@ -3,6 +3,7 @@
 import type { Signal } from "@preact/signals";
 import type { RefObject } from "preact";
 import { useEffect } from "preact/hooks";
+import { shortId } from "../data/labels";
 import { PILLS } from "../palette";
 import { focus, zoom } from "../state/moves";
 import { focusRequest, focusRow, selection, trace } from "../state/store";
@@ -108,7 +109,7 @@ function showHint(event: PointerEvent, element: HTMLElement, painter: Painter, h
   const { x, y } = pointOf(event, element);
   const found = painter.pillAt(x, y);
   if (found) {
-    hint.value = `${found.pill.label}\n${PILLS[found.pill.kind].words}${found.pill.reason ? `\n${found.pill.reason}` : ""}`;
+    hint.value = `${shortId(store.requests.ids[found.pill.request], 120)}\n${found.pill.label}\n${PILLS[found.pill.kind].words}${found.pill.reason ? `\n${found.pill.reason}` : ""}`;
     return;
   }
   const badge = painter.badgeAt(x, y);

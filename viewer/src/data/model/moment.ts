@@ -83,7 +83,8 @@ export interface HeaderToken {
     | "steps"
     | "seconds"
     | "max-running"
-    | "requests"
+    | "request-count"
+    | "records"
     | "partial"
     | "source";
   text: string;
