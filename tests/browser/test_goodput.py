@@ -63,6 +63,7 @@ def test_the_table_shows_who_met_and_who_missed(open_files: Open, small_trace: P
     page = open_files(small_trace, state=f"tab=statistics&slo-ttft={TTFT_MS}")
     page.get_by_role("button", name="table of those that missed").click()
     page.locator(".request-table tbody tr").first.wait_for()
+    expect(page.get_by_role("region", name="Requests; scrolls")).to_be_focused()
     missed = listed(page)
     finished = summarize(small_trace).requests_finished
     assert told.requests is not None

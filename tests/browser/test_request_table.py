@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tokenyard.explain.why.longest_waits import waiting
+from tokenyard.explain.why.why import why
 
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 
@@ -62,6 +63,58 @@ def test_heads_sort_and_lines_open(page: Page) -> None:
     name = first.locator("button").inner_text()
     first.locator("td").last.click()
     expect(page.locator(".request-id .id")).to_have_text(name)
+
+
+def test_figures_and_reasons_filter_it(page: Page, small_trace: Path) -> None:
+    saved = rows(page)
+    bound = sorted(float(row["ttft"]) for row in saved if row["ttft"] not in {"", "NaN"})[-3]
+    field = page.get_by_label("Filter", exact=True)
+    field.fill(f"ttft:{bound * 1000}ms..")
+    expect(page.locator(".table-sum")).to_contain_text("3 requests")
+    field.fill("waited:..0")
+    still = sum(float(row["waited"]) == 0 for row in saved)
+    expect(page.locator(".table-sum")).to_contain_text(f"{still} request")
+    lost = {each["request"] for each in saved if loses(small_trace, each["request"], saved[0]["reason"])}
+    field.fill(f"reason:{saved[0]['reason']} step:1..5")
+    expect(page.locator(".table-sum")).to_contain_text(f"{len(lost)} request")
+    expect(page.locator("#filter-note")).to_have_text("Not applied here: step: asks about steps")
+    assert {row["request"] for row in rows(page)} == lost
+
+
+def loses(trace: Path, request: str, reason: str) -> bool:
+    return any(reason in share.reason for share in why(trace, request).reasons)
+
+
+def test_what_is_wrong_with_a_filter_covers_no_head(page: Page) -> None:
+    page.get_by_label("Filter", exact=True).fill("ttft:soon")
+    note = page.locator("#filter-note")
+    expect(note).to_contain_text("ttft:30s.., ttft:..80ms")
+    page.wait_for_timeout(600)
+    below, head = note.bounding_box(), page.locator(".request-table thead").bounding_box()
+    assert below is not None
+    assert head is not None
+    assert below["y"] + below["height"] <= head["y"]
+
+
+def test_enter_leads_into_the_panel_and_escape_back(page: Page) -> None:
+    button = page.locator(".request-table tbody button").first
+    button.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("aside.side")).to_be_focused()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Escape")
+    expect(button).to_be_focused()
+
+
+def test_the_column_it_is_sorted_by_is_seen_beside_the_panel(open_files: Open, small_trace: Path) -> None:
+    page = open_files(
+        small_trace, state="tab=requests&show=table&sort=-heldUp", viewport={"width": 1024, "height": 700}
+    )
+    page.locator(".request-table tbody td").first.click()
+    expect(page.locator("aside.side")).to_be_visible()
+    last = page.locator(".request-table tbody tr").first.locator("td").last
+    for cell in (page.locator("th[aria-sort=descending]"), last):
+        expect(cell).to_be_in_viewport(ratio=0.98)
 
 
 def test_a_filter_keeps_the_requests_it_means(page: Page) -> None:

@@ -9,11 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.browser.conftest import until
+import pytest
+from tests.browser.conftest import replay, until
 
 from tokenyard.explain.render.units import milliseconds
 from tokenyard.explain.why.longest_waits import waiting
 from tokenyard.explain.why.why import why
+from viewer_sample import crowded
+
+expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -81,8 +85,10 @@ def test_a_click_on_a_turn_opens_its_life(open_files: Opener, small_trace: Path)
     lanes = page.get_by_role("listbox")
     lanes.press("Home")
     lanes.press("ArrowRight")
+    expect(page.locator(".turn-current")).to_be_visible()
     lanes.press("Enter")
     panel = page.get_by_role("complementary")
+    expect(panel).to_be_focused()
     panel.get_by_text("agent_00_t0").first.wait_for()
     life = panel.locator("ol.life")
     assert [row.split("\n")[0] for row in life.locator("li").all_inner_texts()][-1] == "decode"
@@ -172,6 +178,23 @@ def test_who_stood_before_a_request_is_added_up(open_files: Opener, small_trace:
     assert times[0] == heads[0][0]
     assert set(times) <= set(dict(heads))
     assert re.search(r"It was \d+(st|nd|rd|th) of \d+ in the queue", shown.inner_text())
+
+
+def test_who_stood_before_it_where_the_seats_ran_out(open_files: Opener, tmp_path: Path) -> None:
+    """Nobody is refused at the head then: the queue that it found, and those who ran."""
+    workload = tmp_path / "crowded.jsonl"
+    workload.write_text(crowded())
+    trace = replay(tmp_path / "seats", str(workload), "--max-num-seqs", "1")
+    longest = waiting(trace).longest[0]
+    assert longest.reason == "max_num_seqs"
+    page = open_files(trace, state=f"req={longest.request_id}")
+    names = page.get_by_role("region", name="Who stood before it").locator(".names")
+    running = names.filter(has_text="in the seats it waited for")
+    expect(running.locator(".id")).to_have_count(1)
+    before = names.filter(has_text="Before it then").locator(".id").first
+    first = before.inner_text()
+    before.click()
+    expect(page.locator(".request-id .id")).to_have_text(first)
 
 
 def test_a_range_of_steps_is_selected_and_shown(open_files: Opener, small_trace: Path) -> None:

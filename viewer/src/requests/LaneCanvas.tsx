@@ -3,12 +3,13 @@ import type { AxisKind } from "../charts/axis";
 import { spacerHeight } from "../charts/scroll";
 import type { Size } from "../charts/useSize";
 import type { Range, RequestIndex, Row } from "../data/model/columns";
+import type { RequestLife } from "../data/model/lives";
 import type { TraceStore } from "../data/model/trace";
 import type { ThemeName } from "../palette";
 import type { View } from "../state/store";
 import { LaneTip, laneWords, turnWords } from "./LaneTip";
 import { type LaneCache, turnText } from "./lanes";
-import { HEAD_HEIGHT, LANE_HEIGHT, paint } from "./paint";
+import { HEAD_HEIGHT, LABEL_WIDTH, LANE_HEIGHT, paint } from "./paint";
 import { type LaneCursor, useLaneCursor } from "./useLaneCursor";
 import { useLanePointer } from "./useLanePointer";
 import { type Scene, useScene } from "./useScene";
@@ -55,7 +56,7 @@ export function LaneCanvas(props: LaneCanvasProps) {
     >
       <canvas ref={scene.canvas} style={{ width: `${size.width}px`, height: `${size.height}px` }} />
       <div style={{ height: `${spacerHeight(props.order.length, room, LANE_HEIGHT) + HEAD_HEIGHT - size.height}px` }} />
-      <Current {...props} cursor={cursor} top={scrollTop + HEAD_HEIGHT - scene.first * LANE_HEIGHT} />
+      <Current {...props} cursor={cursor} scene={scene} top={scrollTop + HEAD_HEIGHT - scene.first * LANE_HEIGHT} />
       {over && <LaneTip store={props.store} over={over} size={size} scrollTop={scrollTop} />}
     </div>
   );
@@ -63,12 +64,13 @@ export function LaneCanvas(props: LaneCanvasProps) {
 
 interface CurrentProps extends LaneCanvasProps {
   cursor: LaneCursor;
+  scene: Scene;
   /** Where the first of all lanes would begin. */
   top: number;
 }
 
 /** The lane that the keyboard is at, as a real element: a mark to see, and words to hear. */
-function Current({ store, order, cursor, top }: CurrentProps) {
+function Current({ store, order, cursor, scene, top }: CurrentProps) {
   if (!cursor.lane) return null;
   const { lane } = cursor.lane;
   const turn = lane.turns[cursor.turn];
@@ -79,11 +81,21 @@ function Current({ store, order, cursor, top }: CurrentProps) {
       tabIndex={-1}
       aria-selected="true"
       class="lane-current"
-      style={{ top: `${top + cursor.position * LANE_HEIGHT}px` }}
+      style={{ top: `${top + cursor.position * LANE_HEIGHT}px`, height: `${LANE_HEIGHT}px` }}
     >
+      {turn && <span class="turn-current" style={turnBox(turn, scene)} />}
       <span class="hidden-text">{turn ? turnWords(store, turn) : laneWords(lane, cursor.position, order.length)}</span>
     </div>
   );
+}
+
+/** From where to where a turn lies in its lane, cut to what is in view. */
+function turnBox({ phases }: RequestLife, { axis }: Scene): { left: string; width: string } {
+  const inView = (x: number) => Math.min(Math.max(x, 0), axis.width);
+  const [first, last] = [phases[0], phases.at(-1)];
+  const from = first ? inView(axis.place(first.begin, first.first)) : 0;
+  const to = last ? inView(axis.place(last.end, last.last + 1)) : from;
+  return { left: `${LABEL_WIDTH + from - 2}px`, width: `${Math.max(to - from, 2) + 4}px` };
 }
 
 function draw(props: LaneCanvasProps, scene: Scene, selection: Range | null): void {

@@ -1,6 +1,7 @@
-import { useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Swatch } from "../charts/Swatch";
 import { clampTop, scrollFor, spacerHeight, topAt } from "../charts/scroll";
+import { touches } from "../charts/touches";
 import { useSize } from "../charts/useSize";
 import { familyOf, isBounded, meaningOf, requestFigures } from "../data";
 import { shortId } from "../data/labels";
@@ -10,11 +11,14 @@ import { download } from "../export/download";
 import { duration, plural } from "../format";
 import { bounds, boundsText, OUTCOME_KEY } from "../state/bounds";
 import { focus } from "../state/moves";
-import { extra, focusRequest, matches, revision, setExtra } from "../state/store";
+import { extra, focusRequest, revision, setExtra } from "../state/store";
+import { takeWish } from "../state/wish";
 import { useComputed } from "../statistics/useStatistics";
 import { columnsOf, ordered, outcomeTest, type Sorting, sortingOf, type TableColumn, tableCsv } from "./table";
+import { useMeant } from "./useMeant";
 
-const ROW = 26;
+/** As tall as a finger needs on a touch screen. */
+const ROW = touches() ? 32 : 26;
 const ID_CHARACTERS = 34;
 
 /** Every request in figures: sorted by a click on a head, opened by a click on a line. */
@@ -31,7 +35,7 @@ export function RequestTable({ store }: { store: TraceStore }) {
 
 function Lines({ store, found }: { store: TraceStore; found: RequestFigures }) {
   const sorting = sortingOf(extra.value["sort"]);
-  const meant = matches.value.requests;
+  const meant = useMeant(store);
   const columns = useMemo(() => columnsOf(store, found), [store, found]);
   const bounded = bounds.value;
   const outcome = extra.value[OUTCOME_KEY];
@@ -96,15 +100,20 @@ interface GridProps {
 /** As many lines as fit, of a million if need be. */
 function Grid({ store, found, columns, lines, sorting }: GridProps) {
   const scroller = useRef<HTMLElement>(null);
-  const { height } = useSize(scroller);
+  const { width, height } = useSize(scroller);
   const [top, setTop] = useState(0);
   const room = Math.max(height - ROW, ROW);
+  useEffect(() => {
+    if (takeWish("table")) scroller.current?.focus();
+  }, []);
   const first = Math.floor(clampTop(lines.length, top, room, ROW));
   const shown = lines.subarray(first, first + Math.ceil(room / ROW));
+  useEffect(() => showSorted(scroller.current), [sorting.key, width, shown.length]);
   return (
     <section
       class="request-table"
       ref={scroller}
+      style={{ "--row": `${ROW}px` }}
       // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls has to be reached with the keyboard
       tabIndex={0}
       aria-label="Requests; scrolls"
@@ -131,6 +140,14 @@ function Grid({ store, found, columns, lines, sorting }: GridProps) {
       <div style={{ height: `${spacerHeight(lines.length, room, ROW) - room}px` }} />
     </section>
   );
+}
+
+/** The column by which the lines are sorted has to be seen, also when the panel takes room. */
+function showSorted(scroller: HTMLElement | null): void {
+  const head = scroller?.querySelector<HTMLElement>("[aria-sort$=ending]");
+  if (!scroller || !head) return;
+  const beyond = head.offsetLeft + head.offsetWidth - scroller.scrollLeft - scroller.clientWidth;
+  if (beyond > 0) scroller.scrollLeft += beyond;
 }
 
 const WORDS = new Set(["request", "reason"]);

@@ -8,22 +8,13 @@ import { count } from "../format";
 import type { ThemeName } from "../palette";
 import { axisKind } from "../state/axis";
 import { focus } from "../state/moves";
-import {
-  extra,
-  focusRequest,
-  focusRow,
-  matches,
-  revision,
-  selection,
-  setExtra,
-  themeName,
-  trace,
-} from "../state/store";
+import { extra, focusRequest, focusRow, revision, selection, setExtra, themeName, trace } from "../state/store";
 import { useComputed } from "../statistics/useStatistics";
 import { LaneCanvas } from "./LaneCanvas";
 import { LaneCache } from "./lanes";
 import { ORDERS, type Order, orderLanes } from "./order";
 import { RequestTable } from "./RequestTable";
+import { useMeant } from "./useMeant";
 import { laneKey, panLanes, SHOWN_KEY, windowOf, ZOOM_KEY, zoomLanes } from "./window";
 import "./requests.css";
 
@@ -55,7 +46,7 @@ function OfTrace({ store }: { store: TraceStore }) {
 function AsLanes({ store }: { store: TraceStore }) {
   const changed = revision.value;
   const { value: lanes, failure } = useComputed<Lanes>(() => allLanes(store), [store, changed], 0);
-  const requests = matches.value.requests;
+  const requests = useMeant(store);
   const order = orderOf(extra.value["lanes"]);
   const axis = axisKind.value;
   const shown = useMemo(

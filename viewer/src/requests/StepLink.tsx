@@ -3,10 +3,19 @@ import type { TraceStore } from "../data/model/trace";
 import { count } from "../format";
 import { focusRange } from "../state/moves";
 
-/** `120–340`: selects these steps, shows them and looks at the first. */
-export function StepLink({ store, first, last }: { store: TraceStore; first: Row; last: Row }) {
+interface StepLinkProps {
+  store: TraceStore;
+  first: Row;
+  last: Row;
+  /** Not all steps from the first to the last are meant. */
+  and?: boolean;
+}
+
+/** `120–340`, or `120 and 340`: selects these steps, shows them and looks at the first. */
+export function StepLink({ store, first, last, and = false }: StepLinkProps) {
   const { number } = store.steps;
-  const text = last <= first ? count(number[first]) : `${count(number[first])}–${count(number[last])}`;
+  const text =
+    last <= first ? count(number[first]) : `${count(number[first])}${and ? " and " : "–"}${count(number[last])}`;
   return (
     <button
       type="button"

@@ -1,9 +1,9 @@
 import { useMemo, useState } from "preact/hooks";
 import { Swatch } from "../charts/Swatch";
 import { placeInQueue, waitingSplit } from "../data";
-import { headsOf } from "../data/heads";
+import { headsOf, queueBefore, runningAt } from "../data/heads";
 import { shortId } from "../data/labels";
-import type { RequestIndex } from "../data/model/columns";
+import type { RequestIndex, Row } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
 import type { WaitingPart, WaitingSpan, WaitingSplit, WaitState } from "../data/model/waiting";
 import { count, milliseconds, ordinal, percent, plural } from "../format";
@@ -97,13 +97,21 @@ function Part({ store, part, whole }: { store: TraceStore; part: WaitingPart; wh
       </div>
       <p>
         {part.meaning} {PLACES[part.place].meaning && <em>{PLACES[part.place].meaning}</em>}{" "}
-        {part.steps > 0 && (
-          <>
-            {plural(part.steps, "step")}: <StepLink store={store} first={part.firstRow} last={part.lastRow} />
-          </>
-        )}
+        {part.steps > 0 && <StepsOf store={store} part={part} />}
       </p>
     </li>
+  );
+}
+
+/** `3 steps: 7–9` where they are all there are; else `2 steps between 2,516 and 2,533`. */
+function StepsOf({ store, part: { steps, firstRow, lastRow } }: { store: TraceStore; part: WaitingPart }) {
+  const gaps = lastRow - firstRow + 1 > steps;
+  return (
+    <>
+      {plural(steps, "step")}
+      {gaps ? " between " : ": "}
+      <StepLink store={store} first={firstRow} last={lastRow} and={gaps} />
+    </>
   );
 }
 
@@ -116,6 +124,7 @@ function Before({ store, split }: { store: TraceStore; split: WaitingSplit }) {
   const first = store.requests.firstRow[split.request];
   const place = placeInQueue(store, first, split.request);
   if (heads.length === 0 && !place) return null;
+  const seats = split.spans.find(({ reason }) => OF_SEATS.has(reason))?.firstRow ?? -1;
   const shown = all ? heads : heads.slice(0, HEADS_SHOWN);
   return (
     <section aria-label="Who stood before it">
@@ -127,6 +136,18 @@ function Before({ store, split }: { store: TraceStore; split: WaitingSplit }) {
           ).
         </p>
       )}
+      {place && place.place > 1 && (
+        <Names store={store} words="Before it then" ids={queueBefore(store, first, place.place - 1)} row={first} />
+      )}
+      {seats >= 0 && (
+        <Names
+          store={store}
+          words={`Running at step ${count(store.steps.number[seats])}, in the seats it waited for`}
+          ids={runningAt(store, seats)}
+          row={seats}
+        />
+      )}
+      {heads.length > 0 && <h4>Refused at the head while it waited</h4>}
       {heads.length > 0 && (
         <ol class="stood-before">
           {shown.map((head) => (
@@ -153,6 +174,49 @@ function Before({ store, split }: { store: TraceStore; split: WaitingSplit }) {
     </section>
   );
 }
+
+/** Recorded, and guessed: as many were running as may. */
+const OF_SEATS: ReadonlySet<string> = new Set(["max_num_seqs", "max-seqs"]);
+
+interface NamesProps {
+  store: TraceStore;
+  words: string;
+  ids: Int32Array;
+  row: Row;
+}
+
+/** Requests by name, as many as fit; the rest counted, and shown when asked for. */
+function Names({ store, words, ids, row }: NamesProps) {
+  const [all, setAll] = useState(false);
+  if (ids.length === 0) return null;
+  const shown = ids.subarray(0, all ? MOST_NAMES : HEADS_SHOWN);
+  return (
+    <p class="names">
+      {words}:{" "}
+      {Array.from(shown, (request) => (
+        <button
+          type="button"
+          class="plain id"
+          key={request}
+          title="Look at this request"
+          onClick={() => focus(row, request)}
+        >
+          {shortId(store.requests.ids[request], 28)}
+        </button>
+      ))}
+      {ids.length > shown.length &&
+        (all ? (
+          `… and ${count(ids.length - shown.length)} more`
+        ) : (
+          <button type="button" class="plain" onClick={() => setAll(true)}>
+            and {count(ids.length - shown.length)} more
+          </button>
+        ))}
+    </p>
+  );
+}
+
+const MOST_NAMES = 500;
 
 const SHOWN = 12;
 

@@ -3,12 +3,13 @@
 import type { Axis } from "../charts/axis";
 import { hatched } from "../charts/patterns";
 import { PHASES, PINNED } from "../charts/tones";
+import { touches } from "../charts/touches";
 import type { Range, RequestIndex } from "../data/model/columns";
 import type { JobLane, PhaseKind, RequestLife } from "../data/model/lives";
 import { SURFACES, type ThemeName } from "../palette";
 import { type Tracks, tracks } from "./tracks";
 
-export const LANE_HEIGHT = 26;
+export const LANE_HEIGHT = touches() ? 32 : 26;
 export const HEAD_HEIGHT = 24;
 export const LABEL_WIDTH = 190;
 const PADDING = 4;

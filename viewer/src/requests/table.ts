@@ -63,7 +63,8 @@ export function columnsOf(store: TraceStore, found: RequestFigures): TableColumn
     seconds(
       "heldUp",
       "held others",
-      "request-seconds that others waited behind it while it stood refused at the head of the queue",
+      "request-seconds that others waited behind it while it stood refused at the head of the queue, for want of blocks " +
+        "say; nobody is refused while max_num_seqs are running, so such waits count for no one",
     ),
   ];
 }

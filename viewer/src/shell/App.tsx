@@ -13,6 +13,7 @@ import { cut } from "../text";
 import { Timeline } from "../timeline/Timeline";
 import { hovering } from "./DropCard";
 import { FailureCard } from "./FailureCard";
+import { FilterNote } from "./FilterNote";
 import { Header } from "./Header";
 import { Help } from "./Help";
 import { keyMoves } from "./keyMoves";
@@ -92,6 +93,7 @@ function Run({ store }: { store: TraceStore }) {
           help.value = true;
         }}
       />
+      <FilterNote />
       <div class="body">
         <main id="view" class="view" role="tabpanel" aria-labelledby={`tab-${tab.value}`}>
           {VIEWS[tab.value]()}

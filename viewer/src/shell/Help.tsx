@@ -11,7 +11,11 @@ import { KEY_HELP } from "../state/keyboard";
 const FILTERS: [string, string][] = [
   ["job:swe_0011", "steps in which a request of this job runs or waits"],
   ["req:t9", "the same for requests; parts of ids will do"],
-  ["reason:kv", "steps whose recorded or reconstructed reason has this in its name"],
+  [
+    "reason:kv",
+    "steps whose recorded or reconstructed reason has this in its name; in Requests: requests that lost time to it",
+  ],
+  ["ttft:30s..", "requests with a TTFT of 30 s or more; also tpot:..80ms, e2e:, waited: (no unit: seconds)"],
   ["step:100..200", "steps 100 to 200; either end may be left out"],
   ["budget:90..100", "percent of the token budget; also kv:, hit:"],
   ["waiting:10..", "at least ten waiting; also running:, preempted:, finished:"],

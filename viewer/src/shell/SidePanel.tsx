@@ -1,9 +1,12 @@
 /** What is selected: the step's decision with its numbers, and the request that was clicked. */
 
+import { useRef } from "preact/hooks";
 import type { TraceStore } from "../data/model/trace";
 import { AnnotationEditor } from "../export/AnnotationEditor";
+import { count } from "../format";
 import { RequestPanel } from "../requests/RequestPanel";
 import { focusRequest, focusRow, revision } from "../state/store";
+import { useOpener } from "./opener";
 import { RequestAtStep } from "./RequestAtStep";
 import { StepPanel } from "./StepPanel";
 
@@ -11,16 +14,23 @@ export function SidePanel({ store }: { store: TraceStore }) {
   revision.value;
   const row = focusRow.value;
   const request = focusRequest.value;
+  const panel = useRef<HTMLElement>(null);
+  const onKeyDown = useOpener(panel);
   if (row < 0 && request < 0) return null;
   const close = () => {
     focusRow.value = -1;
     focusRequest.value = -1;
   };
   return (
-    <aside class="side" aria-label="What is selected">
-      <button type="button" class="icon close" aria-label="Close the panel" title="Close (Esc)" onClick={close}>
-        ✕
-      </button>
+    <aside class="side" ref={panel} tabIndex={-1} onKeyDown={onKeyDown} aria-label="What is selected">
+      <div class="side-head">
+        <span>
+          {[request >= 0 && "request", row >= 0 && `step ${count(store.steps.number[row])}`].filter(Boolean).join(", ")}
+        </span>
+        <button type="button" class="icon close" aria-label="Close the panel" title="Close (Esc)" onClick={close}>
+          ✕
+        </button>
+      </div>
       {request >= 0 && (
         <section aria-label="Request">
           <h2>Request</h2>

@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { Swatch } from "../charts/Swatch";
 import { outcome as outcomeOf, rawStep, recorded as recordedOf, verdict as verdictOf } from "../data";
 import { endOfRow } from "../data/lives";
-import type { RequestIndex, Row } from "../data/model/columns";
+import { MISSING, type RequestIndex, type Row } from "../data/model/columns";
 import type { RecordedReason, Verdict } from "../data/model/moment";
 import type { KVNumbers, Outcome } from "../data/model/outcomes";
 import type { TraceStore } from "../data/model/trace";
@@ -94,7 +94,8 @@ function Recorded({ store, recorded, shown }: RecordedProps) {
       <h3>Recorded decision</h3>
       {reason && (
         <p>
-          <code>{cut(reason, 80)}</code> held back {plural(held, "request")}. {reason !== shown && meaning}
+          <code>{cut(reason, 80)}</code> held back {plural(held, "request")}
+          <HeldAlso store={store} row={outcome.row} held={held} />. {reason !== shown && meaning}
         </p>
       )}
       {outcome.kv && <Blocks kv={outcome.kv} smallest={outcome.smallestNeed} />}
@@ -123,6 +124,21 @@ function Recorded({ store, recorded, shown }: RecordedProps) {
         )}
       </dl>
     </>
+  );
+}
+
+/** Whom the step preempted waits as well then, though the queue that it found did not have it. */
+function HeldAlso({ store, row, held }: Props & { held: number }) {
+  const waiting = store.steps.numWaiting[row];
+  const preempted = store.steps.numPreempted[row];
+  const more = held - waiting;
+  if (waiting === MISSING || more <= 0 || more > preempted) return null;
+  return (
+    <span class="quiet">
+      {" "}
+      ({count(waiting)} in the queue before it and {count(more)} that it preempted itself, which the counts before the
+      step, as below, do not have)
+    </span>
   );
 }
 

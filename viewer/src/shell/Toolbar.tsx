@@ -74,7 +74,7 @@ function FilterBox({ field }: { field: RefObject<HTMLInputElement> }) {
         ref={field}
         type="search"
         aria-label="Filter"
-        aria-describedby="filter-state"
+        aria-describedby="filter-state filter-note"
         aria-invalid={problems.length > 0}
         placeholder="filter: job:… reason:kv"
         spellcheck={false}
@@ -84,8 +84,8 @@ function FilterBox({ field }: { field: RefObject<HTMLInputElement> }) {
           filterText.value = event.currentTarget.value;
         }}
       />
-      <span id="filter-state" class={`filter-state number${problems.length ? " problem" : ""}`} role="status">
-        {problems.length > 0 ? problems[0] : matching.value ? "…" : kept ? `${count(kept.length)} steps` : ""}
+      <span id="filter-state" class="filter-state number" role="status">
+        {matching.value ? "…" : kept ? `${count(kept.length)} steps` : ""}
       </span>
     </div>
   );

@@ -1,5 +1,6 @@
-import { describe, expect, it } from "vitest";
-import { interval, parseFilter, toggleTerm } from "./filter";
+import { describe, expect, it, test } from "vitest";
+import { interval, keysOfSteps, parseFilter, toggleTerm } from "./filter";
+import { secondsBetween } from "./times";
 
 const brief = (text: string) =>
   parseFilter(text).terms.map(
@@ -51,6 +52,22 @@ describe("interval", () => {
     ["9..3", [3, 9]],
   ])("%s", (text, range) => expect(interval(text)).toEqual(range));
   it.each(["", "..", "a", "1...2", "1..2..3", "-5"])("refuses %j", (text) => expect(interval(text)).toBeNull());
+});
+
+describe("secondsBetween", () => {
+  it.each([
+    ["30s..", [30, Number.POSITIVE_INFINITY]],
+    ["..80ms", [Number.NEGATIVE_INFINITY, 0.08]],
+    ["40..80ms", [0.04, 0.08]],
+    ["500ms..2s", [0.5, 2]],
+    ["1.5", [1.5, 1.5]],
+    ["9..3", [3, 9]],
+  ])("%s", (text, range) => expect(secondsBetween(text)).toEqual(range));
+  it.each(["", "..", "ms", "5m", "1..2..3", "1s2s"])("refuses %j", (text) => expect(secondsBetween(text)).toBeNull());
+});
+
+test("keys that ask about steps alone are named once", () => {
+  expect(keysOfSteps(parseFilter("job:a step:1 step:2 kv:90.. reason:x ttft:1.."))).toEqual(["step:", "kv:"]);
 });
 
 describe("toggleTerm", () => {

@@ -6,18 +6,21 @@
  *
  * Figures of the other views lead here: `bucket:` is the reconstructed bucket whatever was recorded, `disagree:GUESS/TRUTH`
  * a bucket against the recorded reason, and the numbers of measures.ts are asked like steps: `budget:40..45`.
+ *
+ * Figures of a request, `ttft:30s..` or `tpot:..80ms`, mean requests, as `req:` does.
  */
 
 import { MEASURES, type Measure } from "./measures";
+import { secondsBetween, TIMES, type Time } from "./times";
 
-export type FilterKey = "job" | "req" | "reason" | "bucket" | "disagree" | "step" | "text" | Measure;
+export type FilterKey = "job" | "req" | "reason" | "bucket" | "disagree" | "step" | "text" | Measure | Time;
 
 export interface Term {
   key: FilterKey;
-  /** In lower case; empty for `step` and the measures. */
+  /** In lower case; empty where numbers are asked. */
   value: string;
   negated: boolean;
-  /** For `step` and the measures: numbers, both included; ±Infinity where an end is left open. */
+  /** For `step`, the measures and the times (seconds): numbers, both included; ±Infinity where an end is left open. */
   from: number;
   to: number;
 }
@@ -28,13 +31,16 @@ export interface Filter {
   problems: string[];
 }
 
-const SHOWN_KEYS = ["job", "req", "reason", "bucket", "disagree", "step", ...MEASURES] as const;
+const SHOWN_KEYS = ["job", "req", "reason", "bucket", "disagree", "step", ...TIMES, ...MEASURES] as const;
 const KEYS = new Map<string, FilterKey>([
   ...SHOWN_KEYS.map((name): [string, FilterKey] => [name, name]),
   ["request", "req"],
   ["steps", "step"],
 ]);
-const NUMBERS: ReadonlySet<string> = new Set(["step", ...MEASURES]);
+const NUMBERS: ReadonlySet<string> = new Set(["step", ...MEASURES, ...TIMES]);
+const SECONDS: ReadonlySet<string> = new Set(TIMES);
+/** Keys that ask about steps alone: a request has none of them. */
+const OF_STEPS: ReadonlySet<string> = new Set(["bucket", "disagree", "step", ...MEASURES]);
 const TOKEN = /(-?)(?:([a-z]+):)?(?:"([^"]*)"?|(\S*))/giy;
 const INTERVAL = /^(\d[\d_,]*(?:\.\d+)?)?(\.\.)?(\d[\d_,]*(?:\.\d+)?)?$/;
 
@@ -66,7 +72,7 @@ function addTerm(filter: Filter, [whole, minus, name, quoted, plain]: RegExpExec
   }
   const term: Term = { key, value: value.toLowerCase(), negated: minus === "-", from: 0, to: 0 };
   if (NUMBERS.has(term.key)) {
-    const range = interval(value);
+    const range = SECONDS.has(term.key) ? secondsBetween(value) : interval(value);
     if (!range) {
       filter.problems.push(notUnderstood(term.key, value));
       return;
@@ -80,7 +86,15 @@ function addTerm(filter: Filter, [whole, minus, name, quoted, plain]: RegExpExec
   filter.terms.push(term);
 }
 
+/** The keys of a filter that say nothing about requests, as typed: `step:`. */
+export function keysOfSteps({ terms }: Filter): string[] {
+  return [...new Set(terms.filter(({ key }) => OF_STEPS.has(key)).map(({ key }) => `${key}:`))];
+}
+
 function notUnderstood(key: string, value: string): string {
+  if (SECONDS.has(key)) {
+    return `${key}:${value} is not understood. Write ${key}:30s.., ${key}:..80ms or ${key}:1s..2s; a number alone is in seconds`;
+  }
   const [low, high] = key === "step" ? [100, 200] : [40, 45];
   const only = key === "step" ? 120 : low;
   return `${key}:${value} is not understood. Write ${key}:${only}, ${key}:${low}..${high}, ${key}:${low}.. or ${key}:..${high}`;

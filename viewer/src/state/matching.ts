@@ -3,9 +3,11 @@
 import { type Lists, MISSING } from "../data/model/columns";
 import { BUCKETS, NO_REASON, type ShownReason, STEP_REASONS } from "../data/model/reasons";
 import type { TraceStore } from "../data/model/trace";
+import { inSlices } from "../data/slices";
 import type { Filter, Term } from "./filter";
 import { MEASURES, type Measure, measureTest } from "./measures";
 import type { Matches } from "./store";
+import { lostTo, TIMES, type Time, timeOf } from "./times";
 
 /** Rows looked at between two looks at the clock, and milliseconds that a slice may take. */
 const BATCH = 4_096;
@@ -14,7 +16,7 @@ const SLICE_MS = 10;
 /** What a filter lets through. Rejects with the signal's reason if it is aborted. */
 export async function findMatches(store: TraceStore, filter: Filter, signal: AbortSignal): Promise<Matches> {
   if (filter.terms.length === 0) return { rows: null, requests: null };
-  const requests = requestMask(store, filter.terms);
+  const requests = await requestMask(store, filter.terms, signal);
   const passes = rowTest(store, filter.terms, requests);
   const found = new Int32Array(store.rows);
   let kept = 0;
@@ -30,26 +32,50 @@ export async function findMatches(store: TraceStore, filter: Filter, signal: Abo
   return { rows: found.slice(0, kept), requests };
 }
 
-/** 1 for each request that the `job:`, `req:` and plain terms mean; null if there is no such term. */
-export function requestMask(store: TraceStore, terms: readonly Term[]): Uint8Array | null {
-  const wanted = terms.filter((term) => term.key === "job" || term.key === "req" || term.key === "text");
+/** 1 for each request that lost time to one of the `reason:` terms and to none of those with a minus. */
+export async function lostMask(store: TraceStore, filter: Filter, signal: AbortSignal): Promise<Uint8Array | null> {
+  const reasons = filter.terms.filter(({ key }) => key === "reason");
+  if (reasons.length === 0) return null;
+  const mask = new Uint8Array(store.requests.count);
+  const look = (request: number) => {
+    mask[request] = decide(reasons, ({ value }) => lostTo(store, value, request)) ? 1 : 0;
+  };
+  await inSlices(0, mask.length - 1, look, signal);
+  return mask;
+}
+
+const OF_REQUESTS: ReadonlySet<string> = new Set(["job", "req", "text", ...TIMES]);
+
+/** 1 for each request that the `job:`, `req:` and plain terms, and those of its times, mean; null without such a term. */
+export async function requestMask(
+  store: TraceStore,
+  terms: readonly Term[],
+  signal?: AbortSignal,
+): Promise<Uint8Array | null> {
+  const wanted = terms.filter((term) => OF_REQUESTS.has(term.key));
   if (wanted.length === 0) return null;
   const { requests, jobs } = store;
   const jobHits = new Map<Term, Uint8Array>();
   for (const term of wanted) {
-    if (term.key === "req") continue;
+    if (term.key !== "job" && term.key !== "text") continue;
     const hits = new Uint8Array(jobs.count);
     for (let job = 0; job < jobs.count; job++) if (jobs.ids[job].toLowerCase().includes(term.value)) hits[job] = 1;
     jobHits.set(term, hits);
   }
   const mask = new Uint8Array(requests.count);
-  for (let request = 0; request < requests.count; request++) {
+  const look = (request: number) => {
     const job = requests.job[request];
     const id = requests.ids[request].toLowerCase();
-    const meant = (term: Term) =>
-      (job >= 0 && jobHits.get(term)?.[job] === 1) || (term.key !== "job" && id.includes(term.value));
+    const meant = (term: Term) => {
+      if (isTime(term.key)) {
+        const seconds = timeOf(store, term.key, request);
+        return seconds >= term.from && seconds <= term.to;
+      }
+      return (job >= 0 && jobHits.get(term)?.[job] === 1) || (term.key !== "job" && id.includes(term.value));
+    };
     mask[request] = decide(wanted, meant) ? 1 : 0;
-  }
+  };
+  await inSlices(0, requests.count - 1, look, signal);
   return mask;
 }
 
@@ -92,6 +118,10 @@ function figureTests(store: TraceStore, terms: readonly Term[]): ((row: number) 
   if (tests.size === 0) return null;
   const asked = [...tests.keys()];
   return (row) => decide(asked, (term) => tests.get(term)?.(row) ?? false);
+}
+
+function isTime(key: string): key is Time {
+  return (TIMES as readonly string[]).includes(key);
 }
 
 function isMeasure(key: string): key is Measure {

@@ -4,6 +4,7 @@ import { count, fixed, percent, plural } from "../format";
 import { BOUND_KEYS, boundOf, bounds, boundText, OUTCOME_KEY } from "../state/bounds";
 import { showTab } from "../state/moves";
 import { extra, setExtra } from "../state/store";
+import { wishFocus } from "../state/wish";
 import { cut } from "../text";
 
 const FIELDS = [
@@ -81,5 +82,6 @@ function Outcome({ found }: { found: Statistics }) {
 
 function showTable(outcome: string): void {
   extra.value = { ...extra.value, show: "table", [OUTCOME_KEY]: outcome };
+  wishFocus("table");
   showTab("requests");
 }
