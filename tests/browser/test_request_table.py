@@ -67,15 +67,15 @@ def test_heads_sort_and_lines_open(page: Page) -> None:
 
 def test_figures_and_reasons_filter_it(page: Page, small_trace: Path) -> None:
     saved = rows(page)
-    bound = sorted(float(row["ttft"]) for row in saved if row["ttft"] not in {"", "NaN"})[-3]
+    bound = sorted(float(row["ttft_s"]) for row in saved if row["ttft_s"] not in {"", "NaN"})[-3]
     field = page.get_by_label("Filter", exact=True)
     field.fill(f"ttft:{bound * 1000}ms..")
     expect(page.locator(".table-sum")).to_contain_text("3 requests")
     field.fill("waited:..0")
-    still = sum(float(row["waited"]) == 0 for row in saved)
+    still = sum(float(row["waited_s"]) == 0 for row in saved)
     expect(page.locator(".table-sum")).to_contain_text(f"{still} request")
-    lost = {each["request"] for each in saved if loses(small_trace, each["request"], saved[0]["reason"])}
-    field.fill(f"reason:{saved[0]['reason']} step:1..5")
+    lost = {each["request"] for each in saved if loses(small_trace, each["request"], saved[0]["mostly_for"])}
+    field.fill(f"reason:{saved[0]['mostly_for']} step:1..5")
     expect(page.locator(".table-sum")).to_contain_text(f"{len(lost)} request")
     expect(page.locator("#filter-note")).to_have_text("Not applied here: step: asks about steps")
     assert {row["request"] for row in rows(page)} == lost

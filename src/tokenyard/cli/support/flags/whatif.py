@@ -29,9 +29,7 @@ class WhatIf:
         Repeated, tyro.conf.arg(name="policy", metavar="NAME ...", help_behavior_hint="(default: none)")
     ] = ()
     """Policies to ask about, one variant each; as --set scheduling_policy=NAME, or FILE.py:CLASS."""
-    serve: Annotated[
-        Repeated, tyro.conf.arg(metavar='"vllm serve ..." ...', help_behavior_hint="(default: none)")
-    ] = ()
+    serve: Annotated[Repeated, tyro.conf.arg(metavar='"vllm serve ..." ...', help_behavior_hint="(default: none)")] = ()
     """Whole deployments to ask about, one variant each: a `vllm serve` command line, or a file with one."""
     gpu: Annotated[Repeated, tyro.conf.arg(metavar="NAME ...", help_behavior_hint="(default: none)")] = ()
     """GPUs to ask about, one variant each; with --serve, each command line on each GPU."""
