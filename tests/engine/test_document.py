@@ -12,4 +12,4 @@ from tests.integration import test_documents as documents
 @pytest.mark.smoke
 @pytest.mark.parametrize("name", ["engine.md", "serve.md"])
 def test_examples(name: str, tmp_path: Path) -> None:
-    documents.test_examples_run_and_print_what_is_shown(documents.REPO / "docs" / name, tmp_path)
+    documents.run_examples(documents.REPO / "docs" / name, tmp_path)

@@ -30,10 +30,15 @@ def workplace(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_examples_run_and_print_what_is_shown(path: Path, workplace: Path, request: pytest.FixtureRequest) -> None:
-    document = path.read_text(encoding="utf-8")
-    for packed, name in NEEDS_DATA.findall(document):
+    for packed, name in NEEDS_DATA.findall(path.read_text(encoding="utf-8")):
         traces: Path = request.getfixturevalue("shared") / "data/traces"
         (workplace / name).write_bytes(gzip.decompress((traces / packed).read_bytes()))
+    run_examples(path, workplace)
+
+
+def run_examples(path: Path, workplace: Path) -> None:
+    """Run a document's examples in ``workplace``, and compare what they print with what it shows."""
+    document = path.read_text(encoding="utf-8")
     for library in NEEDS.findall(document):
         pytest.importorskip(library, reason=f"the examples of {path.name} need {library}")
     session = Session(workplace)
