@@ -81,6 +81,11 @@ def test_load_reads_the_steps_and_reqs_the_requests_too(landing: Page) -> None:
     expect(landing).to_have_url(re.compile(r"#trace=.*reqs=1"))
 
 
+def test_its_name_opens_a_trace_with_all_that_there_is_of_it(landing: Page) -> None:
+    landing.get_by_role("button", name="beta_h100", exact=True).click()
+    expect(landing.get_by_role("list", name="About this run")).to_contain_text("records")
+
+
 def test_a_path_opens_and_the_address_is_enough_to_come_back(
     landing: Page, new_page: Callable[..., Page], folder: Path
 ) -> None:

@@ -166,8 +166,15 @@ function ListingRow({ row, target }: { row: Entry; target: Target }) {
   const name = middle(row.name, 70);
   return (
     <tr>
-      <th scope="row" class="id" title={cut(path, 400)}>
-        {name}
+      <th scope="row" class="id">
+        <button
+          type="button"
+          class="plain"
+          title={`Open ${cut(path, 400)}`}
+          onClick={() => void load(files.requests !== null)}
+        >
+          {name}
+        </button>
         {row.traces.length > 1 && (
           <select
             class="ranks"
@@ -193,12 +200,19 @@ function ListingRow({ row, target }: { row: Entry; target: Target }) {
       <td class="number">{megabytes(trace.stepsMb)}</td>
       <td class="number">{megabytes(trace.requestsMb)}</td>
       <td class="buttons">
-        <button type="button" aria-label={`Load ${name}`} disabled={!files.steps} onClick={() => void load(false)}>
+        <button
+          type="button"
+          aria-label={`Load ${name}`}
+          title="The steps alone, which opens sooner"
+          disabled={!files.steps}
+          onClick={() => void load(false)}
+        >
           Load
         </button>
         <button
           type="button"
           aria-label={`Load ${name} with its requests`}
+          title="With the records of each request: their blocks and prefix hits in every step"
           disabled={!files.requests}
           onClick={() => void load(true)}
         >
