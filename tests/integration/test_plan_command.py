@@ -91,7 +91,10 @@ def test_what_a_split_is_not_replayed_with_is_said_of_the_variants_that_have_it(
     assert shown.code == 0
     text = " ".join(shown.stdout.split())
     assert "1 could not be replayed" in text
-    assert "split=1+1 kv_offloading_size=4.0: kv_offloading_size = 4.0: of a split KV goes from prefill" in text
+    assert (
+        "split=1+1 kv_offloading_size=4.0: kv_offloading_size = 4.0: is not modelled for prefill-decode disaggregation"
+        in text
+    )
 
 
 def test_a_trace_is_planned_and_says_how_well_it_is_repeated(tmp_path: Path) -> None:
@@ -141,7 +144,7 @@ def test_a_workload_that_is_not_there_is_said_once(tmp_path: Path) -> None:
         (("--space", "max_num_seq=2"), "--space = 'max_num_seq': there is no such setting"),
         (("--maximize", "load"), "--maximize = 'load': say which bounds have to hold"),
         (("--minimize", "cost", "--slo", "ttft_p90=1s"), "--price h100=2.5"),
-        (("--minimize", "gpus", "--maximize", "load"), "give one of them"),
+        (("--minimize", "gpus", "--maximize", "load"), "give one of the two"),
         (("--space", "max_num_seqs=0"), "none could be replayed"),
         (("--replays", "0"), "--replays"),
         (("--space", "limit=1,4"), "another workload is no choice"),
@@ -154,8 +157,8 @@ def test_a_workload_that_is_not_there_is_said_once(tmp_path: Path) -> None:
         (("--split", "1+1", "--space", "split=2+1"), "--split names some as well"),
         (("--space", "split=1..2+1"), "--split = '1..2+1'"),
         (("--split", "1+1", "--replicas", "1..2"), "--replicas = '1..2': a split is not replayed as several replicas"),
-        (("--split", "1+1", "--kv-offloading-size", "4"), "--kv-offloading-size = 4.0: of a split KV goes"),
-        (("--split", "1+1", "--num-speculative-tokens", "2"), "--num-speculative-tokens = 2: a split is not"),
+        (("--split", "1+1", "--kv-offloading-size", "4"), "--kv-offloading-size = 4.0: is not modelled"),
+        (("--split", "1+1", "--num-speculative-tokens", "2"), "--num-speculative-tokens = 2: is not modelled"),
         (("--split", "1+1", "--client-timeout", "30s"), "--client-timeout = '30s': clients of a split"),
         (("--split", "2+1", "-dp", "2"), "--data-parallel-size = 2: a split of 2+1 says how many engines"),
         (("--split", "1+1", "-tp", "16", "-dcp", "2"), "--decode-context-parallel-size = 2"),
