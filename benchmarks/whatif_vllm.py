@@ -61,8 +61,6 @@ _MOST_TRIES = 3
 """Parts served for each that is wanted."""
 FIGURES = ("ttft_ms", "tpot_ms", "e2e_ms", "queue_ms")
 _BYTES = 256
-_ANSWERS = ((8, 18), (19, 29), (30, 40))
-"""Priority -> fewest and most output tokens of a turn: in this order a policy makes a difference to the means."""
 
 
 class Session(NamedTuple):
@@ -72,7 +70,7 @@ class Session(NamedTuple):
     asked: tuple[tuple[list[int], int, float], ...]
     """New prompt tokens, output tokens, and seconds before the turn is sent."""
     priority: int
-    """Sent to a server that schedules by priorities: who gets short answers comes first."""
+    """Sent to a server that schedules by priorities."""
 
 
 class Traffic(NamedTuple):
@@ -92,14 +90,11 @@ def sessions(count: int, rate: float, seed: int) -> list[Session]:
     made, moment = [], 0.0
     for _ in range(count):
         turns = []
-        priority = random.randrange(len(_ANSWERS))
-        shortest, longest = _ANSWERS[priority]
         document = [random.randrange(_BYTES) for _ in range(random.randint(20, 190))]
         for turn in range(random.randint(5, 9)):
             new = [random.randrange(_BYTES) for _ in range(random.randint(15, 40))]
-            prompt, num_tokens = new if turn else system + document + new, random.randint(shortest, longest)
-            turns.append((prompt, num_tokens, random.uniform(0.0, 1.0)))
-        made.append(Session(moment, tuple(turns), priority))
+            turns.append((new if turn else system + document + new, random.randint(8, 40), random.uniform(0.0, 1.0)))
+        made.append(Session(moment, tuple(turns), random.randint(0, 2)))
         moment += random.expovariate(rate)
     return made
 

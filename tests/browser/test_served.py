@@ -17,7 +17,7 @@ import pytest
 expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Route
 
 STEPS = "sched_trace.fcfs.steps.jsonl"
 
@@ -99,6 +99,24 @@ def test_a_path_opens_and_the_address_is_enough_to_come_back(
     again = new_page()
     again.goto(landing.url)
     expect(again.locator("aside h2").first).to_have_text("Step 30")
+
+
+def test_a_second_trace_that_is_on_its_way_stays_in_the_address(
+    new_page: Callable[..., Page], address: str, folder: Path
+) -> None:
+    """A reload while it is loading does not lose it."""
+    page = new_page()
+    held: list[Route] = []
+    page.route(re.compile(r"/api/file\?.*alpha"), lambda route: held.append(route))  # noqa: PLW0108 - a builtin is no handler
+    first, second = (quote(str(folder / name / STEPS)) for name in ("beta_h100", "alpha_a100"))
+    page.goto(f"{address}#trace={first}&with={second}&tab=compare")
+    expect(page.get_by_role("list", name="About this run")).to_contain_text("(116)")
+    page.wait_for_timeout(700)
+    assert "alpha" in page.url
+    for route in held:
+        route.continue_()
+    expect(page.get_by_role("button", name="close B")).to_be_visible()
+    assert "alpha" in page.url
 
 
 def test_a_path_outside_of_the_folders_is_refused_with_advice(landing: Page) -> None:

@@ -26,6 +26,9 @@ import { applyToPage, applyToTrace, currentState } from "./state/restore";
 import { announce, failure, trace } from "./state/store";
 import { startTheme } from "./state/theme";
 
+/** The second trace that an address named, until it is there: it is part of the address meanwhile. */
+let coming: string | null = null;
+
 async function begin(state: HashState): Promise<void> {
   const inside = document.getElementById(EMBEDDED_ID);
   if (inside?.firstChild) {
@@ -42,6 +45,7 @@ async function begin(state: HashState): Promise<void> {
     }
   } else if (state.trace && SERVED) {
     expectState(state);
+    coming = state.with;
     await openPath(state.trace, { requests: state.reqs, live: state.live !== "", paused: state.live === "paused" });
     await besides(state);
   } else expectState(state, false);
@@ -50,9 +54,11 @@ async function begin(state: HashState): Promise<void> {
 /** The second trace is the one that the address names, or none. */
 async function besides({ with: path, reqs }: HashState): Promise<void> {
   const now = origins.other?.path ?? null;
-  if (path === now || !SERVED) return;
-  if (path) await openPath(path, { requests: reqs, target: "other" });
+  coming = path;
+  if (path === now || !SERVED) coming = null;
+  else if (path) await openPath(path, { requests: reqs, target: "other" });
   else closeOther();
+  if (coming === path) coming = null;
 }
 
 /** Show what an entry of the history, or a typed address, says. */
@@ -86,7 +92,7 @@ export function startPage(): void {
     landing: !inside && !(state.trace && SERVED),
     place: () => ({
       key: keyOf(trace.value, origins.trace),
-      state: currentState(origins.trace, origins.other?.path ?? null),
+      state: currentState(origins.trace, origins.other?.path ?? coming),
     }),
     obey,
     busy: isExpecting,

@@ -3,7 +3,7 @@ import type { Finding } from "../advice/rules";
 import type { Range } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
 import { CopyButton } from "../export/CopyButton";
-import { duration, plural } from "../format";
+import { count, duration, plural } from "../format";
 import { within } from "./filters";
 
 interface AdviceProps {
@@ -22,9 +22,18 @@ const WORDS: Record<Direction, string> = {
   choose: "choose another",
 };
 
+/** Steps from which on a reason counts: as the rules have it (`noticeable`). */
+const LEAST_STEPS = 10;
+
+/** Why nothing is advised of so few steps; null if they are enough. */
+function tooFew({ first, last }: Range): string | null {
+  const steps = last - first + 1;
+  return steps < LEAST_STEPS ? `Advice needs at least ${LEAST_STEPS} steps; these are ${count(steps)}.` : null;
+}
+
 /** At the top of the tab: is there anything to change? */
-export function AdviceLine({ advice }: { advice: Finding[] }) {
-  if (advice.length === 0) return <p>Nothing stands out that another setting would help.</p>;
+export function AdviceLine({ advice, range }: { advice: Finding[]; range: Range }) {
+  if (advice.length === 0) return <p>{tooFew(range) ?? "Nothing stands out that another setting would help."}</p>;
   return (
     <p>
       <button
@@ -51,8 +60,8 @@ export function AdviceSection({ store, range, advice, onFilter }: AdviceProps) {
       </h3>
       {advice.length === 0 ? (
         <p>
-          Nothing: no limit cost requests a noticeable share of their time, and no sign of thrown-away work was found in
-          these steps.
+          {tooFew(range) ??
+            "Nothing: no limit cost requests a noticeable share of their time, and no sign of thrown-away work was found in these steps."}
         </p>
       ) : (
         <ol>

@@ -15,7 +15,7 @@ import { GoodputForm } from "./GoodputForm";
 import { logBins, placeOn } from "./logBins";
 import { useComputed } from "./useStatistics";
 
-/** Slices of the clock. */
+/** Slices of the clock at most: narrower ones than a step would hold either none of its tokens or all. */
 const SLICES = 120;
 const HEIGHT = 120;
 
@@ -34,8 +34,9 @@ interface OverTimeProps {
 export function OverTimeSection(props: OverTimeProps) {
   const { store, range, revision } = props;
   const { ttft, tpot, e2e } = bounds.value;
+  const slices = Math.min(SLICES, range.last - range.first + 1);
   const { value: found } = useComputed<OverTime | null>(
-    (signal) => overTime(store, range, SLICES, { ttft, tpot, e2e }, signal),
+    (signal) => overTime(store, range, slices, { ttft, tpot, e2e }, signal),
     [store, revision, range.first, range.last, ttft, tpot, e2e],
     120,
   );

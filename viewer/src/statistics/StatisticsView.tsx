@@ -37,7 +37,7 @@ function OfTrace({ store, range }: { store: TraceStore; range: Range }) {
   return (
     <div class="statistics" data-picture="whole" aria-busy={!settled}>
       <Scope store={store} range={range} busy={busy} />
-      {value && <AdviceLine advice={value.advice} />}
+      {value && <AdviceLine advice={value.advice} range={value.found.range} />}
       {failure && <p role="alert">The statistics could not be computed: {failure}</p>}
       {found && <LimitsSection store={store} found={found} onFilter={showSteps} />}
       <section aria-labelledby="blocks-title">
