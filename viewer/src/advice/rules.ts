@@ -24,6 +24,13 @@ export interface Finding {
   lostSeconds: number | null;
 }
 
+/** Steps from which on a reason counts. */
+export const LEAST_STEPS = Math.max(
+  ...RULE_BOOK.conditions["noticeable"]
+    .flat()
+    .map((each) => (typeof each !== "string" && each.value === "reason.steps" ? (each.at_least ?? 1) : 1)),
+);
+
 /** What the rules advise, most time lost first; those that cost no waiting time last. */
 export function advise(symptoms: Symptoms): Finding[] {
   const findings = RULE_BOOK.rules.flatMap((rule): Finding[] => {

@@ -4,25 +4,20 @@ import { waitingSplit } from "../data";
 import type { RequestIndex } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
 import { timesOf } from "../data/requestTimes";
+import { secondsTyped } from "../format";
 
 export const TIMES = ["ttft", "tpot", "e2e", "waited"] as const;
 export type Time = (typeof TIMES)[number];
 
-const ENDS = /^(?:([\d_,]+(?:\.\d+)?|\.\d+)(ms|s)?)?(\.\.)?(?:([\d_,]+(?:\.\d+)?|\.\d+)(ms|s)?)?$/i;
-
 /** Seconds, both ends included: `30s..`, `..80ms`, `40..80ms`. A bare number has the unit of the other end, else seconds. */
 export function secondsBetween(text: string): [number, number] | null {
-  const found = ENDS.exec(text);
-  if (!found) return null;
-  const [, low, lowUnit, dots, high, highUnit] = found;
-  if (low === undefined && high === undefined) return null;
-  if (!dots && high !== undefined) return null;
-  const seconds = (digits: string | undefined, unit: string | undefined, open: number) => {
-    if (digits === undefined) return open;
-    return Number(digits.replace(/[_,]/g, "")) / (unit?.toLowerCase() === "ms" ? 1000 : 1);
-  };
-  const from = seconds(low, lowUnit ?? highUnit, Number.NEGATIVE_INFINITY);
-  const to = dots ? seconds(high, highUnit ?? lowUnit, Number.POSITIVE_INFINITY) : from;
+  const ends = text.toLowerCase().replace(/[_,]/g, "").split("..");
+  if (ends.length > 2 || !ends.some(Boolean)) return null;
+  const unit = ends.map((end) => /[a-z]+$/.exec(end)?.[0]).find(Boolean) ?? "s";
+  const seconds = (end: string, open: number) =>
+    end === "" ? open : (secondsTyped(end) ?? secondsTyped(end + unit) ?? Number.NaN);
+  const from = seconds(ends[0], Number.NEGATIVE_INFINITY);
+  const to = ends.length > 1 ? seconds(ends[1], Number.POSITIVE_INFINITY) : from;
   if (Number.isNaN(from) || Number.isNaN(to)) return null;
   return from <= to ? [from, to] : [to, from];
 }

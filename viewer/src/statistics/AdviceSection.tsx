@@ -1,5 +1,5 @@
 import type { Direction } from "../advice/rule";
-import type { Finding } from "../advice/rules";
+import { type Finding, LEAST_STEPS } from "../advice/rules";
 import type { Range } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
 import { CopyButton } from "../export/CopyButton";
@@ -21,9 +21,6 @@ const WORDS: Record<Direction, string> = {
   set: "set",
   choose: "choose another",
 };
-
-/** Steps from which on a reason counts: as the rules have it (`noticeable`). */
-const LEAST_STEPS = 10;
 
 /** Why nothing is advised of so few steps; null if they are enough. */
 function tooFew({ first, last }: Range): string | null {

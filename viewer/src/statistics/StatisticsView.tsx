@@ -1,3 +1,4 @@
+import { endOfRow } from "../data/lives";
 import type { Range } from "../data/model/columns";
 import type { TraceStore } from "../data/model/trace";
 import { count, duration } from "../format";
@@ -88,7 +89,7 @@ function steps(store: TraceStore, range: Range): string {
 
 function Scope({ store, range, busy }: { store: TraceStore; range: Range; busy: boolean }) {
   const rows = range.last - range.first + 1;
-  const seconds = store.steps.ts[range.last] - store.steps.ts[range.first];
+  const seconds = endOfRow(store, range.last) - store.steps.ts[range.first];
   return (
     <p class="scope" role="status">
       <strong>{selection.value ? "Selection" : "Whole run"}</strong>: {steps(store, range)} (
