@@ -179,8 +179,8 @@ def test_the_order_of_the_queue_is_told(open_files: Opener, small_trace: Path, t
     assert re.search(r"A( \(.+\))? admits .+, B( \(.+\))? does not", text)
     assert "the same, in another order" in text
     page.locator(".parting").get_by_role("button", name=f"step {turned['step']:,}", exact=True).click()
+    until(page, f"document.querySelector('.sides tr.chosen button').innerText === \"{turned['step']:,}\"")
     chosen = page.locator(".sides tr.chosen")
-    assert chosen.get_by_role("button").first.inner_text() == f"{turned['step']:,}"
     assert page.evaluate("document.documentElement.scrollTop + document.body.scrollTop") == 0
     assert "another order" in (chosen.locator(".sign").get_attribute("title") or "")
     assert chosen.locator(".sign").inner_text().startswith("≈")

@@ -1,4 +1,4 @@
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { compare } from "../data";
 import { shortId } from "../data/labels";
 import type { Row } from "../data/model/columns";
@@ -52,7 +52,7 @@ function Two({ a, b, takesFocus }: { a: TraceStore; b: TraceStore; takesFocus: b
   const [wanted, setWanted] = useState<{ row: Row } | null>(null);
   const alignment = extra.value["align"] === "time" ? "time" : "step";
   const frame = useRef<HTMLDivElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const { activeElement } = document;
     if (takesFocus && (!activeElement || activeElement === document.body)) frame.current?.focus();
   }, [takesFocus]);

@@ -1,4 +1,4 @@
-import { useEffect, useMemo } from "preact/hooks";
+import { useLayoutEffect, useMemo } from "preact/hooks";
 import { Swatch } from "../charts/Swatch";
 import { spacerHeight } from "../charts/scroll";
 import { MISSING, type Row } from "../data/model/columns";
@@ -40,7 +40,8 @@ export function SideBySide({ a, b, found, alignment, wanted }: SideBySideProps) 
     },
   });
   const { scroller, first, chosen } = cursor;
-  useEffect(() => {
+  // Before it is painted: nobody sees the former line chosen.
+  useLayoutEffect(() => {
     if (!wanted) return;
     cursor.choose(list.ofA(wanted.row));
     scroller.current?.focus({ preventScroll: true });

@@ -1,7 +1,7 @@
 /** The line of the step-by-step list that the keyboard is at, and which lines are in sight. */
 
 import type { RefObject } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { clampTop, scrollFor, topAt } from "../charts/scroll";
 
 export interface SideCursor {
@@ -40,7 +40,7 @@ export function useSideCursor({ count, lines, line, start, onOpen }: SideCursorO
     if (scroller.current) scroller.current.scrollTop = scrollFor(count, next, room, line);
   };
   // The list stands at its start before anybody has scrolled it.
-  useEffect(() => move(top), []);
+  useLayoutEffect(() => move(top), []);
   const choose = (wanted: number) => {
     const position = Math.min(Math.max(wanted, 0), count - 1);
     setChosen(position);

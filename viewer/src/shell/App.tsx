@@ -1,7 +1,7 @@
 /** The page: landing page or trace, the frame around the tabs, and the keys. */
 
 import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { CompareView } from "../compare/CompareView";
 import type { TraceStore } from "../data/model/trace";
 import { RequestsView } from "../requests/RequestsView";
@@ -41,7 +41,7 @@ const VIEWS: Record<Tab, () => preact.JSX.Element | null> = {
 export function App() {
   const store = trace.value;
   const title = store ? `${cut(store.name, 60)} · ${TAB_TITLES[tab.value]} · Tokenyard` : "Tokenyard viewer";
-  useEffect(() => {
+  useLayoutEffect(() => {
     document.title = title;
   }, [title]);
   return (

@@ -1,6 +1,6 @@
 /** Keys, the filter language, and what colours and letters mean. */
 
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { Swatch } from "../charts/Swatch";
 import type { ReasonFamily } from "../data/model/reasons";
 import { GLOSSARY } from "../data/shorthand";
@@ -32,7 +32,7 @@ function namesOf(family: string): string {
 
 export function Help({ onClose }: { onClose(): void }) {
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     dialog.current?.showModal();
   }, []);
   return (
