@@ -192,6 +192,21 @@ def test_the_end_stays_in_view_until_one_scrolls_away(
     expect(end).to_have_value("115")
 
 
+def test_a_trace_that_is_still_written_can_be_followed_from_its_page(
+    new_page: Callable[..., Page], address: str, folder: Path
+) -> None:
+    path, steps, requests = rising(folder / "later_h100", folder / "beta_h100", 60)
+    page = new_page()
+    page.goto(f"{address}#trace={quote(str(path))}")
+    page.get_by_role("button", name="follow", exact=True).click()
+    expect(page.locator(".live")).to_contain_text("following")
+    expect(page).to_have_url(re.compile("live=1"))
+    add(path.with_name(path.name.replace("steps", "requests")), requests)
+    add(path, steps)
+    expect(page.get_by_role("spinbutton", name="End")).to_have_value("115", timeout=15_000)
+    expect(page.get_by_role("button", name="follow", exact=True)).to_have_count(0)
+
+
 def test_an_empty_file_is_waited_for(new_page: Callable[..., Page], address: str, folder: Path) -> None:
     coming = folder / "coming_h100"
     coming.mkdir()

@@ -75,6 +75,7 @@ def test_legend_leads_to_the_next_such_step(page: Page) -> None:
 def test_legend_says_of_what_its_shares_are_and_opens_the_rest(page: Page) -> None:
     legend = page.get_by_role("list", name="Reasons in the run")
     expect(legend.locator(".legend-words")).to_have_text("% of the time; time lost, summed over the requests held back")
+    expect(legend.locator(".blocked-item").first).to_contain_text(re.compile(r"lost, first at [\d.]+ s$"))
     expect(legend).to_contain_text("recorded:")
     expect(legend).to_contain_text("reconstructed:")
     before = legend.locator(".legend-item").count()

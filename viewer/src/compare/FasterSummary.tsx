@@ -3,7 +3,7 @@ import type { TraceStore } from "../data/model/trace";
 import { count, duration, plural, signed } from "../format";
 import { setExtra } from "../state/store";
 import { EntryLink } from "./EntryLink";
-import { type Entry, entriesOf, extremes, type Group, groupsOf, MEASURES, totalsOf } from "./faster";
+import { type Entry, entriesOf, extremes, type Group, groupsOf, MEASURES, totalsOf, verdict } from "./faster";
 import { timesText } from "./pair";
 
 interface FasterSummaryProps {
@@ -19,11 +19,26 @@ const MOST = 3;
 /** In a few lines: how many jobs and requests were faster in B, by how much together, and which most. */
 export function FasterSummary({ a, b, found }: FasterSummaryProps) {
   return (
-    <section class="columns faster" aria-label="Who was faster">
-      {groupsOf(a, b).map((group) => (
-        <Sums key={group} a={a} group={group} entries={entriesOf(found, group)} />
-      ))}
+    <section class="faster" aria-label="Who was faster">
+      <Verdict entries={entriesOf(found, "requests")} />
+      <div class="columns">
+        {groupsOf(a, b).map((group) => (
+          <Sums key={group} a={a} group={group} entries={entriesOf(found, group)} />
+        ))}
+      </div>
     </section>
+  );
+}
+
+/** By the requests, end to end: every trace has them, and nobody's time counts twice. */
+function Verdict({ entries }: { entries: readonly Entry[] }) {
+  const measures = MEASURES.requests;
+  const told = verdict(totalsOf(entries, measures), measures[0], "requests");
+  if (!told) return null;
+  return (
+    <p class="verdict">
+      <strong>{told.winner}</strong>: {told.why}.
+    </p>
   );
 }
 

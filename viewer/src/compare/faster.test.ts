@@ -1,7 +1,8 @@
 import { expect, test } from "vitest";
 import type { Comparison } from "../data/model/comparison";
-import { type Entry, entriesOf, extremes, fasterCsv, MEASURES, type Order, ordered, totalsOf } from "./faster";
+import { type Entry, entriesOf, extremes, fasterCsv, MEASURES, type Order, ordered, totalsOf, verdict } from "./faster";
 
+const TOOK = MEASURES.jobs[0];
 const side = (took: number, waited: number) => ({ began: 5, took, waited });
 const JOBS: Entry[] = [
   { id: "job10", a: side(4, 1), b: side(3, 0.5), whole: true },
@@ -14,9 +15,28 @@ const sorted = (key: string, of: Order["of"], down: boolean, text = "") =>
   names(ordered([...JOBS, CUT], { key, of, down }, text));
 
 test("totals count those of both, and what is not whole in both is not judged", () => {
-  const totals = { both: 2, cut: 0, faster: 1, slower: 1, sums: { took: 3, waited: 2.5 } };
+  const totals = {
+    both: 2,
+    cut: 0,
+    faster: 1,
+    slower: 1,
+    sums: { took: 3, waited: 2.5 },
+    before: { took: 6, waited: 1 },
+  };
   expect(totalsOf(JOBS, MEASURES.jobs)).toEqual(totals);
   expect(totalsOf([...JOBS, CUT], MEASURES.jobs)).toEqual({ ...totals, cut: 1 });
+});
+
+test("one verdict: who is faster, by how much", () => {
+  const of = (before: number, sum: number, both = 2) =>
+    verdict({ both, cut: 0, faster: 1, slower: 1, sums: { took: sum }, before: { took: before } }, TOOK, "jobs");
+  expect(of(6, 3)).toEqual({
+    winner: "A is faster",
+    why: "the 2 jobs that both finished took 50.0 % more time in B (took, summed)",
+  });
+  expect(of(6, -3)?.winner).toBe("B is faster");
+  expect(of(1000, -4)?.winner).toBe("A and B are as fast");
+  expect(of(0, 0, 0)).toBeNull();
 });
 
 test("who gained most and who lost most", () => {

@@ -3,6 +3,7 @@
 import type { Comparison } from "../data/model/comparison";
 import type { TraceStore } from "../data/model/trace";
 import { csvLine } from "../export/csv";
+import { count, percent } from "../format";
 
 export const GROUPS = { jobs: "jobs", requests: "requests" } as const;
 export type Group = keyof typeof GROUPS;
@@ -76,10 +77,27 @@ export interface Totals {
   slower: number;
   /** Seconds, B less A, over those that are whole in both, by the key of a measure. */
   sums: Record<string, number>;
+  /** Seconds in A of those same, by the key of a measure. */
+  before: Record<string, number>;
+}
+
+/** Less than this share more or less is as fast. */
+const AS_FAST = 0.005;
+
+/** Which of the two is faster by `totals`, in one sentence; null if both finished none. */
+export function verdict(totals: Totals, { key, title }: Measure, group: Group): { winner: string; why: string } | null {
+  const { both, sums, before } = totals;
+  if (both === 0 || !(before[key] > 0)) return null;
+  const share = sums[key] / before[key];
+  const whose = both === 1 ? `the one ${group.slice(0, -1)}` : `the ${count(both)} ${group}`;
+  const told = `${whose} that both finished took`;
+  if (Math.abs(share) < AS_FAST) return { winner: "A and B are as fast", why: `${told} as long in both (${title})` };
+  const than = `${percent(Math.abs(share))} ${share < 0 ? "less" : "more"} time in B`;
+  return { winner: share < 0 ? "B is faster" : "A is faster", why: `${told} ${than} (${title}, summed)` };
 }
 
 export function totalsOf(entries: readonly Entry[], measures: readonly Measure[]): Totals {
-  const totals: Totals = { both: 0, cut: 0, faster: 0, slower: 0, sums: {} };
+  const totals: Totals = { both: 0, cut: 0, faster: 0, slower: 0, sums: {}, before: {} };
   for (const entry of entries) {
     const by = change(entry, measures[0].key);
     if (entry.a && entry.b && !entry.whole) totals.cut += 1;
@@ -87,7 +105,10 @@ export function totalsOf(entries: readonly Entry[], measures: readonly Measure[]
     totals.both += 1;
     totals.faster += Number(by < 0);
     totals.slower += Number(by > 0);
-    for (const { key } of measures) totals.sums[key] = (totals.sums[key] ?? 0) + (change(entry, key) || 0);
+    for (const { key } of measures) {
+      totals.sums[key] = (totals.sums[key] ?? 0) + (change(entry, key) || 0);
+      totals.before[key] = (totals.before[key] ?? 0) + (entry.a?.[key] || 0);
+    }
   }
   return totals;
 }

@@ -17,25 +17,32 @@ export function eachHeld(store: TraceStore, row: Row, take: (reason: number, req
 /** Trouble first, most time lost first: what cost most stands in front. */
 export function shares(store: TraceStore, range: Range): Share[] {
   const { shown, unadmitted } = store.steps;
-  const found = store.shown.map((_, index): Share => ({ index, rows: 0, seconds: 0, lost: 0 }));
-  const lostTo = new Float64Array(store.reasonNames.length);
+  const found = store.shown.map((_, index): Share => ({ index, rows: 0, seconds: 0, lost: 0, first: -1, last: -1 }));
+  const byReason = store.reasonNames.map((name) =>
+    found.find(({ index }) => store.shown[index].recorded && store.shown[index].name === name),
+  );
   for (let row = range.first; row <= range.last; row++) {
     const share = found[shown[row]];
     const seconds = secondsOf(store, row);
     share.rows += 1;
     share.seconds += seconds;
+    see(share, row);
     eachHeld(store, row, (reason, requests) => {
-      lostTo[reason] += seconds * requests;
+      const held = byReason[reason];
+      if (!held) return;
+      held.lost += seconds * requests;
+      if (requests > 0) see(held, row);
     });
     const { blocked, recorded } = store.shown[share.index];
     if (blocked && !recorded && unadmitted[row] !== MISSING) share.lost += seconds * unadmitted[row];
   }
-  store.reasonNames.forEach((name, reason) => {
-    const share = found.find(({ index }) => store.shown[index].recorded && store.shown[index].name === name);
-    if (share) share.lost = lostTo[reason];
-  });
   const blocked = (share: Share) => Number(store.shown[share.index].blocked);
   return found
     .filter((share) => share.rows > 0)
     .sort((a, b) => blocked(b) - blocked(a) || b.lost - a.lost || b.seconds - a.seconds || b.rows - a.rows);
+}
+
+function see(share: Share, row: Row): void {
+  if (share.first < 0) share.first = row;
+  share.last = row;
 }

@@ -4,6 +4,7 @@ import { header } from "../data";
 import type { HeaderToken } from "../data/model/moment";
 import type { TraceStore } from "../data/model/trace";
 import { setStick } from "../state/live";
+import { canFollow, followTrace } from "../state/loader";
 import { live, loading, revision } from "../state/store";
 import { middle, plain } from "../text";
 import { LoadLine } from "./Progress";
@@ -21,6 +22,15 @@ export function Header({ store }: { store: TraceStore }) {
             <Token key={token.kind} token={token} />
           ))}
       </ul>
+      {tokens.some(({ kind }) => kind === "partial") && canFollow() && (
+        <button
+          type="button"
+          title="It may still be written: show the end, and what comes from now on"
+          onClick={() => void followTrace()}
+        >
+          follow
+        </button>
+      )}
       {loading.value && <LoadLine state={loading.value} />}
       {live.value.phase !== "off" && <LiveLine />}
       <span class="spring" />

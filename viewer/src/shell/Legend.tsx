@@ -4,6 +4,7 @@ import { useComputed, useSignal } from "@preact/signals";
 import { AxisSwitch } from "../charts/AxisSwitch";
 import { Swatch } from "../charts/Swatch";
 import { shares } from "../data";
+import type { Row } from "../data/model/columns";
 import type { Share } from "../data/model/statistics";
 import type { TraceStore } from "../data/model/trace";
 import { count, duration, percent, plural } from "../format";
@@ -76,6 +77,8 @@ interface ItemProps {
 function Item({ store, share, all, first }: ItemProps) {
   const { name, family, meaning, recorded, blocked } = store.shown[share.index];
   const sum = (of: (one: Share) => number) => all.reduce((total, one) => total + of(one), 0);
+  const { number, ts } = store.steps;
+  const at = (row: Row) => duration(ts[row] - ts[0]);
   const byTime = axisKind.value === "time";
   const part = byTime ? share.seconds / sum((one) => one.seconds) : share.rows / sum((one) => one.rows);
   const title = [
@@ -84,6 +87,7 @@ function Item({ store, share, all, first }: ItemProps) {
     ...(blocked
       ? [`requests lost ${duration(share.lost)} to it, summed: each step's length times whom it held back`]
       : []),
+    `first in step ${count(number[share.first])} at ${at(share.first)}, last in step ${count(number[share.last])} at ${at(share.last)}`,
     "Click: go to the next such step",
   ];
   return (
@@ -105,7 +109,7 @@ function Item({ store, share, all, first }: ItemProps) {
         <Swatch family={family} /> <span>{middle(name, 40)}</span>{" "}
         <span class="number quiet">
           {percent(part)}
-          {blocked && share.lost > 0 && `, ${duration(share.lost)} lost`}
+          {blocked && share.lost > 0 && `, ${duration(share.lost)} lost, first at ${at(share.first)}`}
         </span>
       </button>
     </li>

@@ -12,6 +12,7 @@ import {
   filterText,
   focusRequest,
   focusRow,
+  live,
   loading,
   matches,
   other,
@@ -242,6 +243,17 @@ export async function openPath(path: string, options: OpenOptions = {}): Promise
   const requests = options.requests ?? true;
   const files = listed?.files ?? unlisted(path);
   await open(files, { ...options, requests, origin: { path: files.steps?.path ?? path, reqs: requests } });
+}
+
+/** The server has the file of the trace that is shown, and can say what it grows by. */
+export function canFollow(): boolean {
+  return SERVED && live.peek().phase === "off" && (origins.trace?.path.endsWith(".jsonl") ?? false);
+}
+
+/** Read the trace that is shown again, and stay at its end while it is written. */
+export async function followTrace(): Promise<void> {
+  const origin = origins.trace;
+  if (origin) await openPath(origin.path, { requests: origin.reqs, live: true });
 }
 
 function unlisted(path: string): TraceFiles {

@@ -1,6 +1,6 @@
 /** What the Statistics tab shows. */
 
-import type { Range } from "./columns";
+import type { Range, Row } from "./columns";
 import type { Bucket, ReasonFamily } from "./reasons";
 
 export interface Spread {
@@ -40,6 +40,9 @@ export interface Share {
   seconds: number;
   /** Request-seconds lost to this reason: each step's length times whom it held back, in other steps included. */
   lost: number;
+  /** The first and the last row that are shown as it, or that held somebody back for it. */
+  first: Row;
+  last: Row;
 }
 
 export interface Histogram {
