@@ -3,6 +3,7 @@
 import { hatched } from "./charts/patterns";
 import type { ReasonFamily } from "./data/model/reasons";
 import { FAMILIES, SURFACES, type Surface, type ThemeName, type Tone } from "./palette";
+import { middle } from "./text";
 
 export const FONT_SIZE = 11;
 export const FONT = `${FONT_SIZE}px ui-monospace, "SF Mono", "Cascadia Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace`;
@@ -46,6 +47,12 @@ export function fitText(text: string, width: number, char: number): string {
   const room = Math.floor(width / char);
   if (text.length <= room) return text;
   return room <= 1 ? "" : `${text.slice(0, room - 1)}…`;
+}
+
+/** Both ends of it, in that width: a job and its turn. */
+export function fitEnds(text: string, width: number, char: number): string {
+  const room = Math.floor(width / char);
+  return text.length <= room || room < 3 ? fitText(text, width, char) : middle(text, room);
 }
 
 export function write(ink: Ink, text: string, x: number, y: number, colour: string, bold = false): void {

@@ -6,6 +6,7 @@
 
 import { unpacked } from "./bytes";
 import type { EmbeddedNames, TraceFiles, TraceSource } from "./model/sources";
+import { slicer } from "./slices";
 
 export const EMBEDDED_ID = "tokenyard-trace";
 
@@ -15,6 +16,8 @@ const RECORD_SEPARATOR = 0x1e;
 const PIECE = 64 << 10;
 /** Bytes that are held until they are handed to the browser, which keeps large ones outside of the page's memory. */
 const HELD = 16 << 20;
+/** Bytes that the first picture is drawn from, while the others are unpacked. */
+const BEGINNING = 3 << 20;
 
 /** Resolves once the first steps are unpacked; what follows does so later. Nothing is ever in memory as a whole. */
 export async function embedded(base64: string, names: EmbeddedNames): Promise<TraceFiles> {
@@ -49,6 +52,8 @@ function fileOf(blobs: Blob[], path: string): TraceSource {
 function decoded(base64: string): ReadableStream<Uint8Array> {
   const end = base64.trimEnd().length;
   let at = base64.length - base64.trimStart().length;
+  // Streams alone never let the page get a word in: not even the worker that reads the beginning would be heard.
+  const giveWay = slicer();
   return new ReadableStream<Uint8Array>({
     pull(controller) {
       if (at >= end) return controller.close();
@@ -57,6 +62,7 @@ function decoded(base64: string): ReadableStream<Uint8Array> {
       const piece = new Uint8Array(text.length);
       for (let i = 0; i < text.length; i++) piece[i] = text.charCodeAt(i);
       controller.enqueue(piece);
+      return giveWay();
     },
   });
 }
@@ -77,7 +83,7 @@ class Parts {
     const keep = (piece: Uint8Array, all = false) => {
       held.push(piece);
       size += piece.length;
-      if (size < HELD && !all) return;
+      if (size < (blobs.length === 0 ? BEGINNING : HELD) && !all) return;
       blobs.push(new Blob(held as BlobPart[]));
       if (!all && blobs.length === 1) begun?.([...blobs]);
       [held, size] = [[], 0];

@@ -20,6 +20,17 @@ export async function inSlices(
   }
 }
 
+/** For work that no loop of ours drives: what it returns gives way to the page if a slice is over. */
+export function slicer(): () => Promise<void> | undefined {
+  let began = performance.now();
+  return () => {
+    if (performance.now() - began < SLICE_MS) return undefined;
+    return breathe().then(() => {
+      began = performance.now();
+    });
+  };
+}
+
 export function breathe(): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve));
 }

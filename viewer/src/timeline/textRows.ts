@@ -2,7 +2,7 @@
 
 import type { Badge, Pill } from "../data/model/moment";
 import type { ReasonFamily } from "../data/model/reasons";
-import { fitText, type Ink, rule, tone, write, writeRight } from "../ink";
+import { fitEnds, fitText, type Ink, rule, tone, write, writeRight } from "../ink";
 import { FLAME_PATH, OVERLAYS, PILLS } from "../palette";
 import type { Column } from "./geometry";
 
@@ -212,7 +212,7 @@ function drawPill(ink: Ink, pill: Pill, text: string, x: number, top: number, wi
     context.lineWidth = pill.prefill ? 1.5 : 1;
     context.stroke();
   }
-  write(ink, fitText(text, width - 2 * PAD + 1, ink.char), x + PAD, top + LINE / 2, colour);
+  write(ink, fitEnds(text, width - 2 * PAD + 1, ink.char), x + PAD, top + LINE / 2, colour);
   context.globalAlpha = 1;
 }
 
