@@ -122,6 +122,10 @@ def test_a_page_to_mail_from_the_menu(new_page: NewPage, viewer_html: Path, smal
         page = new_page()
         page.goto(address)
         page.wait_for_selector(".run", timeout=ARRIVED_MS)
+        page.keyboard.press("g")
+        page.keyboard.type("40")
+        page.keyboard.press("Enter")
+        page.get_by_role("heading", name="Step 40", exact=True).wait_for()
         page.get_by_role("button", name="Export").click()
         with page.expect_download() as downloading:
             page.get_by_role("button", name=re.compile(r"\(HTML\)")).click()
@@ -132,6 +136,9 @@ def test_a_page_to_mail_from_the_menu(new_page: NewPage, viewer_html: Path, smal
     other.goto(mailed.as_uri())
     other.wait_for_selector(".run", timeout=ARRIVED_MS)
     assert other.locator(".token.steps").inner_text() == steps
+    other.get_by_role("heading", name="Step 40", exact=True).wait_for()
+    assert "step=40" in other.url
+    assert "trace=" not in other.url, "where it lay on the other machine is of no use"
 
 
 def test_a_question_in_sql(new_page: NewPage, viewer_html: Path, small_trace: Path) -> None:

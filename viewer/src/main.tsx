@@ -79,8 +79,9 @@ function obey(state: HashState, key: string | null): void {
 }
 
 export function startPage(): void {
-  const state = readHash(location.hash);
   const inside = document.getElementById(EMBEDDED_ID);
+  // A page that brings its trace may say what it shows at first.
+  const state = readHash(location.hash || (inside?.dataset["state"] ?? ""));
   startTheme();
   applyToPage(state);
   startLevels();

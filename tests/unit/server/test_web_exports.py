@@ -33,6 +33,9 @@ def test_a_page_holds_the_trace(client: Client, steps: Path) -> None:
     assert both.startswith("<!doctype html><html><body><p>viewer</p><script")
     assert re.search(r'data-requests-name="sched_trace.fcfs.requests.jsonl"', both)
     assert "data-requests-name" not in exported(client, steps, "html", requests="0").decode()
+    assert "data-state" not in both
+    evil = exported(client, steps, "html", state='step=4&filter="><b>').decode()
+    assert 'data-state="step=4&amp;filter=&quot;&gt;&lt;b&gt;"' in evil
 
 
 def test_perfetto_is_what_the_command_writes(client: Client, steps: Path, tmp_path: Path) -> None:
@@ -46,6 +49,8 @@ def test_perfetto_is_what_the_command_writes(client: Client, steps: Path, tmp_pa
 def test_what_is_refused(client: Client, steps: Path, folder: Path) -> None:
     asked = {"path": str(steps), "format": "docx"}
     assert refused(client.get("/api/export", params=asked), 400, "format") == "must be html or perfetto"
+    long = {"path": str(steps), "format": "html", "state": "x" * 8_001}
+    assert refused(client.get("/api/export", params=long), 400, "state") == "must be at most 8,000 characters"
     secret = folder.parent / "secret.steps.jsonl"
     refused(client.get("/api/export", params={"path": str(secret), "format": "html"}), 403, "path")
     empty = folder / "empty.steps.jsonl"

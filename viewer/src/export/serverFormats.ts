@@ -1,6 +1,8 @@
 /** What only the server can make, with the exporters of the package: of the whole trace, whatever is filtered. */
 
 import type { TraceStore } from "../data/model/trace";
+import { writeHash } from "../state/hash";
+import { currentState } from "../state/restore";
 
 export type ServerFormat = "html" | "perfetto";
 
@@ -13,7 +15,13 @@ interface Entry {
 }
 
 export const SERVER_FORMATS: readonly Entry[] = [
-  { words: "Page", kind: "HTML", format: "html", ending: ".html", note: "the whole trace in one page, to mail" },
+  {
+    words: "Page",
+    kind: "HTML",
+    format: "html",
+    ending: ".html",
+    note: "the whole trace in one page, to mail; it opens at what is shown here",
+  },
   {
     words: "Timeline",
     kind: "Perfetto",
@@ -30,6 +38,8 @@ export function notServed(format: ServerFormat): string {
 
 export async function fromServer(store: TraceStore, format: ServerFormat, signal: AbortSignal): Promise<Blob> {
   const query = new URLSearchParams({ path: store.source, format, requests: store.records ? "1" : "0" });
+  // Who opens the page sees what is seen here.
+  if (format === "html") query.set("state", writeHash({ ...currentState(null, null), live: "", theme: "system" }));
   const answer = await fetch(`/api/export?${query}`, { signal });
   if (!answer.ok) throw new Error(await problemOf(answer));
   return answer.blob();

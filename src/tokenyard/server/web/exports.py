@@ -27,6 +27,8 @@ __all__ = ["ExportServer"]
 
 _ENDINGS = {"html": ".html", "perfetto": ".pftrace"}
 _TYPES = {"html": "text/html", "perfetto": "application/octet-stream"}
+_LONGEST_STATE = 8_000
+"""Characters; a browser's address has about as many."""
 _LOOK_S = 0.5
 """Between two looks at whether the client is still there."""
 
@@ -44,6 +46,9 @@ class ExportServer:
         form = request.query_params.get("format", "")
         if form not in _ENDINGS:
             raise RefusedError(400, "format", form, "must be html or perfetto")
+        state = request.query_params.get("state", "")
+        if len(state) > _LONGEST_STATE:
+            raise RefusedError(400, "state", state, f"must be at most {_LONGEST_STATE:,} characters")
         with_requests = request.query_params.get("requests", "1") != "0"
         files = self._roots.trace(request.query_params.get("path"), with_requests=with_requests)
         if form == "perfetto":
@@ -51,21 +56,21 @@ class ExportServer:
         if not self._alone.acquire(blocking=False):
             raise RefusedError(503, "format", form, "another export is being made: ask again in a moment")
         try:
-            file = await self._made(request, form, files)
+            file = await self._made(request, form, files, state)
         finally:
             self._alone.release()
         name = quote(files.name + _ENDINGS[form], safe="")
         headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{name}", "Accept-Ranges": "none"}
         return OpenFileResponse(file, Path(file.name), headers=headers, media_type=_TYPES[form])
 
-    async def _made(self, request: Request, form: str, files: TraceFiles) -> BinaryIO:
+    async def _made(self, request: Request, form: str, files: TraceFiles, state: str) -> BinaryIO:
         """A file from its beginning. Nothing more is made for a client that has gone."""
         file = tempfile.NamedTemporaryFile(prefix="tokenyard-export-")  # noqa: SIM115 - the response closes it
         complete = False
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(_until_gone, request, group)
-                await to_thread.run_sync(partial(self._write, form, files, cast("BinaryIO", file)))
+                await to_thread.run_sync(partial(self._write, form, files, cast("BinaryIO", file), state))
                 complete = True
                 group.cancel_scope.cancel()
             if not complete:
@@ -78,10 +83,10 @@ class ExportServer:
             raise
         return cast("BinaryIO", file)
 
-    def _write(self, form: str, files: TraceFiles, file: BinaryIO) -> None:
+    def _write(self, form: str, files: TraceFiles, file: BinaryIO, state: str) -> None:
         out = cast("IO[bytes]", _WatchedFile(file))
         if form == "html":
-            embed(self._page.read_text(encoding="utf-8"), files, out)
+            embed(self._page.read_text(encoding="utf-8"), files, out, state=state)
         else:
             draw([RankTrace(None, files)], lambda name: PerfettoWriter(out, name))
         file.flush()

@@ -62,9 +62,10 @@ _NAMING_SETTINGS = frozenset(
 _CHUNK = 3 * 64 * 1024
 
 
-def embed(page: str, files: TraceFiles, out: IO[bytes], *, with_prompts: bool = False) -> int:
+def embed(page: str, files: TraceFiles, out: IO[bytes], *, with_prompts: bool = False, state: str = "") -> int:
     """Write ``page`` with the trace in it; returns how many lines could not be read and were left out.
 
+    ``state`` is what the page shows at first, as its address has it behind the ``#``; without it the beginning.
     Raises TraceError if ``page`` is no HTML page, or no line can be kept.
     """
     head, end, tail = page.rpartition("</body>")
@@ -78,6 +79,7 @@ def embed(page: str, files: TraceFiles, out: IO[bytes], *, with_prompts: bool = 
         "data-steps-name": _plain_name(paths[0]),
         **({"data-requests-name": _plain_name(paths[1])} if len(paths) > 1 else {}),
         "data-prompts": "kept" if with_prompts else "removed",
+        **({"data-state": state} if state else {}),
     }
     shown = " ".join(f'{key}="{escape(value)}"' for key, value in attributes.items())
     out.write(f'{head}<script type="application/octet-stream" {shown}>'.encode())
