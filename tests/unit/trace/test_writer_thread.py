@@ -50,6 +50,8 @@ def interrupted(after: int, path: Path) -> tuple[bool, WriterThread, LineFile]:
     file.append(RequestRecord(step=-1, req_id="first"))
     writer.put(file)  # starts the thread, which is another matter
     traced = sys.gettrace()
+    # Python 3.12 looks for frames that want instructions only when tracing begins.
+    sys._getframe().f_trace_opcodes = True
     sys.settrace(Interrupt(after))
     try:
         hand_over(writer, file)
