@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.browser.conftest import until
 
 from tokenyard.explain.why.longest_waits import waiting
 from tokenyard.explain.why.why import why
@@ -51,6 +52,26 @@ def test_who_waited_longest_and_for_what_is_what_the_terminal_says(page: Page, s
     behind = [row["place"] for row in saved if row["place"]]
     assert held > 0
     assert behind
+
+
+def test_the_keys_scroll_the_table_and_leave_the_timeline_alone(page: Page) -> None:
+    scrolled = "document.querySelector('.request-table').scrollTop"
+    page.set_viewport_size({"width": 1024, "height": 400})
+    page.wait_for_timeout(400)
+    before = page.url
+    page.keyboard.press("PageDown")
+    until(page, f"{scrolled} > 0")
+    page.keyboard.press("Home")
+    until(page, f"{scrolled} === 0")
+    lines = page.locator(".request-table tbody button")
+    lines.first.focus()
+    page.keyboard.press("ArrowDown")
+    expect(lines.nth(1)).to_be_focused()
+    page.keyboard.press("ArrowUp")
+    expect(lines.first).to_be_focused()
+    assert page.locator("aside h2").count() == 0
+    page.wait_for_timeout(400)
+    assert page.url == before, "no step was opened, nothing moved behind the table"
 
 
 def test_heads_sort_and_lines_open(page: Page) -> None:

@@ -191,3 +191,20 @@ def test_a_trace_without_reasons_shows_the_guesses(
     assert {name: int(cells[0].replace(",", "")) for name, cells in guessed.items()} == expected
     assert page.get_by_role("table", name="Recorded reasons").count() == 0
     assert report.recorded_reasons
+
+
+def test_the_keys_scroll_wherever_the_focus_is(open_files: Opener, small_trace: Path) -> None:
+    page = open_statistics(open_files, small_trace)
+    scrolled = "document.querySelector('.statistics').scrollTop"
+    page.get_by_role("tab", name="Statistics").focus()
+    for key, holds in (("End", f"{scrolled} > 1000"), ("Home", f"{scrolled} === 0")):
+        page.evaluate("document.activeElement.blur()")
+        page.keyboard.press(key)
+        until(page, holds)
+    assert page.locator("aside h2").count() == 0, "no step was opened"
+
+
+def test_nothing_hidden_makes_the_page_longer_than_a_phone(open_files: Opener, small_trace: Path) -> None:
+    page = open_statistics(open_files, small_trace, viewport={"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollHeight") <= 844
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

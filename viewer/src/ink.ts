@@ -49,10 +49,11 @@ export function fitText(text: string, width: number, char: number): string {
   return room <= 1 ? "" : `${text.slice(0, room - 1)}…`;
 }
 
-/** Both ends of it, in that width: a job and its turn. */
+/** A job and its turn, in that width: closer together, else both ends. */
 export function fitEnds(text: string, width: number, char: number): string {
   const room = Math.floor(width / char);
-  return text.length <= room || room < 3 ? fitText(text, width, char) : middle(text, room);
+  if (text.length <= room || room < 3) return fitText(text, width, char);
+  return middle(text.replace(", ", "·").replaceAll(" ", ""), room);
 }
 
 export function write(ink: Ink, text: string, x: number, y: number, colour: string, bold = false): void {

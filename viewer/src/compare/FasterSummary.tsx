@@ -32,11 +32,10 @@ export function FasterSummary({ a, b, found }: FasterSummaryProps) {
 
 /** By the requests, end to end: every trace has them, and nobody's time counts twice. */
 function Verdict({ entries }: { entries: readonly Entry[] }) {
-  const measures = MEASURES.requests;
-  const told = verdict(totalsOf(entries, measures), measures[0], "requests");
+  const told = verdict(entries, MEASURES.requests[0], "requests");
   if (!told) return null;
   return (
-    <p class="verdict">
+    <p class="winner">
       <strong>{told.winner}</strong>: {told.why}.
     </p>
   );

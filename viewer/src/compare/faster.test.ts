@@ -27,16 +27,21 @@ test("totals count those of both, and what is not whole in both is not judged", 
   expect(totalsOf([...JOBS, CUT], MEASURES.jobs)).toEqual({ ...totals, cut: 1 });
 });
 
-test("one verdict: who is faster, by how much", () => {
-  const of = (before: number, sum: number, both = 2) =>
-    verdict({ both, cut: 0, faster: 1, slower: 1, sums: { took: sum }, before: { took: before } }, TOOK, "jobs");
-  expect(of(6, 3)).toEqual({
+test("one verdict: the sum and the median have to agree", () => {
+  const of = (...times: [a: number, b: number][]) =>
+    verdict(
+      times.map(([a, b], at): Entry => ({ id: `${at}`, a: side(a, 0), b: side(b, 0), whole: true })),
+      TOOK,
+      "jobs",
+    );
+  expect(of([1, 2], [2, 3], [3, 4])).toEqual({
     winner: "A is faster",
-    why: "the 2 jobs that both finished took 50.0 % more time in B (took, summed)",
+    why: "of the 3 jobs that both finished, the median took 50.0 % more time in B, all together 50.0 % more time (took)",
   });
-  expect(of(6, -3)?.winner).toBe("B is faster");
-  expect(of(1000, -4)?.winner).toBe("A and B are as fast");
-  expect(of(0, 0, 0)).toBeNull();
+  expect(of([2, 1])?.winner).toBe("B is faster");
+  expect(of([2, 1], [3, 2], [4, 40])?.winner).toBe("Neither is faster throughout");
+  expect(of([2, 2.001])?.winner).toBe("A and B are as fast");
+  expect(of()).toBeNull();
 });
 
 test("who gained most and who lost most", () => {

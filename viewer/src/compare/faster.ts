@@ -81,19 +81,38 @@ export interface Totals {
   before: Record<string, number>;
 }
 
+/** The middle value of a measure in A and in B, of those that are whole in both. */
+export function mediansOf(entries: readonly Entry[], key: string): { a: number; b: number } {
+  const whole = entries.filter((entry) => !Number.isNaN(change(entry, key)));
+  const middleOf = (of: "a" | "b") => {
+    const values = whole.map((entry) => entry[of]?.[key] ?? Number.NaN).sort((x, y) => x - y);
+    return values[values.length >> 1] ?? Number.NaN;
+  };
+  return { a: middleOf("a"), b: middleOf("b") };
+}
+
 /** Less than this share more or less is as fast. */
 const AS_FAST = 0.005;
 
-/** Which of the two is faster by `totals`, in one sentence; null if both finished none. */
-export function verdict(totals: Totals, { key, title }: Measure, group: Group): { winner: string; why: string } | null {
-  const { both, sums, before } = totals;
-  if (both === 0 || !(before[key] > 0)) return null;
-  const share = sums[key] / before[key];
-  const whose = both === 1 ? `the one ${group.slice(0, -1)}` : `the ${count(both)} ${group}`;
-  const told = `${whose} that both finished took`;
-  if (Math.abs(share) < AS_FAST) return { winner: "A and B are as fast", why: `${told} as long in both (${title})` };
-  const than = `${percent(Math.abs(share))} ${share < 0 ? "less" : "more"} time in B`;
-  return { winner: share < 0 ? "B is faster" : "A is faster", why: `${told} ${than} (${title}, summed)` };
+/** Which of the two is faster, in one sentence: the sum and the middle have to agree; null if both finished none. */
+export function verdict(
+  entries: readonly Entry[],
+  { key, title }: Measure,
+  group: Group,
+): { winner: string; why: string } | null {
+  const { both, sums, before } = totalsOf(entries, [{ key, title, meaning: "" }]);
+  const median = mediansOf(entries, key);
+  if (both === 0 || !(before[key] > 0) || !(median.a > 0)) return null;
+  const shares = [sums[key] / before[key], (median.b - median.a) / median.a];
+  const [summed, middle] = shares.map((share) => (Math.abs(share) < AS_FAST ? 0 : Math.sign(share)));
+  const [more, most] = shares.map((share) =>
+    Math.abs(share) < AS_FAST ? "as long" : `${percent(Math.abs(share))} ${share < 0 ? "less" : "more"} time`,
+  );
+  const which = both === 1 ? `one ${group.slice(0, -1)}` : `${count(both)} ${group}`;
+  const why = `of the ${which} that both finished, the median took ${most} in B, all together ${more} (${title})`;
+  if (summed * middle < 0) return { winner: "Neither is faster throughout", why };
+  const sum = summed + middle;
+  return { winner: sum === 0 ? "A and B are as fast" : sum < 0 ? "B is faster" : "A is faster", why };
 }
 
 export function totalsOf(entries: readonly Entry[], measures: readonly Measure[]): Totals {

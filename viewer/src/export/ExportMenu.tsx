@@ -38,6 +38,9 @@ export function ExportMenu({ store }: ExportMenuProps) {
       download(await make(stop.signal), name);
       announce(`${what}: saved`);
       setOpen(false);
+      // What was chosen is gone: whoever has not gone elsewhere meanwhile stands where they came from.
+      const { activeElement } = document;
+      if (activeElement === document.body || box.current?.contains(activeElement)) opener.current?.focus();
     } catch (error) {
       if (!stop.signal.aborted) setFailed(`${what}: ${error instanceof Error ? error.message : String(error)}`);
     }

@@ -117,6 +117,7 @@ function Grid({ store, found, columns, lines, sorting }: GridProps) {
       // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls has to be reached with the keyboard
       tabIndex={0}
       aria-label="Requests; scrolls"
+      onKeyDown={moveAmongLines}
       onScroll={(event) => {
         const { scrollTop } = event.currentTarget;
         if (Math.abs(scrollTop - scrollFor(lines.length, top, room, ROW)) > 1.5)
@@ -140,6 +141,15 @@ function Grid({ store, found, columns, lines, sorting }: GridProps) {
       <div style={{ height: `${spacerHeight(lines.length, room, ROW) - room}px` }} />
     </section>
   );
+}
+
+/** From the request of one line to that of its neighbour. */
+function moveAmongLines(event: KeyboardEvent): void {
+  const line = event.target instanceof Element ? event.target.closest("tbody tr") : null;
+  if (!line || (event.key !== "ArrowDown" && event.key !== "ArrowUp")) return;
+  const beside = event.key === "ArrowDown" ? line.nextElementSibling : line.previousElementSibling;
+  beside?.querySelector("button")?.focus();
+  event.preventDefault();
 }
 
 /** The column by which the lines are sorted has to be seen, also when the panel takes room. */

@@ -21,6 +21,7 @@ import { Landing } from "./Landing";
 import { Legend } from "./Legend";
 import { Minimap } from "./Minimap";
 import { Notes } from "./Notes";
+import { pageScroller, scrollPage } from "./pageKeys";
 import { SidePanel } from "./SidePanel";
 import { Toolbar } from "./Toolbar";
 import "./frame.css";
@@ -69,8 +70,15 @@ function Run({ store }: { store: TraceStore }) {
     };
     const onKey = (event: KeyboardEvent) => {
       if (help.peek() || event.defaultPrevented) return;
-      const action = actionOf(event, targetOf(event.target));
-      if (!action) return;
+      const page = pageScroller();
+      const target = targetOf(event.target);
+      const action = actionOf(event, { ...target, ownArrows: target.ownArrows || page !== null });
+      if (!action) {
+        // Inside the page and in controls the browser knows what to do.
+        const outside = !target.typing && !target.ownArrows && !page?.contains(event.target as Node);
+        if (page && outside && scrollPage(page, event)) event.preventDefault();
+        return;
+      }
       if (action === "back" && event.target instanceof HTMLInputElement) event.target.blur();
       else (special[action] ?? keyMoves[action])?.();
       event.preventDefault();
