@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.browser.conftest import ARRIVED_MS
+from tests.browser.conftest import ARRIVED_MS, until
 from tests.integration.command import environment
 
 from tokenyard.explain.report.summary import summarize
@@ -137,7 +137,7 @@ def test_a_page_to_mail_from_the_menu(new_page: NewPage, viewer_html: Path, smal
     other.wait_for_selector(".run", timeout=ARRIVED_MS)
     assert other.locator(".token.steps").inner_text() == steps
     other.get_by_role("heading", name="Step 40", exact=True).wait_for()
-    assert "step=40" in other.url
+    until(other, "location.hash.includes('step=40')")
     assert "trace=" not in other.url, "where it lay on the other machine is of no use"
 
 

@@ -80,7 +80,7 @@ export const KEY_HELP: KeyHelp[] = [
   { keys: ["PgUp", "PgDn"], words: "a screen earlier, later" },
   { keys: ["Shift+↓", "Shift+↑"], words: "select steps, from the one looked at (PgDn, PgUp: a screen of them)" },
   { keys: ["Home", "End"], words: "first step, last step" },
-  { keys: ["↑↓", "PgUp", "PgDn"], words: "in Statistics, Compare and the table of requests: scroll" },
+  { keys: ["↑", "↓", "PgUp", "PgDn"], words: "in Statistics, Compare and the table of requests: scroll" },
   { keys: ["F"], words: "fit: the selection, else the whole run" },
   { keys: ["/"], words: "filter" },
   { keys: ["g"], words: "go to a step, or to a time: 12.5s" },
