@@ -77,6 +77,20 @@ def test_the_keys_scroll_the_table_and_leave_the_timeline_alone(page: Page) -> N
     assert page.url == before, "no step was opened, nothing moved behind the table"
 
 
+def test_the_arrows_reach_every_line(page: Page) -> None:
+    page.set_viewport_size({"width": 1024, "height": 400})
+    focused = "Number(document.activeElement.closest('tr')?.ariaRowIndex)"
+    until(page, f"document.querySelectorAll('.request-table tbody tr').length < 20 && {FIRST} === '2'")
+    last = page.evaluate("document.querySelector('.request-table table').ariaRowCount")
+    page.locator(".request-table tbody button").first.focus()
+    for place in range(3, int(last) + 1):
+        page.keyboard.press("ArrowDown")
+        until(page, f"{focused} === {place}")
+    for place in range(int(last) - 1, 1, -1):
+        page.keyboard.press("ArrowUp")
+        until(page, f"{focused} === {place}")
+
+
 def test_heads_sort_and_lines_open(page: Page) -> None:
     page.get_by_role("columnheader", name="E2E").get_by_role("button").click()
     values = [float(row["e2e_s"]) for row in rows(page)]

@@ -1,4 +1,4 @@
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Swatch } from "../charts/Swatch";
 import { clampTop, scrollFor, spacerHeight, topAt } from "../charts/scroll";
 import { touches } from "../charts/touches";
@@ -102,12 +102,20 @@ function Grid({ store, found, columns, lines, sorting }: GridProps) {
   const scroller = useRef<HTMLElement>(null);
   const { width, height } = useSize(scroller);
   const [top, setTop] = useState(0);
+  const [, draw] = useState(0);
   const room = Math.max(height - ROW, ROW);
   useEffect(() => {
     if (takeWish("table")) scroller.current?.focus();
   }, []);
   const first = Math.floor(clampTop(lines.length, top, room, ROW));
   const shown = lines.subarray(first, first + Math.ceil(room / ROW));
+  const whole = Math.floor(room / ROW);
+  const onArrow = useArrows(scroller, lines.length, (line) => {
+    const place = line < first ? line : Math.max(top, line + 1 - whole);
+    if (scroller.current) scroller.current.scrollTop = scrollFor(lines.length, place, room, ROW);
+    setTop(place);
+    draw((count) => count + 1);
+  });
   useEffect(() => showSorted(scroller.current), [sorting.key, width, shown.length]);
   return (
     <section
@@ -117,7 +125,7 @@ function Grid({ store, found, columns, lines, sorting }: GridProps) {
       // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls has to be reached with the keyboard
       tabIndex={0}
       aria-label="Requests; scrolls"
-      onKeyDown={moveAmongLines}
+      onKeyDown={onArrow}
       onScroll={(event) => {
         const { scrollTop } = event.currentTarget;
         if (Math.abs(scrollTop - scrollFor(lines.length, top, room, ROW)) > 1.5)
@@ -143,13 +151,24 @@ function Grid({ store, found, columns, lines, sorting }: GridProps) {
   );
 }
 
-/** From the request of one line to that of its neighbour. */
-function moveAmongLines(event: KeyboardEvent): void {
-  const line = event.target instanceof Element ? event.target.closest("tbody tr") : null;
-  if (!line || (event.key !== "ArrowDown" && event.key !== "ArrowUp")) return;
-  const beside = event.key === "ArrowDown" ? line.nextElementSibling : line.previousElementSibling;
-  beside?.querySelector("button")?.focus();
-  event.preventDefault();
+/** ↑ and ↓ go from the request of one line to that of its neighbour; `show` draws a line that is not drawn yet. */
+function useArrows(scroller: { current: HTMLElement | null }, count: number, show: (line: number) => void) {
+  const wanted = useRef<number | null>(null);
+  useLayoutEffect(() => {
+    const button = scroller.current?.querySelector<HTMLElement>(`tr[aria-rowindex="${wanted.current}"] button`);
+    if (!button) return;
+    wanted.current = null;
+    button.focus({ preventScroll: true }); // the lines stand still while the region scrolls, which browsers misjudge
+  });
+  return (event: KeyboardEvent): void => {
+    const line = event.target instanceof Element ? event.target.closest("tbody tr") : null;
+    if (!line || (event.key !== "ArrowDown" && event.key !== "ArrowUp")) return;
+    event.preventDefault();
+    const row = Number(line.ariaRowIndex) + (event.key === "ArrowDown" ? 1 : -1);
+    if (row < 2 || row > count + 1) return;
+    wanted.current = row;
+    show(row - 2);
+  };
 }
 
 /** The column by which the lines are sorted has to be seen, also when the panel takes room. */
