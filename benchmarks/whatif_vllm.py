@@ -55,6 +55,8 @@ SIZES = {
     "num_hidden_layers": 8,
 }
 """Of the model: 51 million parameters, so that a step takes long beside what else goes on."""
+_LENGTHENED = (0.4, 1.0, 1.6)
+"""Length of the answers by priority, if the policy is the setting: no mean changes unless the urgent ones are short."""
 _LAST_STEP = 1.0
 """Seconds after the last answer in which an engine says that its last step has ended."""
 _MOST_TRIES = 3
@@ -83,8 +85,8 @@ class Traffic(NamedTuple):
     most_stolen: float
 
 
-def sessions(count: int, rate: float, seed: int) -> list[Session]:
-    """The traffic, the same for every setting: conversations about a document, all with one system prompt."""
+def sessions(count: int, rate: float, seed: int, *, urgent_are_short: bool = False) -> list[Session]:
+    """The traffic, the same for both settings: conversations about a document, all with one system prompt."""
     random = Random(seed)
     system = [random.randrange(_BYTES) for _ in range(64)]
     made, moment = [], 0.0
@@ -94,7 +96,10 @@ def sessions(count: int, rate: float, seed: int) -> list[Session]:
         for turn in range(random.randint(5, 9)):
             new = [random.randrange(_BYTES) for _ in range(random.randint(15, 40))]
             turns.append((new if turn else system + document + new, random.randint(8, 40), random.uniform(0.0, 1.0)))
-        made.append(Session(moment, tuple(turns), random.randint(0, 2)))
+        priority = random.randint(0, 2)
+        longer = _LENGTHENED[priority] if urgent_are_short else 1.0
+        asked = tuple((new, round(max_tokens * longer), pause) for new, max_tokens, pause in turns)
+        made.append(Session(moment, asked, priority))
         moment += random.expovariate(rate)
     return made
 
@@ -191,7 +196,8 @@ def recorded(model: Path, folder: Path, asked: str, traffic: Traffic) -> _Pair:
         tried = 0
         # Between two parts each server has the other's part to end its own in: no part begins before the last is done.
         while len(kept) < traffic.parts and tried < _MOST_TRIES * traffic.parts:
-            part = sessions(traffic.sessions, traffic.rate, traffic.seed + tried)
+            seed = traffic.seed + tried
+            part = sessions(traffic.sessions, traffic.rate, seed, urgent_are_short=name == "scheduling_policy")
             first, second = (_serve(server, part, by_priority) for server, by_priority in pair)
             tried += 1
             if max(first.stolen, second.stolen) <= traffic.most_stolen:
