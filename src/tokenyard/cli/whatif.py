@@ -16,7 +16,7 @@ from tokenyard.cli.support.progress import replay_bar
 from tokenyard.cli.support.variants.served import leaning_on_model, on_gpu, served_with
 from tokenyard.errors import TraceError
 from tokenyard.explain.render.tables import print_section, table_of
-from tokenyard.explain.render.units import count, duration, milliseconds, percent
+from tokenyard.explain.render.units import count, count_of, duration, milliseconds, percent
 from tokenyard.printable import plain
 from tokenyard.sim.whatif.answer import FigureAnswer, Mover, SelfCheck, VariantAnswer, WhatIf
 from tokenyard.sim.whatif.ask import Baseline, answer, replay_as_it_was
@@ -113,10 +113,10 @@ def _print(told: WhatIf, console: Console) -> None:
 
 
 def _print_check(told: WhatIf, console: Console) -> None:
-    title = Text.assemble(("what if", "bold"), f"  {plain(told.source)}: {count(told.requests)} requests")
+    title = Text.assemble(("what if", "bold"), f"  {plain(told.source)}: {count_of(told.requests, 'request')}")
     console.print(title)
     fit, check = told.fit, told.self_check
-    lines = [f"step times fitted to {count(fit.steps)} steps of the trace"]
+    lines = [f"step times fitted to {count_of(fit.steps, 'step')} of the trace"]
     if fit.held_out and fit.median_error is not None and fit.total_error is not None:
         lines[0] += (
             f"; of {count(fit.held_out)} others half are predicted within {percent(fit.median_error)},"
@@ -160,9 +160,11 @@ def _print_variant(variant: VariantAnswer, console: Console) -> None:
             table.add_row(label, *_answered(each, is_modelled=is_modelled))
     lost = None
     if variant.refused:
-        words = f"{count(variant.refused)} requests cannot be served with this: they are in no figure of `then`."
+        words = f"{count_of(variant.refused, 'request')} cannot be served with this, and in no figure of `then`."
         lost = Text(words, "red")
-    lines = [f"{count(variant.faster)} requests end sooner by more than 5 %, {count(variant.slower)} later"]
+    ends = "ends" if variant.faster == 1 else "end"
+    sooner = count_of(variant.faster, "request")
+    lines = [f"{sooner} {ends} sooner by more than 5 %, {count(variant.slower)} later"]
     lines += [_mover("gains most", variant.winners), _mover("loses most", variant.losers)]
     lines += [plain(note) for note in variant.notes]
     if variant.serve_flags:

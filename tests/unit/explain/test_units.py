@@ -10,6 +10,7 @@ import pytest
 
 from tokenyard.explain.render.units import (
     count,
+    count_of,
     duration,
     gigabytes,
     milliseconds,
@@ -58,6 +59,11 @@ from tokenyard.trace.format.schema import TraceStart
 )
 def test_texts(function: Callable[[Any], str], value: Any, text: str) -> None:
     assert function(value) == text
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 steps"), (1, "1 step"), (12_031, "12,031 steps")])
+def test_one_is_not_many(number: int, text: str) -> None:
+    assert count_of(number, "step") == text
 
 
 def test_the_end_of_a_path_is_kept() -> None:

@@ -155,7 +155,7 @@ def test_who_went_away_before_the_cache_was_asked_is_counted(tmp_path: Path) -> 
     """In this drawn workload one is aborted in the queue: nobody knows which prompts its own began like."""
     record("async", drawn_workload("async", 362), tmp_path)
     (note,) = read_run(tmp_path).workload.notes
-    assert note.startswith("1 requests went away before the cache was asked for their blocks")
+    assert note.startswith("1 request went away before the cache was asked for its blocks: it is taken")
 
 
 def test_a_prompt_shorter_than_a_block_shares_nothing_and_is_no_gap(tmp_path: Path) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ["count", "duration", "gigabytes", "milliseconds", "percent", "short_count", "shorten"]
+__all__ = ["count", "count_of", "duration", "gigabytes", "milliseconds", "percent", "short_count", "shorten"]
 
 
 def count(value: float | None) -> str:
     """12,031; a dash if it is not known."""
     return "-" if value is None else f"{value:,.0f}"
+
+
+def count_of(number: int, noun: str) -> str:
+    """12,031 requests; 1 request."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def short_count(value: int) -> str:

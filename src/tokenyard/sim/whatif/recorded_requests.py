@@ -259,22 +259,53 @@ class RecordedRequests:
         return "; ".join(self._notes()) or "it records no arrivals: tokenyard's own traces do"
 
     def _notes(self) -> Iterator[str]:
-        for gap, sentence in _GAPS.items():
-            if self._gaps[gap]:
-                yield sentence.format(self._gaps[gap])
+        for gap, (of_one, of_several) in _GAPS.items():
+            number = self._gaps[gap]
+            if number:
+                yield of_one if number == 1 else of_several.format(number)
 
 
 _GAPS = {
-    "before": "{:,} requests were there before the trace began and are left out",
-    "unfinished": "{:,} requests had not ended when the trace did and are left out",
-    "failed": "{:,} requests ended with an error and are left out",
-    "pooled": "{:,} requests put nothing out (embeddings, or stopped at once) and are left out",
-    "unreadable": "{:,} arrivals say no id, time or length and are left out",
-    "repeated": "{:,} arrivals repeat an id and are left out",
-    "blocks": "blocks of {:,} requests cannot be read: they are taken to share nothing",
-    "unseen": "{:,} requests went away before the cache was asked for their blocks: they are taken to share nothing",
-    "orphans": "{:,} turns follow a request that is left out: they arrive when they did",
-    "pause": "the host paused or resumed {:,} times, which is not repeated",
-    "reset": "a cache was reset {:,} times, which is not repeated",
+    "before": (
+        "1 request was there before the trace began and is left out",
+        "{:,} requests were there before the trace began and are left out",
+    ),
+    "unfinished": (
+        "1 request had not ended when the trace did and is left out",
+        "{:,} requests had not ended when the trace did and are left out",
+    ),
+    "failed": (
+        "1 request ended with an error and is left out",
+        "{:,} requests ended with an error and are left out",
+    ),
+    "pooled": (
+        "1 request put nothing out (embedding, or stopped at once) and is left out",
+        "{:,} requests put nothing out (embeddings, or stopped at once) and are left out",
+    ),
+    "unreadable": (
+        "1 arrival says no id, time or length and is left out",
+        "{:,} arrivals say no id, time or length and are left out",
+    ),
+    "repeated": ("1 arrival repeats an id and is left out", "{:,} arrivals repeat an id and are left out"),
+    "blocks": (
+        "blocks of 1 request cannot be read: it is taken to share nothing",
+        "blocks of {:,} requests cannot be read: they are taken to share nothing",
+    ),
+    "unseen": (
+        "1 request went away before the cache was asked for its blocks: it is taken to share nothing",
+        "{:,} requests went away before the cache was asked for their blocks: they are taken to share nothing",
+    ),
+    "orphans": (
+        "1 turn follows a request that is left out: it arrives when it did",
+        "{:,} turns follow a request that is left out: they arrive when they did",
+    ),
+    "pause": (
+        "the host paused or resumed once, which is not repeated",
+        "the host paused or resumed {:,} times, which is not repeated",
+    ),
+    "reset": (
+        "a cache was reset once, which is not repeated",
+        "a cache was reset {:,} times, which is not repeated",
+    ),
 }
-"""What a trace may lack, or hold that a replay does not repeat -> what is said of it."""
+"""What a trace may lack, or hold that a replay does not repeat -> what is said of one, and of several."""
