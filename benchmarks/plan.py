@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
 from time import perf_counter
@@ -116,6 +117,8 @@ def median(rows: Sequence[Row], goal: Goal) -> Row:
 
 def main(arguments: Sequence[str]) -> int:
     """Judge all that are named; 1 if one is too far off."""
+    if find_spec("optuna") is None:  # said before minutes of replays
+        sys.exit("optuna is not installed: run  pip install 'tokenyard[plan]'")
     asked = [list(words) for is_rule, words in groupby(arguments, lambda word: word == "--") if not is_rule]
     chosen = asked or [words_for(*each) for each in WORKLOADS]
     wrong = [words for words in chosen if not judge(words)]
