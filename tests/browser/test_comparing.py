@@ -14,6 +14,8 @@ from tests.browser.conftest import replay, until
 from tokenyard.explain.report.summary import summarize
 from viewer_sample import crowded
 
+expect = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
+
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
@@ -96,6 +98,20 @@ def test_links_to_the_steps_of_b_swap_the_two(open_files: Opener, small_trace: P
     page.get_by_role("tab", name="Timeline", selected=True).wait_for()
     assert page.get_by_role("heading", name="Step ", exact=False).count() > 0
     assert page.title().startswith(names[1])
+    expect(page.locator(".announcement")).to_have_text("A and B are swapped: the trace in front was B")
+
+
+def test_on_a_phone_both_sides_stand_beside_each_other(
+    open_files: Opener, small_trace: Path, smaller_trace: Path
+) -> None:
+    page = open_both(open_files, small_trace, smaller_trace, viewport={"width": 390, "height": 844})
+    cells = page.locator(".sides tbody tr").nth(6).locator("td:visible")
+    for cell in cells.all():
+        box = cell.bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390
+    assert len(page.locator(".sides tbody tr").nth(6).get_by_role("button").all()) == 2
 
 
 def test_runs_that_did_not_finish_the_same_are_not_judged_alike(

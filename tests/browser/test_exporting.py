@@ -37,7 +37,9 @@ def filtered(page: Page, text: str, steps: int) -> None:
 def test_a_table_of_the_filtered_steps(open_files: Opener, small_trace: Path, tmp_path: Path) -> None:
     page = open_files(small_trace)
     filtered(page, "step:10..14", 5)
-    with save(page, "Table", tmp_path).open(newline="") as file:
+    table = save(page, "Steps (CSV)", tmp_path)
+    assert table.name.endswith(".filtered-10-14.csv")
+    with table.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [int(row["step"]) for row in rows] == [10, 11, 12, 13, 14]
     lines = [json.loads(line) for line in next(small_trace.glob("*.steps.jsonl")).read_text().splitlines()]
@@ -99,7 +101,7 @@ def test_the_menu_by_keyboard(open_files: Opener, small_trace: Path) -> None:
     page.get_by_role("button", name="Export").focus()
     page.keyboard.press("Enter")
     menu = page.get_by_role("dialog", name="Export")
-    for name in ("Picture", "Table", "Trace", "open file", "Picture"):
+    for name in ("Picture", "Steps", "Trace", "open file", "Picture"):
         page.keyboard.press("ArrowDown")
         assert menu.locator(":focus").evaluate("one => one.innerText").startswith(name)
     page.keyboard.press("ArrowUp")

@@ -41,6 +41,17 @@ def tokens(page: Page) -> str:
     return found.inner_text()
 
 
+def test_the_keys_are_listed_before_a_trace_is_open(landing: Page) -> None:
+    landing.keyboard.press("?")
+    assert "next, previous step" in landing.get_by_role("dialog").inner_text()
+    landing.keyboard.press("Escape")
+    landing.locator("dialog").wait_for(state="detached")
+    landing.get_by_role("button", name="Open the sample").click()
+    landing.get_by_role("grid", name="Steps of the run").wait_for()
+    landing.keyboard.press("?")
+    assert landing.get_by_role("dialog").count() == 1
+
+
 def test_a_newcomer_can_open_the_sample(landing: Page) -> None:
     landing.get_by_role("button", name="Open the sample").click()
     shown = tokens(landing)

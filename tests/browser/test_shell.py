@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.browser.conftest import until
 
 from tokenyard.explain.report.summary import summarize
 from tokenyard.trace.read.reader import TraceReader
@@ -165,8 +166,27 @@ def test_on_a_phone_controls_are_high_enough_for_fingers(open_files: Open, small
     assert page.evaluate(cut) == []
 
 
+def test_on_a_phone_a_finger_moves_the_rows_and_a_tap_opens_one(open_files: Open, small_trace: Path) -> None:
+    page = open_files(small_trace, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    shown, box = page.get_by_role("slider", name="Steps in view"), page.locator(".stage").bounding_box()
+    assert box is not None
+    x, y = box["x"] + 100, box["y"] + box["height"] - 40
+    before = shown.get_attribute("aria-valuetext")
+    device = page.context.new_cdp_session(page)
+    for kind, up in (("touchStart", 0), ("touchMove", 40), ("touchMove", 120), ("touchEnd", None)):
+        points = [] if up is None else [{"x": x, "y": y - up}]
+        device.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    expect(shown).not_to_have_attribute("aria-valuetext", before or "")
+    until(page, "location.hash.includes('view=')")
+    assert "sel=" not in page.url
+    assert page.locator("aside h2").count() == 0
+    page.touchscreen.tap(x, y - 100)
+    expect(page.locator("aside h2")).to_contain_text("Step")
+
+
 def test_tabs_by_key_and_by_arrow(page: Page) -> None:
     page.keyboard.press("3")
+    until(page, "document.activeElement.id === 'view'")  # whoever goes on by Tab goes on from there
     selected = page.get_by_role("tab", selected=True)
     assert selected.inner_text() == "Statistics"
     selected.focus()

@@ -110,7 +110,7 @@ function Heads({ name }: { name: string }) {
       </th>
       <th scope="col">shown as</th>
       {NUMBERS.map((column) => (
-        <th scope="col" class="number" key={column}>
+        <th scope="col" class="number more" key={column}>
           {column}
         </th>
       ))}
@@ -149,7 +149,14 @@ interface CellsProps {
 }
 
 function Cells({ name, store, side, beside }: CellsProps) {
-  if (!side) return <td colSpan={6} />;
+  if (!side) {
+    return (
+      <>
+        <td colSpan={2} />
+        <td class="more" colSpan={NUMBERS.length} />
+      </>
+    );
+  }
   const shown = store.shown[side.shown];
   return (
     <>
@@ -172,7 +179,7 @@ function Cells({ name, store, side, beside }: CellsProps) {
         )}
       </td>
       {NUMBERS.map((column) => (
-        <td key={column} class={`number${beside && beside[column] !== side[column] ? " apart" : ""}`}>
+        <td key={column} class={`number more${beside && beside[column] !== side[column] ? " apart" : ""}`}>
           {side[column] === MISSING ? "–" : count(side[column])}
         </td>
       ))}

@@ -3,6 +3,7 @@
 import type { RequestIndex, Row } from "../data/model/columns";
 import { swapTraces } from "../state/loader";
 import { focus, showTab } from "../state/moves";
+import { announce } from "../state/store";
 
 export type SideName = "A" | "B";
 
@@ -12,7 +13,10 @@ export const LOOK_TITLES: Record<SideName, string> = {
 };
 
 export function lookAt(side: SideName, row: Row, request: RequestIndex = -1): void {
-  if (side === "B") swapTraces();
+  if (side === "B") {
+    swapTraces();
+    announce("A and B are swapped: the trace in front was B");
+  }
   focus(row, request);
   showTab("timeline");
 }

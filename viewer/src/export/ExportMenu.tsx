@@ -46,7 +46,7 @@ export function ExportMenu({ store }: ExportMenuProps) {
     }
     setBusy(null);
   };
-  const part = rows === store.rows ? "" : `.${span(store, ranges)}`;
+  const part = rows === store.rows ? "" : `.${matches.value.rows ? "filtered-" : ""}${span(store, ranges)}`;
   const onKeyDown = (event: KeyboardEvent) => {
     if (!open) return;
     if (event.key === "Escape") {
@@ -78,11 +78,11 @@ export function ExportMenu({ store }: ExportMenuProps) {
             onClick={() => run("Picture", `${store.name}.${tab.value}.png`, () => shoot(store))}
           />
           <Item
-            words="Table"
+            words="Steps"
             kind="CSV"
-            note={`${plural(rows, "step")}, one a line`}
+            note={`${plural(rows, "step")}, one a line${TABLED[tab.value] ?? ""}`}
             disabled={busy !== null || rows === 0}
-            onClick={() => run("Table", `${store.name}${part}.csv`, (signal) => exportCsv(store, ranges, signal))}
+            onClick={() => run("Steps", `${store.name}${part}.csv`, (signal) => exportCsv(store, ranges, signal))}
           />
           <Item
             words="Trace"
@@ -204,6 +204,12 @@ const PICTURED: Record<Tab, string> = {
   requests: "what is in view, without the panel at the side",
   statistics: "the whole tab, also what is scrolled out of view",
   compare: "the whole tab, also what is scrolled out of view",
+};
+
+/** Where the tables of the other tabs are saved. */
+const TABLED: Partial<Record<Tab, string>> = {
+  requests: "; requests: above their table",
+  compare: "; jobs and requests: above their table",
 };
 
 async function shoot(store: TraceStore): Promise<Blob> {

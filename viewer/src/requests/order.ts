@@ -3,7 +3,7 @@
 import type { Lanes } from "../data/model/lives";
 import type { TraceStore } from "../data/model/trace";
 
-export const ORDERS = { arrival: "arrival", wait: "longest wait", length: "longest life", id: "name" } as const;
+export const ORDERS = { arrival: "arrival", wait: "longest wait, summed", length: "longest life", id: "name" } as const;
 export type Order = keyof typeof ORDERS;
 
 /** Lanes by position, top to bottom. `requests`: 1 for each request that the filter means; null for all. */

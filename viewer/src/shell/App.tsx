@@ -1,6 +1,6 @@
 /** The page: landing page or trace, the frame around the tabs, and the keys. */
 
-import { useSignal } from "@preact/signals";
+import { type Signal, useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { CompareView } from "../compare/CompareView";
 import type { TraceStore } from "../data/model/trace";
@@ -42,12 +42,21 @@ const VIEWS: Record<Tab, () => preact.JSX.Element | null> = {
 export function App() {
   const store = trace.value;
   const title = store ? `${cut(store.name, 60)} · ${TAB_TITLES[tab.value]} · Tokenyard` : "Tokenyard viewer";
+  const help = useSignal(false);
+  useHelpKey(help, store === null);
   useLayoutEffect(() => {
     document.title = title;
   }, [title]);
   return (
     <>
-      {store ? <Run key={store.key} store={store} /> : <Landing />}
+      {store ? <Run key={store.key} store={store} help={help} /> : <Landing />}
+      {help.value && (
+        <Help
+          onClose={() => {
+            help.value = false;
+          }}
+        />
+      )}
       {hovering.value && <p class="drop-hint">Let go to open it{store && tab.value === "compare" ? " beside" : ""}</p>}
       <p class="announcement" role="status" aria-live="polite">
         {announcement.value && cut(announcement.value, 300)}
@@ -56,8 +65,7 @@ export function App() {
   );
 }
 
-function Run({ store }: { store: TraceStore }) {
-  const help = useSignal(false);
+function Run({ store, help }: { store: TraceStore; help: Signal<boolean> }) {
   const filterField = useRef<HTMLInputElement>(null);
   const goToField = useRef<HTMLInputElement>(null);
   useEffect(() => {
@@ -103,20 +111,24 @@ function Run({ store }: { store: TraceStore }) {
       />
       <FilterNote />
       <div class="body">
-        <main id="view" class="view" role="tabpanel" aria-labelledby={`tab-${tab.value}`}>
+        <main id="view" class="view" role="tabpanel" tabIndex={-1} aria-labelledby={`tab-${tab.value}`}>
           {VIEWS[tab.value]()}
         </main>
         <SidePanel store={store} />
       </div>
-      {help.value && (
-        <Help
-          onClose={() => {
-            help.value = false;
-          }}
-        />
-      )}
     </div>
   );
+}
+
+/** `?` where no trace is open: the other keys have nothing to move. */
+function useHelpKey(help: Signal<boolean>, wanted: boolean): void {
+  useLayoutEffect(() => {
+    const onKey = (event: KeyboardEvent) => {
+      if (actionOf(event, targetOf(event.target)) === "help") help.value = true;
+    };
+    if (wanted) window.addEventListener("keydown", onKey);
+    return () => window.removeEventListener("keydown", onKey);
+  }, [help, wanted]);
 }
 
 const TEXT_FIELDS = new Set(["text", "search", "number"]);

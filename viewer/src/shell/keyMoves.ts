@@ -1,5 +1,6 @@
 /** What each key does that needs no field of the page. */
 
+import type { Tab } from "../state/hash";
 import type { Action } from "../state/keyboard";
 import { setStick } from "../state/live";
 import { back, extend, fit, focus, pan, sameEpisode, sameReason, showTab, stepBy, zoom } from "../state/moves";
@@ -27,13 +28,20 @@ export const keyMoves: Partial<Record<Action, () => void>> = {
   "extend-page-earlier": () => extend(-1, true),
   "first-step": () => focus(0),
   "last-step": () => {
-    focus((trace.peek()?.rows ?? 1) - 1);
+    // Of a run that is followed the last step is another one in a moment: its end is kept in view, none is opened.
     if (live.peek().phase !== "off") setStick(true);
+    else focus((trace.peek()?.rows ?? 1) - 1);
   },
   fit,
   back: () => void back(),
-  "tab-1": () => showTab("timeline"),
-  "tab-2": () => showTab("requests"),
-  "tab-3": () => showTab("statistics"),
-  "tab-4": () => showTab("compare"),
+  "tab-1": () => goToTab("timeline"),
+  "tab-2": () => goToTab("requests"),
+  "tab-3": () => goToTab("statistics"),
+  "tab-4": () => goToTab("compare"),
 };
+
+/** Whoever has come by key goes on by Tab from there, and not from the top of the page. */
+function goToTab(tab: Tab): void {
+  showTab(tab);
+  document.getElementById("view")?.focus({ preventScroll: true });
+}

@@ -13,6 +13,8 @@ describe("isNewPlace", () => {
     ["the first step", {}, { step: 3 }],
     ["another request", { step: 1, req: "a" }, { step: 1, req: "b" }],
     ["a selection", {}, { selection: [1, 9] }],
+    ["another selection", { selection: [1, 9] }, { selection: [20, 30] }],
+    ["no selection", { selection: [1, 9] }, {}],
     ["a filter that begins", {}, { filter: "j" }],
     ["another trace", { trace: "/a" }, { trace: "/b" }],
   ])("%s is one", (_, before, now) => expect(isNewPlace(place(before), place(now))).toBe(true));
@@ -20,6 +22,7 @@ describe("isNewPlace", () => {
   it.each<[string, Partial<HashState>, Partial<HashState>]>([
     ["another zoom", { view: [0, 10] }, { view: [3, 7.5] }],
     ["the step beside", { step: 10 }, { step: 11 }],
+    ["a selection that grows, and a screen at that", { selection: [1, 9], step: 9 }, { selection: [1, 40], step: 40 }],
     ["one more letter of a filter", { filter: "j" }, { filter: "jo" }],
     ["other colours", {}, { theme: "dark" }],
     ["another axis", {}, { extra: { axis: "steps" } }],

@@ -21,11 +21,17 @@ export interface Place extends Entry {
 export function isNewPlace(before: Place, now: Place): boolean {
   const [a, b] = [before.state, now.state];
   if (before.key !== now.key || a.trace !== b.trace || a.with !== b.with) return true;
-  if (a.tab !== b.tab || a.req !== b.req || String(a.selection) !== String(b.selection)) return true;
+  if (a.tab !== b.tab || a.req !== b.req) return true;
+  if (String(a.selection) !== String(b.selection)) return !isExtended(a.selection, b.selection);
   // A filter is typed letter by letter.
   if (a.filter !== b.filter) return a.filter === "" || b.filter === "";
   if (a.step === b.step) return false;
   return a.step === null || b.step === null || Math.abs(a.step - b.step) > 1;
+}
+
+/** One of its ends was moved on: the same selection, growing or shrinking. */
+function isExtended(before: HashState["selection"], now: HashState["selection"]): boolean {
+  return before !== null && now !== null && (before[0] === now[0] || before[1] === now[1]);
 }
 
 interface Page {

@@ -58,6 +58,56 @@ function pointOf(event: PointerEvent, element: HTMLElement): { x: number; y: num
 }
 
 function onDown(event: PointerEvent, element: HTMLElement, painter: Painter): void {
+  if (event.pointerType === "touch") onTouch(event, element, painter);
+  else onPress(event, element, painter);
+}
+
+/** A finger moves the rows, as anywhere on a phone; a tap opens one. Steps are selected in the strip, or by keys. */
+function onTouch(event: PointerEvent, element: HTMLElement, painter: Painter): void {
+  const from = pointOf(event, element);
+  const { top, height, rowHeight } = frame.geometry.peek();
+  const inOpened = event.target instanceof Element && event.target.closest(".focused-row") !== null;
+  const place = placeAt(frame.geometry.peek(), from.y);
+  let moving = false;
+  const move = (moved: PointerEvent) => {
+    const by = pointOf(moved, element).y - from.y;
+    if (!moving && Math.abs(by) <= DRAG_PIXELS) return;
+    if (!moving) element.setPointerCapture(event.pointerId);
+    moving = true;
+    const first = top - by / rowHeight;
+    frame.showPlaces(first, first + height / rowHeight);
+  };
+  untilUp(event, element, move, () => {
+    if (!moving && !inOpened && place >= 0) click(painter, place, from);
+  });
+}
+
+/** Follow one pointer until it goes up; `up` is not called if the browser takes it over. */
+function untilUp(
+  { pointerId }: PointerEvent,
+  element: HTMLElement,
+  move: (event: PointerEvent) => void,
+  up: () => void,
+): void {
+  const done = new AbortController();
+  const { signal } = done;
+  const own = (act: (event: PointerEvent) => void) => (event: PointerEvent) => {
+    if (event.pointerId === pointerId) act(event);
+  };
+  element.addEventListener("pointermove", own(move), { signal });
+  const end = own(() => {
+    done.abort();
+    up();
+  });
+  element.addEventListener("pointerup", end, { signal });
+  element.addEventListener(
+    "pointercancel",
+    own(() => done.abort()),
+    { signal },
+  );
+}
+
+function onPress(event: PointerEvent, element: HTMLElement, painter: Painter): void {
   if (event.button !== 0 || (event.target instanceof Element && event.target.closest(".focused-row"))) return;
   const from = pointOf(event, element);
   const { geometry, axis } = frame;
@@ -65,7 +115,6 @@ function onDown(event: PointerEvent, element: HTMLElement, painter: Painter): vo
   if (firstPlace < 0) return;
   element.setPointerCapture(event.pointerId);
   let dragging = false;
-  const done = new AbortController();
   const move = (moved: PointerEvent) => {
     const { y } = pointOf(moved, element);
     dragging ||= Math.abs(y - from.y) > DRAG_PIXELS;
@@ -75,13 +124,9 @@ function onDown(event: PointerEvent, element: HTMLElement, painter: Painter): vo
     const [first, last] = [Math.min(firstPlace, place), Math.max(firstPlace, place)];
     selection.value = { first: axis.peek().rowAt(first), last: axis.peek().rowAt(last) };
   };
-  const up = () => {
-    done.abort();
+  untilUp(event, element, move, () => {
     if (!dragging) click(painter, firstPlace, from);
-  };
-  element.addEventListener("pointermove", move, { signal: done.signal });
-  element.addEventListener("pointerup", up, { signal: done.signal });
-  element.addEventListener("pointercancel", () => done.abort(), { signal: done.signal });
+  });
 }
 
 /** The place at the edge over which a drag went. */
