@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tokenyard.cli.support.console import errors, print_json, results, warn
-from tokenyard.cli.support.deployment import with_oracles
+from tokenyard.cli.support.deployment import with_idle_policies, with_oracles
 from tokenyard.cli.support.flags import Compare, Run
 from tokenyard.cli.support.setup import Setup, prepare
 from tokenyard.cli.support.workload import say_notes
@@ -97,7 +97,8 @@ def _compare(flags: Compare) -> Comparison:
             slos=slos,
             on_progress=show,
         )
-    return msgspec.structs.replace(comparison, header=with_oracles(setup.deployment, policies))
+    header = with_idle_policies(with_oracles(setup.deployment, policies), policies, setup.workload)
+    return msgspec.structs.replace(comparison, header=header)
 
 
 def _workload(flags: Compare, setup: Setup, seed: int) -> Workload:

@@ -18,9 +18,10 @@ from tokenyard.sim.latency.steptime.formula import NETWORK_BANDWIDTH
 from tokenyard.sim.latency.steptime.known_error import known_error
 from tokenyard.sim.latency.steptime.model import LORA_LAYER_SECONDS
 from tokenyard.sim.workload import Workload
+from tokenyard.sim.workload.policy_doubts import doubt_of_policy
 from tokenyard.trace.format.deployment import Assumption, Deployment
 
-__all__ = ["describe_deployment", "with_images", "with_notes", "with_oracles"]
+__all__ = ["describe_deployment", "with_idle_policies", "with_images", "with_notes", "with_oracles"]
 
 IMAGES = "images and sound"
 _GIB = float(1 << 30)
@@ -85,6 +86,17 @@ def with_oracles(deployment: Deployment, policies: Sequence[str]) -> Deployment:
     oracles = [name for name in policies if policy_maker(name)().reads_max_tokens]
     said = [Assumption(name="scheduling-policy", value=policy_label(name), why=why) for name in oracles]
     return msgspec.structs.replace(deployment, assumed=[*deployment.assumed, *said])
+
+
+def with_idle_policies(deployment: Deployment, policies: Sequence[str], workload: Workload) -> Deployment:
+    """The same header, which says of policies that the workload gives them nothing to go by."""
+    doubts = {name: doubt_of_policy(name, workload) for name in policies}
+    said = {f"--scheduling-policy {name}": doubt for name, doubt in doubts.items() if doubt is not None}
+    return msgspec.structs.replace(
+        deployment,
+        used=[each for each in deployment.used if each not in said],
+        without_effect=[*deployment.without_effect, *(f"{flag}: {doubt}" for flag, doubt in said.items())],
+    )
 
 
 def with_images(deployment: Deployment, scheduler: SchedulerConfig) -> Deployment:

@@ -10,7 +10,13 @@ from pathlib import Path
 import msgspec
 
 from tokenyard.cli.support.console import warn
-from tokenyard.cli.support.deployment import describe_deployment, with_images, with_notes, with_oracles
+from tokenyard.cli.support.deployment import (
+    describe_deployment,
+    with_idle_policies,
+    with_images,
+    with_notes,
+    with_oracles,
+)
 from tokenyard.cli.support.flags import ParallelFlags, Run, SchedulerFlags, TraceFlags, TransferFlags
 from tokenyard.cli.support.images import scheduler_with_images
 from tokenyard.cli.support.planning.replicas import read_autoscaling
@@ -136,7 +142,7 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
     trace = _trace(flags.output, policy_label(scheduler.policy), of_replicas=autoscaling is not None)
     if workload is None:
         workload = workload_from(flags.workload, flags.arrivals)
-    deployment = with_notes(deployment, workload)
+    deployment = with_idle_policies(with_notes(deployment, workload), [scheduler.policy], workload)
     if workload.first_with_images is not None:
         scheduler = scheduler_with_images(scheduler, settled, workload)
         deployment = with_images(deployment, scheduler)

@@ -29,6 +29,7 @@ from tokenyard.sim.whatif.reach import WatchedLatency
 from tokenyard.sim.whatif.recorded_run import RecordedRun
 from tokenyard.sim.whatif.settings import Variant, as_it_was
 from tokenyard.sim.whatif.watching import EndTimes, StepsAlike
+from tokenyard.sim.workload.policy_doubts import doubt_of_policy
 from tokenyard.trace.emit.recorder import TraceRecorder
 from tokenyard.trace.read.reader import TraceReader
 
@@ -169,8 +170,15 @@ def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progres
         reasons=_reasons(baseline.report, report),
         refused=refused,
         serve_flags=list(variant.flags) if variant.is_vllms and not refused else [],
-        notes=[*variant.notes, *([] if doubt is None else [doubt])],
+        notes=[*variant.notes, *([] if doubt is None else [doubt]), *_of_policy(run, variant)],
     )
+
+
+def _of_policy(run: RecordedRun, variant: Variant) -> list[str]:
+    """What there is to say of another policy than the recorded one."""
+    policy = variant.scheduler.policy
+    doubt = None if policy == run.scheduler.policy else doubt_of_policy(policy, variant.workload)
+    return [] if doubt is None else [f"{policy} has nothing to go by: {doubt}"]
 
 
 def _ranges(
