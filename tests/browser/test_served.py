@@ -69,6 +69,23 @@ def test_the_list_can_be_sorted_and_filtered(landing: Page) -> None:
     expect(landing.locator(".browse tbody tr")).to_have_count(1)
 
 
+def test_the_list_says_which_trace_is_partial(landing: Page, folder: Path) -> None:
+    rows = landing.locator(".browse tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.get_by_text("partial")).to_have_count(0)
+    whole = (folder / "beta_h100" / STEPS).read_bytes()
+    killed = folder / "killed" / STEPS
+    killed.parent.mkdir()
+    killed.write_bytes(whole[: whole.index(b"\n", len(whole) // 2) + 1])
+    try:
+        landing.get_by_role("button", name="Read the list again").click()
+        expect(rows).to_have_count(3)
+        expect(rows.filter(has_text="killed").get_by_text("partial", exact=True)).to_be_visible()
+        expect(rows.get_by_text("partial")).to_have_count(1)
+    finally:
+        shutil.rmtree(killed.parent)
+
+
 def test_load_reads_the_steps_and_reqs_the_requests_too(landing: Page) -> None:
     tokens = landing.get_by_role("list", name="About this run")
     landing.get_by_role("button", name="Load beta_h100", exact=True).click()

@@ -65,6 +65,27 @@ def test_facts_are_read_anew_when_a_file_changes(folder: Path, steps: Path) -> N
     assert client.get("/api/traces").json()[0]["last_step"] == 77
 
 
+def test_an_interrupted_trace_is_partial_and_a_packed_one_does_not_say(folder: Path, steps: Path) -> None:
+    start = {"event": "trace_start", "format_version": 1}
+    queues = {"event": "step_snapshot", "step": 5, "num_running": 1, "num_waiting": 1}
+    came, ended = ({"event": event, "step": 5, "req_id": "r"} for event in ("request_arrived", "request_finished"))
+    whole = lines_of(start, queues, came, ended, ended, ended)
+    ends = {
+        whole: False,
+        lines_of(start, queues, came, ended, ended): True,
+        whole[:-9]: True,
+        lines_of({**start, "max_steps": 1}, queues, ended, ended): True,
+        lines_of(queues): None,
+        lines_of(start, {"event": "step_snapshot", "step": 5}): None,
+    }
+    for data, partial in ends.items():
+        steps.write_bytes(data)
+        assert [trace["partial"] for trace in listed(folder)] == [partial]
+    steps.unlink()
+    steps.with_name(steps.name + ".gz").write_bytes(gzip.compress(lines_of(start, queues)))
+    assert [trace["partial"] for trace in listed(folder)] == [None]
+
+
 def test_what_cannot_be_read_is_listed_without_facts(folder: Path, steps: Path) -> None:
     steps.write_bytes(b"\x00garbage\n[[[[\n")
     steps.with_name("x.steps.jsonl.gz").write_bytes(b"no gzip")

@@ -153,6 +153,7 @@ export function listings(json: unknown): TraceListing[] {
         requestsMb: number("requests_mb"),
         run: typeof row["run"] === "string" ? row["run"] : "",
         rank: number("rank"),
+        partial: row["partial"] === true,
         files: {
           name: name || "trace",
           steps: steps ? served(steps, number("steps_bytes")) : null,

@@ -192,6 +192,12 @@ function ListingRow({ row, target }: { row: Entry; target: Target }) {
             ))}
           </select>
         )}
+        {trace.partial && (
+          <span class="partial" title="It ends before its run did: what wrote it was interrupted, or still writes.">
+            {" "}
+            partial
+          </span>
+        )}
       </th>
       <td class="number">{cut(trace.date, 30)}</td>
       <td>{cut(trace.gpu, 30)}</td>

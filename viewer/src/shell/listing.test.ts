@@ -12,6 +12,7 @@ const listing = (name: string, date: string, gpu: string, run = name, rank: numb
   requestsMb: null,
   run,
   rank,
+  partial: false,
   files: { name, steps: null, requests: null },
 });
 const ALL = [

@@ -16,6 +16,7 @@ from tokenyard.trace.columnar.reading import columnar_reader
 from tokenyard.trace.format.schema import StepSnapshot, TraceStart
 from tokenyard.trace.read.files import is_columnar, open_packed
 from tokenyard.trace.read.line_decoder import ReadNotes, StepDecoder
+from tokenyard.trace.read.partial import is_at_step_limit
 
 __all__ = ["TraceFacts", "facts_of_file"]
 
@@ -41,6 +42,8 @@ class TraceFacts(msgspec.Struct, kw_only=True):
     max_num_batched_tokens: int | None = None
     first_step: int | None = None
     last_step: int | None = None
+    partial: bool | None = None
+    """Its end shows that the run went on after it; None as well where only the whole file would tell."""
 
 
 def facts_of_file(path: Path) -> TraceFacts:
@@ -50,14 +53,18 @@ def facts_of_file(path: Path) -> TraceFacts:
         if is_columnar(path):
             return _facts_of_footer(path)
         decoder = StepDecoder(path.name, ReadNotes(), keep_unknown=False)
+        start = None
         for number, line in enumerate(islice(_first_lines(path), _LINES), start=1):
             record, _ = decoder.decode(number, line) or (None, None)
             if isinstance(record, TraceStart):
+                start = record
                 _take_start(facts, record)
             elif isinstance(record, StepSnapshot):
                 _take_snapshot(facts, record)
                 break
-        facts.last_step = _last_step(path)
+        # Only of a plain file the end can be had without reading all of it.
+        if path.suffix == ".jsonl":
+            _take_end(facts, start, *_last_lines(path))
     return facts
 
 
@@ -87,25 +94,46 @@ def _take_snapshot(facts: TraceFacts, snapshot: StepSnapshot) -> None:
     facts.first_step = snapshot.step
 
 
-def _last_step(path: Path) -> int | None:
-    """The last step, where it can be had without reading the whole file."""
-    if path.suffix != ".jsonl":
-        return None
-    for line in _last_lines(path):
+def _take_end(facts: TraceFacts, start: TraceStart | None, lines: Iterator[bytes], rest: bytes) -> None:
+    """The last step, and whether the run went on after it: by the rules of ``trace.read.partial``."""
+    arrived = finished = 0
+    unfinished = None
+    for line in lines:
         with suppress(ValueError, RecursionError):
-            return msgspec.json.decode(line, type=_WithStep).step
-    return None
+            record = msgspec.json.decode(line, type=_AtEnd)
+            facts.last_step = record.step if facts.last_step is None else facts.last_step
+            arrived += record.event == "request_arrived"
+            finished += record.event == "request_finished"
+            if record.event == "step_snapshot":
+                if record.num_running is not None and record.num_waiting is not None:
+                    unfinished = record.num_running + record.num_waiting + arrived - finished
+                break
+    if start is not None:
+        at_limit = is_at_step_limit(start, facts.first_step, facts.last_step)
+        facts.partial = at_limit or _is_cut_off(rest) or (None if unfinished is None else unfinished > 0)
 
 
-class _WithStep(msgspec.Struct):
+class _AtEnd(msgspec.Struct):
     step: int
+    event: str | None = None
+    num_running: int | None = None
+    num_waiting: int | None = None
 
 
-def _last_lines(path: Path) -> Iterator[bytes]:
-    """Whole lines from the end of a file backwards, as far as a bound."""
+def _is_cut_off(rest: bytes) -> bool:
+    """What follows the last line feed is the beginning of a record."""
+    try:
+        msgspec.json.decode(rest or b"0")
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
+def _last_lines(path: Path) -> tuple[Iterator[bytes], bytes]:
+    """Whole lines from the end of a file backwards, as far as a bound, and what follows the last line feed."""
     with open_input(path) as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - _TAIL))
         lines = file.read(_TAIL).split(b"\n")
     whole = lines[:-1] if size <= _TAIL else lines[1:-1]
-    return reversed(whole)
+    return reversed(whole), lines[-1]

@@ -100,4 +100,6 @@ export interface TraceListing {
   run: string;
   /** Which of several engines wrote it. */
   rank: number | null;
+  /** Its end shows that the run went on after it; only plain files tell. */
+  partial: boolean;
 }
