@@ -35,6 +35,7 @@ export function waitingSplit(store: TraceStore, request: RequestIndex): WaitingS
     us,
     seconds: us / 1e6,
     byState: split.tally.byState,
+    steps: split.tally.rows.size,
     arrivedUs: split.arrivedUs,
     firstScheduledUs: split.scheduledUs,
     untilUs: split.untilUs,

@@ -62,12 +62,15 @@ export function moments(store: TraceStore): Moments {
 export class Tally {
   readonly parts = new Map<string, WaitingPart>();
   readonly spans: WaitingSpan[] = [];
+  /** Two parts may share one: a request that arrived while a step ran, and was refused by the next. */
+  readonly rows = new Set<Row>();
   readonly byState: Record<WaitState, number> = { queued: 0, preempted: 0, stalled: 0 };
 
   pass(state: WaitState, cause: Cause, row: Row, startUs: number, endUs: number): void {
     if (!(endUs > startUs)) return;
     const us = endUs - startUs;
     this.byState[state] += us;
+    this.rows.add(row);
     const key = `${cause.place} ${cause.reason}`;
     let part = this.parts.get(key);
     if (!part) {

@@ -59,6 +59,11 @@ describe("the waiting time of a request", () => {
           scheduled: life.first_scheduled_us,
         });
         expect(split.us).toBe(life.waited_us);
+        // Each step once, though the wait for a step to end shares it with the reason of the next.
+        const rows = split.spans.flatMap(({ firstRow, lastRow }) =>
+          Array.from({ length: lastRow - firstRow + 1 }, (_, at) => firstRow + at),
+        );
+        expect(split.steps).toBe(new Set(rows).size);
         expect(split.parts.reduce((total, part) => total + part.us, 0)).toBe(split.us);
         const sorted = (parts: { reason: string; place: string; us: number }[]) =>
           parts.map(({ reason, place, us }) => `${reason} ${place} ${us}`).sort();

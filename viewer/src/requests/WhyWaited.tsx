@@ -39,7 +39,6 @@ export function WhyWaited({ store, request }: WhyWaitedProps) {
 
 function Split({ store, split }: { store: TraceStore; split: WaitingSplit }) {
   const states = (Object.keys(WAIT_STATES) as WaitState[]).filter((state) => split.byState[state] > 0);
-  const steps = split.parts.reduce((sum, part) => sum + part.steps, 0);
   return (
     <>
       <p>
@@ -63,7 +62,7 @@ function Split({ store, split }: { store: TraceStore; split: WaitingSplit }) {
         ))}
         <li class="split-sum">
           <div>
-            <span>sum, {plural(steps, "step")}</span>
+            <span>sum, {plural(split.steps, "step")}</span>
             <span class="number">{micros(split.parts.reduce((sum, part) => sum + part.us, 0))}</span>
             <span class="number">{percent(1)}</span>
           </div>

@@ -17,6 +17,8 @@ export interface WaitingSplit {
   us: number;
   seconds: number;
   byState: Record<WaitState, number>;
+  /** Each once, also where parts share one. */
+  steps: number;
   arrivedUs: number | null;
   firstScheduledUs: number | null;
   /** Its end, or the last moment of the trace. */
