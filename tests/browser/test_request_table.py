@@ -110,6 +110,7 @@ def test_figures_and_reasons_filter_it(page: Page, small_trace: Path) -> None:
     field.fill(f"ttft:{bound * 1000}ms..")
     expect(page.locator(".table-sum")).to_contain_text("3 requests")
     field.fill("waited:..0")
+    expect(page.locator("#filter-note")).to_have_text("waited:..0 is in seconds")
     still = sum(float(row["waited_s"]) == 0 for row in saved)
     expect(page.locator(".table-sum")).to_contain_text(f"{still} request")
     lost = {each["request"] for each in saved if loses(small_trace, each["request"], saved[0]["mostly_for"])}

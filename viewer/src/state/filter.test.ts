@@ -1,5 +1,5 @@
 import { describe, expect, it, test } from "vitest";
-import { interval, keysOfSteps, parseFilter, toggleTerm } from "./filter";
+import { interval, keysOfSteps, parseFilter, toggleTerm, unitsOf } from "./filter";
 import { secondsBetween } from "./times";
 
 const brief = (text: string) =>
@@ -68,6 +68,14 @@ describe("secondsBetween", () => {
 
 test("keys that ask about steps alone are named once", () => {
   expect(keysOfSteps(parseFilter("job:a step:1 step:2 kv:90.. reason:x ttft:1.."))).toEqual(["step:", "kv:"]);
+});
+
+test.each([
+  ["ttft:30..", ["ttft:30.. is in seconds"]],
+  ["-waited:..0.5 e2e:3:20", ["waited:..0.5 is in seconds"]],
+  ["ttft:..80ms tpot:40..80ms e2e:1s step:3", []],
+])("the unit that a bare number has in %s is told", (text, told) => {
+  expect(unitsOf(parseFilter(text))).toEqual(told);
 });
 
 describe("toggleTerm", () => {

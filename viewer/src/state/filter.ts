@@ -23,6 +23,8 @@ export interface Term {
   /** For `step`, the measures and the times (seconds): numbers, both included; ±Infinity where an end is left open. */
   from: number;
   to: number;
+  /** Of a time without a unit: the term as it is understood. */
+  read?: string;
 }
 
 export interface Filter {
@@ -78,12 +80,18 @@ function addTerm(filter: Filter, [whole, minus, name, quoted, plain]: RegExpExec
       return;
     }
     [term.from, term.to] = range;
+    if (SECONDS.has(term.key) && !/[a-z:]/i.test(value)) term.read = `${term.key}:${value} is in seconds`;
     term.value = "";
   } else if (term.value === "") {
     filter.problems.push(`${name ?? "the empty word"}: says nothing to look for`);
     return;
   }
   filter.terms.push(term);
+}
+
+/** Of times without a unit: which one they have. */
+export function unitsOf({ terms }: Filter): string[] {
+  return terms.flatMap(({ read }) => read ?? []);
 }
 
 /** The keys of a filter that say nothing about requests, as typed: `step:`. */
