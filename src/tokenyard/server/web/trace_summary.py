@@ -95,13 +95,14 @@ def _take_snapshot(facts: TraceFacts, snapshot: StepSnapshot) -> None:
 
 
 def _take_end(facts: TraceFacts, start: TraceStart | None, lines: Iterator[bytes], rest: bytes) -> None:
-    """The last step, and whether the run went on after it: by the rules of ``trace.read.partial``."""
+    """The last step, and whether the run went on after it, as far as the end alone tells (``trace.read.partial``)."""
     arrived = finished = 0
     unfinished = None
     for line in lines:
         with suppress(ValueError, RecursionError):
             record = msgspec.json.decode(line, type=_AtEnd)
-            facts.last_step = record.step if facts.last_step is None else facts.last_step
+            if facts.last_step is None:
+                facts.last_step = record.step
             arrived += record.event == "request_arrived"
             finished += record.event == "request_finished"
             if record.event == "step_snapshot":
@@ -114,7 +115,7 @@ def _take_end(facts: TraceFacts, start: TraceStart | None, lines: Iterator[bytes
 
 
 class _AtEnd(msgspec.Struct):
-    step: int
+    step: int | None = None
     event: str | None = None
     num_running: int | None = None
     num_waiting: int | None = None
