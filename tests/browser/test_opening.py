@@ -41,17 +41,6 @@ def tokens(page: Page) -> str:
     return found.inner_text()
 
 
-def test_the_keys_are_listed_before_a_trace_is_open(landing: Page) -> None:
-    landing.keyboard.press("?")
-    assert "next, previous step" in landing.get_by_role("dialog").inner_text()
-    landing.keyboard.press("Escape")
-    landing.locator("dialog").wait_for(state="detached")
-    landing.get_by_role("button", name="Open the sample").click()
-    landing.get_by_role("grid", name="Steps of the run").wait_for()
-    landing.keyboard.press("?")
-    assert landing.get_by_role("dialog").count() == 1
-
-
 def test_a_newcomer_can_open_the_sample(landing: Page) -> None:
     landing.get_by_role("button", name="Open the sample").click()
     shown = tokens(landing)
@@ -60,6 +49,16 @@ def test_a_newcomer_can_open_the_sample(landing: Page) -> None:
     legend = landing.get_by_role("list", name="Reasons in the run").inner_text()
     assert "kv_blocks" in legend
     assert "preempted_this_step" in legend
+
+
+def test_the_landing_page_has_the_help_too(landing: Page) -> None:
+    help_page = landing.get_by_role("dialog", name="Keys, filter, colours, short words")
+    landing.keyboard.press("?")
+    expect(help_page).to_be_visible()
+    landing.keyboard.press("Escape")
+    expect(help_page).to_have_count(0)
+    landing.get_by_role("button", name="Help: keys and filter").click()
+    expect(help_page).to_be_visible()
 
 
 def test_the_landing_page_says_how_to_make_a_trace(landing: Page) -> None:

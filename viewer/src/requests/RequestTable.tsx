@@ -50,6 +50,7 @@ function Lines({ store, found }: { store: TraceStore; found: RequestFigures }) {
       ),
     [found, columns, sorting.key, sorting.down, meant, bounded, outcome],
   );
+  const part = lines.length < found.request.length ? ".filtered" : "";
   return (
     <>
       <p class="table-sum">
@@ -57,7 +58,7 @@ function Lines({ store, found }: { store: TraceStore; found: RequestFigures }) {
         <button
           type="button"
           disabled={lines.length === 0}
-          onClick={() => download(tableCsv(store, found, lines), `${store.name}.requests.csv`)}
+          onClick={() => download(tableCsv(store, found, lines), `${store.name}${part}.requests.csv`)}
         >
           save as CSV
         </button>

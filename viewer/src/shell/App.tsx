@@ -1,12 +1,11 @@
 /** The page: landing page or trace, the frame around the tabs, and the keys. */
 
-import { type Signal, useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { CompareView } from "../compare/CompareView";
 import type { TraceStore } from "../data/model/trace";
 import { RequestsView } from "../requests/RequestsView";
 import { TAB_TITLES, type Tab } from "../state/hash";
-import { type Action, actionOf, type KeyTarget } from "../state/keyboard";
+import { type Action, actionOf } from "../state/keyboard";
 import { announcement, failure, tab, trace } from "../state/store";
 import { StatisticsView } from "../statistics/StatisticsView";
 import { cut } from "../text";
@@ -15,13 +14,13 @@ import { hovering } from "./DropCard";
 import { FailureCard } from "./FailureCard";
 import { FilterNote } from "./FilterNote";
 import { Header } from "./Header";
-import { Help } from "./Help";
+import { Help, helpOpen } from "./Help";
 import { keyMoves } from "./keyMoves";
 import { Landing } from "./Landing";
 import { Legend } from "./Legend";
 import { Minimap } from "./Minimap";
 import { Notes } from "./Notes";
-import { pageScroller, scrollPage } from "./pageKeys";
+import { pageScroller, scrollPage, targetOf } from "./pageKeys";
 import { SidePanel } from "./SidePanel";
 import { Toolbar } from "./Toolbar";
 import "./frame.css";
@@ -42,22 +41,14 @@ const VIEWS: Record<Tab, () => preact.JSX.Element | null> = {
 export function App() {
   const store = trace.value;
   const title = store ? `${cut(store.name, 60)} · ${TAB_TITLES[tab.value]} · Tokenyard` : "Tokenyard viewer";
-  const help = useSignal(false);
-  useHelpKey(help, store === null);
   useLayoutEffect(() => {
     document.title = title;
   }, [title]);
   return (
     <>
-      {store ? <Run key={store.key} store={store} help={help} /> : <Landing />}
-      {help.value && (
-        <Help
-          onClose={() => {
-            help.value = false;
-          }}
-        />
-      )}
+      {store ? <Run key={store.key} store={store} /> : <Landing />}
       {hovering.value && <p class="drop-hint">Let go to open it{store && tab.value === "compare" ? " beside" : ""}</p>}
+      {helpOpen.value && <Help />}
       <p class="announcement" role="status" aria-live="polite">
         {announcement.value && cut(announcement.value, 300)}
       </p>
@@ -65,7 +56,7 @@ export function App() {
   );
 }
 
-function Run({ store, help }: { store: TraceStore; help: Signal<boolean> }) {
+function Run({ store }: { store: TraceStore }) {
   const filterField = useRef<HTMLInputElement>(null);
   const goToField = useRef<HTMLInputElement>(null);
   useEffect(() => {
@@ -73,11 +64,11 @@ function Run({ store, help }: { store: TraceStore; help: Signal<boolean> }) {
       filter: () => filterField.current?.select(),
       "go-to": () => goToField.current?.select(),
       help: () => {
-        help.value = true;
+        helpOpen.value = true;
       },
     };
     const onKey = (event: KeyboardEvent) => {
-      if (help.peek() || event.defaultPrevented) return;
+      if (helpOpen.peek() || event.defaultPrevented) return;
       const page = pageScroller();
       const target = targetOf(event.target);
       const action = actionOf(event, { ...target, ownArrows: target.ownArrows || page !== null });
@@ -93,7 +84,7 @@ function Run({ store, help }: { store: TraceStore; help: Signal<boolean> }) {
     };
     window.addEventListener("keydown", onKey);
     return () => window.removeEventListener("keydown", onKey);
-  }, [help]);
+  }, []);
   return (
     <div class="run">
       <Header store={store} />
@@ -101,14 +92,7 @@ function Run({ store, help }: { store: TraceStore; help: Signal<boolean> }) {
       <Legend store={store} />
       <Notes store={store} />
       {failure.value && <FailureCard />}
-      <Toolbar
-        store={store}
-        filterField={filterField}
-        goToField={goToField}
-        onHelp={() => {
-          help.value = true;
-        }}
-      />
+      <Toolbar store={store} filterField={filterField} goToField={goToField} />
       <FilterNote />
       <div class="body">
         <main id="view" class="view" role="tabpanel" tabIndex={-1} aria-labelledby={`tab-${tab.value}`}>
@@ -118,27 +102,4 @@ function Run({ store, help }: { store: TraceStore; help: Signal<boolean> }) {
       </div>
     </div>
   );
-}
-
-/** `?` where no trace is open: the other keys have nothing to move. */
-function useHelpKey(help: Signal<boolean>, wanted: boolean): void {
-  useLayoutEffect(() => {
-    const onKey = (event: KeyboardEvent) => {
-      if (actionOf(event, targetOf(event.target)) === "help") help.value = true;
-    };
-    if (wanted) window.addEventListener("keydown", onKey);
-    return () => window.removeEventListener("keydown", onKey);
-  }, [help, wanted]);
-}
-
-const TEXT_FIELDS = new Set(["text", "search", "number"]);
-
-function targetOf(target: EventTarget | null): KeyTarget {
-  if (!(target instanceof Element)) return { typing: false, ownArrows: false };
-  const typing =
-    target instanceof HTMLTextAreaElement || (target instanceof HTMLInputElement && TEXT_FIELDS.has(target.type));
-  return {
-    typing,
-    ownArrows: target.closest("select, [role=slider], [role=tab], [role=menu], .own-keys, .side") !== null,
-  };
 }

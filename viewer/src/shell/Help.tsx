@@ -1,5 +1,6 @@
 /** Keys, the filter language, and what colours and letters mean. */
 
+import { signal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { Swatch } from "../charts/Swatch";
 import type { ReasonFamily } from "../data/model/reasons";
@@ -7,6 +8,24 @@ import { GLOSSARY } from "../data/shorthand";
 import { BUCKETS, REASONS } from "../generated/vocabulary";
 import { FAMILIES, OVERLAYS, PILLS } from "../palette";
 import { KEY_HELP } from "../state/keyboard";
+
+export const helpOpen = signal(false);
+
+export function HelpButton() {
+  return (
+    <button
+      type="button"
+      class="icon"
+      aria-label="Help: keys and filter"
+      title="Help (?)"
+      onClick={() => {
+        helpOpen.value = true;
+      }}
+    >
+      ?
+    </button>
+  );
+}
 
 const FILTERS: [string, string][] = [
   ["job:swe_0011", "steps in which a request of this job runs or waits"],
@@ -30,7 +49,7 @@ function namesOf(family: string): string {
   return [...of(REASONS), ...of(BUCKETS)].join(", ");
 }
 
-export function Help({ onClose }: { onClose(): void }) {
+export function Help() {
   const dialog = useRef<HTMLDialogElement>(null);
   useLayoutEffect(() => {
     dialog.current?.showModal();
@@ -41,7 +60,9 @@ export function Help({ onClose }: { onClose(): void }) {
       ref={dialog}
       class="help"
       aria-labelledby="help-title"
-      onClose={onClose}
+      onClose={() => {
+        helpOpen.value = false;
+      }}
       onClick={(event) => {
         if (event.target === dialog.current) dialog.current?.close();
       }}

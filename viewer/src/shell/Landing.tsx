@@ -1,16 +1,29 @@
 /** With nothing loaded: the ways in, a sample, and how to make a trace. */
 
+import { useLayoutEffect } from "preact/hooks";
+import { actionOf } from "../state/keyboard";
 import { closed, open, reopenClosed } from "../state/loader";
 import { failure, loading } from "../state/store";
 import { middle } from "../text";
 import { Found } from "./DropCard";
 import { FailureCard } from "./FailureCard";
+import { HelpButton, helpOpen } from "./Help";
 import { Openers } from "./Openers";
 import { LoadCard } from "./Progress";
+import { targetOf } from "./pageKeys";
 import { sample } from "./sample";
 import { ThemeButton } from "./Toolbar";
 
 export function Landing() {
+  useLayoutEffect(() => {
+    const onKey = (event: KeyboardEvent) => {
+      if (helpOpen.peek() || actionOf(event, targetOf(event.target)) !== "help") return;
+      event.preventDefault();
+      helpOpen.value = true;
+    };
+    window.addEventListener("keydown", onKey);
+    return () => window.removeEventListener("keydown", onKey);
+  }, []);
   return (
     <main class="landing">
       <div class="landing-head">
@@ -18,7 +31,9 @@ export function Landing() {
           <h1>Tokenyard viewer</h1>
           <p class="quiet">What vLLM's scheduler decided, step by step, and why requests had to wait.</p>
         </div>
-        <ThemeButton />
+        <span>
+          <ThemeButton /> <HelpButton />
+        </span>
       </div>
       {failure.value && <FailureCard />}
       {loading.value && <LoadCard state={loading.value} />}

@@ -11,15 +11,15 @@ import { lanesShown, revealInLanes } from "../requests/window";
 import { TAB_TITLES, TABS } from "../state/hash";
 import { focus, showTab } from "../state/moves";
 import { announce, filter, filterText, matches, matching, tab, themeChoice, themeName } from "../state/store";
+import { HelpButton } from "./Help";
 
 interface Props {
   store: TraceStore;
   filterField: RefObject<HTMLInputElement>;
   goToField: RefObject<HTMLInputElement>;
-  onHelp(): void;
 }
 
-export function Toolbar({ store, filterField, goToField, onHelp }: Props) {
+export function Toolbar({ store, filterField, goToField }: Props) {
   return (
     <div class="toolbar">
       <Tabs />
@@ -28,9 +28,7 @@ export function Toolbar({ store, filterField, goToField, onHelp }: Props) {
       <span class="spring" />
       <ExportMenu store={store} />
       <ThemeButton />
-      <button type="button" class="icon" aria-label="Help: keys and filter" title="Help (?)" onClick={onHelp}>
-        ?
-      </button>
+      <HelpButton />
     </div>
   );
 }

@@ -1,5 +1,7 @@
 /** Tabs that are read like a page: there arrows and pages scroll, wherever the focus is, and leave the Timeline alone. */
 
+import type { KeyTarget } from "../state/keyboard";
+
 const PAGES = "#view .statistics, #view .compare, #view .request-table";
 const LINE = 40;
 
@@ -25,4 +27,16 @@ export function scrollPage(page: HTMLElement, { key, shiftKey, ctrlKey, metaKey,
   if (place === undefined) return false;
   page.scrollTop = place;
   return true;
+}
+
+const TEXT_FIELDS = new Set(["text", "search", "number"]);
+
+export function targetOf(target: EventTarget | null): KeyTarget {
+  if (!(target instanceof Element)) return { typing: false, ownArrows: false };
+  const typing =
+    target instanceof HTMLTextAreaElement || (target instanceof HTMLInputElement && TEXT_FIELDS.has(target.type));
+  return {
+    typing,
+    ownArrows: target.closest("select, [role=slider], [role=tab], [role=menu], .own-keys, .side") !== null,
+  };
 }
