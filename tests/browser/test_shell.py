@@ -184,6 +184,15 @@ def test_on_a_phone_a_finger_moves_the_rows_and_a_tap_opens_one(open_files: Open
     expect(page.locator("aside h2")).to_contain_text("Step")
 
 
+def test_on_a_phone_the_legend_says_since_when_without_a_swipe_sideways(open_files: Open, small_trace: Path) -> None:
+    page = open_files(small_trace, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    legend = page.get_by_role("list", name="Reasons in the run")
+    assert legend.evaluate("one => one.scrollWidth <= one.clientWidth")
+    first = legend.locator(".blocked-item .number").first
+    expect(first).to_contain_text("first at")
+    expect(first).to_be_in_viewport(ratio=1)
+
+
 def test_tabs_by_key_and_by_arrow(page: Page) -> None:
     page.keyboard.press("3")
     until(page, "document.activeElement.id === 'view'")  # whoever goes on by Tab goes on from there
