@@ -49,17 +49,16 @@ def anywhere(mask: npt.NDArray[np.bool_]) -> bool:
     return 1 in mask.tobytes()
 
 
-_ones = np.ones(1024, np.int64)
-_ones.flags.writeable = False
+_ones = np.ones(1024, np.int64).tobytes()
 
 
 def all_ones(column: IntArray) -> bool:
     """Whether every entry is 1, as where everybody decodes."""
     global _ones  # noqa: PLW0603 - as for counting
-    if len(column) > len(_ones):
-        _ones = np.ones(2 * len(column), np.int64)
-        _ones.flags.writeable = False
-    return column.tobytes() == _ones[: len(column)].tobytes()
+    told = column.tobytes()
+    if len(told) > len(_ones):
+        _ones = np.ones(2 * len(column), np.int64).tobytes()
+    return told == _ones[: len(told)]
 
 
 def same(one: IntArray, other: IntArray) -> bool:

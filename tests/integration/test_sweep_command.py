@@ -51,6 +51,15 @@ def test_a_file_of_variants_and_one_that_does_not_start(tmp_path: Path) -> None:
     assert told["table"] == "out/sweep.parquet"
 
 
+def test_a_policy_that_finds_nothing_to_go_by_is_named_once(tmp_path: Path) -> None:
+    words = ("sweep", "chat", *FLAGS, *TIMES, "--set", "policy=fcfs,priority", "max_num_seqs=2,4")
+    said = "priority has nothing to go by: all requests have the same priority: only their arrival orders them"
+    assert call(*words, cwd=tmp_path).stderr.count(said) == 1
+    asked = ("--scheduling-policy", "priority", "--space", "max_num_seqs=2,4")
+    planned = call("plan", "chat", *FLAGS, *TIMES, *asked, cwd=tmp_path)
+    assert planned.stderr.count(said) == 1
+
+
 def test_replicas_that_come_and_go_cost_what_they_hold_and_the_page_has_all_variants(tmp_path: Path) -> None:
     words = (
         "--replicas",

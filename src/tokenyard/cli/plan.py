@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from tokenyard.cli.support.console import PlainConsole, errors, print_json, results
 from tokenyard.cli.support.flags import Plan as Flags
-from tokenyard.cli.support.planning.asked import Subject, measuring_for, subject_of
+from tokenyard.cli.support.planning.asked import Subject, measuring_for, say_idle_policies, subject_of
 from tokenyard.cli.support.planning.doubts import uncertainty_of, unknown_of
 from tokenyard.cli.support.planning.printing import print_plan
 from tokenyard.cli.support.planning.settings import serve_words, split_words
@@ -65,6 +65,7 @@ def make_plan(flags: Flags) -> Plan:
     job = measuring_for(flags, subject)
     _check_goal(goal, job, isinstance(subject, RecordedSubject))
     subject.read()
+    say_idle_policies(subject, dict(grid.dimensions).get("scheduling_policy", ()))
     with _bar(min(len(grid), flags.replays)) as advance:
         trying = _Trying(job, goal, _varies_in_cost(grid, goal), advance)
         searched = search(grid, trying.evaluate, goal, replays=flags.replays, seed=flags.arrivals.seed)

@@ -16,7 +16,13 @@ from rich.text import Text
 
 from tokenyard.cli.support.console import errors, print_json, results, warn
 from tokenyard.cli.support.flags import Sweep
-from tokenyard.cli.support.planning.asked import Subject, identity_of, measuring_for, subject_of
+from tokenyard.cli.support.planning.asked import (
+    Subject,
+    identity_of,
+    measuring_for,
+    say_idle_policies,
+    subject_of,
+)
 from tokenyard.config import require_int
 from tokenyard.errors import ConfigError
 from tokenyard.explain.render.tables import print_section, table_of
@@ -54,6 +60,7 @@ def execute(flags: Sweep) -> int:
     variants = _variants(flags, subject)
     job = measuring_for(flags, subject)
     subject.read()
+    say_idle_policies(subject, [each["scheduling_policy"] for each in variants if "scheduling_policy" in each])
     with Journal(flags.output, identity_of(flags)) as journal:
         left = [settings for settings in variants if settings not in journal]
         before = len(variants) - len(left)

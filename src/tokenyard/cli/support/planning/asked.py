@@ -9,6 +9,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from tokenyard.cli.support.console import warn
 from tokenyard.cli.support.flags import Plan, SplitFlags, Sweep
 from tokenyard.cli.support.planning.sides import Planned
 from tokenyard.cli.support.planning.subjects import RecordedSubject, WorkloadSubject, is_trace
@@ -17,9 +18,10 @@ from tokenyard.explain.report.slo import read_slos
 from tokenyard.kv.sizing.gpus import named_gpu
 from tokenyard.sim.sweep.journal import TRACES
 from tokenyard.sim.sweep.measuring import Measuring
+from tokenyard.sim.workload.policy_doubts import doubt_of_policy
 from tokenyard.version import __version__
 
-__all__ = ["Subject", "identity_of", "measuring_for", "subject_of"]
+__all__ = ["Subject", "identity_of", "measuring_for", "say_idle_policies", "subject_of"]
 
 Subject = WorkloadSubject | RecordedSubject
 _CHUNK = 1 << 20
@@ -54,6 +56,14 @@ def measuring_for(flags: Plan | Sweep, subject: Subject) -> Measuring:
         prices=_prices(flags.price),
         traces=None if traces is None else traces.absolute(),
     )
+
+
+def say_idle_policies(subject: Subject, policies: Iterable[Any]) -> None:
+    """Warn of policies that find nothing in the workload to go by: those asked for, or else the subject's own."""
+    for policy in dict.fromkeys(map(str, policies)) or (subject.policy,):
+        doubt = doubt_of_policy(policy, subject.workload)
+        if doubt is not None:
+            warn(f"{policy} has nothing to go by: {doubt}")
 
 
 def _prices(given: Iterable[Iterable[str]]) -> dict[str, float]:

@@ -75,7 +75,19 @@ class WorkloadSubject(_Unpacked):
 
     def read(self) -> None:
         """Read the workload, so that what is wrong with it is said once. Raises TokenyardError."""
-        self._kept[self.run.arrivals] = workload_from(self.run.workload, self.run.arrivals)
+        _ = self.workload
+
+    @property
+    def workload(self) -> Workload:
+        """As it is where no setting changes the arrivals."""
+        if self.run.arrivals not in self._kept:
+            self._kept[self.run.arrivals] = workload_from(self.run.workload, self.run.arrivals)
+        return self._kept[self.run.arrivals]
+
+    @property
+    def policy(self) -> str:
+        """Where a variant names none."""
+        return self.run.scheduler.scheduling_policy
 
     def setup(self, settings: Settings) -> Setup:
         """All that is settled of a variant, of a split that of its decode engines; a workload is read once for all
@@ -133,6 +145,16 @@ class RecordedSubject(_Unpacked):
         if not self._kept:
             self._kept["run"] = leaning_on_model(read_run(self.trace))
         return self._kept["run"]
+
+    @property
+    def workload(self) -> Workload:
+        """The requests of the run."""
+        return self.run.workload
+
+    @property
+    def policy(self) -> str:
+        """Where a variant names none."""
+        return self.run.scheduler.policy
 
     def read(self) -> None:
         """Read the trace, so that what is wrong with it is said once. Raises TokenyardError."""
