@@ -583,4 +583,4 @@ TestRecurrent = machine_test(RecurrentMachine, Floor(accepted=1, steps=3), max_e
 TestRecurrentAsync = machine_test(RecurrentAsyncMachine, Floor(accepted=1, steps=3), max_examples=50)
 TestRecurrentDrafts = machine_test(RecurrentDraftsMachine, Floor(accepted=1, steps=3), max_examples=50)
 TestEncoderDecoder = machine_test(EncoderDecoderMachine, Floor(accepted=1, steps=3), max_examples=60)
-TestRanks = machine_test(RanksMachine, Floor(accepted=1, steps=3), max_examples=40)
+TestRanks = machine_test(RanksMachine, Floor(accepted=1, steps=3), max_examples=100)
