@@ -7,14 +7,19 @@ from collections.abc import Callable, Iterable, Iterator
 from tokenyard.request import Request
 from tokenyard.sched.queues.waiting import FCFSQueue
 
-__all__ = ["User", "UserQueue", "user_of"]
+__all__ = ["User", "UserQueue", "user_name", "user_of"]
 
 User = tuple[int, str]
 
 
+def user_name(job_id: str | None) -> str:
+    """Whose job it is: what stands before the first ``/``, or nothing."""
+    return (job_id or "").partition("/")[0]
+
+
 def user_of(request: Request) -> User:
-    """(``client_index``, the part of ``job_id`` before its first ``/``, or nothing)."""
-    return request.client_index, (request.job_id or "").partition("/")[0]
+    """(``client_index``, the user's name within this client)."""
+    return request.client_index, user_name(request.job_id)
 
 
 class UserQueue:
