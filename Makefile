@@ -143,9 +143,16 @@ smoke-engine:  ## A minute of test-engine, if .venv-engine is there
 .PHONY: differential
 differential: VLLM ?= 0.22
 differential: SCENARIOS ?= 2000
-differential:  ## Random streams through vLLM's own scheduler and FastScheduler, every answer compared: VLLM=0.22|0.33 SCENARIOS=2000
+differential:  ## Random streams, others every time (or ARGS='--first N'), through vLLM's own scheduler and FastScheduler, every answer compared: VLLM=0.22|0.33 SCENARIOS=2000
 	@PYTHON="$(PYTHON)" scripts/vllm_env.sh $(VLLM)
 	@PYTHONPATH=src:scripts nice $(VLLM_PYTHON) scripts/differential.py --scenarios $(SCENARIOS) $(ARGS)
+
+.PHONY: differential-config
+differential-config: VLLM ?= 0.33
+differential-config: CASES ?= 5000
+differential-config:  ## Drawn `vllm serve` lines through vLLM's own configuration and ours, every value compared: VLLM=0.22|0.33 CASES=5000
+	@PYTHON="$(PYTHON)" scripts/vllm_env.sh $(VLLM)
+	@PYTHONPATH=src:scripts nice $(VLLM_PYTHON) scripts/differential_config.py --cases $(CASES) $(ARGS)
 
 .PHONY: vllm-own-tests
 vllm-own-tests: VLLM ?= 0.22

@@ -18,6 +18,7 @@ import numpy as np
 from measure import writer_seconds
 from tokenyard.cli.support.flags.output import MAX_IDS_PER_STEP
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
+from tokenyard.profiles import VLLM_0_22
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
@@ -41,6 +42,7 @@ class OurEngine:
 
     def __init__(self, shape: EngineShape, observer: StepObserver | None = None) -> None:
         config = SchedulerConfig(
+            profile=VLLM_0_22,  # what it is timed against
             max_num_seqs=shape.max_num_seqs,
             max_num_batched_tokens=shape.max_num_batched_tokens,
             max_model_len=shape.max_model_len,

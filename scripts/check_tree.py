@@ -1,26 +1,22 @@
 """Check the annotated tree in CONTRIBUTING.md against the repository, and its shape (part of `make lint`).
 
 Every path drawn must exist, and every folder that holds tracked files must be drawn, or lie in one that says it stands
-for what is below it ("..."). No folder of the package may hold more modules than fit a glance, and no module may import
-itself, however far round.
+for what is below it ("..."). No module may import itself, however far round.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path, PurePosixPath
 
 from import_graph import import_cycle, imports_of
 
-__all__ = ["MOST_MODULES", "crowded_folders", "drawn_paths", "main"]
+__all__ = ["drawn_paths", "main"]
 
 REPO = Path(__file__).resolve().parent.parent
 PACKAGE = REPO / "src" / "tokenyard"
 INDENT = 4
-MOST_MODULES = 20
-"""In one folder of the package, ``__init__.py`` included."""
 
 
 def drawn_paths(text: str) -> tuple[set[str], set[str]]:
@@ -40,12 +36,6 @@ def drawn_paths(text: str) -> tuple[set[str], set[str]]:
     return paths, whole
 
 
-def crowded_folders(package: Path) -> dict[Path, int]:
-    """Folders of a package with more than ``MOST_MODULES`` modules, and how many they have."""
-    counts = Counter(path.parent for path in package.rglob("*.py"))
-    return {folder: count for folder, count in sorted(counts.items()) if count > MOST_MODULES}
-
-
 def _tracked_folders() -> set[str]:
     listing = subprocess.run(["git", "ls-files"], cwd=REPO, check=True, capture_output=True, text=True).stdout
     return {str(parent) for file in listing.splitlines() for parent in PurePosixPath(file).parents} - {"."}
@@ -61,10 +51,6 @@ def main() -> None:
         if not any(folder.startswith(f"{parent}/") for parent in whole)
     ]
     problems = [f"The tree in CONTRIBUTING.md is out of date: {problem}" for problem in problems]
-    problems += [
-        f"{folder.relative_to(REPO)} has {count} modules, more than {MOST_MODULES}: sort them into folders"
-        for folder, count in crowded_folders(PACKAGE).items()
-    ]
     if cycle := import_cycle(imports_of(PACKAGE)):
         problems.append("Imports go round in a circle: " + " -> ".join(cycle))
     if problems:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import random
 import sys
 import time
 import warnings
@@ -29,6 +30,8 @@ __all__ = ["main"]
 
 _EVERY = 100
 """Scenarios between two lines of progress."""
+_NUMBERS = 10**9
+"""A first number is drawn below this."""
 
 
 def _scenarios(first: int, *, named: bool) -> Iterator[Scenario]:
@@ -42,15 +45,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--scenarios", type=int, default=2000, help="random scenarios to compare (default: 2000)")
     parser.add_argument("--minutes", type=float, default=600, help="stop after so many minutes (default: 600)")
-    parser.add_argument("--first", type=int, default=0, help="number of the first one (default: 0)")
+    parser.add_argument("--first", type=int, help="number of the first one (default: a new one every time)")
     parser.add_argument("--most-differences", type=int, default=3, help="stop after so many (default: 3)")
     parser.add_argument("--no-named", action="store_true", help="leave out the recorder's named scenarios")
     parser.add_argument("--no-shrink", action="store_true", help="print differences as they were found")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.ERROR)  # every grammar that is broken on purpose is an error to vLLM
+    first = random.SystemRandom().randrange(_NUMBERS) if arguments.first is None else arguments.first
+    print(f"vLLM {vllm.__version__}: random scenarios from number {first} on (--first {first})", flush=True)
     start, outcomes, compared = time.time(), [], 0
-    for scenario in _scenarios(arguments.first, named=not arguments.no_named):
+    for scenario in _scenarios(first, named=not arguments.no_named):
         outcome = run_plan(scenario, scenario.plan())
         outcomes.append(outcome)
         compared += not (outcome.refused or outcome.gave_up) and scenario.name.startswith("drawn_")

@@ -3,8 +3,10 @@
     python scripts/fit_latency.py POINTS.csv.gz --profiles FOLDER ... [--write]
 
 POINTS is a table of measured points (docs/accuracy.md), a profile is a folder of LLMServingSim kernel timings, named
-``lss_<GPU>_<model>``. Prints what it fits, what came out, and the errors when a fifth of the points, one model or one
-GPU at a time is left out; those errors are shipped with the constants, and are what a report says of a prediction.
+``lss_<GPU>_<model>``. Prints what it fits, what came out, the errors when a part of the points is left out
+(``left_out.py``), and how often the ranges that would have been stated hold what was left out (``known_ranges.py``);
+they are shipped with the constants, and are what a report says of a prediction. Takes about a quarter of an hour; with
+``--kept FILE`` a second call takes the fits from there.
 """
 
 from __future__ import annotations
@@ -12,35 +14,33 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from known_ranges import Held, deployments_of, errors_of, errors_of_models, held, summary
+from left_out import LeftOut, left_out
 from step_time_fit import Fit, Priors, Sheet, Target
 from tokenyard.kv.sizing.gpus import named_gpu
 from tokenyard.models.named import MODELS
-from tokenyard.sim.accuracy.points import Point, read_points
+from tokenyard.sim.accuracy.points import read_points
 from tokenyard.sim.latency.estimates import LATENCY as ALL_REDUCE_FLOOR
 from tokenyard.sim.latency.lss import load_lss
 from tokenyard.sim.latency.model import StepShape, StepWork
 from tokenyard.sim.latency.steptime.amounts import Parallelism
-from tokenyard.sim.latency.steptime.constants import model_key
 
 __all__ = ["main"]
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
-Groups = npt.NDArray[np.str_]
 
 TARGET = Path(__file__).resolve().parent.parent / "src/tokenyard/sim/latency/steptime/constants.json"
-FOLDS = 5
-FEWEST = 10
-"""Points of a model from which its own error is told, not that of all."""
 PROVENANCE = (
     "{points} measured points of vLLM 0.11 to 0.19 on {gpus} (ai-dynamo/aiconfigurator, Apache-2.0; InferenceX's runs"
     " among them) and kernel timings of {profiled} (LLMServingSim, MIT); fitted by scripts/fit_latency.py"
@@ -157,16 +157,8 @@ _PROFILES = {
 """Profiled model -> our name, tensor-parallel size. The profiles hold no all-reduce."""
 
 
-class LeftOut(NamedTuple):
-    """Predictions of points by fits that did not see them."""
-
-    groups: Groups
-    """With what each point was left out."""
-    target: Target
-
-
-COVERED = 0.9
-"""Share of the points of groups that had no say in it which a range has to hold."""
+UNFITTED = "state_memory"
+"""Nothing that was measured has recurrent states: its prior is all there is."""
 
 
 def main() -> None:
@@ -175,6 +167,7 @@ def main() -> None:
     parser.add_argument("points", type=Path)
     parser.add_argument("--profiles", type=Path, nargs="*", default=[])
     parser.add_argument("--rounds", type=int, default=14, help="rounds of the fit to everything")
+    parser.add_argument("--kept", type=Path, help="file (.npz) of the fits without a fold, read and added to")
     parser.add_argument("--write", action="store_true", help=f"write {TARGET.name}")
     args = parser.parse_args()
     began = time.monotonic()
@@ -188,11 +181,18 @@ def main() -> None:
     _print_constants(fit, logs)
     for name, errors in fit.sheet_errors(logs):
         print(f"steps of {name}: median {np.median(abs(errors)):.1%}, p90 {np.quantile(abs(errors), 0.9):.1%}")
-    left_out = _cross_validate(fit, logs)
+    left = _left_out(fit, logs, args.kept)
     print(f"nothing left out: {_line(fit, fit.predict(logs), everything)}")
+    data = _with_held(fit, left, _data(fit, logs, left))
     if args.write:
-        TARGET.write_text(json.dumps(_data(fit, logs, left_out), indent=1) + "\n")
+        TARGET.write_text(_written(data))
         print(f"\nwrote {TARGET}")
+
+
+def _written(data: Mapping[str, Any]) -> str:
+    """As JSON; what holds nothing but values stands on one line."""
+    text = json.dumps(data, indent=1)
+    return re.sub(r"[\[{][^{}\[\]]*[\]}]", lambda found: " ".join(found.group().split()), text) + "\n"
 
 
 def _sheet(folder: Path) -> Sheet | None:
@@ -235,33 +235,14 @@ def _print_constants(fit: Fit, logs: Floats) -> None:
     print()
 
 
-def _cross_validate(fit: Fit, logs: Floats) -> dict[str, LeftOut]:
-    """Kind of familiarity -> predictions by fits that left the point out."""
-    rng = np.random.default_rng(0)
-    fold_of: dict[object, int] = {}
-    folds = [fold_of.setdefault(_load(point), int(rng.integers(FOLDS))) for point in fit.points]
-    kinds: dict[str, Callable[[int], object]] = {
-        "measured": lambda i: f"fold {folds[i]}",
-        "other_model": lambda i: fit.points[i].model,
-        "other_gpu": lambda i: fit.points[i].gpu.name,
-    }
-    found = {}
-    for kind, group_of in kinds.items():
-        groups = np.array([str(group_of(i)) for i in range(len(fit.points))])
-        ttft, tpot = np.ones(len(groups)), np.ones(len(groups))
-        for group in sorted(set(groups.tolist())):
-            out = groups == group
-            target = fit.predict(fit.solve(~out, start=logs, rounds=3))
-            ttft[out], tpot[out] = target.ttft[out], target.tpot[out]
-            print(f"left out {group}: {_line(fit, Target(ttft, tpot), out)}", flush=True)
-        found[kind] = LeftOut(groups, Target(ttft, tpot))
+def _left_out(fit: Fit, logs: Floats, kept: Path | None) -> list[LeftOut]:
+    """Every fold, with what the fit without it says."""
+    found = []
+    for each in left_out(fit, logs, kept):
+        fold = each.fold
+        print(f"left out {fold.kind} {fold.group}: {_line(fit, each.target, fold.judged)}", flush=True)
+        found.append(each)
     return found
-
-
-def _load(point: Point) -> object:
-    """Points of one load on one deployment, whoever measured them and with which version."""
-    key = model_key(point.spec), point.gpu.name, point.parallel
-    return (*key, point.input_tokens, point.output_tokens, point.users)
 
 
 def _ratios(fit: Fit, quantity: str, target: Target) -> Floats:
@@ -271,49 +252,8 @@ def _ratios(fit: Fit, quantity: str, target: Target) -> Floats:
     return ratios
 
 
-def _summary(ratios: Floats) -> dict[str, float]:
-    errors = abs(1 / ratios - 1)
-    median, p90 = np.quantile(errors, (0.5, 0.9))
-    return {"median": round(float(median), 4), "p90": round(float(p90), 4), "n": len(ratios)}
-
-
-def _range(ratios: Floats, groups: Groups) -> dict[str, float]:
-    """Between what nine points of ten lie, also of a group that had no say in it: it is widened until they do.
-
-    ``covered`` is their share, each group judged by the range that the others make, widened alike.
-    """
-    low, high = _ends(ratios, groups)
-    if len(set(groups.tolist())) == 1:
-        return {"low": round(low, 4), "high": round(high, 4)}
-    inside, wider = _inside(ratios, groups)
-    covered = round(float(inside.mean()), 4)
-    return {"low": round(low**wider, 4), "high": round(high**wider, 4), "covered": covered}
-
-
-def _inside(ratios: Floats, groups: Groups) -> tuple[Mask, float]:
-    """Which points lie within the range that the other groups make, widened by an exponent until enough do."""
-    ends = {group: _ends(ratios[groups != group], groups[groups != group]) for group in set(groups.tolist())}
-    low = np.array([min(ends[group][0], 1.0) for group in groups.tolist()])
-    high = np.array([max(ends[group][1], 1.0) for group in groups.tolist()])
-    wider = 1.0
-    while True:
-        inside: Mask = (ratios >= low**wider) & (ratios <= high**wider)
-        if inside.mean() >= COVERED:
-            return inside, wider
-        wider += 0.01
-
-
-def _ends(ratios: Floats, groups: Groups) -> tuple[float, float]:
-    """What 5 % lie below and 5 % above; a group counts by the square root of its points, lest one decide."""
-    _, group, counts = np.unique(groups, return_inverse=True, return_counts=True)
-    order = np.argsort(ratios)
-    weights = np.cumsum((counts**-0.5)[group][order])
-    ends = np.interp((0.05, 0.95), (weights - weights[0]) / (weights[-1] - weights[0]), ratios[order])
-    return float(ends[0]), float(ends[1])
-
-
 def _line(fit: Fit, target: Target, where: Mask) -> str:
-    found = [_summary(_ratios(fit, quantity, target)[where]) for quantity in ("tpot", "ttft")]
+    found = [summary(_ratios(fit, quantity, target)[where]) for quantity in ("tpot", "ttft")]
     parts = [
         f"{name} median {each['median']:.1%} p90 {each['p90']:.1%}"
         for name, each in zip(("TPOT", "TTFT"), found, strict=True)
@@ -321,7 +261,42 @@ def _line(fit: Fit, target: Target, where: Mask) -> str:
     return f"{found[0]['n']:4} points, {', '.join(parts)}"
 
 
-def _data(fit: Fit, logs: Floats, left_out: dict[str, LeftOut]) -> dict[str, object]:
+def _estimates(fitted: Mapping[str, float]) -> dict[str, float]:
+    """How far fitted constants lie from what was estimated of them: what an estimate is worth that nobody can fit."""
+    ratios = np.array([fitted[name] / value for name, (value, _) in PRIORS.common.items() if name != UNFITTED])
+    low, high = np.quantile(ratios, (0.05, 0.95))
+    median = float(np.median(abs(ratios - 1)))
+    return {"median": round(median, 4), "low": round(min(1.0, float(low)), 4), "high": round(max(1.0, float(high)), 4)}
+
+
+def _with_held(fit: Fit, left: list[LeftOut], data: dict[str, Any]) -> dict[str, Any]:
+    """The same, with how often the ranges that would have been stated hold what was left out."""
+    found: dict[str, list[Held]] = {}
+    for each in held(fit.points, left, data):
+        found.setdefault(each.kind, []).append(each)
+    shares: dict[str, dict[str, dict[str, float]]] = {}
+    groups: dict[str, dict[str, dict[str, Any]]] = {}
+    print("\nkind         points folds  TPOT in range  width  TTFT in range  width")
+    for kind, folds in found.items():
+        cells = ""
+        for quantity in ("tpot", "ttft"):
+            inside = np.concatenate([each.inside[quantity] for each in folds])
+            width = float(np.median([each.width[quantity] for each in folds]))
+            own = {"n": len(inside), "held": round(float(inside.mean()), 4), "width": round(width, 3)}
+            shares.setdefault(kind, {})[quantity] = own
+            cells += f" {inside.mean():14.1%} {width:6.2f}"
+        print(f"{kind:12} {shares[kind]['tpot']['n']:6.0f} {len(folds):5}{cells}")
+    for fold, target in left:
+        inside_of = {each.group: each.inside for each in found[fold.kind]}[fold.group]
+        groups.setdefault(fold.kind, {})[fold.group] = {
+            quantity: summary(_ratios(fit, quantity, target)[fold.judged])
+            | {"held": round(float(inside_of[quantity].mean()), 4)}
+            for quantity in ("tpot", "ttft")
+        }
+    return {**data, "held": shares, "left_out": groups}
+
+
+def _data(fit: Fit, logs: Floats, left: list[LeftOut]) -> dict[str, Any]:
     factors = fit.factors(logs)
     gpus = sorted({point.gpu.name for point in fit.points})
     profiled = sorted({owner.split()[1] for owner in factors if owner.startswith("gpu ")} - set(gpus))
@@ -330,33 +305,14 @@ def _data(fit: Fit, logs: Floats, left_out: dict[str, LeftOut]) -> dict[str, obj
         if owner.startswith("version "):
             model, version = owner.removeprefix("version ").rsplit("/", 1)
             versions.setdefault(model, {})[version] = own
-    errors: dict[str, dict[str, object]] = {}
-    by_group: dict[str, dict[str, dict[str, object]]] = {}
-    by_model: dict[str, dict[str, object]] = {}
-    models = np.array([model_key(point.spec) for point in fit.points])
-    for quantity in ("tpot", "ttft"):
-        for kind, out in left_out.items():
-            ratios = _ratios(fit, quantity, out.target)
-            errors.setdefault(quantity, {})[kind] = _summary(ratios) | _range(ratios, out.groups)
-            inside, _ = _inside(ratios, out.groups)
-            for group in sorted(set(out.groups.tolist())):
-                own = out.groups == group
-                found = _summary(ratios[own]) | {"covered": round(float(inside[own].mean()), 4)}
-                by_group.setdefault(kind, {}).setdefault(group, {})[quantity] = found
-        ratios = _ratios(fit, quantity, left_out["measured"].target)
-        for model in sorted(set(models.tolist())):
-            own = ratios[models == model]
-            if len(own) >= FEWEST:
-                found = _summary(own) | _range(own, models[models == model])
-                by_model.setdefault(model, {})[quantity] = found
+    errors = errors_of(fit.points, left)
     print(json.dumps(errors, indent=1))
     return {
         "provenance": PROVENANCE.format(points=len(fit.points), gpus=", ".join(gpus), profiled=", ".join(profiled)),
         "errors": errors,
-        "errors_of_models": by_model,
-        "left_out": by_group,
-        "pairs": sorted({f"{model_key(point.spec)}/{point.gpu.name}" for point in fit.points}),
-        "names": {model_key(point.spec): point.model for point in fit.points},
+        "errors_of_models": errors_of_models(fit.points, left),
+        "estimates": _estimates(factors[""]),
+        "deployments": deployments_of(fit.points),
         "common": factors[""],
         "gpus": {owner.removeprefix("gpu "): own for owner, own in factors.items() if owner.startswith("gpu ")},
         "models": {owner.removeprefix("model "): own for owner, own in factors.items() if owner.startswith("model ")},

@@ -2,8 +2,8 @@
 
     python scripts/generate_accuracy.py POINTS.csv.gz RUN_FOLDER ...
 
-Errors with everything known come from ``tokenyard accuracy``, those of predictions from fits that left a point's model
-or GPU out from ``constants.json``, where ``fit_latency.py`` has put them; a sample of the points is replayed by the
+Errors with everything known come from ``tokenyard accuracy``, those of predictions from fits that left something out
+from ``constants.json``, where ``fit_latency.py`` has put them; a sample of the points is replayed by the
 scheduler.
 """
 
@@ -22,7 +22,9 @@ from tokenyard.launch.defaults import KNOWN_VERSIONS
 from tokenyard.sim.accuracy.comparison import AccuracyReport, Errors, Quantity, Row
 from tokenyard.sim.accuracy.points import Point, read_points
 from tokenyard.sim.accuracy.predict import predict
+from tokenyard.sim.accuracy.source import HOW_TO_GET
 from tokenyard.sim.latency.steptime.constants import shipped_constants
+from tokenyard.sim.latency.steptime.known_error import LEFT_OUT
 
 __all__ = ["main"]
 
@@ -39,17 +41,41 @@ page is written by `scripts/generate_accuracy.py`; the comparison itself is a co
 own:
 
 ```console
+$ tokenyard accuracy                                     # the public points, where they are installed (below)
 $ tokenyard accuracy points.csv.gz                       # a table of measured points
 $ tokenyard accuracy measured-run/                       # a run: meta.json and requests.jsonl
 $ tokenyard accuracy result.json --gpu h100 --model llama-3.1-8b --tensor-parallel-size 2    # vllm bench serve
 ```
 
-Errors are of means: |predicted / measured - 1|. `--json` has the same numbers, and every row. Its replays decide as
-vLLM 0.22, whose age is nearest to the measured servers' (0.11 to 0.19), where `run` decides as 0.33; `--vllm-version`
-chooses another, and the first lines of the output and `vllm_version` in the JSON name the one that was taken.
+Errors of points are of means, |predicted / measured - 1|, and over points half lie below p50. Of a run whose requests
+are known one by one, p50, p90 and p99 of their times stand beside the means, and the errors of single requests.
+`--json` has the same numbers, and every row. Its replays decide as vLLM 0.22, whose age is nearest to the measured
+servers' (0.11 to 0.19), where `run` decides as 0.33; `--vllm-version` chooses another, and the first lines of the
+output and `vllm_version` in the JSON name the one that was taken.
+
+## In short
+
+"""
+IN_SHORT = """
+Those are errors of predictions that the fit had no part in. All measurements are of vLLM 0.11 to 0.19: nobody has
+measured for us how step times changed since, and every statement about a newer vLLM is widened for it (below). With
+nothing left out, over the points that the constants were fitted to, the median error is {tpot:.1%} of TPOT and
+{ttft:.1%} of TTFT: that is a residual, and no promise.
 
 ## What was measured
 
+"""
+WHERE = """
+The points are public: the table `silicon_sample.csv` of the package `aiconfigurator-core` (PyPI; repository
+ai-dynamo/aiconfigurator, Apache-2.0). `tokenyard accuracy` without a file reads it where that package is installed, and
+else prints the figures of this page's first table, and these commands:
+
+```console
+{how}
+```
+
+The table grows, so that its figures may differ from those of this page, which are of the 836 points that the constants
+were fitted to.
 """
 POINTS = """
 A table of points holds one load per row: `model_path`, `system`, `precision`, `isl`, `osl`, `batch_size`, `tp_size`,
@@ -60,16 +86,39 @@ taken from its public scripts ([`recipes.py`](../src/tokenyard/sim/accuracy/reci
 are assumed. What the closed loop decides does not depend on step times, so points of one load share one schedule.
 
 """
-LEFT_OUT = """
+UNSEEN = """
 ## Of what it has not seen
 
-The constants were fitted again without a fifth of the loads, without one model, and without one GPU at a time, and
-then asked for what was left out. These errors are what a report says of a prediction of its kind, and from them come
-the ranges: nine measured values of ten lie within (low, high) times the predicted one. A range is widened until it
-also holds nine points of ten of a model (a GPU, a fifth of the loads) that had no say in it: "in range" judges each
-by the range that the others make, widened alike. That is a share of points, not of models: a model with kernels unlike
-those of the others lies outside as a whole. Where neither model nor GPU was measured, both errors are added.
+The constants were fitted again without a part of the points, {folds} times, and then asked for what was left out
+(`scripts/left_out.py`). These errors are what a report says of a prediction of its kind, and from them come the ranges:
+nine measured values of ten lie within (low, high) times the predicted one. A range is widened until it also holds nine
+points of ten of a group (a model, a GPU, a layout ...) that had no say in it. That is a share of points, not of
+models: a model with kernels unlike those of the others lies outside as a whole.
 
+"""
+STATEMENT = """
+## What a report says, and whether it holds
+
+What is known depends on everything that was asked: model, precision, GPU, layout (TP, DP, PP, experts), KV format,
+users, lengths, vLLM's version, and what nothing measured at all. A report names the nearest measured deployments, and
+what of the question they do not have. Each such gap widens the range by what its line above adds to the first one;
+logarithms are joined as those of independent errors, so no gap ever narrows a range. For vLLM's version the width
+grows with the root of the minor versions between: the folds lie {apart:.1f} apart on average, and 0.33 is 14 from 0.19.
+
+Some terms nothing was fitted to: drafts, LoRA adapters, steps without CUDA graphs, pipelines, networks between
+machines, PCIe between GPUs, recurrent states, KV of a sequence on several GPUs, KV formats other than FP8 and the
+model's own. Nothing can be left out of the fit to learn their error. Each counts as an unmeasured layout, and the
+seconds that it takes may be {low:.2f} to {high:.2f} times what is priced: so far lay nine of ten fitted constants from
+what had been estimated of them before anything was fitted.
+
+The check goes all the way. For every fold, the report's statement is asked for with the fold's points forgotten, and
+by errors that do not know them: so often it holds what was measured, and so wide it is (high over low, the median):
+
+"""
+AFTER_CHECK = """
+`scripts/fit_latency.py POINTS --profiles FOLDER ...` computes all of this, and prints it. What the check cannot show is
+how far ranges hold where several things are missing at once in ways that no fold has, and where nothing was measured:
+there the width is a rule, stated above.
 """
 MEDIAN, P90 = 0.06, 0.15
 """Of TPOT: what is aimed at for models and GPUs that were measured."""
@@ -94,9 +143,9 @@ rank and more) nor by arithmetic; what these requests waited for is not known.
 }
 """Model outside of what is aimed at -> why."""
 RUNS = """
-Means in milliseconds, of runs whose requests arrived by the clock on one GPU (300 requests, 10/s). The servers were
-vLLM 0.19: the decisions of 0.22 are the ones to compare with. Those of 0.33, which `run` takes unless told otherwise,
-free blocks in another order, so that other blocks are found again where memory is short, as on the RTX 4090.
+Milliseconds, measured and predicted, of runs whose requests arrived by the clock on one GPU (300 requests, 10/s). The
+servers were vLLM 0.19: the decisions of 0.22 are the ones to compare with. Those of 0.33, which `run` takes unless told
+otherwise, free blocks in another order, so that other blocks are found again where memory is short, as on the RTX 4090.
 """
 CAVEATS = """
 ## What to make of it
@@ -106,8 +155,8 @@ CAVEATS = """
   waiting.
 * **A model that was never measured** is off by its kernels: an untuned expert kernel may be three times as slow as a
   tuned one, and nothing in a `config.json` tells. The report gives a range.
-* Not fitted, because nothing measured them: PCIe links between GPUs, LoRA (launches of its kernels), drafting (a
-  small model of its own), recurrent states, FP4 on workstation GPUs.
+* **A model measured on another GPU of the generation, on a GPU measured with other models** is met nearly as well as
+  where both were measured together: what the fit knows of the model and what it knows of the GPU multiply.
 * Disaggregated points (prefill and decode on engines of their own) are not compared.
 """
 
@@ -120,12 +169,19 @@ def main() -> None:
     args = parser.parse_args()
     points = compare_files(Accuracy(files=(args.points,)))
     data = shipped_constants().data
-    lines = [HEAD, f"{data['provenance']}.\n", POINTS, *_overall(points)]
+    assert points.tpot is not None
+    assert points.ttft is not None
+    fitted = IN_SHORT.format(tpot=points.tpot.median, ttft=points.ttft.median)
+    where = WHERE.format(how="\n".join(f"$ {line}" for line in HOW_TO_GET))
+    lines = [HEAD, *_short(data), fitted, f"{data['provenance']}.\n", where, POINTS, *_overall(points)]
     for name in ("model", "gpu", "dtype", "load"):
         lines += ["\n", *_table(name, points.by[name])]
     lines += [f"\n{len(points.not_compared)} rows of vLLM are not compared; `tokenyard accuracy` says why.\n"]
     lines += ["\n## Where it is far off, and why\n\n", *_outside(points)]
-    lines += [LEFT_OUT, *_left_out(data)]
+    folds = sum(len(groups) for groups in data["left_out"].values())
+    lines += [UNSEEN.format(folds=folds), *_left_out(data)]
+    apart, estimates = data["errors"]["tpot"]["version"]["apart"], data["estimates"]
+    lines += [STATEMENT.format(apart=apart, low=estimates["low"], high=estimates["high"]), *_held(data), AFTER_CHECK]
     lines += ["\n## The shortcut, and the scheduler\n\n", _replayed(args.points)]
     if args.runs:
         lines += ["\n## Whole runs\n\n", *_runs(tuple(args.runs))]
@@ -141,10 +197,13 @@ def _overall(report: AccuracyReport) -> Iterator[str]:
 
 
 def _table(name: str, groups: Mapping[str, Mapping[str, Errors]]) -> Iterator[str]:
-    yield f"| {name} | points | TPOT median | p90 | in range | TTFT median | p90 | in range |\n"
-    yield "| --- | --: | --: | --: | --: | --: | --: | --: |\n"
+    yield f"| {name} | points | TPOT p50 | p90 | p99 | in range | TTFT p50 | p90 | p99 | in range |\n"
+    yield "| --- | --: | --: | --: | --: | --: | --: | --: | --: | --: |\n"
     for group, both in groups.items():
-        cells = [f"{each.median:.1%} | {each.p90:.1%} | {each.covered:.0%}" for each in (both["tpot"], both["ttft"])]
+        cells = [
+            f"{each.median:.1%} | {each.p90:.1%} | {each.p99:.1%} | {each.covered:.0%}"
+            for each in (both["tpot"], both["ttft"])
+        ]
         yield f"| {group} | {both['tpot'].n} | {' | '.join(cells)} |\n"
 
 
@@ -178,24 +237,49 @@ def _layouts(rows: Sequence[Row]) -> Iterator[str]:
         yield f"| TP {tensor}, DP {data} | {len(some)} | {' | '.join(cells)} | {middle:+.0%} |\n"
 
 
-def _left_out(data: Mapping[str, Any]) -> Iterator[str]:
-    titles = {"measured": "a fifth of the loads", "other_model": "one model", "other_gpu": "one GPU"}
-    yield "| left out | points | TPOT median | p90 | range | in range | TTFT median | p90 | range | in range |\n"
-    yield "| --- | --: | --: | --: | --: | --: | --: | --: | --: | --: |\n"
-    for kind, title in titles.items():
+def _short(data: Mapping[str, Any]) -> Iterator[str]:
+    yield "| what the fit had not seen | points | TPOT p50 | p90 | p99 | TTFT p50 | p90 | p99 |\n"
+    yield "| --- | --: | --: | --: | --: | --: | --: | --: |\n"
+    for kind in ("load", "layout", "pair", "version", "gpu", "precision", "model"):
         both = [data["errors"][quantity][kind] for quantity in ("tpot", "ttft")]
-        cells = [
-            f"{e['median']:.1%} | {e['p90']:.1%} | {e['low']:.2f} to {e['high']:.2f} | {e['covered']:.1%}" for e in both
-        ]
+        cells = [f"{each['median']:.1%} | {each['p90']:.1%} | {each['p99']:.1%}" for each in both]
+        yield f"| {LEFT_OUT[kind]} | {both[0]['n']} | {' | '.join(cells)} |\n"
+
+
+def _left_out(data: Mapping[str, Any]) -> Iterator[str]:
+    yield "| left out | points | TPOT p50 | p90 | range | TTFT p50 | p90 | range |\n"
+    yield "| --- | --: | --: | --: | --: | --: | --: | --: |\n"
+    for kind, title in LEFT_OUT.items():
+        both = [data["errors"][quantity][kind] for quantity in ("tpot", "ttft")]
+        cells = [f"{e['median']:.1%} | {e['p90']:.1%} | {e['low']:.2f} to {e['high']:.2f}" for e in both]
         yield f"| **{title}** | {both[0]['n']} | {' | '.join(cells)} |\n"
-        if kind == "measured":
+        if kind not in ("model", "gpu", "pair"):
             continue
         for group, found in data["left_out"][kind].items():
-            cells = [
-                f"{found[q]['median']:.1%} | {found[q]['p90']:.1%} | | {found[q]['covered']:.0%}"
-                for q in ("tpot", "ttft")
-            ]
-            yield f"| {group.rsplit('/', 1)[-1]} | {found['tpot']['n']} | {' | '.join(cells)} |\n"
+            cells = [f"{found[q]['median']:.1%} | {found[q]['p90']:.1%} | " for q in ("tpot", "ttft")]
+            name = _named(group, data) if kind == "pair" else group.rsplit("/", 1)[-1]
+            yield f"| {name} | {found['tpot']['n']} | {' | '.join(cells)} |\n"
+
+
+def _named(pair: str, data: Mapping[str, Any]) -> str:
+    """A model's key and a GPU, in words."""
+    key, gpu = pair.rsplit("/", 1)
+    one = next(each for each in data["deployments"] if each["key"] == key)
+    return f"{one['model'].rsplit('/', 1)[-1]} {one['precision']} on {gpu}"
+
+
+def _held(data: Mapping[str, Any]) -> Iterator[str]:
+    yield "| forgotten | points | TPOT in range | width | TTFT in range | width |\n"
+    yield "| --- | --: | --: | --: | --: | --: |\n"
+    counts = {quantity: [0.0, 0.0] for quantity in ("tpot", "ttft")}
+    for kind, both in data["held"].items():
+        for quantity, each in both.items():
+            counts[quantity][0] += each["held"] * each["n"]
+            counts[quantity][1] += each["n"]
+        cells = [f"{both[q]['held']:.1%} | {both[q]['width']:.2f}" for q in ("tpot", "ttft")]
+        yield f"| {LEFT_OUT[kind]} | {both['tpot']['n']} | {' | '.join(cells)} |\n"
+    shares = [f"{inside / count:.1%} | " for inside, count in counts.values()]
+    yield f"| **all** | {counts['tpot'][1]:.0f} | {' | '.join(shares)} |\n"
 
 
 def _replayed(path: Path) -> str:
@@ -220,18 +304,22 @@ def _steps(point: Point) -> int:
 
 
 def _runs(files: tuple[Path, ...]) -> Iterator[str]:
-    quantities = " | ".join(f"{name} measured | predicted | " for name in ("TTFT", "TPOT", "E2E"))
-    yield f"| run | decides as | {quantities}|\n"
-    yield "| --- | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: |\n"
+    yield "| run | decides as | | mean | p50 | p90 | p99 | of each request: p50 | p90 |\n"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --: | --: |\n"
     for version in KNOWN_VERSIONS:
         for row in compare_files(Accuracy(files=files, vllm_version=version)).rows:
-            cells = [_cells(each) for each in (row.ttft, row.tpot, row.e2e) if each is not None]
-            yield f"| {row.model} on {row.gpu} | {version} | {' | '.join(cells)} |\n"
+            for name, mean in (("ttft", row.ttft), ("tpot", row.tpot), ("e2e", row.e2e)):
+                if mean is not None:
+                    figures = [mean, *row.percentiles[name].values()]
+                    own = row.of_requests[name]
+                    cells = " | ".join(map(_cells, figures))
+                    run = f"{row.model} on {row.gpu} | {version} | {name.upper()}"
+                    yield f"| {run} | {cells} | {own.median:.1%} | {own.p90:.1%} |\n"
     yield RUNS
 
 
 def _cells(quantity: Quantity) -> str:
-    return f"{quantity.measured:,.1f} | {quantity.predicted:,.1f} | {quantity.error:+.1%}"
+    return f"{quantity.measured:,.1f} {quantity.predicted:,.1f} ({quantity.error:+.1%})"
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenyard.errors import ConfigError
+from tokenyard.kv.sizing.cuda_graphs import MOST_CAPTURED, sizes_up_to
 from tokenyard.kv.sizing.gpus import named_gpu
 from tokenyard.kv.sizing.plan import KVCachePlan, plan_kv_cache
 from tokenyard.kv.sizing.step_memory import activation_bytes, step_memory
@@ -182,7 +183,7 @@ def _memory_line(row: dict[str, Any]) -> str:
         max_num_batched_tokens=row["tokens"],
         max_num_seqs=row["seqs"],
         tensor_parallel_size=tp,
-        max_cudagraph_capture_size=min(512, 2 * row["seqs"]) if counts_graphs else 0,
+        cudagraph_capture_sizes=sizes_up_to(min(MOST_CAPTURED, 2 * row["seqs"])) if counts_graphs else (),
     )
     left = total * row["utilization"] - model.weight_bytes(tp, expert_parallel_size=row.get("ep", 1))
     spread = ", experts whole" if "ep" in row else ""

@@ -29,17 +29,24 @@ $ tokenyard run log.jsonl --gpu h100 --serve "vllm serve Qwen/Qwen3-8B --max-mod
 ```
 
 They are read as vLLM reads them: short forms (`-tp 2`), `--no-...` and `--disable-...`, `8k` (8,000) and `8K` (8,192),
-JSON and its fields one by one (`--speculative-config.method eagle3`), `_` for `-`. In a pasted line assignments in
-front, backslashes at line ends, comments, a pipe or a redirection are taken as a shell takes them; `docker run` of a
-vLLM image and `python -m vllm.entrypoints.openai.api_server` are known too, and so are the manifests of Kubernetes and
-Compose (`--serve deployment.yaml`), or the `args` copied out of one. Flags beside the line win over it, and it wins
-over the file.
+JSON and its fields one by one (`--speculative-config.method eagle3`), `_` for `-`, and the beginning of a flag where no
+other flag begins so (`--max-num-seq 64`, and likewise flags of Tokenyard's own). A pasted line is taken as a shell
+takes it; [manifests, units and start-up logs](pasting.md) are read too. Flags beside the line win over it, and it wins
+over the file. Keys, tokens and passwords are replaced by `***` as they are read.
 
 A flag that is **used** sets something of the replay. One **without effect** changes neither memory, nor time, nor
 decisions. One that is **not modelled** changes one of them, and the replay does not know how: it is an error that names
-the flag, unless it has the value that vLLM takes anyway; with `--ignore-unmodelled` the replay goes on without it. The
-report's header lists the flags of all three kinds, and `--json` has them as `header.used`, `header.without_effect` and
-`header.ignored`.
+the flag, unless it has the value that vLLM takes anyway (`--compilation-config` with `FULL_AND_PIECEWISE`, `-O3`), or
+asks for what another flag does (`cudagraph_capture_sizes` in it); with `--ignore-unmodelled` the replay goes on without
+it. The report's header lists the flags of all three kinds, and `--json` has them as `header.used`,
+`header.without_effect` and `header.ignored`.
+
+Of the environment, in front of a pasted line or of this command, `VLLM_ALLOW_LONG_MAX_MODEL_LEN` is obeyed, and
+`VLLM_USE_V2_MODEL_RUNNER` (0.33) and `VLLM_USE_RAY_V2_EXECUTOR_BACKEND` (0.22) where they decide whether steps are
+scheduled ahead; the header names other variables of vLLM's as passed over.
+
+`make differential-config` draws lines of such flags, models and GPUs, and compares what vLLM's own configuration makes
+of them with what a replay takes.
 
 The lists are recorded from vLLM {versions} by `scripts/record_vllm_flags.py`; this page is made by
 `scripts/generate_vllm_flags.py`, from `src/tokenyard/launch/flags.toml`. Defaults are those of the version that

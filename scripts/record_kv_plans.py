@@ -1,9 +1,9 @@
 """Records what vLLM's own planner makes of every known model: groups, block sizes, blocks, capacity and weights.
 
 Run it in an environment with vLLM's sources and torch; no GPU is needed, and no weights: models are built on torch's
-``meta`` device under a pretended H100. ``tests/unit/models`` compares its answers with ours.
+``meta`` device under a pretended GPU. ``tests/unit/models`` compares its answers with ours.
 
-    PYTHONPATH=scripts python scripts/record_kv_plans.py [--only NAME ...] [--out FILE] [--tp N ...]
+    PYTHONPATH=src:scripts python scripts/record_kv_plans.py [--gpu NAME] [--only NAME ...] [--out FILE] [--tp N ...]
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from planner.pretend_gpu import pretend_gpu
+from planner.pretend_gpu import pretend_flashinfer, pretend_gpu, pretend_torchvision
+from tokenyard.kv.sizing.gpus import GPUS
 
 REPO = Path(__file__).resolve().parent.parent
 CONFIGS = REPO / "src" / "tokenyard" / "models" / "configs"
 OUT = REPO / "tests" / "unit" / "models" / "kv_plans.json.gz"
-H100_BYTES = 85_029_615_042
 AVAILABLE = (4 << 30, (24 << 30) + 12_345, 70 << 30)
 """Bytes for the KV cache on every GPU."""
 TENSOR_PARALLEL = (1, 2, 8)
@@ -35,10 +35,15 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=None)
     parser.add_argument("--tp", nargs="*", type=int, default=list(TENSOR_PARALLEL))
     parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--gpu", choices=GPUS, default="h100", help="by which vLLM chooses kernels (default: h100)")
+    parser.add_argument("--kv-cache-dtype", nargs="*", default=None, help="to record instead of the default")
     parser.add_argument("--questions", type=Path, help="a file of scripts/generate_deployments.py")
     parser.add_argument("--verbose", action="store_true")
     flags = parser.parse_args()
-    pretend_gpu(H100_BYTES, (9, 0), "NVIDIA H100 80GB HBM3")
+    gpu = GPUS[flags.gpu]
+    pretend_gpu(gpu.memory_bytes, gpu.compute_capability, f"NVIDIA {gpu.name.upper()}")
+    pretend_torchvision()
+    pretend_flashinfer()
     from planner.ask import MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS, versions
 
     plans, failures = [], 0
@@ -55,14 +60,17 @@ def main() -> int:
         gc.collect()
         print(question["model"], len(plans), file=sys.stderr)
     settings = {"max_num_batched_tokens": MAX_NUM_BATCHED_TOKENS, "max_num_seqs": MAX_NUM_SEQS}
-    text = json.dumps({"versions": versions(), "settings": settings, "plans": plans}, indent=1, sort_keys=True)
+    recorded = {"versions": versions(), "gpu": gpu.name, "settings": settings, "plans": plans}
+    text = json.dumps(recorded, indent=1, sort_keys=True)
     flags.out.write_bytes(gzip.compress(text.encode(), mtime=0))
     print(f"{len(plans)} plans in {flags.out}, {failures} not recorded")
     return 1 if failures else 0
 
 
-def _variants(config: dict[str, Any]) -> list[dict[str, Any]]:
-    """Options to record: vLLM's defaults, and prefix caching the other way round where states are kept."""
+def _variants(config: dict[str, Any], dtypes: list[str] | None) -> list[dict[str, Any]]:
+    """Options to record: dtypes that are asked for, else vLLM's defaults, and prefix caching where states are kept."""
+    if dtypes is not None:
+        return [{"kv_cache_dtype": dtype} for dtype in dtypes]
     text = config.get("text_config", config)
     hybrid = any("mamba" in key or "linear" in key or "hybrid" in key for key in text)
     return [{}, {"enable_prefix_caching": True}, {"enable_prefix_caching": False}] if hybrid else [{}]
@@ -77,7 +85,7 @@ def _questions(flags: argparse.Namespace) -> Iterator[dict[str, Any]]:
         if flags.only is not None and file.stem not in flags.only:
             continue
         for size in flags.tp:
-            for options in _variants(json.loads(file.read_text())):
+            for options in _variants(json.loads(file.read_text()), flags.kv_cache_dtype):
                 yield {"model": file.stem, "tensor_parallel_size": size, "options": options}
 
 

@@ -17,6 +17,8 @@ __all__ = ["Seed", "seeds"]
 REPO = Path(__file__).resolve().parent.parent.parent
 _SMALL = ("--gpu", "l4", "--model", "llama-3.2-1b", "--max-model-len", "4096", "--num-gpu-blocks-override", "300")
 _RUN = (("run", "{}", *_SMALL, "--skip-refused", "--json"), ("import", "{}", "--json"))
+_SAMPLE = 8192
+"""Bytes of each sample log."""
 _TRACE = (
     ("report", "{}", "--json"),
     ("report", "{}"),
@@ -44,7 +46,7 @@ class Seed(NamedTuple):
 
 def seeds(folder: Path) -> list[Seed]:
     """All kinds; ``folder`` is for what has to be made first."""
-    return [*_traces(folder), *_workloads(), *_vectors(), *_others()]
+    return [*_traces(folder), *_workloads(), *_vectors(), *_others(), *_serve_texts()]
 
 
 def _quietly(*arguments: str) -> None:
@@ -116,6 +118,8 @@ def _workloads() -> Iterator[Seed]:
         b"output: 'y', output_token_ids: [7, 8], finish_reason: stop\n"
     )
     yield Seed("vllm.log", vllm, _RUN)
+    for path in sorted((REPO / "tests" / "samples" / "logs").iterdir()):
+        yield Seed(path.name, path.read_bytes()[:_SAMPLE], (("import", "{}", "--json"),))
 
 
 def _vectors() -> Iterator[Seed]:
@@ -141,5 +145,56 @@ def _others() -> Iterator[Seed]:
     }
     replay = ("run", "random", "--num-prompts", "3", "--gpu", "l4")
     yield Seed("config.json", json.dumps(config).encode(), ((*replay, "--model", "{}"),))
+    weights = {"num_bits": 8, "type": "float", "strategy": "channel"}
+    quantised = {
+        "quant_method": "compressed-tensors",
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights, "input_activations": weights}},
+        "ignore": ["re:.*lm_head", "re:model.layers.(0|1).mlp.*$", "re:(.*)*Q$", "model.layers.2.mlp", "*.q_proj"],
+    }
+    config["quantization_config"] = quantised
+    yield Seed("quantised.json", json.dumps(config).encode(), ((*replay, "--model", "{}"),))
     policy = b"from tokenyard import FCFSPolicy\n\n\nclass Mine(FCFSPolicy):\n    pass\n"
     yield Seed("policy.py", policy, ((*replay, "--scheduling-policy", "{}:Mine"),))
+
+
+def _serve_texts() -> Iterator[Seed]:
+    """What people give as ``--serve`` and ``--config``: a kind of text each, with variables."""
+    replay = ("run", "random", "--num-prompts", "3", "--model", "llama-3.2-1b", "--max-model-len", "4096")
+    commands = ((*replay, "--ignore-unmodelled", "--replicas", "1", "--serve", "{}"),)
+    shell = (
+        b"#!/bin/sh\nexport SEQS=8 ARGS='--port 80 --api-key k'\n# a comment\nVLLM_USE_V1=1 vllm serve x/y \\\n"
+        b'  --max-num-seqs ${SEQS:-4} $ARGS --root-path "$HOME/x" > log 2>&1 &\n'
+    )
+    yield Seed("serve.sh", shell, commands)
+    docker = b"docker run --gpus all -e HF_TOKEN=t -p 80:80 vllm/vllm-openai:v0.22.1 --model x/y --max-num-seqs 8\n"
+    yield Seed("docker.sh", docker, commands)
+    manifest = (
+        b"kind: Deployment\nspec:\n  replicas: 2\n  template:\n    spec:\n      nodeSelector: {gpu.product: "
+        b"NVIDIA-L4}\n      containers:\n      - image: vllm/vllm-openai:v0.33.0\n        args: [x/y, '--max-num-seqs="
+        b"$(N)']\n        env: [{name: N, value: '8'}]\n"
+    )
+    yield Seed("deployment.yaml", manifest, commands)
+    compose = b"services:\n  a:\n    image: vllm/vllm-openai\n    command: --model x/y --max-num-seqs 8\n    scale: 2\n"
+    yield Seed("compose.yaml", compose, commands)
+    values = (
+        b"servingEngineSpec:\n  modelSpec:\n  - {modelURL: x/y, tag: v0.22.1, repository: vllm/vllm-openai, "
+        b"replicaCount: 1, vllmConfig: {maxNumSeqs: 8, extraArgs: ['--port', '80']}}\n"
+    )
+    yield Seed("values.yaml", values, commands)
+    service = (
+        b"kind: InferenceService\nspec:\n  predictor:\n    minReplicas: 1\n    model:\n      args: [--model_id=x/y, "
+        b"--max-num-seqs=8]\n"
+    )
+    yield Seed("kserve.yaml", service, commands)
+    unit = b"[Service]\nEnvironment=A=8 'B=c d'\nExecStart=/bin/vllm serve x/y \\\n  --max-num-seqs ${A}\n"
+    yield Seed("vllm.service", unit, commands)
+    log = (
+        b"INFO [startup.py:96] non-default args: {'model_tag': 'x/y', 'model': 'x/y', 'max_num_seqs': 8, "
+        b"'kv_transfer_config': KVTransferConfig(kv_connector='OffloadingConnector', kv_role='kv_both')}\n"
+        b"Initializing a V1 LLM engine (v0.33.0) "
+        b"with config: model='x/y', dtype=torch.bfloat16, max_seq_len=4096\nAvailable KV cache memory: 2.5 GiB\n"
+        b"GPU KV cache size: 81,920 tokens, Maximum concurrency for 4,096 tokens per request: 20.0x\n"
+    )
+    yield Seed("start.log", log, commands)
+    flags = b"max-num-seqs: 8\nport: 80\nenable-prefix-caching: false\nserved-model-name: [a, b]\n"
+    yield Seed("flags.yaml", flags, ((*replay, "--ignore-unmodelled", "--config", "{}"),))

@@ -46,8 +46,10 @@ class BuiltModel:
         from vllm.model_executor.model_loader.utils import initialize_model
         from vllm.platforms import current_platform
         from vllm.utils.torch_utils import set_default_torch_dtype
+        from vllm.v1.worker.workspace import init_workspace_manager
 
         pretend_groups(tensor_parallel_size)
+        init_workspace_manager(torch.device("meta"))
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "config.json").write_text(json.dumps(config))
             arguments = EngineArgs(

@@ -12,12 +12,20 @@ import os
 import sys
 import types
 from collections.abc import Callable, MutableSequence, Sequence
+from importlib import import_module
 from typing import Any
 from unittest.mock import MagicMock
 
-__all__ = ["pretend_gpu", "pretend_groups"]
+__all__ = [
+    "pretend_another",
+    "pretend_flashinfer",
+    "pretend_gpu",
+    "pretend_groups",
+    "pretend_installed",
+    "pretend_torchvision",
+]
 
-COMPILED = (
+COMPILED = [
     "vllm._C",
     "vllm._C_stable_libtorch",
     "vllm._moe_C",
@@ -27,8 +35,9 @@ COMPILED = (
     "vllm.cumem_allocator",
     "vllm.third_party.flashmla",
     "deep_gemm",
+    "humming",
     "vllm.vllm_flash_attn",
-)
+]
 """Extensions of vLLM's GPU wheel."""
 NAMESPACES = ("_C", "_C_cache_ops", "_C_cuda_utils", "_C_stable_libtorch", "_flashmla_C", "_moe_C")
 """Where they register their operators."""
@@ -63,8 +72,47 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """There is nothing to run."""
 
 
+_MOST_DEVICES = 1 << 10
+"""More than any line asks for: how many a machine has is not vLLM's to say."""
+
+
+class _Device:
+    """The GPU that there seems to be."""
+
+    memory_bytes = 0
+    capability = (0, 0)
+    name = ""
+
+
+def pretend_another(memory_bytes: int, capability: tuple[int, int], name: str) -> None:
+    """Exchange the GPU. Answers that vLLM has kept of the one before stay: fork a process first."""
+    _Device.memory_bytes, _Device.capability, _Device.name = memory_bytes, capability, name
+
+
+def pretend_installed() -> None:
+    """Ray is installed, and not running; what reads images is there. Call it before vLLM's models are imported."""
+    pretend_torchvision()
+    COMPILED.append("ray")
+    ray = import_module("ray")
+    ray.is_initialized = lambda: False  # type: ignore[attr-defined]
+
+
+def pretend_torchvision() -> None:
+    """What reads images is there. Call it before vLLM's models are imported."""
+    import_module("transformers.utils.import_utils")  # looks what is installed, and is told the truth
+    COMPILED.append("torchvision")
+
+
+def pretend_flashinfer() -> None:
+    """FlashInfer is there with its kernels, as in vLLM's images. Call it before attention backends are imported."""
+    COMPILED.extend(("flashinfer", "flashinfer_cubin"))
+    utils: Any = import_module("flashinfer.utils")
+    utils.get_trtllm_gen_multi_ctas_kv_counter_bytes = lambda *_sizes: 0  # of a buffer
+
+
 def pretend_gpu(memory_bytes: int, capability: tuple[int, int], name: str) -> None:
     """Install a GPU of this memory and compute capability. Call it before anything else of vLLM is imported."""
+    pretend_another(memory_bytes, capability, name)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("VLLM_PLUGINS", "")
@@ -80,18 +128,20 @@ def pretend_gpu(memory_bytes: int, capability: tuple[int, int], name: str) -> No
     class PretendedGPU(CudaPlatformBase):  # type: ignore[misc,unused-ignore]
         """Answers what configurations ask."""
 
+        get_cuda_runtime_major = staticmethod(lambda: 13)  # as in vLLM's images
+
         @classmethod
         def get_device_capability(cls, device_id: int = 0) -> Any:
-            return DeviceCapability(*capability)
+            return DeviceCapability(*_Device.capability)
 
         @classmethod
         def has_device_capability(cls, capability_wanted: int | tuple[int, int], device_id: int = 0) -> bool:
             wanted = divmod(capability_wanted, 10) if isinstance(capability_wanted, int) else capability_wanted
-            return capability >= tuple(wanted)
+            return _Device.capability >= tuple(wanted)
 
         @classmethod
         def get_device_name(cls, device_id: int = 0) -> str:
-            return name
+            return _Device.name
 
         @classmethod
         def get_device_uuid(cls, device_id: int = 0) -> str:
@@ -99,7 +149,7 @@ def pretend_gpu(memory_bytes: int, capability: tuple[int, int], name: str) -> No
 
         @classmethod
         def get_device_total_memory(cls, device_id: int = 0) -> int:
-            return memory_bytes
+            return _Device.memory_bytes
 
         @classmethod
         def is_fully_connected(cls, device_ids: list[int]) -> bool:
@@ -115,7 +165,7 @@ def pretend_gpu(memory_bytes: int, capability: tuple[int, int], name: str) -> No
 
         @classmethod
         def device_count(cls) -> int:
-            return 8
+            return _MOST_DEVICES
 
     platforms._current_platform = PretendedGPU()  # noqa: SLF001
     _pretend_operators()

@@ -7,10 +7,23 @@ twice as much as ``x + y``, and an assignment twice as much if it has to convert
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ONE", "Int32Array", "IntArray", "all_ones", "anywhere", "constant", "counting", "same", "total"]
+__all__ = [
+    "ONE",
+    "Int32Array",
+    "IntArray",
+    "all_ones",
+    "anywhere",
+    "as_whole_numbers",
+    "constant",
+    "counting",
+    "same",
+    "total",
+]
 
 IntArray = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
@@ -42,6 +55,11 @@ def counting(n: int) -> IntArray:
         _counting = np.arange(2 * n)
         _counting.flags.writeable = False
     return _counting[:n]
+
+
+def as_whole_numbers(column: npt.NDArray[np.integer[Any]]) -> IntArray:
+    """The same numbers as int64, of which the questions below read the bytes; a number beyond that becomes negative."""
+    return column.astype(np.int64, copy=False)
 
 
 def anywhere(mask: npt.NDArray[np.bool_]) -> bool:

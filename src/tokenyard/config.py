@@ -1,6 +1,7 @@
 """Settings of the scheduler and the KV cache: frozen, keyword-only, validated once when made.
 
-Names are vLLM's. A default that is not vLLM 0.22's says so beside it; see ``docs/parity.md``.
+Names are vLLM's. A configuration made by hand is not a deployment: ``vllm serve`` chooses several of these values by
+model and GPU, and :func:`hand_made_defaults` tells which of them stand at a default of this module.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from enum import IntEnum, StrEnum
 from typing import Any
 
 from tokenyard.errors import ConfigError
-from tokenyard.profiles import VLLM_0_22, DecisionProfile
+from tokenyard.profiles import NEWEST, DecisionProfile
 
 __all__ = [
     "MAX_BLOCKS",
@@ -27,6 +28,7 @@ __all__ = [
     "SpeculativeConfig",
     "SpeculativeMethod",
     "async_scheduling_by_default",
+    "hand_made_defaults",
     "require_bool",
     "require_fraction",
     "require_int",
@@ -160,8 +162,8 @@ class KVCacheGroup:
 class CacheConfig:
     """The paged KV cache."""
 
-    num_gpu_blocks: int = 10_318
-    """Blocks in the pool, the null block (id 0) included."""
+    num_gpu_blocks: int
+    """Blocks in the pool, the null block (id 0) included. It has no default: it follows from model, GPU and flags."""
     block_size: int = 16
     """Tokens per KV block."""
     enable_prefix_caching: bool = True
@@ -247,8 +249,8 @@ class CacheConfig:
 class SchedulerConfig:
     """Limits and order of the scheduler."""
 
-    profile: DecisionProfile = VLLM_0_22
-    """Which version of vLLM decides, as a set of switches; see :func:`decision_profile`."""
+    profile: DecisionProfile = NEWEST
+    """Which version of vLLM decides, as a set of switches: the newest known, or see :func:`decision_profile`."""
 
     max_num_seqs: int = 256
     """Most requests that run at the same time."""
@@ -365,3 +367,21 @@ def async_scheduling_by_default(speculative: SpeculativeConfig | None) -> bool:
     draft model (0.22).
     """
     return speculative is None or speculative.method in (SpeculativeMethod.EAGLE, SpeculativeMethod.NGRAM_GPU)
+
+
+_CHOSEN_BY_SERVE = {
+    "profile": "the newest known",
+    "max_num_batched_tokens": "`vllm serve` chooses it by GPU",
+    "max_num_seqs": "`vllm serve` chooses it by GPU",
+    "max_model_len": "`vllm serve` takes the model's",
+    "async_scheduling": "`vllm serve` schedules a step ahead unless a feature forbids it",
+}
+"""Settings of the scheduler that a server has other values of, and why."""
+
+
+def hand_made_defaults(config: SchedulerConfig) -> dict[str, str]:
+    """Of the settings that ``vllm serve`` would choose by itself, those that stand at this module's default, and why
+    that is an assumption.
+    """
+    defaults = {field.name: field.default for field in fields(SchedulerConfig)}
+    return {name: why for name, why in _CHOSEN_BY_SERVE.items() if getattr(config, name) == defaults[name]}

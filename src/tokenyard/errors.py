@@ -6,6 +6,9 @@
     ├── WorkloadError    a workload file is wrong: names the file and the line
     ├── TraceError       a trace cannot be read
     ├── PolicyError      a policy breaks its contract: names its class, the method and what is wrong
+    ├── GrammarError     a request's grammar raises, or answers what cannot be: names the request and the method
+    ├── StuckError       an engine does not move any more: names the request at which it stops and the reason
+    ├── LatencyError     a latency model answers with what is no duration: names its class, the step and the answer
     ├── FileError        a file cannot be opened, is no file, or holds more than may be read
     ├── ParityError      a golden vector cannot be replayed (a *difference* is a result, not an error)
     ├── NotModelledError flags would change the result, and a replay does not know how: names all of them
@@ -27,6 +30,8 @@ __all__ = [
     "ConfigError",
     "EngineDeadError",
     "FileError",
+    "GrammarError",
+    "LatencyError",
     "MissingExtraError",
     "NoStartError",
     "NotModelledError",
@@ -34,6 +39,7 @@ __all__ = [
     "PolicyError",
     "QueueFullError",
     "RequestError",
+    "StuckError",
     "TokenyardError",
     "TraceError",
     "WorkloadError",
@@ -158,6 +164,58 @@ class PolicyError(TokenyardError):
         self.policy = name
         self.method = method
         self.problem = problem
+
+
+class GrammarError(TokenyardError):
+    """A request's grammar has raised (the error is the ``__cause__``), or has answered what cannot be.
+
+    The request ends with reason ``error``; everybody else goes on when the same call is made once more.
+    """
+
+    def __init__(self, request_id: str, method: str, problem: str) -> None:
+        super().__init__(f"the grammar of request {request_id!r}: {method} {problem}")
+        self.request_id = request_id
+        self.method = method
+        self.problem = problem
+
+
+class StuckError(TokenyardError):
+    """An engine does not move any more: requests wait, nothing is in flight, and nothing is to come that changes it.
+
+    Nothing has changed when it is raised. Whoever aborts the request that it names lets the others go on; a replay,
+    where nobody can, ends with it.
+    """
+
+    def __init__(self, request_id: str, reason: str, num_steps: int, num_requests: int, numbers: str = "") -> None:
+        """``reason`` is what each of the ``num_steps`` last steps recorded at the request, ``num_requests`` are those
+        that have not ended; ``numbers`` says what was short.
+        """
+        others = f", and {num_requests - 1} more wait with it" if num_requests > 1 else ""
+        short = f" ({numbers})" if numbers else ""
+        super().__init__(
+            f"the engine is stuck at request {request_id!r}: {reason}{short} in each of the last {num_steps} steps, "
+            f"nothing is in flight and nothing is to come that changes it{others}: abort the request, or, "
+            f"in a replay, change what {reason} depends on: a setting, the policy, or the request itself"
+        )
+        self.request_id = request_id
+        self.reason = reason
+        self.num_steps = num_steps
+        self.num_requests = num_requests
+
+
+class LatencyError(TokenyardError):
+    """A latency model has answered with something that is no duration; nothing is simulated with it."""
+
+    def __init__(self, latency: object, method: str, value: object, asked: str, fix: str) -> None:
+        name = type(latency).__name__
+        super().__init__(
+            f"latency model {name}.{method} = {shown(value)} for {asked}: {fix}{_of_file(type(latency), '')}"
+        )
+        self.latency = name
+        self.method = method
+        self.value = value
+        self.asked = asked
+        self.fix = fix
 
 
 class ParityError(TokenyardError):

@@ -30,6 +30,7 @@ __all__ = [
     "check_pooling_params",
     "check_sampling_params",
     "check_texts",
+    "has_member",
     "plain",
     "token_array",
 ]
@@ -265,11 +266,16 @@ def _is_finite(value: Real) -> bool:
         return False
 
 
+def has_member(given: object, name: str) -> bool:
+    """Whether an object of somebody else's can be asked for ``name``; it is not asked."""
+    return getattr_static(given, name, None) is not None or hasattr(type(given), "__getattr__")
+
+
 def check_kind(request_id: str, resumable: object, grammar: object) -> None:
     """Raise RequestError for a session flag that is none, or a grammar that cannot be asked; nothing is asked yet."""
     _check_flag(request_id, "resumable", resumable)
     for name in () if grammar is None else ("is_ready", "accept_tokens"):
-        if getattr_static(grammar, name, None) is None and not hasattr(type(grammar), "__getattr__"):
+        if not has_member(grammar, name):
             fix = f"has no {name}: give an object as StructuredOutput describes it"
             raise RequestError(request_id, "structured_output", grammar, fix)
 
@@ -404,3 +410,10 @@ def check_items(request_id: str, items: Sequence[MultiModalItem], num_prompt_tok
             )
         if item.is_embed is not None and len(item.is_embed) != item.length:
             raise RequestError(request_id, "mm_features", item, "is_embed needs one flag per placeholder")
+    sizes: dict[str, int] = {}
+    for item in items:
+        if sizes.setdefault(item.mm_hash, item.num_embeds) != item.num_embeds:
+            fix = (
+                f"items of {sizes[item.mm_hash]} and of {item.num_embeds} embeddings have this hash: give each its own"
+            )
+            raise RequestError(request_id, "mm_features.mm_hash", item.mm_hash, fix)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tokenyard.errors import ConfigError
 
-__all__ = ["PROFILES", "VLLM_0_22", "VLLM_0_33", "DecisionProfile", "decision_profile"]
+__all__ = ["NEWEST", "PROFILES", "VLLM_0_22", "VLLM_0_33", "DecisionProfile", "decision_profile"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +159,10 @@ VLLM_0_33 = DecisionProfile(
 """Decides as vLLM 0.33.0."""
 
 PROFILES = {profile.vllm_version: profile for profile in (VLLM_0_22, VLLM_0_33)}
-"""By the version of vLLM whose decisions they reproduce."""
+"""By the version of vLLM whose decisions they reproduce, the oldest first."""
+
+*_, NEWEST = PROFILES.values()
+"""What decides where nobody names a version."""
 
 
 def decision_profile(vllm_version: str) -> DecisionProfile:

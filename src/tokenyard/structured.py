@@ -6,7 +6,7 @@ The grammar itself is the engine's (llguidance, xgrammar); the scheduler only kn
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +28,8 @@ class StructuredOutput(Protocol):
         """The leading draft tokens that the grammar allows, without advancing."""
 
 
-@runtime_checkable
 class MaskedOutput(StructuredOutput, Protocol):
-    """A grammar that can also tell workers what to sample."""
+    """A grammar that can also tell workers what to sample; an engine core takes no other."""
 
     def bitmask(self, drafts: Sequence[int]) -> npt.NDArray[np.int32]:
         """Tokens allowed next, and after each of ``drafts``, as bits; shape ``[1 + len(drafts), ceil(vocab / 32)]``.

@@ -27,7 +27,9 @@ def test_a_log_becomes_a_workload_that_replays_alike(tmp_path: Path) -> None:
     assert outcome.code == 0, outcome.stderr
     facts = json.loads(outcome.stdout)
     assert (facts["requests"], facts["seconds"], facts["output_tokens"]) == (20, 19.0, sum(range(5, 25)))
-    assert facts["notes"][0].startswith("1 line was left out; the first is line 21")
+    assert facts["kind"] == "openai"
+    assert [each["code"] for each in facts["remarks"]][:2] == ["kind", "bad_lines"]
+    assert facts["notes"][1].startswith("1 line was left out; the first is line 21")
     direct, copied = (
         json.loads(call("run", source, *ON, "--json", cwd=tmp_path).stdout) for source in (log, "w.jsonl")
     )

@@ -6,12 +6,13 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -172,3 +173,116 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
         assert outcome.code == 2
         assert said in outcome.stderr
         assert "Traceback" not in outcome.stderr
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def can_connect(port: int) -> bool:
+    with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), timeout=5):
+        return True
+    return False
+
+
+@contextmanager
+def loading(port: int, seconds: float) -> Iterator[subprocess.Popen[str]]:
+    """A server that loads its model for so long."""
+    command = [sys.executable, "-m", "tests.support.toy_serve", "toy", "--port", str(port)]
+    environment = {**os.environ, "TOY_LOADING": str(seconds)}
+    with subprocess.Popen(
+        command, cwd=REPO, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def is_taken(port: int) -> bool:
+    """Whether no other server could have the port, also while nobody listens there."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_nobody_can_connect_before_the_model_is_loaded() -> None:
+    port = free_port()
+    with loading(port, 6) as process:
+        wait_until(lambda: is_taken(port))
+        assert not can_connect(port), "a TCP probe would call it ready"
+        assert process.stdout is not None
+        assert "is served at" in process.stdout.readline()
+        assert can_connect(port)
+        assert httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200
+        with loading(port, 0) as other:
+            assert other.wait(timeout=60) == 2
+            assert other.stderr is not None
+            assert "is in use" in other.stderr.read()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are of POSIX")
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_who_is_told_to_end_while_loading_ends_with_a_code_of_its_own(sent: signal.Signals, code: int) -> None:
+    port = free_port()
+    with loading(port, 60) as process:
+        wait_until(lambda: is_taken(port))
+        for _ in range(3):
+            process.send_signal(sent)
+            time.sleep(0.01)
+        assert process.wait(timeout=30) == code
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are of POSIX")
+def test_signals_on_the_last_stretch_do_not_kill_it() -> None:
+    """The first one ends an idle server at once, and the handlers of its event loop are gone then."""
+    with serving() as server:
+        server.process.send_signal(signal.SIGTERM)
+        while server.process.poll() is None:
+            with suppress(ProcessLookupError):
+                server.process.send_signal(signal.SIGTERM)
+            time.sleep(0.002)
+        assert server.process.returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are of POSIX")
+@pytest.mark.parametrize("ends", [signal.SIGKILL, signal.SIGTERM])
+def test_the_viewer_has_a_key_and_ends_with_its_server(tmp_path: Path, ends: signal.Signals) -> None:
+    with serving("--view", "--trace", str(tmp_path / "trace"), "--api-key", "sesame") as server:
+        stdout = server.process.stdout
+        assert stdout is not None
+        said = ""
+        while "The viewer is at" not in said:
+            line = stdout.readline()
+            assert line, said
+            said += line
+        found = re.search(r"The viewer is at (http://127\.0\.0\.1:(\d+)/)(\?key=\S+?)(#\S+)?\s", said)
+        assert found is not None, said
+        url, port = found[1], int(found[2])
+        assert httpx.get(url).status_code == 401
+        assert httpx.get(f"{url}api/traces").status_code == 401
+        with httpx.Client(follow_redirects=True) as client:
+            assert client.get(f"{url}{found[3]}").status_code == 200
+            assert client.get(f"{url}api/traces").status_code == 200
+        server.process.send_signal(ends)
+        server.process.wait(timeout=30)
+        wait_until(lambda: not can_connect(port))

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.integration.command import call
+
+from tokenyard.files.locks import FolderLock
+from tokenyard.sim.sweep.replaying import replayed
 
 FLAGS = ("--limit", "6", "--rate-scale", "30", "--max-model-len", "8192")
 BLOCKS = ("--num-gpu-blocks-override", "900", "--latency", "constant:0.02", "--no-async-scheduling")
@@ -49,6 +56,54 @@ def test_the_least_cost_among_gpus(tmp_path: Path) -> None:
     text = call("plan", "chat", *FLAGS, *words, *bounds, cwd=tmp_path).stdout
     assert "on 1 x h100: vllm serve meta-llama/Llama-3.1-8B-Instruct" in text
     assert "2.50 an hour" in text
+
+
+def test_replicas_are_deployments_behind_a_balancer_in_plan_sweep_and_run(tmp_path: Path) -> None:
+    """The same figures wherever `replicas` is written, and a line that starts what was planned."""
+    words = ("chat", *FLAGS, *BLOCKS, "--max-num-seqs", "1", "--slo", "ttft_p90=9s")
+    space = ("--set", "replicas=2,3", "--price", "h100=2", "--no-largest-load")
+    plan = json.loads(call("plan", *words, *space, "--json", cwd=tmp_path).stdout)
+    chosen = plan["recommended"]
+    assert chosen["settings"] == {"replicas": plan["replicas"]}
+    assert "--data-parallel-size" not in plan["serve"]
+    assert "replicas" not in plan["serve"]
+    assert (chosen["gpus"], chosen["cost_per_hour"]) == (int(plan["replicas"]), 2.0 * int(plan["replicas"]))
+    told = call("run", *words, "--replicas", plan["replicas"], "--advice", "none", "--json", cwd=tmp_path)
+    report = json.loads(told.stdout)
+    assert report["replicas"]["most"] == int(plan["replicas"])
+    for figure in ("ttft_ms", "e2e_ms"):
+        assert chosen["figures"][f"{figure}.p90"] == report[figure]["p90"]
+    text = " ".join(call("plan", *words, *space, cwd=tmp_path).stdout.split())
+    assert f"{plan['replicas']} replicas, on {plan['replicas']} x h100: vllm serve" in text
+    assert f"{plan['replicas']} of these, each a vllm serve of its own, behind a balancer" in text
+    assert "as --router least-loaded does" in text
+    given = json.loads(call("plan", *words, "--replicas", "2", "--set", "block_size=16", "--json", cwd=tmp_path).stdout)
+    assert given["replicas"] == "2", "given as a flag it holds for all variants"
+    engines = json.loads(call("plan", *words, "--set", "data_parallel_size=2", "--json", cwd=tmp_path).stdout)
+    assert "--data-parallel-size 2" in engines["serve"]
+    assert engines["replicas"] is None
+
+
+def test_a_space_is_written_as_the_grid_of_a_sweep(tmp_path: Path) -> None:
+    words = ("plan", "chat", *FLAGS, *BLOCKS, "--no-largest-load", "--json")
+    plans = [
+        json.loads(call(*words, *space, cwd=tmp_path).stdout)
+        for space in (
+            ("--set", "max_num_seqs=2,4,policy=fcfs"),
+            ("--space", "max_num_seqs=2,4", "policy=fcfs"),
+            ("--set", "max_num_seqs=2,4", "--space", "policy=fcfs"),
+        )
+    ]
+    assert plans[0]["space"] == {"max_num_seqs": [2, 4], "scheduling_policy": ["fcfs"]}
+    assert plans[0] == plans[1] == plans[2]
+
+
+def test_values_with_commas_are_values(tmp_path: Path) -> None:
+    drafts = '{"method":"ngram","num_speculative_tokens":2}'
+    words = ("--set", f"speculative_config=none,{drafts}", "--no-largest-load", "--json")
+    plan = json.loads(call("plan", "chat", *FLAGS, *words, cwd=tmp_path).stdout)
+    assert plan["space"] == {"speculative_config": [None, drafts]}
+    assert [row["problem"] for row in plan["rows"]] == [None, None]
 
 
 def test_splits_are_chosen_from_beside_engines_that_do_both(tmp_path: Path) -> None:
@@ -123,6 +178,77 @@ def test_where_no_variant_holds_every_bound_the_nearest_is_shown_and_the_code_is
     assert "What limits next" not in shown.stdout
 
 
+def test_the_nearest_to_the_bounds_is_the_one_that_a_sweep_to_the_end_shows(tmp_path: Path) -> None:
+    """The cheaper variants end early at about as much beyond what a bound allows as the dearer ones do."""
+    pytest.importorskip("pyarrow", reason="a sweep writes Parquet")
+    space = ("--set", "max_num_seqs=1,2,3", "max_num_batched_tokens=256,512")
+    words = ("chat", *FLAGS, *BLOCKS, *space, "--slo", "ttft_p90=70ms", "e2e_p90=2s")
+    told = json.loads(call("plan", *words, "--json", "--no-largest-load", cwd=tmp_path).stdout)
+    swept = json.loads(call("sweep", *words, "--json", cwd=tmp_path).stdout)
+    assert not told["holds"]
+    best = min(swept["rows"], key=lambda row: row["tightness"])
+    chosen = told["recommended"]
+    assert (chosen["tightness"], chosen["figures"]) == (best["tightness"], best["figures"])
+    early = [row for row in told["rows"] if row["stopped"]]
+    assert early, "some are not replayed to their end"
+    assert all((row["tightness"], row["met"]) == (None, False) for row in early)
+    assert all(row["tightness_above"] >= 1 for row in early)
+
+
+def test_an_interrupted_plan_shows_the_best_so_far_and_goes_on_when_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("plan", "chat", *FLAGS, *BLOCKS, "--set", "max_num_seqs=1,2,16", "--slo", "tpot_p90=25ms", "--json")
+    whole = call(*words, cwd=tmp_path)
+    replays = [0]
+
+    def interrupted(*arguments: Any, **named: Any) -> Any:
+        replays[0] += 1
+        if replays[0] == 3:
+            raise KeyboardInterrupt
+        return replayed(*arguments, **named)
+
+    monkeypatch.setattr("tokenyard.sim.sweep.measuring.replayed", interrupted)
+    handler = signal.getsignal(signal.SIGINT)
+    stopped = call(*words, cwd=tmp_path)
+    signal.signal(signal.SIGINT, handler)
+    assert (stopped.code, stopped.stdout) == (130, "")
+    assert "2 of at most 3 variants were tried" in stopped.stderr
+    assert re.search(r"the best so far: max_num_seqs=2, with 0\.\d+ requests/s; another may be better", stopped.stderr)
+    assert "the same command goes on with the others" in stopped.stderr
+    other = call(*words[:-1], "--slo", "ttft_p90=9s", "--json", cwd=tmp_path)
+    assert "it goes on from there" not in other.stderr, "another plan is another"
+    before = replays[0]
+    again = call(*words, cwd=tmp_path)
+    assert "2 variants were finished by an earlier call of this plan: it goes on from there" in again.stderr
+    assert again.stdout == whole.stdout
+    fresh = call(*words, cwd=tmp_path)
+    assert "it goes on from there" not in fresh.stderr
+    assert fresh.stdout == whole.stdout
+    assert replays[0] - before > 0
+
+
+def test_a_plan_whose_progress_cannot_be_kept_goes_on_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    words = ("plan", "chat", *FLAGS, *BLOCKS, "--set", "max_num_seqs=16", "--no-largest-load")
+    shown = call(*words, cwd=tmp_path, env={"XDG_CACHE_HOME": str(tmp_path / "file")})
+    assert shown.code == 0
+    assert "the progress of this plan is not kept: " in shown.stderr
+
+
+def test_a_plan_with_a_folder_keeps_its_variants_and_one_process_at_a_time_has_it(tmp_path: Path) -> None:
+    words = ("plan", "chat", *FLAGS, *BLOCKS, "--set", "max_num_seqs=2,16", "--slo", "tpot_p90=25ms")
+    first = call(*words, "--output", "kept", "--json", cwd=tmp_path)
+    assert (tmp_path / "kept" / "finished.jsonl").read_bytes().count(b"\n") == 2
+    assert call(*words, "--output", "kept", "--json", cwd=tmp_path).stdout == first.stdout
+    other = call(*words, "--replays", "1", "--output", "kept", cwd=tmp_path)
+    other.refused("--output = 'kept': holds another sweep or plan")
+    pytest.importorskip("fcntl", reason="locks of this system are not used")
+    with FolderLock(tmp_path / "kept"):
+        held = call(*words, "--output", "kept", cwd=tmp_path)
+    held.refused(f"--output = 'kept': is in use by process {os.getpid()} on host")
+
+
 def test_where_the_load_is_too_much_the_load_that_is_borne_is_said(tmp_path: Path) -> None:
     words = ("--space", "max_num_seqs=1", "--slo", "ttft_p90=40ms")
     shown = call("plan", "chat", *FLAGS, *BLOCKS, *words, cwd=tmp_path)
@@ -141,7 +267,7 @@ def test_a_workload_that_is_not_there_is_said_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--space", "max_num_seq=2"), "--space = 'max_num_seq': there is no such setting"),
+        (("--space", "max_num_seq=2"), "--set = 'max_num_seq': there is no such setting"),
         (("--maximize", "load"), "--maximize = 'load': say which bounds have to hold"),
         (("--minimize", "cost", "--slo", "ttft_p90=1s"), "--price h100=2.5"),
         (("--minimize", "gpus", "--maximize", "load"), "give one of the two"),

@@ -182,6 +182,7 @@ def test_output_that_finds_no_room_is_one_message(arguments: list[str], tmp_path
     assert done.stderr == "tokenyard: the output cannot be read or written: No space left on device\n"
 
 
+LOGGED = '{{"request_id": "{0}", "timestamp": {0}, "prompt_tokens": 90, "completion_tokens": 5}}\n'
 ONE_REQUEST = '{"request_id": "a", "prompt_len": 100, "max_tokens": 4, "arrival_time": 0}\n'
 
 
@@ -210,6 +211,11 @@ def test_a_workload_and_a_trace_come_by_standard_input(tmp_path: Path) -> None:
     report = run_with(["report", "-", "--json"], tmp_path, stdin=steps.read_text())
     assert report.returncode == 0, report.stderr
     assert json.loads(report.stdout)["requests_finished"] == 1
+    lone = json.loads(run_with(["import", "-", "--json"], tmp_path, stdin=ONE_REQUEST).stdout)
+    assert (lone["requests"], lone["kind"]) == (1, "plain")
+    (tmp_path / "day.jsonl").write_text(LOGGED.format(1_795_183_200.5))
+    both = run_with(["import", "day.jsonl", "-", "--json"], tmp_path, stdin=LOGGED.format(1_795_183_203.5))
+    assert (json.loads(both.stdout)["requests"], json.loads(both.stdout)["seconds"]) == (2, 3.0)
     twice = run_with(["compare", "-", "-"], tmp_path, stdin=steps.read_text())
     assert twice.returncode == 2
     assert "Traceback" not in twice.stderr

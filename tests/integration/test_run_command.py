@@ -309,3 +309,34 @@ def test_a_trace_that_is_removed_meanwhile_is_said_in_the_last_line(
         ]
         is None
     )
+
+
+def test_advice_begins_with_what_costs_nothing_and_says_what_a_run_with_it_does(tmp_path: Path) -> None:
+    """KV is short: FP8 KV is tried before more GPUs, and the figures are those of a run with that flag."""
+    asked = "random --num-prompts 30 --input-len 3000 --output-len 60 --request-rate 40 --gpu l4 --max-model-len 8192"
+    words = ("run", *asked.split(), "--json")
+    advice = json.loads(call(*words, "--advice", "all", cwd=tmp_path).stdout)["advice"]
+    trials = [each["trial"] for each in advice]
+    assert trials[0]["cost"] == "setting"
+    costs = ["setting", "cpu-memory", "gpu-memory", "gpus", "other-scheduler"]
+    ranks = [costs.index(trial["cost"]) for trial in trials]
+    assert ranks == sorted(ranks)
+    assert ranks[-1] == costs.index("gpus"), "more GPUs help more, and come after"
+    smaller = next(trial for trial in trials if trial["flag"] == "--kv-cache-dtype fp8")
+    report = json.loads(call(*words, "--kv-cache-dtype", "fp8", "--advice", "none", cwd=tmp_path).stdout)
+    for effect in smaller["effects"]:
+        section, name = effect["figure"].split(".")
+        assert effect["after"] == report[section][name]
+
+
+def test_several_logs_are_merged_by_time(tmp_path: Path) -> None:
+    """As a shell writes `run logs/*.csv`."""
+    for name, seconds in (("a.csv", (0, 4)), ("b.csv", (2, 6))):
+        rows = [f"2026-11-20T14:00:{second:02d}Z,{20 + second},4\n" for second in seconds]
+        (tmp_path / name).write_text("timestamp,prompt_tokens,completion_tokens\n" + "".join(rows))
+    logs = [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
+    done = call("run", *logs, *SMALL, "--advice", "none", "--json", cwd=tmp_path)
+    assert done.code == 0, done.stderr
+    assert json.loads(done.stdout)["requests"] == 4
+    done = call("run", "chat", *logs, cwd=tmp_path)
+    done.refused("chat: is neither a file nor a pattern of files: only logs are merged, by time")

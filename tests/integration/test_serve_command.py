@@ -114,7 +114,7 @@ def test_as_long_as_the_pool_holds(tmp_path: Path) -> None:
 
 
 def test_speculation_by_vllms_flags(tmp_path: Path) -> None:
-    flags = ("--speculative-config.method", "eagle3", "--speculative-config.num_speculative_tokens", "2")
+    flags = ("--speculative-config.model", "some/eagle3", "--speculative-config.num_speculative_tokens", "2")
     outcome = call(*RUN, *flags, "--json", cwd=tmp_path)
     report = json.loads(outcome.stdout)
     assert len(report["speculation"]["num_accepted_tokens_per_pos"]) == 2

@@ -12,7 +12,7 @@ from tests.integration.command import call
 from tokenyard.explain.render.units import milliseconds
 from tokenyard.kv.sizing.gpus import GPUS
 from tokenyard.models.named import MODELS
-from tokenyard.sim.latency.steptime.known_error import known_error
+from tokenyard.sim.latency.steptime.model import CalibratedLatency
 
 FLAGS = ("--limit", "6", "--rate-scale", "30", "--num-gpu-blocks-override", "900", "--max-num-seqs", "2")
 SAME_TIMES = ("--latency", "constant:0.02", "--no-async-scheduling", "--max-model-len", "8192", "--advice", "none")
@@ -45,11 +45,24 @@ def test_the_tables(folder: Path) -> None:
     assert "all 1," in shown.stdout or "steps are the same" in shown.stdout
 
 
-def test_a_flag_given_twice_asks_for_both(folder: Path) -> None:
-    told = json.loads(
-        call("whatif", "trace", "--set", "max_num_seqs=4", "--set", "max_num_seqs=3", "--json", cwd=folder).stdout
-    )
-    assert [each["name"] for each in told["variants"]] == ["max_num_seqs=4", "max_num_seqs=3"]
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (("--set", "max_num_seqs=4", "--set", "max_num_seqs=3"), ["max_num_seqs=4", "max_num_seqs=3"]),
+        (("--set", "max_num_seqs=4", "max_num_seqs=3"), ["max_num_seqs=4", "max_num_seqs=3"]),
+        (("--set", "max_num_seqs=4,3"), ["max_num_seqs=4", "max_num_seqs=3"]),
+        (
+            ("--set", "max_num_seqs=4,3,rate_scale=2"),
+            ["max_num_seqs=4,rate_scale=2", "max_num_seqs=3,rate_scale=2"],
+        ),
+        (("--policies", "fcfs,bypass"), ["scheduling_policy=fcfs", "scheduling_policy=bypass"]),
+    ],
+)
+def test_values_are_written_as_for_plan_and_sweep_and_each_is_a_variant(
+    words: tuple[str, ...], names: list[str], folder: Path
+) -> None:
+    told = json.loads(call("whatif", "trace", *words, "--json", cwd=folder).stdout)
+    assert [each["name"] for each in told["variants"]] == names
 
 
 def test_without_a_question_the_check_is_shown(folder: Path) -> None:
@@ -61,9 +74,13 @@ def test_without_a_question_the_check_is_shown(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--set", "nothing=1"), "use one of: async_scheduling"),
+        (("--set", "nothing=1"), "tensor_parallel_size"),
         (("--set", "max_num_seqs=x"), "give a whole number"),
         (("--policy", "nobody.py:Nothing"), "nobody.py"),
+        (("--set", "tensor_parallel_size=3"), "tensor_parallel_size"),
+        (("--set", "data_parallel_size=2"), "one engine is asked about"),
+        (("--set", "kv_cache_dtype=fp7"), "kv_cache_dtype"),
+        (("--set", "split=1+1"), "use one of"),
     ],
 )
 def test_what_cannot_be_asked_is_said_before_anything_is_replayed(
@@ -135,7 +152,8 @@ def test_another_gpu_is_what_a_run_on_it_reports(on_l4: Path) -> None:
 
 def test_another_gpu_has_the_range_that_the_models_error_leaves_of_every_figure(on_l4: Path) -> None:
     told = json.loads(call("whatif", "l4", "--gpu", "a10", "--json", cwd=on_l4).stdout)
-    known = known_error(MODELS["llama-3.1-8b"], GPUS["a10"])
+    recorded, asked = (CalibratedLatency(MODELS["llama-3.1-8b"], GPUS[name], version="0.33") for name in ("l4", "a10"))
+    known = asked.known_error(beside=recorded)
     assert known.tpot.low < 0.9
     assert known.tpot.high > 1.2, "or the range below would show nothing"
     found = {each["name"]: each for each in told["variants"][0]["figures"]}
@@ -190,6 +208,81 @@ def test_a_trace_of_an_unknown_machine_tells_nothing_of_other_gpus(on_l4: Path) 
     call("whatif", other, "--gpu", "h100", cwd=on_l4).refused("ran on 'cpu'", "not modelled")
 
 
+@pytest.mark.parametrize(
+    ("line", "setting", "words"),
+    [
+        ("--kv-cache-dtype fp8", "kv_cache_dtype=fp8", ("--kv-cache-dtype", "fp8")),
+        ("-tp 4", "tensor_parallel_size=4", ("--tensor-parallel-size", "4")),
+        ("--enforce-eager", "enforce_eager=true", ("--enforce-eager",)),
+        ("--gpu-memory-utilization 0.95", "gpu_memory_utilization=0.95", ("--gpu-memory-utilization", "0.95")),
+    ],
+)
+def test_a_change_of_the_deployment_is_what_a_run_with_it_reports(
+    line: str, setting: str, words: tuple[str, ...], on_l4: Path
+) -> None:
+    """The same by a whole line as by the setting."""
+    asked = ("--serve", f"{LINE} {line}", "--set", setting)
+    told = json.loads(call("whatif", "l4", *asked, "--json", cwd=on_l4).stdout)
+    happened = json.loads(call("run", "chat", *MODELLED, "--gpu", "l4", *words, "--json", cwd=on_l4).stdout)
+    by_setting, by_line = (figures(variant) for variant in told["variants"])
+    assert by_line == by_setting
+    for name in ("ttft_ms", "tpot_ms", "e2e_ms"):
+        assert by_setting[f"{name}.mean"] == pytest.approx(happened[name]["mean"], rel=1e-3)
+    assert told["variants"][0]["serve_flags"] == list(words)
+    assert any("KV blocks instead of" in each for each in told["variants"][0]["notes"]) == ("eager" not in setting)
+
+
+def test_memory_that_nobody_planned_goes_along_to_another_deployment(on_l4: Path) -> None:
+    """The recorded engine had a thousand blocks more than planned: so has one whose blocks have half the size."""
+    (path,) = (on_l4 / "l4").glob("*.steps.jsonl")
+    first, _, rest = path.read_text().partition("\n")
+    start = json.loads(first)
+    planned = start["config"]["cache"]["num_gpu_blocks"]
+    start["config"]["cache"]["num_gpu_blocks"] += 1000
+    more = on_l4 / "more.steps.jsonl"
+    more.write_text(json.dumps(start) + "\n" + rest)
+    told = json.loads(
+        call("whatif", more, "--set", "kv_cache_dtype=fp8", "max_num_seqs=100", "--json", cwd=on_l4).stdout
+    )
+    fp8, limit = ("\n".join(variant["notes"]) for variant in told["variants"])
+    assert f"KV blocks instead of {planned + 1000:,}, as planned for llama-3.1-8b on l4" in fp8
+    blocks = int(fp8.partition(" KV blocks instead")[0].rpartition("\n")[2].replace(",", ""))
+    assert blocks == pytest.approx(2 * (planned + 1000), abs=2)
+    assert "GiB more on each GPU, as the recorded engine had" in fp8
+    assert "GiB more on each GPU" in limit
+
+
+def test_a_trace_that_keeps_no_flags_is_read_by_what_was_settled(on_l4: Path) -> None:
+    """As of an older version, or of vLLM: its limits count as given."""
+    (path,) = (on_l4 / "l4").glob("*.steps.jsonl")
+    first, _, rest = path.read_text().partition("\n")
+    start = json.loads(first)
+    del start["config"]["asked"]
+    older = on_l4 / "older.steps.jsonl"
+    older.write_text(json.dumps(start) + "\n" + rest)
+    asked = ("--set", "kv_cache_dtype=fp8", "--json")
+    one, other = (json.loads(call("whatif", trace, *asked, cwd=on_l4).stdout) for trace in ("l4", older))
+    assert figures(one["variants"][0]) == figures(other["variants"][0])
+
+
+def test_what_the_trace_does_not_say_can_be_told(on_l4: Path) -> None:
+    (path,) = (on_l4 / "l4").glob("*.steps.jsonl")
+    first, _, rest = path.read_text().partition("\n")
+    start = json.loads(first) | {"gpu": "NVIDIA Unheard-of", "model": "/models/ours"}
+    del start["config"]["asked"]
+    other = on_l4 / "other.steps.jsonl"
+    other.write_text(json.dumps(start) + "\n" + rest)
+    change = ("--set", "tensor_parallel_size=4")
+    call("whatif", other, *change, cwd=on_l4).refused("NVIDIA Unheard-of", "--recorded-gpu NAME", "--recorded")
+    call("whatif", other, *change, "--recorded-gpu", "l4", cwd=on_l4).refused("/models/ours")
+    assert call("whatif", other, "--set", "max_num_seqs=8", cwd=on_l4).code == 0, "a limit needs no deployment"
+    told = json.loads(
+        call("whatif", other, *change, "--recorded", LINE, "--recorded-gpu", "l4", "--json", cwd=on_l4).stdout
+    )
+    known = json.loads(call("whatif", "l4", *change, "--json", cwd=on_l4).stdout)
+    assert figures(told["variants"][0]) == figures(known["variants"][0])
+
+
 def test_the_gpu_it_ran_on_changes_nothing(on_l4: Path) -> None:
     told = json.loads(call("whatif", "l4", "--gpu", "l4", "--json", cwd=on_l4).stdout)
     assert {each["change"] for each in told["variants"][0]["figures"]} <= {0.0, None}
@@ -221,5 +314,5 @@ def test_steps_larger_than_the_trace_has_follow_the_model(tmp_path: Path) -> Non
     then = {each["name"]: each["variant"] for each in told["variants"][0]["figures"]}
     for name in ("ttft_ms", "tpot_ms", "e2e_ms", "queue_ms"):
         assert then[f"{name}.mean"] == pytest.approx(happened[name]["mean"], rel=0.05)
-    assert told["fit"]["leans_on"] == "llama-3.1-8b on h100"
-    assert "steps larger than the trace has" in told["variants"][0]["notes"][-1]
+    assert told["fit"]["terms_of"] == "llama-3.1-8b on h100"
+    assert any("steps larger than the trace has" in note for note in told["variants"][0]["notes"])

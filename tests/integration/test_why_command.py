@@ -51,6 +51,31 @@ def test_a_request_that_is_not_there(trace: Path, tmp_path: Path) -> None:
     call("why", trace, "agent_0000_t999", cwd=tmp_path).refused("no request 'agent_0000_t999'", "; it has 'agent_000")
 
 
+def test_a_trace_in_which_nothing_is_stuck(trace: Path, tmp_path: Path) -> None:
+    shown = call("why", "--stuck", trace, cwd=tmp_path)
+    assert shown.code == 0
+    assert shown.stdout.startswith("Nothing is stuck: somebody got on, or waited for an event, in all ")
+    assert json.loads(call("why", trace, "--stuck", "--json", cwd=tmp_path).stdout)["places"] == []
+    call("why", "--stuck", trace, "agent_0000", cwd=tmp_path).refused("leave the request out")
+
+
+def test_a_replay_that_is_stuck_says_so_and_its_trace_says_where(tmp_path: Path) -> None:
+    policy = "from tokenyard import Policy\n\n\nclass Hoarder(Policy):\n    def keeps_blocks(self, now, request):\n"
+    (tmp_path / "hoarder.py").write_text(policy + "        return True\n", encoding="utf-8")
+    flags = ["--limit", "12", "--vllm-version", "0.33", "--num-gpu-blocks-override", "2200", "--trace", "trace"]
+    run = call("run", "agentic", *flags, "--scheduling-policy", "hoarder.py:Hoarder", cwd=tmp_path)
+    run.refused("the engine is stuck at request 'agent_")
+    answer = json.loads(call("why", "--stuck", "trace", "--json", cwd=tmp_path).stdout)
+    place = answer["places"][-1]
+    assert place["ends_trace"]
+    assert f"'{place['request_id']}': {place['reason']} ({place['needed_blocks']} blocks needed" in run.stderr
+    assert place["num_running"] == 0
+    assert f"and {place['num_waiting'] - 1} more wait with it" in run.stderr
+    shown = call("why", "trace", "--stuck", cwd=tmp_path).stdout
+    assert place["request_id"] in shown
+    assert "nobody will let go" in " ".join(shown.split())
+
+
 def test_no_trace(tmp_path: Path) -> None:
     call("why", tmp_path / "nowhere", "a", cwd=tmp_path).refused("nowhere: no such file or directory")
 

@@ -378,7 +378,8 @@ class FeaturesMachine(RuleBasedStateMachine):
         for name in gone:
             self.ledgers[name].ended = True
         for ledger, tokens, result, resets in zip(flight.ledgers, sampled, pooled, flight.resets, strict=True):
-            if ledger.ended or (self.depth > 1 and ledger.num_resets != resets):
+            # A reset makes tokens in flight worthless; a pooled result counts all the same, as in vLLM 0.22.
+            if ledger.ended or (self.depth > 1 and ledger.num_resets != resets and result is None):
                 continue
             if result is not None:
                 ledger.ended = True

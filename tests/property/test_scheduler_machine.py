@@ -37,6 +37,7 @@ from tokenyard.config import (
 )
 from tokenyard.engine.core import EngineCore
 from tokenyard.errors import RequestError
+from tokenyard.profiles import VLLM_0_22
 from tokenyard.request import MultiModalItem, Request, RequestStatus, SamplingParams
 from tokenyard.sched.features.grammars import GrammarOutput
 from tokenyard.sched.scheduler import Scheduler
@@ -54,6 +55,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 def draw_limits(random: Random) -> dict[str, Any]:
     limits: dict[str, Any] = {
+        "profile": VLLM_0_22,  # what the checks below expect of resets, thresholds and stops
         "max_num_seqs": random.randint(1, 8),
         "max_num_batched_tokens": random.randint(1, 48),
         "max_model_len": random.randint(8, 40),

@@ -14,6 +14,7 @@ from tokenyard.config import (
     SpeculativeMethod,
 )
 from tokenyard.errors import RequestError
+from tokenyard.profiles import VLLM_0_22
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
@@ -39,7 +40,8 @@ def _serve(scheduler: Scheduler, drafts: int) -> int:
 @pytest.mark.parametrize("size", [1, 2, 4])
 @pytest.mark.parametrize("window", [1, 2, 5])
 def test_a_window_and_its_lookahead_fit_or_are_refused(window: int, size: int, budget: int, blocks: int) -> None:
-    config = SchedulerConfig(max_num_seqs=1, max_num_batched_tokens=budget, max_model_len=40)
+    # 0.33 needs room for a token and its drafts in every step.
+    config = SchedulerConfig(profile=VLLM_0_22, max_num_seqs=1, max_num_batched_tokens=budget, max_model_len=40)
     group = KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=window)
     cache = CacheConfig(num_gpu_blocks=blocks, block_size=size, groups=(group,))
     speculative = SpeculativeConfig(num_speculative_tokens=3, method=SpeculativeMethod.EAGLE)

@@ -8,6 +8,7 @@ from typing import Any
 from zlib import crc32
 
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
+from tokenyard.profiles import VLLM_0_22
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sched.connector import KVConnector
 from tokenyard.sched.observer import SchedulerState, StepObserver
@@ -74,7 +75,8 @@ class Watcher(StepObserver):
 class ToyEngine:
     """A small scheduler, its watcher and a toy model; checks all invariants after everything it does.
 
-    Settings go to SchedulerConfig or CacheConfig by their names. ``now`` is the clock: set it.
+    Settings go to SchedulerConfig or CacheConfig by their names; it decides as vLLM 0.22 unless ``profile`` is given.
+    ``now`` is the clock: set it.
     """
 
     def __init__(
@@ -88,7 +90,8 @@ class ToyEngine:
     ) -> None:
         cache: dict[str, Any] = {"num_gpu_blocks": 101, "block_size": 4}
         cache |= {name: settings.pop(name) for name in list(settings) if name in _CACHE_FIELDS}
-        settings = {"max_num_seqs": 8, "max_num_batched_tokens": 64, "max_model_len": 64} | settings
+        limits = {"max_num_seqs": 8, "max_num_batched_tokens": 64, "max_model_len": 64}
+        settings = {"profile": VLLM_0_22, **limits, **settings}
         self.now = 0.0
         self.watcher = Watcher()
         self.scheduler = Scheduler(

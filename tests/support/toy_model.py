@@ -26,6 +26,7 @@ from tokenyard.engine.text.chat_template import ChatTemplate
 from tokenyard.engine.text.tokenizer import TextTokenizer
 from tokenyard.sched.features.grammars import GrammarOutput
 from tokenyard.sched.observer import StepObserver
+from tokenyard.sched.policy import Policy
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.aux_output import ModelAuxOutput, TokenLogprobs
 from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
@@ -200,12 +201,13 @@ def toy_core(
     num_gpu_blocks: int = 400,
     async_scheduling: bool = False,
     clock: Callable[[], float] = time.monotonic,
+    policy_object: Policy | None = None,
     **settings: Any,
 ) -> EngineCore:
     """An engine with the toy model; ``settings`` are those of SchedulerConfig."""
     cache = CacheConfig(num_gpu_blocks=num_gpu_blocks, block_size=4)
     limits = {"max_num_seqs": 16, "max_num_batched_tokens": 256, "max_model_len": 512} | settings
     config = SchedulerConfig(async_scheduling=async_scheduling, **limits)
-    scheduler = Scheduler(config, cache, clock=clock, observer=observer)
+    scheduler = Scheduler(config, cache, clock=clock, observer=observer, policy=policy_object)
     executor = ToyExecutor(cache, max_model_len=config.max_model_len, seconds=seconds, checks=checks)
     return EngineCore(scheduler, executor)

@@ -20,12 +20,17 @@ from tokenyard.config import (
 from tokenyard.errors import ConfigError, TokenyardError
 
 HUGE = 10**12
+NEEDED: dict[type, dict[str, int]] = {
+    CacheConfig: {"num_gpu_blocks": 100},
+    SpeculativeConfig: {"num_speculative_tokens": 2},
+}
+"""Settings without a default."""
 CONFIGS = [SchedulerConfig, CacheConfig, KVCacheGroup, SpeculativeConfig]
 
 
 def _refused(config: type, field: str, value: Any, **others: Any) -> ConfigError:
     with pytest.raises(ConfigError) as refusal:
-        config(**{field: value}, **others)
+        config(**{**NEEDED.get(config, {}), **others, field: value})
     assert (refusal.value.field, refusal.value.value) == (field, value)
     assert refusal.value.fix
     assert str(refusal.value) == f"{field} = {value!r}: {refusal.value.fix}"
@@ -68,7 +73,7 @@ def test_what_takes_memory_of_our_own_is_bounded(config: type, field: str, highe
 
 @pytest.mark.parametrize(("config", "field", "lowest"), COUNTS)
 def test_the_lowest_count_works(config: type, field: str, lowest: int) -> None:
-    assert getattr(config(**{field: lowest}), field) == lowest
+    assert getattr(config(**{**NEEDED.get(config, {}), field: lowest}), field) == lowest
 
 
 @pytest.mark.parametrize(
@@ -91,7 +96,7 @@ def test_switches_are_true_or_false(config: type, field: str, value: Any) -> Non
 @pytest.mark.parametrize("value", [-0.1, 1.1, HUGE, float("nan"), float("inf"), "0.1", None, True])
 def test_the_watermark_is_a_fraction(value: Any) -> None:
     with pytest.raises(ConfigError, match="from 0 to 1") as refusal:
-        CacheConfig(watermark=value)
+        CacheConfig(num_gpu_blocks=10_318, watermark=value)
     assert refusal.value.field == "watermark"
 
 
@@ -129,7 +134,7 @@ def test_a_model_has_groups(value: Any) -> None:
 def test_chunked_local_attention_needs_one_block_size() -> None:
     groups = (KVCacheGroup(block_size=32), KVCacheGroup(kind=GroupKind.CHUNKED_LOCAL, window=64))
     with pytest.raises(ConfigError, match="one block size"):
-        CacheConfig(groups=groups)
+        CacheConfig(num_gpu_blocks=10_318, groups=groups)
 
 
 def test_without_chunking_the_longest_prompt_must_fit_a_step() -> None:
@@ -146,7 +151,7 @@ def test_an_unknown_field_is_refused(config: type) -> None:
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_settings_are_frozen_and_keyword_only(config: type) -> None:
-    made = config(num_speculative_tokens=2) if config is SpeculativeConfig else config()
+    made = config(**NEEDED.get(config, {}))
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(made, dataclasses.fields(config)[0].name, 1)
     with pytest.raises(TypeError):
@@ -185,6 +190,6 @@ def test_a_members_value_does_as_well_as_the_member() -> None:
     assert by_value.use_eagle
     assert by_value.num_lookahead_tokens == 2
     assert KVCacheGroup(kind="mamba").kind is GroupKind.MAMBA  # type: ignore[arg-type]
-    cache = CacheConfig(mamba_cache_mode="none", prefix_caching_hash_algo="xxh3_128")  # type: ignore[arg-type]
+    cache = CacheConfig(num_gpu_blocks=10_318, mamba_cache_mode="none", prefix_caching_hash_algo="xxh3_128")  # type: ignore[arg-type]
     assert cache.mamba_cache_mode is MambaCacheMode.NONE
     assert cache.prefix_caching_hash_algo is HashAlgo.XXH3_128

@@ -33,8 +33,8 @@ SWITCHES = [field for field in fields(DecisionProfile) if field.name != "vllm_ve
 
 
 def test_a_profile_is_named_by_its_version() -> None:
-    assert decision_profile("0.22") is VLLM_0_22 is SchedulerConfig().profile
-    assert decision_profile("0.33") is VLLM_0_33
+    assert decision_profile("0.22") is VLLM_0_22
+    assert decision_profile("0.33") is VLLM_0_33 is SchedulerConfig().profile
     with pytest.raises(ConfigError, match=r"vllm_version.*0\.21.*use one of: 0\.22, 0\.33"):
         decision_profile("0.21")
     with pytest.raises(ConfigError, match="profile"):
@@ -215,10 +215,12 @@ def test_modes_that_a_version_does_not_have_are_refused() -> None:
     config = SchedulerConfig(profile=VLLM_0_33)
     group = KVCacheGroup(kind=GroupKind.MAMBA)
     with pytest.raises(ConfigError, match=r"mamba_cache_mode.*vLLM 0\.33 has no such mode"):
-        Scheduler(config, CacheConfig(groups=(group,), mamba_cache_mode=MambaCacheMode.ALL))
+        Scheduler(config, CacheConfig(num_gpu_blocks=10_318, groups=(group,), mamba_cache_mode=MambaCacheMode.ALL))
     small = KVCacheGroup(kind=GroupKind.FULL, block_size=8)
     with pytest.raises(ConfigError, match="not modelled"):
-        Scheduler(config, CacheConfig(groups=(small, group), mamba_cache_mode=MambaCacheMode.ALIGN))
+        Scheduler(
+            config, CacheConfig(num_gpu_blocks=10_318, groups=(small, group), mamba_cache_mode=MambaCacheMode.ALIGN)
+        )
 
 
 def test_single_switches_can_be_turned() -> None:

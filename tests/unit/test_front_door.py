@@ -52,12 +52,13 @@ PrefillDecodeWorker RemoteRequest Store Tier TierWorker TieredConnector Transfer
     "tokenyard.sim": """
 Autoscaling Cell ClientFigures Clients Comparison ConstantLatency EngineReport EngineState EngineUse Fleet
 GPU Interval KVLink KVTransfer LatencyFigures LatencyModel Link LoadShape LogOptions Metric ModelSpec Pace
-ParallelResult Progress RandomOptions RankUse RefusedRequest ReplicaChange ReplicaFigures
+ParallelResult Progress RandomOptions RankUse RefusedRequest Remark ReplicaChange ReplicaFigures
 ReplayResult ReplaySettings Router SLO SimulatedConnector SimulatedSpeculation SimulatedTransfers SplitResult
 Stamp StepShape TimeUnit TokenSource Transfer TransferDirection VirtualClock replay_parallel router_maker
 """,
     "tokenyard.errors": """
-EngineDeadError FileError MissingExtraError NoStartError NotModelledError ParityError PolicyError QueueFullError
+EngineDeadError FileError GrammarError LatencyError MissingExtraError NoStartError NotModelledError ParityError
+PolicyError QueueFullError StuckError
 TraceError WorkloadError
 """,
 }

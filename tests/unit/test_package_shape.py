@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import check_tree
 from import_graph import import_cycle, imports_of
 
 
@@ -42,10 +41,3 @@ def test_a_circle_is_found_even_through_a_function(tmp_path: Path) -> None:
         walls="import house.cellar",
     )
     assert import_cycle(imports_of(house)) == ["house.roof", "house.walls", "house.cellar", "house.roof"]
-
-
-def test_crowded_folders(tmp_path: Path) -> None:
-    house = package(tmp_path, **{f"room{number}": "" for number in range(check_tree.MOST_MODULES - 1)})
-    assert check_tree.crowded_folders(house) == {}
-    (house / "one_more.py").touch()
-    assert check_tree.crowded_folders(house) == {house: 21}

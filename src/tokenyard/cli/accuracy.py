@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -21,8 +22,10 @@ from tokenyard.sim.accuracy.comparison import AccuracyReport, Errors, Row, row_o
 from tokenyard.sim.accuracy.measured_run import compare_run, read_run
 from tokenyard.sim.accuracy.points import Point, Unread, read_points
 from tokenyard.sim.accuracy.predict import predict
+from tokenyard.sim.accuracy.source import HOW_TO_GET, PACKAGE, installed_points
 from tokenyard.sim.latency.steptime.amounts import Parallelism
-from tokenyard.sim.latency.steptime.constants import shipped_constants
+from tokenyard.sim.latency.steptime.constants import Constants, shipped_constants
+from tokenyard.sim.latency.steptime.known_error import LEFT_OUT
 
 __all__ = ["compare_files", "execute"]
 
@@ -30,13 +33,47 @@ _MOST_SHOWN = 5
 
 
 def execute(flags: Flags) -> int:
-    """Compare and print; always 0 if it ends."""
+    """Compare and print; always 0 if it ends. Without a file: with the public points, where they are installed."""
+    if not flags.files:
+        found = installed_points()
+        if found is None:
+            return _tell_what_ships(flags)
+        flags = replace(flags, files=(found,))
     accuracy = compare_files(flags)
     if flags.json:
         print_json(accuracy)
     else:
         _show(accuracy, results())
     return 0
+
+
+def _tell_what_ships(flags: Flags) -> int:
+    """What the constants say of themselves, and where the points are that they were fitted to."""
+    constants = shipped_constants()
+    if flags.json:
+        print_json({"source": constants.provenance, "held_out": constants.data["errors"], "points": list(HOW_TO_GET)})
+        return 0
+    console = results()
+    console.print(f"No file is named, and {PACKAGE} is not installed. These errors were found when the constants")
+    console.print("were fitted, on points that the fit had not seen (docs/accuracy.md):\n")
+    console.print(_left_out_table(constants))
+    console.print(f"\nStep times: {escape(constants.provenance)}", soft_wrap=True)
+    console.print("\nTo compare with the public points, row by row:", highlight=False)
+    for line in HOW_TO_GET:
+        console.print(f"  {escape(line)}", soft_wrap=True, highlight=False)
+    return 0
+
+
+def _left_out_table(constants: Constants) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("left out of the fit", no_wrap=True)
+    for column in ("points", "TPOT p50", "p90", "TTFT p50", "p90"):
+        table.add_column(column, justify="right")
+    tpot, ttft = constants.errors("tpot"), constants.errors("ttft")
+    for kind in tpot:
+        cells = [f"{each[kind][share]:.1%}" for each in (tpot, ttft) for share in ("median", "p90")]
+        table.add_row(LEFT_OUT[kind], f"{tpot[kind]['n']:.0f}", *cells)
+    return table
 
 
 def compare_files(flags: Flags) -> AccuracyReport:
@@ -109,24 +146,35 @@ def _overall(accuracy: AccuracyReport) -> dict[str, Errors]:
 
 
 def _show_table(name: str, groups: dict[str, dict[str, Errors]], console: Console) -> None:
+    """Of all points with p99, which needs more points than most groups have."""
+    shares = ("median", "p90") if name != "all" else ("median", "p90", "p99")
     table = Table(box=None, pad_edge=False)
     table.add_column(name)
-    for column in ("points", "TPOT median", "p90", "in range", "TTFT median", "p90", "in range"):
+    titles = ("p50", *shares[1:], "in range")
+    for column in ("points", f"TPOT {titles[0]}", *titles[1:], f"TTFT {titles[0]}", *titles[1:]):
         table.add_column(column, justify="right")
     for group, both in groups.items():
         cells = [str(both["tpot"].n)]
-        for quantity in ("tpot", "ttft"):
-            found = both[quantity]
-            cells += [f"{found.median:.1%}", f"{found.p90:.1%}", f"{found.covered:.0%}"]
+        for found in (both["tpot"], both["ttft"]):
+            cells += [f"{getattr(found, share):.1%}" for share in shares] + [f"{found.covered:.0%}"]
         table.add_row(escape(group), *cells)
     console.print(table)
     console.print()
 
 
 def _show_run(row: Row, console: Console) -> None:
-    console.print(f"{escape(row.name)}: {row.load}; means")
-    for name, each in (("TTFT", row.ttft), ("TPOT", row.tpot), ("E2E", row.e2e)):
-        if each is not None:
-            console.print(
-                f"  {name} {each.measured:,.1f} ms measured, {each.predicted:,.1f} ms predicted, {each.error:+.1%}"
-            )
+    """Means and percentiles, and how far every request is off by itself."""
+    console.print(f"{escape(row.name)}: {row.load}")
+    table = Table(box=None, pad_edge=False)
+    for column in ("", "measured, ms", "predicted", "error", "each request: p50", "p90", "p99"):
+        table.add_column(column, justify="right" if column else "left")
+    for name, mean in (("TTFT", row.ttft), ("TPOT", row.tpot), ("E2E", row.e2e)):
+        if mean is None:
+            continue
+        own = row.of_requests.get(name.lower())
+        for title, each in {"mean": mean, **row.percentiles.get(name.lower(), {})}.items():
+            cells = [f"{each.measured:,.1f}", f"{each.predicted:,.1f}", f"{each.error:+.1%}"]
+            if title == "mean" and own is not None:
+                cells += [f"{own.median:.1%}", f"{own.p90:.1%}", f"{own.p99:.1%}"]
+            table.add_row(f"{name} {title}", *cells)
+    console.print(table)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import gzip
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
 from rich.table import Table
+from rich.text import Text
 
 from tokenyard.cli.support.console import print_json, results
 from tokenyard.cli.support.flags import Import
 from tokenyard.cli.support.workload import say_notes, workload_from
 from tokenyard.errors import ConfigError
+from tokenyard.printable import plain
 from tokenyard.sim.workload import Workload
-from tokenyard.sim.workload.readers.plain import plain_line
+from tokenyard.sim.workload.readers.plain import plain_lines
 
 __all__ = ["execute"]
 
@@ -24,15 +27,18 @@ def execute(flags: Import) -> int:
     target = flags.output
     if target is not None and target.exists() and not flags.overwrite:
         raise ConfigError("output", str(target), "exists already: name another file, or give --overwrite")
-    workload = workload_from(flags.log, flags.arrivals)
+    if not flags.log:
+        raise ConfigError("log", "", "name a log, or several: tokenyard import LOG")
+    workload = workload_from(flags.log[0], flags.arrivals, flags.log[1:])
     if target is not None:
         _write(workload, target)
     facts = _facts(workload)
     if flags.json:
-        print_json(facts | {"notes": list(workload.notes), "output": str(target) if target else None})
+        told = {"notes": list(workload.notes), "remarks": list(workload.remarks)}
+        print_json(facts | told | {"output": str(target) if target else None})
         return 0
     say_notes(workload)
-    _print(facts, target)
+    _print(facts, [each.text for each in workload.remarks if not each.warning], target)
     return 0
 
 
@@ -41,7 +47,7 @@ def _write(workload: Workload, target: Path) -> None:
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         with gzip.open(draft, "wb") if target.name.endswith(".gz") else draft.open("wb") as file:
-            file.writelines(plain_line(request) for request in workload)
+            file.writelines(plain_lines(workload))
         draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)
@@ -51,6 +57,7 @@ def _facts(workload: Workload) -> dict[str, int | float | str]:
     last = max(request.arrival_time for request in workload)
     return {
         "workload": workload.name,
+        "kind": workload.kind or "built in",
         "requests": len(workload),
         "seconds": last,
         "requests_per_second": len(workload) / last if last else 0.0,
@@ -61,11 +68,13 @@ def _facts(workload: Workload) -> dict[str, int | float | str]:
     }
 
 
-def _print(facts: dict[str, int | float | str], target: Path | None) -> None:
+def _print(facts: dict[str, int | float | str], assumed: Sequence[str], target: Path | None) -> None:
     table = Table(box=None, show_header=False, padding=(0, 2))
     for name, value in facts.items():
         shown = value if isinstance(value, str) else f"{value:,.3f}" if isinstance(value, float) else f"{value:,}"
         table.add_row(name.replace("_", " "), shown)
+    for text in assumed:
+        table.add_row("assumed", Text(plain(text)))
     results().print(table)
     if target is not None:
         results().print(f"Written to {target}: tokenyard run {target}", soft_wrap=True, markup=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -16,10 +15,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from tokenyard.cli.support.console import PlainConsole, errors, print_json, results
 from tokenyard.cli.support.flags import Plan as Flags
-from tokenyard.cli.support.planning.asked import Subject, measuring_for, say_idle_policies, subject_of
+from tokenyard.cli.support.planning.asked import Subject, identity_of, measuring_for, say_idle_policies, subject_of
 from tokenyard.cli.support.planning.doubts import uncertainty_of, unknown_of
 from tokenyard.cli.support.planning.printing import print_plan
-from tokenyard.cli.support.planning.settings import serve_words, split_words
+from tokenyard.cli.support.planning.progress import kept_progress, say_so_far
+from tokenyard.cli.support.planning.settings import changed, serve_words, split_words
 from tokenyard.cli.support.planning.sides import read_shape
 from tokenyard.cli.support.planning.space import COSTLY, space_of, with_one_gpu
 from tokenyard.cli.support.planning.subjects import RecordedSubject
@@ -27,10 +27,12 @@ from tokenyard.config import require_int
 from tokenyard.errors import ConfigError
 from tokenyard.sim.plan.answer import LargestLoad, Plan, ServedApart, few_requests, limits_of, next_best
 from tokenyard.sim.plan.floor import Floor, floors_of, meets_alone
-from tokenyard.sim.plan.goal import Goal, best_of, front_of, rival_of, value_of
+from tokenyard.sim.plan.goal import Goal, best_of, front_of, value_of
 from tokenyard.sim.plan.load import largest_load
+from tokenyard.sim.plan.nearest import nearest
 from tokenyard.sim.plan.picture import draw, page
-from tokenyard.sim.plan.search import search
+from tokenyard.sim.plan.search import Searched, search
+from tokenyard.sim.plan.trying import Trying
 from tokenyard.sim.sweep.measuring import Measuring
 from tokenyard.sim.sweep.row import Row, Settings
 from tokenyard.sim.sweep.variants import Grid
@@ -41,6 +43,11 @@ _MOST_REPLAYS = 100_000
 _OF_THE_PROXY = (
     "a proxy between them sends each prompt to the prefill side first, and its kv_transfer_params on to the decode side"
     " (docs/connectors.md)"
+)
+
+_OF_REPLICAS = (
+    "{} of these, each a vllm serve of its own, behind a balancer that sends requests as --router {} does; engines of"
+    " one vllm serve would be --data-parallel-size"
 )
 
 
@@ -56,7 +63,11 @@ def execute(flags: Flags) -> int:
 
 
 def make_plan(flags: Flags) -> Plan:
-    """The plan. Raises TokenyardError where a flag cannot be used, or no variant can be replayed."""
+    """The plan. Raises TokenyardError where a flag cannot be used, or no variant can be replayed.
+
+    Variants that were replayed are kept on disk until all are: the same plan, asked again after an interruption, goes
+    on with the others.
+    """
     require_int("replays", flags.replays, 1, _MOST_REPLAYS)
     goal = _goal(flags)
     flags, gpus = with_one_gpu(flags)
@@ -66,14 +77,27 @@ def make_plan(flags: Flags) -> Plan:
     _check_goal(goal, job, isinstance(subject, RecordedSubject))
     subject.read()
     say_idle_policies(subject, dict(grid.dimensions).get("scheduling_policy", ()))
-    with _bar(min(len(grid), flags.replays)) as advance:
-        trying = _Trying(job, goal, _varies_in_cost(grid, goal), advance)
-        searched = search(grid, trying.evaluate, goal, replays=flags.replays, seed=flags.arrivals.seed)
-    rows = searched.rows
-    chosen = best_of(rows, goal)
-    holds = chosen is not None and bool(chosen.met or not job.slos or chosen.met is None)
+    with kept_progress(flags, identity_of(flags, grid)) as journal:
+        tries = min(len(grid), flags.replays)
+        with _bar(tries) as advance:
+            trying = Trying(job, goal, has_rivals=_varies_in_cost(grid, goal), journal=journal, advance=advance)
+            try:
+                searched = search(grid, trying.evaluate, goal, replays=flags.replays, seed=flags.arrivals.seed)
+                return _plan(flags, subject, grid, trying, searched)
+            except KeyboardInterrupt:
+                say_so_far(trying, goal, tries, is_kept=journal is not None)
+                raise
+
+
+def _plan(flags: Flags, subject: Subject, grid: Grid, trying: Trying, searched: Searched) -> Plan:
+    """What the variants that were tried come to."""
+    job, goal = trying.job, trying.goal
+    chosen = best_of(searched.rows, goal)
+    holds = chosen is not None
     if chosen is None:
-        chosen = trying.whole(_nearest(rows))
+        with errors().status("looking for the variant nearest to the bounds"):
+            chosen = nearest(searched.rows, trying.run_on)
+    rows = trying.rows
     floors = [] if holds else _floors(job, chosen)
     is_bearable = chosen.met or (goal is not Goal.LOAD and meets_alone(floors))
     load = _load(flags, job, chosen) if is_bearable else None
@@ -94,6 +118,7 @@ def make_plan(flags: Flags) -> Plan:
         value=value_of(chosen, goal),
         serve=served.line,
         serve_apart=served.apart,
+        replicas=served.replicas,
         flags=_flags(subject, chosen),
         notes=list(served.notes),
         next_best=other,
@@ -104,50 +129,8 @@ def make_plan(flags: Flags) -> Plan:
         floors=floors,
         uncertainty=list(uncertainty_of(subject, chosen, job.slos)),
         unknown=[*few_requests(job.slos, chosen.requests), *unknown_of(subject, chosen, has_load=load is not None)],
-        rows=[row if row.settings != chosen.settings else chosen for row in rows],
+        rows=rows,
     )
-
-
-@dataclass
-class _Trying:
-    """Replays variants for the search, and remembers what others have to beat."""
-
-    job: Measuring
-    goal: Goal
-    has_rivals: bool
-    advance: Callable[[], None]
-    replays: int = 0
-    best: dict[str, Row] = field(default_factory=dict)
-
-    def evaluate(self, settings: Settings) -> Row:
-        """One variant: its row, at the largest load that it bears where that is the goal."""
-        row = self._at_load(settings) if self.goal is Goal.LOAD else self._once(settings)
-        self.advance()
-        best = best_of([*self.best.values(), row], self.goal)
-        if best is not None:
-            self.best = {"best": best}
-        return row
-
-    def whole(self, row: Row) -> Row:
-        """A row with all its figures, if its replay was ended early."""
-        if row.stopped is None:
-            return row
-        self.replays += 1
-        return self.job(row.settings, load=row.load)
-
-    def _once(self, settings: Settings) -> Row:
-        rival = rival_of(self.best["best"], self.goal) if self.has_rivals and self.best else None
-        row = self.job(settings, stops=True, rivals=[] if rival is None else [rival])
-        self.replays += bool(row.requests)
-        return row
-
-    def _at_load(self, settings: Settings) -> Row:
-        best = self.best.get("best")
-        found = largest_load(partial(_at, self.job, settings), must_bear=None if best is None else best.load, start=1.0)
-        self.replays += found.replays
-        row = found.borne or found.missed
-        assert row is not None
-        return row
 
 
 def _at(job: Measuring, settings: Settings, load: float) -> Row:
@@ -176,16 +159,6 @@ def _check_goal(goal: Goal, job: Measuring, is_trace: bool) -> None:
 
 def _varies_in_cost(grid: Grid, goal: Goal) -> bool:
     return goal.is_least or any(name in COSTLY and len(values) > 1 for name, values in grid.dimensions)
-
-
-def _nearest(rows: list[Row]) -> Row:
-    """The row nearest to its bounds, where none holds them all. Raises ConfigError if none was replayed."""
-    left = [row for row in rows if row.problem is None]
-    if not left and len({row.problem for row in rows}) == 1:
-        raise ConfigError("space", f"{len(rows)} variants", f"none could be replayed: {rows[0].problem}")
-    if not left:
-        raise ConfigError("space", f"{len(rows)} variants", f"none could be replayed; the first: {rows[0].problem}")
-    return min(left, key=lambda row: row.tightness or 0.0)
 
 
 def _floors(job: Measuring, chosen: Row) -> list[Floor]:
@@ -217,12 +190,17 @@ class _Served(NamedTuple):
     line: str | None = None
     apart: ServedApart | None = None
     notes: Sequence[str] = ()
+    replicas: str | None = None
 
 
 def _served(subject: Subject, row: Row) -> _Served:
     if isinstance(subject, RecordedSubject):
         return _Served()
     words, notes = serve_words(subject.run, row.settings)
+    replicas = changed(subject.run, row.settings).parallel.replicas
+    if replicas is not None:
+        router = subject.setup(row.settings).settled.parallel.router
+        return _Served(_line(words), None, [_OF_REPLICAS.format(replicas, router), *notes], replicas)
     split = row.settings.get("split")
     if split is None:
         return _Served(_line(words), None, notes)

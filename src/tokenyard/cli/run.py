@@ -45,8 +45,8 @@ class Replayed(NamedTuple):
         return 0 if self.problem is None else 2
 
 
-STEPS_TRIED = 30_000
-"""Steps that proposals are replayed for unasked, all together: some ten seconds."""
+STEPS_TRIED = 60_000
+"""Steps that proposals are replayed for unasked, all together: some twenty seconds."""
 
 
 def execute(flags: Run) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from tokenyard.cli.support.console import errors
 from tokenyard.cli.support.flags import Serve
+from tokenyard.cli.support.model_server.signals import EndingByTheBook, ToldToEnd
 from tokenyard.errors import ConfigError, MissingExtraError
 
 __all__ = ["execute"]
@@ -12,7 +14,7 @@ _LONGEST_SHUTDOWN = 86_400
 
 
 def execute(flags: Serve) -> int:
-    """Serve until told to end; 0 then."""
+    """Serve until told to end; 0 then, also where the model was still being loaded."""
     front = flags.front
     if not 0 <= front.port <= 65_535:
         raise ConfigError("port", front.port, "must be from 0 to 65535; 0 takes any that is free")
@@ -20,9 +22,17 @@ def execute(flags: Serve) -> int:
         raise ConfigError("shutdown_timeout", front.shutdown_timeout, f"give seconds from 0 to {_LONGEST_SHUTDOWN}")
     if not 0 <= flags.demo_clients <= _MOST_CLIENTS:
         raise ConfigError("demo_clients", flags.demo_clients, f"give a number from 0 to {_MOST_CLIENTS}")
+    with EndingByTheBook() as ending:
+        try:
+            _serve(flags, ending)
+        except ToldToEnd:
+            errors().print("[dim]Told to end before the model was loaded.[/]")
+    return 0
+
+
+def _serve(flags: Serve, ending: EndingByTheBook) -> None:
     try:
         from tokenyard.cli.support.model_server.api import serve_model  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise MissingExtraError(error.name or "starlette", "server") from None
-    serve_model(flags)
-    return 0
+    serve_model(flags, ending)

@@ -72,6 +72,7 @@ def _run(flags: Split) -> _Outcome:
         split = sides_of(
             Run(
                 workload=flags.workload,
+                more=flags.more,
                 launch=flags.launch,
                 arrivals=flags.arrivals,
                 hardware=flags.hardware,

@@ -28,7 +28,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.explain.render.tables import print_section, table_of
 from tokenyard.explain.render.units import count, milliseconds, percent
 from tokenyard.printable import plain
-from tokenyard.sim.sweep.journal import Journal
+from tokenyard.sim.sweep.journal import Journal, require_parquet
 from tokenyard.sim.sweep.page import page
 from tokenyard.sim.sweep.row import Row, Setting, words_of
 from tokenyard.sim.sweep.running import Job, measured, measured_on_ray
@@ -56,6 +56,7 @@ class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
 def execute(flags: Sweep) -> int:
     """Replay what is not finished, write the table, print it; 0 if every variant has a row."""
     require_int("processes", flags.processes, 1, _MOST_PROCESSES)
+    require_parquet()
     subject = subject_of(flags)
     variants = _variants(flags, subject)
     job = measuring_for(flags, subject)

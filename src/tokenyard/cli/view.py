@@ -16,7 +16,7 @@ from tokenyard.cli.support.flags import View
 from tokenyard.errors import ConfigError, MissingExtraError, TraceError
 from tokenyard.trace.read.files import find_trace
 
-__all__ = ["execute"]
+__all__ = ["execute", "show"]
 
 _PAGE_VARIABLE = "TOKENYARD_VIEWER_HTML"
 """Names another build of the page: for whoever works on it."""
@@ -27,6 +27,11 @@ _SECONDS_TO_END = 0.8
 
 def execute(flags: View) -> int:
     """Serve until interrupted; 0 then."""
+    return show(flags)
+
+
+def show(flags: View, *, key: str | None = None) -> int:
+    """Serve until interrupted, with ``key`` only to those who know it: it is part of the address. 0 then."""
     try:
         from tokenyard.server.web import serve  # noqa: PLC0415 - an extra
         from tokenyard.server.web.app import make_app  # noqa: PLC0415
@@ -41,9 +46,11 @@ def execute(flags: View) -> int:
     listener = serve.listen(flags.host, flags.port)
     page = Path(os.environ.get(_PAGE_VARIABLE) or PAGE)
     url = serve.url_of(listener, flags.host)
+    if key is not None:
+        url += f"?key={key}"
     if opened is not None:
         url += f"#trace={quote(str(opened), safe='')}"
-    app = make_app(paths, host=flags.host, page=page)
+    app = make_app(paths, host=flags.host, page=page, key=key)
     if not is_loopback(flags.host):
         warn(f"whoever reaches {flags.host} can read the traces, which may hold prompts")
 

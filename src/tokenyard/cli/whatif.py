@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from rich.console import Console
@@ -13,15 +13,18 @@ from rich.text import Text
 from tokenyard.cli.support.console import errors, print_json, results, warn
 from tokenyard.cli.support.flags import WhatIf as Flags
 from tokenyard.cli.support.progress import replay_bar
-from tokenyard.cli.support.variants.served import leaning_on_model, on_gpu, served_with
+from tokenyard.cli.support.variants.recorded import RecordedDeployment, Told
+from tokenyard.cli.support.variants.served import modelled, on_gpu, served_with, with_settings
+from tokenyard.cli.support.word_lists import names_of
 from tokenyard.errors import TraceError
 from tokenyard.explain.render.tables import print_section, table_of
 from tokenyard.explain.render.units import count, count_of, duration, milliseconds, percent
 from tokenyard.printable import plain
+from tokenyard.sim.sweep.values import quoted
 from tokenyard.sim.whatif.answer import FigureAnswer, Mover, SelfCheck, VariantAnswer, WhatIf
 from tokenyard.sim.whatif.ask import Baseline, answer, replay_as_it_was
 from tokenyard.sim.whatif.recorded_run import RecordedRun, read_run
-from tokenyard.sim.whatif.settings import Variant, read_variant
+from tokenyard.sim.whatif.settings import Variant, each_of
 
 __all__ = ["execute"]
 
@@ -42,6 +45,8 @@ _SHOWN = (
 _OWN_TIMES = ("replayed as it was", "then", "change", "check's error")
 """Columns of an answer that rests on the trace's own step times."""
 
+_AS_SAID = 0.005
+"""Of a scale: what is closer to 1 is shown as 1."""
 _MANY = 9.0
 """A change above this share is said in times."""
 
@@ -49,8 +54,8 @@ _MANY = 9.0
 def execute(flags: Flags) -> int:
     """Check, ask, print; 0 if it ends."""
     with errors().status("reading the trace"):
-        run = leaning_on_model(read_run(flags.trace))
-    asked = _variants(run, flags)  # mistakes are said before anything is replayed
+        run, recorded = modelled(read_run(flags.trace), Told(flags.recorded, flags.recorded_gpu))
+    asked = _variants(run, recorded, flags)  # mistakes are said before anything is replayed
     with replay_bar(len(run.workload), "as it was") as on_progress:
         baseline = replay_as_it_was(run, on_progress)
     if asked and not baseline.check.holds and not flags.yes:
@@ -63,15 +68,16 @@ def execute(flags: Flags) -> int:
     return 0
 
 
-def _variants(run: RecordedRun, flags: Flags) -> list[Variant]:
+def _variants(run: RecordedRun, recorded: RecordedDeployment, flags: Flags) -> list[Variant]:
     """What is asked about, in the order of the flags."""
     every = chain.from_iterable
-    settings = (*every(flags.changes), *(f"scheduling_policy={policy}" for policy in every(flags.policies)))
-    variants = [read_variant(run, text) for text in settings]
+    policies = [f"scheduling_policy={quoted(name)}" for name in names_of(every(flags.policies))]
+    settings = (*(one for text in every(flags.changes) for one in each_of(text)), *policies)
+    variants = [with_settings(run, recorded, text) for text in settings]
     gpus = list(every(flags.gpu))
     if not flags.serve:
-        return variants + [on_gpu(run, gpu) for gpu in gpus]
-    return variants + [served_with(run, line, gpu) for line in every(flags.serve) for gpu in gpus or (None,)]
+        return variants + [on_gpu(run, recorded, gpu) for gpu in gpus]
+    return variants + [served_with(run, recorded, line, gpu) for line in every(flags.serve) for gpu in gpus or (None,)]
 
 
 def _with_bars(run: RecordedRun, baseline: Baseline, asked: Sequence[Variant]) -> WhatIf:
@@ -122,6 +128,8 @@ def _print_check(told: WhatIf, console: Console) -> None:
             f"; of {count(fit.held_out)} others half are predicted within {percent(fit.median_error)},"
             f" all together {_signed(fit.total_error)}"
         )
+    if fit.terms_of is not None:
+        lines.append(f"what is fitted: the terms of the model of {plain(fit.terms_of)}, {_scales(fit.scales)}")
     if fit.leans_on is not None and fit.leans_on_error is not None:
         lines.append(
             f"larger steps than the trace has take what the model of {plain(fit.leans_on)} says, scaled to the trace's:"
@@ -148,6 +156,14 @@ def _print_check(told: WhatIf, console: Console) -> None:
         if label is not None:
             table.add_row(label, _value(each.name, each.recorded), _value(each.name, each.replayed), _share(each.error))
     print_section(console, "The run as it was, replayed", table, Text(""), Text("\n".join(lines)))
+
+
+def _scales(scales: Mapping[str, float]) -> str:
+    """How far the terms of a model are from what was measured, in words."""
+    off = {name: scale for name, scale in scales.items() if abs(scale - 1) >= _AS_SAID}
+    if not off:
+        return "as it has them"
+    return "times " + ", ".join(f"{scale:.2f} ({name})" for name, scale in off.items())
 
 
 def _print_variant(variant: VariantAnswer, console: Console) -> None:

@@ -1,11 +1,13 @@
-"""``tokenyard why``: what one request waited for, or who waited longest."""
+"""``tokenyard why``: what one request waited for, who waited longest, or where nothing moved."""
 
 from __future__ import annotations
 
 from tokenyard.cli.support.console import print_json, results
 from tokenyard.cli.support.flags import Why
-from tokenyard.explain.render.why import print_waiting, print_why
+from tokenyard.errors import ConfigError
+from tokenyard.explain.render.why import print_stuck, print_waiting, print_why
 from tokenyard.explain.why.longest_waits import waiting
+from tokenyard.explain.why.stuck import standstills
 from tokenyard.explain.why.why import JobNamedError, why
 
 __all__ = ["execute"]
@@ -13,6 +15,12 @@ __all__ = ["execute"]
 
 def execute(flags: Why) -> int:
     """Explain; always 0 if the trace can be read and holds the request, or the job."""
+    if flags.stuck:
+        if flags.request is not None:
+            raise ConfigError("stuck", flags.request, "it looks at all requests: leave the request out")
+        found = standstills(flags.trace)
+        print_json(found) if flags.json else print_stuck(found, results())
+        return 0
     job = None
     if flags.request is not None:
         try:

@@ -11,7 +11,8 @@ a step is due, then :meth:`EngineCore.take_in` when that step's future is done.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from itertools import starmap
 from queue import SimpleQueue
@@ -19,11 +20,13 @@ from typing import NamedTuple
 
 from tokenyard.config import PauseState
 from tokenyard.engine.executor import Executor, RunsAhead, StepFuture
-from tokenyard.errors import ConfigError, RequestError
+from tokenyard.errors import ConfigError, EngineDeadError, RequestError, text_of
+from tokenyard.params import has_member
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.request_checks import request_ids_of
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sched.steps.model_output import DraftTokens
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 __all__ = ["EngineCore", "Filling", "PauseMode"]
@@ -69,10 +72,15 @@ class _Running(NamedTuple):
 class EngineCore:
     """Steps ``scheduler`` and ``executor`` with at most ``depth`` steps in flight.
 
-    All methods but :meth:`submit` and :meth:`submit_abort` belong to one thread. If the executor raises, the error
-    leaves :meth:`step`; the steps in flight are lost then, and the core is only good for :meth:`shutdown`. Any other
-    error (a hook that raised, an answer or drafts that do not belong to their step) leaves all in place: the next
-    :meth:`step` goes on, and asks the same future again.
+    All methods but :meth:`submit` and :meth:`submit_abort` belong to one thread. If the executor raises when a step is
+    begun or sampled from, the error leaves :meth:`step`; the steps in flight are lost then, every further step is an
+    EngineDeadError, and the core is only good for :meth:`shutdown`. Any other error (a hook that raised, a future that
+    did, an answer or drafts that do not belong to their step) leaves all in place: the next :meth:`step` goes on, and
+    asks the same future again. A grammar that raises costs its own request alone, which ends as an error.
+
+    An engine that does not move any more says so: :meth:`step` raises a StuckError when ``STUCK_AFTER`` steps in a row
+    have brought nothing and nothing is on its way that could change that. Nothing has changed then; whoever aborts the
+    request that it names can go on.
     """
 
     def __init__(
@@ -114,8 +122,12 @@ class EngineCore:
         """Without async scheduling the scheduler is told the drafts of a step after it."""
         self._running: deque[_Running] = deque()
         """Oldest first."""
-        self._deferred: SchedulerOutput | None = None
-        """A step that was begun and not sampled from: its bitmask needs the tokens of the step before."""
+        self._begun: SchedulerOutput | None = None
+        """A step that was begun and not sampled from: its bitmask needs the tokens of the step before, or a grammar
+        has raised."""
+        self._drafts: DraftTokens | None = None
+        """Of the step that was begun, asked for and not taken over yet."""
+        self._death: EngineDeadError | None = None
         self._untold: EngineOutputs | None = None
         """Taken in, and not returned yet, because what comes after it raised."""
         self._ahead = executor if isinstance(executor, RunsAhead) else None
@@ -131,6 +143,10 @@ class EngineCore:
         Its outputs come with the steps that bring it tokens, the last with its ``finish_reason``; if it is aborted,
         none comes any more.
         """
+        grammar = getattr(request, "structured_output", None)
+        if grammar is not None and not has_member(grammar, "bitmask"):
+            fix = "has no bitmask, by which workers sample: give an object as MaskedOutput describes it"
+            raise RequestError(request.request_id, "structured_output", grammar, fix)
         self.scheduler.add_request(request)
 
     def abort_requests(self, request_ids: str | Iterable[str]) -> list[Request]:
@@ -140,11 +156,15 @@ class EngineCore:
         it in the next step's ``finished_req_ids``, observers by ``request_finished``. Ids without an unfinished
         request are passed over.
         """
-        ids = request_ids_of(request_ids)
-        ended = self.scheduler.finish_requests(ids, RequestStatus.FINISHED_ABORTED, missing_ok=True)
-        if self._untold is not None:
-            self._untold = self._untold.without_aborted()
-        return ended
+        return self._abort(request_ids_of(request_ids))
+
+    def _abort(self, ids: Sequence[str] | None) -> list[Request]:
+        """End those of ``ids`` that are there, or all; outputs that nobody has been given do not name them."""
+        try:
+            return self.scheduler.finish_requests(ids, RequestStatus.FINISHED_ABORTED, missing_ok=True)
+        finally:
+            if self._untold is not None:
+                self._untold = self._untold.without_aborted()
 
     def submit(self, request: Request) -> None:
         """:meth:`add_request` from any thread: it is added before the next step is scheduled or taken in."""
@@ -183,12 +203,12 @@ class EngineCore:
     @property
     def num_in_flight(self) -> int:
         """Steps that were begun and not taken in."""
-        return len(self._running) + (self._deferred is not None)
+        return len(self._running) + (self._begun is not None)
 
     @property
     def has_work(self) -> bool:
         """Whether :meth:`step` has anything to do or to wait for."""
-        waits = self._untold is not None or not self._inbox.empty()
+        waits = self._untold is not None or self._begun is not None or not self._inbox.empty()
         return bool(self._running) or self.scheduler.has_requests() or waits
 
     @property
@@ -210,7 +230,7 @@ class EngineCore:
     def _run_ahead(self, executor: RunsAhead) -> None:
         """Take in outputs and decide steps alike in one stroke, as long as nothing else can happen."""
         most = self.scheduler.num_repeats()
-        if not most or self._untold is not None or self._deferred is not None:
+        if not most or self._untold is not None or self._begun is not None:
             return
         futures = [each.future for each in self._running]
         repeated = executor.run_ahead(futures, self._running[-1].plan, most)
@@ -223,19 +243,47 @@ class EngineCore:
 
         With ``depth`` steps in flight nothing is scheduled.
         """
+        if self._death is not None:
+            raise EngineDeadError(self._death.why) from self._death.__cause__
         scheduler = self.scheduler
         self._do_submitted()
-        if self.num_in_flight >= self.depth or self._untold is not None:
+        if self._untold is not None:
+            return True
+        if self._begun is not None:
+            if self._waits_for_tokens(self._begun):
+                return True
+            self._sample(self._begun)
+            return self.depth == 1 or self._is_due(executed=True)
+        if self.num_in_flight >= self.depth:
             return True
         if not scheduler.has_requests():
             return bool(self._running)
+        stuck = scheduler.standstill()
+        if stuck is not None:
+            raise stuck
         plan = scheduler.schedule()
-        self.executor.execute_model(plan)
-        if self.depth > 1 and plan.pending_structured_output_tokens:
-            self._deferred = plan
+        with self._lost_if_it_raises():
+            self.executor.execute_model(plan)
+        self._begun = plan
+        if self._waits_for_tokens(plan):
             return True
         self._sample(plan)
         return self.depth == 1 or self._is_due(executed=plan.total_num_scheduled_tokens > 0)
+
+    def _waits_for_tokens(self, plan: SchedulerOutput) -> bool:
+        """Whether grammars have to advance before it is known what the step may sample."""
+        earlier = (each.plan.has_structured_output_requests for each in self._running)
+        return plan.pending_structured_output_tokens and any(earlier)
+
+    @contextmanager
+    def _lost_if_it_raises(self) -> Iterator[None]:
+        """What the executor raises is the end: nobody knows how far it has come."""
+        try:
+            yield
+        except BaseException as error:
+            self._death = EngineDeadError(f"the executor raised {type(error).__name__}: {text_of(error)}")
+            self._death.__cause__ = error
+            raise
 
     def _is_due(self, *, executed: bool) -> bool:
         """Whether the oldest output has to be taken in before a further step is scheduled."""
@@ -246,8 +294,26 @@ class EngineCore:
         return not executed or self._running[0].future.done()
 
     def _sample(self, plan: SchedulerOutput) -> None:
+        """Sample from the step that was begun. If a grammar raises, the step stays as it is."""
+        if plan.pending_structured_output_tokens and self.scheduler.num_speculative_tokens:
+            plan = self._with_drafts(plan)
         grammar = self.scheduler.get_grammar_bitmask(plan) if plan.has_structured_output_requests else None
-        self._running.append(_Running(plan, self.executor.sample_tokens(plan, grammar)))
+        with self._lost_if_it_raises():
+            future = self.executor.sample_tokens(plan, grammar)
+        self._running.append(_Running(plan, future))
+        self._begun = self._drafts = None
+
+    def _with_drafts(self, plan: SchedulerOutput) -> SchedulerOutput:
+        """The step with the drafts that only the workers knew when it was begun."""
+        if self._drafts is None:
+            self._drafts = self.executor.take_draft_token_ids()
+        if self._drafts is None:
+            return plan
+        try:
+            return self.scheduler.update_draft_token_ids_in_output(plan, self._drafts)
+        except ValueError:
+            self._drafts = None  # they do not belong to it: it is asked again
+            raise
 
     def take_in(self) -> EngineOutputs:
         """Wait for the oldest output in flight and take it in. ValueError if no step is in flight."""
@@ -263,23 +329,17 @@ class EngineCore:
                 drafts = self.executor.take_draft_token_ids()
                 if drafts is not None:
                     self.scheduler.update_draft_token_ids(plan, drafts)
-        if self._deferred is not None:
-            self._sample_deferred(self._deferred)
+        if self._begun is not None and not self._waits_for_tokens(self._begun):
+            self._sample(self._begun)
         outputs, self._untold = self._untold, None
         return outputs
-
-    def _sample_deferred(self, plan: SchedulerOutput) -> None:
-        if self.scheduler.num_speculative_tokens:
-            drafts = self.executor.take_draft_token_ids()
-            if drafts is not None:
-                plan = self.scheduler.update_draft_token_ids_in_output(plan, drafts)
-        self._deferred = None
-        self._sample(plan)
 
     def drain(self) -> list[EngineOutputs]:
         """Take in every output in flight, and schedule nothing."""
         taken = []
-        while self._running or self._untold is not None:
+        while self._running or self._untold is not None or self._begun is not None:
+            if not self._running and self._untold is None and self._begun is not None:
+                self._sample(self._begun)
             taken.append(self.take_in())
         return taken
 
@@ -294,7 +354,7 @@ class EngineCore:
         if mode not in tuple(PauseMode):
             raise ConfigError("mode", mode, f"use one of: {', '.join(PauseMode)}")
         mode = PauseMode(mode)
-        aborted = self.scheduler.finish_requests(None) if mode is PauseMode.ABORT else []
+        aborted = self._abort(None) if mode is PauseMode.ABORT else []
         self.scheduler.set_pause_state(PauseState.PAUSED_ALL if mode is PauseMode.KEEP else PauseState.PAUSED_NEW)
         return aborted
 
@@ -311,6 +371,6 @@ class EngineCore:
     def shutdown(self) -> None:
         """Let go of executor and connector; steps in flight are forgotten."""
         self._running.clear()
-        self._deferred = self._untold = None
+        self._begun = self._untold = self._drafts = None
         self.executor.shutdown()
         self.scheduler.shutdown()

@@ -2,7 +2,7 @@
 
     execute_model(plan)            begin the step
     sample_tokens(plan, grammar)   its tokens, as a future: sampling may have to wait for the grammars' bitmask
-    take_draft_token_ids()         what it drafted after the step whose tokens were asked for last
+    take_draft_token_ids()         its drafts for the requests of the step that was begun last, in that step's order
 
 A replay's executor answers from a latency model, a PyTorch engine's from its model; both are called as vLLM calls its
 workers.
@@ -44,7 +44,13 @@ class Executor(Protocol):
         """
 
     def take_draft_token_ids(self) -> DraftTokens | None:
-        """Drafts made after the newest step, aligned with its requests; None if none are made."""
+        """Drafts for the requests of the step that was begun last, aligned with them; None if none are made.
+
+        Without async scheduling it is asked when that step's output has been taken in: they are what it proposes next.
+        With async scheduling, only where grammars need it, it is asked before that step is sampled from: they are the
+        drafts that the step itself verifies, its -1, which were made after the step before. Rows of requests that had
+        no part in the step before have none. After an answer that does not belong to the step it is asked again.
+        """
 
     def shutdown(self) -> None:
         """Let go of all resources; nothing is called afterwards."""

@@ -24,6 +24,8 @@ __all__ = ["MAX_GRAMMAR_BYTES", "Grammar", "GrammarCompiler"]
 MAX_GRAMMAR_BYTES = 64 * 2**10
 """Longest text of a grammar, unless said otherwise: it is compiled within seconds."""
 _THREADS = 2
+_TRIED = 16
+"""First tokens, about, that a grammar is tried with when it is compiled."""
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 _EVERYTHING = -1
 """A word of a bitmask with every bit set."""
@@ -40,6 +42,8 @@ class Grammar:
         self._compiled, self._num_words = compiled, num_words
         self._ends = eos_token_ids
         self._own: Any = None
+        self.problem: str | None = None
+        """Why it could not go on, where it reached a limit of its library's; None: it has not."""
 
     def another(self) -> Grammar:
         """The same one for another request, at its beginning: it is compiled once for all of them."""
@@ -73,7 +77,14 @@ class Grammar:
             return False
         rest = tokens[matcher.try_consume_tokens(list(tokens)) :]
         # Where nothing more can follow, its text is complete before the token that says so.
-        return not rest or (bool(matcher.is_stopped()) and self._ends.issuperset(rest))
+        allowed = not rest or (bool(matcher.is_stopped()) and self._ends.issuperset(rest))
+        self._note_problem(matcher)
+        return allowed and self.problem is None
+
+    def _note_problem(self, matcher: Any) -> None:
+        """A lexer or parser that has grown too large says so only while tokens are sampled by it."""
+        if self.problem is None and matcher.is_error():
+            self.problem = str(matcher.get_error()).splitlines()[0]
 
     def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
         """The leading tokens that the grammar allows, without advancing."""
@@ -94,7 +105,9 @@ class Grammar:
             if draft < 0 or not matcher.try_consume_tokens([draft]):
                 break
             advanced += 1
-        matcher.rollback(advanced)
+        self._note_problem(matcher)
+        if self.problem is None:
+            matcher.rollback(advanced)
         return masks
 
 
@@ -200,11 +213,14 @@ class GrammarCompiler:
 def _problem(matcher: Any) -> str | None:
     """Why it cannot be used, at its beginning or after a first token: some are found to be too large only then.
 
-    Looking for the tokens that may come first is the long part; the matcher keeps them.
+    Looking for the tokens that may come first is the long part; the matcher keeps them. Of those some are tried: a
+    grammar that is too large after others only is found out while tokens are sampled (:attr:`Grammar.problem`).
     """
     if not matcher.is_error():
         allowed = np.flatnonzero(np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little"))
-        if len(allowed) and not matcher.is_error():
-            matcher = matcher.deep_copy()
-            matcher.try_consume_tokens([int(allowed[0])])
+        for token in allowed[:: max(1, len(allowed) // _TRIED)].tolist() if not matcher.is_error() else ():
+            one_on = matcher.deep_copy()
+            one_on.try_consume_tokens([token])
+            if one_on.is_error():
+                return str(one_on.get_error())
     return str(matcher.get_error()) if matcher.is_error() else None

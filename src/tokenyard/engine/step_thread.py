@@ -4,23 +4,28 @@
                                             ▲                   │
                                             └───────────────────┘   until stopped, or until a step raises
 
+An error that concerns one request does not end it: one whose grammar raises ends as an error in a step that follows,
+and one at which the engine is stuck is aborted.
+
 Requests join at the boundary of a step. An engine without any waits; the first that comes may be given company:
 with ``gather_seconds`` the step that it is admitted in waits for others that long.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tokenyard.engine.core import EngineCore
-from tokenyard.errors import RequestError
+from tokenyard.errors import GrammarError, RequestError, StuckError
 from tokenyard.request import Request
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
 
 __all__ = ["StepNews", "StepThread"]
 
+_log = logging.getLogger("tokenyard")
 _SECONDS_BETWEEN = 0.001
 """Between steps that schedule nobody: somebody waits for a grammar, or for KV from elsewhere."""
 _MOST_UNTOLD = 64
@@ -31,8 +36,8 @@ class StepNews(NamedTuple):
     """What is new after a step, or at the end."""
 
     outputs: EngineOutputs | None = None
-    refused: Sequence[RequestError] = ()
-    """Submitted requests that can never be served."""
+    refused: Sequence[RequestError | StuckError] = ()
+    """Submitted requests that can never be served, and one at which the engine was stuck."""
     error: BaseException | None = None
     """The engine has ended with it: no news will follow."""
 
@@ -101,13 +106,25 @@ class StepThread:
             self._stopping.wait(self._gather_seconds)
 
     def _step(self) -> None:
-        outputs = self._core.step()
-        refused = self._core.take_refused()
+        outputs, stuck = self._stepped()
+        refused: list[RequestError | StuckError] = [*self._core.take_refused(), *stuck]
         if refused or (outputs is not None and len(outputs)):
             self._tell(StepNews(outputs, refused))
         elif outputs is not None and not self._core.scheduler.running:
             self._wake.wait(_SECONDS_BETWEEN)
             self._wake.clear()
+
+    def _stepped(self) -> tuple[EngineOutputs | None, list[StuckError]]:
+        """What a step brought, and the request at which the engine was stuck: it is aborted."""
+        try:
+            return self._core.step(), []
+        except GrammarError as error:
+            _log.warning("%s", error, exc_info=error)
+            return None, []
+        except StuckError as error:
+            _log.error("%s", error)
+            self._core.abort_requests(error.request_id)
+            return None, [error]
 
     def _tell(self, news: StepNews) -> None:
         while not self._untold.acquire(timeout=0.1):

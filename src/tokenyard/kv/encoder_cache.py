@@ -29,6 +29,12 @@ class EncoderCache:
         self._freeable: OrderedDict[str, int] = OrderedDict()
         """Content hash -> embeddings, oldest first."""
         self._evicted: list[str] = []
+        self._sizes: dict[str, int] = {}
+        """Content hash -> embeddings of the output, of all that are kept."""
+
+    def size_of(self, mm_hash: str) -> int | None:
+        """Embeddings of the output that is kept under this hash; None if none is."""
+        return self._sizes.get(mm_hash)
 
     def refer(self, request: Request, item: MultiModalItem) -> bool:
         """True, and ``request`` now refers to it, if the item's output is cached."""
@@ -46,7 +52,7 @@ class EncoderCache:
             return False
         while num_embeds > self.num_free:
             mm_hash, freed = self._freeable.popitem(last=False)
-            del self._users[mm_hash]
+            del self._users[mm_hash], self._sizes[mm_hash]
             self._evicted.append(mm_hash)
             self.num_free += freed
         return True
@@ -54,6 +60,7 @@ class EncoderCache:
     def allocate(self, request: Request, item: MultiModalItem) -> None:
         """Take room for the item's output; :meth:`make_room` has granted it."""
         self._users.setdefault(item.mm_hash, set()).add(request.request_id)
+        self._sizes[item.mm_hash] = item.num_embeds
         self.num_free -= item.num_embeds
         self.num_reclaimable -= item.num_embeds
         assert self.num_free >= 0, "encoder cache overfull"
@@ -65,15 +72,16 @@ class EncoderCache:
             return
         users.discard(request.request_id)
         if not users:
-            self._freeable[item.mm_hash] = item.num_embeds
-            self.num_reclaimable += item.num_embeds
+            self._freeable[item.mm_hash] = size = self._sizes[item.mm_hash]
+            self.num_reclaimable += size
 
     def forget(self, request: Request, item: MultiModalItem) -> None:
         """The item's output will not be computed after all; nobody but ``request`` waits for it."""
         if self._users.get(item.mm_hash) == {request.request_id}:
             del self._users[item.mm_hash]
-            self.num_free += item.num_embeds
-            self.num_reclaimable += item.num_embeds
+            size = self._sizes.pop(item.mm_hash)
+            self.num_free += size
+            self.num_reclaimable += size
 
     def is_used_by(self, request: Request, item: MultiModalItem) -> bool:
         """Whether ``request`` refers to the item's output."""
@@ -97,12 +105,13 @@ class EncoderCache:
         for item in self._cached_items(request):
             self.release(request, item)
 
-    def release_passed(self, request: Request) -> None:
-        """Release items that the request's computed tokens have passed: their content is in the KV cache now."""
+    def passed_items(self, request: Request) -> list[MultiModalItem]:
+        """Items that the request's computed tokens have passed, in the order in which vLLM releases them.
+
+        Their content is in the KV cache now.
+        """
         computed = self._surely_computed(request)
-        for item in self._cached_items(request):
-            if item.end <= computed:
-                self.release(request, item)
+        return [item for item in self._cached_items(request) if item.end <= computed]
 
     def _surely_computed(self, request: Request) -> int:
         """Computed tokens, by the count that says what has been passed."""
@@ -119,6 +128,7 @@ class EncoderCache:
         self._users.clear()
         self._freeable.clear()
         self._evicted.clear()
+        self._sizes.clear()
 
     def check_invariants(self) -> None:
         """Raise AssertionError if sizes and references disagree."""
@@ -126,6 +136,8 @@ class EncoderCache:
         assert self.num_reclaimable - self.num_free == sum(self._freeable.values()), "freeable sizes do not add up"
         unused = {mm_hash for mm_hash, users in self._users.items() if not users}
         assert unused == set(self._freeable), "items without users are not the freeable ones"
+        assert self._sizes.keys() == self._users.keys(), "sizes are known of others than those that are kept"
+        assert self.num_free + sum(self._sizes.values()) == self.size, "kept and free sizes do not add up"
 
 
 class ItemEncoderCache(EncoderCache):
@@ -211,9 +223,8 @@ class EncoderDecoderCache(EncoderCache):
         for item in request.mm_features:
             self.release(request, item)
 
-    def release_passed(self, request: Request) -> None:
-        if request.num_computed_tokens:
-            self.free(request)
+    def passed_items(self, request: Request) -> list[MultiModalItem]:
+        return list(request.mm_features) if request.num_computed_tokens else []
 
     def take_evicted(self) -> tuple[str, ...]:
         evicted, self._evicted, self._computed = tuple(self._evicted), self._computed, []

@@ -309,6 +309,12 @@ class HybridCoordinator:
         reachable = [self._retention.of(request) for request in requests]
         for manager in self.managers:
             manager.publish_run(slots, hashes, aligned, alignment, reachable)
+            if manager.hash_stride > 1 and isinstance(manager, FullAttentionManager):
+                for request, tokens in zip(requests, aligned, strict=True):
+                    if len(request.block_hashes) * self._hash_block_size < tokens:
+                        manager.note_prompt_tail(
+                            request.slot, len(request.block_hashes), request.num_prompt_tokens, tokens
+                        )
         # A block whose hash is not known yet is looked at again.
         known = [len(chain) * self._hash_block_size for chain in hashes]
         seals = [self._next_seal(min(pair)) for pair in zip(num_tokens, known, strict=True)]

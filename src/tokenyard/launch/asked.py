@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tokenyard.errors import NotModelledError
+from tokenyard.errors import NoStartError, NotModelledError
 from tokenyard.launch.flag import Effect, GivenFlag
+from tokenyard.launch.texts.started import Found
+from tokenyard.launch.variables import OBEYED
 
 __all__ = ["Asked"]
 
@@ -23,10 +25,14 @@ class Asked:
     """Variables that stand in front of a pasted line."""
     named: frozenset[str] = frozenset()
     """Settings that somebody gave, ours included, as fields are called: ``max_num_seqs``, ``gpu``."""
+    found: tuple[Found, ...] = ()
+    """What a pasted text says beside flags (its version, GPU, replicas), and what was made of it."""
+    logged_kv_tokens: int | None = None
+    """"GPU KV cache size" of a start-up log, in tokens."""
 
     def of(self, effect: Effect) -> list[GivenFlag]:
         """The flags of one class, in their order."""
-        return [each for each in self.given if each.flag.effect is effect]
+        return [each for each in self.given if each.effect is effect]
 
     @property
     def not_modelled(self) -> list[GivenFlag]:
@@ -40,14 +46,13 @@ class Asked:
         said = [f"{each}: {each.flag.why}" for each in self.of(Effect.NO_EFFECT)]
         return said + [f"{each}: as without it" for each in idle]
 
-    @property
-    def ignored(self) -> list[str]:
+    def ignored(self, version: str) -> list[str]:
         """What would change something and does not here, each with what it would change."""
         said = [f"{each}: {each.flag.why}" for each in self.not_modelled]
         return said + [
             f"{name}={value}: variables of the environment are not modelled"
             for name, value in self.environment.items()
-            if not name.startswith(_OF_THE_PLACE) and _looks_like_vllm(name)
+            if not name.startswith(_OF_THE_PLACE) and _looks_like_vllm(name) and version not in OBEYED.get(name, ())
         ]
 
     def require_modelled(self) -> None:
@@ -55,9 +60,25 @@ class Asked:
         if self.not_modelled:
             raise NotModelledError([(str(each), each.flag.why) for each in self.not_modelled])
 
+    def require_companions(self) -> None:
+        """Raise NoStartError for a flag that needs another which is not given."""
+        names = {each.flag.name for each in self.given}
+        for each in self.given:
+            needs = each.flag.needs
+            if needs and not each.changes_nothing and not names.intersection(needs):
+                raise NoStartError(f"{each} needs one of: {', '.join(f'--{name}' for name in needs)}")
+
     def missing_in(self, version: str) -> list[GivenFlag]:
         """Flags that this version of vLLM does not have."""
         return [each for each in self.given if version not in each.flag.versions]
+
+    def value(self, name: str) -> object:
+        """What was given for a flag of vLLM's, by its name without dashes; None if it was not."""
+        return next((each.value for each in self.given if each.flag.name == name), None)
+
+    def obeyed(self, version: str) -> list[str]:
+        """The variables that a replay takes heed of."""
+        return [f"{name}={value}" for name, value in self.environment.items() if version in OBEYED.get(name, ())]
 
     def says(self, fields: Sequence[str]) -> bool:
         """Whether one of these settings was given."""

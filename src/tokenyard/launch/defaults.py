@@ -7,9 +7,11 @@ throughput. Since 0.28, 160 GiB and more mean a still larger budget.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import GPU
+from tokenyard.kv.sizing.layer_cache import Planner
 
 __all__ = [
     "BLOCK_SIZE",
@@ -19,13 +21,14 @@ __all__ = [
     "MEASURED_VERSION",
     "BatchLimits",
     "batch_limits",
+    "batches_experts",
     "known_version",
 ]
 
 KNOWN_VERSIONS = ("0.22", "0.33")
 """vLLM versions whose decisions and defaults are known."""
 DEFAULT_VERSION = "0.33"
-"""The newest: what the command line takes unless another is asked for. The library's configurations begin at 0.22."""
+"""The newest: what is taken unless another is asked for, in the command line as in the library."""
 MEASURED_VERSION = "0.22"
 """What comparisons with measured runs take: nearest to the servers that were measured (0.11 to 0.19)."""
 GPU_MEMORY_UTILIZATION = 0.92
@@ -39,6 +42,9 @@ _LARGEST = 160 * _GIB
 _SMALL_BUDGET, _SMALL_SEQS = 2048, 256
 _LARGE_BUDGET, _LARGE_SEQS = 8192, 1024
 _LARGEST_BUDGET = 16_384
+_BATCHED_EXPERTS_BUDGET = 256
+_BATCHED_EXPERTS = ("deepep_low_latency", "nixl_ep")
+"""Exchanges of tokens between experts that take a fixed number of tokens from every engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +55,12 @@ class BatchLimits:
     max_num_batched_tokens: int
 
 
-def known_version(version: str) -> str:
+def known_version(version: str) -> Planner:
     """``version`` as we name it (0.22.1 is 0.22), or ConfigError naming those that are known."""
     short = ".".join(version.removeprefix("v").split(".")[:2])
     if short not in KNOWN_VERSIONS:
         raise ConfigError("vllm_version", version, f"use one of: {', '.join(KNOWN_VERSIONS)}")
-    return short
+    return cast(Planner, short)
 
 
 def batch_limits(
@@ -66,14 +72,17 @@ def batch_limits(
     max_num_batched_tokens: int | None = None,
     enable_chunked_prefill: bool = True,
     for_throughput: bool = False,
+    batches_experts: bool = False,
 ) -> BatchLimits:
     """The limits of ``vllm serve``: what is given, else the default for this GPU.
 
-    ``for_throughput`` (``--performance-mode throughput``) doubles defaults. A default budget is no larger than what all
+    ``for_throughput`` (``--performance-mode throughput``) doubles defaults; ``batches_experts`` (see
+    :func:`batches_experts`) makes the default budget a small one. A default budget is no larger than what all
     sequences can hold together, and without chunked prefill no smaller than the longest prompt; the default number of
     sequences is no larger than the budget.
     """
     seqs, budget = _by_gpu(gpu, version)
+    budget = _BATCHED_EXPERTS_BUDGET if batches_experts else budget
     times = 2 if for_throughput else 1
     most = seqs * times if max_num_seqs is None else max_num_seqs
     tokens = max_num_batched_tokens
@@ -83,6 +92,11 @@ def batch_limits(
     if max_num_seqs is None:
         most = min(most, tokens)
     return BatchLimits(max_num_seqs=most, max_num_batched_tokens=tokens)
+
+
+def batches_experts(all2all_backend: str | None, *, data_parallel_size: int, enable_expert_parallel: bool) -> bool:
+    """Whether engines that share experts exchange batches of a fixed size, which have to be small."""
+    return all2all_backend in _BATCHED_EXPERTS and data_parallel_size > 1 and enable_expert_parallel
 
 
 def _by_gpu(gpu: GPU, version: str) -> tuple[int, int]:

@@ -67,6 +67,10 @@ class VLLMFlag(msgspec.Struct, frozen=True, kw_only=True):
     """The values that vLLM lists, where it does."""
     neutral: tuple[Any, ...] = ()
     """Further values with which a flag that is not modelled changes nothing."""
+    unmodelled: tuple[Any, ...] = ()
+    """Values with which a flag that is used otherwise is not modelled."""
+    needs: tuple[str, ...] = ()
+    """Names of flags of which one has to be given beside it."""
     versions: tuple[str, ...] = ()
     """Versions, of those recorded, that have it; none: it is older."""
 
@@ -89,6 +93,11 @@ class GivenFlag(msgspec.Struct, frozen=True, kw_only=True):
     """bool, int, float, text, a JSON value, or a list of such for a flag that takes several."""
     words: tuple[str, ...]
     """The same flag and value as a command line has them."""
+
+    @property
+    def effect(self) -> Effect:
+        """What it does with this value."""
+        return Effect.NOT_MODELLED if self.value in self.flag.unmodelled else self.flag.effect
 
     @property
     def changes_nothing(self) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any, NamedTuple
 
 import msgspec
 
+from tokenyard.launch.abbreviations import written_out
 from tokenyard.launch.flag import Effect, FlagKind, VLLMFlag
 
 __all__ = ["FlagTable", "Named", "RecordedFlag", "flag_table", "recorded_flags"]
@@ -51,6 +52,8 @@ class _Said(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     no_effect: dict[str, str]
     not_modelled: dict[str, str]
     neutral: dict[str, list[Any]]
+    unmodelled: dict[str, list[Any]]
+    needs: dict[str, list[str]]
     earlier: dict[str, _Earlier]
 
     def of(self, name: str) -> tuple[Effect, str]:
@@ -97,16 +100,23 @@ class FlagTable:
         """All words that name a flag."""
         return frozenset(self._names)
 
+    @cached_property
+    def long_names(self) -> dict[str, tuple[str, bool]]:
+        """Each long flag, with dashes; the name of the flag that it is, and whether it turns that off."""
+        return {word: (each.flag.name, each.is_off) for word, each in self._names.items() if word.startswith("--")}
+
     def named(self, word: str, *, prefixes: bool = True) -> Named | None:
-        """The flag that ``word`` names; as argparse has it, the beginning of one long name will do."""
+        """The flag that ``word`` names; as argparse has it, the beginning of one long name will do.
+
+        Raises ConfigError where it is the beginning of several.
+        """
         if word.startswith("--"):
             word = word.replace("_", "-")
         found = self._names.get(word)
-        if found is not None or not prefixes or not word.startswith("--") or len(word) <= len("--"):
+        if found is not None or not prefixes:
             return found
-        longer = {name: each for name, each in self._names.items() if name.startswith(word)}
-        flags = {(each.flag.name, each.is_off) for each in longer.values()}
-        return next(iter(longer.values())) if len(flags) == 1 else None
+        full = written_out(word, self.long_names)
+        return None if full is None else self._names[full]
 
 
 @cache
@@ -137,6 +147,14 @@ def flag_table() -> FlagTable:
 
 
 def _flag(flag: RecordedFlag, effect: Effect, why: str, said: _Said, versions: tuple[str, ...]) -> VLLMFlag:
-    neutral = tuple(said.neutral.get(flag.name, ()))
+    neutral, unmodelled = (tuple(each.get(flag.name, ())) for each in (said.neutral, said.unmodelled))
     known = msgspec.structs.asdict(flag)
-    return VLLMFlag(**known, effect=effect, why=why, neutral=neutral, versions=versions)
+    return VLLMFlag(
+        **known,
+        effect=effect,
+        why=why,
+        neutral=neutral,
+        unmodelled=unmodelled,
+        needs=tuple(said.needs.get(flag.name, ())),
+        versions=versions,
+    )

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tokenyard.errors import ConfigError
+from tokenyard.launch.abbreviations import written_out
 from tokenyard.launch.flag import Effect, FlagKind, GivenFlag, VLLMFlag
 from tokenyard.launch.flag_table import FlagTable, Named, flag_table
+from tokenyard.launch.shell import is_unresolved
 from tokenyard.launch.values import dotted_value, read_value
+from tokenyard.redaction import hidden, hidden_text
 
-__all__ = ["Reading", "merged", "read_words"]
+__all__ = ["Reading", "merged", "read_words", "words_of"]
 
 _LEVEL = re.compile(r"-O=?(\w+)")
 _A_NUMBER = re.compile(r"-\d")
 _NO_OWN: frozenset[str] = frozenset()
+_DEEPEST = 50
+"""Fields within fields of a value, one to a dot."""
 
 
 class Reading(NamedTuple):
@@ -31,10 +36,11 @@ class Reading(NamedTuple):
 def read_words(words: Sequence[str], *, own: Collection[str] = _NO_OWN) -> Reading:
     """Take the flags of vLLM, and their values, out of ``words``.
 
-    Names in ``own`` are not vLLM's here, whatever they are called. As vLLM: ``_`` in a name is ``-``, a unique
-    beginning of a long name will do (not if there are ``own`` names, which it might mean), ``--flag.field value`` is
-    a field of a JSON value, ``-O3`` is an optimisation level. Raises ConfigError naming the flag for a
-    value that is missing or cannot be read.
+    Names in ``own`` are not vLLM's here, whatever they are called; a mapping says which of them are one flag. As vLLM:
+    ``_`` in a name is ``-``, a unique beginning of a long name will do (of a name in ``own`` as well, which is then
+    written out), ``--flag.field value`` is a field of a JSON value, ``-O3`` is an optimisation level. Secrets are
+    replaced (:mod:`tokenyard.redaction`): no flag that is returned holds one. Raises ConfigError naming the flag for a
+    value that is missing or cannot be read, and for a beginning of several names.
     """
     return _Reader(words, own).read()
 
@@ -50,21 +56,25 @@ class _Reader:
 
     def __init__(self, words: Sequence[str], own: Collection[str]) -> None:
         self._words = list(words)
-        self._own = {name.replace("_", "-") for name in own}
+        meant = own if isinstance(own, Mapping) else {name: name for name in own}
+        self._own: dict[str, Hashable] = {name.replace("_", "-"): each for name, each in meant.items()}
         self._table: FlagTable = flag_table()
+        self._flags: dict[str, Hashable] = {**self._table.long_names, **self._own}
         self._at = 0
         self._rest: list[str] = []
         self._plain: dict[str, GivenFlag] = {}
         self._dotted: dict[str, dict[str, Any]] = {}
+        self._repeated: dict[str, list[Any]] = {}
+        self._known: dict[str, Named | None] = {}
 
     def read(self) -> Reading:
         while self._at < len(self._words):
             word = self._words[self._at]
             self._at += 1
             if not (word.startswith("-") and self._take(word)):
-                self._rest.append(word)
-        for name, fields in self._dotted.items():
-            self._note(self._table[name], fields)
+                self._rest.append(self._own_word(word))
+        for name, values in (*self._dotted.items(), *self._repeated.items()):
+            self._note(self._table[name], values)
         return Reading(list(self._plain.values()), self._rest)
 
     def _take(self, word: str) -> bool:
@@ -78,7 +88,10 @@ class _Reader:
         head, dot, path = name.partition(".")
         if head.replace("_", "-") in self._own:
             return False
-        found = self._table.named(head, prefixes=not self._own)
+        if head not in self._known:
+            full = written_out(head.replace("_", "-"), self._flags) if head.startswith("--") else None
+            self._known[head] = None if full in self._own else self._table.named(full or head, prefixes=False)
+        found = self._known[head]
         if found is None:
             return False
         inline = text if equals else None
@@ -88,13 +101,21 @@ class _Reader:
             self._whole(found, name, inline)
         return True
 
+    def _own_word(self, word: str) -> str:
+        """A word that is no flag of vLLM's: the beginning of a name in ``own`` written out."""
+        head, equals, text = word.partition("=")
+        full = written_out(head.replace("_", "-"), self._flags) if head.startswith("--") else None
+        return word if full is None or head.replace("_", "-") in self._own else f"{full}{equals}{text}"
+
     def _field(self, flag: VLLMFlag, spelled: str, path: str, inline: str | None) -> None:
         if flag.kind not in (FlagKind.JSON, FlagKind.JSON_OR_TEXT):
-            raise ConfigError(spelled, inline, f"{flag.flag} has no fields")
+            raise ConfigError(spelled, _shown(inline), f"{flag.flag} has no fields")
         text = self._value(spelled) if inline is None else inline
         is_list = path.endswith("+")
         fields = self._dotted.setdefault(flag.name, {})
         *outer, last = path.removesuffix("+").split(".")
+        if len(outer) > _DEEPEST:
+            raise ConfigError(f"{flag.flag}.", f"{len(outer) + 1} levels", f"give no more than {_DEEPEST}")
         for key in outer:
             inner = fields.setdefault(key, {})
             fields = inner if isinstance(inner, dict) else {}
@@ -106,7 +127,7 @@ class _Reader:
         flag = found.flag
         if not flag.kind.has_value:
             if inline is not None:
-                raise ConfigError(spelled, inline, "takes no value")
+                raise ConfigError(spelled, _shown(inline), "takes no value")
             self._note(flag, not found.is_off)
         elif flag.values == "?" and inline is None and self._next_is_no_value():
             self._note(flag, value=True)
@@ -118,8 +139,10 @@ class _Reader:
         else:
             text = self._value(spelled) if inline is None else inline
             value = _value(flag, text, spelled)
-            known = self._plain.get(flag.name) if flag.repeats else None
-            self._note(flag, [*(known.value if known else []), value] if flag.repeats else value)
+            if flag.repeats:
+                self._repeated.setdefault(flag.name, []).append(value)
+            else:
+                self._note(flag, value)
 
     def _next_is_no_value(self) -> bool:
         if self._at >= len(self._words):
@@ -134,21 +157,33 @@ class _Reader:
         return self._words[self._at - 1]
 
     def _note(self, flag: VLLMFlag, value: Any) -> None:
+        value = hidden(flag.name, value)
         self._plain.pop(flag.name, None)
-        self._plain[flag.name] = GivenFlag(flag=flag, value=value, words=_words_of(flag, value))
+        self._plain[flag.name] = GivenFlag(flag=flag, value=value, words=words_of(flag, value))
 
 
 def _value(flag: VLLMFlag, text: str, spelled: str) -> Any:
     """The value; of a flag without effect whatever it says, a variable that nobody set or a place holder included."""
     try:
         return read_value(flag, text, spelled)
-    except ConfigError:
-        if flag.effect is not Effect.NO_EFFECT:
-            raise
-        return text
+    except ConfigError as error:
+        if flag.effect is Effect.NO_EFFECT:
+            return text
+        said = _shown(text)
+        if "$(" in text or "`" in text:
+            said = "$(...)"  # what a shell would run may print a secret
+            raise ConfigError(spelled, said, "is for a shell to work out: write its value in its place") from None
+        if is_unresolved(text):
+            raise ConfigError(spelled, said, "is a variable that nothing here sets: write its value") from None
+        raise ConfigError(spelled, said, error.fix) from None
 
 
-def _words_of(flag: VLLMFlag, value: Any) -> tuple[str, ...]:
+def _shown(text: str | None) -> str | None:
+    """A value for a message."""
+    return None if text is None else hidden_text(text)
+
+
+def words_of(flag: VLLMFlag, value: Any) -> tuple[str, ...]:
     """The flag with its value, as one would type it: long name, plain numbers."""
     if isinstance(value, bool):
         off = next((name for name in flag.off_names if name.startswith("--no-")), flag.flag)

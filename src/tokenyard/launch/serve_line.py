@@ -1,50 +1,91 @@
-"""A whole ``vllm serve`` line: what it says, as flags and values."""
+"""What ``--serve`` and ``--config`` name: flags and values, and what else the text says of the deployment.
+
+Secrets end here: whatever a text holds of them is replaced as it is read (:mod:`tokenyard.redaction`).
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from tokenyard.errors import ConfigError, FileError
-from tokenyard.files.opening import read_input
+from tokenyard.files.opening import open_input
 from tokenyard.launch.config_file import MOST_BYTES, config_words
 from tokenyard.launch.flag import GivenFlag
 from tokenyard.launch.flag_table import flag_table
 from tokenyard.launch.reading import merged, read_words
-from tokenyard.launch.words import serve_words
+from tokenyard.launch.texts.kinds import MOST_OF_A_LOG, started_by
+from tokenyard.launch.texts.started import Found, MeasuredKV, Said
+from tokenyard.launch.texts.startup_log import is_startup_log
+from tokenyard.redaction import hidden, hidden_beginning, hidden_environment, hidden_text
 
 __all__ = ["ServeLine", "read_config_file", "read_serve_line", "read_serve_text"]
 
 _FILE_MARK = "@"
+_NO_PATH = ("-", "{", "[")
 
 
-class ServeLine(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeLine:
     """What somebody starts vLLM with."""
 
-    given: list[GivenFlag]
+    given: list[GivenFlag] = field(default_factory=list)
     """Its flags, those of its ``--config`` file included; ``model`` is what stands behind ``vllm serve``."""
-    environment: dict[str, str]
-    """Variables that are set in front of it."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables that are set for it; values of those alone that may change how vLLM runs."""
+    version: Said | None = None
+    gpu: Said | None = None
+    replicas: Said | None = None
+    resolved: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that nobody gave, as vLLM's log has them."""
+    kv: MeasuredKV = field(default_factory=MeasuredKV)
+    notes: tuple[Found, ...] = ()
+
+    def __str__(self) -> str:
+        """As one would type it; no secret is in it."""
+        words = [word for each in self.given if each.flag.name != "model" for word in each.words]
+        model = [str(each.value) for each in self.given if each.flag.name == "model"]
+        return shlex.join(["vllm", "serve", *model, *words])
 
 
 def read_serve_line(text: str) -> ServeLine:
-    """The line itself, ``@FILE``, or the path of a file that holds it. Raises ConfigError."""
+    """The text itself, ``@FILE``, or the path of a file that holds it. Raises ConfigError."""
     if text.startswith(_FILE_MARK):
-        return read_serve_text(_file(Path(text.removeprefix(_FILE_MARK))))
-    if len(text.split()) == 1 and Path(text).is_file():
-        return read_serve_text(_file(Path(text)))
+        return _read_file(Path(text.removeprefix(_FILE_MARK)))
+    if len(text.split()) == 1 and not text.startswith(_NO_PATH):
+        if _is_file(text):
+            return _read_file(Path(text))
+        fix = "there is no such file, and it is no `vllm serve` line"
+        raise ConfigError("serve", hidden_beginning(text), fix)
+    if "\n" not in text and not text.startswith(_NO_PATH) and _is_file(text):
+        return _read_file(Path(text))
     return read_serve_text(text)
 
 
 def read_serve_text(text: str) -> ServeLine:
-    """The line that ``text`` holds. Raises ConfigError naming the word that cannot be understood."""
-    words, environment = serve_words(text)
-    given = _read(words, "serve")
+    """What ``text`` says. Raises ConfigError naming the word that cannot be understood."""
+    started = started_by(text)
+    given = _read(started.words, "serve")
     config = next((each for each in given if each.flag.name == "config"), None)
     from_file = read_config_file(config.value) if config is not None else []
-    return ServeLine(merged(from_file, given), environment)
+    return ServeLine(
+        given=merged(from_file, given),
+        environment=hidden_environment(started.environment),
+        version=_hidden(started.version),
+        gpu=_hidden(started.gpu),
+        replicas=_hidden(started.replicas),
+        resolved=started.resolved,
+        kv=started.kv,
+        notes=tuple(Found(each.name, hidden(each.name, each.value), each.why) for each in started.notes),
+    )
+
+
+def _hidden(said: Said | None) -> Said | None:
+    return None if said is None else Said(hidden_text(said.value), hidden_text(said.where))
 
 
 def read_config_file(path: Path | str) -> list[GivenFlag]:
@@ -52,27 +93,58 @@ def read_config_file(path: Path | str) -> list[GivenFlag]:
     return _read(config_words(path), str(path))
 
 
-def _file(path: Path) -> str:
+def _is_file(text: str) -> bool:
     try:
-        return read_input(path, MOST_BYTES).decode()
+        return Path(text).is_file()
+    except (OSError, ValueError):  # a name that is too long, or with a zero byte
+        return False
+
+
+def _read_file(path: Path) -> ServeLine:
+    text = _file(path)
+    try:
+        return read_serve_text(text)
+    except ConfigError as error:
+        if error.field != "serve" or not isinstance(error.value, str) or not text.strip().startswith(error.value[:20]):
+            raise
+        # What the file holds is nobody's business; its name is enough.
+        raise ConfigError("serve", str(path), error.fix) from None
+
+
+def _file(path: Path) -> str:
+    """The text of a file; of a start-up log, which may be long, the beginning."""
+    try:
+        with open_input(path) as file:
+            data = file.read(MOST_OF_A_LOG)
     except FileError as error:
         raise ConfigError("serve", str(path), error.problem) from None
-    except UnicodeDecodeError as error:
-        raise ConfigError("serve", str(path), f"is not text: {error}") from None
+    except OSError as error:
+        raise ConfigError("serve", str(path), f"cannot be read: {error.strerror or error}") from None
+    text = data.decode(errors="replace")
+    if is_startup_log(text):
+        return text
+    if len(data) > MOST_BYTES:
+        raise ConfigError("serve", str(path), f"is larger than {MOST_BYTES:,} bytes, and no start-up log of vLLM")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise ConfigError("serve", str(path), "is not text in UTF-8") from None
 
 
 def _read(words: Sequence[str], source: str) -> list[GivenFlag]:
     given, rest = read_words(words)
     for word in rest:
         if word.startswith("-"):
-            raise ConfigError(source, word, f"vllm serve has no such flag{_meant(word)}")
+            name = word.partition("=")[0]
+            raise ConfigError(source, hidden_text(name), f"vllm serve has no such flag{_meant(name)}")
     if len(rest) > 1:
-        raise ConfigError(source, " ".join(rest[1:]), f"stands behind the model ({rest[0]}) and belongs to no flag")
+        said = hidden_text(" ".join(rest[1:]))
+        raise ConfigError(source, said, f"stands behind the model ({hidden_text(rest[0])}) and belongs to no flag")
     if rest:
         given = merged(given, read_words(["--model", rest[0]]).given)
     return given
 
 
 def _meant(word: str) -> str:
-    close = difflib.get_close_matches(word.partition("=")[0].replace("_", "-"), flag_table().names, n=1)
+    close = difflib.get_close_matches(word.replace("_", "-"), flag_table().names, n=1)
     return f": did you mean {close[0]}?" if close else ""

@@ -4,10 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import gcd
 
+from tokenyard.config import SpeculativeConfig
 from tokenyard.errors import ConfigError, NoStartError
+from tokenyard.models.attention import LatentAttention, SoftmaxAttention
+from tokenyard.models.mlp import MoE
+from tokenyard.models.spec import ModelSpec
 
-__all__ = ["check_length", "check_limits", "check_room", "no_start"]
+__all__ = [
+    "check_adapters",
+    "check_draft_room",
+    "check_expert_blocks",
+    "check_experts",
+    "check_kv_dtype",
+    "check_length",
+    "check_limits",
+    "check_model",
+    "check_room",
+    "no_start",
+]
+
+_SMALLEST_BLOCK = 32
+"""Columns of the blocks that vLLM makes of larger ones."""
 
 
 def check_limits(
@@ -17,9 +36,17 @@ def check_limits(
     max_model_len: int,
     enable_chunked_prefill: bool,
     long_prefill_token_threshold: int,
+    keeps_states: bool = False,
 ) -> None:
-    """Raise NoStartError for limits of a step that contradict each other."""
+    """Raise NoStartError for limits of a step that contradict each other.
+
+    ``keeps_states``: prefixes of a model with states are cached, so that steps have to end where blocks do.
+    """
     tokens = max_num_batched_tokens
+    if keeps_states and not enable_chunked_prefill:
+        raise NoStartError(
+            "prefix caching of a model with states needs chunked prefill: turn off the one or leave both on"
+        )
     if not enable_chunked_prefill and tokens < max_model_len:
         raise NoStartError(
             f"max_num_batched_tokens = {tokens} is less than max_model_len = {max_model_len}, and without chunked "
@@ -44,6 +71,91 @@ def check_length(max_model_len: int, known: int, model: str) -> None:
             f"max_model_len = {max_model_len} is more than the {known} tokens that {model} was made for "
             "(VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 allows it, in the environment or in front of a --serve line)"
         )
+
+
+def check_experts(model: ModelSpec, *, enable_expert_parallel: bool) -> None:
+    """Raise NoStartError if experts are to be shared out and there are none."""
+    if enable_expert_parallel and not model.has_experts:
+        raise NoStartError(f"enable_expert_parallel is set, and {model.name} has no experts: leave it out")
+
+
+_LAST_VERSION = {"BambaForCausalLM": "0.23"}
+"""Architectures that vLLM had until then, by itself."""
+_ONE_DTYPE_ONLY = ("gemma2", "gemma3", "gemma3_text", "glm4")
+"""Model types that vLLM does not run in float16."""
+
+
+def check_adapters(max_loras: int, max_cpu_loras: int | None) -> None:
+    """Raise NoStartError where fewer adapters fit the CPU's memory than a step may have; 0 or less: vLLM's default."""
+    if max_cpu_loras is not None and 0 < max_cpu_loras < max_loras:
+        raise NoStartError(f"max_cpu_loras = {max_cpu_loras} is less than max_loras = {max_loras}")
+
+
+def check_draft_room(speculative: SpeculativeConfig, max_num_batched_tokens: int, version: str) -> None:
+    """Raise NoStartError where a step cannot hold one token beside its drafts (0.33)."""
+    if version != "0.22" and max_num_batched_tokens <= speculative.num_lookahead_tokens:
+        raise NoStartError(
+            f"max_num_batched_tokens = {max_num_batched_tokens} holds no token beside"
+            f" num_speculative_tokens = {speculative.num_speculative_tokens} drafts"
+        )
+
+
+def check_model(model: ModelSpec, version: str) -> None:
+    """Raise NoStartError for weights or a dtype that this version of vLLM does not run.
+
+    ConfigError for a model that it leaves to transformers, and a replay does not know how.
+    """
+    last = _LAST_VERSION.get(model.architecture)
+    if version != "0.22" and last is not None:
+        fix = f"is not modelled: vLLM had {model.architecture} until {last}; choose vllm_version 0.22"
+        raise ConfigError("model", model.name, fix)
+    if version != "0.22" and model.quantization == "bitsandbytes":
+        raise NoStartError(f"vLLM {version} has no quantization bitsandbytes: choose vllm_version 0.22, or fp8")
+    if model.dtype == "float16" and model.model_type in _ONE_DTYPE_ONLY:
+        raise NoStartError(f"dtype = 'float16' is not for {model.name}: use bfloat16")
+
+
+def check_kv_dtype(kv_cache_dtype: str, model: ModelSpec, version: str) -> None:
+    """Raise NoStartError for a dtype of keys and values that does not go with the model."""
+    if version != "0.22" and kv_cache_dtype in ("bfloat16", "float16") and kv_cache_dtype != model.dtype:
+        fix = f"use auto or {model.dtype}"
+        raise NoStartError(f"kv_cache_dtype = {kv_cache_dtype!r} does not go with dtype = {model.dtype!r}: {fix}")
+    mixers = [mixer for layer, _ in model.layer_counts for mixer in layer.mixers]
+    if kv_cache_dtype == "fp8_e5m2" and _brings_kv_scales(model, version):
+        weights = f"{model.quantization} ({model.name})"
+        raise NoStartError(f"kv_cache_dtype = {kv_cache_dtype!r} does not go with weights of {weights}: use fp8")
+    if kv_cache_dtype.startswith("nvfp4") and any(isinstance(mixer, LatentAttention) for mixer in mixers):
+        raise NoStartError(f"kv_cache_dtype = {kv_cache_dtype!r} is not for latent attention ({model.name}): use fp8")
+
+
+def _brings_kv_scales(model: ModelSpec, version: str) -> bool:
+    """Whether vLLM looks for scales of keys and values in the checkpoint, which fp8_e5m2 has none of.
+
+    Since 0.33 it looks into checkpoints of compressed-tensors only where they declare a dtype of keys and values.
+    """
+    kinds = {type(mixer) for layer, _ in model.layer_counts for mixer in layer.mixers}
+    if model.quantization == "compressed-tensors":
+        return SoftmaxAttention in kinds and (version == "0.22" or model.kv_cache_dtype is not None)
+    if model.quantization == "fp8":
+        return SoftmaxAttention in kinds
+    return model.quantization == "modelopt" and bool(kinds & {SoftmaxAttention, LatentAttention})
+
+
+def check_expert_blocks(model: ModelSpec, gpus: int, version: str) -> None:
+    """Raise NoStartError where a slice of an fp8 expert on one of so many ``gpus`` is no whole number of blocks.
+
+    0.33 makes the blocks smaller then, down to 32 columns.
+    """
+    for layer, _ in model.layer_counts:
+        if not isinstance(layer.mlp, MoE) or model.quantization != "fp8" or layer.mlp.weights.alignment == 1:
+            continue
+        width, block = layer.mlp.width // gpus, layer.mlp.weights.alignment
+        smaller = gcd(block, width, layer.mlp.hidden_size)
+        if width % block and (version == "0.22" or smaller < _SMALLEST_BLOCK):
+            raise NoStartError(
+                f"{width} columns of each expert on each of {gpus} GPUs are no multiple of the {block} by which"
+                f" {model.name} is quantised: enable_expert_parallel keeps experts whole"
+            )
 
 
 def check_room(model: str, gpu: str, usable: int, weights: int, to_run: int, gpus: int) -> None:

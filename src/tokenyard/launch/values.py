@@ -13,7 +13,7 @@ __all__ = ["dotted_value", "read_value", "readable_int"]
 
 _READABLE = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
 _BARE = re.compile(r"\b\d+(?:\.\d+)?[kKmMgGtT]\b")
-_QUOTED = re.compile(r'("(?:[^"\\]|\\.)*")')
+_QUOTED = re.compile(r'("(?:[^"\\]|\\.)*"?)', re.DOTALL)
 _POWERS = "kmgt"
 _NUMBER = "give a whole number, or one such as 8k (8,000) or 8K (8,192)"
 
@@ -37,7 +37,7 @@ def read_value(flag: VLLMFlag, text: str, spelled: str | None = None) -> Any:
     """The value of ``flag`` that ``text`` writes; ConfigError naming the flag as it was ``spelled``."""
     try:
         return _read(flag.kind, text)
-    except (ValueError, RecursionError):
+    except (ValueError, OverflowError, RecursionError):
         fix = 'give a JSON object: {"KEY": VALUE}' if flag.kind is FlagKind.JSON else _NUMBER
         if flag.kind is FlagKind.INT:
             fix = "give a whole number"
@@ -77,5 +77,5 @@ def dotted_value(text: str, *, is_list: bool) -> Any:
         pass
     try:
         return readable_int(text)
-    except (ValueError, RecursionError):
+    except (ValueError, OverflowError, RecursionError):
         return text

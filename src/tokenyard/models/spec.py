@@ -34,6 +34,8 @@ class ModelSpec(MeanLayer):
     """Longest context the model was made for, in tokens."""
     architecture: str = ""
     """As ``architectures`` of config.json names it."""
+    model_type: str = ""
+    """As config.json says it, that of the decoder where it has one of its own."""
     dtype: str = "bfloat16"
     """Of activations, of weights that are not quantised and, unless said otherwise, of the KV cache."""
     quantization: str | None = None
@@ -104,6 +106,11 @@ class ModelSpec(MeanLayer):
     def has_experts(self) -> bool:
         """Whether it is a mixture of experts."""
         return any(isinstance(layer.mlp, MoE) for layer, _ in self.layer_counts)
+
+    @property
+    def images_attend_both_ways(self) -> bool:
+        """Whether the tokens of an image see those behind them, so that it is never computed in parts."""
+        return self.architecture == "Gemma3ForConditionalGeneration"
 
     @property
     def weight_format(self) -> WeightFormat:

@@ -9,9 +9,10 @@ moves the tensors and reports back through :class:`ConnectorOutput`. The life of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import NamedTuple
 
-from tokenyard.errors import ConfigError
+from tokenyard.errors import ConfigError, shown
 from tokenyard.kv.blocks.pool import BlockPool
 from tokenyard.kv.events import KVEvent
 from tokenyard.kv.new_blocks import Blocks
@@ -19,14 +20,14 @@ from tokenyard.request import Request
 from tokenyard.sched.steps.model_output import ConnectorOutput
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
-__all__ = ["ConnectorContext", "KVConnector", "Match"]
+__all__ = ["ConnectorContext", "KVConnector", "Match", "checked_end", "checked_match"]
 
 
 class Match(NamedTuple):
     """Tokens that a connector can bring beyond the local prefix hit."""
 
     num_tokens: int | None
-    """None: not known yet, ask again in the next step."""
+    """A whole number from 0 on. None: not known yet, ask again in the next step."""
     is_async: bool = False
     """The load takes longer than a step."""
 
@@ -38,6 +39,28 @@ class ConnectorContext(NamedTuple):
     """The blocks that it will be told of, to be read and not to be changed; ``subscribe`` tells of evictions."""
     max_model_len: int
     """Most tokens of a request."""
+
+
+def checked_match(connector: KVConnector, answer: object) -> Match:
+    """What ``get_num_new_matched_tokens`` has answered. ValueError if it cannot be, which names the connector."""
+    if isinstance(answer, Match) and isinstance(answer.is_async, bool):
+        count = answer.num_tokens
+        if count is None:
+            return answer
+        if isinstance(count, Integral) and not isinstance(count, bool) and count >= 0:
+            return Match(int(count), answer.is_async)
+    fix = "return a Match with a whole number of tokens from 0 on, or with None for not known yet"
+    raise ValueError(f"{type(connector).__name__}.get_num_new_matched_tokens returned {shown(answer)}: {fix}")
+
+
+def checked_end(connector: KVConnector, answer: object) -> tuple[bool, Mapping[str, object] | None]:
+    """What ``request_finished`` has answered. ValueError if it cannot be, which names the connector."""
+    if isinstance(answer, tuple) and len(answer) == 2:
+        needed, params = answer
+        if isinstance(needed, bool) and (params is None or isinstance(params, Mapping)):
+            return needed, params
+    fix = "return (whether its blocks are still needed, parameters for the client or None)"
+    raise ValueError(f"{type(connector).__name__}.request_finished returned {shown(answer)}: {fix}")
 
 
 class KVConnector:

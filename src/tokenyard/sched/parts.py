@@ -7,6 +7,7 @@ from typing import NamedTuple
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.sched.features.features import Features
+from tokenyard.sched.features.grammars import GrammarGate
 from tokenyard.sched.features.hooks import StepHooks
 from tokenyard.sched.policy import Policy
 from tokenyard.sched.queues.running import RunningList
@@ -30,3 +31,4 @@ class Parts(NamedTuple):
     features: Features
     hooks: StepHooks
     in_flight: StepsInFlight
+    grammars: GrammarGate

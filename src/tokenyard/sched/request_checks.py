@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from typing import NamedTuple
 
-from tokenyard.config import SchedulerConfig
+from tokenyard.config import GroupKind, SchedulerConfig
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import Request
 from tokenyard.sched.features.encoder import CrossEncoderInputs, EncoderInputs
 
-__all__ = ["check_encodable", "check_is_request", "check_lengths", "check_servable", "most_blocks_of", "request_ids_of"]
+__all__ = [
+    "PaddedAdmission",
+    "check_encodable",
+    "check_is_request",
+    "check_lengths",
+    "check_padded",
+    "check_servable",
+    "most_blocks_of",
+    "request_ids_of",
+]
 
 
 def check_is_request(request: object) -> None:
@@ -104,6 +114,42 @@ def most_blocks_of(
     return kv.most_blocks(longest, encoder_tokens, at_once=config.scheduler_reserve_full_isl)
 
 
+class PaddedAdmission(NamedTuple):
+    """How a request with one token to compute is admitted: with placeholder drafts, or not at all."""
+
+    num_tokens: int
+    """The token and the placeholders."""
+    unit: int
+    """Computed tokens of a prefix hit are a multiple of this."""
+
+
+def check_padded(
+    request: Request, padded: PaddedAdmission | None, config: SchedulerConfig, kv: KVCacheManager, num_lookahead: int
+) -> None:
+    """Raise RequestError if a prefix hit can leave the request one token, and the pool never holds its placeholders.
+
+    vLLM 0.33 accepts it and waits for ever. Only groups that forget nothing are counted: what others hold depends on
+    the step.
+    """
+    if padded is None:
+        return
+    limit, prompt = config.max_model_len, request.num_prompt_tokens
+    known = min(prompt + max(request.max_tokens, 1), limit) - 1
+    computed = min(known - 1, limit - padded.num_tokens - 1) // padded.unit * padded.unit
+    if computed < max(prompt - 1, 1):
+        return
+    reach = min(computed + padded.num_tokens + num_lookahead, limit)
+    groups = zip(kv.config.groups, kv.config.group_block_sizes, strict=True)
+    needed = sum(-(-reach // size) for group, size in groups if group.kind is GroupKind.FULL)
+    if needed > (usable := kv.num_usable_blocks):
+        fix = (
+            f"with {computed} tokens found in the cache and {padded.num_tokens - 1} placeholder drafts it can need"
+            f" {needed} blocks, and the pool has {usable}: lower max_tokens or num_speculative_tokens, or raise"
+            f" num_gpu_blocks ({usable + 1}) to {needed + 1}"
+        )
+        raise RequestError(request.request_id, "max_tokens", request.max_tokens, fix)
+
+
 def check_encodable(request: Request, encoder: EncoderInputs | None) -> None:
     """Raise RequestError for a multi-modal item that no step could ever compute."""
     is_cross = isinstance(encoder, CrossEncoderInputs)
@@ -113,6 +159,7 @@ def check_encodable(request: Request, encoder: EncoderInputs | None) -> None:
             raise RequestError(request.request_id, "mm_features.cross", item.cross, fix)
     if encoder is None:
         return
+    _check_sizes(request, encoder)
     if is_cross:
         _check_cross(request, encoder)
         return
@@ -143,6 +190,18 @@ def check_encodable(request: Request, encoder: EncoderInputs | None) -> None:
                 f"the item is needed together with others, {together} embeddings in all, and {encoder.most_together}"
                 " can be had at once: raise encoder_cache_size (and max_num_encoder_input_tokens)",
             )
+
+
+def _check_sizes(request: Request, encoder: EncoderInputs) -> None:
+    """Outputs are shared by content hash, so items of one hash have one size."""
+    for item in request.mm_features:
+        size = encoder.size_of(item.mm_hash)
+        if size is not None and size != item.num_embeds:
+            fix = (
+                f"another item with this hash has {size} embeddings, and this one {item.num_embeds}: outputs are shared"
+                " by hash, so give different contents different hashes"
+            )
+            raise RequestError(request.request_id, "mm_features.mm_hash", item.mm_hash, fix)
 
 
 def _check_cross(request: Request, encoder: EncoderInputs) -> None:

@@ -10,12 +10,13 @@ from dataclasses import replace
 
 from tokenyard.columns import IntArray
 from tokenyard.config import CacheConfig, PauseState, SchedulerConfig, SpeculativeConfig
-from tokenyard.errors import ConfigError, RequestError
+from tokenyard.errors import ConfigError, RequestError, StuckError
 from tokenyard.kv.events import KVEventBatch
 from tokenyard.kv.hashing import RequestHasher
 from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.connector import KVConnector
 from tokenyard.sched.features.features import Features
+from tokenyard.sched.features.grammars import GrammarGate
 from tokenyard.sched.features.recovery import Recovery, failed_requests
 from tokenyard.sched.invariants import check_queues
 from tokenyard.sched.memory_of import make_kv_manager
@@ -28,8 +29,15 @@ from tokenyard.sched.policy import Policy, PolicyContext, make_policy
 from tokenyard.sched.policy_gate import PolicyGate
 from tokenyard.sched.queues.running import RunningList
 from tokenyard.sched.queues.waiting import HoldersFirstQueues, WaitingQueues
-from tokenyard.sched.request_checks import check_encodable, check_is_request, check_servable, request_ids_of
+from tokenyard.sched.request_checks import (
+    check_encodable,
+    check_is_request,
+    check_padded,
+    check_servable,
+    request_ids_of,
+)
 from tokenyard.sched.scheduler_view import SchedulerView
+from tokenyard.sched.standstill import STUCK_AFTER, Standstill
 from tokenyard.sched.state_view import StateView
 from tokenyard.sched.steps.aux_output import with_events
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
@@ -40,7 +48,7 @@ from tokenyard.sched.steps.outcomes import StepOutcomes
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.sched.steps.stats import SchedulerStats
 from tokenyard.sched.update.acceptance import Acceptance
-from tokenyard.sched.update.answer_checks import AnswerChecks, check_drafts
+from tokenyard.sched.update.answer_checks import AnswerChecks, checked_drafts
 from tokenyard.sched.update.lifecycle import Lifecycle
 from tokenyard.sched.update.output_update import OutputUpdate
 
@@ -110,8 +118,9 @@ class Scheduler(SchedulerView):
             hasher=block_hasher,
         )
         table = kv.table
+        self._grammars = grammars = GrammarGate(kv.failures)
         self._features = features = Features.of(
-            config, speculative_config, kv, table, kv_connector, self._in_flight, log_stats=log_stats
+            config, speculative_config, kv, table, kv_connector, self._in_flight, grammars, log_stats=log_stats
         )
         self._hooks = features.hooks
         self._held = Held(kv.failures)
@@ -119,17 +128,24 @@ class Scheduler(SchedulerView):
         make_queues = HoldersFirstQueues if profile.requests_with_blocks_first else WaitingQueues
         self._waiting_queues = room = make_queues(gate.new_queue, tokens_per_block, kv.failures)
         self._running = running = RunningList(config.max_num_seqs)
-        parts = Parts(config, cache_config, kv, table, gate, running, room, features, self._hooks, self._in_flight)
+        parts = Parts(
+            config, cache_config, kv, table, gate, running, room, features, self._hooks, self._in_flight, grammars
+        )
         self._lifecycle = lifecycle = Lifecycle(parts, self._queued, self._tell_finished)
         self._sessions = lifecycle.sessions
-        kv_tokens = kv.num_usable_blocks * tokens_per_block
-        gate.bind(PolicyContext(lifecycle.pins, kv_tokens, prefill_seconds))
+        gate.bind(PolicyContext(lifecycle.pins, kv.num_usable_blocks * tokens_per_block, prefill_seconds))
         acceptance = Acceptance(table, config.max_model_len, kv.on_seal, profile)
         self._recovery = Recovery.of(config, kv, running, room, lifecycle, features)
-        self._answers = AnswerChecks(features.transfers, lifecycle.requests, cache_config.num_gpu_blocks)
-        self._update = OutputUpdate(kv, table, acceptance, features, lifecycle.stop, profile)
+        self._answers = AnswerChecks(
+            features.transfers,
+            lifecycle.requests,
+            cache_config.num_gpu_blocks,
+            verifies_drafts=features.speculation is not None,
+        )
+        self._update = OutputUpdate(kv, table, acceptance, features, lifecycle.stop, grammars, profile)
         self._planner = StepPlanner(parts, gate, lifecycle, self._update.expect_first_token)
         self._repeats = Repeats(parts, self.policy, self._update.stamp_first_tokens)
+        self._standstill = Standstill(parts, lifecycle, clock)
         self.state = StateView(parts, lifecycle.pins)
         """What observers are shown."""
         self._watch_threads(debug=sys.flags.dev_mode if debug is None else debug)
@@ -156,17 +172,22 @@ class Scheduler(SchedulerView):
         A request with the id of a streaming-input session continues it, or ends it if it is not resumable.
         """
         check_is_request(request)
-        self._repeats.forget()
+        self._something_changed()
         if request.arrives_when_added:
             request.arrival_time = self.clock()
         if request.request_id in self._sessions:
             session = self.requests[request.request_id]
-            if not self._sessions.feed(session, request):
+            check_encodable(request, self._features.encoder)
+            goes_on = self._sessions.feed(session, request)
+            self._note_items(request)
+            if not goes_on:
                 self._lifecycle.finish([(session, RequestStatus.FINISHED_ABORTED)], self.clock())
                 self.kv.failures.raise_first("the session has ended all the same")
             return
         check_servable(request, self.requests, self.config, self.kv, self._features.num_lookahead_tokens)
-        check_encodable(request, self._features.encoder)
+        features = self._features
+        check_padded(request, features.padded_admission, self.config, self.kv, features.num_lookahead_tokens)
+        check_encodable(request, features.encoder)
         self._sessions.check_request(request)
         for check in self._hooks.check_request:
             check(request)
@@ -178,11 +199,16 @@ class Scheduler(SchedulerView):
             self._waiting_queues.discard(request)
             raise
         self.requests[request.request_id] = request
+        self._note_items(request)
         if request.resumable:
             self._sessions.open(request)
         self._queued(request)
         if self.observer is not None:
             self.observer.request_arrived(now, request)
+
+    def _note_items(self, request: Request) -> None:
+        if self._features.encoder is not None:
+            self._features.encoder.items_added(request)
 
     def _queued(self, request: Request) -> None:
         """A request was added, or a session has got its next input."""
@@ -218,12 +244,30 @@ class Scheduler(SchedulerView):
                 self._held.missing(planned, error)
         self._in_flight.add(step)
         self._repeats.note(step, outcomes)
+        if step.plan.total_num_scheduled_tokens:
+            self._standstill.num_steps = 0
+        else:
+            self._standstill.step_was_empty(now, outcomes)
         self.step += 1
         if observer is not None:
             observer.step_decided(now, step.plan, outcomes, self.state)
         if self.kv.failures.first is not None:
             self._held.hold_step(step)
         return step.plan
+
+    def standstill(self, after: int = STUCK_AFTER) -> StuckError | None:
+        """What a host has to raise once ``after`` steps in a row have not moved anything and no further one will.
+
+        None also while somebody waits for an event: a load, a grammar, input, the end of a pause, a policy's clock.
+        """
+        if self._standstill.num_steps < after or self.pause_state is PauseState.PAUSED_ALL:
+            return None
+        return self._standstill.error()
+
+    def _something_changed(self) -> None:
+        """What the last step decided says nothing of the next one."""
+        self._repeats.forget()
+        self._standstill.num_steps = 0
 
     def num_repeats(self) -> int:
         """How many further steps would decide what the last one did: a token for each of the same requests.
@@ -269,12 +313,14 @@ class Scheduler(SchedulerView):
         transfers, extras = self._features.transfers, model_output.extras
         lost = self._recovery.lost(step, model_output.connector, now) if self._recovery is not None else []
         failed = failed_requests(step, extras) if extras is not None else []
+        failed += [request for request in self._grammars.take_condemned() if request not in failed]
         # From here the step is no longer in flight: a session that goes on below must discard only those after it.
         self._in_flight.remove(step)
         accepted = self._update.run(step, model_output, now, lost + failed)
         if lost and self.config.kv_load_failure_policy == "fail":
             failed += [request for request in lost if request not in failed]
         if failed:
+            self._something_changed()
             self._lifecycle.finish([(request, RequestStatus.FINISHED_ERROR) for request in failed], now)
             accepted = accepted.with_failed(failed)
         params: Mapping[str, Mapping[str, object]] = {}
@@ -307,25 +353,29 @@ class Scheduler(SchedulerView):
     def update_draft_token_ids(self, output: SchedulerOutput, drafts: DraftTokens) -> None:
         """Drafts proposed after a step, to be verified in the next one (speculative decoding without async).
 
-        ValueError unless ``output`` is the step whose output was taken in last.
+        ValueError unless ``output`` is the step whose output was taken in last. GrammarError for a grammar that fails:
+        the drafts of others are taken over, and its request will end as an error.
         """
         if self._features.speculation is None:
             raise ValueError("drafts were given to a scheduler without a SpeculativeConfig")
         step = self._in_flight.last_taken(output)
-        check_drafts(step, drafts, self.num_speculative_tokens)
+        drafts = checked_drafts(step, drafts, self.num_speculative_tokens)
         self._features.speculation.update(step, drafts)
+        self.kv.failures.raise_first("the drafts of others are taken over all the same")
 
     def update_draft_token_ids_in_output(self, output: SchedulerOutput, drafts: DraftTokens) -> SchedulerOutput:
         """The step with the drafts that stand behind its -1, before it is executed (async scheduling with grammars).
 
         Workers need them to know which tokens their grammars allow. Drafts that a grammar forbids are replaced by -1.
-        ``output`` itself stays as it is; ValueError if it is not in flight.
+        ``output`` itself stays as it is; ValueError if it is not in flight. GrammarError for a grammar that fails: its
+        request will end as an error, and the same call once more returns the step.
         """
         if self._features.speculation is None:
             raise ValueError("drafts were given to a scheduler without a SpeculativeConfig")
         step = self._in_flight.of(output)
-        check_drafts(step, drafts, self.num_speculative_tokens)
+        drafts = checked_drafts(step, drafts, self.num_speculative_tokens)
         step.plan = self._features.speculation.drafts_known(step, drafts)
+        self.kv.failures.raise_first("the same call once more returns the step")
         return step.plan
 
     def make_stats(self) -> SchedulerStats:
@@ -369,7 +419,7 @@ class Scheduler(SchedulerView):
                 "no unfinished request has this id: leave it out, or say missing_ok=True",
             )
         ended = [self.requests[rid] for rid in ids if rid in self.requests]
-        self._repeats.forget()
+        self._something_changed()
         now = self.clock()
         self._lifecycle.finish([(request, status) for request in ended], now)
         self._held.forget_aborted()
@@ -403,7 +453,7 @@ class Scheduler(SchedulerView):
         Refused (False) while blocks are in use, unless ``reset_running_requests``: then every running request is
         preempted first and starts again.
         """
-        self._repeats.forget()
+        self._something_changed()
         if reset_running_requests:
             self._lifecycle.start_over(list(reversed(self.running)), self.clock())
             self.pins.clear()

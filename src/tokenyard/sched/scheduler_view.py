@@ -11,7 +11,7 @@ from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import Request
 from tokenyard.sched.connector import KVConnector
 from tokenyard.sched.features.features import Features
-from tokenyard.sched.features.grammars import GrammarOutput, grammar_bitmask
+from tokenyard.sched.features.grammars import GrammarGate, GrammarOutput
 from tokenyard.sched.features.pins import PinBoard
 from tokenyard.sched.observer import ObserverGate
 from tokenyard.sched.policy import Policy
@@ -42,6 +42,7 @@ class SchedulerView:
     _lifecycle: Lifecycle
     _in_flight: StepsInFlight
     _features: Features
+    _grammars: GrammarGate
     _held: Held
 
     @property
@@ -126,8 +127,14 @@ class SchedulerView:
         """Tokens that grammars allow in a step; None if nobody samples by one.
 
         Ask while the step is in flight (else ValueError), when no earlier one is whose tokens advance its grammars.
+        GrammarError for a grammar that fails: its request will end as an error, and the same call once more gives the
+        masks of the others.
         """
-        return grammar_bitmask(self._in_flight.of(output)) if output.has_structured_output_requests else None
+        if not output.has_structured_output_requests:
+            return None
+        mask = self._grammars.bitmask(self._in_flight.of(output))
+        self.kv.failures.raise_first("the same call once more gives the masks of the others")
+        return mask
 
     def get_request_counts(self) -> tuple[int, int]:
         """(running, waiting)."""

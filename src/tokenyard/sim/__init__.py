@@ -39,6 +39,7 @@ __all__ = [
     "RandomOptions",
     "RankUse",
     "RefusedRequest",
+    "Remark",
     "ReplayResult",
     "ReplaySettings",
     "ReplicaChange",
@@ -82,6 +83,7 @@ OFFERED = {
     "tokenyard.sim.workload.generators.random": ("RandomOptions",),
     "tokenyard.sim.workload.logs.logged": ("Stamp", "TimeUnit", "LogOptions"),
     "tokenyard.sim.workload.load": ("LoadShape",),
+    "tokenyard.sim.workload.remarks": ("Remark",),
     "tokenyard.sim.workload.clients": ("Clients",),
     "tokenyard.explain.report.clients": ("ClientFigures",),
     "tokenyard.explain.report.percentiles": ("LatencyFigures",),
@@ -120,6 +122,7 @@ if TYPE_CHECKING:
     from tokenyard.sim.workload.generators.random import RandomOptions
     from tokenyard.sim.workload.load import LoadShape
     from tokenyard.sim.workload.logs.logged import LogOptions, Stamp, TimeUnit
+    from tokenyard.sim.workload.remarks import Remark
     from tokenyard.sim.workload.tokens import TokenSource
 else:
     __getattr__, __dir__ = lazy_names(__name__, OFFERED)

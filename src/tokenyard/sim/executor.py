@@ -25,7 +25,8 @@ from tokenyard.sched.steps.model_output import ConnectorOutput, DraftTokens, Mod
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
-from tokenyard.sim.latency.model import LatencyModel, StepShape, decode_seconds
+from tokenyard.sim.latency.model import LatencyModel, StepShape
+from tokenyard.sim.latency.pricing import decode_seconds, host_seconds, step_seconds
 from tokenyard.sim.model import SilentModel, SimulatedModel
 
 __all__ = ["SimulatedExecutor", "SimulatedStep", "StepEnd", "WorkerTransfers"]
@@ -164,17 +165,17 @@ class SimulatedExecutor:
 
     def _compute(self, plan: SchedulerOutput, waits: float) -> StepEnd:
         """A step with tokens, which begins ``waits`` seconds later than it could."""
-        return StepEnd(self._lasting(self._latency.step_seconds(StepShape.of(plan)), waits))
+        return StepEnd(self._lasting(step_seconds(self._latency, StepShape.of(plan), plan.step), waits))
 
     def _lasting(self, seconds: float, waits: float) -> float:
         """When a step of so many seconds ends that is begun now."""
         now = self._clock.now()
         if self._device_free_at <= now:  # and so is the host, which works ahead of it
-            self._host_free_at = now + self._latency.host_seconds
+            self._host_free_at = now + host_seconds(self._latency)
             ends_at = now + (seconds + waits)
             self.busy_seconds += seconds + waits
         else:
-            host = min(self._latency.host_seconds, seconds)
+            host = min(host_seconds(self._latency), seconds)
             self._host_free_at = max(now, self._host_free_at) + host
             began = max(self._host_free_at, self._device_free_at)
             ends_at = began + (seconds - host + waits)
@@ -191,7 +192,7 @@ class SimulatedExecutor:
             return None
         clock, lasting, until = self._clock, self._lasting, self.runs_until
         moments: list[float] = []
-        seconds = decode_seconds(self._latency, newest.num_computed + ONE, most)
+        seconds = decode_seconds(self._latency, newest.num_computed + ONE, most, newest.step + 1)
         while len(moments) < most and ends[0] < until:
             clock.advance_to(ends.popleft())
             moments.append(clock.now())

@@ -22,6 +22,7 @@ from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.executor import SimulatedExecutor, StepEnd, WorkerTransfers
 from tokenyard.sim.latency.model import LatencyModel, StepShape
+from tokenyard.sim.latency.pricing import host_seconds, step_seconds
 
 __all__ = ["PipelinedExecutor", "executor_for"]
 
@@ -54,9 +55,9 @@ class PipelinedExecutor(SimulatedExecutor):
         """Steps go through the stages one by one."""
 
     def _compute(self, plan: SchedulerOutput, waits: float) -> StepEnd:
-        now, host, stages = self._clock.now(), self._latency.host_seconds, self._stages_free_at
+        now, host, stages = self._clock.now(), host_seconds(self._latency), self._stages_free_at
         shape = StepShape.of(plan)
-        seconds = max(self._latency.step_seconds(shape) - host, 0.0) / len(stages)
+        seconds = max(step_seconds(self._latency, shape, plan.step) - host, 0.0) / len(stages)
         self._host_free_at = max(now, self._host_free_at) + host
         while self._sampling and self._sampling[0][0] + self._waits_for <= plan.step:
             self._tokens_at = self._sampling.popleft()[1]

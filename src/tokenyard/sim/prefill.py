@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tokenyard.sim.latency.model import LatencyModel, StepShape
+from tokenyard.sim.latency.pricing import step_seconds
 
 __all__ = ["prefill_seconds"]
 
@@ -15,6 +16,6 @@ def prefill_seconds(latency: LatencyModel) -> Callable[[int], float]:
     """Seconds of one step that computes a prompt of so many tokens, alone and whole."""
 
     def seconds(num_tokens: int) -> float:
-        return latency.step_seconds(StepShape(np.array([num_tokens]), np.array([0]), 1, num_tokens))
+        return step_seconds(latency, StepShape(np.array([num_tokens]), np.array([0]), 1, num_tokens))
 
     return seconds

@@ -174,6 +174,8 @@ class _Loop:
             events = [event for event in (first, then) if event is not None]
             if arrival is not None:
                 events.append(Event(max(arrival, self._clock.now()), ARRIVAL))
+            if not events:
+                return  # somebody waits for what never comes: result() says who
             event = min(events)
             self._clock.advance_to(event.moment)
             if event.kind == ARRIVAL:

@@ -165,7 +165,13 @@ def require_patience(workload: Workload) -> None:
 
 
 def require_settled(scheduler: Scheduler) -> None:
-    """A scheduler has nothing left to do, and nobody holds a block."""
+    """A scheduler has nothing left to do, and nobody holds a block.
+
+    StuckError if requests wait for what never comes.
+    """
+    stuck = scheduler.standstill(after=1)
+    if stuck is not None:
+        raise stuck
     assert scheduler.get_request_counts() == (0, 0), "the scheduler stalled with requests in its queues"
     scheduler.pins.clear()  # of jobs whose last turn was left out, or not marked as such
     assert scheduler.num_free_blocks == scheduler.num_total_blocks - 1, "a block is held by nobody"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tokenyard.vocabulary.families import Family
 
-__all__ = ["REASONS", "OutcomeKind", "Reason", "ReasonEntry", "holds"]
+__all__ = ["REASONS", "OutcomeKind", "Reason", "ReasonEntry", "holds", "is_event", "is_for_good"]
 
 
 class OutcomeKind(StrEnum):
@@ -213,6 +213,53 @@ REASONS = {
     ),
 }
 """Every recorded reason."""
+
+
+_CLEARED_BY_EVENTS = frozenset(
+    (
+        Reason.PAUSED,
+        Reason.WAITING_GRAMMAR,
+        Reason.WAITING_REMOTE_KV,
+        Reason.ASYNC_KV_LOAD_STARTED,
+        Reason.CONNECTOR_UNDECIDED,
+        Reason.WAITING_STREAM_INPUT,
+        Reason.WAITING_ENCODER_CACHE,
+        Reason.PREEMPTED_THIS_STEP,
+        Reason.PREFILL_CADENCE,
+        Reason.HOOK_FAILED,
+    )
+)
+"""What a request may wait for as long as it takes, in an engine in which nothing runs: something outside of the
+scheduler, a further step, or whoever mends a hook that raises.
+"""
+
+_CLEARED_BY_OTHERS = frozenset(
+    (
+        Reason.MAX_NUM_SEQS,
+        Reason.KV_FULL_SEQUENCE,
+        Reason.KV_BLOCKS,
+        Reason.KV_WATERMARK,
+        Reason.SELF_PREEMPTED,
+        Reason.ENCODER_BUDGET,
+        Reason.LORA_SLOTS,
+    )
+)
+"""What passes when somebody else lets go of blocks, outputs or places; where nobody holds any, it never does."""
+
+
+def is_event(reason: str) -> bool:
+    """Whether something outside of the scheduler clears the reason, however long that takes."""
+    return reason in _CLEARED_BY_EVENTS
+
+
+def is_for_good(reason: str, *, others_wait: bool) -> bool:
+    """Whether nothing will ever clear the reason, in an engine that has scheduled no token and has nothing in flight.
+
+    ``others_wait``: somebody who may hold what is short waits for an event, and will let go.
+    """
+    if reason in _CLEARED_BY_EVENTS or reason == Reason.QUEUES_EMPTY:
+        return False
+    return not (others_wait and reason in _CLEARED_BY_OTHERS)
 
 
 def holds(reason: str) -> bool:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
-from tokenyard.cli.support.flag_names import as_flags, in_words_of, setting_names
-from tokenyard.cli.support.flags import COMMANDS, Compare, Report, Run, Split, View
+from tokenyard.cli.support.flag_names import as_flags, in_words_of, setting_names, spellings
+from tokenyard.cli.support.flags import COMMANDS, Compare, Report, Run, Split, View, WhatIf
 from tokenyard.cli.support.ignored_flags import ignored_flags
 from tokenyard.cli.support.parsing import parse
+from tokenyard.cli.support.planning.settings import convert
 from tokenyard.cli.support.setup import open_trace
+from tokenyard.cli.support.vllm_words import REPLAYS
+from tokenyard.cli.support.word_lists import names_of
 from tokenyard.connectors.config import KVTransferConfig
 from tokenyard.errors import ConfigError, RequestError, TokenyardError, TraceError
+from tokenyard.launch.abbreviations import written_out
+from tokenyard.launch.flag_table import flag_table
 from tokenyard.trace.emit.writer import TraceWriter
 from tokenyard.trace.format.config import TraceConfig
 
@@ -58,6 +64,10 @@ def test_flags_stand_in_the_place_of_settings() -> None:
     assert as_flags("set async_scheduling, not limit or seed_of", Run) == "set --async-scheduling, not limit or seed_of"
 
 
+ONE_AFTER_THE_OTHER = (
+    "--processes is ignored: a plan replays one variant after the other, since each is ended by what others reached;"
+    " sweep takes several"
+)
 DRAFTS = "is ignored: without --num-speculative-tokens there are no drafts"
 
 
@@ -112,6 +122,22 @@ DRAFTS = "is ignored: without --num-speculative-tokens there are no drafts"
             "compare a b --align job --json --no-enable-prefix-caching",
             ["--enable-prefix-caching is ignored: two traces are compared, and nothing is replayed"],
         ),
+        (
+            "plan chat --router round-robin",
+            ["--router is ignored: without --data-parallel-size or --replicas there is one engine"],
+        ),
+        ("plan chat --router round-robin --set data_parallel_size=1,2", []),
+        ("plan chat --router round-robin --space max_num_seqs=4,replicas=1,2", []),
+        ("sweep chat --startup 1s --scale-target 2 --set replicas=1..2", []),
+        ("sweep chat --acceptance-rates 0.5 --variants v.csv", []),
+        ("compare chat --policy fcfs --policy bypass", []),
+        (
+            "plan chat --processes 2",
+            [
+                ONE_AFTER_THE_OTHER,
+            ],
+        ),
+        ("sweep chat --processes 2 --set max_num_seqs=1,2", []),
         ("run chat --seed 1 --limit 3 --seed 2", ["--seed is given 2 times: the last one counts"]),
         ("report here --json", []),
     ],
@@ -120,6 +146,69 @@ def test_a_flag_without_effect_is_named(typed: str, sentences: list[str], monkey
     monkeypatch.delenv("SCHED_TRACE_PATH", raising=False)
     words = typed.split()
     assert ignored_flags(parse(words), words) == sentences
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "compare chat --policies fcfs,bypass",
+        "compare chat --policies fcfs bypass",
+        "compare chat --policy fcfs --policies=bypass",
+        "compare --policies fcfs bypass chat",
+        "compare --policy fcfs,bypass chat --seeds 1",
+        "compare --polic fcfs, bypass chat",
+    ],
+)
+def test_policies_are_named_alike(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bypass").mkdir()
+    command = parse(words.split())
+    assert isinstance(command, Compare)
+    assert (command.policies, command.workload, command.other) == ("fcfs,bypass", "chat", None)
+
+
+def test_policies_of_ones_own_and_two_traces_are_told_from_each_other(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.touch()
+    own = parse(["compare", "--policies", "fcfs", f"{tmp_path}/p.py:Mine", "mistyped", str(log)])
+    assert isinstance(own, Compare)
+    assert (own.policies, own.workload) == (f"fcfs,{tmp_path}/p.py:Mine,mistyped", str(log))
+    both = parse(["compare", "a", "b", "--policies", "fcfs"])
+    assert isinstance(both, Compare)
+    assert (both.workload, both.other) == ("a", Path("b"))
+
+
+@pytest.mark.parametrize("words", ["--policies fcfs,bypass", "--policy fcfs bypass", "--pol fcfs --policies bypass"])
+def test_policies_of_whatif_are_named_as_those_of_compare(words: str) -> None:
+    command = parse(["whatif", "trace", *words.split()])
+    assert isinstance(command, WhatIf)
+    assert names_of(chain.from_iterable(command.policies)) == ["fcfs", "bypass"]
+
+
+def test_a_setting_that_is_varied_is_the_flag_of_its_name() -> None:
+    """Of all flags that `run` has: `--set replicas=4` is what `--replicas 4` is, and not another flag."""
+    varied = {}
+    for name in setting_names(Run):
+        try:
+            varied[name] = convert(name, "1")[0]
+        except ConfigError:
+            continue  # no setting of a variant, or 1 is no value of it
+    assert {"replicas", "data_parallel_size", "max_num_seqs", "scheduling_policy"} <= set(varied)
+    assert all(name == meant for name, meant in varied.items())
+
+
+@pytest.mark.parametrize("command", list(COMMANDS))
+def test_every_flag_of_ours_may_be_written_as_far_as_it_is_unlike_others(command: type) -> None:
+    """Of each command: what an abbreviation is written out as, is the flag that it is the only beginning of."""
+    own = spellings(command)
+    assert set(own.values()) == setting_names(command)
+    theirs = flag_table().long_names if COMMANDS[command] in REPLAYS else {}
+    for name, setting in own.items():
+        others = {meant for each, meant in {**theirs, **own}.items() if each.startswith(name[:-1])}
+        if len(name) < 5 or name[:-1] in (own | theirs):
+            continue
+        if len(others) == 1:
+            assert written_out(name[:-1], {**theirs, **own}) in own, setting
 
 
 def test_requests_are_recorded_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,8 +221,8 @@ def test_help_tells_the_true_default_of_async_scheduling(capsys: pytest.CaptureF
     with pytest.raises(SystemExit):
         parse(["run", "--help"])
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    told = "--async-scheduling Async scheduling: schedule a step while the previous one runs. (default: on, off if"
-    assert f"{told} drafts come from" in text
+    told = "--async-scheduling Async scheduling: schedule a step while the previous one runs. (default: on; in 0.22"
+    assert f"{told} off if drafts come from" in text
     assert "(default: see --async-scheduling)" in text
 
 

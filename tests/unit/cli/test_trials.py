@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import json
+from random import Random
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.explain.test_trials import advice
+from tests.unit.trace.recorded import RecordedYard
 
 import tokenyard.cli.run
 from tokenyard.cli.main import main
+from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.parsing import parse
+from tokenyard.cli.support.setup import Setup, prepare
+from tokenyard.cli.support.trials import with_trials
+from tokenyard.explain.advice.trial import Cost
+from tokenyard.explain.advice.verdict import LEAST_GAIN
+from tokenyard.explain.report.builder import ReportBuilder
+from tokenyard.explain.report.percentiles import LatencyFigures
+from tokenyard.explain.report.report import Report
 
 FLAGS = (
     "--num-prompts",
@@ -43,3 +58,55 @@ def test_a_long_run_is_tried_on_its_busiest_part(
     assert part["advice"][0]["trial"]["effects"] != whole["advice"][0]["trial"]["effects"]
     assert report(capsys, "--advice", "all")["advice"] == whole["advice"]
     assert report(capsys, "--advice", "none")["tried_on"] is None
+
+
+def _figures(milliseconds: float) -> LatencyFigures:
+    return LatencyFigures(milliseconds, milliseconds, milliseconds, milliseconds)
+
+
+def _reported(milliseconds: float) -> Report:
+    builder = ReportBuilder()
+    yard = RecordedYard(None, builder, max_num_seqs=4)
+    yard.add("a", 4, max_tokens=3, arrival_time=0.0)
+    yard.drain()
+    return msgspec.structs.replace(builder.report(), ttft_ms=_figures(milliseconds), e2e_ms=_figures(milliseconds))
+
+
+@given(
+    rules=st.lists(
+        st.sampled_from(["memory", "compute", "evicted-turns", "order", "seats", "preemptions"]),
+        min_size=1,
+        max_size=3,
+        unique=True,
+    ),
+    seed=st.integers(0, 999),
+)
+@settings(deadline=None, max_examples=20)
+def test_advice_is_what_replays_showed_and_what_costs_least_comes_first(rules: list[str], seed: int) -> None:
+    """Replays whose figures are drawn: nothing is shown that was not replayed, or with other figures."""
+    flags = parse(["run", "random", "--num-prompts", "2", "--gpu", "l40s", "--model", "llama-3.2-1b"])
+    assert isinstance(flags, Run)
+    random, came_to = Random(seed), dict[str, float]()
+
+    def replay(setup: Setup, asked: Run, what: str) -> Report:
+        came_to[what] = random.choice([20.0, 60.0, 90.0, 99.0, 130.0])
+        return _reported(came_to[what])
+
+    before = msgspec.structs.replace(_reported(100.0), advice=[advice(rule) for rule in rules])
+    told = with_trials(flags, prepare(flags), before, replay)
+    shown = []
+    for each in told.advice:
+        assert each.trial is not None
+        shown.append(each.trial)
+        assert {effect.after for effect in each.trial.effects if effect.figure in ("ttft_ms.p90", "e2e_ms.mean")} == {
+            came_to[f"{each.trial.setting} {each.trial.then}"]
+        }
+    assert all(trial.effects[0].change <= -LEAST_GAIN for trial in shown)
+    assert [trial.cost.rank for trial in shown] == sorted(trial.cost.rank for trial in shown)
+    assert all(trial.is_vllm for trial in shown if trial.cost is not Cost.OTHER_SCHEDULER)
+    helps = {what for what, figure in came_to.items() if figure <= 97}
+    for name, cost in (("kv_cache_dtype fp8", Cost.SETTING), ("tensor_parallel_size 2", Cost.GPUS)):
+        if name in helps and cost is Cost.SETTING:
+            assert shown[0].cost is Cost.SETTING, "not GPUs, where a setting helps"
+    assert bool(shown) == bool(helps)
+    assert len({trial.flag for trial in shown}) == len(shown)

@@ -29,11 +29,11 @@ def assumed(which: Setup) -> dict[str, Any]:
     return {each.name: each.value for each in which.deployment.assumed}
 
 
-def test_the_command_line_decides_as_the_newest_and_the_library_as_0_22() -> None:
+def test_the_command_line_and_the_library_decide_as_the_newest() -> None:
     newest = setup()
     assert newest.scheduler.profile == VLLM_0_33
     assert newest.deployment.vllm_version == assumed(newest)["vllm-version"] == "0.33"
-    assert SchedulerConfig().profile == VLLM_0_22
+    assert SchedulerConfig().profile == VLLM_0_33
 
 
 @pytest.mark.parametrize("typed", ["0.22", "0.22.1", "v0.22.1"])

@@ -203,9 +203,9 @@ def test_a_pinned_turn_is_stored_and_stays_pinned() -> None:
 def test_models_and_settings_it_cannot_serve_are_refused() -> None:
     window = KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=8)
     for cache, store_on, message in (
-        (CacheConfig(groups=(KVCacheGroup(), window)), "finish", "one full-attention"),
-        (CacheConfig(enable_prefix_caching=False), "finish", "turn it on"),
-        (CacheConfig(), "never", "use one of: finish, eviction"),
+        (CacheConfig(num_gpu_blocks=10_318, groups=(KVCacheGroup(), window)), "finish", "one full-attention"),
+        (CacheConfig(num_gpu_blocks=10_318, enable_prefix_caching=False), "finish", "turn it on"),
+        (CacheConfig(num_gpu_blocks=10_318), "never", "use one of: finish, eviction"),
     ):
         with pytest.raises(ConfigError, match=message):
             TieredConnector(cache, CPUTier(5), store_on=store_on)

@@ -248,11 +248,13 @@ def test_statistics_count_blocks() -> None:
 def test_one_full_attention_group_is_required() -> None:
     window = KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=8)
     with pytest.raises(ConfigError, match="one full-attention"):
-        PrefillDecodeConnector(CacheConfig(groups=(window,)), "0", lambda: 0.0)
+        PrefillDecodeConnector(CacheConfig(num_gpu_blocks=10_318, groups=(window,)), "0", lambda: 0.0)
 
 
 def connector(settings: dict[str, Any]) -> PrefillDecodeConnector:
-    return PrefillDecodeConnector(CacheConfig(), **{"engine_id": "0", "clock": lambda: 0.0, **settings})
+    return PrefillDecodeConnector(
+        CacheConfig(num_gpu_blocks=10_318), **{"engine_id": "0", "clock": lambda: 0.0, **settings}
+    )
 
 
 def worker(settings: dict[str, Any]) -> PrefillDecodeWorker:

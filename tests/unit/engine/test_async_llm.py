@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -12,9 +12,11 @@ import pytest
 from tests.support.toy_model import ToyExecutor, answer_to, text_to, toy_core, toy_tokenizer
 
 from tokenyard.engine.async_llm import AsyncLLM
-from tokenyard.engine.generation import GenerationParams, OutputKind
+from tokenyard.engine.generation import GenerationParams, OutputKind, Turn
 from tokenyard.engine.outputs import GenerationOutput
-from tokenyard.errors import ConfigError, EngineDeadError, QueueFullError, RequestError
+from tokenyard.errors import ConfigError, EngineDeadError, QueueFullError, RequestError, StuckError
+from tokenyard.request import Request
+from tokenyard.sched.policy import Policy
 
 TOKENIZER = toy_tokenizer()
 DELTA = GenerationParams(max_tokens=40, output_kind=OutputKind.DELTA)
@@ -223,3 +225,59 @@ def test_a_slow_caller_holds_nobody_up() -> None:
 def test_settings_that_cannot_work(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(settings))):
         AsyncLLM(toy_core(), **settings)
+
+
+class Brittle:
+    """A grammar of somebody's own, which raises when it is asked for a mask."""
+
+    is_ready = True
+
+    def accept_tokens(self, tokens: Sequence[int]) -> bool:
+        return True
+
+    def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
+        return list(tokens)
+
+    def bitmask(self, drafts: Sequence[int]) -> Any:
+        raise KeyError("whoever wrote this")
+
+
+@pytest.mark.parametrize("async_scheduling", [False, True])
+def test_a_grammar_that_raises_costs_its_own_request_alone(async_scheduling: bool) -> None:
+    async def work() -> None:
+        async with engine(async_scheduling=async_scheduling) as llm:
+            params = GenerationParams(max_tokens=5, output_kind=OutputKind.FINAL_ONLY)
+            bound = all_of(llm.generate("bound", params, grammars=[Brittle()]))
+            free = [all_of(llm.generate(f"free {i}", params)) for i in range(3)]
+            failed, *others = await asyncio.gather(bound, *free)
+            assert [part.finish_reason for part in failed[-1].outputs] == ["error"]
+            for i, outputs in enumerate(others):
+                assert outputs[-1].outputs[0].token_ids == answer_to(ids(f"free {i}"), 5)
+            assert llm.death is None
+
+    run(work())
+
+
+class Hoarder(Policy):
+    """Keeps the blocks of everybody who has ended, and gives none back."""
+
+    def keeps_blocks(self, now: float, request: Request) -> bool:
+        return True
+
+
+def test_a_request_that_can_never_run_ends_with_an_error_and_others_go_on() -> None:
+    async def work() -> None:
+        async with engine(num_gpu_blocks=9, policy_object=Hoarder()) as llm:
+            params = GenerationParams(max_tokens=1, output_kind=OutputKind.FINAL_ONLY)
+            size = llm.core.scheduler.block_size
+            await all_of(llm.generate("x" * size * 5, params, turn=Turn(job_id="j")))
+            stuck = asyncio.create_task(all_of(llm.generate("y" * size * 5, params)))
+            await asyncio.sleep(0.05)
+            behind = asyncio.create_task(all_of(llm.generate("z" * size, params)))
+            with pytest.raises(StuckError, match=r"the engine is stuck at request .*kv_full_sequence"):
+                await stuck
+            assert (await behind)[-1].finished
+            assert llm.death is None
+            llm.core.scheduler.pins.clear()
+
+    run(work())

@@ -11,11 +11,14 @@ from tests.support.toy_engine import make_request
 
 from tokenyard.config import CacheConfig, PauseState, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
 from tokenyard.engine.core import EngineCore, Filling, PauseMode
-from tokenyard.errors import ConfigError, PolicyError
+from tokenyard.errors import ConfigError, EngineDeadError, GrammarError, PolicyError, RequestError, StuckError
+from tokenyard.profiles import VLLM_0_33
 from tokenyard.request import FinishReason, Request, RequestStatus
+from tokenyard.sched.connector import KVConnector, Match
 from tokenyard.sched.features.grammars import GrammarOutput
 from tokenyard.sched.policy import Policy
 from tokenyard.sched.scheduler import Scheduler
+from tokenyard.sched.standstill import STUCK_AFTER
 from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
@@ -410,3 +413,296 @@ def test_who_is_aborted_while_outputs_are_held_is_named_by_none() -> None:
     core.drain()
     with pytest.raises(ConfigError, match="request_ids"):
         core.abort_requests([scheduler])  # type: ignore[list-item]
+
+
+# ---- grammars that fail
+
+
+class Fails(Anything):
+    """One method raises once."""
+
+    def __init__(self, method: str) -> None:
+        self.method = method
+        self.num_calls = 0
+
+    def _call(self, method: str) -> None:
+        if method == self.method:
+            self.num_calls += 1
+            if self.num_calls == 1:
+                raise KeyError(method)
+
+    @property
+    def is_ready(self) -> bool:  # type: ignore[override]
+        self._call("is_ready")
+        return True
+
+    def bitmask(self, drafts: Sequence[int]) -> object:
+        self._call("bitmask")
+        return super().bitmask(drafts)
+
+    def accept_tokens(self, tokens: Sequence[int]) -> bool:
+        self._call("accept_tokens")
+        return True
+
+    def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
+        self._call("validate_tokens")
+        return list(tokens)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(
+    ("method", "drafts"),
+    [*((name, n) for name in ("is_ready", "bitmask", "accept_tokens") for n in (0, 1)), ("validate_tokens", 1)],
+)
+def test_a_grammar_that_raises_once_costs_its_own_request_alone(method: str, drafts: int, is_async: bool) -> None:
+    core, workers = engine(is_async=is_async, drafts=drafts)
+    grammar = Fails(method)
+    core.add_request(make_request("bound", 4, max_tokens=5, structured_output=grammar))
+    core.add_request(make_request("other", 4, max_tokens=5, structured_output=Anything()))
+    core.add_request(make_request("free", 4, max_tokens=5))
+    told: dict[str, int] = {"bound": 0, "other": 0, "free": 0}
+    reasons, errors = {}, []
+    for _ in range(50):
+        if not core.has_work:
+            break
+        try:
+            outputs = core.step()
+        except GrammarError as error:
+            errors.append((error.request_id, error.method, type(error.__cause__)))
+            continue
+        finally:
+            core.scheduler.check_invariants()
+        for news in outputs or ():
+            told[news.request_id] += len(news.new_token_ids)
+            reasons[news.request_id] = news.finish_reason
+    assert not core.has_work
+    assert errors == [("bound", method, KeyError)]
+    assert reasons == {"bound": FinishReason.ERROR, "other": FinishReason.LENGTH, "free": FinishReason.LENGTH}
+    assert told["other"] == told["free"] == 5
+    assert grammar.num_calls == 1, "it is not asked again"
+    executed = [call for call in workers.calls if call.startswith("execute")]
+    assert len(set(executed)) == len(executed), "no step is begun twice"
+    assert core.scheduler.num_free_blocks == 49
+
+
+def test_a_grammar_by_which_nobody_can_sample_is_refused() -> None:
+    class Blind:
+        is_ready = True
+
+        def accept_tokens(self, tokens: Sequence[int]) -> bool:
+            return True
+
+        def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
+            return list(tokens)
+
+    core, _ = engine()
+    with pytest.raises(RequestError, match=r"structured_output = .*has no bitmask"):
+        core.add_request(make_request("a", structured_output=Blind()))
+    core.submit(make_request("b", structured_output=Blind()))
+    assert core.step() is None
+    assert [each.request_id for each in core.take_refused()] == ["b"]
+
+
+# ---- ends
+
+
+def test_an_executor_that_has_raised_is_not_asked_again() -> None:
+    core, workers = engine()
+    core.add_request(make_request("a", 4))
+    workers.fails = True
+    with pytest.raises(RuntimeError, match="the device is gone"):
+        core.step()
+    workers.fails = False
+    for _ in range(2):
+        with pytest.raises(EngineDeadError, match="the executor raised RuntimeError: the device is gone") as caught:
+            core.step()
+        assert isinstance(caught.value.__cause__, RuntimeError)
+    assert [each.request_id for each in core.abort_requests("a")] == ["a"]
+    core.shutdown()
+
+
+def test_a_pause_that_aborts_takes_them_out_of_outputs_that_are_held() -> None:
+    core, workers = engine(drafts=1)
+    for name in "ab":
+        core.add_request(make_request(name, 4, max_tokens=9))
+    workers.drafts = 2
+    with pytest.raises(ValueError, match="2 drafts"):
+        core.step()
+    assert [each.request_id for each in core.pause("abort")] == ["a", "b"]
+    workers.drafts = 1
+    outputs = core.step()
+    assert outputs is not None
+    assert list(outputs) == []
+
+
+# ---- the drafts' contract
+
+
+def test_drafts_are_those_of_the_step_that_was_begun_last() -> None:
+    """With async scheduling a step is sampled from by grammars after it was begun: rows are its own requests."""
+    core, workers = engine(is_async=True, drafts=2)
+    core.add_request(make_request("bound", 4, max_tokens=9, structured_output=Anything()))
+    core.step()
+    core.add_request(make_request("new", 4, max_tokens=9))
+    rows: list[int] = []
+    take = workers.take_draft_token_ids
+
+    def taken() -> DraftTokens | None:
+        rows.append(workers.rows)
+        return take()
+
+    workers.take_draft_token_ids = taken  # type: ignore[method-assign]
+    outputs = core.step()
+    assert outputs is not None
+    assert outputs.step == 0
+    assert rows == [2], "of step 1, in which there are two requests; step 0 had one"
+    assert workers.calls[-2:] == ["drafts", "sample 1 bound"]
+
+
+def test_drafts_of_another_step_are_refused_and_asked_for_again() -> None:
+    core, workers = engine(is_async=True, drafts=2)
+    core.add_request(make_request("bound", 4, max_tokens=9, structured_output=Anything()))
+    core.step()
+    core.add_request(make_request("new", 4, max_tokens=9))
+    core.fill()
+    workers.rows = 1  # as if they were those of step 0
+    with pytest.raises(ValueError, match="1 rows of drafts, 1 counts for 2 requests"):
+        core.step()
+    workers.rows = 2
+    outputs = core.step()
+    assert outputs is not None
+    assert [news.new_token_ids for news in outputs] == [[7]]
+
+
+# ---- the watchdog
+
+
+class Hoarder(Policy):
+    """Keeps the blocks of everybody who has ended, and gives none back."""
+
+    def keeps_blocks(self, now: float, request: Request) -> bool:
+        return True
+
+
+def stuck_engine(filling: Filling | None = None, **settings: Any) -> EngineCore:
+    """One request has ended and holds the pool; the next one waits for ever."""
+    config = SchedulerConfig(profile=VLLM_0_33, max_model_len=64, **settings)
+    scheduler = Scheduler(config, CacheConfig(num_gpu_blocks=9, block_size=4), policy=Hoarder())
+    core = EngineCore(scheduler, Workers(), filling=filling)
+    core.add_request(make_request("first", 20, max_tokens=1, job_id="j"))
+    while core.has_work:
+        core.step()
+    core.add_request(make_request("second", 20, max_tokens=1))
+    core.add_request(make_request("third", 4, max_tokens=1))
+    return core
+
+
+def many_steps(core: EngineCore) -> None:
+    for _ in range(2 * STUCK_AFTER):
+        core.step()
+
+
+@pytest.mark.parametrize("filling", Filling)
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_engine_that_does_not_move_says_at_whom_and_why(is_async: bool, filling: Filling) -> None:
+    core = stuck_engine(async_scheduling=is_async, filling=filling)
+    with pytest.raises(StuckError) as caught:
+        many_steps(core)
+    error = caught.value
+    assert (error.request_id, error.reason, error.num_requests) == ("second", "kv_full_sequence", 2)
+    assert error.num_steps >= STUCK_AFTER
+    assert "(5 blocks needed, 3 free)" in str(error)
+    assert "1 more wait with it: abort the request" in str(error)
+    core.scheduler.check_invariants()
+    core.abort_requests("second")
+    told: dict[str, list[int]] = {}
+    while core.has_work:
+        told |= {news.request_id: news.new_token_ids for news in core.step() or ()}
+    assert told == {"third": [7]}
+
+
+def test_it_is_said_again_as_long_as_nobody_does_anything() -> None:
+    core = stuck_engine()
+    for _ in range(2):
+        with pytest.raises(StuckError):
+            many_steps(core)
+
+
+class Later(Anything):
+    is_ready = False
+
+
+class Endless(KVConnector):
+    """Its loads never end, and nobody ever reads what it keeps; or it never knows what it has."""
+
+    def __init__(self, waits: str) -> None:
+        self.waits = waits
+
+    def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> Match:
+        if self.waits == "a connector's answer":
+            return Match(None)
+        return Match(16, is_async=True) if self.waits == "a load" else Match(0)
+
+    def request_finished(self, request: Request, blocks: Any) -> tuple[bool, None]:
+        return self.waits == "a reader", None
+
+
+@pytest.mark.parametrize("waits", ["a load", "a reader", "a connector's answer"])
+def test_who_waits_for_a_connector_is_not_stuck(waits: str) -> None:
+    cache = CacheConfig(num_gpu_blocks=9, block_size=4)
+    scheduler = Scheduler(SchedulerConfig(profile=VLLM_0_33, max_model_len=64), cache, kv_connector=Endless(waits))
+    core = EngineCore(scheduler, Workers())
+    core.add_request(make_request("a", 20, max_tokens=1))
+    core.step()
+    core.add_request(make_request("b", 20, max_tokens=1))
+    for _ in range(STUCK_AFTER + 100):
+        core.step()
+    assert "b" in scheduler.requests
+
+
+@pytest.mark.parametrize("waits", ["a grammar", "a pause", "a new pause", "a session", "a policy with a clock"])
+def test_who_waits_for_an_event_is_not_stuck(waits: str) -> None:
+    now = [0.0]
+
+    class Patient(Hoarder):
+        def next_moment(self, now: float) -> float | None:
+            return 1e9 if waits == "a policy with a clock" else None
+
+    config = SchedulerConfig(profile=VLLM_0_33, max_model_len=64, max_num_seqs=2)
+    scheduler = Scheduler(config, CacheConfig(num_gpu_blocks=9, block_size=4), policy=Patient(), clock=lambda: now[0])
+    core = EngineCore(scheduler, Workers())
+    if waits == "a grammar":
+        core.add_request(make_request("a", structured_output=Later()))
+    elif waits == "a session":
+        core.add_request(make_request("a", 20, max_tokens=1, resumable=True))
+        core.step()
+        core.add_request(make_request("b", 20, max_tokens=1))
+    elif waits == "a policy with a clock":
+        core.add_request(make_request("a", 20, max_tokens=1, job_id="j"))
+        core.step()
+        core.add_request(make_request("b", 20, max_tokens=1))
+    else:
+        core.pause("keep" if waits == "a pause" else "wait")
+        core.add_request(make_request("a"))
+    for _ in range(STUCK_AFTER + 100):
+        now[0] += 0.001
+        core.step()
+    assert core.scheduler.requests
+
+
+def test_a_policys_moment_never_comes_where_the_clock_stands_still() -> None:
+    class Patient(Hoarder):
+        def next_moment(self, now: float) -> float | None:
+            return now + 5
+
+    scheduler = Scheduler(
+        SchedulerConfig(profile=VLLM_0_33, max_model_len=64),
+        CacheConfig(num_gpu_blocks=9, block_size=4),
+        policy=Patient(),
+    )
+    core = EngineCore(scheduler, Workers())
+    core.add_request(make_request("a", 20, max_tokens=1, job_id="j"))
+    core.step()
+    core.add_request(make_request("b", 20, max_tokens=1))
+    with pytest.raises(StuckError, match="request 'b'"):
+        many_steps(core)

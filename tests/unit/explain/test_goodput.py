@@ -69,11 +69,31 @@ def test_other_bounds_are_refused_by_name(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "fixes"),
-    [("ttft=500", "give ttft=500ms, or ttft=0.5s"), ("tpot_p90=40", "give tpot_p90=40ms, or tpot_p90=0.04s")],
+    [
+        ("ttft_max=500", "give ttft_max=500ms, or ttft_max=0.5s"),
+        ("tpot_p90=40", "give tpot_p90=40ms, or tpot_p90=0.04s"),
+    ],
 )
 def test_a_number_without_a_unit_is_refused_with_two_fixes(text: str, fixes: str) -> None:
     with pytest.raises(ConfigError, match=fixes):
         read_slos([[text]])
+
+
+@pytest.mark.parametrize(("text", "time", "count"), [("ttft=1s", "1s", "ttft:1000"), ("e2el=2", "2ms", "e2el:2")])
+def test_a_bound_that_does_not_say_of_what_is_refused_with_the_fix(text: str, time: str, count: str) -> None:
+    """It would hold of nothing, and be measured by nothing, without a word."""
+    with pytest.raises(ConfigError, match="say what of all requests is bounded") as refused:
+        read_slos([[text]])
+    name = count.partition(":")[0]
+    for fix in (f"{name}_p90={time}", f"{name}_mean={time}", count):
+        assert fix in refused.value.fix
+        assert read_slos([[fix]])
+
+
+@pytest.mark.parametrize("text", ["ttft:500", "tpot_p90=40ms", "e2e_max=2s"])
+def test_a_bound_is_written_as_it_is_read(text: str) -> None:
+    (slo,) = read_slos([[text]])
+    assert read_slos([[str(slo)]]) == (slo,)
 
 
 def test_several_bounds_in_every_way_and_none_twice() -> None:

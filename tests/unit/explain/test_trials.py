@@ -12,8 +12,8 @@ from tests.unit.explain.test_summary import run
 from tokenyard.explain.advice.candidates import changes_for, objective_of
 from tokenyard.explain.advice.rule import Advice
 from tokenyard.explain.advice.rules import advise
-from tokenyard.explain.advice.trial import Effect, Trial
-from tokenyard.explain.advice.verdict import best_of, trial_of
+from tokenyard.explain.advice.trial import Cost, Effect, Trial
+from tokenyard.explain.advice.verdict import best_of, trial_of, worth_their_cost
 from tokenyard.explain.render.reasons import advice_of
 from tokenyard.explain.report.percentiles import LatencyFigures
 from tokenyard.explain.report.report import Report
@@ -32,6 +32,11 @@ SETTINGS: dict[str, Any] = {
     "enable_prefix_caching": False,
     "scheduler_reserve_full_isl": True,
     "long_prefill_token_threshold": 0,
+    "kv_cache_dtype": "auto",
+    "kv_dtype": "bfloat16",
+    "kv_gib": 20.4,
+    "kv_offloading_size": None,
+    "kv_transfer_config": None,
 }
 
 
@@ -55,7 +60,13 @@ def test_what_is_proposed(report: Report) -> None:
     assert flags("seats", report) == ["--max-num-seqs 512", "--max-num-seqs 1024"]
     assert flags("seats", report, max_num_batched_tokens=600) == ["--max-num-seqs 512"]
     assert flags("token-budget", report) == ["--max-num-batched-tokens 4096", "--max-num-batched-tokens 8192"]
-    assert flags("compute", report) == ["--tensor-parallel-size 2"]
+    assert flags("compute", report) == [
+        "--max-num-batched-tokens 4096",
+        "--max-num-batched-tokens 1024",
+        "--kv-cache-dtype fp8",
+        "--kv-offloading-size 21",
+        "--tensor-parallel-size 2",
+    ]
     assert flags("whole-prompts", report) == ["--enable-chunked-prefill"]
     assert flags("full-sequence", report) == ["--no-scheduler-reserve-full-isl"]
     assert flags("watermark", report) == ["--watermark 0"]
@@ -65,10 +76,21 @@ def test_what_is_proposed(report: Report) -> None:
 
 
 def test_memory_is_proposed_where_it_can_grow(report: Report) -> None:
-    assert flags("memory", report) == ["--gpu-memory-utilization 0.95", "--tensor-parallel-size 2"]
-    assert flags("memory", report, gpu_memory_utilization=1.0) == ["--tensor-parallel-size 2"]
-    assert flags("blocks", report, num_gpu_blocks_override=600) == ["--num-gpu-blocks-override 1200"]
-    assert flags("kv-bytes", report, kv_cache_memory_bytes=1 << 30) == [f"--kv-cache-memory-bytes {1 << 31}"]
+    most = report.header.max_running
+    assert most is not None
+    fewer = f"--max-num-seqs {most * 3 // 4}"
+    free = ["--kv-cache-dtype fp8", "--gpu-memory-utilization 0.95", fewer]
+    assert flags("memory", report) == [*free, "--kv-offloading-size 21", "--tensor-parallel-size 2"]
+    assert "--gpu-memory-utilization 0.95" not in flags("memory", report, gpu_memory_utilization=1.0)
+    assert flags("memory", report, tensor_parallel_size=2, kv_dtype="fp8", kv_offloading_size=4.0) == [
+        *free[1:],
+        "--tensor-parallel-size 4",
+    ]
+    blocks = flags("blocks", report, num_gpu_blocks_override=600)
+    assert blocks[:2] == ["--kv-cache-dtype fp8 --num-gpu-blocks-override 1200", "--num-gpu-blocks-override 1200"]
+    assert "--tensor-parallel-size 2" not in blocks, "as few blocks as before"
+    given = flags("kv-bytes", report, kv_cache_memory_bytes=1 << 30)
+    assert given[:2] == ["--kv-cache-dtype fp8", f"--kv-cache-memory-bytes {1 << 31}"]
 
 
 def test_fewer_seats_are_fewer_than_ever_were_taken(report: Report) -> None:
@@ -79,14 +101,27 @@ def test_fewer_seats_are_fewer_than_ever_were_taken(report: Report) -> None:
     assert proposed == [
         f"--max-num-seqs {most * 3 // 4}",
         f"--max-num-seqs {most // 2}",
+        "--kv-cache-dtype fp8 --num-gpu-blocks-override 80",
         "--num-gpu-blocks-override 80",
+        "--kv-offloading-size 21",
     ]
+
+
+@pytest.mark.parametrize(
+    "rule", ["compute", "memory", "blocks", "kv-bytes", "preemptions", "evicted-turns", "seats-and-memory"]
+)
+def test_what_costs_nothing_is_tried_before_what_costs_gpus(rule: str, report: Report) -> None:
+    tried = [each.cost.rank for each in changes_for(advice(rule), SETTINGS, report)]
+    assert tried == sorted(tried)
+    assert tried[0] == Cost.SETTING.rank
+    assert len(set(tried)) > 1
 
 
 def test_flags_of_ours_are_marked(report: Report) -> None:
     (bypass,) = changes_for(advice("order"), SETTINGS, report)
     assert not bypass.is_vllm
     assert all(each.is_vllm for each in changes_for(advice("seats"), SETTINGS, report))
+    assert [each.cost for each in changes_for(advice("evicted-turns"), SETTINGS, report)][-1] is Cost.OTHER_SCHEDULER
 
 
 def tried(flag: str, **changes: float) -> Trial:
@@ -106,6 +141,16 @@ def test_the_best_that_helps_is_kept() -> None:
     assert best_of("seats", [tried("a", ttft_ms_p90=-2, e2e_ms_mean=-1)]) is None
     assert best_of("seats", [tried("a", ttft_ms_p90=-40, e2e_ms_mean=4)]) is None
     assert best_of("seats", [Trial(setting="s", now=1, then=2, flag="f", problem="no start")]) is None
+
+
+def test_a_dearer_change_is_shown_beside_a_cheaper_one_only_if_it_helps_more() -> None:
+    def costing(cost: Cost, by: float) -> Trial:
+        return msgspec.structs.replace(tried(cost, ttft_ms_p90=by, e2e_ms_mean=by), cost=cost)
+
+    free, cpu, gpus = costing(Cost.SETTING, -20), costing(Cost.CPU_MEMORY, -22), costing(Cost.GPUS, -45)
+    assert worth_their_cost("seats", [gpus, cpu, free]) == [free, gpus]
+    assert worth_their_cost("seats", [costing(Cost.SETTING, -1), cpu]) == [cpu]
+    assert worth_their_cost("seats", [costing(Cost.SETTING, 30)]) == []
 
 
 def test_each_rule_is_judged_by_what_it_is_about() -> None:

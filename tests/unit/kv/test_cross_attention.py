@@ -167,4 +167,4 @@ def test_routed_experts_are_not_spread_over_ranks() -> None:
 @pytest.mark.parametrize("groups", [(FULL, FULL), (KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=8),)])
 def test_context_parallelism_needs_one_full_attention_group(groups: tuple[KVCacheGroup, ...]) -> None:
     with pytest.raises(ConfigError, match="one full-attention group"):
-        CacheConfig(groups=groups, decode_context_parallel_size=2)
+        CacheConfig(num_gpu_blocks=10_318, groups=groups, decode_context_parallel_size=2)

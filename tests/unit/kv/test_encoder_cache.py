@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from tests.support.toy_engine import make_request
 
-from tokenyard.kv.encoder_cache import EncoderCache
+from tokenyard.kv.encoder_cache import EncoderCache, ItemEncoderCache
 from tokenyard.request import MultiModalItem, Request
+from tokenyard.sched.features.encoder import EncoderReleases
 
 
 def image(name: str, length: int = 4, offset: int = 0) -> MultiModalItem:
@@ -87,15 +90,34 @@ def test_outputs_that_the_tokens_have_passed_are_released(cache: EncoderCache) -
     request = _request("a", image("cat", 4, offset=0), image("dog", 4, offset=10))
     for item in request.mm_features:
         _compute(cache, request, item)
-    request.num_computed_tokens = 4
-    cache.release_passed(request)
-    assert (cache.num_free, cache.num_reclaimable) == (2, 6)
-    request.num_computed_tokens = 13
-    cache.release_passed(request)
-    assert cache.num_reclaimable == 6
-    request.num_computed_tokens = 14
-    cache.release_passed(request)
-    assert cache.num_reclaimable == 10
+    cat, dog = request.mm_features
+    releases = EncoderReleases(cache)
+    for computed, passed, reclaimable in ((4, [cat], 6), (13, [cat], 6), (14, [cat, dog], 10)):
+        request.num_computed_tokens = computed
+        assert cache.passed_items(request) == passed
+        releases.begin([request], frozenset())
+        releases.end()
+        assert (cache.num_free, cache.num_reclaimable) == (2, reclaimable)
+
+
+@pytest.mark.parametrize("make", [EncoderCache, ItemEncoderCache])
+@pytest.mark.parametrize("ended", [ended for n in range(4) for ended in itertools.combinations(range(3), n)])
+def test_rows_let_go_one_after_another(make: type[EncoderCache], ended: tuple[int, ...]) -> None:
+    """A row that ends lets go of everything before the next row lets go of what it has passed: it is evicted first."""
+    cache = make(12)
+    rows = [_request(str(i), image(f"passed {i}", 2), image(f"later {i}", 2, offset=8)) for i in range(3)]
+    for request in rows:
+        for item in request.mm_features:
+            _compute(cache, request, item)
+        request.num_computed_tokens = 4
+    releases = EncoderReleases(cache)
+    releases.begin(rows, frozenset())
+    for i in ended:
+        releases.free(rows[i])
+    releases.end()
+    cache.make_room(cache.num_reclaimable)
+    expected = [[f"passed {i}", f"later {i}"][: 1 + (i in ended)] for i in range(3)]
+    assert list(cache.take_evicted()) == list(itertools.chain.from_iterable(expected))
 
 
 def test_only_placeholders_with_an_embedding_take_room(cache: EncoderCache) -> None:

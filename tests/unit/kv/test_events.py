@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode, SchedulerConfig
 from tokenyard.kv.events import AllBlocksCleared, BlockRemoved, BlockStored, KVEventBatch
+from tokenyard.profiles import VLLM_0_22
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.model_output import ModelOutput
@@ -25,7 +26,7 @@ def make(
     mode: MambaCacheMode = MambaCacheMode.NONE,
 ) -> Scheduler:
     return Scheduler(
-        SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=32, max_model_len=64),
+        SchedulerConfig(profile=VLLM_0_22, max_num_seqs=4, max_num_batched_tokens=32, max_model_len=64),
         CacheConfig(
             num_gpu_blocks=num_gpu_blocks,
             block_size=4,

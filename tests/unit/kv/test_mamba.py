@@ -186,4 +186,4 @@ def test_a_model_without_states_zeroes_nothing() -> None:
 def test_settings_that_do_not_go_together_are_refused(settings: dict[str, Any], message: str) -> None:
     group = KVCacheGroup(kind=GroupKind.MAMBA, block_size=16)
     with pytest.raises(ConfigError, match=message):
-        CacheConfig(groups=(group,), **settings)
+        CacheConfig(num_gpu_blocks=10, groups=(group,), **settings)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenyard.errors import ConfigError
+from tokenyard.kv.sizing.cuda_graphs import sizes_up_to
 from tokenyard.kv.sizing.gpus import GPUS, named_gpu
 from tokenyard.kv.sizing.num_blocks import size_kv_cache
 from tokenyard.kv.sizing.step_memory import activation_bytes, num_graphs, step_memory
@@ -181,16 +184,16 @@ def test_named_gpus_have_sane_figures() -> None:
 
 def test_graphs_are_captured_in_steps_of_eight_then_of_sixteen() -> None:
     """As vLLM logs them: PIECEWISE=51 and FULL=35 with 256 sequences, 35 and 19 with 128."""
-    assert num_graphs(512, 256) == 51 + 35
-    assert num_graphs(256, 128) == 35 + 19
-    assert num_graphs(0, 128) == 0
+    assert num_graphs(sizes_up_to(512), 256) == 51 + 35
+    assert num_graphs(sizes_up_to(256), 128) == 35 + 19
+    assert num_graphs((), 128) == 0
 
 
 def test_a_step_needs_more_on_several_gpus_and_with_graphs_of_experts() -> None:
-    limits = {"max_num_batched_tokens": 2048, "max_num_seqs": 256}
+    limits: dict[str, Any] = {"max_num_batched_tokens": 2048, "max_num_seqs": 256}
     experts = named_model("qwen3-30b-a3b")
     one = step_memory(experts, named_gpu("h100"), **limits)
-    graphs = step_memory(experts, named_gpu("h100"), max_cudagraph_capture_size=512, **limits)
+    graphs = step_memory(experts, named_gpu("h100"), cudagraph_capture_sizes=sizes_up_to(512), **limits)
     assert graphs.likely - one.likely == 600_000 * 86 * 48
     assert one.most > one.likely
     nvlink, pcie = (step_memory(LLAMA, named_gpu(gpu), tensor_parallel_size=2, **limits) for gpu in ("h100", "l40s"))

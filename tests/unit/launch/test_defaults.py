@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from tokenyard.cli.support.flags import HardwareFlags
+from tokenyard.cli.support.served_model import served_model
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.kv.sizing.gpus import named_gpu
 from tokenyard.launch.defaults import batch_limits, known_version
 from tokenyard.launch.model_names import known_as
-from tokenyard.launch.quantization import online_quantization, same_method
 from tokenyard.launch.speculation import read_speculation
 from tokenyard.launch.start_checks import check_length, check_limits, check_room
 
@@ -111,7 +112,9 @@ def test_drafts(text: str, method: str, tokens: int) -> None:
 
 
 def test_drafts_by_short_forms() -> None:
-    asked = read_speculation('{"method": "ngram", "num_speculative_tokens": 4}', method="eagle", num_tokens=2)
+    with pytest.raises(NoStartError, match="exclude each other"):
+        read_speculation('{"method": "ngram"}', method="eagle", num_tokens=2)
+    asked = read_speculation('{"prompt_lookup_max": 4}', method="eagle", num_tokens=2)
     assert asked is not None
     assert (asked.config.method.value, asked.config.num_speculative_tokens) == ("eagle", 2)
     assert read_speculation(None, method=None, num_tokens=None) is None
@@ -195,19 +198,49 @@ def test_later_versions_may_be_longer(name: str, length: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "found", "same"),
+    ("asked", "model", "problem"),
     [
-        ("fp8", "fp8", True),
-        ("awq_marlin", "awq", True),
-        ("gptq", "gptq", True),
-        ("moe_wna16", "awq", True),
-        ("compressed-tensors", "compressed-tensors", True),
-        ("modelopt_fp4", "modelopt", True),
-        ("awq", "gptq", False),
-        ("fp8", "awq", False),
-        ("awq", None, False),
+        ("fp8", "qwen3-8b-fp8", None),
+        ("fp8", "qwen3-8b", None),
+        ("awq_marlin", "llama-3.1-70b-awq", None),
+        ("auto_awq", "llama-3.1-70b-awq", None),
+        ("gptq", "llama-3.1-8b-gptq", None),
+        ("moe_wna16", "llama-3.1-70b-awq", None),
+        ("compressed-tensors", "llama-3.1-8b-w8a8", None),
+        ("gptq_marlin", "llama-3.3-70b-nvfp4", None),
+        ("awq", "gpt-oss-20b", None),
+        ("awq", "llama-3.1-8b-gptq", NoStartError),
+        ("fp8_per_tensor", "qwen3-8b-fp8", NoStartError),
+        ("awq", "qwen3-8b", NoStartError),
+        ("fp8_per_tensor", "qwen3-8b", ConfigError),
+        ("humming", "qwen3-8b-fp8", ConfigError),
     ],
 )
-def test_methods_of_quantisation(asked: str, found: str | None, same: bool) -> None:
-    assert same_method(asked, found) is same
-    assert (online_quantization(asked) is not None) == (asked == "fp8")
+def test_methods_of_quantisation(asked: str, model: str, problem: type[Exception] | None) -> None:
+    """As vLLM's own configuration takes them: refused, taken, or taken and not modelled."""
+    flags = HardwareFlags(model=model, quantization=asked)
+    if problem is None:
+        assert served_model(flags, "0.33", ignore_unmodelled=False).quantization is not None
+        return
+    with pytest.raises(problem, match="quantization = "):
+        served_model(flags, "0.33", ignore_unmodelled=False)
+
+
+@pytest.mark.parametrize(
+    ("model", "dtype", "starts"),
+    [
+        ("qwen3-8b-fp8", "float32", False),
+        ("llama-3.1-70b-awq", "float32", False),
+        ("gpt-oss-20b", "float16", False),
+        ("qwen3-8b-fp8", "float16", True),
+        ("qwen3-8b", "float32", True),
+        ("llama-3.1-8b-w8a8", "float32", True),
+    ],
+)
+def test_dtypes_that_quantised_weights_go_with(model: str, dtype: str, *, starts: bool) -> None:
+    flags = HardwareFlags(model=model, dtype=dtype)
+    if starts:
+        assert served_model(flags, "0.33", ignore_unmodelled=False).dtype == dtype
+        return
+    with pytest.raises(NoStartError, match=f"dtype = '{dtype}' does not go with"):
+        served_model(flags, "0.33", ignore_unmodelled=False)

@@ -13,6 +13,7 @@ import pytest
 
 from tokenyard.cli.support.flag_names import setting_names
 from tokenyard.cli.support.flags import Run
+from tokenyard.errors import ConfigError
 from tokenyard.launch.flag import Effect, FlagKind
 from tokenyard.launch.flag_table import VERSIONS, flag_table, recorded_flags
 
@@ -70,8 +71,10 @@ def test_names(word: str, name: str, is_off: bool) -> None:
 
 def test_what_names_no_flag() -> None:
     table = flag_table()
-    for word in ("--", "-x", "--max", "--no-such-flag", "--tensor-parallel-sizes"):
+    for word in ("--", "-x", "--no-such-flag", "--tensor-parallel-sizes"):
         assert table.named(word) is None
+    with pytest.raises(ConfigError, match="option = '--max-num': is ambiguous: it could be --max-num-active-seqs, "):
+        table.named("--max-num")
     assert table.named("--tensor-parallel", prefixes=False) is None
 
 

@@ -14,7 +14,9 @@ from tokenyard.cli.support.parsing import parse
 from tokenyard.cli.support.setup import prepare
 from tokenyard.launch.flag import Effect
 from tokenyard.launch.serve_line import read_serve_text
+from tokenyard.models import named
 
+CONFIGS = Path(named.__file__).parent / "configs"
 LINES: list[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("public_lines.toml").read_text())["line"]
 SHAPE = {
     "model_type": "llama",
@@ -31,6 +33,14 @@ SHAPE = {
 }
 """Stands in for models of any size: what is tested is what a line says."""
 
+
+EXPERTS = json.loads((CONFIGS / "glm-4.5-air.json").read_text()) | {
+    "num_hidden_layers": 8,
+    "hidden_size": 1024,
+    "num_attention_heads": 64,
+    "moe_intermediate_size": 512,
+}
+"""Stands in for those with experts, or with layers that predict further."""
 
 QUANTISED = {
     "modelopt": {"quant_method": "modelopt", "quant_algo": "FP8"},
@@ -65,7 +75,9 @@ def test_every_flag_is_accounted_for(line: dict[str, Any], tmp_path: Path) -> No
     quantised = {"quantization_config": method} if method else {}
     # The models that are spread so have one KV head, of which every GPU has a copy.
     heads = {"num_key_value_heads": 1} if "decode-context-parallel-size" in line["given"] else {}
-    (tmp_path / "config.json").write_text(json.dumps(SHAPE | length | quantised | heads))
+    needs_experts = "enable-expert-parallel" in line["given"] or "mtp" in str(line["given"].get("speculative-config"))
+    shape = EXPERTS if needs_experts else SHAPE
+    (tmp_path / "config.json").write_text(json.dumps(shape | length | quantised | heads))
     ours = ["--model", str(tmp_path), "--gpu", "h200", "--ignore-unmodelled"]
     command = parse(["run", "chat", "--limit", "1", "--serve", line["text"], *ours])
     assert isinstance(command, Run)
@@ -73,9 +85,7 @@ def test_every_flag_is_accounted_for(line: dict[str, Any], tmp_path: Path) -> No
     said = {Effect.USED: header.used, Effect.NO_EFFECT: header.without_effect, Effect.NOT_MODELLED: header.ignored}
     for each in command.launch.asked.given:
         kinds = {kind for kind, lines in said.items() if any(text.startswith(f"{each}") for text in lines)}
-        expected = (
-            Effect.NO_EFFECT if each.changes_nothing and each.flag.effect is Effect.NOT_MODELLED else each.flag.effect
-        )
+        expected = Effect.NO_EFFECT if each.changes_nothing and each.effect is Effect.NOT_MODELLED else each.effect
         assert kinds == {expected}, each
     assumed = {each.name for each in header.assumed}
     for name in ("max-num-seqs", "max-num-batched-tokens", "max-model-len", "gpu-memory-utilization"):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+import argparse
+from typing import Any, NoReturn
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 from tokenyard.errors import ConfigError
 from tokenyard.launch.flag_table import flag_table
@@ -92,8 +95,52 @@ def test_plain_words_say_the_same() -> None:
     ]
 
 
+def test_the_beginning_of_a_name_is_the_name_where_it_can_be_no_other() -> None:
+    reading = read_words(["--max-num-seq", "4", "--adv=none", "--slo", "a"], own={"--advice", "--slo"})
+    assert [str(each) for each in reading.given] == ["--max-num-seqs 4"]
+    assert reading.rest == ["--advice=none", "--slo", "a"]
+    with pytest.raises(ConfigError, match="option = '--seed-': is ambiguous: it could be --seed-a, --seed-b"):
+        read_words(["--seed-"], own={"--seed-a", "--seed-b"})
+    with pytest.raises(ConfigError, match=r"is ambiguous: it could be .*--limit-mm-per-prompt, --limits"):
+        read_words(["--limi", "3"], own={"--limits"})
+    assert read_words(["--enable-prefix-c"]).given == read_words(["--enable-prefix-caching"]).given
+    assert read_words(["--no-enable-prefix-c"]).given == read_words(["--no-enable-prefix-caching"]).given
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise argparse.ArgumentError(None, message)
+
+
+@hypothesis.given(st.sampled_from(sorted(flag_table().long_names)), st.data())
+def test_every_beginning_means_what_it_means_to_argparse(name: str, data: st.DataObject) -> None:
+    """argparse's own parser with all long flags, each of which stores its name."""
+    word = name[: data.draw(st.integers(3, len(name)))]
+    parser = _Parser(add_help=False)
+    for long, (flag, is_off) in flag_table().long_names.items():
+        parser.add_argument(long, dest=f"{flag} {is_off}", action="store_true")
+    try:
+        told = [each for each, is_set in vars(parser.parse_args([word])).items() if is_set]
+    except argparse.ArgumentError:
+        told = []
+    options = {meant for long, meant in flag_table().long_names.items() if long.startswith(word)}
+    if word not in flag_table().long_names and len(options) > 1:
+        with pytest.raises(ConfigError, match="is ambiguous"):
+            flag_table().named(word)
+        assert told == []
+        return
+    found = flag_table().named(word)
+    assert found is not None
+    assert (found.flag.name, found.is_off) in options
+    assert told in ([f"{found.flag.name} {found.is_off}"], []), (
+        "argparse refuses two names of one option: vLLM merges them"
+    )
+
+
 def test_what_is_not_vllms_stays_in_its_order() -> None:
-    reading = read_words(["LOG", "--gpu", "l4", "-tp", "2", "--seed", "7", "--limit=3"], own={"--seed", "--gpu"})
+    reading = read_words(
+        ["LOG", "--gpu", "l4", "-tp", "2", "--seed", "7", "--limit=3"], own={"--seed", "--gpu", "--limit"}
+    )
     assert reading.rest == ["LOG", "--gpu", "l4", "--seed", "7", "--limit=3"]
     assert [each.flag.name for each in reading.given] == ["tensor-parallel-size"]
 

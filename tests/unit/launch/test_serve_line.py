@@ -55,7 +55,8 @@ def test_variables_in_front() -> None:
     line = read_serve_text("VLLM_USE_V1=1 CUDA_VISIBLE_DEVICES=0,1 \\\n  vllm serve qwen3-8b --max-num-seqs 64")
     assert line.environment == {"VLLM_USE_V1": "1", "CUDA_VISIBLE_DEVICES": "0,1"}
     assert values(line) == SAID
-    assert read_serve_text(f"env A=1 {LINE}").environment == {"A": "1"}
+    assert read_serve_text(f"env VLLM_A=1 {LINE}").environment == {"VLLM_A": "1"}
+    assert read_serve_text(f"A=1 {LINE}").environment == {"A": "***"}  # nothing of vLLM's: nobody's business here
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ _FILES = sorted(Path(tokenyard.models.__file__).parent.joinpath("configs").glob(
 
 _HOSTILE: list[Any] = [
     *([], [[1]], {}, {"a": [1]}, "", "x", "a" * 5000, None, [None], ["x"], [-1], [1e308] * 3),
-    *(-1, 0, 1, 2.5, 2**40, 10**400, 1e308, float("nan"), True, False),
+    *(-1, 0, 1, 2.5, 100_000, 2**31 - 1, 2**40, 10**400, 1e308, float("nan"), True, False),
 ]
 
 
@@ -43,3 +44,13 @@ def test_any_value_in_any_field_is_borne(data: st.DataObject) -> None:
     with suppress(ConfigError):
         model = model_from_config(config, name="x", where="config.json")
         assert min(model.num_parameters, model.num_active_parameters, model.kv_bytes_per_token()) >= 0
+
+
+@pytest.mark.parametrize("count", [10_001, 2**31 - 1])
+@pytest.mark.parametrize("architecture", ["LlamaForCausalLM", "Qwen3MoeForCausalLM", "DeepseekV3ForCausalLM"])
+def test_a_number_of_layers_that_nobody_builds_is_one_error(architecture: str, count: int) -> None:
+    """Each layer is looked at by itself: a million took eleven seconds, a billion all memory."""
+    known = (json.loads(file.read_text()) for file in _FILES)
+    config = next(each for each in known if each.get("architectures") == [architecture])
+    with pytest.raises(ConfigError, match=f"num_hidden_layers = {count}: give a whole number from 1 to 10000"):
+        model_from_config({**config, "num_hidden_layers": count}, name="x", where="config.json")

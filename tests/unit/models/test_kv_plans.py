@@ -17,6 +17,7 @@ import pytest
 
 from tokenyard.config import GroupKind
 from tokenyard.errors import ConfigError
+from tokenyard.kv.sizing.gpus import GPUS
 from tokenyard.kv.sizing.plan import plan_kv_cache
 from tokenyard.models.named import MODELS
 
@@ -47,6 +48,7 @@ def _cases() -> list[Any]:
             id="-".join(
                 (
                     _recorded(file)["versions"]["vllm"],
+                    _recorded(file).get("gpu", "h100"),
                     plan["model"],
                     f"tp{plan['tensor_parallel_size']}",
                     *_options(plan),
@@ -73,6 +75,8 @@ def _ours(case: dict[str, Any], recorded: dict[str, Any], available_bytes: int) 
             max_num_batched_tokens=recorded["settings"]["max_num_batched_tokens"],
             enable_prefix_caching=case["enable_prefix_caching"],
             async_scheduling=case["async_scheduling"],
+            kv_cache_dtype=case["options"].get("kv_cache_dtype", "auto"),
+            compute_capability=GPUS[recorded.get("gpu", "h100")].compute_capability,
             planner=recorded["versions"]["vllm"].rpartition(".")[0],
         )
     except ConfigError as error:

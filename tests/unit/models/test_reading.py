@@ -10,7 +10,7 @@ import pytest
 
 from tokenyard.errors import ConfigError
 from tokenyard.models.named import model_spec, named_model
-from tokenyard.models.reading.read import read_model_file
+from tokenyard.models.reading.read import model_from_config, read_model_file
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -211,7 +211,7 @@ def test_dtype_is_what_vllm_takes(tmp_path: Path, said: str | None, wanted: str,
     [
         ({"rope_type": "linear", "factor": 2.0}, 262_144),
         ({"rope_type": "llama3", "factor": 8.0}, 131_072),
-        ({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 65_536}, 262_144),
+        ({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 65_536}, 131_072),
         ({"type": "yarn", "factor": 40.0, "original_max_position_embeddings": 1_024}, 131_072),
         (None, 131_072),
     ],
@@ -220,6 +220,15 @@ def test_the_context_is_as_long_as_its_scaling_makes_it(
     tmp_path: Path, scaling: dict[str, Any] | None, length: int
 ) -> None:
     assert read_model_file(write(tmp_path, {**LLAMA, "rope_scaling": scaling})).max_model_len == length
+
+
+def test_yarn_counts_from_the_original_length_in_0_22() -> None:
+    scaling = {"type": "yarn", "factor": 2.0, "original_max_position_embeddings": 32_768}
+    raw = {**LLAMA, "rope_scaling": scaling}
+    lengths = [
+        model_from_config(raw, name="m", where="m", vllm_version=each).max_model_len for each in ("0.22", "0.33")
+    ]
+    assert lengths == [65_536, LLAMA["max_position_embeddings"]]
 
 
 def test_a_field_that_may_matter_is_an_error_or_a_note(tmp_path: Path) -> None:

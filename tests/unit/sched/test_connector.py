@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import pytest
 from tests.support.toy_engine import ToyEngine, Watcher
 
-from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, SchedulerConfig
 from tokenyard.kv.new_blocks import Blocks
+from tokenyard.profiles import decision_profile
 from tokenyard.request import FinishReason, Request, RequestStatus, SamplingParams
 from tokenyard.sched.connector import KVConnector, Match
 from tokenyard.sched.scheduler import Scheduler
@@ -42,12 +43,25 @@ class Remote(KVConnector):
 class Site:
     """A scheduler with a remote, a watcher and a toy model."""
 
-    def __init__(self, remote: Remote, policy: str = "fail") -> None:
+    def __init__(
+        self,
+        remote: Remote,
+        policy: str = "fail",
+        *,
+        groups: tuple[KVCacheGroup, ...] = (KVCacheGroup(),),
+        version: str = "0.22",
+    ) -> None:
         self.remote = remote
         self.watcher = Watcher()
         self.scheduler = Scheduler(
-            SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=64, max_model_len=64, kv_load_failure_policy=policy),
-            CacheConfig(num_gpu_blocks=41, block_size=4),
+            SchedulerConfig(
+                max_num_seqs=4,
+                max_num_batched_tokens=64,
+                max_model_len=64,
+                kv_load_failure_policy=policy,
+                profile=decision_profile(version),
+            ),
+            CacheConfig(num_gpu_blocks=41, block_size=4, groups=groups),
             observer=self.watcher,
             kv_connector=remote,
         )
@@ -171,6 +185,55 @@ def test_a_failed_load_is_recomputed_from_the_first_bad_block(bad: int) -> None:
     site.scheduler.check_invariants()
     output, _ = site.step()
     assert output.num_scheduled_tokens == {"a": 10 - bad * 4}
+
+
+WINDOW = KVCacheGroup(kind=GroupKind.SLIDING_WINDOW, window=9)
+LAYOUTS = {
+    "longer": (KVCacheGroup(block_size=8),),
+    "shorter": (KVCacheGroup(block_size=2),),
+    "two sizes": (KVCacheGroup(block_size=8), KVCacheGroup(block_size=2)),
+    "a window": (KVCacheGroup(), WINDOW),
+    "a window alone": (WINDOW,),
+    "a window of other blocks": (KVCacheGroup(block_size=8), WINDOW),
+}
+"""KV-cache groups whose blocks are not the cache's, or which forget."""
+
+
+@pytest.mark.parametrize("version", ["0.22", "0.33"])
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_whichever_block_of_whichever_group_fails_nothing_goes_on_from_it(
+    layout: str, version: str, *, is_async: bool
+) -> None:
+    """Of every loaded block: what lies behind its beginning is computed again, and the request ends."""
+    places, place = 1, 0
+    while place < places:
+        site = Site(Remote(Match(24, is_async=is_async)), "recompute", groups=LAYOUTS[layout], version=version)
+        request = site.add("a", 30)
+        output = site.scheduler.schedule()
+        kv = site.scheduler.kv
+        loaded = [
+            (i * size, block)
+            for size, blocks in zip(kv.config.group_block_sizes, kv.get_block_ids(request), strict=True)
+            for i, block in enumerate(blocks)
+            if block and i * size < 24
+        ]
+        places = len(loaded)
+        start, bad = loaded[place]
+        report = ConnectorOutput(invalid_block_ids=frozenset({bad}))
+        answer = ModelOutput.from_lists([[7]] if output.req_ids else [], report)
+        assert len(site.scheduler.update_from_output(output, answer)) == 0
+        site.scheduler.check_invariants()
+        assert request.num_computed_tokens <= start
+        if is_async:
+            site.step(ConnectorOutput(finished_receiving=frozenset({"a"})))
+        resumed = 0
+        while not request.status.is_finished:
+            step, _ = site.step()
+            resumed += step.total_num_scheduled_tokens
+            site.scheduler.check_invariants()
+        assert resumed >= 30 - start
+        place += 1
 
 
 def test_a_failed_asynchronous_load_is_tried_again_from_what_is_valid() -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
 from tokenyard.errors import RequestError
-from tokenyard.request import MultiModalItem, Request, SamplingParams
+from tokenyard.kv.encoder_cache import EncoderCache, ItemEncoderCache
+from tokenyard.profiles import VLLM_0_22, VLLM_0_33, DecisionProfile
+from tokenyard.request import MultiModalItem, Request, RequestStatus, SamplingParams
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.model_output import ModelOutput
 
@@ -17,6 +22,7 @@ def _scheduler(*, eagle: bool, **settings: Any) -> Scheduler:
     return Scheduler(
         SchedulerConfig(
             **{
+                "profile": VLLM_0_22,
                 "max_num_batched_tokens": 40,
                 "max_model_len": 200,
                 "max_num_encoder_input_tokens": 30,
@@ -91,3 +97,99 @@ def test_a_request_that_has_come_to_an_item_may_compute_part_of_it(eagle: bool, 
     """As in vLLM 0.22.1: only an item that lies ahead is not cut."""
     scheduler = _scheduler(eagle=eagle, disable_chunked_mm_input=True, long_prefill_token_threshold=20)
     assert _run(scheduler, _request((offset, 28))) == steps
+
+
+# ---- one content, one size
+
+
+def _items(*items: tuple[str, int, int], name: str = "q", resumable: bool = False) -> Request:
+    given = [MultiModalItem(mm_hash=content, offset=at, length=size) for content, at, size in items]
+    return Request(name, [1] * 60, SamplingParams(max_tokens=2), mm_features=given, resumable=resumable)
+
+
+def test_items_of_one_request_that_disagree_about_a_content() -> None:
+    with pytest.raises(RequestError, match="mm_hash = 'cat': items of 4 and of 6 embeddings have this hash"):
+        _items(("cat", 0, 4), ("dog", 8, 6), ("cat", 20, 6))
+
+
+@pytest.mark.parametrize("profile", [VLLM_0_22, VLLM_0_33], ids=["0.22", "0.33"])
+@pytest.mark.parametrize("when", ["waiting", "running", "ended"])
+def test_items_of_two_requests_that_disagree_about_a_content(when: str, profile: DecisionProfile) -> None:
+    scheduler = _scheduler(eagle=False, profile=profile)
+    first = _items(("cat", 0, 4), name="first")
+    scheduler.add_request(first)
+    if when != "waiting":
+        while scheduler.has_requests() and (when == "ended" or first.status is RequestStatus.WAITING):
+            output = scheduler.schedule()
+            chunk = output.is_prefill_chunk
+            tokens = [[] if chunk is not None and chunk[row] else [3] for row in range(len(output.req_ids))]
+            scheduler.update_from_output(output, ModelOutput.from_lists(tokens))
+    other = _items(("dog", 0, 4), ("cat", 8, 6), name="other")
+    with pytest.raises(RequestError, match="mm_hash = 'cat': another item with this hash has 4 embeddings, and this"):
+        scheduler.add_request(other)
+    scheduler.check_invariants()
+    scheduler.reset_encoder_cache()
+    if when == "ended":
+        scheduler.add_request(other)
+    else:
+        with pytest.raises(RequestError, match="another item with this hash"):
+            scheduler.add_request(other)
+        scheduler.finish_requests(["first"])
+        scheduler.add_request(other)
+
+
+def test_input_of_a_session_that_disagrees_about_a_content() -> None:
+    scheduler = _scheduler(eagle=False, profile=VLLM_0_33)
+    scheduler.add_request(_items(("cat", 0, 4), name="s", resumable=True))
+    with pytest.raises(RequestError, match="another item with this hash has 4 embeddings"):
+        scheduler.add_request(_items(("cat", 0, 6), name="s", resumable=True))
+    with pytest.raises(RequestError, match="the item has 40 embeddings and a step can compute and keep 30"):
+        scheduler.add_request(_items(("new", 0, 40), name="s", resumable=True))
+    scheduler.add_request(_items(("bird", 0, 6), name="s", resumable=True))
+    with pytest.raises(RequestError, match="another item with this hash has 6 embeddings"):
+        scheduler.add_request(_items(("bird", 0, 5), name="other"))
+    scheduler.finish_requests(["s"])
+    scheduler.add_request(_items(("bird", 0, 5), ("cat", 10, 7), name="other"))
+
+
+@pytest.mark.parametrize("make_cache", [EncoderCache, ItemEncoderCache])
+@given(seed=st.integers(0, 2**32 - 1))
+def test_the_books_hold_even_if_sizes_disagree(make_cache: type[EncoderCache], seed: int) -> None:
+    """Hosts may ask the cache without any check: room is counted by what an output took."""
+    random, cache = Random(seed), make_cache(30)
+    requests = []
+    for i in range(6):
+        places = [(str(random.randrange(3)), 10 * place, random.randint(1, 9)) for place in range(3)]
+        each = {content: size for content, _, size in places}
+        requests.append(_items(*((content, at, each[content]) for content, at, _ in places), name=f"r{i}"))
+    for _ in range(60):
+        request = random.choice(requests)
+        item = random.choice(request.mm_features)
+        if random.random() < 0.4:
+            cache.free(request)
+        elif not cache.refer(request, item) and cache.make_room(item.num_embeds):
+            cache.allocate(request, item)
+        cache.check_invariants()
+
+
+@pytest.mark.parametrize("profile", [VLLM_0_22, VLLM_0_33], ids=["0.22", "0.33"])
+def test_a_row_that_ends_lets_go_after_the_rows_before_it(profile: DecisionProfile) -> None:
+    """Two images are let go in one step: by the first row, which has passed it, and by the second, which ends."""
+    limits = {"max_num_batched_tokens": 100, "max_num_encoder_input_tokens": 20, "encoder_cache_size": 20}
+    scheduler = _scheduler(eagle=False, profile=profile, **limits)
+    requests = {
+        name: Request(
+            name,
+            [7] * 20,
+            SamplingParams(max_tokens=most),
+            mm_features=[MultiModalItem(mm_hash=name, offset=0, length=8)],
+        )
+        for name, most in (("goes on", 9), ("ends", 1), ("next", 9))
+    }
+    for name in ("goes on", "ends"):
+        scheduler.add_request(requests[name])
+    output = scheduler.schedule()
+    assert output.req_ids == ("goes on", "ends")
+    scheduler.update_from_output(output, ModelOutput.from_lists([[3], [3]]))
+    scheduler.add_request(requests["next"])
+    assert list(scheduler.schedule().free_encoder_mm_hashes) == ["goes on"]

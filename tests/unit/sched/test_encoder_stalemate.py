@@ -14,12 +14,12 @@ def overlapping(name: str) -> list[MultiModalItem]:
     return [MultiModalItem(mm_hash=f"{name}{i}", offset=offset, length=4) for i, offset in enumerate((2, 4))]
 
 
-def engine(version: str, *, async_scheduling: bool = False) -> ToyEngine:
+def engine(version: str, *, async_scheduling: bool = False, room: int = 8) -> ToyEngine:
     """Room for two items; four prompt tokens a step, so that both requests are in the middle of one at once."""
     return ToyEngine(
         profile=decision_profile(version),
         async_scheduling=async_scheduling,
-        max_num_encoder_input_tokens=8,
+        max_num_encoder_input_tokens=room,
         long_prefill_token_threshold=4,
         max_num_batched_tokens=16,
     )
@@ -62,3 +62,17 @@ def test_a_request_that_goes_on_and_will_make_room_is_waited_for() -> None:
     toy.add("second", 12, max_tokens=2, mm_features=overlapping("b"))
     assert toy.drain() < 30
     assert [toy.requests[name].num_preemptions for name in ("first", "second")] == [0, 0]
+
+
+@pytest.mark.parametrize("version", ["0.22", "0.33"])
+def test_room_that_an_output_frees_after_the_refusal_is_used(version: str) -> None:
+    """In the step that refuses both, a third request passes the image that they have no room beside."""
+    toy = engine(version, room=12)
+    for name in ("a", "b"):
+        toy.add(name, 12, max_tokens=3, mm_features=overlapping(name))
+    toy.add("passes", 12, max_tokens=3, mm_features=[MultiModalItem(mm_hash="long", offset=2, length=4)])
+    assert len(toy.step().num_scheduled_tokens) == 3
+    assert toy.step().num_scheduled_tokens == {"passes": 4}
+    assert "a" in toy.step().num_scheduled_tokens
+    assert toy.drain() < 20
+    assert [toy.requests[name].num_preemptions for name in ("a", "b")] == [0, 0]

@@ -14,7 +14,8 @@ from tests.support.toy_engine import ToyEngine, snapshot
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
 from tokenyard.errors import ConfigError
 from tokenyard.params import PoolingParams
-from tokenyard.request import Request
+from tokenyard.profiles import VLLM_0_22, VLLM_0_33, DecisionProfile
+from tokenyard.request import Request, SamplingParams
 from tokenyard.sched.connector import KVConnector, Match
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.aux_output import ModelAuxOutput
@@ -77,6 +78,18 @@ def test_a_wrong_answer_is_refused_and_the_right_one_taken_in(mistake: str, is_a
     assert snapshot(toy.scheduler) == before
     assert [news.new_token_ids for news in toy.update(plan, {"a": [5], "b": [6]})] == [[5], [6]]
     toy.drain()
+
+
+@pytest.mark.parametrize("profile", [VLLM_0_22, VLLM_0_33], ids=["0.22", "0.33"])
+def test_more_tokens_than_a_step_without_drafts_can_bring(profile: DecisionProfile) -> None:
+    """What stands behind a stop token was never computed: it cannot be taken back."""
+    toy = ToyEngine(speculative=SpeculativeConfig(num_speculative_tokens=3), profile=profile)
+    toy.add("a", 4, max_tokens=9, stop_token_ids=(5,))
+    plan = toy.schedule()
+    with pytest.raises(ValueError, match="9 tokens for request 'a', with 0 drafts: give at most 1"):
+        toy.scheduler.update_from_output(plan, ModelOutput.from_lists([[5] * 9]))
+    assert toy.requests["a"].num_computed_tokens == 4
+    assert toy.update(plan, {"a": [5]}).finish_reasons == {0: "stop"}
 
 
 class Silent(ToyConnector):
@@ -246,7 +259,7 @@ def test_an_executor_may_use_its_buffer_again() -> None:
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [
-        ((CacheConfig(), SchedulerConfig()), "config"),
+        ((CacheConfig(num_gpu_blocks=10_318), SchedulerConfig()), "config"),
         ((SchedulerConfig(), {"num_gpu_blocks": 5}), "cache_config"),
         ((SchedulerConfig(), None), "cache_config"),
     ],
@@ -265,3 +278,43 @@ def test_ids_that_are_none(ids: Any) -> None:
     with pytest.raises(ConfigError, match="request_ids"):
         toy.scheduler.finish_requests(ids)
     assert toy.scheduler.get_request_counts() == (0, 1)
+
+
+WIDTHS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", ">i2", ">i4", ">i8")
+
+
+def _told(width: str, *, is_async: bool) -> list[list[tuple[str, list[int]]]]:
+    """What a small run tells, in which some rows bring a token and others none, with answers in numbers of a width."""
+    drafts = SpeculativeConfig(
+        num_speculative_tokens=2, method=SpeculativeMethod.NGRAM_GPU if is_async else SpeculativeMethod.NGRAM
+    )
+    config = SchedulerConfig(
+        max_num_seqs=4, max_num_batched_tokens=8, max_model_len=64, async_scheduling=is_async, profile=VLLM_0_33
+    )
+    scheduler = Scheduler(config, CacheConfig(num_gpu_blocks=50, block_size=4), speculative_config=drafts)
+    for i, length in enumerate((3, 17, 9, 2)):
+        scheduler.add_request(Request(f"r{i}", list(range(100 * i, 100 * i + length)), SamplingParams(max_tokens=3)))
+    told = []
+    for _ in range(50):
+        plan = scheduler.schedule()
+        chunks = [False] * len(plan.req_ids) if plan.is_prefill_chunk is None else plan.is_prefill_chunk
+        answer = ModelOutput.from_lists([[] if chunk else [7] for chunk in chunks])
+        given = ModelOutput(answer.sampled.astype(width), answer.num_sampled.astype(width))
+        outputs = scheduler.update_from_output(plan, given)
+        told.append([(news.request_id, list(news.new_token_ids)) for news in outputs])
+        if not is_async and plan.req_ids:
+            rows = DraftTokens.from_lists([[1, 2]] * len(plan.req_ids))
+            scheduler.update_draft_token_ids(plan, DraftTokens(rows.tokens.astype(width), rows.counts.astype(width)))
+        scheduler.check_invariants()
+    assert not scheduler.requests
+    return told
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_whole_numbers_of_any_width_say_the_same(width: str, is_async: bool) -> None:
+    """Rows without a token once counted as rows with one, where the counts were int32: 1, 0 has the bytes of one 1."""
+    right = _told("i8", is_async=is_async)
+    assert any(len(step) > 1 for step in right)
+    assert _told(width, is_async=is_async) == right
+    assert all(tokens for step in right for _, tokens in step)

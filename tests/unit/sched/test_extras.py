@@ -11,6 +11,7 @@ from tests.support.toy_engine import ToyEngine
 from tokenyard.config import GroupKind, KVCacheGroup, SpeculativeConfig
 from tokenyard.errors import ConfigError, RequestError
 from tokenyard.params import PoolingParams, RepetitionDetectionParams, SamplingParams
+from tokenyard.profiles import decision_profile
 from tokenyard.request import FinishReason, Request, RequestStatus
 from tokenyard.sched.features.request_events import EventType
 from tokenyard.sched.steps.aux_output import ModelAuxOutput, TokenLogprobs
@@ -129,13 +130,29 @@ def test_a_pooling_request_samples_nothing() -> None:
 
 
 def test_a_result_that_a_reset_made_stale_is_not_told() -> None:
-    toy = ToyEngine(async_scheduling=True)
+    toy = ToyEngine(async_scheduling=True, profile=decision_profile("0.33"))
     add_pooling(toy, "a", 4)
     stale = toy.schedule()
     assert toy.scheduler.reset_prefix_cache(reset_running_requests=True)
     assert list(answer(toy, stale, [[]], pooler_output=["old"])) == []
     (news,) = answer(toy, toy.schedule(), [[]], pooler_output=["new"])
     assert news.extras.pooling_output == "new"
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+def test_vllm_0_22_tells_the_result_of_a_request_that_a_reset_preempted(*, resumes: bool) -> None:
+    """Its count of stale outputs is asked only where tokens come."""
+    toy = ToyEngine(async_scheduling=True, profile=decision_profile("0.22"))
+    request = add_pooling(toy, "a", 4)
+    stale = toy.schedule()
+    assert toy.scheduler.reset_prefix_cache(reset_running_requests=True)
+    again = toy.schedule() if resumes else None
+    (news,) = answer(toy, stale, [[]], pooler_output=["old"])
+    assert (news.extras.pooling_output, request.status) == ("old", RequestStatus.FINISHED_STOPPED)
+    if again is not None:
+        assert again.num_scheduled_tokens == {"a": 4}
+        assert list(answer(toy, again, [[]], pooler_output=["new"])) == []
+    assert not toy.scheduler.has_unfinished_requests()
 
 
 def test_a_pooling_request_in_flight_gets_no_second_step() -> None:

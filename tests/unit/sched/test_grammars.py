@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +12,8 @@ import pytest
 from tests.support.toy_engine import ToyEngine
 
 from tokenyard.config import SpeculativeConfig
+from tokenyard.errors import GrammarError
+from tokenyard.profiles import decision_profile
 from tokenyard.sched.steps.model_output import DraftTokens
 
 DRAFTS = SpeculativeConfig(num_speculative_tokens=3)
@@ -109,8 +113,112 @@ def test_nobody_samples_by_a_grammar() -> None:
 def test_a_grammar_without_a_bitmask_says_so() -> None:
     toy = ToyEngine()
     toy.add("a", structured_output=Below(4))
-    with pytest.raises(TypeError, match="'a' has no bitmask"):
+    with pytest.raises(GrammarError, match="request 'a': bitmask raised AttributeError: 'Below' object has no"):
         toy.scheduler.get_grammar_bitmask(toy.schedule())
+
+
+def test_readiness_is_not_asked_again_once_it_runs() -> None:
+    class Counted(Masked):
+        asked = 0
+
+        @property
+        def is_ready(self) -> bool:  # type: ignore[override]
+            Counted.asked += 1
+            return True
+
+    toy = ToyEngine()
+    toy.add("a", max_tokens=5, structured_output=Counted(20))
+    for _ in range(4):
+        output = toy.schedule()
+        assert toy.scheduler.get_grammar_bitmask(output) is not None
+        toy.update(output, {"a": [5]})
+    assert Counted.asked == 1
+
+
+class Failing(Masked):
+    """One method raises, or answers something else, from some call on."""
+
+    def __init__(self, method: str, answer: object) -> None:
+        super().__init__(20)
+        self.method, self.answer, self.is_armed = method, answer, False
+
+    def fails(self, method: str) -> bool:
+        if self.is_armed and method == self.method and isinstance(self.answer, type):
+            raise self.answer(method)
+        return self.is_armed and method == self.method
+
+    def accept_tokens(self, tokens: Sequence[int]) -> bool:
+        return self.answer if self.fails("accept_tokens") else super().accept_tokens(tokens)  # type: ignore[return-value]
+
+    def validate_tokens(self, tokens: Sequence[int]) -> list[int]:
+        return self.answer if self.fails("validate_tokens") else super().validate_tokens(tokens)  # type: ignore[return-value]
+
+    def bitmask(self, drafts: Sequence[int]) -> npt.NDArray[np.int32]:
+        return self.answer if self.fails("bitmask") else super().bitmask(drafts)  # type: ignore[return-value]
+
+
+FAILURES = [
+    *(("accept_tokens", answer) for answer in (KeyError, None, "yes")),
+    *(("validate_tokens", answer) for answer in (KeyError, None, [5, 6, 7, 8], [9])),
+    *(("bitmask", answer) for answer in (KeyError, None, np.ones((3, 1), np.int32), np.ones((2, 1), np.int64))),
+]
+
+
+@pytest.mark.parametrize(("method", "answer"), FAILURES, ids=str)
+def test_whoever_has_a_grammar_that_fails_ends_and_nobody_else(method: str, answer: object) -> None:
+    toy = ToyEngine(speculative=SpeculativeConfig(num_speculative_tokens=1), profile=decision_profile("0.33"))
+    grammar = Failing(method, answer)
+    toy.add("bound", max_tokens=8, structured_output=grammar)
+    toy.add("other", max_tokens=8, structured_output=Masked(20))
+    toy.add("free", max_tokens=8)
+    scheduler, told, errors = toy.scheduler, dict.fromkeys(("bound", "other", "free"), 0), []
+
+    def patiently(call: Callable[..., Any], *given: Any) -> Any:
+        try:
+            return call(*given)
+        except GrammarError as error:
+            errors.append((error.request_id, error.method))
+            return call(*given)
+        finally:
+            scheduler.check_invariants()
+
+    reasons = {}
+    for step in range(20):
+        if not scheduler.has_requests():
+            break
+        grammar.is_armed = step >= 2
+        output = toy.schedule()
+        mask = patiently(scheduler.get_grammar_bitmask, output)
+        if mask is not None:
+            drafts = output.scheduled_spec_decode_tokens
+            rows = sum(1 + len(drafts.get(name, ())) for name in mask.structured_output_request_ids)
+            assert mask.grammar_bitmask.shape == (rows, 1)
+        answers = toy.model(output, {name: [5] for name in told})
+        outputs = patiently(scheduler.update_from_output, output, answers)
+        for news in outputs:
+            told[news.request_id] += len(news.new_token_ids)
+            reasons[news.request_id] = news.finish_reason
+        proposed = DraftTokens.from_lists([[5]] * len(output.req_ids))
+        if output.req_ids:
+            with suppress(GrammarError):
+                patiently(scheduler.update_draft_token_ids, output, proposed)
+    assert errors == [("bound", method)]
+    assert told["other"] == told["free"] == 8
+    assert reasons == {"bound": "error", "other": "length", "free": "length"}
+    assert toy.free == 100
+
+
+def test_masks_of_several_widths_make_one() -> None:
+    class Wide(Masked):
+        def bitmask(self, drafts: Sequence[int]) -> npt.NDArray[np.int32]:
+            return np.full((1 + len(drafts), 3), 7, np.int32)
+
+    toy = ToyEngine()
+    toy.add("narrow", structured_output=Masked(2))
+    toy.add("wide", structured_output=Wide(2))
+    mask = toy.scheduler.get_grammar_bitmask(toy.schedule())
+    assert mask is not None
+    assert mask.grammar_bitmask.tolist() == [[3, 0, 0], [7, 7, 7]]
 
 
 def test_a_bitmask_may_have_to_wait_for_the_step_before() -> None:

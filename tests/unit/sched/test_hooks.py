@@ -14,10 +14,11 @@ from tests.support.toy_connector import ToyConnector
 from tests.support.toy_engine import Watcher, make_request
 
 from tokenyard.config import CacheConfig, PauseState, SchedulerConfig
-from tokenyard.errors import PolicyError
+from tokenyard.errors import GrammarError, PolicyError
 from tokenyard.kv.blocks.pool import PoolListener
 from tokenyard.kv.shortage import KVShortage
-from tokenyard.request import Request
+from tokenyard.profiles import VLLM_0_22
+from tokenyard.request import Request, RequestStatus
 from tokenyard.sched.connector import KVConnector
 from tokenyard.sched.features.hooks import StepHook
 from tokenyard.sched.observer import ObserverWarning, SchedulerState, StepObserver
@@ -133,7 +134,15 @@ class Yard:
     def __init__(self, policy: Policy, *, connector: Connector | None = None, **settings: Any) -> None:
         self.connector = connector
         self.scheduler = Scheduler(
-            SchedulerConfig(**{"max_num_seqs": 4, "max_num_batched_tokens": 24, "max_model_len": 40, **settings}),
+            SchedulerConfig(
+                **{
+                    "profile": VLLM_0_22,
+                    "max_num_seqs": 4,
+                    "max_num_batched_tokens": 24,
+                    "max_model_len": 40,
+                    **settings,
+                }
+            ),
             CacheConfig(num_gpu_blocks=15, block_size=4, enable_kv_cache_events=True),
             policy=policy,
             observer=Gauger(),
@@ -149,7 +158,7 @@ class Yard:
         """Once more if it raises, which it does once."""
         try:
             return do()
-        except (BoomError, PolicyError):
+        except (BoomError, GrammarError, PolicyError):
             self.errors.append(name)
             return do()
         finally:
@@ -304,7 +313,9 @@ def test_an_observer_that_raises_is_left_out(event: str) -> None:
 
 @pytest.mark.parametrize("after", [0, 3])
 @pytest.mark.parametrize("hook", ["asked", "accept_tokens"])
-def test_a_grammar_that_raises_once(monkeypatch: pytest.MonkeyPatch, hook: str, after: int) -> None:
+def test_a_grammar_that_raises_once_ends_its_own_request(
+    monkeypatch: pytest.MonkeyPatch, hook: str, after: int
+) -> None:
     fuse = Fuse(after)
     real = getattr(Grammar, hook)
 
@@ -320,6 +331,9 @@ def test_a_grammar_that_raises_once(monkeypatch: pytest.MonkeyPatch, hook: str, 
     yard.run()
     assert fuse.has_blown
     assert len(yard.errors) == 1
+    failed = [each for each in yard.requests.values() if each.status is RequestStatus.FINISHED_ERROR]
+    assert len(failed) == 1
+    assert failed[0].structured_output is not None
     yard.everybody_has_ended()
 
 

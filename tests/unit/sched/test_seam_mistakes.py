@@ -6,6 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.support.toy_connector import ToyConnector
 from tests.support.toy_engine import ToyEngine, make_request
@@ -13,7 +14,9 @@ from tests.support.toy_engine import ToyEngine, make_request
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import ConfigError, PolicyError
 from tokenyard.policies.keyed import KeyedPolicy
-from tokenyard.sched.connector import ConnectorContext, KVConnector
+from tokenyard.profiles import VLLM_0_33
+from tokenyard.request import Request
+from tokenyard.sched.connector import ConnectorContext, KVConnector, Match
 from tokenyard.sched.observer import Observers, StepObserver
 from tokenyard.sched.policy import Policy, PolicyContext
 from tokenyard.sched.policy_gate import PolicyGate
@@ -96,7 +99,7 @@ def test_a_method_that_is_not_overridden_costs_nothing_more() -> None:
 
 def test_what_is_no_policy_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"policy = .*: give an object of a class derived from tokenyard\.Policy"):
-        Scheduler(SchedulerConfig(), CacheConfig(), policy=FCFSQueue())  # type: ignore[arg-type]
+        Scheduler(SchedulerConfig(), CacheConfig(num_gpu_blocks=10_318), policy=FCFSQueue())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("observer", [print, StepObserver, "a text", object()])
@@ -109,10 +112,10 @@ def test_what_is_no_observer_is_refused(observer: Any) -> None:
 
 def test_a_connector_serves_one_scheduler() -> None:
     connector = ToyConnector(Random(0))
-    Scheduler(SchedulerConfig(), CacheConfig(), kv_connector=connector)
+    Scheduler(SchedulerConfig(), CacheConfig(num_gpu_blocks=10_318), kv_connector=connector)
     assert isinstance(connector.context, ConnectorContext)
     with pytest.raises(ConfigError, match=r"kv_connector = 'ToyConnector': it serves another scheduler already"):
-        Scheduler(SchedulerConfig(), CacheConfig(), kv_connector=connector)
+        Scheduler(SchedulerConfig(), CacheConfig(num_gpu_blocks=10_318), kv_connector=connector)
 
 
 class Forgetful(KVConnector):
@@ -129,7 +132,66 @@ class Forgetful(KVConnector):
 )
 def test_a_connector_that_cannot_be_bound_is_refused(connector: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Scheduler(SchedulerConfig(), CacheConfig(), kv_connector=connector)
+        Scheduler(SchedulerConfig(), CacheConfig(num_gpu_blocks=10_318), kv_connector=connector)
+
+
+class Liar(KVConnector):
+    """Answers once what cannot be."""
+
+    def __init__(self, hook: str, answer: object) -> None:
+        self.hook, self.answer = hook, answer
+
+    def get_num_new_matched_tokens(self, request: Request, num_computed_tokens: int) -> Match:
+        answer: Match = self._answer("get_num_new_matched_tokens", Match(0))
+        return answer
+
+    def request_finished(self, request: Request, blocks: Any) -> Any:
+        return self._answer("request_finished", (False, None))
+
+    def _answer(self, hook: str, right: Any) -> Any:
+        if hook != self.hook:
+            return right
+        self.hook = ""
+        return self.answer
+
+
+LIES: list[tuple[str, object]] = [
+    *(("get_num_new_matched_tokens", answer) for answer in (None, 7, "7", (3, False), [3])),
+    *(("get_num_new_matched_tokens", Match(answer)) for answer in (1.5, -16, "7", True, float("nan"), [1])),  # type: ignore[arg-type]
+    ("get_num_new_matched_tokens", Match(4, None)),  # type: ignore[arg-type]
+    *(("request_finished", answer) for answer in (None, True, (True,), (1, None), (False, "x"), [False, None])),
+]
+
+
+@pytest.mark.parametrize(("hook", "answer"), LIES, ids=repr)
+def test_a_connectors_wrong_answer_is_one_error_in_its_name(hook: str, answer: object) -> None:
+    yard = ToyEngine(kv_connector=Liar(hook, answer), profile=VLLM_0_33)
+    for name in "ab":
+        yard.scheduler.add_request(make_request(name, 10, max_tokens=2))
+    errors: list[str] = []
+    plan: Any = None
+    model: Any = None
+    for _ in range(12):
+        try:
+            if plan is None:
+                plan = yard.scheduler.schedule()
+                model = yard.model(plan, {})
+            yard.scheduler.update_from_output(plan, model)
+            plan = None
+        except ValueError as error:
+            errors.append(str(error))
+        yard.scheduler.check_invariants()
+    assert len(errors) == 1
+    assert errors[0].startswith(f"Liar.{hook} returned ")
+    assert not yard.scheduler.requests
+    assert yard.free == 100
+
+
+def test_a_connector_may_count_with_numbers_of_numpy() -> None:
+    four: Any = np.int64(4)
+    yard = ToyEngine(kv_connector=Liar("get_num_new_matched_tokens", Match(four)), profile=VLLM_0_33)
+    yard.scheduler.add_request(make_request("a", 10, max_tokens=2))
+    assert yard.schedule().num_scheduled_tokens == {"a": 6}
 
 
 def test_a_policy_is_bound_through_its_own_bind() -> None:
@@ -140,7 +202,7 @@ def test_a_policy_is_bound_through_its_own_bind() -> None:
             super().bind(context)
             seen.append(context)
 
-    Scheduler(SchedulerConfig(), CacheConfig(), policy=Curious())
+    Scheduler(SchedulerConfig(), CacheConfig(num_gpu_blocks=10_318), policy=Curious())
     assert len(seen) == 1
 
 

@@ -17,6 +17,8 @@ from tokenyard.config import (
     SpeculativeMethod,
 )
 from tokenyard.errors import RequestError
+from tokenyard.params import PoolingParams
+from tokenyard.profiles import VLLM_0_22
 from tokenyard.request import FinishReason, Request, RequestStatus, SamplingParams
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
@@ -26,7 +28,7 @@ from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 def make() -> Scheduler:
     return Scheduler(
-        SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=64, max_model_len=128),
+        SchedulerConfig(profile=VLLM_0_22, max_num_seqs=4, max_num_batched_tokens=64, max_model_len=128),
         CacheConfig(num_gpu_blocks=40, block_size=4),
     )
 
@@ -274,3 +276,11 @@ def test_a_session_with_states_and_steps_ahead_is_refused(mode: MambaCacheMode) 
     toy.drain()
     ToyEngine(groups=groups, mamba_cache_mode=mode).add("s", [1, 2, 3], resumable=True)
     ToyEngine(async_scheduling=True).add("s", [1, 2, 3], resumable=True)
+
+
+def test_a_pooling_request_is_no_session() -> None:
+    """vLLM keeps a prompt of another length than the tokens that it computes."""
+    scheduler = make()
+    with pytest.raises(RequestError, match=r"resumable.*ends with its prompt"):
+        scheduler.add_request(Request("s", [1, 2], pooling_params=PoolingParams(task="embed"), resumable=True))
+    assert not scheduler.has_requests()

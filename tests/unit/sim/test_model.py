@@ -8,6 +8,7 @@ import pytest
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.errors import ConfigError
 from tokenyard.explain.report.speculation import Speculation, SpeculationCounter
+from tokenyard.profiles import VLLM_0_22
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.model_output import DraftTokens
@@ -51,19 +52,25 @@ def assert_streams(requests: list[Request]) -> None:
 
 def test_outputs_are_the_streams_of_the_seeds() -> None:
     requests = [request(f"r{i}", 5 + 7 * i, 3 + i, seed=100 + i) for i in range(20)]
-    run(requests, SchedulerConfig(max_num_batched_tokens=32, max_num_seqs=4), CacheConfig(num_gpu_blocks=200))
+    run(
+        requests,
+        SchedulerConfig(profile=VLLM_0_22, max_num_batched_tokens=32, max_num_seqs=4),
+        CacheConfig(num_gpu_blocks=200),
+    )
     assert_streams(requests)
 
 
 def test_a_request_that_is_preempted_keeps_its_stream() -> None:
     requests = [request(f"r{i}", 30, 60, seed=i) for i in range(8)]
-    config = SchedulerConfig(max_num_batched_tokens=64, max_num_seqs=8, scheduler_reserve_full_isl=False)
+    config = SchedulerConfig(
+        profile=VLLM_0_22, max_num_batched_tokens=64, max_num_seqs=8, scheduler_reserve_full_isl=False
+    )
     assert run(requests, config, CacheConfig(num_gpu_blocks=24)) == 4
     assert_streams(requests)
 
 
 def test_an_empty_step_samples_nothing() -> None:
-    scheduler = Scheduler(SchedulerConfig(), CacheConfig(num_gpu_blocks=10))
+    scheduler = Scheduler(SchedulerConfig(profile=VLLM_0_22), CacheConfig(num_gpu_blocks=10))
     sampled = SimulatedModel().execute(scheduler.schedule())
     assert sampled.sampled.shape == (0, 1)
 
@@ -91,7 +98,9 @@ def serve(drafts: SimulatedSpeculation, requests: list[Request]) -> tuple[int, S
     """All of them; steps, and what became of the drafts."""
     total = SpeculationCounter()
     scheduler = Scheduler(
-        SchedulerConfig(max_num_batched_tokens=64), CacheConfig(block_size=4), speculative_config=drafts.config
+        SchedulerConfig(profile=VLLM_0_22, max_num_batched_tokens=64),
+        CacheConfig(num_gpu_blocks=10_318, block_size=4),
+        speculative_config=drafts.config,
     )
     executor = SimulatedModel(drafts)
     for each in requests:
@@ -118,7 +127,11 @@ def requests() -> list[Request]:
 @pytest.mark.slow
 def test_drafts_change_how_soon_and_not_what_is_said() -> None:
     without, drafted = requests(), requests()
-    run(without, SchedulerConfig(max_num_batched_tokens=64), CacheConfig(block_size=4))
+    run(
+        without,
+        SchedulerConfig(profile=VLLM_0_22, max_num_batched_tokens=64),
+        CacheConfig(num_gpu_blocks=10_318, block_size=4),
+    )
     serve(speculation(3, 0.6), drafted)
     assert [each.output_token_ids for each in drafted] == [each.output_token_ids for each in without]
     assert_streams(drafted)

@@ -7,7 +7,7 @@ import pytest
 
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.latency.fitted import FittedLatency
-from tokenyard.sim.latency.measured import MeasuredStep, measured_pace
+from tokenyard.sim.latency.measured import MeasuredStep, measured_pace, predicted_by_features
 from tokenyard.sim.latency.model import ConstantLatency, StepShape
 from tokenyard.sim.latency.pace import Pace, PacedLatency
 from tokenyard.sim.whatif.front_end import FrontEnd
@@ -25,13 +25,17 @@ def steps(*seconds: float, began: float = 100.0) -> list[MeasuredStep]:
     ]
 
 
+def pace_of(measured: list[MeasuredStep]) -> Pace | None:
+    return measured_pace(measured, predicted_by_features(MODEL, measured) if measured else np.zeros(0), 100.0)
+
+
 def test_an_even_machine_has_no_pace() -> None:
-    assert measured_pace(steps(*[0.01] * 200), MODEL, 100.0) is None
-    assert measured_pace([], MODEL, 100.0) is None
+    assert pace_of(steps(*[0.01] * 200)) is None
+    assert pace_of([]) is None
 
 
 def test_a_slow_stretch_is_slow_at_its_moment() -> None:
-    pace = measured_pace(steps(*[0.01] * 64, *[0.02] * 64, *[0.01] * 100), MODEL, 100.0)
+    pace = pace_of(steps(*[0.01] * 64, *[0.02] * 64, *[0.01] * 100))
     assert pace is not None
     assert pace.factors == pytest.approx([1.0, 2.0, 1.0])
     assert pace.begins == pytest.approx([0.0, 0.64, 1.92])

@@ -94,7 +94,7 @@ def test_steps_in_flight(version: str, steps: int, per_decode: int, *, is_async:
         profile=decision_profile(version), async_scheduling=is_async, pipeline_parallel_size=4, max_model_len=64
     )
     assert (config.max_steps_in_flight, config.steps_per_decode) == (steps, per_decode)
-    assert EngineCore(Scheduler(config, CacheConfig()), Recorder()).depth == steps  # type: ignore[arg-type]
+    assert EngineCore(Scheduler(config, CacheConfig(num_gpu_blocks=10_318)), Recorder()).depth == steps  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("is_async", [False, True])

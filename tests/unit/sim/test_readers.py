@@ -13,7 +13,8 @@ import pytest
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.sim.workload import FORMATS, GENERATORS, Workload, load_workload
 from tokenyard.sim.workload.load import STARTS_ARE_DRAWN
-from tokenyard.sim.workload.readers.formats import detect_format
+from tokenyard.sim.workload.logs.logged import LogOptions
+from tokenyard.sim.workload.logs.reading import what_it_holds
 
 Writer = Callable[..., Path]
 
@@ -119,6 +120,10 @@ def test_plain(write_lines: Writer) -> None:
     assert prompts(workload)[2][5:] != prompts(workload)[3][5:]
 
 
+def _format_of(path: Path) -> str:
+    return what_it_holds(path, None, LogOptions())[1]
+
+
 @pytest.mark.parametrize(
     ("line", "name"),
     [
@@ -132,13 +137,13 @@ def test_plain(write_lines: Writer) -> None:
     ],
 )
 def test_formats_are_told_by_their_first_line(write_lines: Writer, line: object, name: str) -> None:
-    assert detect_format(write_lines("", line)) == name
+    assert _format_of(write_lines("", line)) == name
     assert name in FORMATS
 
 
 def test_format_can_be_named(write_lines: Writer) -> None:
-    path = write_lines({**MOONCAKE, "session": "looks like lmcache"})
-    assert detect_format(path) == "lmcache"
+    path = write_lines({**MOONCAKE, "session": "looks like lmcache", "suite": "so it is taken for that"})
+    assert _format_of(path) == "lmcache"
     assert load_workload(path, format="mooncake").requests[0].num_prompt_tokens == 1100
     with pytest.raises(ConfigError, match=r"format = 'moon': use one of: azure, lmcache, mooncake"):
         load_workload(path, format="moon")
@@ -264,7 +269,7 @@ def test_bad_plain_lines(write_lines: Writer, change: dict[str, Any], message: s
         (["", "", "[" * 100_000], 3, "nested deeper"),
         ([AZURE_HEADER, "2023-11-16 18:17:03,1_000,5"], 2, "ContextTokens = '1_000': give a whole number from 0"),
         ([AZURE_HEADER, f"2023-11-16 18:17:03,{'9' * 5000},5"], 2, "999...: give a whole number from 0"),
-        (["", "a,b,c"], 2, "is of no known format: name one of azure"),
+        (["", "a,b,c"], 2, "is of no known format: Read are azure"),
     ],
 )
 def test_bad_csv(write_lines: Writer, rows: list[str], line: int, message: str) -> None:

@@ -11,15 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenyard.config import CacheConfig, SchedulerConfig
-from tokenyard.errors import RequestError
+from tokenyard.errors import RequestError, StuckError
 from tokenyard.kv.sizing.gpus import named_gpu
 from tokenyard.models.named import named_model
+from tokenyard.profiles import VLLM_0_22
 from tokenyard.request import Request
 from tokenyard.sched.observer import StepObserver
+from tokenyard.sched.policy import Policy
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
 from tokenyard.sched.steps.outcomes import StepOutcomes
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.sim.latency import ConstantLatency, LatencyModel, RooflineLatency, load_tables
+from tokenyard.sim.parallel.replay import replay_parallel
+from tokenyard.sim.parallel.routers.simple import RoundRobin
 from tokenyard.sim.replay import Progress, ReplayResult, replay
 from tokenyard.sim.workload import (
     AgenticOptions,
@@ -32,7 +36,7 @@ from tokenyard.sim.workload import (
 from tokenyard.sim.workload.tokens import seed_of
 
 SECOND = ConstantLatency(seconds=1.0)
-CONFIG = SchedulerConfig(max_num_seqs=8, max_num_batched_tokens=64, max_model_len=2048)
+CONFIG = SchedulerConfig(profile=VLLM_0_22, max_num_seqs=8, max_num_batched_tokens=64, max_model_len=2048)
 CACHE = CacheConfig(num_gpu_blocks=200)
 
 
@@ -104,7 +108,7 @@ def test_the_next_turn_finds_the_last_answer_in_the_cache() -> None:
     """Every full block of the previous turn's prompt and answer, but for the last sampled token."""
     workload = agentic(AgenticOptions(num_sessions=3))
     recorder = Recorder()
-    config = SchedulerConfig(max_num_seqs=8, max_num_batched_tokens=2048, max_model_len=40_000)
+    config = SchedulerConfig(profile=VLLM_0_22, max_num_seqs=8, max_num_batched_tokens=2048, max_model_len=40_000)
     replay(workload, config, CacheConfig(num_gpu_blocks=10_000), SECOND, observer=recorder)
     by_id = {each.request_id: each for each in workload}
     followers = [each for each in workload if each.after]
@@ -157,7 +161,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
     def once() -> list[tuple[object, ...]]:
         recorder = Recorder()
         workload = agentic(AgenticOptions(num_sessions=6, seed=3, max_context=4000, system_tokens=500))
-        config = SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=512, max_model_len=4096)
+        config = SchedulerConfig(profile=VLLM_0_22, max_num_seqs=4, max_num_batched_tokens=512, max_model_len=4096)
         latency = RooflineLatency(named_model("llama-3.1-8b"), named_gpu("a100-40gb"))
         replay(workload, config, CacheConfig(num_gpu_blocks=600), latency, observer=recorder)
         return recorder.log
@@ -192,6 +196,7 @@ def test_nothing_is_lost_under_pressure(data: st.DataObject) -> None:
     result, _ = run(
         *requests,
         config=SchedulerConfig(
+            profile=VLLM_0_22,
             max_num_seqs=data.draw(st.integers(1, 6)),
             max_num_batched_tokens=data.draw(st.integers(8, 64)),
             max_model_len=256,
@@ -208,7 +213,7 @@ def test_a_step_without_tokens_does_not_stall_the_clock() -> None:
     """A pool so small that requests preempt themselves: the run still ends."""
     result, _ = run(
         *(request(f"r{i}", 40, 30) for i in range(3)),
-        config=SchedulerConfig(max_num_seqs=3, max_num_batched_tokens=64, max_model_len=80),
+        config=SchedulerConfig(profile=VLLM_0_22, max_num_seqs=3, max_num_batched_tokens=64, max_model_len=80),
         cache_config=CacheConfig(num_gpu_blocks=6),
     )
     assert result.num_finished == 3
@@ -241,7 +246,9 @@ def measured(folder: Path) -> tuple[Workload, dict[str, float]]:
 
 def simulated(workload: Workload, num_gpu_blocks: int, max_num_seqs: int, latency: LatencyModel) -> dict[str, float]:
     recorder = Recorder()
-    config = SchedulerConfig(max_num_seqs=max_num_seqs, max_num_batched_tokens=2048, max_model_len=32_768)
+    config = SchedulerConfig(
+        profile=VLLM_0_22, max_num_seqs=max_num_seqs, max_num_batched_tokens=2048, max_model_len=32_768
+    )
     replay(workload, config, CacheConfig(num_gpu_blocks=num_gpu_blocks), latency, observer=recorder)
     ttft, tpot = [], []
     for each in recorder.requests.values():
@@ -281,7 +288,36 @@ def test_a_measured_run_is_met(
 def test_a_recorded_trace_runs_to_its_end(shared: Path) -> None:
     workload = load_workload(shared / "data/traces/mooncake_conversation.jsonl.gz", limit=120)
     latency = RooflineLatency(named_model("llama-3.1-8b"), named_gpu("h100"))
-    config = SchedulerConfig(max_model_len=131_072)
+    config = SchedulerConfig(profile=VLLM_0_22, max_model_len=131_072)
     result = replay(workload, config, CacheConfig(num_gpu_blocks=28_000), latency)
     assert result.num_finished == 120
     assert result.output_tokens == workload.num_output_tokens
+
+
+# ---- what never ends
+
+
+class Hoarder(Policy):
+    """Keeps the blocks of everybody who has ended, and gives none back."""
+
+    def keeps_blocks(self, now: float, request: Request) -> bool:
+        return True
+
+
+def test_a_replay_that_cannot_end_says_at_whom_and_why() -> None:
+    requests = [
+        WorkloadRequest(
+            request_id=name,
+            prompt=StreamTokens.unique(seed_of(name), 300),
+            max_tokens=2,
+            arrival_time=at,
+            job_id=name,
+        )
+        for name, at in (("first", 0.0), ("second", 5.0), ("third", 9.0))
+    ]
+    workload, cache = Workload("three", requests), CacheConfig(num_gpu_blocks=30)
+    with pytest.raises(StuckError, match=r"kv_full_sequence \(19 blocks needed, 10 free\)") as caught:
+        replay(workload, CONFIG, cache, SECOND, policy=Hoarder())
+    assert (caught.value.request_id, caught.value.num_requests) == ("second", 2)
+    with pytest.raises(StuckError, match=r"request 'second'.*in a replay, change what .* depends on"):
+        replay_parallel(workload, CONFIG, cache, SECOND, RoundRobin(), data_parallel_size=1, policies=[Hoarder()])

@@ -16,8 +16,7 @@ from tokenyard.sim.latency import load_latency
 from tokenyard.sim.latency.model import StepShape, StepWork
 from tokenyard.sim.latency.steptime.amounts import Parallelism, amounts
 from tokenyard.sim.latency.steptime.constants import Constants, model_key, shipped_constants
-from tokenyard.sim.latency.steptime.formula import StepFormula
-from tokenyard.sim.latency.steptime.known_error import Familiarity, known_error
+from tokenyard.sim.latency.steptime.formula import NETWORK_BANDWIDTH, StepFormula
 from tokenyard.sim.latency.steptime.model import CalibratedLatency, Drafting, columns_of
 
 LLAMA = named_model("llama-3.1-8b")
@@ -164,45 +163,11 @@ def test_every_factor_has_a_constant_or_a_group() -> None:
     constants = shipped_constants()
     for gpu in ("h100", "b200", "a10", "rtxpro6000"):
         values = constants.of(LLAMA, named_gpu(gpu))
+        assert values.pop("network") == NETWORK_BANDWIDTH
         assert all(0 < value < 1e3 for value in values.values())
     measured = measured_model("MiniMaxAI/MiniMax-M2.5", "fp8")
     old, new = (constants.of(measured, named_gpu("h200"), version) for version in ("0.16.0", None))
     assert old != new
-
-
-@pytest.mark.parametrize(
-    ("model", "precision", "gpu", "familiarity"),
-    [
-        ("meta-llama/Llama-3.1-70B", "fp8", "h100", Familiarity.MEASURED),
-        ("nvidia/Llama-3.1-8B-Instruct-FP8", "fp8", "h100", Familiarity.OTHER_GPU),
-        ("qwen3-8b", "", "h100", Familiarity.OTHER_MODEL),
-        ("qwen3-8b", "", "a10", Familiarity.UNKNOWN),
-    ],
-)
-def test_what_is_known_is_said(model: str, precision: str, gpu: str, familiarity: Familiarity) -> None:
-    known = known_error(measured_model(model, precision), named_gpu(gpu))
-    assert known.familiarity is familiarity
-    low, high = known.tpot.around(10.0)
-    assert low < 10 < high
-    assert ("range" in known.sentence) == (familiarity is not Familiarity.MEASURED)
-
-
-def test_the_less_is_known_the_wider_the_range() -> None:
-    spec = measured_model("meta-llama/Llama-3.1-70B", "fp8")
-    widths = [
-        known_error(model, named_gpu(gpu)).tpot.high for model, gpu in ((spec, "h100"), (LLAMA, "h100"), (LLAMA, "a10"))
-    ]
-    assert widths == sorted(widths)
-
-
-def test_a_measured_model_has_its_own_error() -> None:
-    """Qwen3-235B's points scatter more than others: who asks about it is told so."""
-    well, badly = (
-        known_error(measured_model(model, "fp8"), named_gpu("h200")).tpot
-        for model in ("meta-llama/Llama-3.1-70B", "Qwen/Qwen3-235B-A22B-FP8")
-    )
-    assert badly.median > well.median
-    assert badly.high / badly.low > well.high / well.low
 
 
 def test_a_model_of_the_catalogue_can_be_a_point() -> None:

@@ -262,7 +262,7 @@ def test_a_setting_of_a_wrong_kind_is_named(connector: str, name: str, value: ob
 def test_connectors_that_cannot_be_made_are_refused(config: dict[str, Any], message: str) -> None:
     transfer = KVTransfer(config=KVTransferConfig(**config), bytes_per_block=BLOCK_BYTES)
     with pytest.raises(ConfigError, match=message):
-        transfer.make(CacheConfig(), VirtualClock(), latency(1))
+        transfer.make(CacheConfig(num_gpu_blocks=10_318), VirtualClock(), latency(1))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"kv_role": "kv_both"}', '{"kv_connector": "x", "port": 1}'])
@@ -274,7 +274,10 @@ def test_json_that_is_no_configuration_is_refused(text: str) -> None:
 def test_memory_is_for_all_gpus_together() -> None:
     config = offloading(100).config
     transfer = KVTransfer(config=config, bytes_per_block=BLOCK_BYTES, num_gpus=4)
-    assert transfer.make(CacheConfig(), VirtualClock(), latency(1)).connector.cpu_blocks == (25, 25)
+    assert transfer.make(CacheConfig(num_gpu_blocks=10_318), VirtualClock(), latency(1)).connector.cpu_blocks == (
+        25,
+        25,
+    )
 
 
 @pytest.mark.slow

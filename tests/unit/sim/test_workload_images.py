@@ -11,7 +11,7 @@ import pytest
 from tokenyard.cli.main import main
 from tokenyard.errors import WorkloadError
 from tokenyard.sim.workload import load_workload
-from tokenyard.sim.workload.readers.plain import plain_line
+from tokenyard.sim.workload.readers.plain import plain_lines
 
 ROW = {"request_id": "a", "prompt_len": 3000, "max_tokens": 4}
 SEES = ("--model", "qwen2.5-vl-7b", "--gpu", "h100", "--advice", "none", "--json")
@@ -31,7 +31,8 @@ def _run(path: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> dict[st
 
 def test_images_stand_one_behind_the_other_or_where_they_are_put(tmp_path: Path) -> None:
     images = [1200, {"tokens": 600, "hash": "cat"}, {"tokens": 10, "offset": 2990}]
-    (request,) = load_workload(_file(tmp_path, {"images": images, "cache_salt": "mine"}))
+    workload = load_workload(_file(tmp_path, {"images": images, "cache_salt": "mine"}))
+    (request,) = workload
     assert [(i.offset, i.length, i.mm_hash) for i in request.images] == [
         (0, 1200, "r0/0"),
         (1200, 600, "cat"),
@@ -40,7 +41,7 @@ def test_images_stand_one_behind_the_other_or_where_they_are_put(tmp_path: Path)
     made = request.arrive(0.0, 8192)
     assert (made.mm_features, made.cache_salt) == (request.images, "mine")
     path = tmp_path / "again.jsonl"
-    path.write_bytes(plain_line(request))
+    path.write_bytes(b"".join(plain_lines(workload)))
     (again,) = load_workload(path)
     assert (again.images, again.cache_salt) == (request.images, "mine")
 

@@ -26,6 +26,8 @@ export interface Rule {
   direction: string;
   /** What the change costs. */
   price: string;
+  /** vLLM has such a setting. */
+  vllm: boolean;
   /** Filter text for the steps that show it; empty where no step stands out. */
   steps: string;
   reasons: readonly string[];

@@ -31,9 +31,14 @@ export const LEAST_STEPS = Math.max(
     .map((each) => (typeof each !== "string" && each.value === "reason.steps" ? (each.at_least ?? 1) : 1)),
 );
 
-/** What the rules advise, most time lost first; those that cost no waiting time last. */
+/** What the rules advise, most time lost first; last what vLLM has not. */
 export function advise(symptoms: Symptoms): Finding[] {
+  return [...found(symptoms, true), ...found(symptoms, false)];
+}
+
+function found(symptoms: Symptoms, vllm: boolean): Finding[] {
   const findings = RULE_BOOK.rules.flatMap((rule): Finding[] => {
+    if (rule.vllm !== vllm) return [];
     const reader = new RuleReader(RULE_BOOK, rule, symptoms);
     if (!reader.applies()) return [];
     const { symptom, diagnosis, setting, price, steps } = rule;

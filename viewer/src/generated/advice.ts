@@ -232,6 +232,7 @@ export const RULE_BOOK: RuleBook = {
       "setting": "max_num_seqs",
       "direction": "up",
       "price": "more requests share each step: time per token rises, and memory fills sooner",
+      "vllm": true,
       "steps": "reason:max_num_seqs",
       "reasons": [
         "max_num_seqs"
@@ -255,7 +256,8 @@ export const RULE_BOOK: RuleBook = {
       "diagnosis": "the KV cache has no room for more requests than max_num_seqs allows",
       "setting": "max_num_seqs",
       "direction": "up",
-      "price": "it helps only together with more memory for KV (gpu_memory_utilization, num_gpu_blocks_override, more GPUs): alone, requests would wait for KV blocks or be preempted instead",
+      "price": "it helps only together with more memory for KV (kv_cache_dtype fp8, gpu_memory_utilization, num_gpu_blocks_override, more GPUs): alone, requests would wait for KV blocks or be preempted instead",
+      "vllm": true,
       "steps": "reason:max_num_seqs",
       "reasons": [
         "max_num_seqs"
@@ -290,6 +292,7 @@ export const RULE_BOOK: RuleBook = {
       "setting": "max_num_batched_tokens",
       "direction": "up",
       "price": "each step takes longer, so those who decode wait longer for their next token; more activation memory",
+      "vllm": true,
       "steps": "reason:token_budget",
       "reasons": [
         "token_budget"
@@ -312,7 +315,8 @@ export const RULE_BOOK: RuleBook = {
       "diagnosis": "prefill keeps the GPU busy, and a larger max_num_batched_tokens would only make steps longer",
       "setting": "tensor_parallel_size",
       "direction": "up",
-      "price": "more GPUs or engines; cheaper is to compute less: more prefix hits, KV kept in CPU memory",
+      "price": "more GPUs or engines; first try what costs none: another max_num_batched_tokens, kv_cache_dtype fp8, and KV kept in CPU memory (kv_offloading_size), which is then not computed again",
+      "vllm": true,
       "steps": "reason:token_budget",
       "reasons": [
         "token_budget"
@@ -338,6 +342,7 @@ export const RULE_BOOK: RuleBook = {
       "setting": "enable_chunked_prefill",
       "direction": "on",
       "price": "a long prompt is spread over several steps",
+      "vllm": true,
       "steps": "reason:prefill_exceeds_budget",
       "reasons": [
         "prefill_exceeds_budget"
@@ -357,7 +362,8 @@ export const RULE_BOOK: RuleBook = {
       "diagnosis": "the KV cache is too small for this load",
       "setting": "gpu_memory_utilization",
       "direction": "up",
-      "price": "less head-room for activations; else more GPUs (tensor_parallel_size) or a smaller KV dtype",
+      "price": "less head-room for activations; else half the memory for KV (kv_cache_dtype fp8), KV kept in CPU memory (kv_offloading_size), and last more GPUs (tensor_parallel_size)",
+      "vllm": true,
       "steps": "reason:kv_",
       "reasons": [
         "kv_full_sequence",
@@ -381,6 +387,7 @@ export const RULE_BOOK: RuleBook = {
       "setting": "num_gpu_blocks_override",
       "direction": "up",
       "price": "more memory; without the setting the engine takes all blocks that its memory has room for",
+      "vllm": true,
       "steps": "reason:kv_",
       "reasons": [
         "kv_full_sequence",
@@ -404,6 +411,7 @@ export const RULE_BOOK: RuleBook = {
       "setting": "kv_cache_memory_bytes",
       "direction": "up",
       "price": "less head-room for activations (where vLLM runs on a CPU, VLLM_CPU_KVCACHE_SPACE sets it)",
+      "vllm": true,
       "steps": "reason:kv_",
       "reasons": [
         "kv_full_sequence",
@@ -428,6 +436,7 @@ export const RULE_BOOK: RuleBook = {
       "setting": "scheduling_policy",
       "direction": "choose",
       "price": "a policy that passes over the head, such as bypass, makes the large request wait longer",
+      "vllm": false,
       "steps": "reason:kv_",
       "reasons": [
         "kv_full_sequence",
@@ -460,6 +469,7 @@ export const RULE_BOOK: RuleBook = {
       "setting": "scheduler_reserve_full_isl",
       "direction": "off",
       "price": "admitted earlier, more requests are preempted later",
+      "vllm": true,
       "steps": "reason:kv_full_sequence",
       "reasons": [
         "kv_full_sequence"
@@ -483,6 +493,7 @@ export const RULE_BOOK: RuleBook = {
       "setting": "watermark",
       "direction": "down",
       "price": "running requests find fewer free blocks to grow into: more preemptions",
+      "vllm": true,
       "steps": "reason:kv_watermark",
       "reasons": [
         "kv_watermark"
@@ -503,6 +514,7 @@ export const RULE_BOOK: RuleBook = {
       "setting": "max_num_seqs",
       "direction": "down",
       "price": "fewer requests run at once; more KV blocks cure it without that",
+      "vllm": true,
       "steps": "preempted:1..",
       "reasons": [
         "preempted_this_step"
@@ -533,6 +545,7 @@ export const RULE_BOOK: RuleBook = {
       "setting": "long_prefill_token_threshold",
       "direction": "set",
       "price": "long prompts take more steps to their first token; else lower max_num_batched_tokens",
+      "vllm": true,
       "steps": "budget:25..",
       "reasons": [],
       "when": [
@@ -566,6 +579,7 @@ export const RULE_BOOK: RuleBook = {
       "setting": "enable_prefix_caching",
       "direction": "on",
       "price": "hashing of full blocks",
+      "vllm": true,
       "steps": "",
       "reasons": [],
       "when": [
@@ -587,7 +601,8 @@ export const RULE_BOOK: RuleBook = {
       "diagnosis": "a turn's blocks are evicted before the next turn comes",
       "setting": "scheduling_policy",
       "direction": "choose",
-      "price": "a policy that keeps finished turns (continuum-share) leaves less memory for others; else more KV blocks",
+      "price": "a policy that keeps finished turns (continuum-share) leaves less memory for others; else more KV blocks (kv_cache_dtype fp8, kv_offloading_size)",
+      "vllm": false,
       "steps": "hit:0..60",
       "reasons": [],
       "when": [
@@ -619,6 +634,7 @@ export const RULE_BOOK: RuleBook = {
       "setting": "max_loras",
       "direction": "up",
       "price": "memory for each adapter",
+      "vllm": true,
       "steps": "reason:lora_slots",
       "reasons": [
         "lora_slots"
@@ -639,6 +655,7 @@ export const RULE_BOOK: RuleBook = {
       "setting": "max_num_encoder_input_tokens",
       "direction": "up",
       "price": "longer steps, more activation memory",
+      "vllm": true,
       "steps": "reason:encoder_budget",
       "reasons": [
         "encoder_budget"
@@ -659,6 +676,7 @@ export const RULE_BOOK: RuleBook = {
       "setting": "kv_connector",
       "direction": "choose",
       "price": "look at the connector's bandwidth, or load less",
+      "vllm": true,
       "steps": "reason:waiting_remote_kv",
       "reasons": [
         "waiting_remote_kv"
@@ -679,6 +697,7 @@ export const RULE_BOOK: RuleBook = {
       "setting": "structured_outputs_config",
       "direction": "choose",
       "price": "compile ahead, reuse schemas, or choose another backend",
+      "vllm": true,
       "steps": "reason:waiting_grammar",
       "reasons": [
         "waiting_grammar"

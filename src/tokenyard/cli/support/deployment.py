@@ -8,20 +8,31 @@ import msgspec
 
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.settled import Settled
-from tokenyard.config import SchedulerConfig
+from tokenyard.config import SchedulerConfig, SpeculativeMethod
 from tokenyard.kv.sizing.layer_cache import LayerCache
 from tokenyard.launch.asked import Asked
 from tokenyard.launch.flag import Effect
 from tokenyard.policies.named import policy_label, policy_maker
 from tokenyard.sim.drafts import SimulatedSpeculation
+from tokenyard.sim.latency.model import LatencyModel
+from tokenyard.sim.latency.steptime.constants import shipped_constants
 from tokenyard.sim.latency.steptime.formula import NETWORK_BANDWIDTH
-from tokenyard.sim.latency.steptime.known_error import known_error
-from tokenyard.sim.latency.steptime.model import LORA_LAYER_SECONDS
+from tokenyard.sim.latency.steptime.known_error import Load
+from tokenyard.sim.latency.steptime.model import LORA_LAYER_SECONDS, CalibratedLatency
+from tokenyard.sim.latency.steptime.rates import GPUS_PER_MACHINE, gpus_together
 from tokenyard.sim.workload import Workload
 from tokenyard.sim.workload.policy_doubts import doubt_of_policy
 from tokenyard.trace.format.deployment import Assumption, Deployment
 
-__all__ = ["describe_deployment", "with_idle_policies", "with_images", "with_notes", "with_oracles"]
+__all__ = [
+    "describe_deployment",
+    "load_of",
+    "with_idle_policies",
+    "with_images",
+    "with_known_error",
+    "with_notes",
+    "with_oracles",
+]
 
 IMAGES = "images and sound"
 _GIB = float(1 << 30)
@@ -50,7 +61,7 @@ def describe_deployment(
         num_gpu_blocks=plan.num_blocks,
         block_size=plan.block_size,
         kv_dtype=plan.kv_cache_dtype,
-        kv_gib=_gib(plan.num_blocks * plan.bytes_per_block),
+        kv_gib=_gib(settled.kv_bytes),
         kv_groups=[_group(group.first, len(group.layers)) for group in plan.groups],
         weight_gib=_gib(settled.weight_bytes),
         weight_dtype=model.weight_format.name,
@@ -64,13 +75,29 @@ def describe_deployment(
         async_scheduling=scheduler.async_scheduling,
         vllm_version=settled.version,
         step_time=hardware.latency,
-        step_time_error=known_error(model, settled.gpu).sentence
-        if latency == "calibrated"
-        else _STEP_TIME_ERRORS.get(latency),
+        step_time_error=_STEP_TIME_ERRORS.get(latency),
         assumed=list(_assumptions(flags, settled, speculation)),
-        used=[str(each) for each in asked.of(Effect.USED)],
+        used=[*(str(each) for each in asked.of(Effect.USED)), *asked.obeyed(settled.version)],
         without_effect=asked.without_effect,
-        ignored=[*asked.ignored, *model.ignored, *ignored, *_not_in_step_times(settled)],
+        ignored=[*asked.ignored(settled.version), *model.ignored, *ignored, *_not_in_step_times(settled)],
+    )
+
+
+def with_known_error(deployment: Deployment, latency: LatencyModel, workload: Workload) -> Deployment:
+    """The same header, with what is known of the error of step times under this workload, if they are calibrated."""
+    if not isinstance(latency, CalibratedLatency):
+        return deployment
+    known = latency.known_error(load_of(workload))
+    return msgspec.structs.replace(deployment, step_time_error=known.sentence)
+
+
+def load_of(workload: Workload) -> Load:
+    """What a workload says before it is replayed; who is in flight at once is known of a closed loop alone."""
+    count = len(workload)
+    return Load(
+        users=None if workload.max_concurrency is None else min(workload.max_concurrency, count),
+        input_tokens=workload.num_prompt_tokens / count,
+        output_tokens=workload.num_output_tokens / count,
     )
 
 
@@ -115,7 +142,9 @@ def _group(layer: LayerCache, num_layers: int) -> str:
 def _not_in_step_times(settled: Settled) -> Iterator[str]:
     """What makes steps faster or slower in vLLM, and the same here; docs/latency.md."""
     hardware, parallel = settled.hardware, settled.parallel
-    kind = hardware.latency.partition(":")[0]
+    kind, local = hardware.latency.partition(":")[0], parallel.data_parallel_size_local
+    if local is not None and local < parallel.data_parallel_size and settled.steps_together and kind != "calibrated":
+        yield f"step times: data_parallel_size_local = {local}, and all engines count as on one machine"
     if hardware.enforce_eager and kind in ("roofline", "table"):
         yield "step times: kernels count as launched from CUDA graphs"
     if parallel.decode_context_parallel_size > 1 and kind in ("roofline", "table"):
@@ -140,6 +169,7 @@ def _gib(num_bytes: int) -> float:
 def _assumptions(flags: Run, settled: Settled, speculation: SimulatedSpeculation | None) -> Iterator[Assumption]:
     asked, hardware = flags.launch.asked, settled.hardware
     given = asked.named
+    yield from (Assumption(name=each.name, value=each.value, why=each.why) for each in asked.found)
     default = f"vllm serve's default (vLLM {settled.version})"
     yield from _served(given, settled)
     if settled.model.encoders and not settled.model.max_encoder_tokens:
@@ -147,6 +177,7 @@ def _assumptions(flags: Run, settled: Settled, speculation: SimulatedSpeculation
         yield Assumption(name=IMAGES, value="none", why=why)
     yield from _limits(asked, settled, default)
     yield from _memory(asked, settled, default)
+    yield from _logged(asked, settled)
     if "latency" not in given:
         yield Assumption(name="step times", value=hardware.latency, why="fitted to measured runs of vLLM")
     yield from _balancing(given, settled)
@@ -165,7 +196,10 @@ def _assumptions(flags: Run, settled: Settled, speculation: SimulatedSpeculation
 def _drafting(settled: Settled, speculation: SimulatedSpeculation) -> Assumption:
     """What makes drafts, and what it takes."""
     if not speculation.config.use_eagle:
-        return Assumption(name="drafting", value="0 s", why="drafts take neither time nor memory here")
+        why = "drafts take neither time nor memory here"
+        if speculation.config.method is SpeculativeMethod.DRAFT_MODEL:
+            why += "; a draft model takes both, so that vLLM has less room for KV, and longer steps, than is shown"
+        return Assumption(name="drafting", value="0 s", why=why)
     if settled.hardware.latency != "calibrated":
         why = "its weights and KV are counted as one more layer of the model's, its steps take no time here"
         return Assumption(name="drafting", value="a head", why=why)
@@ -179,12 +213,12 @@ def _untold(settled: Settled) -> Iterator[Assumption]:
         return
     hardware, parallel, adapters = settled.hardware, settled.parallel, settled.adapters
     if hardware.enforce_eager:
-        why = "as in steps too large for a CUDA graph; decodes without graphs were not measured: take 0.5 to 1.5 times"
+        why = "as in steps too large for a CUDA graph: an estimate; decodes without graphs were not measured"
         yield Assumption(name="launch of kernels", value="one by one", why=why)
     if parallel.pipeline_parallel_size > 1:
-        network = f"{NETWORK_BANDWIDTH / 1e9:.0f} GB/s between machines" if parallel.nnodes > 1 else "the GPUs' links"
         why = "stages share layers evenly; none was measured"
-        yield Assumption(name="pipeline", value=f"sends over {network}", why=why)
+        yield Assumption(name="pipeline", value=f"{parallel.pipeline_parallel_size} stages", why=why)
+    yield from _machines(settled)
     if parallel.decode_context_parallel_size > 1:
         why = "each GPU reads its part of a context, and two small all-reduces a layer join them: an estimate"
         value = f"over {parallel.decode_context_parallel_size} GPUs"
@@ -193,6 +227,26 @@ def _untold(settled: Settled) -> Iterator[Assumption]:
         micros = LORA_LAYER_SECONDS * 1e6
         why = "in steps of a workload that names adapters: an estimate; loading an adapter takes no time"
         yield Assumption(name="LoRA", value=f"{micros:.0f} us a layer", why=why)
+
+
+def _machines(settled: Settled) -> Iterator[Assumption]:
+    """Which GPUs of an engine, or of engines that share experts, are taken for joined by their own links."""
+    parallel, given = settled.parallel, settled.gpus_per_machine
+    ranks = parallel.data_parallel_size if settled.steps_together else 1
+    num_gpus = settled.hardware.tensor_parallel_size * parallel.pipeline_parallel_size * ranks
+    together = gpus_together(settled.gpu, given)
+    said = "" if given else "not given (--nnodes): "
+    if num_gpus > together:
+        value = f"{-(-num_gpus // together)} of {together} GPUs"
+        floor = shipped_constants().of(settled.model, settled.gpu)["network_all_reduce"]
+        why = (
+            f"{said}between them {NETWORK_BANDWIDTH / 1e9:.0f} GB/s per GPU (a port of 400 Gbit/s), and"
+            f" {floor * 1e6:.0f} us for each exchange: assumed, nothing measured it"
+        )
+        yield Assumption(name="machines", value=value, why=why)
+    elif num_gpus > (given or GPUS_PER_MACHINE):
+        why = f"{said}{settled.gpu.name} GPUs of several machines are taken for joined by NVLink switches (NVL72)"
+        yield Assumption(name="machines", value=f"one NVLink domain of {together} GPUs", why=why)
 
 
 def _served(given: Collection[str], settled: Settled) -> Iterator[Assumption]:
@@ -236,6 +290,7 @@ def _limits(asked: Asked, settled: Settled, default: str) -> Iterator[Assumption
 
 def _memory(asked: Asked, settled: Settled, default: str) -> Iterator[Assumption]:
     if asked.says(("num_gpu_blocks_override", "kv_cache_memory_bytes")):
+        yield from _too_much(settled)
         return
     if "gpu_memory_utilization" not in asked.named:
         value = settled.hardware.gpu_memory_utilization
@@ -245,6 +300,24 @@ def _memory(asked: Asked, settled: Settled, default: str) -> Iterator[Assumption
     least = f"{fewest:,}, if a step takes all it may" if fewest else "vLLM does not start, if a step takes all it may"
     why = f"estimated ({least}); --kv-cache-memory-bytes takes what vLLM logs as available KV cache memory"
     yield Assumption(name="KV blocks", value=blocks, why=why)
+
+
+def _too_much(settled: Settled) -> Iterator[Assumption]:
+    """KV memory that was given, where the GPU does not have it beside the weights."""
+    memory = settled.gpu.memory_bytes
+    if settled.kv_bytes + settled.weight_bytes > memory:
+        beside = f"as given; with {_gib(settled.weight_bytes):,.1f} GiB of weights that is more than the"
+        why = f"{beside} {_gib(memory):,.1f} GiB of {settled.gpu.name}: vLLM runs out of memory when it starts"
+        yield Assumption(name="KV memory", value=f"{_gib(settled.kv_bytes):,.1f} GiB", why=why)
+
+
+def _logged(asked: Asked, settled: Settled) -> Iterator[Assumption]:
+    """The capacity that a start-up log names, beside ours."""
+    logged = asked.logged_kv_tokens
+    if logged:
+        here = settled.plan.num_tokens
+        why = f"by the start-up log; {here:,} here ({100 * (here / logged - 1):+.1f} %)"
+        yield Assumption(name="KV cache size", value=f"{logged:,} tokens", why=why)
 
 
 def _no_such_flag(versions: tuple[str, ...], settled: Settled) -> str:

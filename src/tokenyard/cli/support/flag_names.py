@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 
 from tokenyard.errors import ConfigError, NoStartError, RequestError, TokenyardError
 
-__all__ = ["as_flags", "default_of", "flag", "in_words_of", "setting_names"]
+__all__ = ["as_flags", "default_of", "flag", "in_words_of", "setting_names", "spellings"]
 
 _OTHER_NAMES = {
     "num_gpu_blocks": "num_gpu_blocks_override",
@@ -45,6 +45,25 @@ def _flags_of(command: type) -> Iterator[str]:
             yield from _flags_of(kind)  # type: ignore[arg-type]  # a class: instances are no hints
         elif "_PositionalMarker" not in str(hints[each.name]) and "Positional" not in str(hints[each.name]):
             yield each.name
+
+
+@cache
+def spellings(command: type[Any]) -> dict[str, str]:
+    """Every way in which a flag of a command is written, with its dashes, and the setting that it is."""
+    return dict(_spellings(command))
+
+
+def _spellings(command: type) -> Iterator[tuple[str, str]]:
+    hints = get_type_hints(command, include_extras=True)
+    for each in fields(command):
+        kind: Any = getattr(hints[each.name], "__origin__", hints[each.name])
+        if is_dataclass(kind):
+            yield from _spellings(kind)  # type: ignore[arg-type]  # a class, as above
+        elif each.name in setting_names(command):
+            said = [part for part in getattr(hints[each.name], "__metadata__", ()) if hasattr(part, "aliases")]
+            names = [part.name for part in said if part.name]
+            yield flag(names[-1] if names else each.name), each.name
+            yield from ((name, each.name) for part in said for name in part.aliases or ())
 
 
 def default_of(command: type[Any], setting: str) -> object:

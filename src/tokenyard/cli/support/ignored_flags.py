@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
+from itertools import chain
 from typing import Any, NamedTuple
 
 from tokenyard.cli.support.flag_names import flag, setting_names
@@ -21,11 +23,13 @@ class _Rule(NamedTuple):
     flags: tuple[str, ...]
     when: Callable[[Any], bool]
     because: str
+    unless_varied: tuple[str, ...] = ()
+    """Settings of which a plan or a sweep may try values with which the flags do mean something."""
 
 
 _REPLAYS = (Run, Compare, Split, Plan, Sweep)
 _NO_GPU_IN = ("constant:", "fitted:")
-_MAY_REPEAT = {"slo", "price", "space", "grid"}
+_MAY_REPEAT = {"slo", "price", "space", "grid", "policies"}
 """Flags of which every one counts."""
 _SPLITS = {"split"}
 """Likewise, of `plan`."""
@@ -42,16 +46,20 @@ def _has_drafts(flags: SpeculationFlags) -> bool:
 def _may_split(command: Any) -> bool:
     """Whether there may be a split of prefill and decode with engines of a number of its own."""
     if isinstance(command, Plan):
-        named = (text for texts in command.space for text in texts)
-        return bool(command.split) or any(text.startswith("split=") for text in named)
+        return bool(command.split) or _varies(command, ("split",))
     if isinstance(command, Sweep):
-        named = (text for texts in command.grid for text in texts)
-        return (
-            command.apart.split is not None
-            or command.variants is not None
-            or any(text.startswith("split=") for text in named)
-        )
+        return command.apart.split is not None or _varies(command, ("split",))
     return isinstance(command, Split) and command.apart.split is not None
+
+
+def _varies(command: Any, names: Sequence[str]) -> bool:
+    """Whether a plan or a sweep tries several values of one of the settings, or has a file of variants."""
+    if not isinstance(command, Plan | Sweep) or not names:
+        return False
+    if isinstance(command, Sweep) and command.variants is not None:
+        return True
+    texts = chain.from_iterable(command.space if isinstance(command, Plan) else command.grid)
+    return any(re.search(rf"(^|[,\s-]){name}=", text.replace("-", "_")) for text in texts for name in names)
 
 
 def _is_built_in(command: Any) -> bool:
@@ -71,12 +79,14 @@ _RULES = (
         ("speculative_method", "acceptance_rates"),
         lambda command: not _has_drafts(command.speculation),
         "without --num-speculative-tokens there are no drafts",
+        ("num_speculative_tokens", "speculative_config", "spec_tokens"),
     ),
     _Rule(
         (Run, Compare, Plan, Sweep),
         ("kv_offloading_backend",),
         lambda command: command.transfer.kv_offloading_size is None,
         "without --kv-offloading-size nothing is offloaded",
+        ("kv_offloading_size",),
     ),
     _Rule(
         _REPLAYS,
@@ -85,6 +95,7 @@ _RULES = (
             command.parallel.data_parallel_size == 1 and command.parallel.replicas is None and not _may_split(command)
         ),
         "without --data-parallel-size or --replicas there is one engine",
+        ("data_parallel_size", "replicas"),
     ),
     _Rule(
         (Plan, Sweep),
@@ -97,6 +108,7 @@ _RULES = (
         ("startup", "scale_target"),
         lambda command: command.parallel.replicas is None,
         "without --replicas there is one deployment",
+        ("replicas",),
     ),
     _Rule(
         _REPLAYS,
@@ -117,18 +129,26 @@ _RULES = (
         ("prefix_caching_hash_algo",),
         lambda command: not command.scheduler.enable_prefix_caching,
         "without prefix caching nothing is hashed",
+        ("enable_prefix_caching",),
     ),
     _Rule(
         _REPLAYS,
         ("skip_oversized_prefill",),
         lambda command: command.scheduler.enable_chunked_prefill,
         "with chunked prefill no prompt is too long for a step",
+        ("enable_chunked_prefill",),
     ),
     _Rule(
         (Run, Split),
         ("record_requests", "max_ids_per_step"),
         lambda command: command.output.trace is None and not os.environ.get("SCHED_TRACE_PATH"),
         "without --trace nothing is recorded",
+    ),
+    _Rule(
+        (Plan,),
+        ("processes",),
+        lambda command: True,
+        "a plan replays one variant after the other, since each is ended by what others reached; sweep takes several",
     ),
     _Rule((Compare,), ("scheduling_policy",), lambda command: True, "--policies names those that are compared"),
     _Rule((Compare,), ("align",), lambda command: command.other is None, "it is for two traces, and one is given"),
@@ -159,5 +179,7 @@ def _without_effect(command: Command, typed: Counter[str], known: set[str]) -> I
         return
     for rule in _RULES:
         names = [name for name in rule.flags if name in typed]
-        if names and isinstance(command, rule.commands) and rule.when(command):
+        if not names or not isinstance(command, rule.commands) or _varies(command, rule.unless_varied):
+            continue
+        if rule.when(command):
             yield from (f"{flag(name)} is ignored: {rule.because}" for name in names)

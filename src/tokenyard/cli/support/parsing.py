@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import reduce
 from operator import or_
 from typing import Annotated, Any, cast
 
 import tyro
 
-from tokenyard.cli.support.flags import COMMANDS, Command
+from tokenyard.cli.support.flag_names import spellings
+from tokenyard.cli.support.flags import COMMANDS, Command, Compare
 from tokenyard.cli.support.numbers import number_registry
 from tokenyard.cli.support.vllm_words import REPLAYS, Replay, plain_words, with_asked
+from tokenyard.cli.support.word_lists import with_one_policies
+from tokenyard.launch.abbreviations import written_out
 
 __all__ = ["parse"]
 
@@ -27,10 +31,23 @@ def parse(arguments: list[str]) -> Command:
 
     Raises ConfigError for a flag of ``vllm serve`` that cannot be read.
     """
-    if arguments[:1] and arguments[0] in REPLAYS:
-        words, asked = plain_words(REPLAYS[arguments[0]], arguments[1:])
-        return with_asked(cast(Replay, _parsed([arguments[0], *words])), asked)
-    return _parsed(arguments)
+    name, given = "".join(arguments[:1]), arguments[1:]
+    if name in REPLAYS:
+        words, asked = plain_words(REPLAYS[name], given)
+        if REPLAYS[name] is Compare:
+            words = with_one_policies(words)
+        return with_asked(cast(Replay, _parsed([name, *words])), asked)
+    command = next((command for command, known in COMMANDS.items() if known == name), None)
+    return _parsed(arguments if command is None else [name, *_written_out(command, given)])
+
+
+def _written_out(command: type, words: list[str]) -> Iterator[str]:
+    """The words with abbreviations of flags written out, as vLLM's own command line takes them."""
+    flags = {**spellings(command), "--help": "help"}
+    for word in words:
+        head, equals, value = word.partition("=")
+        full = written_out(head.replace("_", "-"), flags) if head.startswith("--") else None
+        yield word if full is None else f"{full}{equals}{value}"
 
 
 def _parsed(arguments: list[str]) -> Command:

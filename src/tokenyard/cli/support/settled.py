@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -10,15 +9,30 @@ from typing import Any, NamedTuple
 
 from tokenyard.cli.support.flags import AdapterFlags, HardwareFlags, ParallelFlags, Run, SchedulerFlags
 from tokenyard.cli.support.served_model import served_model
-from tokenyard.config import MAX_BLOCKS, MAX_COUNT, MAX_SEQS, SpeculativeConfig, require_int
+from tokenyard.config import MAX_BLOCKS, MAX_COUNT, MAX_SEQS, MambaCacheMode, SpeculativeConfig, require_int
 from tokenyard.errors import ConfigError, NoStartError
+from tokenyard.kv.sizing.cuda_graphs import capture_sizes
 from tokenyard.kv.sizing.gpus import GPU, named_gpu
+from tokenyard.kv.sizing.layer_cache import Planner
 from tokenyard.kv.sizing.num_blocks import check_utilization
 from tokenyard.kv.sizing.plan import KVCachePlan, plan_kv_cache
-from tokenyard.kv.sizing.step_memory import MOST_CAPTURED, SAMPLING_BYTES, step_memory
-from tokenyard.launch.defaults import BLOCK_SIZE, BatchLimits, batch_limits, known_version
-from tokenyard.launch.spreading import check_context_parallel, check_spreading
-from tokenyard.launch.start_checks import check_length, check_limits, check_room, no_start
+from tokenyard.kv.sizing.step_memory import SAMPLING_BYTES, step_memory
+from tokenyard.launch.async_scheduling import schedules_ahead
+from tokenyard.launch.defaults import BLOCK_SIZE, BatchLimits, batch_limits, batches_experts, known_version
+from tokenyard.launch.spreading import check_context_parallel, check_local_engines, check_spreading
+from tokenyard.launch.start_checks import (
+    check_adapters,
+    check_draft_room,
+    check_expert_blocks,
+    check_experts,
+    check_kv_dtype,
+    check_length,
+    check_limits,
+    check_model,
+    check_room,
+    no_start,
+)
+from tokenyard.launch.variables import ALLOW_LONG_MAX_MODEL_LEN, RAY_V2_EXECUTOR, V2_MODEL_RUNNER, is_on
 from tokenyard.models.adapters import adapter_bytes
 from tokenyard.models.draft_head import with_draft_head
 from tokenyard.models.spec import ModelSpec
@@ -30,14 +44,13 @@ AUTO = -1
 """``--max-model-len auto``: as long as the pool holds."""
 _NOTABLE_GIB = 0.1
 """Less of it would not be worth lowering a limit for."""
-_ANY_LENGTH = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
     """What is served, on what, within which limits; nothing is left to a default."""
 
-    version: str
+    version: Planner
     """vLLM's, whose defaults were taken."""
     gpu: GPU
     model: ModelSpec
@@ -51,6 +64,9 @@ class Settled:
     plan: KVCachePlan
     fewest_blocks: int | None
     """Blocks if a step takes as much memory as it may, 0 if vLLM would not start then; None if nothing is estimated."""
+    cudagraph_capture_sizes: tuple[int, ...]
+    """Tokens of the steps that run from CUDA graphs, ascending; none without graphs."""
+    async_scheduling: bool
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
@@ -62,23 +78,44 @@ class Settled:
         return self.parallel.data_parallel_size > 1 and self.model.has_experts
 
     @property
+    def num_gpus(self) -> int:
+        """Of all engines."""
+        parallel = self.parallel
+        engines = parallel.data_parallel_size * parallel.pipeline_parallel_size
+        return engines * self.hardware.tensor_parallel_size
+
+    @property
+    def gpus_per_machine(self) -> int:
+        """As ``--nnodes`` says, or the engines on each (``-dpl``); 0 where neither says anything."""
+        nodes, engines = self.parallel.nnodes, self.parallel.data_parallel_size_local or 0
+        if nodes > 1:
+            return self.num_gpus // nodes
+        return engines * self.num_gpus // self.parallel.data_parallel_size
+
+    @property
     def weight_bytes(self) -> int:
         """On each GPU, or on the one of the pipeline that has the most."""
         return _weight_bytes(self.loaded, self.hardware, self.parallel)
 
     @property
+    def kv_bytes(self) -> int:
+        """Of the pool, on the GPU with the most layers."""
+        return self.plan.num_blocks * self.plan.bytes_per_block
+
+    @property
     def capture_size(self) -> int:
-        """Tokens of the largest step that runs from a CUDA graph."""
-        return self.hardware.max_cudagraph_capture_size or MOST_CAPTURED
+        """Tokens of the largest step that runs from a CUDA graph; 0 without graphs."""
+        return max(self.cudagraph_capture_sizes, default=0)
 
 
-def settle(flags: Run, *, speculative: SpeculativeConfig | None, async_scheduling: bool) -> Settled:
+def settle(flags: Run, *, speculative: SpeculativeConfig | None) -> Settled:
     """Settle what is not given. Raises ConfigError for a wrong value, NoStartError where vLLM would not start."""
     num_speculative_tokens = 0 if speculative is None else speculative.num_speculative_tokens
     version = known_version(flags.launch.vllm_version)
+    flags.launch.asked.require_companions()
     hardware, scheduler = flags.hardware, flags.scheduler
     gpu = named_gpu(hardware.gpu)
-    model = served_model(hardware, ignore_unmodelled=flags.launch.ignore_unmodelled)
+    model = served_model(hardware, version, ignore_unmodelled=flags.launch.ignore_unmodelled)
     loaded = with_draft_head(model) if speculative is not None and speculative.use_eagle else model
     _require_numbers(scheduler)
     parallel = _parallel(flags, model, num_speculative_tokens)
@@ -86,14 +123,27 @@ def settle(flags: Run, *, speculative: SpeculativeConfig | None, async_schedulin
     is_free = _leaves_length_open(flags)
     is_fitted = is_free or scheduler.max_model_len == AUTO
     given = None if is_fitted else scheduler.max_model_len
-    if given is not None and not _allows_any_length(flags):
+    variables = flags.launch.asked.environment
+    if given is not None and not is_on(ALLOW_LONG_MAX_MODEL_LEN, variables):
         check_length(given, model.max_model_len, model.name)
     with no_start():
         model.check_tensor_parallel(hardware.tensor_parallel_size)
+    _check_model(flags, model, version)
     ranks, tp = parallel.decode_context_parallel_size, hardware.tensor_parallel_size
     check_context_parallel(model, ranks, tp, has_drafts=speculative is not None)
     length = given or model.max_model_len
-    limits = _limits(scheduler, gpu, version, length)
+    limits = _limits(flags, gpu, version, length)
+    if speculative is not None:
+        check_draft_room(speculative, limits.max_num_batched_tokens, version)
+    async_scheduling = schedules_ahead(
+        version=version,
+        asked=_asked_ahead(scheduler),
+        speculative=speculative,
+        backend=parallel.distributed_executor_backend,
+        pipeline_parallel_size=parallel.pipeline_parallel_size,
+        use_v2_model_runner=is_on(V2_MODEL_RUNNER, variables, default=True),
+        use_ray_v2_executor=is_on(RAY_V2_EXECUTOR, variables, default=True),
+    )
     settings: dict[str, Any] = {
         "block_size": _block_size(flags),
         "kv_cache_dtype": hardware.kv_cache_dtype,
@@ -104,33 +154,34 @@ def settle(flags: Run, *, speculative: SpeculativeConfig | None, async_schedulin
         "async_scheduling": async_scheduling,
         "enable_prefix_caching": _caches_prefixes(flags, version, model),
         "num_speculative_tokens": num_speculative_tokens,
+        "compute_capability": gpu.compute_capability,
         "planner": version,
         "pipeline_parallel_size": parallel.pipeline_parallel_size,
     }
-    capture_size = _capture_size(hardware, limits, num_speculative_tokens)
-    memory = _memory_for_kv(flags, parallel, loaded, gpu, limits, capture_size)
+    graphs = _graphs(flags, gpu, version, model, limits, num_speculative_tokens)
+    memory = _memory_for_kv(flags, parallel, loaded, gpu, limits, graphs)
     pool = _pool(hardware.num_gpu_blocks_override, memory)
     if is_fitted:
         length = settings["max_model_len"] = _longest(loaded, **pool, **settings)
     with _said_to_be_estimated(memory, model, limits), no_start():
         plan = plan_kv_cache(loaded, **pool, **settings)
+    # An encoder's output is read as a whole.
+    reads_whole = bool(model.max_encoder_tokens)
+    threshold = 0 if reads_whole else scheduler.long_prefill_token_threshold
     check_limits(
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
         max_model_len=length,
         enable_chunked_prefill=scheduler.enable_chunked_prefill,
-        long_prefill_token_threshold=scheduler.long_prefill_token_threshold,
+        long_prefill_token_threshold=0 if version == "0.22" else threshold,
+        keeps_states=plan.mamba_cache_mode is MambaCacheMode.ALIGN,
     )
     return Settled(
         version=version,
         gpu=gpu,
         model=model,
         loaded=loaded,
-        hardware=replace(
-            hardware,
-            block_size=plan.block_size,
-            max_cudagraph_capture_size=capture_size,
-        ),
+        hardware=replace(hardware, block_size=plan.block_size),
         scheduler=replace(
             scheduler,
             max_num_seqs=limits.max_num_seqs,
@@ -138,17 +189,31 @@ def settle(flags: Run, *, speculative: SpeculativeConfig | None, async_schedulin
             # Nobody asked for answers to be cut: what the pool cannot hold is refused, with the blocks that it takes.
             max_model_len=model.max_model_len if is_free else length,
             enable_prefix_caching=plan.enable_prefix_caching,
-            # An encoder's output is read as a whole.
-            enable_chunked_prefill=scheduler.enable_chunked_prefill and not model.max_encoder_tokens,
+            enable_chunked_prefill=scheduler.enable_chunked_prefill and not reads_whole,
+            long_prefill_token_threshold=threshold,
+            disable_chunked_mm_input=scheduler.disable_chunked_mm_input or _sees_images_whole(flags, model, version),
         ),
         parallel=parallel,
         adapters=flags.adapters,
         plan=plan,
         fewest_blocks=_fewest_blocks(loaded, memory, settings),
+        cudagraph_capture_sizes=graphs,
+        async_scheduling=async_scheduling,
         max_num_seqs=limits.max_num_seqs,
         max_num_batched_tokens=limits.max_num_batched_tokens,
         max_model_len=length,
     )
+
+
+def _check_model(flags: Run, model: ModelSpec, version: Planner) -> None:
+    """Raise NoStartError for a model that vLLM does not run like that."""
+    parallel, adapters = flags.parallel, flags.adapters
+    check_model(model, version)
+    check_kv_dtype(flags.hardware.kv_cache_dtype, model, version)
+    if not parallel.enable_expert_parallel:
+        check_expert_blocks(model, flags.hardware.tensor_parallel_size * parallel.data_parallel_size, version)
+    if adapters.enable_lora:
+        check_adapters(adapters.max_loras, adapters.max_cpu_loras)
 
 
 def _parallel(flags: Run, model: ModelSpec, num_speculative_tokens: int) -> ParallelFlags:
@@ -160,12 +225,15 @@ def _parallel(flags: Run, model: ModelSpec, num_speculative_tokens: int) -> Para
     require_int("data_parallel_size", parallel.data_parallel_size, 1, MOST_ENGINES)
     check_spreading(
         pipeline_parallel_size=parallel.pipeline_parallel_size,
+        num_gpus=flags.hardware.tensor_parallel_size * parallel.pipeline_parallel_size * parallel.data_parallel_size,
         nnodes=parallel.nnodes,
         backend=parallel.distributed_executor_backend,
         num_layers=model.num_layers,
         engines_share_experts=parallel.data_parallel_size > 1 and model.has_experts,
         has_drafts=num_speculative_tokens > 0,
     )
+    check_local_engines(parallel.data_parallel_size_local, parallel.data_parallel_size)
+    check_experts(model, enable_expert_parallel=parallel.enable_expert_parallel)
     count = parallel.api_server_count
     if count is not None:
         require_int("api_server_count", count, 1, MOST_ENGINES)
@@ -214,26 +282,49 @@ def _adapter_bytes(flags: Run, model: ModelSpec) -> int:
     return size
 
 
-def _capture_size(hardware: HardwareFlags, limits: BatchLimits, drafts: int) -> int:
-    """As given; else vLLM's: twice what a step of decodes may have."""
-    largest = max(hardware.cudagraph_capture_sizes, default=None)
-    given = hardware.max_cudagraph_capture_size if largest is None else largest
-    if given is not None:
-        require_int("max_cudagraph_capture_size", given, 1, MAX_COUNT)
-    default = min(limits.max_num_seqs * (1 + drafts) * 2, MOST_CAPTURED)
-    return min(default if given is None else given, limits.max_num_batched_tokens)
-
-
-def _limits(flags: SchedulerFlags, gpu: GPU, version: str, max_model_len: int) -> BatchLimits:
+def _limits(flags: Run, gpu: GPU, version: Planner, max_model_len: int) -> BatchLimits:
+    scheduler, parallel = flags.scheduler, flags.parallel
     return batch_limits(
         gpu,
         version=version,
         max_model_len=max_model_len,
-        max_num_seqs=flags.max_num_seqs,
-        max_num_batched_tokens=flags.max_num_batched_tokens,
-        enable_chunked_prefill=flags.enable_chunked_prefill,
-        for_throughput=flags.performance_mode == "throughput",
+        max_num_seqs=scheduler.max_num_seqs,
+        max_num_batched_tokens=scheduler.max_num_batched_tokens,
+        enable_chunked_prefill=scheduler.enable_chunked_prefill,
+        for_throughput=scheduler.performance_mode == "throughput",
+        batches_experts=batches_experts(
+            str(flags.launch.asked.value("all2all-backend")),
+            data_parallel_size=parallel.data_parallel_size,
+            enable_expert_parallel=parallel.enable_expert_parallel,
+        ),
     )
+
+
+def _graphs(
+    flags: Run, gpu: GPU, version: Planner, model: ModelSpec, limits: BatchLimits, drafts: int
+) -> tuple[int, ...]:
+    """Sizes of the CUDA graphs, ascending."""
+    hardware = flags.hardware
+    if hardware.enforce_eager:
+        return ()
+    return capture_sizes(
+        gpu,
+        version=version,
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        num_speculative_tokens=drafts,
+        architecture=model.architecture,
+        interactive=flags.scheduler.performance_mode == "interactivity",
+        given=hardware.cudagraph_capture_sizes,
+        most=hardware.max_cudagraph_capture_size,
+    )
+
+
+def _asked_ahead(flags: SchedulerFlags) -> bool | None:
+    """What ``--[no-]async-scheduling`` says. ConfigError if both are given."""
+    if flags.async_scheduling and flags.no_async_scheduling:
+        raise ConfigError("async_scheduling", True, "no_async_scheduling says the opposite: give one of them")
+    return True if flags.async_scheduling else False if flags.no_async_scheduling else None
 
 
 def _require_numbers(flags: SchedulerFlags) -> None:
@@ -245,12 +336,6 @@ def _require_numbers(flags: SchedulerFlags) -> None:
     ):
         if value is not None and not (field == "max_model_len" and value == AUTO):
             require_int(field, value, 1, most)
-
-
-def _allows_any_length(flags: Run) -> bool:
-    """Asked for in front of a pasted line, or in the environment of this very command."""
-    said = {**os.environ, **flags.launch.asked.environment}
-    return said.get(_ANY_LENGTH, "0") not in ("", "0")
 
 
 def _leaves_length_open(flags: Run) -> bool:
@@ -274,7 +359,7 @@ class _Memory(NamedTuple):
 
 
 def _memory_for_kv(
-    flags: Run, parallel: ParallelFlags, model: ModelSpec, gpu: GPU, limits: BatchLimits, capture_size: int
+    flags: Run, parallel: ParallelFlags, model: ModelSpec, gpu: GPU, limits: BatchLimits, graphs: tuple[int, ...]
 ) -> _Memory:
     hardware = flags.hardware
     if hardware.num_gpu_blocks_override is not None:
@@ -291,7 +376,7 @@ def _memory_for_kv(
         max_num_seqs=limits.max_num_seqs,
         tensor_parallel_size=hardware.tensor_parallel_size,
         pipeline_parallel_size=parallel.pipeline_parallel_size,
-        max_cudagraph_capture_size=0 if hardware.enforce_eager else capture_size,
+        cudagraph_capture_sizes=graphs,
     )
     left = _Memory(usable - weights - to_run.likely, usable - weights - to_run.most)
     with _said_to_be_estimated(left, model, limits):
@@ -337,6 +422,15 @@ def _longest(model: ModelSpec, **settings: Any) -> int:
     """The longest request that fits, as long as the model was made for at most."""
     with no_start():
         return max(1, plan_kv_cache(model, must_start=False, **settings).longest)
+
+
+def _sees_images_whole(flags: Run, model: ModelSpec, version: str) -> bool:
+    """Whether vLLM never computes part of an image: its tokens attend to each other, or an encoder reads it.
+
+    0.33 looks whether any can come, as pixels or as embeddings.
+    """
+    can_come = version == "0.22" or bool(model.encoders) or bool(flags.launch.asked.value("enable-mm-embeds"))
+    return (model.images_attend_both_ways and can_come) or bool(model.max_encoder_tokens)
 
 
 def _block_size(flags: Run) -> int | None:

@@ -6,18 +6,21 @@ import errno
 from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from tokenyard.cli.support.asked_flags import ASKED, asked_flags
 from tokenyard.cli.support.console import warn
 from tokenyard.cli.support.deployment import (
     describe_deployment,
     with_idle_policies,
     with_images,
+    with_known_error,
     with_notes,
     with_oracles,
 )
-from tokenyard.cli.support.flags import ParallelFlags, Run, SchedulerFlags, TraceFlags, TransferFlags
+from tokenyard.cli.support.flags import ParallelFlags, Run, TraceFlags, TransferFlags
 from tokenyard.cli.support.images import scheduler_with_images
 from tokenyard.cli.support.planning.replicas import read_autoscaling
 from tokenyard.cli.support.settled import Settled, settle
@@ -26,13 +29,12 @@ from tokenyard.config import (
     CacheConfig,
     SchedulerConfig,
     SpeculativeConfig,
-    async_scheduling_by_default,
     settings_for,
 )
 from tokenyard.connectors.config import OFFLOADING, KVTransferConfig
 from tokenyard.errors import ConfigError, WorkloadError, shown
 from tokenyard.explain.report.slo import SLO, read_slos
-from tokenyard.launch.speculation import read_speculation
+from tokenyard.launch.speculation import AskedSpeculation, check_drafts, read_speculation, token_budget
 from tokenyard.policies.named import PolicyMaker, policy_label, policy_maker
 from tokenyard.profiles import decision_profile
 from tokenyard.sim.clock import VirtualClock
@@ -87,9 +89,7 @@ class Setup:
     @property
     def gpus_per_replica(self) -> int:
         """GPUs of the deployment, with all its engines."""
-        parallel = self.settled.parallel
-        engines = parallel.data_parallel_size * parallel.pipeline_parallel_size
-        return engines * self.settled.hardware.tensor_parallel_size
+        return self.settled.num_gpus
 
     def replays(self, *, skip_refused: bool) -> ReplaySettings:
         """What all its replays have in common."""
@@ -115,14 +115,11 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
         serve.asked.require_modelled()
     slos = read_slos(flags.slo)
     passed_over: list[str] = []
-    speculation = _speculation(flags, passed_over)
+    speculation, drafts = _speculation(flags, passed_over)
     speculative = None if speculation is None else speculation.config
-    settled = settle(
-        flags,
-        speculative=speculative,
-        async_scheduling=_async_scheduling(flags.scheduler, flags.parallel, speculative),
-    )
-    hardware, model = settled.hardware, settled.model
+    settled = settle(flags, speculative=speculative)
+    if drafts is not None:
+        check_drafts(drafts, settled.model)
     kv_transfer = _kv_transfer(flags.transfer, settled)
     scheduler = _scheduler(settled, kv_transfer, speculative)
     policy = policy_maker(scheduler.policy, "scheduling_policy")
@@ -131,17 +128,11 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
     latency = _latency(settled, speculation, has_adapters=False)
     deployment = describe_deployment(flags, settled, scheduler, speculation, passed_over)
     deployment = with_oracles(deployment, [scheduler.policy])
-    sections = {"hardware": asdict(hardware)}
-    if _is_spread(settled.parallel):
-        sections["parallel"] = asdict(settled.parallel)
     if kv_transfer is not None:
         _check_transfer(kv_transfer, flags.transfer, cache, latency)
-        sections["kv_transfer"] = asdict(kv_transfer.config)
-    if speculation is not None:
-        sections["speculation"] = asdict(flags.speculation)
     trace = _trace(flags.output, policy_label(scheduler.policy), of_replicas=autoscaling is not None)
     if workload is None:
-        workload = workload_from(flags.workload, flags.arrivals)
+        workload = workload_from(flags.workload, flags.arrivals, flags.more)
     deployment = with_idle_policies(with_notes(deployment, workload), [scheduler.policy], workload)
     if workload.first_with_images is not None:
         scheduler = scheduler_with_images(scheduler, settled, workload)
@@ -151,17 +142,18 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
             fix = f"give --enable-lora: {shown(asking.request_id)} is the first that asks for an adapter"
             raise WorkloadError(workload.name, 0, f"lora_name = {shown(asking.lora_name)}: {fix}")
         latency = _latency(settled, speculation, has_adapters=True)
+    deployment = with_known_error(deployment, latency, workload)
     start = describe_run(
         scheduler,
         cache,
         host="replay",
-        model=model.name,
+        model=settled.model.name,
         gpu=settled.gpu.name,
         bytes_per_block=settled.plan.bytes_per_block,
         sections={
             SECTION: msgspec.to_builtins(deployment),
             "workload": {"workload": workload.name, **asdict(flags.arrivals)},
-            **sections,
+            **_sections(flags, settled, kv_transfer, speculation),
         },
     )
     return Setup(
@@ -182,22 +174,39 @@ def prepare(flags: Run, workload: Workload | None = None) -> Setup:
     )
 
 
+def _sections(
+    flags: Run, settled: Settled, kv_transfer: KVTransfer | None, speculation: SimulatedSpeculation | None
+) -> dict[str, dict[str, Any]]:
+    """Parts of the trace's configuration besides the deployment: what was asked, and what it came to."""
+    sections: dict[str, dict[str, Any]] = {"hardware": asdict(settled.hardware), ASKED: asked_flags(flags)}
+    if _is_spread(settled.parallel):
+        sections["parallel"] = asdict(settled.parallel)
+    if kv_transfer is not None:
+        sections["kv_transfer"] = asdict(kv_transfer.config)
+    if speculation is not None:
+        sections["speculation"] = asdict(flags.speculation)
+    return sections
+
+
 def _is_spread(parallel: ParallelFlags) -> bool:
     sizes = parallel.data_parallel_size, parallel.pipeline_parallel_size, parallel.decode_context_parallel_size
     return max(sizes) > 1 or parallel.replicas is not None
 
 
-def _speculation(command: Run, passed_over: list[str]) -> SimulatedSpeculation | None:
+def _speculation(command: Run, passed_over: list[str]) -> tuple[SimulatedSpeculation | None, AskedSpeculation | None]:
+    """Drafts, and how vLLM was asked for them, if it was."""
     flags = command.speculation
     try:
         rates = tuple(float(rate) for rate in flags.acceptance_rates.split(","))
     except ValueError:
         fix = "give probabilities with commas between them, for example 0.8,0.6"
         raise ConfigError("acceptance_rates", flags.acceptance_rates, fix) from None
+    named = command.launch.asked.value("spec-model")
     asked = read_speculation(
         flags.speculative_config,
         method=flags.spec_method,
         num_tokens=flags.spec_tokens,
+        draft_model=None if named is None else str(named),
         ignore_unmodelled=command.launch.ignore_unmodelled,
     )
     if asked is not None:
@@ -206,8 +215,8 @@ def _speculation(command: Run, passed_over: list[str]) -> SimulatedSpeculation |
     elif flags.num_speculative_tokens is not None:
         config = SpeculativeConfig(num_speculative_tokens=flags.num_speculative_tokens, method=flags.speculative_method)
     else:
-        return None
-    return SimulatedSpeculation(config=config, acceptance=rates, seed=command.arrivals.seed)
+        return None, None
+    return SimulatedSpeculation(config=config, acceptance=rates, seed=command.arrivals.seed), asked
 
 
 def _kv_transfer(flags: TransferFlags, settled: Settled) -> KVTransfer | None:
@@ -247,7 +256,10 @@ def _scheduler(
     flags, profile = settled.scheduler, decision_profile(settled.version)
     given = asdict(flags) | {
         "policy": flags.scheduling_policy,
-        "async_scheduling": _async_scheduling(flags, settled.parallel, speculative),
+        "async_scheduling": settled.async_scheduling,
+        "max_num_batched_tokens": token_budget(
+            speculative, profile, settled.max_num_batched_tokens, settled.max_num_seqs
+        ),
         "max_loras": settled.adapters.max_loras if settled.adapters.enable_lora else 0,
         "profile": replace(profile, running_index_drifts=profile.running_index_drifts and flags.running_index_drifts),
         "max_num_encoder_input_tokens": settled.plan.max_num_encoder_input_tokens,
@@ -256,17 +268,6 @@ def _scheduler(
     if kv_transfer is not None:
         given["kv_load_failure_policy"] = kv_transfer.config.kv_load_failure_policy
     return SchedulerConfig(**settings_for(SchedulerConfig, given))
-
-
-def _async_scheduling(flags: SchedulerFlags, parallel: ParallelFlags, speculative: SpeculativeConfig | None) -> bool:
-    """As asked for; vLLM's default if nobody asked."""
-    if flags.async_scheduling and flags.no_async_scheduling:
-        raise ConfigError("async_scheduling", True, "no_async_scheduling says the opposite: give one of them")
-    if flags.async_scheduling and speculative is not None and not speculative.supports_async_scheduling:
-        fix = f"drafts of method {speculative.method} are known too late for it: use eagle, ngram_gpu or draft_model"
-        raise ConfigError("async_scheduling", True, fix)
-    by_default = async_scheduling_by_default(speculative) and parallel.distributed_executor_backend != "ray"
-    return flags.async_scheduling or (not flags.no_async_scheduling and by_default)
 
 
 def _cache(settled: Settled) -> CacheConfig:
@@ -286,11 +287,13 @@ def _latency(settled: Settled, speculation: SimulatedSpeculation | None, *, has_
         data_parallel_size=settled.parallel.data_parallel_size if settled.steps_together else 1,
         enable_expert_parallel=settled.parallel.enable_expert_parallel,
         pipeline_parallel_size=settled.parallel.pipeline_parallel_size,
-        nnodes=settled.parallel.nnodes,
+        gpus_per_machine=settled.gpus_per_machine,
         enforce_eager=hardware.enforce_eager,
         max_cudagraph_capture_size=settled.capture_size,
-        enable_lora=has_adapters,
+        enable_lora=settled.adapters.enable_lora,
+        has_adapters=has_adapters,
         decode_context_parallel_size=settled.parallel.decode_context_parallel_size,
+        version=settled.version,
     )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["make_printable", "say", "silence", "with_stdin"]
 
 Command = TypeVar("Command", bound=Any)
-_NAMES = ("workload", "trace", "a", "b")
+_NAMES = ("workload", "more", "log", "trace", "a", "b")
 """Arguments that name a file to read."""
 _PROBED = 1 << 16
 _folders: list[TemporaryDirectory[str]] = []
@@ -58,17 +58,23 @@ def with_stdin(command: Command) -> Command:
     from pathlib import Path  # noqa: PLC0415
 
     known = {field.name for field in fields(command)}
-    named = [name for name in _NAMES if name in known and str(getattr(command, name)) == "-"]
+    named = [name for name in _NAMES if name in known for each in _files(getattr(command, name)) if each == "-"]
     if not named:
         return command
     if len(named) > 1:
         raise ConfigError(named[1], "-", "standard input can be read once: name a file here")
     if sys.stdin is None or sys.stdin.isatty():
         raise ConfigError(named[0], "-", "nothing is piped in: name a file")
-    path = _kept()
-    kind = type(getattr(command, named[0]))
-    changed: Command = replace(command, **{named[0]: path if issubclass(kind, Path) else str(path)})
+    path, value = _kept(), getattr(command, named[0])
+    kept = path if isinstance(value, Path) else str(path)
+    several = tuple(str(path) if each == "-" else each for each in value) if isinstance(value, tuple) else None
+    changed: Command = replace(command, **{named[0]: kept if several is None else several})
     return changed
+
+
+def _files(value: Any) -> tuple[str, ...]:
+    """The files that an argument names."""
+    return value if isinstance(value, tuple) else (str(value),)
 
 
 def _kept() -> Path:

@@ -5,53 +5,79 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, fields, replace
 from itertools import zip_longest
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from tokenyard.cli.support.flags import Run, TraceFlags
 from tokenyard.cli.support.setup import Setup, prepare
 from tokenyard.errors import TokenyardError
-from tokenyard.explain.advice.candidates import Change, changes_for
+from tokenyard.explain.advice.candidates import Change, changes_for, cost_of, price_of
 from tokenyard.explain.advice.rule import Advice
-from tokenyard.explain.advice.trial import Trial
-from tokenyard.explain.advice.verdict import best_of, trial_of
+from tokenyard.explain.advice.trial import Cost, Trial
+from tokenyard.explain.advice.verdict import gain_of, trial_of, worth_their_cost
 from tokenyard.explain.render.units import duration
 from tokenyard.explain.report.report import Report
 from tokenyard.sim.workload.part import busiest_part
 
 __all__ = ["with_trials"]
 
+_GROUPS = ("hardware", "scheduler", "transfer")
+"""Of flags, that have what may be changed."""
+
 Replayer = Callable[[Setup, Run, str], Report]
 """Replays a setup and makes its report; the text says what for."""
 
 
 def with_trials(flags: Run, setup: Setup, report: Report, replay: Replayer, *, most_steps: int | None = None) -> Report:
-    """The report, each advice with the trial that helps most; advice that nothing came of is left out.
+    """The report, each advice with the trials that are worth their cost, the cheapest first.
+
+    Advice that nothing came of is left out.
 
     ``most_steps`` bounds the steps of all trials: beyond it they are replays of the busiest part of the workload, and
     of as few trials as have room where it cannot be parted; advice whose changes were not reached stays as it is.
     """
-    settings = asdict(setup.settled.hardware) | asdict(setup.settled.scheduler)
+    settings = _settings(flags, setup)
     changes = [changes_for(each, settings, report) for each in report.advice]
     wanted = list(dict.fromkeys(_in_turns(changes)))
     ground = _ground(flags, setup, report, replay, len(wanted), most_steps)
     known = {change: _tried(flags, ground, change, replay) for change in wanted[: ground.most]}
     advice: list[Advice] = []
-    in_vain: list[Trial] = []
     for each, wanted in zip(report.advice, changes, strict=True):
         trials = [known[change] for change in wanted if change in known]
-        best = best_of(each.rule, trials)
-        if best is not None:
-            better = msgspec.structs.replace(each, setting=best.setting, now=best.now, trial=best)
-            advice += [better] * (best not in [other.trial for other in advice])
-        elif wanted and not trials:
+        shown = [other.trial for other in advice]
+        advice += [_with_trial(each, trial) for trial in worth_their_cost(each.rule, trials) if trial not in shown]
+        if wanted and not trials:
             advice.append(each)
-        else:
-            in_vain += [trial for trial in trials if trial not in in_vain]
     kept = [each.trial for each in advice]
-    tried = [trial for trial in in_vain if trial not in kept]
-    return msgspec.structs.replace(report, advice=advice, tried=tried, tried_on=ground.words if known else None)
+    tried = [trial for trial in known.values() if trial not in kept and not _is_beaten(trial, advice)]
+    words = ground.words if known else None
+    return msgspec.structs.replace(report, advice=sorted(advice, key=_by_cost), tried=tried, tried_on=words)
+
+
+def _settings(flags: Run, setup: Setup) -> dict[str, Any]:
+    """What proposals look at."""
+    settled, deployment = setup.settled, setup.deployment
+    given = asdict(settled.hardware) | asdict(settled.scheduler) | asdict(flags.transfer)
+    return given | {"kv_dtype": deployment.kv_dtype, "kv_gib": deployment.kv_gib}
+
+
+def _with_trial(advice: Advice, trial: Trial) -> Advice:
+    is_the_rules = trial.setting == advice.setting and trial.cost is Cost.SETTING
+    price = advice.price if is_the_rules else price_of(trial.setting) or advice.price
+    return msgspec.structs.replace(advice, setting=trial.setting, now=trial.now, price=price, trial=trial)
+
+
+def _by_cost(advice: Advice) -> tuple[int, float]:
+    """What costs nothing first, then memory, then GPUs, last a scheduler of ours; of the same cost what helps most."""
+    if advice.trial is None:
+        return cost_of(advice.setting).rank, 0.0
+    return advice.trial.cost.rank, -gain_of(advice.rule, advice.trial)
+
+
+def _is_beaten(trial: Trial, advice: Sequence[Advice]) -> bool:
+    """Whether another value of its setting, or another setting of its cost, is shown."""
+    return any(each.trial is not None and each.trial.cost is trial.cost for each in advice)
 
 
 class _Ground(NamedTuple):
@@ -96,6 +122,8 @@ def _tried(flags: Run, ground: _Ground, change: Change, replay: Replayer) -> Tri
     setup, report = ground.setup, ground.report
     try:
         changed = prepare(_with(flags, change), setup.workload)
+        if change.also and _kv_bytes(changed) > _kv_bytes(setup):
+            return trial_of(change, report, None, "its blocks take more memory than those of the run")
         after = replay(changed, flags, f"{change.setting} {change.then}")
     except TokenyardError as error:
         return trial_of(change, report, None, str(error))
@@ -104,10 +132,14 @@ def _tried(flags: Run, ground: _Ground, change: Change, replay: Replayer) -> Tri
     return trial_of(change, report, after)
 
 
+def _kv_bytes(setup: Setup) -> int:
+    return setup.cache.num_gpu_blocks * (setup.start.bytes_per_block or 0)
+
+
 def _with(flags: Run, change: Change) -> Run:
-    """The same run with one setting changed, and without a trace."""
-    for group in ("hardware", "scheduler"):
-        part = getattr(flags, group)
-        if change.setting in {field.name for field in fields(part)}:
-            return replace(flags, **{group: replace(part, **{change.setting: change.then})}, output=TraceFlags())
-    raise AssertionError(f"{change.setting} is a flag of no group")
+    """The same run with one setting changed, and what changes with it, and without a trace."""
+    changed = replace(flags, output=TraceFlags())
+    for setting, value in ((change.setting, change.then), *change.also):
+        group = next(name for name in _GROUPS if setting in {each.name for each in fields(getattr(flags, name))})
+        changed = replace(changed, **{group: replace(getattr(changed, group), **{setting: value})})
+    return changed

@@ -36,8 +36,9 @@ _OF_RANDOM: Mapping[str, str] = MappingProxyType(
 """Flag -> option of the workload ``random``."""
 
 
-def workload_from(spec: str, flags: WorkloadFlags) -> Workload:
-    """The workload; ConfigError or WorkloadError if a flag or the file cannot be used."""
+def workload_from(workload: str, flags: WorkloadFlags, more: Sequence[str] = ()) -> Workload:
+    """The workload, ``more`` being further logs; ConfigError or WorkloadError if a flag or a file cannot be used."""
+    spec = (workload, *more) if more else workload
     given = {option: value for flag, option in _OF_RANDOM.items() if (value := getattr(flags, flag)) is not None}
     if given and spec != "random":
         flag = next(flag for flag, option in _OF_RANDOM.items() if option in given)
@@ -45,7 +46,7 @@ def workload_from(spec: str, flags: WorkloadFlags) -> Workload:
     if flags.burstiness != 1 and flags.request_rate is None:
         raise ConfigError("burstiness", flags.burstiness, "needs request_rate: give that as well, or leave this out")
     _clients_of(flags)  # a mistake is said before a file is read
-    workload = load_workload(
+    read = load_workload(
         spec,
         format=flags.format,
         limit=flags.limit,
@@ -58,18 +59,20 @@ def workload_from(spec: str, flags: WorkloadFlags) -> Workload:
             time_unit=TimeUnit(flags.time_unit) if flags.time_unit else None,
             stamped=Stamp(flags.stamped),
             max_bad_lines=flags.max_bad_lines,
+            model_name=flags.model_name,
         ),
         load=LoadShape(
             request_rate=flags.request_rate, burstiness=flags.burstiness, max_concurrency=flags.max_concurrency
         ),
     )
-    return _in_service(workload, flags)
+    return _in_service(read, flags)
 
 
 def say_notes(workload: Workload) -> None:
-    """What was left out or assumed when the workload was read, on standard error."""
-    for note in workload.notes:
-        warn(f"{workload.name}: {note}")
+    """What looks wrong in the workload as it was read, on standard error; the header has the rest, too."""
+    for each in workload.remarks:
+        if each.warning:
+            warn(f"{workload.name}: {each.text}")
 
 
 def seconds_of(field: str, text: str) -> float:

@@ -1,24 +1,53 @@
 """From advice to concrete changes that can be replayed: a setting, its new value, and the flag that sets it.
 
-Nothing is proposed that cannot have an effect under the given settings: where the KV cache was given in blocks or in
-bytes, more of these and not a larger share of the memory; no limit on seats above what was ever taken.
+For each piece of advice what costs nothing is tried as well as what costs memory or GPUs, so that a replay can tell
+whether it is worth that. Nothing is proposed that cannot have an effect under the given settings: where the KV cache
+was given in blocks or in bytes, more of these and not a larger share of the memory; no limit on seats above what was
+ever taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from math import ceil
 from typing import Any, NamedTuple
 
 from tokenyard.explain.advice.rule import Advice
+from tokenyard.explain.advice.trial import Cost
 from tokenyard.explain.report.report import Report
 
-__all__ = ["Change", "changes_for", "objective_of"]
+__all__ = ["Change", "changes_for", "cost_of", "objective_of", "price_of"]
 
 _MOST_MEMORY = 0.95
 """Utilisation up to which vLLM is known to start on GPUs that it has for itself."""
 _SHARE_OF_PREFILL = 4
 """Part of the token budget that one prompt may take where prefills are to be shortened."""
 _VLLM_POLICIES = ("fcfs", "priority")
+_WIDE_KV = ("bfloat16", "float16")
+"""KV that takes half the memory as fp8."""
+_COSTS = {
+    "kv_offloading_size": Cost.CPU_MEMORY,
+    "num_gpu_blocks_override": Cost.GPU_MEMORY,
+    "kv_cache_memory_bytes": Cost.GPU_MEMORY,
+    "tensor_parallel_size": Cost.GPUS,
+    "scheduling_policy": Cost.OTHER_SCHEDULER,
+}
+"""What a setting costs; those that are not here cost nothing but what their price says."""
+_PRICES = {
+    "kv_cache_dtype": "KV in 8 bits: answers may differ a little, so try it on prompts of yours",
+    "kv_offloading_size": "so much CPU memory, in GiB; KV that comes back goes over PCIe",
+    "tensor_parallel_size": "twice the GPUs",
+    "gpu_memory_utilization": "less head-room for activations",
+    "num_gpu_blocks_override": "memory for twice the blocks",
+    "kv_cache_memory_bytes": "twice the memory for KV",
+    "max_num_seqs": "more requests share each step, or fewer run at once",
+    "max_num_batched_tokens": (
+        "with more tokens in a step those who decode wait longer for their next one, with fewer a long prompt takes"
+        " more steps"
+    ),
+}
+"""Of changes that are not what their rule is about."""
 
 
 class Change(NamedTuple):
@@ -29,10 +58,14 @@ class Change(NamedTuple):
     then: Any
     flag: str
     is_vllm: bool = True
+    cost: Cost = Cost.SETTING
+    also: tuple[tuple[str, Any], ...] = ()
+    """Settings that change with it, so that it takes the same memory."""
 
 
 Settings = Mapping[str, Any]
-"""Of the run, by name: ``max_num_seqs``, ``gpu_memory_utilization`` ..."""
+"""Of the run, by name: ``max_num_seqs``, ``gpu_memory_utilization`` ...; ``kv_dtype`` and ``kv_gib`` (of each GPU) as
+in the report's header."""
 
 
 def changes_for(advice: Advice, settings: Settings, report: Report) -> list[Change]:
@@ -46,13 +79,20 @@ def objective_of(rule: str) -> str:
     return _OBJECTIVES.get(rule, "ttft_ms.p90")
 
 
+def cost_of(setting: str) -> Cost:
+    """What a change of it costs."""
+    return _COSTS.get(setting, Cost.SETTING)
+
+
+def price_of(setting: str) -> str | None:
+    """The same in words, where it is not what a rule is about."""
+    return _PRICES.get(setting)
+
+
 def _number(setting: str, settings: Settings, then: float) -> Change:
-    flag = (
-        f"--{setting.replace('_', '-')} {then:g}"
-        if isinstance(then, float)
-        else f"--{setting.replace('_', '-')} {then}"
-    )
-    return Change(setting, settings.get(setting), then, flag)
+    value = f"{then:g}" if isinstance(then, float) else f"{then}"
+    flag = f"--{setting.replace('_', '-')} {value}"
+    return Change(setting, settings.get(setting), then, flag, cost=cost_of(setting))
 
 
 def _switch(setting: str, settings: Settings, *, then: bool) -> Change:
@@ -62,7 +102,9 @@ def _switch(setting: str, settings: Settings, *, then: bool) -> Change:
 
 def _policy(settings: Settings, then: str) -> Change:
     now = settings.get("scheduling_policy")
-    return Change("scheduling_policy", now, then, f"--scheduling-policy {then}", then in _VLLM_POLICIES)
+    is_vllm = then in _VLLM_POLICIES
+    cost = Cost.SETTING if is_vllm else Cost.OTHER_SCHEDULER
+    return Change("scheduling_policy", now, then, f"--scheduling-policy {then}", is_vllm, cost)
 
 
 def _seats(settings: Settings, report: Report) -> Iterator[Change]:
@@ -74,8 +116,11 @@ def _seats(settings: Settings, report: Report) -> Iterator[Change]:
 
 def _seats_and_memory(settings: Settings, report: Report) -> Iterator[Change]:
     """Each alone: a trial changes one setting, and shows which of the two holds requests back next."""
-    yield from _memory(settings, report)
+    yield from _smaller_kv(settings)
     yield from _seats(settings, report)
+    yield from _more_memory(settings)
+    yield from _cpu_memory(settings)
+    yield from _gpus_for_kv(settings)
 
 
 def _token_budget(settings: Settings, report: Report) -> Iterator[Change]:
@@ -84,27 +129,84 @@ def _token_budget(settings: Settings, report: Report) -> Iterator[Change]:
         yield _number("max_num_batched_tokens", settings, then)
 
 
-def _more_gpus(settings: Settings, report: Report) -> Iterator[Change]:
-    yield _number("tensor_parallel_size", settings, settings["tensor_parallel_size"] * 2)
+def _less_to_compute(settings: Settings, report: Report) -> Iterator[Change]:
+    """Other chunks; KV that stays need not be computed again; then more GPUs."""
+    budget = settings["max_num_batched_tokens"]
+    yield _number("max_num_batched_tokens", settings, budget * 2)
+    if budget // 2 >= settings["max_num_seqs"]:
+        yield _number("max_num_batched_tokens", settings, budget // 2)
+    yield from _smaller_kv(settings)
+    yield from _cpu_memory(settings)
+    yield from _more_gpus(settings)
 
 
-def _memory(settings: Settings, report: Report) -> Iterator[Change]:
+def _smaller_kv(settings: Settings) -> Iterator[Change]:
+    """KV as fp8: the same memory holds twice as much of it; blocks that were given by number are then twice as many."""
+    if settings.get("kv_dtype") not in _WIDE_KV:
+        return
+    blocks = settings.get("num_gpu_blocks_override")
+    twice = () if blocks is None else (("num_gpu_blocks_override", 2 * blocks),)
+    flags = "".join(f" --{name.replace('_', '-')} {value}" for name, value in twice)
+    yield Change("kv_cache_dtype", settings["kv_cache_dtype"], "fp8", f"--kv-cache-dtype fp8{flags}", also=twice)
+
+
+def _more_memory(settings: Settings) -> Iterator[Change]:
+    """On the same GPUs."""
     for given in ("num_gpu_blocks_override", "kv_cache_memory_bytes"):
         if settings.get(given) is not None:
             yield _number(given, settings, settings[given] * 2)
             return
     if settings["gpu_memory_utilization"] < _MOST_MEMORY:
         yield _number("gpu_memory_utilization", settings, _MOST_MEMORY)
-    yield from _more_gpus(settings, report)
 
 
-def _fewer_seats(settings: Settings, report: Report) -> Iterator[Change]:
+def _cpu_memory(settings: Settings) -> Iterator[Change]:
+    """As much as the GPUs have for KV."""
+    size = settings.get("kv_gib")
+    if size and settings.get("kv_offloading_size") is None and settings.get("kv_transfer_config") is None:
+        yield _number("kv_offloading_size", settings, float(ceil(size * settings["tensor_parallel_size"])))
+
+
+def _more_gpus(settings: Settings) -> Iterator[Change]:
+    yield _number("tensor_parallel_size", settings, settings["tensor_parallel_size"] * 2)
+
+
+def _gpus_for_kv(settings: Settings) -> Iterator[Change]:
+    """Not where the KV cache was given by hand: it would be as small as before."""
+    if all(settings.get(given) is None for given in ("num_gpu_blocks_override", "kv_cache_memory_bytes")):
+        yield from _more_gpus(settings)
+
+
+def _memory(settings: Settings, report: Report) -> Iterator[Change]:
+    yield from _smaller_kv(settings)
+    yield from _more_memory(settings)
+    yield from islice(_seats_below(settings, report), 1)
+    yield from _cpu_memory(settings)
+    yield from _gpus_for_kv(settings)
+
+
+def _kept_turns(settings: Settings, report: Report) -> Iterator[Change]:
+    yield from _smaller_kv(settings)
+    yield from _more_memory(settings)
+    yield from _cpu_memory(settings)
+    yield from _gpus_for_kv(settings)
+    yield _policy(settings, "continuum-share")
+
+
+def _seats_below(settings: Settings, report: Report) -> Iterator[Change]:
     """Below what ever ran: above it the limit holds nobody back."""
     most = min(report.header.max_running or 0, settings["max_num_seqs"])
     for then in (most * 3 // 4, most // 2):
         if then >= 1:
             yield _number("max_num_seqs", settings, then)
-    yield from _memory(settings, report)
+
+
+def _fewer_seats(settings: Settings, report: Report) -> Iterator[Change]:
+    yield from _seats_below(settings, report)
+    yield from _smaller_kv(settings)
+    yield from _more_memory(settings)
+    yield from _cpu_memory(settings)
+    yield from _gpus_for_kv(settings)
 
 
 def _shorter_prefills(settings: Settings, report: Report) -> Iterator[Change]:
@@ -119,7 +221,7 @@ _PROPOSALS: dict[str, Callable[[Settings, Report], Iterator[Change]]] = {
     "seats": _seats,
     "seats-and-memory": _seats_and_memory,
     "token-budget": _token_budget,
-    "compute": _more_gpus,
+    "compute": _less_to_compute,
     "whole-prompts": lambda settings, _: iter([_switch("enable_chunked_prefill", settings, then=True)]),
     "memory": _memory,
     "blocks": _memory,
@@ -130,7 +232,7 @@ _PROPOSALS: dict[str, Callable[[Settings, Report], Iterator[Change]]] = {
     "preemptions": _fewer_seats,
     "long-prefills": _shorter_prefills,
     "no-prefix-cache": lambda settings, _: iter([_switch("enable_prefix_caching", settings, then=True)]),
-    "evicted-turns": lambda settings, _: iter([_policy(settings, "continuum-share")]),
+    "evicted-turns": _kept_turns,
 }
 """By the name of the rule (``rules.toml``); the others propose what a replay has no flag for."""
 

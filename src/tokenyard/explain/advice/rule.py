@@ -60,6 +60,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """``up``, ``down``, ``on``, ``off``, ``set`` or ``choose``."""
     price: str
     """What the change costs."""
+    vllm: bool = True
+    """vLLM has such a setting."""
     steps: str = ""
     """The viewer's filter for the steps that show it; empty where no step stands out."""
     reasons: list[Reason] = []

@@ -11,7 +11,8 @@ __all__ = ["advise"]
 
 
 def advise(symptoms: Symptoms, book: RuleBook | None = None) -> list[Advice]:
-    """What the rules (those of the package) advise, most time lost first; those that cost no waiting time last."""
+    """What the rules (those of the package) advise, most time lost first; last what vLLM has not."""
     book = book or rule_book()
-    found = [RuleReader(book, rule, symptoms).advice() for rule in book.rules]
-    return sorted((each for each in found if each is not None), key=lambda each: -(each.lost_s or 0.0))
+    found = [(rule, RuleReader(book, rule, symptoms).advice()) for rule in book.rules]
+    known = [(rule, each) for rule, each in found if each is not None]
+    return [each for _, each in sorted(known, key=lambda pair: (not pair[0].vllm, -(pair[1].lost_s or 0.0)))]

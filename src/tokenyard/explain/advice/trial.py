@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any
 
 import msgspec
 
-__all__ = ["Effect", "Trial"]
+__all__ = ["Cost", "Effect", "Trial"]
+
+
+class Cost(StrEnum):
+    """What a change takes, the least first."""
+
+    SETTING = "setting"
+    """A flag: no more memory, no more GPUs."""
+    CPU_MEMORY = "cpu-memory"
+    GPU_MEMORY = "gpu-memory"
+    """More of what the GPUs have."""
+    GPUS = "gpus"
+    OTHER_SCHEDULER = "other-scheduler"
+    """A scheduler that vLLM has not."""
+
+    @property
+    def rank(self) -> int:
+        """Place in this order."""
+        return list(Cost).index(self)
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +52,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """To paste behind ``vllm serve``."""
     is_vllm: bool = True
     """vLLM has this flag and value; else they are Tokenyard's alone."""
+    cost: Cost = Cost.SETTING
+    """What it takes."""
     effects: list[Effect] = []
     """None if vLLM would not start with it, or would refuse a request that it served."""
     problem: str | None = None
@@ -49,6 +70,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
     if isinstance(value, bool):
         return "on" if value else "off"
-    return str(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tokenyard.explain.advice.candidates import Change, objective_of
-from tokenyard.explain.advice.trial import Effect, Trial
+from tokenyard.explain.advice.trial import Cost, Effect, Trial
 from tokenyard.explain.report.report import Report
 
-__all__ = ["best_of", "trial_of"]
+__all__ = ["best_of", "gain_of", "trial_of", "worth_their_cost"]
 
 FIGURES = ("ttft_ms.p90", "tpot_ms.p90", "tpot_ms.p99", "e2e_ms.mean", "throughput.output_tokens_per_s")
 LEAST_GAIN = 0.03
@@ -25,7 +25,16 @@ def trial_of(change: Change, before: Report, after: Report | None, problem: str 
         old, new = _figure(before, figure), None if after is None else _figure(after, figure)
         if old is not None and new is not None:
             effects.append(Effect(figure=figure, before=old, after=new))
-    return Trial(**change._asdict(), effects=effects, problem=problem)
+    return Trial(
+        setting=change.setting,
+        now=change.now,
+        then=change.then,
+        flag=change.flag,
+        is_vllm=change.is_vllm,
+        cost=change.cost,
+        effects=effects,
+        problem=problem,
+    )
 
 
 def best_of(rule: str, trials: Sequence[Trial]) -> Trial | None:
@@ -35,6 +44,21 @@ def best_of(rule: str, trials: Sequence[Trial]) -> Trial | None:
         return None
     best = min(_change(each, objective_of(rule)) for each in helping)
     return next(each for each in helping if _change(each, objective_of(rule)) <= best + _ALIKE)
+
+
+def worth_their_cost(rule: str, trials: Sequence[Trial]) -> list[Trial]:
+    """Of each cost the trial that helps most, the cheapest first; a dearer one if it helps more than they do."""
+    kept: list[Trial] = []
+    for cost in Cost:
+        best = best_of(rule, [each for each in trials if each.cost is cost])
+        if best is not None and all(gain_of(rule, best) >= gain_of(rule, each) + LEAST_GAIN for each in kept):
+            kept.append(best)
+    return kept
+
+
+def gain_of(rule: str, trial: Trial) -> float:
+    """Share by which it lowers the rule's objective."""
+    return -_change(trial, objective_of(rule))
 
 
 def _helps(trial: Trial, objective: str) -> bool:

@@ -104,14 +104,17 @@ def advice_of(report: Report) -> Iterable[Table | Text]:
     """Each advice: the setting, what a replay with it did, why, what shows it and what it costs."""
     if report.advice:
         table = table_of(Column(no_wrap=True), Column(), header=False)
+        said: set[str] = set()
         for advice in report.advice:
             text = Text(f"{_what(advice)}: ", "bold")
             diagnosis = advice.diagnosis
             if advice.trial is not None:
                 text.append(f"{_effects(advice.trial)} ", "green")
                 diagnosis = diagnosis[:1].upper() + diagnosis[1:]
-            text.append(f"{diagnosis}. ", "not bold")
-            text.append(f"{plain(advice.evidence)} ", "not bold")
+            if advice.rule not in said:
+                text.append(f"{diagnosis}. ", "not bold")
+                text.append(f"{plain(advice.evidence)} ", "not bold")
+            said.add(advice.rule)
             text.append(f"The price: {advice.price}.", "not bold bright_black")
             table.add_row(Text("\N{BULLET}"), text)
         yield table

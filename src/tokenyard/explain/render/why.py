@@ -11,13 +11,14 @@ from rich.text import Text
 from tokenyard.explain.render.tables import print_section, table_of
 from tokenyard.explain.render.units import count, duration, percent, shorten
 from tokenyard.explain.why.longest_waits import RankWaiting, Waiting
+from tokenyard.explain.why.stuck import Standstills, StuckPlace
 from tokenyard.explain.why.why import ReasonShare, Span, Why
 from tokenyard.printable import plain
 from tokenyard.trace.read.partial import Partial
 from tokenyard.vocabulary.waits import PLACES, Place
-from tokenyard.vocabulary.wording import meaning_of
+from tokenyard.vocabulary.wording import meaning_of, reason_meaning
 
-__all__ = ["print_waiting", "print_why"]
+__all__ = ["print_stuck", "print_waiting", "print_why"]
 
 _SPANS_SHOWN = 30
 _REASONS_EXPLAINED = 6
@@ -43,6 +44,47 @@ def print_why(why: Why, console: Console) -> None:
     if why.reconstructed:
         console.print()
         console.print(Text("This trace records no arrivals and ends: moments are exact to a step.", "bright_black"))
+
+
+def print_stuck(found: Standstills, console: Console) -> None:
+    """Print where the engine did not move, at whom, and what that means."""
+    if not found.places:
+        console.print(
+            Text(f"Nothing is stuck: somebody got on, or waited for an event, in all {found.num_steps:,} steps")
+        )
+        return
+    for place in found.places:
+        rank = "" if place.rank is None else f"rank {place.rank}, "
+        steps = f"steps {place.first_step:,} to {place.last_step:,}"
+        end = ", and there the trace ends" if place.ends_trace else ""
+        print_section(
+            console,
+            f"Stuck: {rank}{steps} ({place.num_steps:,} in a row){end}",
+            *(Text(line) for line in _stuck_at(place)),
+            Text(),
+            _meanings_of(list(place.reasons)),
+            Text(),
+            Text(place.explanation),
+        )
+
+
+def _stuck_at(place: StuckPlace) -> list[str]:
+    """At whom, what was short, and who else waits."""
+    whom = "nobody is named" if place.request_id is None else plain(place.request_id)
+    numbers = []
+    if place.needed_blocks is not None:
+        numbers.append(f"{place.needed_blocks:,} blocks needed")
+    if place.free_blocks is not None:
+        total = "" if place.total_blocks is None else f" of {place.total_blocks:,}"
+        numbers.append(f"{place.free_blocks:,}{total} free")
+    if place.wanted_tokens is not None and place.needed_blocks is None:
+        numbers.append(f"{place.wanted_tokens:,} tokens wanted, {place.budget_left or 0:,} left")
+    lines = [f"request  {whom}", f"reason   {plain(place.reason)}{': ' if numbers else ''}{', '.join(numbers)}"]
+    if place.start_ts is not None and place.end_ts is not None:
+        lines.append(f"time     {place.start_ts:.6f} s to {place.end_ts:.6f} s")
+    lines.append(f"queues   {place.num_running or 0:,} running, {place.num_waiting or 0:,} waiting")
+    lines += [f"         {number:,} held back by {plain(reason)}" for reason, number in place.reasons.items()]
+    return lines
 
 
 def print_waiting(waiting: Waiting, console: Console, of_job: str | None = None) -> None:
@@ -205,6 +247,14 @@ def _meanings(reasons: Sequence[ReasonShare]) -> Table:
     table = table_of(Column(no_wrap=True), Column(style="bright_black"), header=False)
     for reason, place in {each.reason: each.place for each in reasons[:_REASONS_EXPLAINED]}.items():
         table.add_row(Text(plain(reason), "bold"), meaning_of(reason, place))
+    return table
+
+
+def _meanings_of(reasons: Iterable[str]) -> Table:
+    """The same, of reasons alone."""
+    table = table_of(Column(no_wrap=True), Column(style="bright_black"), header=False)
+    for reason in reasons:
+        table.add_row(Text(plain(reason), "bold"), reason_meaning(reason))
     return table
 
 

@@ -52,7 +52,7 @@ class SLO(msgspec.Struct, frozen=True):
         return self.figure if self.statistic is None else f"{self.figure}_{self.statistic}"
 
     def __str__(self) -> str:
-        return f"{self.name}={self.bound_ms:g}ms"
+        return f"{self.name}:{self.bound_ms:g}" if self.statistic is None else f"{self.name}={self.bound_ms:g}ms"
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +110,13 @@ def _slo(text: str) -> SLO:
         raise ConfigError("slo", text, _FIX) from None
     if not 0 < bound < math.inf:
         raise ConfigError("slo", text, "give a time above 0")
+    if statistic is None and sign == "=":
+        time = f"{number}{unit or 'ms'}"
+        fix = (
+            f"say what of all requests is bounded: {name}_p90={time} (nine of ten), {name}_mean={time} or"
+            f" {name}_max={time}; or {name}:{bound:g} to count the requests that stay within it (goodput)"
+        )
+        raise ConfigError("slo", text, fix)
     if not unit and sign == "=":
         label = name if statistic is None else f"{name}_{statistic}"
         fix = f"a number needs its unit: give {label}={number}ms, or {label}={bound / 1e3:g}s"

@@ -9,7 +9,7 @@ The null block may stand in any list of blocks; it is passed over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import cast
 
 from tokenyard.failures import Failures
@@ -42,18 +42,22 @@ HashOf = Sequence[bytes | None]
 """Block id -> the hash of its cached content."""
 
 
-def append_freed(queue: FreeQueue, freed: Sequence[int], hash_of: HashOf) -> None:
+PutBack = Callable[[FreeQueue, Sequence[int], HashOf, Collection[int]], None]
+"""Gives freed blocks, in order of eviction, their places in the free queue; see :attr:`BlockPool.prompt_tails`."""
+
+
+def append_freed(queue: FreeQueue, freed: Sequence[int], hash_of: HashOf, prompt_tails: Collection[int]) -> None:
     """Whatever they hold, freed blocks are used again after those that are free already (vLLM 0.22)."""
     queue.append_n(freed)
 
 
-def unhashed_first(queue: FreeQueue, freed: Sequence[int], hash_of: HashOf) -> None:
+def unhashed_first(queue: FreeQueue, freed: Sequence[int], hash_of: HashOf, prompt_tails: Collection[int]) -> None:
     """Freed blocks that hold nothing worth keeping are used again before all others (vLLM since 0.24)."""
     if all(map(hash_of.__getitem__, freed)):
         queue.append_n(freed)
         return
-    queue.prepend_n([block for block in freed if hash_of[block] is None])
-    queue.append_n([block for block in freed if hash_of[block] is not None])
+    queue.prepend_n([block for block in freed if hash_of[block] is None and block not in prompt_tails])
+    queue.append_n([block for block in freed if hash_of[block] is not None or block in prompt_tails])
 
 
 class BlockPool:
@@ -69,6 +73,7 @@ class BlockPool:
         "indexes",
         "listeners",
         "num_blocks",
+        "prompt_tails",
         "ref",
     )
 
@@ -77,9 +82,8 @@ class BlockPool:
         num_blocks: int,
         num_groups: int = 1,
         *,
-        put_back: Callable[[FreeQueue, Sequence[int], HashOf], None] = append_freed,
+        put_back: PutBack = append_freed,
     ) -> None:
-        """``put_back`` gives freed blocks, in order of eviction, their places in the free queue."""
         self._put_back = put_back
         self.num_blocks = num_blocks
         self.failures = Failures()
@@ -92,6 +96,11 @@ class BlockPool:
         self.ref = [0] * num_blocks
         self.hash_of: list[bytes | None] = [None] * num_blocks
         self.index_of = [self.indexes[0]] * num_blocks
+        self.prompt_tails: dict[int, int] = {}
+        """Block -> tokens of its prompt up to a hash within it, while the hash of the whole block is not known.
+
+        No lookup finds it; vLLM 0.33 keeps it as cached content all the same.
+        """
         self.listeners: tuple[PoolListener, ...] = ()
         """Told in this order; see :meth:`subscribe`."""
 
@@ -125,7 +134,13 @@ class BlockPool:
             self._evict(list(cached), list(cached.values()))
         for block in blocks:
             ref[block] = 1
+        self._forget_tails(blocks)
         return blocks
+
+    def _forget_tails(self, blocks: Iterable[int]) -> None:
+        if self.prompt_tails:
+            for block in blocks:
+                self.prompt_tails.pop(block, None)
 
     def _evict(self, blocks: list[int], hashes: list[bytes]) -> None:
         """Forget these hashes, which the blocks hold, in order."""
@@ -150,6 +165,7 @@ class BlockPool:
 
     def forget(self, block: int) -> None:
         """Drop a block's cached content, if it has any."""
+        self._forget_tails([block])
         old = self.hash_of[block]
         if old is not None:
             self.hash_of[block] = None
@@ -193,7 +209,7 @@ class BlockPool:
             for block in freed:
                 ref[block] -= 1
             freed = [block for block in freed if not ref[block]]
-        self._put_back(self.free_queue, freed, self.hash_of)
+        self._put_back(self.free_queue, freed, self.hash_of, self.prompt_tails)
 
     def publish(self, blocks: Sequence[int], hashes: Sequence[bytes], group_id: int = 0) -> None:
         """Make full blocks of a group findable by their hashes."""
@@ -207,6 +223,12 @@ class BlockPool:
             for block in blocks:
                 index_of[block] = index
         index.add_n(hashes, blocks)
+        self._forget_tails(blocks)
+
+    def note_prompt_tail(self, block: int, num_tokens: int) -> None:
+        """A block without a hash holds a prompt up to ``num_tokens``, where a hash ends; see :attr:`prompt_tails`."""
+        if block != NULL_BLOCK and self.hash_of[block] is None:
+            self.prompt_tails[block] = num_tokens
 
     @property
     def num_cached(self) -> int:
@@ -220,6 +242,7 @@ class BlockPool:
         for index in self.indexes:
             index.clear()
         self.hash_of = [None] * self.num_blocks
+        self.prompt_tails.clear()
         for listener in self.listeners:
             try:
                 listener.all_forgotten()
@@ -250,3 +273,4 @@ class BlockPool:
         )
         assert found == len(cached), "an index knows blocks that carry no hash"
         assert self.num_cached == len(known), "an index knows hashes that no block carries"
+        assert self.prompt_tails.keys().isdisjoint(cached), "a block is cached whole and in part"

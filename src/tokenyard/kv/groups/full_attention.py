@@ -37,6 +37,18 @@ class FullAttentionManager(SingleTypeManager):
             align_down(hits, self.block_size, alignment)
         return hits
 
+    def note_prompt_tail(self, slot: int, num_hashes: int, num_prompt: int, num_tokens: int) -> None:
+        """Of the block in which the prompt's last hash ends, note that it is cached up to there; computed are
+        ``num_tokens``, and there are ``num_hashes`` so far.
+
+        A whole block has its hash, and is published, unless that covers a token which is not known yet.
+        """
+        unit = self.block_size // self.hash_stride
+        end = min((num_prompt - 1) // unit, num_hashes) * unit
+        at = end // self.block_size
+        if end % self.block_size and end <= num_tokens and at < len(self.held[slot]):
+            self.pool.note_prompt_tail(self.held[slot][at], end)
+
     def num_common_prefix_blocks(self, slot: int) -> int:
         everyone, blocks, ref = len(self.held), self.held[slot], self.pool.ref
         if not blocks or ref[blocks[0]] != everyone:  # nearly always

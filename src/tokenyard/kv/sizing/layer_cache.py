@@ -17,7 +17,7 @@ from tokenyard.config import GroupKind, MambaCacheMode, require_int
 from tokenyard.errors import ConfigError
 from tokenyard.models.attention import Attends, LatentAttention, SoftmaxAttention
 from tokenyard.models.spec import ModelSpec
-from tokenyard.models.state_space import Mamba1, Mamba2, StateSpace
+from tokenyard.models.state_space import GatedDeltaNet, Mamba1, Mamba2, StateSpace
 from tokenyard.models.weights import dtype_bytes
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "KV_CACHE_DTYPES",
     "CacheSettings",
     "LayerCache",
+    "Planner",
     "kv_element_bytes",
     "layer_caches",
     "with_block_size",
@@ -33,6 +34,12 @@ __all__ = [
 DEFAULT_BLOCK_SIZE = 16
 SPARSE_BLOCK_SIZE = 64
 """Of DeepSeek's sparse attention, whose kernels take no other."""
+FLASHMLA_BLOCK_SIZE = 64
+"""Of FlashMLA, which reads an fp8 cache of latent vectors on Hopper."""
+FLASHINFER_MLA_BLOCK_SIZE = 32
+"""The smallest of FlashInfer's latent attention, on Blackwell's large GPUs."""
+MIXED_BLOCK_SIZE = 64
+"""Of Triton and FlashInfer together, on the same GPUs: the one for images, the other for text (0.33)."""
 INDEXER_SCALE_BYTES = 4
 """Of every 128 indexer keys, which are stored in a byte each."""
 SPARSE_FP8_BYTES = 656
@@ -42,6 +49,8 @@ KV_CACHE_DTYPES = {"bfloat16": 2.0, "float16": 2.0, "fp8": 1.0, "fp8_e4m3": 1.0,
 """Bytes per element by ``--kv-cache-dtype``; nvfp4 with its scale per 16 elements."""
 
 Planner = Literal["0.22", "0.33"]
+_HOPPER, _BLACKWELL = 9, 10
+"""Compute capabilities; that of the RTX Blackwells is 12."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +72,8 @@ class CacheSettings:
     """A step more may be in flight than there are stages: windows keep blocks for all of them (from 0.33 on)."""
     enable_prefix_caching: bool = True
     num_speculative_tokens: int = 0
+    compute_capability: tuple[int, int] = (9, 0)
+    """CUDA's, of the GPUs: by it vLLM chooses kernels, and they want blocks of different sizes."""
     planner: Planner = "0.33"
     """The version whose planner is followed."""
 
@@ -154,9 +165,9 @@ def _caches(
     if isinstance(mixer, StateSpace):
         yield _state_cache(mixer, settings, settings.mamba_cache_mode(model), block_size, attention_page)
     elif isinstance(mixer, LatentAttention):
-        yield from _latent_caches(mixer, dtype, block_size)
+        yield from _latent_caches(mixer, dtype, block_size, settings)
     elif isinstance(mixer, SoftmaxAttention) and not mixer.shares_kv:
-        yield _softmax_cache(mixer, dtype, block_size, settings.tensor_parallel_size)
+        yield _softmax_cache(mixer, dtype, block_size, settings)
 
 
 _KINDS = {
@@ -167,30 +178,34 @@ _KINDS = {
 }
 
 
-def _token_bytes(mixer: SoftmaxAttention | LatentAttention, dtype: str, tp: int) -> int:
+def _token_bytes(mixer: SoftmaxAttention | LatentAttention, dtype: str, tp: int, capability: tuple[int, int]) -> int:
     """Of one token in one layer."""
     if isinstance(mixer, LatentAttention):
-        if mixer.indexer is not None and dtype.startswith("fp8"):
+        # FlashInfer, on Blackwell's large GPUs, reads plain fp8.
+        if mixer.indexer is not None and dtype.startswith("fp8") and capability[0] != _BLACKWELL:
             return SPARSE_FP8_BYTES
         return int(mixer.latent_size * kv_element_bytes(dtype))
     return int(mixer.kv_heads(tp) * (mixer.head_size + mixer.value_size) * kv_element_bytes(dtype))
 
 
-def _softmax_cache(mixer: SoftmaxAttention, dtype: str, block_size: int, tp: int) -> LayerCache:
+def _softmax_cache(mixer: SoftmaxAttention, dtype: str, block_size: int, settings: CacheSettings) -> LayerCache:
+    tp = settings.tensor_parallel_size
     return LayerCache(
         kind=_KINDS[mixer.attends],
         block_size=block_size,
-        page_bytes=block_size * _token_bytes(mixer, dtype, tp),
+        page_bytes=block_size * _token_bytes(mixer, dtype, tp, settings.compute_capability),
         shape=(mixer.kv_heads(tp), mixer.head_size, mixer.value_size),
         window=mixer.window,
     )
 
 
-def _latent_caches(mixer: LatentAttention, dtype: str, block_size: int) -> Iterator[LayerCache]:
+def _latent_caches(
+    mixer: LatentAttention, dtype: str, block_size: int, settings: CacheSettings
+) -> Iterator[LayerCache]:
     yield LayerCache(
         kind=GroupKind.FULL,
         block_size=block_size,
-        page_bytes=block_size * _token_bytes(mixer, dtype, 1),
+        page_bytes=block_size * _token_bytes(mixer, dtype, 1, settings.compute_capability),
         shape=(1, mixer.latent_size),
         is_latent=True,
     )
@@ -209,7 +224,7 @@ def _state_cache(
     mixer: StateSpace, settings: CacheSettings, mode: MambaCacheMode, block_size: int, attention_page: int
 ) -> LayerCache:
     # The state at a block's end in the middle of a prefill takes a block of its own, from 0.33 on.
-    exported = settings.planner != "0.22" and mixer.checkpoint_alignment > 0
+    exported = _checkpoint_alignment(mixer, settings) > 0
     tp, drafts = settings.tensor_parallel_size, settings.num_speculative_tokens
     kept = {MambaCacheMode.NONE: 1, MambaCacheMode.ALIGN: 2 + exported, MambaCacheMode.ALL: 0}[mode]
     return LayerCache(
@@ -228,26 +243,42 @@ def _attention_block(model: ModelSpec, settings: CacheSettings) -> tuple[int, in
     Beside states, blocks of attention are made as large as a state needs: one page holds either.
     """
     mixers = [mixer for layer, _ in model.layer_counts for mixer in layer.mixers]
-    size = settings.block_size or _preferred_block_size(mixers)
+    size = settings.block_size or _preferred_block_size(model, mixers, settings)
     states = [mixer for mixer in mixers if isinstance(mixer, StateSpace)]
     attention = [mixer for mixer in mixers if isinstance(mixer, SoftmaxAttention | LatentAttention)]
     if not states or not attention:
         return 0, size
     tp = settings.tensor_parallel_size
-    per_token = _token_bytes(attention[0], settings.cache_dtype(model), tp)
+    per_token = _token_bytes(attention[0], settings.cache_dtype(model), tp, settings.compute_capability)
     state = max(mixer.state_bytes(tp, settings.num_speculative_tokens) for mixer in states)
     step = max(size, 128) if isinstance(attention[0], LatentAttention) and settings.planner != "0.22" else size
     if settings.mamba_cache_mode(model) is MambaCacheMode.ALL:
         step = lcm(step, *(mixer.chunk_size for mixer in states if isinstance(mixer, Mamba1 | Mamba2)))
-    elif settings.mamba_cache_mode(model) is MambaCacheMode.ALIGN and settings.planner != "0.22":
-        step = lcm(step, *(mixer.checkpoint_alignment or 1 for mixer in states))
+    elif settings.mamba_cache_mode(model) is MambaCacheMode.ALIGN:
+        step = lcm(step, *(_checkpoint_alignment(mixer, settings) or 1 for mixer in states))
     size = max(size, step * -(-state // (step * per_token)))
     return size * per_token, size
 
 
-def _preferred_block_size(mixers: Sequence[object]) -> int:
-    sparse = any(isinstance(mixer, LatentAttention) and mixer.indexer is not None for mixer in mixers)
-    return SPARSE_BLOCK_SIZE if sparse else DEFAULT_BLOCK_SIZE
+def _checkpoint_alignment(mixer: StateSpace, settings: CacheSettings) -> int:
+    """Where its kernels hand out states in the middle of a prefill; 0: nowhere. Before Hopper, Triton's do not."""
+    has_kernels = not isinstance(mixer, GatedDeltaNet) or settings.compute_capability[0] >= _HOPPER
+    return mixer.checkpoint_alignment if settings.planner != "0.22" and has_kernels else 0
+
+
+def _preferred_block_size(model: ModelSpec, mixers: Sequence[object], settings: CacheSettings) -> int:
+    """What the kernels take that vLLM chooses on these GPUs."""
+    latent = [mixer for mixer in mixers if isinstance(mixer, LatentAttention)]
+    major = settings.compute_capability[0]
+    if any(mixer.indexer is not None for mixer in latent):
+        return SPARSE_BLOCK_SIZE
+    if latent and major == _BLACKWELL:
+        return FLASHINFER_MLA_BLOCK_SIZE
+    if latent and major == _HOPPER and settings.cache_dtype(model).startswith("fp8"):
+        return FLASHMLA_BLOCK_SIZE
+    if model.images_attend_both_ways and model.encoders and major == _BLACKWELL and settings.planner != "0.22":
+        return MIXED_BLOCK_SIZE
+    return DEFAULT_BLOCK_SIZE
 
 
 def with_block_size(cache: LayerCache, ratio: int) -> LayerCache:

@@ -11,9 +11,10 @@ from typing import Any
 
 from tokenyard.config import require_int
 from tokenyard.errors import ConfigError
+from tokenyard.kv.sizing.cuda_graphs import capture_sizes
 from tokenyard.kv.sizing.gpus import GPU
 from tokenyard.kv.sizing.plan import KVCachePlan, plan_kv_cache
-from tokenyard.kv.sizing.step_memory import MOST_CAPTURED, step_memory
+from tokenyard.kv.sizing.step_memory import step_memory
 from tokenyard.models.spec import ModelSpec
 
 __all__ = ["KVCacheSize", "check_utilization", "kv_cache_bytes", "size_kv_cache"]
@@ -77,7 +78,13 @@ def kv_cache_bytes(
         max_num_seqs=max_num_seqs,
         tensor_parallel_size=tensor_parallel_size,
         pipeline_parallel_size=pipeline_parallel_size,
-        max_cudagraph_capture_size=min(2 * max_num_seqs, MOST_CAPTURED),
+        cudagraph_capture_sizes=capture_sizes(
+            gpu,
+            version="0.33",
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            architecture=model.architecture,
+        ),
     ).likely
     if memory <= weights + activations:
         raise _no_room(model, gpu, memory, weights, activations, tensor_parallel_size)
@@ -120,6 +127,7 @@ def size_kv_cache(
             "must_start": False,
             "max_num_batched_tokens": max_num_batched_tokens,
             "tensor_parallel_size": tensor_parallel_size,
+            "compute_capability": gpu.compute_capability,
             **settings,
         },
     )

@@ -19,6 +19,7 @@ with 1,024 sequences and 151,936 entries. docs/deployments.md compares both with
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tokenyard.kv.sizing.gpus import GPU
@@ -26,7 +27,6 @@ from tokenyard.models.mlp import MoE
 from tokenyard.models.spec import ModelSpec
 
 __all__ = [
-    "MOST_CAPTURED",
     "SAMPLING_BYTES",
     "SORTED_SAMPLING_BYTES",
     "StepMemory",
@@ -35,8 +35,6 @@ __all__ = [
     "step_memory",
 ]
 
-MOST_CAPTURED = 512
-"""Tokens of the largest CUDA graph that vLLM captures unless told otherwise."""
 SAMPLING_BYTES = 18
 """Per request and vocabulary entry."""
 RUNTIME_BYTES = 400_000_000
@@ -81,9 +79,9 @@ def step_memory(
     max_num_seqs: int,
     tensor_parallel_size: int = 1,
     pipeline_parallel_size: int = 1,
-    max_cudagraph_capture_size: int = 0,
+    cudagraph_capture_sizes: Sequence[int] = (),
 ) -> StepMemory:
-    """Memory of a step. ``max_cudagraph_capture_size`` 0: no CUDA graphs, or none that count."""
+    """Memory of a step. Without ``cudagraph_capture_sizes`` there are no CUDA graphs, or none that count."""
     base = activation_bytes(
         model,
         max_num_batched_tokens=max_num_batched_tokens,
@@ -91,19 +89,13 @@ def step_memory(
         tensor_parallel_size=tensor_parallel_size,
     )
     joined = tensor_parallel_size > 1 and gpu.link_bandwidth > gpu.pcie_bandwidth
-    graphs = num_graphs(max_cudagraph_capture_size, max_num_seqs)
+    graphs = num_graphs(cudagraph_capture_sizes, max_num_seqs)
     experts = sum(count for layer, count in model.layer_counts if isinstance(layer.mlp, MoE)) // pipeline_parallel_size
     likely = base + LINK_BYTES * joined + EXPERT_GRAPH_BYTES * graphs * experts
     sorting = int((SORTED_SAMPLING_BYTES - SAMPLING_BYTES) * max_num_seqs * model.vocab_size)
     return StepMemory(likely, likely + sorting + WORKSPACE_BYTES)
 
 
-def num_graphs(max_cudagraph_capture_size: int, max_num_seqs: int) -> int:
+def num_graphs(cudagraph_capture_sizes: Sequence[int], max_num_seqs: int) -> int:
     """CUDA graphs that vLLM captures: piecewise ones for any step, whole ones for steps that decode."""
-    return _sizes(max_cudagraph_capture_size) + _sizes(min(max_cudagraph_capture_size, max_num_seqs))
-
-
-def _sizes(largest: int) -> int:
-    """1, 2, 4, then every 8 tokens to 255, then every 16."""
-    small = sum(size <= largest for size in (1, 2, 4))
-    return small + min(largest, 255) // 8 + max(0, (largest - 256) // 16 + 1) * (largest >= 256)
+    return len(cudagraph_capture_sizes) + sum(size <= max_num_seqs for size in cudagraph_capture_sizes)

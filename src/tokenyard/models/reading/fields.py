@@ -44,15 +44,15 @@ class Fields:
         self.read.update(names)
         return next((name for name in names if self._raw.get(name) is not None), names[0])
 
-    def count(self, field: str, default: int | None = None, *, low: int = 1) -> int:
-        """A whole number of at least ``low``; an error where there is none and no default."""
+    def count(self, field: str, default: int | None = None, *, low: int = 1, high: int = MAX_COUNT) -> int:
+        """A whole number from ``low`` to ``high``; an error where there is none and no default."""
         value = self.get(field)
         if value is None:
             if default is None:
                 raise self.error(field, "is missing: give a whole number")
             return default
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= MAX_COUNT:
-            raise self.error(field, f"give a whole number from {low} to {MAX_COUNT}")
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise self.error(field, f"give a whole number from {low} to {high}")
         return value
 
     def flag(self, field: str, *, default: bool = False) -> bool:

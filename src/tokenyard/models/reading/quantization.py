@@ -6,12 +6,12 @@ spelling (``model.layers.3.self_attn``). Embeddings, norms and routers are never
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
+from tokenyard.errors import shown
 from tokenyard.models.reading.fields import Fields
+from tokenyard.models.reading.module_pattern import MOST_CHARACTERS, PatternError, Work, glob_pattern, module_pattern
 from tokenyard.models.weights import WeightFormat, plain_format
 
 __all__ = ["METHODS", "Quantization", "read_quantization"]
@@ -58,6 +58,8 @@ def read_quantization(fields: Fields | None, dtype: str) -> Quantization:
 # ---- modules that are left alone
 
 
+_MOST_ENTRIES = 10_000
+
 _LARGE = frozenset(
     (
         "down_proj", "experts", "gate_proj", "gate_up_proj", "in_proj", "in_proj_qkvz", "kv_b_proj", "o_proj",
@@ -82,19 +84,46 @@ def _part_of_name(module: str, entry: str) -> bool:
     return f".{entry}." in f".{module}." or _holds(module, entry)
 
 
-def _pattern(module: str, entry: str) -> bool:
-    """With ``*``, and with ``re:`` for a regular expression; what it says of a part counts for the whole."""
+def _patterns(fields: Fields, *names: str) -> Matches:
+    """Entries of these fields with ``*``, and with ``re:`` for a regular expression, whose work is counted."""
+    work = Work()
+
+    def matches(module: str, entry: str) -> bool:
+        try:
+            return _pattern(module, entry, work)
+        except PatternError as error:
+            raise fields.error(fields.first(*names), f"{shown(entry)} {error}; name the modules instead") from None
+
+    return matches
+
+
+def _pattern(module: str, entry: str, work: Work) -> bool:
+    """Whether the module is meant; what an entry says of a part counts for the whole."""
     if entry.startswith("re:"):
-        expression = re.compile(entry[3:])
-        return any(expression.match(name) for name in (module, f"{module}.x", f"{module}.q_proj", f"{module}.up_proj"))
+        matches = module_pattern(entry[3:]).matches
+        names = (module, f"{module}.x", f"{module}.q_proj", f"{module}.up_proj")
+        return any(matches(name, work) for name in names)
     if "*" in entry:
-        return fnmatchcase(module, entry) or fnmatchcase(module, f"{entry}.*") or fnmatchcase(f"{module}.x", entry)
+        whole, below = glob_pattern(entry), glob_pattern(f"{entry}.*")
+        return whole.matches(module, work) or below.matches(module, work) or whole.matches(f"{module}.x", work)
     return _named(module, entry)
 
 
-def _excluded(fields: Fields, *names: str) -> tuple[str, ...]:
+def _excluded(fields: Fields, *names: str, patterns: bool = False) -> tuple[str, ...]:
+    """Modules that are left alone; ``patterns`` where entries may be regular expressions."""
     name = fields.first(*names)
-    return tuple(str(entry) for entry in fields.items(name))
+    entries = tuple(str(entry) for entry in fields.items(name))
+    if len(entries) > _MOST_ENTRIES:
+        raise fields.error(name, f"has {len(entries):,} entries, and no more than {_MOST_ENTRIES:,} are read")
+    for entry in entries:
+        if len(entry) > MOST_CHARACTERS + len("re:"):
+            raise fields.error(name, f"an entry has {len(entry):,} characters, of {MOST_CHARACTERS} that are read")
+        if patterns and (entry.startswith("re:") or "*" in entry):
+            try:
+                module_pattern(entry[3:]) if entry.startswith("re:") else glob_pattern(f"{entry}.*")
+            except PatternError as error:
+                raise fields.error(name, f"{shown(entry)} {error}; name the modules instead") from None
+    return entries
 
 
 # ---- methods
@@ -153,8 +182,8 @@ def _modelopt(fields: Fields, plain: WeightFormat) -> Quantization:
         plain=plain,
         linear=weights,
         experts=weights,
-        excluded=_excluded(inner, "ignore", "exclude_modules"),
-        matches=_pattern,
+        excluded=_excluded(inner, "ignore", "exclude_modules", patterns=True),
+        matches=_patterns(inner, "ignore", "exclude_modules"),
         kv_cache_dtype="fp8" if kv == "FP8" else "nvfp4" if kv else None,
     )
 
@@ -274,8 +303,8 @@ def _compressed_tensors(fields: Fields, plain: WeightFormat) -> Quantization:
         plain=plain,
         linear=formats[0],
         experts=formats[0],
-        excluded=_excluded(fields, "ignore"),
-        matches=_pattern,
+        excluded=_excluded(fields, "ignore", patterns=True),
+        matches=_patterns(fields, "ignore"),
         kv_cache_dtype="fp8" if kv_bits == 8 else None,
     )
 

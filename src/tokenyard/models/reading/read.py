@@ -68,18 +68,24 @@ def name_in(file: Path, raw: Mapping[str, Any]) -> str:
 
 
 def model_from_config(
-    raw: Mapping[str, Any], *, name: str, where: str, dtype: str = "auto", ignore_unmodelled: bool = False
+    raw: Mapping[str, Any],
+    *,
+    name: str,
+    where: str,
+    dtype: str = "auto",
+    ignore_unmodelled: bool = False,
+    vllm_version: str = "0.33",
 ) -> ModelSpec:
     """A model from what a ``config.json`` holds.
 
     ``dtype`` is ``--dtype``: ``auto`` takes the file's, and bfloat16 for float32. Raises ConfigError naming the file
     (``where``) and the field that is missing, mistyped or not modelled; with ``ignore_unmodelled`` the last are noted
-    in the result's ``ignored`` instead.
+    in the result's ``ignored`` instead. The longest context is as ``vllm_version`` reads it.
     """
     known: Mapping[str, Any] = {}
     while True:
         try:
-            return _read(raw, name, where, dtype, known, ignore=ignore_unmodelled)
+            return _read(raw, name, where, dtype, known, vllm_version, ignore=ignore_unmodelled)
         except ConfigError as error:
             if known or "is missing" not in error.fix:
                 raise
@@ -103,7 +109,14 @@ def _defaults_of_transformers(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(
-    raw: Mapping[str, Any], name: str, where: str, dtype: str, defaults: Mapping[str, Any], *, ignore: bool
+    raw: Mapping[str, Any],
+    name: str,
+    where: str,
+    dtype: str,
+    defaults: Mapping[str, Any],
+    version: str,
+    *,
+    ignore: bool,
 ) -> ModelSpec:
     reading = _reading(raw, where, dtype, defaults, ignore=ignore)
     fields = reading.fields
@@ -113,10 +126,11 @@ def _read(
         spec = ModelSpec(
             name=name,
             architecture=reading.architecture,
+            model_type=fields.text("model_type"),
             layers=stack.layers,
             hidden_size=stack.hidden_size,
             vocab_size=fields.count("vocab_size"),
-            max_model_len=stack.max_model_len or _context_length(fields),
+            max_model_len=stack.max_model_len or _context_length(fields, version),
             dtype=reading.dtype,
             quantization=reading.quant.method,
             tie_word_embeddings=_tied(reading, stack),
@@ -187,8 +201,11 @@ def _quantizes_head(reading: Reading) -> bool:
     return section is not None and bool(section.get("lm_head", False))
 
 
-def _context_length(fields: Fields) -> int:
-    """``max_position_embeddings``, times the factor of a rotary scaling that the file does not count in."""
+def _context_length(fields: Fields, version: str) -> int:
+    """``max_position_embeddings``, times the factor of a rotary scaling that the file does not count in.
+
+    YaRN's counts from the original length in vLLM 0.22; 0.33 takes files to count it in.
+    """
     base = fields.count(fields.first("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"))
     scaling = fields.section("rope_scaling") or fields.section("rope_parameters")
     if scaling is None or "gemma3" in fields.text("model_type"):
@@ -197,6 +214,7 @@ def _context_length(fields: Fields) -> int:
     if kind in _PLAIN_ROPE:
         return base
     factor = scaling.number("factor", 1.0)
-    if kind == "yarn":  # some files count the factor in and some do not
-        return max(base, int(scaling.count("original_max_position_embeddings", base) * factor))
+    if kind == "yarn":
+        original = scaling.count("original_max_position_embeddings", base)
+        return int(original * factor) if version == "0.22" else base
     return int(base * factor)

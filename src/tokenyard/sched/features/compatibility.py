@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tokenyard.config import CacheConfig, GroupKind, MambaCacheMode, SchedulerConfig
+from tokenyard.config import CacheConfig, GroupKind, MambaCacheMode, SchedulerConfig, SpeculativeConfig
 from tokenyard.errors import ConfigError
 from tokenyard.profiles import DecisionProfile
 
@@ -20,9 +20,13 @@ def splits_at_blocks(cache: CacheConfig) -> bool:
     return has_mamba and cache.mamba_cache_mode is MambaCacheMode.ALIGN
 
 
-def check_settings(config: SchedulerConfig, cache: CacheConfig, *, has_connector: bool) -> None:
-    """Raise ConfigError for what vLLM 0.22 asserts, or what it would do wrong."""
+def check_settings(
+    config: SchedulerConfig, cache: CacheConfig, spec: SpeculativeConfig | None, *, has_connector: bool
+) -> None:
+    """Raise ConfigError for what vLLM asserts, what it would do wrong, or where it would never go on."""
     _check_states(config.profile, cache)
+    if spec is not None:
+        _check_drafts(config, spec, has_hits=cache.enable_prefix_caching or has_connector)
     if splits_at_blocks(cache):
         _check_split(config, cache.block_size, has_connector=has_connector)
     if config.enable_return_routed_experts and cache.context_parallel_size > 1:
@@ -43,6 +47,19 @@ def _check_states(profile: DecisionProfile, cache: CacheConfig) -> None:
             f"hits within a block of a state, which vLLM {profile.vllm_version} has, are not modelled: use equal sizes"
         )
         raise ConfigError("groups", sorted(cache.group_block_sizes), fix)
+
+
+def _check_drafts(config: SchedulerConfig, spec: SpeculativeConfig, *, has_hits: bool) -> None:
+    """A step must be able to hold what one request needs at least.
+
+    A prefix hit can leave one token to compute, which is admitted with placeholder drafts or not at all.
+    """
+    profile = config.profile
+    slots = spec.num_draft_slots if profile.drafts_take_input_slots else 0
+    padding = spec.num_speculative_tokens if profile.admission_pads_decodes and has_hits else 0
+    if config.max_num_batched_tokens < (least := 1 + padding + slots):
+        fix = f"a request can need {least} tokens in one step, its drafts included, and would wait for ever: raise it"
+        raise ConfigError("max_num_batched_tokens", config.max_num_batched_tokens, fix)
 
 
 def _check_split(config: SchedulerConfig, block_size: int, *, has_connector: bool) -> None:

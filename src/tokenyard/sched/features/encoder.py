@@ -9,7 +9,8 @@ If the encoder budget or cache cannot take the next item, the request is granted
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from tokenyard.config import SchedulerConfig
@@ -18,7 +19,7 @@ from tokenyard.request import MultiModalItem, Request
 from tokenyard.sched.passes.budget import StepBudget
 from tokenyard.table import NEVER, RequestTable
 
-__all__ = ["CrossEncoderInputs", "EncoderGrant", "EncoderInputs", "LaterEncoderInputs"]
+__all__ = ["CrossEncoderInputs", "EncoderGrant", "EncoderInputs", "EncoderReleases", "LaterEncoderInputs"]
 
 
 class EncoderGrant(NamedTuple):
@@ -29,6 +30,45 @@ class EncoderGrant(NamedTuple):
     """Indices of the items whose encoder runs in this step."""
 
 
+class EncoderReleases:
+    """Lets go of encoder outputs when a step's output is taken in: row by row, as vLLM walks through the step.
+
+    A row lets go of what its request has passed, and of all the rest if the request ends. The order decides which
+    outputs are evicted first. What was passed is known before the tokens are accepted, who ends only after it.
+    """
+
+    def __init__(self, cache: EncoderCache) -> None:
+        self._cache = cache
+        self._passed: deque[tuple[Request, list[MultiModalItem]]] = deque()
+        """Of the rows that have not let go, the first row first."""
+
+    def begin(self, requests: Sequence[Request], void: Collection[Request]) -> None:
+        """Note what the rows of a step have passed; the output of those in ``void`` changes nothing."""
+        self._passed = deque(
+            (request, self._cache.passed_items(request))
+            for request in requests
+            if request.mm_features and not request.status.is_finished and request not in void
+        )
+
+    def free(self, request: Request) -> None:
+        """``request`` needs none of its items any more; the rows before it let go first."""
+        if any(request is each for each, _ in self._passed):
+            while self._passed and self._release_first() is not request:
+                pass
+        self._cache.free(request)
+
+    def end(self) -> None:
+        """The rows that are left let go."""
+        while self._passed:
+            self._release_first()
+
+    def _release_first(self) -> Request:
+        request, items = self._passed.popleft()
+        for item in items:
+            self._cache.release(request, item)
+        return request
+
+
 class EncoderInputs:
     """Plans encoder runs within the step's encoder budget."""
 
@@ -36,7 +76,7 @@ class EncoderInputs:
         self._table = table
         self.budget = config.max_num_encoder_input_tokens
         """Embeddings that one step may compute."""
-        self.cache = EncoderCache(config.encoder_cache_size or config.max_num_encoder_input_tokens)
+        self._use(EncoderCache(config.encoder_cache_size or config.max_num_encoder_input_tokens))
         self.whole_items = config.disable_chunked_mm_input
         """Items are computed in one step or not at all."""
         self._max_tokens = config.max_num_batched_tokens
@@ -46,6 +86,39 @@ class EncoderInputs:
         """An EAGLE head looks one position ahead."""
         self._unit = unit
         """Steps of a prompt end at multiples of this many tokens."""
+        self._items: dict[str, list[MultiModalItem]] = {}
+        """Request id -> items, of unfinished requests and of input that their sessions have yet to take."""
+        self._wanted: dict[str, list[int]] = {}
+        """Content hash -> embeddings, and how many of those items have it."""
+
+    # ---- items of one content have one size
+
+    def size_of(self, mm_hash: str) -> int | None:
+        """Embeddings of the item with this content, if it is kept or anybody wants it."""
+        wanted = self._wanted.get(mm_hash)
+        return self.cache.size_of(mm_hash) if wanted is None else wanted[0]
+
+    def items_added(self, request: Request) -> None:
+        """A request was added, or further input of a session with its id."""
+        if request.mm_features:
+            self._items.setdefault(request.request_id, []).extend(request.mm_features)
+            for item in request.mm_features:
+                self._wanted.setdefault(item.mm_hash, [item.num_embeds, 0])[1] += 1
+
+    def request_ended(self, request: Request) -> None:
+        """Its outputs are freed, and nobody waits for more of them."""
+        self.releases.free(request)
+        for item in self._items.pop(request.request_id, ()):
+            wanted = self._wanted[item.mm_hash]
+            wanted[1] -= 1
+            if not wanted[1]:
+                del self._wanted[item.mm_hash]
+
+    # ---- steps
+
+    def _use(self, cache: EncoderCache) -> None:
+        self.cache = cache
+        self.releases = EncoderReleases(cache)
 
     def next_position(self, request: Request, num_computed: int) -> int:
         """Positions up to this one can be computed without looking at encoder inputs."""
@@ -158,7 +231,7 @@ class LaterEncoderInputs(EncoderInputs):
 
     def __init__(self, config: SchedulerConfig, table: RequestTable, *, shift: int, unit: int = 1) -> None:
         super().__init__(config, table, shift=shift, unit=unit)
-        self.cache = ItemEncoderCache(self.cache.size)
+        self._use(ItemEncoderCache(self.cache.size))
         self._shift_needed = 0  # a position can be computed without the item behind it
         self._repeated: tuple[Request | None, list[int]] = (None, [])
         """Whom the last plan was for, and its items with the same content as one whose encoder runs."""
@@ -199,6 +272,13 @@ class LaterEncoderInputs(EncoderInputs):
         for i in repeated if items and planned_for is request else ():
             self.cache.refer(request, request.mm_features[i])
 
+    def never_whole(self, item: MultiModalItem) -> bool:
+        """Also at its own beginning the item needs a slice that holds it: vLLM 0.33 never goes on unless the request is
+        alone in the engine.
+        """
+        before = self._shift if item.offset else 0
+        return self.whole_items and item.length + before > self._max_slice
+
     def _would_cut(self, item: MultiModalItem, num_computed: int, num_new_tokens: int) -> bool:
         return self.whole_items and num_computed <= item.offset and num_computed + num_new_tokens < item.end
 
@@ -208,7 +288,7 @@ class CrossEncoderInputs(EncoderInputs):
 
     def __init__(self, config: SchedulerConfig, table: RequestTable) -> None:
         super().__init__(config, table, shift=0)
-        self.cache: EncoderDecoderCache = EncoderDecoderCache(self.cache.size)
+        self._use(EncoderDecoderCache(self.cache.size))
 
     def next_position(self, request: Request, num_computed: int) -> int:
         return NEVER

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import lcm
 
-from tokenyard.config import SchedulerConfig, SpeculativeConfig
+from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.sched.connector import KVConnector
 from tokenyard.sched.features.block_alignment import BlockAlignment, StateAlignment
 from tokenyard.sched.features.compatibility import check_settings, has_cross_attention, splits_at_blocks
 from tokenyard.sched.features.encoder import CrossEncoderInputs, EncoderInputs, LaterEncoderInputs
+from tokenyard.sched.features.grammars import GrammarGate
 from tokenyard.sched.features.hooks import StepHooks
 from tokenyard.sched.features.placeholders import DecodeRound, LateOutputs, Placeholders, ResetOutputs
 from tokenyard.sched.features.request_events import RequestEvents
 from tokenyard.sched.features.routed_experts import RoutedExperts
 from tokenyard.sched.features.speculation import Speculation
 from tokenyard.sched.features.transfers import Transfers
+from tokenyard.sched.request_checks import PaddedAdmission
 from tokenyard.sched.steps.in_flight import StepsInFlight
 from tokenyard.table import RequestTable
 
@@ -46,6 +49,8 @@ class Features:
     """Routed experts."""
     alignment: BlockAlignment | None = None
     """Mamba states at block ends."""
+    padded_admission: PaddedAdmission | None = None
+    """None where nobody is admitted with placeholder drafts while the engine is idle."""
     num_draft_slots: int = 0
     """Input slots that a request takes beside its tokens, for its drafter."""
     num_lookahead_tokens: int = 0
@@ -74,13 +79,14 @@ class Features:
         table: RequestTable,
         connector: KVConnector | None,
         in_flight: StepsInFlight,
+        grammars: GrammarGate,
         *,
         log_stats: bool = False,
     ) -> Features:
         """The features that the configuration turns on."""
-        check_settings(config, kv.config, has_connector=connector is not None)
+        check_settings(config, kv.config, spec, has_connector=connector is not None)
         num_drafts = spec.num_speculative_tokens if spec else 0
-        speculation = Speculation(table, num_drafts) if spec else None
+        speculation = Speculation(table, num_drafts, grammars) if spec else None
         profile, is_async = config.profile, config.async_scheduling
         late = profile.stale_outputs_change_nothing
         use_eagle = spec is not None and spec.use_eagle
@@ -103,9 +109,19 @@ class Features:
             events=RequestEvents() if log_stats else None,
             routing=RoutedExperts(kv.config, kv) if config.enable_return_routed_experts else None,
             alignment=_alignment(config, kv, use_eagle=use_eagle) if splits else None,
+            padded_admission=_padded_admission(config, kv.config, num_drafts, has_connector=connector is not None),
             num_draft_slots=spec.num_draft_slots if spec and profile.drafts_take_input_slots else 0,
             num_lookahead_tokens=spec.num_lookahead_tokens if spec else 0,
         )
+
+
+def _padded_admission(
+    config: SchedulerConfig, cache: CacheConfig, num_drafts: int, *, has_connector: bool
+) -> PaddedAdmission | None:
+    has_hits = cache.enable_prefix_caching or has_connector
+    if not (num_drafts and has_hits and config.profile.admission_pads_decodes):
+        return None
+    return PaddedAdmission(1 + num_drafts, 1 if has_connector else lcm(*cache.group_block_sizes))
 
 
 def _alignment(config: SchedulerConfig, kv: KVCacheManager, *, use_eagle: bool) -> BlockAlignment:

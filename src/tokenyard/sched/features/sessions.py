@@ -75,8 +75,11 @@ class Sessions:
         """RequestError for a session that would compute nonsense.
 
         When an answer ends, a step in flight has moved the state of a Mamba layer past the token that the session then
-        drops, and nothing moves a state back.
+        drops, and nothing moves a state back. A pooling request has no answer to go on from.
         """
+        if request.resumable and request.pooling_params is not None:
+            fix = "a pooling request ends with its prompt: add a request for each prompt"
+            raise RequestError(request.request_id, "resumable", request.resumable, fix)
         if request.resumable and self._loses_states:
             fix = "with Mamba layers the state would be one token ahead after an answer: turn async_scheduling off"
             raise RequestError(request.request_id, "resumable", request.resumable, fix)

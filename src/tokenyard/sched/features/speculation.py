@@ -11,6 +11,7 @@ import numpy as np
 
 from tokenyard.columns import IntArray
 from tokenyard.request import Request
+from tokenyard.sched.features.grammars import GrammarGate
 from tokenyard.sched.steps.in_flight import StepInFlight
 from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
 from tokenyard.sched.steps.scheduler_output import ScheduledDrafts, SchedulerOutput
@@ -23,8 +24,9 @@ __all__ = ["Speculation"]
 class Speculation:
     """The life of drafts in the request table: proposed, scheduled, verified."""
 
-    def __init__(self, table: RequestTable, max_drafts: int) -> None:
+    def __init__(self, table: RequestTable, max_drafts: int, grammars: GrammarGate) -> None:
         self._table = table
+        self._grammars = grammars
         self.max_drafts = max_drafts
         self._stats = SpecDecodingStats(max_drafts)
 
@@ -76,14 +78,13 @@ class Speculation:
             drafts=ScheduledDrafts(tokens, scheduled.counts), num_invalid_spec_tokens=scheduled.counts - valid
         )
 
-    @staticmethod
-    def _allowed(requests: Sequence[Request], drafts: DraftTokens) -> IntArray:
+    def _allowed(self, requests: Sequence[Request], drafts: DraftTokens) -> IntArray:
         """Drafts per request that its grammar allows."""
         counts = drafts.counts.copy()
         for row, request in enumerate(requests):
             if request.structured_output is not None and counts[row]:
                 tokens = drafts.tokens[row, : counts[row]].tolist()
-                counts[row] = len(request.structured_output.validate_tokens(tokens))
+                counts[row] = self._grammars.num_valid(request, tokens)
         return counts
 
     def claw_back(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from tokenyard.config import GroupKind
 from tokenyard.errors import ConfigError, RequestError
+from tokenyard.kv.blocks.pool import NULL_BLOCK
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.kv.stats import PrefixCacheStats
 from tokenyard.request import Request, RequestStatus
-from tokenyard.sched.connector import ConnectorContext, KVConnector
+from tokenyard.sched.connector import ConnectorContext, KVConnector, checked_end
 from tokenyard.sched.features.hooks import StepHook
 from tokenyard.sched.steps.in_flight import StepInFlight
 from tokenyard.sched.steps.model_output import ConnectorOutput
@@ -25,7 +27,7 @@ class Lost(NamedTuple):
     rewound: list[Request]
     """Running requests that had loaded them."""
     sharing: list[Request]
-    """Running requests that had found them in the prefix cache since."""
+    """Running requests that had found them in the prefix cache since, or that have to start over."""
     blocks: list[int]
     """Blocks of running requests that hold nothing valid."""
 
@@ -137,6 +139,13 @@ class Transfers(StepHook):
         over += [self.delayed.pop(request_id, None) for request_id in sorted(output.finished_sending)]
         return [request for request in over if request is not None]
 
+    def blocks_will_come(self, waiting: Iterable[Request]) -> bool:
+        """Blocks of an ended request are still being read, or a load is under way: an event will change things."""
+        return bool(self.delayed) or any(
+            request.status is RequestStatus.WAITING_FOR_REMOTE_KVS and not self.has_received(request)
+            for request in waiting
+        )
+
     # ---- ends
 
     def keeps_blocks(self, request: Request, status: RequestStatus) -> bool:
@@ -158,7 +167,8 @@ class Transfers(StepHook):
 
     def _told_of_end(self, request: Request) -> tuple[bool, Mapping[str, object] | None]:
         try:
-            return self.connector.request_finished(request, self._kv.get_block_ids(request))
+            answer = self.connector.request_finished(request, self._kv.get_block_ids(request))
+            return checked_end(self.connector, answer)
         except Exception as error:  # noqa: BLE001 - it has ended: its blocks are freed
             self._kv.failures.note(error, "KVConnector.request_finished")
             self._unheard.add(request.request_id)
@@ -206,7 +216,7 @@ class Transfers(StepHook):
         """Rewind every request that relied on a block whose load failed to its longest valid prefix.
 
         ``granted`` has the tokens of the step just run. Of running requests that share an invalid block the first, who
-        loaded it, is rewound; the others are only named.
+        loaded it, is rewound; the others are only named, as are those who no longer hold what they would go on from.
         """
         lost = Lost([], [], [], [])
         for request in loading:
@@ -217,7 +227,7 @@ class Transfers(StepHook):
         for request in running:
             before = request.num_computed_tokens
             bad = self._rewind(request, invalid, granted.get(request.request_id, 0))
-            if bad and bad[0] in rewound:
+            if bad and (bad[0] in rewound or self._needs_forgotten(request, request.num_computed_tokens)):
                 request.num_computed_tokens = before
                 lost.sharing.append(request)
             elif bad:
@@ -227,12 +237,35 @@ class Transfers(StepHook):
         return lost
 
     def _rewind(self, request: Request, invalid: frozenset[int], granted: int) -> list[int]:
-        """Set computed tokens back to before the first invalid block; returns that block and those after it."""
-        size = self._kv.config.tokens_per_block
-        blocks = self._kv.get_block_ids(request)[0]
+        """Set computed tokens back to before the first invalid block; returns that block and those after it.
+
+        In every KV-cache group: the tokens before the first invalid one are valid in all of them.
+        """
         computed = request.num_computed_tokens - granted
-        first = next((i for i in range(-(-computed // size)) if blocks[i] in invalid), None)
-        if first is None:
+        held = list(zip(self._kv.config.group_block_sizes, self._kv.get_block_ids(request), strict=True))
+        bad = [
+            (i * size, block)
+            for size, blocks in held
+            for i, block in enumerate(blocks[: -(-computed // size)])
+            if block in invalid and block != NULL_BLOCK
+        ]
+        if not bad:
             return []
-        request.num_computed_tokens = first * size
-        return blocks[first:]
+        first, culprit = min(bad)
+        if self._needs_forgotten(request, first):
+            first = 0
+        request.num_computed_tokens = first
+        after = [
+            block for size, blocks in held for block in blocks[first // size :] if block not in (culprit, NULL_BLOCK)
+        ]
+        return [culprit, *after]
+
+    def _needs_forgotten(self, request: Request, num_computed: int) -> bool:
+        """Whether going on from there takes KV that a group has given up: behind a window, or a state passed."""
+        groups = zip(
+            self._kv.config.groups, self._kv.coordinator.managers, self._kv.get_block_ids(request), strict=True
+        )
+        return any(
+            group.kind is GroupKind.MAMBA or NULL_BLOCK in blocks[manager.num_skipped_blocks(num_computed) :]
+            for group, manager, blocks in groups
+        )

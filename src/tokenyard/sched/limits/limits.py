@@ -9,8 +9,10 @@ from __future__ import annotations
 from tokenyard.config import SchedulerConfig
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import Request, RequestStatus
+from tokenyard.sched.connector import checked_match
 from tokenyard.sched.features.block_alignment import BlockAlignment
 from tokenyard.sched.features.encoder import EncoderInputs
+from tokenyard.sched.features.grammars import GrammarGate
 from tokenyard.sched.features.placeholders import LateOutputs
 from tokenyard.sched.features.transfers import Transfers
 from tokenyard.sched.limits.candidate import Candidate
@@ -41,8 +43,9 @@ _BLOCKED_REASONS = {
 class ReadyLimit:
     """Has what the request waited for come? Then it is WAITING again."""
 
-    def __init__(self, transfers: Transfers | None) -> None:
+    def __init__(self, transfers: Transfers | None, grammars: GrammarGate) -> None:
         self._transfers = transfers
+        self._grammars = grammars
 
     def ask(self, candidate: Candidate, budget: StepBudget, room: WaitingQueues) -> Outcome | None:
         request = candidate.request
@@ -51,17 +54,17 @@ class ReadyLimit:
         if self._has_become_ready(request):
             candidate.num_computed_tokens = request.num_computed_tokens
             return None
-        reason = _BLOCKED_REASONS[request.status]
+        reason = Reason.HOOK_FAILED if self._grammars.is_condemned(request) else _BLOCKED_REASONS[request.status]
         return Outcome(OutcomeKind.SKIPPED, reason, request.request_id, 1, budget_left=budget.tokens)
 
     def _has_become_ready(self, request: Request) -> bool:
         if request.status is RequestStatus.WAITING_FOR_REMOTE_KVS:
             return self._transfers is not None and self._transfers.promote(request)
-        grammar = request.structured_output
-        if request.status is RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR and grammar and grammar.is_ready:
-            request.status = RequestStatus.WAITING
-            return True
-        return False
+        waits = request.status is RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
+        if not waits or self._grammars.is_condemned(request) or not self._grammars.is_ready(request):
+            return False
+        request.status = RequestStatus.WAITING
+        return True
 
 
 class LateOutputLimit:
@@ -118,7 +121,8 @@ class ConnectorLookup:
         request = candidate.request
         if candidate.computed is None:
             return None
-        match = self._transfers.connector.get_num_new_matched_tokens(request, candidate.num_local_hit_tokens)
+        connector, local = self._transfers.connector, candidate.num_local_hit_tokens
+        match = checked_match(connector, connector.get_num_new_matched_tokens(request, local))
         if match.num_tokens is None:
             return Outcome(
                 OutcomeKind.SKIPPED, Reason.CONNECTOR_UNDECIDED, request.request_id, 1, budget_left=budget.tokens
@@ -126,7 +130,7 @@ class ConnectorLookup:
         # The last token is computed for its logits. A request that waits for its load may get it brought all the same,
         # and computes it again; but one that has no other token would be back where it was, with blocks in hand.
         num_left = 0 if match.is_async and request.num_tokens > 1 else 1
-        external = min(match.num_tokens, request.num_tokens - candidate.num_local_hit_tokens - num_left)
+        external = min(match.num_tokens, request.num_tokens - local - num_left)
         candidate.num_external_computed_tokens = external
         candidate.num_computed_tokens += external
         candidate.loads_async = match.is_async and external > 0

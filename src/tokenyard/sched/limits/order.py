@@ -5,6 +5,7 @@ from __future__ import annotations
 from tokenyard.config import SchedulerConfig
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.sched.features.features import Features
+from tokenyard.sched.features.grammars import GrammarGate
 from tokenyard.sched.features.pins import PinBoard
 from tokenyard.sched.limits.candidate import Limit
 from tokenyard.sched.limits.limits import (
@@ -25,10 +26,15 @@ __all__ = ["limits_in_order"]
 
 
 def limits_in_order(
-    config: SchedulerConfig, kv: KVCacheManager, running: RunningList, features: Features, pins: PinBoard
+    config: SchedulerConfig,
+    kv: KVCacheManager,
+    running: RunningList,
+    features: Features,
+    pins: PinBoard,
+    grammars: GrammarGate,
 ) -> list[Limit]:
     """The limits of the configured features, in the order in which vLLM asks."""
-    limits: list[Limit] = [ReadyLimit(features.transfers)]
+    limits: list[Limit] = [ReadyLimit(features.transfers, grammars)]
     if features.late_outputs is not None:
         limits.append(LateOutputLimit(features.late_outputs))
     if config.max_loras:

@@ -26,6 +26,8 @@ class EncoderStalemate:
         self._waiting_queues = waiting_queues
         self._in_flight = in_flight
         self._refused: list[Request] = []
+        self._room = 0
+        """Embeddings that could be had when the first of them was refused, or fewer later on."""
         self._is_idle = False
 
     def step_begins(self) -> None:
@@ -40,6 +42,8 @@ class EncoderStalemate:
         """
         encoder = self._encoder
         if budget.encoder == encoder.budget and (not encoder.whole_items or not budget.tokens_used):
+            room = encoder.cache.num_reclaimable
+            self._room = min(self._room, room) if self._refused else room
             self._refused.append(request)
 
     def step_ends(self, *, scheduled: bool) -> None:
@@ -50,10 +54,12 @@ class EncoderStalemate:
         """Requests that start over before the step that begins now, the last one first; their room is free then.
 
         Nobody unless all that occupies room belongs to requests that were refused in the step before and have nothing
-        in flight, so that no step would ever change anything.
+        in flight, and no room has become free since, so that no step would ever change anything.
         """
         refused, cache = self._refused, self._encoder.cache
         if not refused or any(each.status is not RequestStatus.RUNNING for each in refused):
+            return []
+        if cache.num_reclaimable > self._room:
             return []
         users = cache.users()
         if not users:

@@ -93,11 +93,4 @@ class Stalemate:
         return not request.status.is_blocked
 
     def _blocks_will_come(self) -> bool:
-        """Blocks of an ended request are still being read, or a load is under way: an event will change things."""
-        transfers = self._transfers
-        if transfers is None:
-            return False
-        return bool(transfers.delayed) or any(
-            request.status is RequestStatus.WAITING_FOR_REMOTE_KVS and not transfers.has_received(request)
-            for request in self._waiting_queues
-        )
+        return self._transfers is not None and self._transfers.blocks_will_come(self._waiting_queues)

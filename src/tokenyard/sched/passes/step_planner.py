@@ -63,7 +63,7 @@ class StepPlanner:
             gate,
             room,
             running,
-            limits_in_order(config, kv, running, features, lifecycle.pins),
+            limits_in_order(config, kv, running, features, lifecycle.pins, parts.grammars),
             config.max_num_seqs,
             stalemate,
             AdmissionUndo(kv, features),

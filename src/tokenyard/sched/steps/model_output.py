@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tokenyard.columns import IntArray, anywhere
+from tokenyard.columns import IntArray, anywhere, as_whole_numbers
 from tokenyard.config import MAX_COUNT
 from tokenyard.errors import shown
 from tokenyard.sched.steps.aux_output import ModelAuxOutput
@@ -52,8 +52,9 @@ class ModelOutput:
     """What the model returned for one step: sampled tokens, aligned with ``SchedulerOutput.req_ids``.
 
     ``sampled`` has shape ``[n, width]``; row ``i`` holds ``num_sampled[i]`` tokens, then padding. A prefill chunk has
-    none. Raises ValueError for a token that is no id from 0 to 2**31 - 1 (padding may hold anything), for a count that
-    is none of its row's, and for what is no array of whole numbers.
+    none. Whole numbers of any width will do; they are kept as int64. Raises ValueError for a token that is no id from 0
+    to 2**31 - 1 (padding may hold anything), for a count that is none of its row's, and for what is no array of whole
+    numbers.
     """
 
     __slots__ = ("connector", "extras", "num_sampled", "sampled")
@@ -68,6 +69,8 @@ class ModelOutput:
         for field, column in (("sampled", sampled), ("num_sampled", num_sampled)):
             if not isinstance(column, np.ndarray) or column.dtype.kind not in "iu":
                 raise ValueError(f"{field} = {shown(column)}: give an array of whole numbers")
+        # What is asked of columns in every step looks at their bytes: all are of one kind.
+        sampled, num_sampled = as_whole_numbers(sampled), as_whole_numbers(num_sampled)
         if sampled.ndim != 2 or num_sampled.shape != sampled.shape[:1]:
             raise ValueError(f"sampled {sampled.shape} and num_sampled {num_sampled.shape} do not belong together")
         _check_counts(num_sampled, sampled.shape[1])
@@ -117,8 +120,7 @@ def _padded(lists: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
 def _check_counts(counts: IntArray, width: int) -> None:
     """ValueError unless every row has room for its tokens."""
     # As in _check_ids: asked in every step, and negative numbers are the largest.
-    wide = counts if counts.itemsize == 8 else counts.astype(np.int64)
-    if not wide.size or 0 <= wide.item(row := int(wide.view(np.uint64).argmax())) <= width:
+    if not counts.size or 0 <= counts.item(row := int(counts.view(np.uint64).argmax())) <= width:
         return
     raise ValueError(f"num_sampled[{row}] = {counts[row]}: give 0 to {width}, the width of sampled")
 
@@ -126,8 +128,7 @@ def _check_counts(counts: IntArray, width: int) -> None:
 def _check_ids(tokens: IntArray, counts: IntArray) -> None:
     """ValueError unless all tokens but the padding can be token ids."""
     # Asked in every step. As unsigned numbers those below 0 are the largest; argmax costs less than max on few entries.
-    wide = tokens if tokens.itemsize == 8 else tokens.astype(np.int64)
-    if not wide.size or 0 <= wide.item(wide.view(np.uint64).argmax()) <= MAX_COUNT:
+    if not tokens.size or 0 <= tokens.item(tokens.view(np.uint64).argmax()) <= MAX_COUNT:
         return
     wrong = ((tokens < 0) | (tokens > MAX_COUNT)) & (np.arange(tokens.shape[1]) < counts[:, None])
     if anywhere(wrong):

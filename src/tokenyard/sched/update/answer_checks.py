@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from tokenyard.columns import IntArray, anywhere
+from tokenyard.columns import IntArray, anywhere, as_whole_numbers
 from tokenyard.config import MAX_COUNT
 from tokenyard.errors import shown
 from tokenyard.request import Request, RequestStatus
@@ -15,7 +15,7 @@ from tokenyard.sched.steps.aux_output import ModelAuxOutput
 from tokenyard.sched.steps.in_flight import StepInFlight
 from tokenyard.sched.steps.model_output import ConnectorOutput, DraftTokens, ModelOutput
 
-__all__ = ["AnswerChecks", "check_drafts"]
+__all__ = ["AnswerChecks", "checked_drafts"]
 
 _KNOWN_TO_WORKERS = -1
 
@@ -23,14 +23,18 @@ _KNOWN_TO_WORKERS = -1
 class AnswerChecks:
     """Knows what an answer may name."""
 
-    def __init__(self, transfers: Transfers | None, requests: Mapping[str, Request], num_blocks: int) -> None:
+    def __init__(
+        self, transfers: Transfers | None, requests: Mapping[str, Request], num_blocks: int, *, verifies_drafts: bool
+    ) -> None:
+        """``verifies_drafts``: with speculation a step brings the drafts that were accepted and one token more."""
         self._transfers = transfers
+        self._verifies_drafts = verifies_drafts
         self._requests = requests
         self._num_blocks = num_blocks
 
     def check(self, step: StepInFlight, model: ModelOutput) -> None:
         """Raise ValueError unless ``model`` is an answer to ``step``."""
-        _check_tokens(step, model)
+        _check_tokens(step, model, verifies_drafts=self._verifies_drafts)
         if model.extras is not None:
             _check_extras(step, model.extras)
         if model.connector is not None and self._transfers is not None:
@@ -52,7 +56,7 @@ class AnswerChecks:
             raise ValueError(f"invalid_block_ids holds {shown(wrong)}: give block ids from 0 to {self._num_blocks - 1}")
 
 
-def _check_tokens(step: StepInFlight, model: ModelOutput) -> None:
+def _check_tokens(step: StepInFlight, model: ModelOutput, *, verifies_drafts: bool) -> None:
     """Raise ValueError unless ``model`` has a row per scheduled request, with no more tokens than it can have."""
     if not isinstance(model, ModelOutput):
         raise ValueError(f"the answer to step {step.plan.step} is {shown(model)}: give a ModelOutput")
@@ -60,8 +64,9 @@ def _check_tokens(step: StepInFlight, model: ModelOutput) -> None:
     if len(counts) != len(step.requests):
         raise ValueError(f"the model returned {len(counts)} rows for {len(step.requests)} scheduled requests")
     model.check_chunks(plan.req_ids, plan.is_prefill_chunk)
-    # Without either, tokens beyond the first are known tokens that have still to be computed.
-    if model.sampled.shape[1] > 1 and (plan.drafts is not None or plan.num_placeholders is not None):
+    # Without any of these, tokens beyond the first are known tokens that have still to be computed.
+    is_bounded = verifies_drafts or plan.drafts is not None or plan.num_placeholders is not None
+    if model.sampled.shape[1] > 1 and is_bounded:
         most = np.ones_like(counts) if plan.drafts is None else plan.drafts.counts + 1
         if anywhere(wrong := counts > most):
             row = int(wrong.argmax())
@@ -103,14 +108,15 @@ def _no_block(ids: Iterable[object], blocks: int) -> object:
     return None
 
 
-def check_drafts(step: StepInFlight, drafts: DraftTokens, max_drafts: int) -> None:
-    """Raise ValueError unless ``drafts`` has a row per scheduled request, with at most ``max_drafts`` token ids."""
+def checked_drafts(step: StepInFlight, drafts: DraftTokens, max_drafts: int) -> DraftTokens:
+    """``drafts`` as int64. ValueError unless each scheduled request has a row of at most ``max_drafts`` token ids."""
     if not isinstance(drafts, DraftTokens):
         raise ValueError(f"the drafts after step {step.plan.step} are {shown(drafts)}: give DraftTokens")
     tokens, counts = drafts
     for field, column, dims in (("tokens", tokens, 2), ("counts", counts, 1)):
         if not isinstance(column, np.ndarray) or column.dtype.kind not in "iu" or column.ndim != dims:
             raise ValueError(f"drafts.{field} = {shown(column)}: give an array of whole numbers, {dims}-dimensional")
+    tokens, counts = as_whole_numbers(tokens), as_whole_numbers(counts)
     if len(tokens) != len(step.requests) or len(counts) != len(step.requests):
         raise ValueError(f"{len(tokens)} rows of drafts, {len(counts)} counts for {len(step.requests)} requests")
     _check_counts(counts, min(tokens.shape[1], max_drafts), max_drafts, step)
@@ -119,6 +125,7 @@ def check_drafts(step: StepInFlight, drafts: DraftTokens, max_drafts: int) -> No
         row, column = np.argwhere(wrong)[0].tolist()
         fix = f"give ids from 0 to {MAX_COUNT}, or {_KNOWN_TO_WORKERS} for a draft that only the worker knows"
         raise ValueError(f"row {row} drafts token {tokens[row, column]}: {fix}")
+    return DraftTokens(tokens, counts)
 
 
 def _check_counts(counts: IntArray, most: int, max_drafts: int, step: StepInFlight) -> None:

@@ -22,8 +22,10 @@ def _cut(logprobs: TokenLogprobs, count: int) -> TokenLogprobs:
 class AuxUpdate:
     """Costs two questions in a step that has no extras."""
 
-    def __init__(self, routing: RoutedExperts | None) -> None:
+    def __init__(self, routing: RoutedExperts | None, *, resets_drop_pooled: bool = False) -> None:
+        """``resets_drop_pooled``: a pooler's result in flight when a reset preempts its request is dropped."""
         self._routing = routing
+        self._resets_drop_pooled = resets_drop_pooled
 
     def run(
         self,
@@ -54,9 +56,12 @@ class AuxUpdate:
             for row in sorted({*pooled, *experts, *corrupt, *logprobs, *prompts})
         }
 
-    @staticmethod
     def _end_pooled(
-        requests: Sequence[Request], given: ModelAuxOutput, endings: dict[int, RequestStatus], lost: Sequence[Request]
+        self,
+        requests: Sequence[Request],
+        given: ModelAuxOutput,
+        endings: dict[int, RequestStatus],
+        lost: Sequence[Request],
     ) -> dict[int, object]:
         """Results of pooling requests, by row: each ends with its result."""
         pooled = {}
@@ -64,8 +69,9 @@ class AuxUpdate:
             if request.pooling_params is None or result is None or request.status.is_finished or request in lost:
                 continue
             if request.async_steps_to_discard:
-                request.async_steps_to_discard -= 1  # made before a reset: with weights that may have changed
-                continue
+                request.async_steps_to_discard -= 1
+                if self._resets_drop_pooled:  # made before the reset: with weights that may have changed
+                    continue
             pooled[row] = result
             endings[row] = RequestStatus.FINISHED_STOPPED
         return pooled

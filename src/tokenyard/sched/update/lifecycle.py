@@ -121,7 +121,8 @@ class Lifecycle:
         request.times.finished = now
         # Where its blocks stay it keeps its slot, and steps in flight still hold output for it: make them look.
         self._table.note_departure()
-        self._free_encoder_outputs(request)
+        if self._features.encoder is not None:
+            self._features.encoder.request_ended(request)
         ended_by_itself = not loading and status is not RequestStatus.FINISHED_ABORTED
         if ended_by_itself and request.slot >= 0 and request.job_id and self._is_kept(request, now):
             self.pins.pin(request)
@@ -144,4 +145,4 @@ class Lifecycle:
 
     def _free_encoder_outputs(self, request: Request) -> None:
         if self._features.encoder is not None:
-            self._features.encoder.cache.free(request)
+            self._features.encoder.releases.free(request)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -12,6 +12,7 @@ from tokenyard.kv.manager import KVCacheManager
 from tokenyard.profiles import VLLM_0_22, DecisionProfile
 from tokenyard.request import FinishReason, Request, RequestStatus
 from tokenyard.sched.features.features import Features
+from tokenyard.sched.features.grammars import GrammarGate
 from tokenyard.sched.steps.aux_output import NO_AUX, RequestAuxOutput
 from tokenyard.sched.steps.in_flight import StepInFlight
 from tokenyard.sched.steps.model_output import ModelOutput
@@ -60,12 +61,14 @@ class OutputUpdate:
         acceptance: Acceptance,
         features: Features,
         finish: Callable[[list[tuple[Request, RequestStatus]], float], None],
+        grammars: GrammarGate,
         profile: DecisionProfile = VLLM_0_22,
     ) -> None:
         self._kv = kv
         self._table = table
         self._acceptance = acceptance
         self._finish = finish
+        self._grammars = grammars
         self._speculation = features.speculation
         self._placeholders = features.placeholders
         self._encoder = features.encoder
@@ -74,9 +77,8 @@ class OutputUpdate:
         )
         self._stale_changes_nothing = profile.stale_outputs_change_nothing
         self._takes_back_rest = profile.stops_take_back_rest and self._speculation is not None
-        self._aux_update = AuxUpdate(features.routing)
+        self._aux_update = AuxUpdate(features.routing, resets_drop_pooled=profile.stale_outputs_change_nothing)
         self._awaiting_first: set[Request] = set()
-        self._failures = kv.failures
 
     def expect_first_token(self, request: Request) -> None:
         """The request was admitted; its first output token will be stamped."""
@@ -95,9 +97,7 @@ class OutputUpdate:
             rejected = self._speculation.claw_back(slots, output.drafts, model, counts, output.num_invalid_spec_tokens)
             if self._placeholders is not None:
                 self._replace(requests, slots, rejected, may_lack_slots=not everyone_here)
-        if self._encoder is not None:
-            void = step.void if self._stale_changes_nothing else None
-            self._release_passed_items(requests, void or frozenset())
+        self._note_passed_items(step)
         producing = counting(len(counts)) if all_ones(counts) else counts.nonzero()[0]
         arrived = counts
         counts = self._accept(requests, slots, model, counts, producing, endings, may_lack_slots=not everyone_here)
@@ -115,7 +115,15 @@ class OutputUpdate:
         if self._awaiting_first:
             self.stamp_first_tokens(now)
         extras = self._aux_update.run(step, model, counts, endings, lost)
-        return self._collect(step, model, counts, producing, endings, extras, now)
+        accepted = self._collect(step, model, counts, producing, endings, extras, now)
+        if self._encoder is not None:
+            self._encoder.releases.end()
+        return accepted
+
+    def _note_passed_items(self, step: StepInFlight) -> None:
+        if self._encoder is not None:
+            void = step.void if self._stale_changes_nothing else None
+            self._encoder.releases.begin(step.requests, void or frozenset())
 
     @staticmethod
     def _survivors(requests: Sequence[Request], counts: IntArray, lost: Sequence[Request]) -> tuple[IntArray, IntArray]:
@@ -195,26 +203,12 @@ class OutputUpdate:
         here = (slots >= 0) & (unwanted > 0)
         self._table.take_back(slots[here], unwanted[here])
 
-    def _release_passed_items(self, requests: Sequence[Request], void: Collection[Request]) -> None:
-        assert self._encoder is not None
-        for request in requests:
-            if request.mm_features and not request.status.is_finished and request not in void:
-                self._encoder.cache.release_passed(request)
-
     def _advance_grammars(
         self, requests: Sequence[Request], model: ModelOutput, counts: IntArray, endings: RowEndings
     ) -> None:
         """Sampled tokens advance their grammars; one that the grammar does not allow ends the request as an error."""
         for row in counts.nonzero()[0].tolist():
-            grammar = requests[row].structured_output
-            if grammar is None:
-                continue
-            try:
-                allowed = grammar.accept_tokens(model.sampled[row, : counts[row]].tolist())
-            except Exception as error:  # noqa: BLE001 - nobody knows what it allows now
-                self._failures.note(error, f"the grammar of request {requests[row].request_id!r}")
-                allowed = False
-            if not allowed:
+            if not self._grammars.accepts(requests[row], model.sampled[row, : counts[row]].tolist()):
                 endings[row] = RequestStatus.FINISHED_ERROR
 
     def stamp_first_tokens(self, now: float) -> None:

@@ -8,7 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tokenyard.errors import EngineDeadError, QueueFullError, RequestError, TokenyardError, shown
+from tokenyard.errors import EngineDeadError, QueueFullError, RequestError, StuckError, TokenyardError, shown
 from tokenyard.server.web.problems import RefusedError, json_response
 
 __all__ = ["ApiError", "as_api_error", "bad_field", "going_down", "on_api_error", "timed_out"]
@@ -81,6 +81,8 @@ def as_api_error(error: Exception, prompt_field: str = "prompt") -> ApiError:
         return bad_field(field, error.value, error.fix, code=code)
     if isinstance(error, QueueFullError):
         return ApiError(503, str(error), code="queue_full", headers={"Retry-After": str(_RETRY_SECONDS)})
+    if isinstance(error, StuckError):
+        return ApiError(500, str(error), code="engine_stuck")
     if isinstance(error, EngineDeadError):
         return ApiError(500, str(error), code="engine_dead")
     return ApiError(500, str(error) if isinstance(error, TokenyardError) else "an error of the server's own")

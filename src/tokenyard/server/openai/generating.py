@@ -136,7 +136,7 @@ def asked(
     return streams
 
 
-def _generate(
+async def _generate(
     context: ServerContext,
     name: str,
     prompt: TokenizedPrompt,
@@ -144,10 +144,17 @@ def _generate(
     turn: Turn,
     grammars: Sequence[Grammar],
 ) -> AsyncGenerator[GenerationOutput, None]:
+    """The outputs; ApiError for a client's grammar that cannot be sampled by to the end."""
     given: dict[str, object] = {"prompt_token_ids": prompt.token_ids}
     if prompt.text is not None:
         given["prompt"] = prompt.text
-    return context.llm.generate(given, params, name, turn=turn, grammars=grammars)
+    async with aclosing(context.llm.generate(given, params, name, turn=turn, grammars=grammars)) as outputs:
+        async for output in outputs:
+            problem = next((each.problem for each in grammars if each.problem is not None), None)
+            if problem is not None and any(part.finish_reason == FinishReason.ERROR for part in output.outputs):
+                fix = f"the grammar cannot be sampled by to the end of an answer: {problem}: make it smaller"
+                raise ApiError(400, fix, param="structured_outputs", code="grammar_too_complex")
+            yield output
 
 
 async def pieces(

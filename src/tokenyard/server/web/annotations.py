@@ -17,15 +17,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tokenyard.files.locks import try_lock
 from tokenyard.server.web.body import json_body
 from tokenyard.server.web.problems import RefusedError, json_response
 from tokenyard.server.web.roots import ANNOTATIONS_ENDING, Roots
 from tokenyard.trace.read.files import PACKINGS
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]  # a module elsewhere
 
 __all__ = ["MARK", "AnnotationServer"]
 
@@ -107,7 +103,7 @@ class AnnotationServer:
 def _alone_in(directory: Path) -> Iterator[None]:
     """Nobody else saves notes in a directory meanwhile: no thread of this server, and no other server."""
     with _SAVING, ExitStack() as stack:
-        if fcntl is not None:
+        if os.name == "posix":  # elsewhere a folder cannot be opened
             lock = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
             stack.callback(os.close, lock)
             _take(lock)
@@ -117,14 +113,9 @@ def _alone_in(directory: Path) -> Iterator[None]:
 def _take(lock: int) -> None:
     """Take a lock that is released when its file is closed. Raises OSError if somebody keeps it."""
     for _ in range(_TRIES):
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(_SECONDS / _TRIES)
-        except OSError:  # a file system without locks
+        if try_lock(lock):
             return
-        else:
-            return
+        time.sleep(_SECONDS / _TRIES)
     raise OSError(errno.EBUSY, f"another server has been saving for {_SECONDS:g} seconds")
 
 

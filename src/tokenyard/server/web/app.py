@@ -19,6 +19,7 @@ from tokenyard.server.web.connections import FairShare
 from tokenyard.server.web.exports import ExportServer
 from tokenyard.server.web.files import serve_file
 from tokenyard.server.web.guard import Guard
+from tokenyard.server.web.key import Key
 from tokenyard.server.web.page import PAGE, PageServer
 from tokenyard.server.web.problems import RefusedError, on_error, on_problem
 from tokenyard.server.web.queries import QueryServer
@@ -29,10 +30,11 @@ from tokenyard.server.web.tail import TailServer
 __all__ = ["make_app"]
 
 
-def make_app(paths: Iterable[Path], *, host: str = "127.0.0.1", page: Path = PAGE) -> Starlette:
+def make_app(paths: Iterable[Path], *, host: str = "127.0.0.1", page: Path = PAGE, key: str | None = None) -> Starlette:
     """An ASGI application that shows the traces in ``paths``, directories and files that exist.
 
-    ``host`` is the address it will listen on. ``app.state.stop()`` ends all waiting.
+    ``host`` is the address it will listen on; with ``key`` only those see anything who have opened ``/?key=KEY``.
+    ``app.state.stop()`` ends all waiting.
     """
     roots = Roots(paths)
     catalog, annotations, tails = Catalog(roots), AnnotationServer(roots), TailServer(roots)
@@ -64,9 +66,10 @@ def make_app(paths: Iterable[Path], *, host: str = "127.0.0.1", page: Path = PAG
         404: _unknown,
         405: _unknown,
     }
+    locked = [] if key is None else [Middleware(Key, key=key)]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Guard, bound=host), Middleware(FairShare)],
+        middleware=[Middleware(Guard, bound=host), *locked, Middleware(FairShare)],
         exception_handlers=handlers,
     )
     app.state.stop = tails.stop

@@ -22,6 +22,9 @@ async def json_body(request: Request, most: int) -> bytes:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise RefusedError(415, "Content-Type", kind, "must be application/json")
+    said = request.headers.get("content-length", "")
+    if said.isdecimal() and int(said) > most:
+        raise RefusedError(413, "body", f"{said} bytes", f"must not be longer than {most} bytes")
     body = bytearray()
     try:
         async with asyncio.timeout(_SECONDS):

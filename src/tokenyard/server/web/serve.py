@@ -18,7 +18,7 @@ from tokenyard.errors import ConfigError, MissingExtraError
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-__all__ = ["DEFAULT_PORT", "listen", "open_browser", "serve", "url_of"]
+__all__ = ["DEFAULT_PORT", "bound", "listen", "open_browser", "serve", "url_of"]
 
 DEFAULT_PORT = 8642
 _TRIED = 20
@@ -30,6 +30,14 @@ def listen(host: str, port: int | None) -> socket.socket:
 
     Raises ConfigError if the port is taken or the address is not this machine's.
     """
+    listener = bound(host, port)
+    _share(listener, shares=True)
+    listener.listen(128)
+    return listener
+
+
+def bound(host: str, port: int | None) -> socket.socket:
+    """A socket on a port, as :func:`listen` finds it, to which nobody can connect until it is served."""
     ports = range(DEFAULT_PORT, DEFAULT_PORT + _TRIED) if port is None else (port,)
     for each in ports:
         try:
@@ -46,14 +54,21 @@ def _bound(host: str, port: int) -> socket.socket:
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        if os.name != "nt":
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _share(listener, shares=True)
         listener.bind(address)
-        listener.listen(128)
+        _share(listener, shares=False)
     except BaseException:
         listener.close()
         raise
     return listener
+
+
+def _share(listener: socket.socket, *, shares: bool) -> None:
+    """Whether the port may have been used a moment ago. A socket that is bound and says so can be bound over, by
+    another server that is being loaded: so it says so only while it is bound, and from when it listens.
+    """
+    if os.name != "nt":
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(shares))
 
 
 def url_of(listener: socket.socket, host: str) -> str:
@@ -120,6 +135,7 @@ def serve(
         server_header=False,
         timeout_graceful_shutdown=1 if seconds_to_end is None else seconds_to_end,
     )
+    _share(listener, shares=True)
     try:
         Server(config).run([listener])
     except KeyboardInterrupt:

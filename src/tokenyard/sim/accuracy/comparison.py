@@ -25,6 +25,7 @@ __all__ = [
 
 _MS = 1e3
 _FEW_USERS, _MANY_USERS = 16, 128
+_PERCENTILES = (50, 90, 99)
 
 
 class Quantity(msgspec.Struct, kw_only=True, frozen=True):
@@ -48,6 +49,17 @@ class Quantity(msgspec.Struct, kw_only=True, frozen=True):
         return self.low is not None and self.high is not None and self.low <= self.measured <= self.high
 
 
+class Errors(msgspec.Struct, kw_only=True, frozen=True):
+    """Of the absolute relative error over some rows."""
+
+    median: float
+    p90: float
+    p99: float
+    n: int
+    covered: float
+    """Share of rows whose range holds what was measured; 0 where none is stated."""
+
+
 class Row(msgspec.Struct, kw_only=True, frozen=True):
     """One point."""
 
@@ -67,16 +79,10 @@ class Row(msgspec.Struct, kw_only=True, frozen=True):
     tpot: Quantity
     ttft: Quantity
     e2e: Quantity | None = None
-
-
-class Errors(msgspec.Struct, kw_only=True, frozen=True):
-    """Of the absolute relative error over some rows."""
-
-    median: float
-    p90: float
-    n: int
-    covered: float
-    """Share of rows whose range holds what was measured."""
+    percentiles: dict[str, dict[str, Quantity]] = {}
+    """Of a run's requests: ``ttft``, ``tpot``, ``e2e`` -> p50, p90, p99."""
+    of_requests: dict[str, Errors] = {}
+    """The same -> errors of every request beside itself."""
 
 
 class AccuracyReport(msgspec.Struct, kw_only=True, frozen=True):
@@ -118,9 +124,22 @@ def row_of_run(file: str, comparison: RunComparison) -> Row:
     """The row of a replayed run; a number of requests that arrived by the clock."""
     run, known = comparison.run, comparison.known
     ranges = {"tpot": known.tpot, "ttft": known.ttft}
-    made = {
-        name: _quantity(comparison.measured[name], value, ranges[name].around(value) if name in ranges else None)
-        for name, value in comparison.predicted.items()
+    both = {name: (comparison.measured[name], values) for name, values in comparison.predicted.items()}
+
+    def quantity(name: str, measured: float, predicted: float) -> Quantity:
+        return _quantity(measured, predicted, ranges[name].around(predicted) if name in ranges else None)
+
+    made = {name: quantity(name, float(ours.mean()), float(theirs.mean())) for name, (ours, theirs) in both.items()}
+    percentiles = {
+        name: {
+            f"p{share}": quantity(name, float(np.percentile(ours, share)), float(np.percentile(theirs, share)))
+            for share in _PERCENTILES
+        }
+        for name, (ours, theirs) in both.items()
+    }
+    of_requests = {
+        name: errors_of([quantity(name, *each) for each in zip(ours.tolist(), theirs.tolist(), strict=True) if each[0]])
+        for name, (ours, theirs) in both.items()
     }
     return Row(
         file=file,
@@ -138,6 +157,8 @@ def row_of_run(file: str, comparison: RunComparison) -> Row:
         tpot=made["tpot"],
         ttft=made["ttft"],
         e2e=made["e2e"],
+        percentiles=percentiles,
+        of_requests={name: errors for name, errors in of_requests.items() if errors is not None},
     )
 
 
@@ -154,6 +175,7 @@ def errors_of(quantities: Sequence[Quantity]) -> Errors | None:
     return Errors(
         median=float(np.median(sizes)),
         p90=float(np.quantile(sizes, 0.9)),
+        p99=float(np.quantile(sizes, 0.99)),
         n=len(sizes),
         covered=float(np.mean([each.covered for each in quantities])),
     )

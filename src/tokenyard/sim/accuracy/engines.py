@@ -13,26 +13,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.request import Request
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.sim.clock import VirtualClock
-from tokenyard.sim.latency.model import LatencyModel, StepShape
+from tokenyard.sim.latency.model import StepShape
+from tokenyard.sim.latency.pricing import RanksLatency, host_seconds, ranks_seconds
 from tokenyard.sim.model import SimulatedModel
 
-__all__ = ["Engines", "RanksLatency", "Times"]
+__all__ = ["Engines", "Times"]
 
 _WAITING_WEIGHT = 4
-
-
-class RanksLatency(LatencyModel, Protocol):
-    """How long steps take that several engines take together."""
-
-    def ranks_seconds(self, shapes: Sequence[StepShape | None]) -> float:
-        """Of one step of all; None for an engine without work."""
 
 
 @dataclass(slots=True)
@@ -132,7 +125,7 @@ class Engines:
 
     def _seconds(self, shapes: Sequence[StepShape | None]) -> float:
         """The host prepares a step while the one before is computed, as with async scheduling."""
-        return self._latency.ranks_seconds(shapes) - self._latency.host_seconds
+        return ranks_seconds(self._latency, shapes) - host_seconds(self._latency)
 
     def _end(self, engine: _Engine, times: dict[str, Times]) -> None:
         assert engine.plan is not None

@@ -22,12 +22,13 @@ from tokenyard.kv.sizing.num_blocks import check_utilization
 from tokenyard.models.spec import ModelSpec
 from tokenyard.profiles import VLLM_0_22, DecisionProfile
 from tokenyard.request import Request, SamplingParams
-from tokenyard.sim.accuracy.engines import Engines, RanksLatency
+from tokenyard.sim.accuracy.engines import Engines
 from tokenyard.sim.accuracy.input_files import json_object, json_rows
 from tokenyard.sim.accuracy.memory import kv_tokens
 from tokenyard.sim.accuracy.models import measured_model
+from tokenyard.sim.latency.pricing import RanksLatency
 from tokenyard.sim.latency.steptime.amounts import Parallelism
-from tokenyard.sim.latency.steptime.known_error import KnownError
+from tokenyard.sim.latency.steptime.known_error import KnownError, Load
 from tokenyard.sim.latency.steptime.model import CalibratedLatency
 from tokenyard.sim.workload.tokens import StreamTokens, seed_of
 
@@ -61,11 +62,11 @@ class MeasuredRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunComparison:
-    """A run replayed: means of both, in seconds."""
+    """A run replayed: every request's times of both, in seconds, in order of arrival."""
 
     run: MeasuredRun
-    predicted: Mapping[str, float]
-    measured: Mapping[str, float]
+    predicted: Mapping[str, Floats]
+    measured: Mapping[str, Floats]
     known: KnownError
 
 
@@ -157,12 +158,15 @@ def compare_run(run: MeasuredRun) -> RunComparison:
     """Replay a run with the calibrated step times."""
     latency = calibrated(run)
     predicted = replay_run(run, latency)
+    order = np.argsort(run.arrived, kind="stable")
     measured = {"ttft": run.ttft, "tpot": run.tpot, "e2e": run.e2e}
     return RunComparison(
         run=run,
-        predicted={name: float(values.mean()) for name, values in predicted._asdict().items()},
-        measured={name: float(values.mean()) for name, values in measured.items()},
-        known=latency.known_error,
+        predicted=predicted._asdict(),
+        measured={name: values[order] for name, values in measured.items()},
+        known=latency.known_error(
+            Load(input_tokens=float(run.input_tokens.mean()), output_tokens=float(run.output_tokens.mean()))
+        ),
     )
 
 

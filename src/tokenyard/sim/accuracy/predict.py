@@ -19,10 +19,10 @@ from tokenyard.sim.accuracy.memory import kv_tokens
 from tokenyard.sim.accuracy.points import Point
 from tokenyard.sim.accuracy.stretches import run_in_stretches
 from tokenyard.sim.latency.steptime.constants import Constants, shipped_constants
-from tokenyard.sim.latency.steptime.known_error import Familiarity, known_error
+from tokenyard.sim.latency.steptime.known_error import Load
 from tokenyard.sim.latency.steptime.model import CalibratedLatency
 
-__all__ = ["Prediction", "Schedules", "front_end_seconds", "loop_of", "predict"]
+__all__ = ["Prediction", "Schedules", "front_end_seconds", "load_of", "loop_of", "predict"]
 
 _MAX_SEQS = 1024
 """vLLM's default for a server on such GPUs."""
@@ -39,7 +39,8 @@ class Prediction:
     tpot: float
     ttft_range: tuple[float, float]
     tpot_range: tuple[float, float]
-    familiarity: Familiarity
+    familiarity: str
+    """Kinds of gaps between it and what was measured."""
 
 
 class Schedules:
@@ -90,9 +91,14 @@ def predict(
         waits, paces = schedule.times(latency.rows_seconds(schedule.work))
         ttft = float(waits.mean()) + front_end_seconds(point, constants)
         tpot = float(paces.mean())
-        known = known_error(point.spec, point.gpu, constants)
+        known = latency.known_error(load_of(point))
         yield Prediction(point, ttft, tpot, known.ttft.around(ttft), known.tpot.around(tpot), known.familiarity)
         on_point()
+
+
+def load_of(point: Point) -> Load:
+    """What was sent. Of a table's nominal lengths: those that it was asked for."""
+    return Load(users=point.users, input_tokens=point.input_tokens, output_tokens=point.output_tokens)
 
 
 def front_end_seconds(point: Point, constants: Constants) -> float:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenyard.errors import ConfigError
+from tokenyard.sim.latency.least_squares import coefficients
 from tokenyard.sim.latency.model import StepShape, StepWork, Transfer, TransferDirection, require_seconds
 
 __all__ = ["FEATURES", "FittedLatency", "fit", "step_features"]
@@ -25,16 +26,6 @@ __all__ = ["FEATURES", "FittedLatency", "fit", "step_features"]
 Floats = npt.NDArray[np.float64]
 
 FEATURES = ("constant", "prefill_tokens", "decodes", "decode_context", "prefill_pairs", "prefills")
-
-
-_ROUNDS = 12
-"""Fits, each weighted by what the one before predicts."""
-_ORDINARY = 1.5 * 1.4826
-"""Errors of a normal distribution, in medians, that count in full: one and a half standard deviations."""
-_LEAST_ORDINARY = 0.25
-"""Of a step: errors that always do."""
-_LEAST_SHARE = 1e-3
-"""Of the mean step: no prediction counts as shorter, or it alone would be fitted."""
 
 
 def step_features(shape: StepShape) -> tuple[float, ...]:
@@ -86,27 +77,13 @@ class FittedLatency:
 def fit(features: Floats, seconds: Floats) -> FittedLatency:
     """The model that fits measured steps best.
 
-    ``features`` has shape ``[steps, 6]`` (:data:`FEATURES`), ``seconds`` ``[steps]``. Errors count as shares of what
-    is predicted, so that short steps count as much as long ones. (As shares of what was measured, a step that took long
-    by chance would count less than one that was quick by chance, and all predictions be too short.) Errors that are
-    large beside the median one (of the steps with a prefill, or of the others) count in proportion instead of squared
-    (Huber): a step during which the machine did something else says nothing of what its tokens cost. Durations add up
-    to the measured ones all the same. A coefficient that would be negative is taken out and the rest fitted again; one
-    of a feature that no step has is 0.
-    Raises ConfigError if there are fewer steps than features or a value cannot be.
+    ``features`` has shape ``[steps, 6]`` (:data:`FEATURES`), ``seconds`` ``[steps]``; how errors count is said at
+    :func:`~tokenyard.sim.latency.least_squares.coefficients`. Raises ConfigError if there are fewer steps than features
+    or a value cannot be.
     """
     _check(features, seconds)
-    mean = float(seconds.mean())
     has_prefill = features[:, FEATURES.index("prefills")] > 0
-    kinds = [kind for kind in (has_prefill, np.logical_not(has_prefill)) if kind.any()]
-    expected, values, trust = np.full(len(seconds), mean), np.zeros(len(FEATURES)), np.ones(len(seconds))
-    for _ in range(_ROUNDS):
-        values = _weighted(features, seconds, trust / expected)
-        expected = np.maximum(features @ values, mean * _LEAST_SHARE)
-        errors = np.abs(seconds / expected - 1)
-        for kind in kinds:
-            trust[kind] = _trust(errors[kind])
-    values *= seconds.sum() / (features @ values).sum()
+    values = coefficients(features, seconds, is_prompt=has_prefill, prior=None)
     constant, prefill_tokens, decodes, decode_context, prefill_pairs, prefills = values.tolist()
     return FittedLatency(
         constant=constant,
@@ -116,27 +93,6 @@ def fit(features: Floats, seconds: Floats) -> FittedLatency:
         prefill_pairs=prefill_pairs,
         prefills=prefills,
     )
-
-
-def _trust(errors: Floats) -> Floats:
-    """Weights of steps with these errors, which are shares of what is predicted."""
-    ordinary = max(_ORDINARY * float(np.median(errors)), _LEAST_ORDINARY)
-    return np.sqrt(ordinary / np.maximum(errors, ordinary))
-
-
-def _weighted(features: Floats, seconds: Floats, weights: Floats) -> Floats:
-    """Coefficients, none negative, with the least sum of squared weighted errors."""
-    scale = np.maximum(np.abs(features).max(axis=0), 1e-30)
-    rows = features / scale * weights[:, None]
-    kept = np.flatnonzero(features.any(axis=0)).tolist()
-    while True:
-        found = np.linalg.lstsq(rows[:, kept], seconds * weights, rcond=None)[0]
-        if found.min() >= 0:
-            break
-        del kept[int(found.argmin())]
-    values = np.zeros(len(FEATURES))
-    values[kept] = found / scale[kept]
-    return values
 
 
 def _check(features: Floats, seconds: Floats) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from tokenyard.sim.latency.fitted import FEATURES, FittedLatency
 from tokenyard.sim.latency.measured import MeasuredStep
 from tokenyard.sim.latency.model import LatencyModel, StepShape, StepWork, TransferDirection
+from tokenyard.sim.latency.pricing import step_seconds, transfer_seconds
 
 __all__ = ["LeaningLatency", "Reach", "lean"]
 
@@ -72,14 +73,14 @@ class LeaningLatency:
     def step_seconds(self, shape: StepShape) -> float:
         work = StepWork.of(shape)
         if self._reach.covers(work):
-            return self.fitted.step_seconds(shape)
+            return step_seconds(self.fitted, shape)
         within = _largest_like(work, self._reach)
-        known = self.fitted.step_seconds(within) if within.num_tokens else 0.0
-        modelled = self._model.step_seconds(within) if within.num_tokens else 0.0
-        return known + max(self._model.step_seconds(shape) - modelled, 0.0) * self._scale
+        known = step_seconds(self.fitted, within) if within.num_tokens else 0.0
+        modelled = step_seconds(self._model, within) if within.num_tokens else 0.0
+        return known + max(step_seconds(self._model, shape) - modelled, 0.0) * self._scale
 
     def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
-        return self.fitted.transfer_seconds(num_bytes, direction)
+        return transfer_seconds(self.fitted, num_bytes, direction)
 
 
 class Leaning(NamedTuple):
@@ -94,7 +95,7 @@ def lean(fitted: FittedLatency, steps: Sequence[MeasuredStep], model: LatencyMod
     """Have ``fitted``, the fit to ``steps``, lean on ``model``; None if the model is too far from them to be of use."""
     compared = steps[:: max(len(steps) // _COMPARED, 1)]
     measured = np.array([step.seconds for step in compared])
-    modelled = np.array([model.step_seconds(_shape_like(step.features)) for step in compared])
+    modelled = np.array([step_seconds(model, _shape_like(step.features)) for step in compared])
     if not len(compared) or not (modelled > 0).all():
         return None
     scale = float(measured.sum() / modelled.sum())

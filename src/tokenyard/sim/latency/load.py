@@ -37,19 +37,23 @@ def load_latency(
     data_parallel_size: int = 1,
     enable_expert_parallel: bool = False,
     pipeline_parallel_size: int = 1,
-    nnodes: int = 1,
+    gpus_per_machine: int = 0,
     enforce_eager: bool = False,
     max_cudagraph_capture_size: int = DEFAULT_CAPTURE_SIZE,
     enable_lora: bool = False,
+    has_adapters: bool = False,
     decode_context_parallel_size: int = 1,
+    version: str | None = None,
 ) -> LatencyModel:
     """``calibrated`` or ``roofline`` (of ``gpu`` and ``model``), ``constant:SECONDS``, ``table:FOLDER`` (of ``model``)
     or ``fitted:TRACE``.
 
     ``model`` is a named model or the path of a Hugging Face config.json, ``gpu`` a named GPU, as on the command line;
-    ``kv_cache_dtype`` and what follows concern the calibrated one alone; ``data_parallel_size`` counts ranks that step
-    together, and 1 where each steps alone. Raises ConfigError naming what is wrong or
-    missing, TraceError for a trace that cannot be read.
+    ``kv_cache_dtype`` and what follows concern the calibrated one alone. ``data_parallel_size`` counts ranks that step
+    together, and is 1 where each steps alone; ``has_adapters``: requests name LoRA adapters; ``gpus_per_machine``: 0 is
+    the usual number; ``version`` is vLLM's, by which it is told how well the times are known.
+
+    Raises ConfigError naming what is wrong or missing, TraceError for a trace that cannot be read.
     """
     kind, _, argument = spec.partition(":")
     if kind == "constant":
@@ -75,14 +79,16 @@ def load_latency(
                 data=data_parallel_size,
                 pipeline=pipeline_parallel_size,
                 expert=enable_expert_parallel,
-                nodes=nnodes,
+                gpus_per_machine=gpus_per_machine,
             ),
             kv_cache_dtype=kv_cache_dtype,
             capture_size=max_cudagraph_capture_size,
             eager=enforce_eager,
             drafting=drafting_of(model, speculative),
-            lora=enable_lora,
+            lora=has_adapters,
+            lora_enabled=enable_lora,
             context_ranks=decode_context_parallel_size,
+            version=version,
         )
     return RooflineLatency(model, gpu, tensor_parallel_size=tensor_parallel_size)
 

@@ -16,15 +16,18 @@ from os import PathLike
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tokenyard.errors import TraceError
 from tokenyard.sim.latency.fitted import FEATURES, FittedLatency, fit, step_features
-from tokenyard.sim.latency.model import StepShape
+from tokenyard.sim.latency.model import StepShape, StepWork
 from tokenyard.sim.latency.pace import Pace
 from tokenyard.trace.read.reader import TraceReader
 from tokenyard.trace.read.step_joiner import Step
 
-__all__ = ["MeasuredStep", "StepTimes", "fit_steps", "fit_trace", "measured_pace"]
+__all__ = ["MeasuredStep", "StepTimes", "fit_steps", "fit_trace", "measured_pace", "predicted_by_features"]
+
+Floats = npt.NDArray[np.float64]
 
 _STRETCH = 64
 """Steps in a row whose durations together say how fast the machine was."""
@@ -40,22 +43,38 @@ class MeasuredStep(NamedTuple):
     seconds: float
     ts: float
     """When it began, on the trace's clock."""
+    work: StepWork | None = None
+    """The same as a model of step times takes it: where drafts are verified, a request that does counts as decode."""
+    ahead: bool = False
+    """It was prepared while the step before ran: ``seconds`` are those of the device alone."""
 
 
 class StepTimes:
     """Takes the steps of a trace in order, and keeps those that tell what they computed and how long they took."""
 
-    def __init__(self) -> None:
-        self.measured: list[MeasuredStep] = []
+    def __init__(self, drafts: int = 0, stages: int = 1) -> None:
+        """``drafts``: how many a request may have verified in one step. ``stages`` of a pipeline: with several, steps
+        that ran beside others do not tell how long they took.
+        """
+        self._measured: list[MeasuredStep] = []
+        self._beside_others: list[MeasuredStep] = []
+        """Steps of a pipeline that ran while others did."""
+        self._drafts = drafts
+        self._is_staged = stages > 1
         self._contexts = _Contexts()
-        self._last: tuple[Step, tuple[float, ...]] | None = None
-        """The step before, if it can be used."""
+        self._ended_at: float | None = None
+        """When the step before the last one had ended."""
+        self._last: tuple[Step, StepShape, bool] | None = None
+        """The step before, if it can be used, and whether another one ran when it began."""
 
     def add(self, step: Step) -> None:
         """Take one step."""
         shape = self._contexts.shape_of(step)
         self._measure(step)
-        self._last = None if shape is None else (step, step_features(shape))
+        ahead = self._ended_at is not None and step.ts is not None and step.ts < self._ended_at
+        self._last = None if shape is None else (step, shape, ahead)
+        completed = step.completed
+        self._ended_at = completed.ts if completed is not None else None
 
     def end(self) -> None:
         """No step follows."""
@@ -65,10 +84,19 @@ class StepTimes:
     def _measure(self, following: Step | None) -> None:
         if self._last is None:
             return
-        step, features = self._last
+        step, shape, ahead = self._last
         seconds = _seconds(step, following)
         if seconds is not None and seconds > 0:
-            self.measured.append(MeasuredStep(features, seconds, step.ts or 0.0))
+            work = StepWork.verifying(shape, self._drafts) if self._drafts else StepWork.of(shape)
+            kept = self._beside_others if ahead and self._is_staged else self._measured
+            kept.append(MeasuredStep(step_features(shape), seconds, step.ts or 0.0, work, ahead))
+
+    @property
+    def measured(self) -> list[MeasuredStep]:
+        """The steps, in order; those of a pipeline that ran beside others only where there is little else."""
+        if len(self._measured) >= len(FEATURES):
+            return self._measured
+        return sorted((*self._measured, *self._beside_others), key=lambda step: step.ts)
 
 
 def _seconds(step: Step, following: Step | None) -> float | None:
@@ -106,14 +134,20 @@ def fit_steps(steps: Sequence[MeasuredStep], source: str) -> FittedLatency:
     return fit(np.array([step.features for step in steps]), np.array([step.seconds for step in steps]))
 
 
-def measured_pace(steps: Sequence[MeasuredStep], model: FittedLatency, began: float) -> Pace | None:
-    """How far stretches of measured steps are from ``model``; None if the machine ran evenly.
+def predicted_by_features(model: FittedLatency, steps: Sequence[MeasuredStep]) -> Floats:
+    """What ``model`` says of measured steps, less what was hidden behind the steps before them."""
+    weights = np.array([getattr(model, name) for name in FEATURES])
+    seconds: Floats = np.array([step.features for step in steps]) @ weights
+    return seconds - model.host_seconds * np.array([step.ahead for step in steps])
+
+
+def measured_pace(steps: Sequence[MeasuredStep], predicted: Floats, began: float) -> Pace | None:
+    """How far stretches of measured steps are from what is ``predicted`` of them; None if the machine ran evenly.
 
     ``began``: the moment of the first arrival, on the clock of ``steps``.
     """
     if not steps:
         return None
-    predicted = np.array([step.features for step in steps]) @ np.array([getattr(model, name) for name in FEATURES])
     starts = np.arange(0, len(steps), _STRETCH)
     if len(starts) > 1 and len(steps) - starts[-1] < _STRETCH:
         starts = starts[:-1]
@@ -126,13 +160,12 @@ def measured_pace(steps: Sequence[MeasuredStep], model: FittedLatency, began: fl
 
 
 class _Contexts:
-    """How many tokens every request has in the cache, as far as the trace has told.
-
-    A trace does not tell which chunks were the last of their prompt; no feature of the fit depends on it.
-    """
+    """How many tokens every request has in the cache, as far as the trace has told, and how many there are of it."""
 
     def __init__(self) -> None:
         self._computed: dict[str, int] = {}
+        self._known: dict[str, int] = {}
+        """Tokens of its prompt, and those that were sampled."""
 
     def shape_of(self, step: Step) -> StepShape | None:
         """The step's shape, or None if the trace leaves part of it out or it computed nothing."""
@@ -144,15 +177,29 @@ class _Contexts:
             self._computed.pop(request_id, None)
         scheduled = decision.num_scheduled_tokens
         before = [self._computed[request_id] for request_id in scheduled if request_id in self._computed]
+        sampled = sum(self._samples(request_id, tokens) for request_id, tokens in scheduled.items())
         self._advance(scheduled, step)
         total = sum(scheduled.values())
         if not scheduled or len(before) < len(scheduled) or decision.total_scheduled_tokens not in (None, total):
             return None
         new = np.fromiter(scheduled.values(), np.int64, len(scheduled))
-        return StepShape(new, np.array(before, np.int64), len(scheduled), total)
+        return StepShape(new, np.array(before, np.int64), sampled, total)
+
+    def _samples(self, request_id: str, tokens: int) -> bool:
+        """Whether a step that computes so many tokens of a request ends with one more: it has no chunk left to do."""
+        known = self._known.get(request_id)
+        if known is None:  # it was there before the trace began
+            return tokens == 1
+        if self._computed.get(request_id, 0) + tokens < known:
+            return False
+        self._known[request_id] = known + 1
+        return True
 
     def _learn(self, step: Step) -> None:
         """What the step's records say outright."""
+        for arrived in step.arrived:
+            if arrived.req_id is not None and arrived.num_prompt_tokens is not None:
+                self._known[arrived.req_id] = arrived.num_prompt_tokens
         for lookup in step.lookups:
             if lookup.req_id is not None and lookup.total_hit_tokens is not None:
                 self._computed[lookup.req_id] = lookup.total_hit_tokens
@@ -167,3 +214,4 @@ class _Contexts:
                 self._computed[request_id] += tokens
         for finished in step.finished:
             self._computed.pop(finished.req_id or "", None)
+            self._known.pop(finished.req_id or "", None)

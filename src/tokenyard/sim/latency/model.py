@@ -6,10 +6,9 @@ move bytes between GPU and host (a CPU-offload tier).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +19,15 @@ from tokenyard.kv.sizing.gpus import GPU
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 __all__ = [
+    "HOST",
+    "MOST_SECONDS",
     "ConstantLatency",
     "LatencyModel",
     "StepShape",
     "StepWork",
+    "TermedLatency",
     "Transfer",
     "TransferDirection",
-    "decode_seconds",
     "require_seconds",
 ]
 
@@ -98,6 +99,23 @@ class StepWork(NamedTuple):
             pairs,
         )
 
+    @classmethod
+    def verifying(cls, shape: StepShape, drafts: int) -> StepWork:
+        """The sums where a request that verifies up to ``drafts`` of them counts as decode: its KV is read once for all
+        its tokens.
+        """
+        new, computed = shape.num_new_tokens, shape.num_computed
+        few = new <= drafts + 1
+        decoding = cls.of(StepShape(np.ones(int(few.sum()), np.int64), computed[few], 0, int(few.sum())))
+        rest = new[~few]
+        prompts = cls.of(StepShape(rest, computed[~few], 0, int(rest.sum())))
+        return prompts._replace(
+            num_tokens=shape.num_tokens,
+            num_sampled=int(new[few].sum()) + len(rest),
+            num_decodes=decoding.num_decodes,
+            decode_context=decoding.decode_context,
+        )
+
 
 class TransferDirection(StrEnum):
     """Between GPU and host memory."""
@@ -142,37 +160,27 @@ class LatencyModel(Protocol):
         """
 
     def step_seconds(self, shape: StepShape) -> float:
-        """Duration of one step in seconds. Called once per step."""
+        """Duration of one step in seconds, finite and not negative. Called once per step."""
 
     def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
         """Duration of one transfer between GPU and host in seconds."""
 
 
-_FIRST_PIECE = 16
-"""Steps of a leap whose time is computed at once: it often ends before it has gone as far as it could."""
+HOST = "host"
+"""The term of a step that is hidden where it is prepared while the one before runs (:meth:`TermedLatency.terms`)."""
 
 
-def decode_seconds(latency: LatencyModel, num_computed: Int64s, steps: int) -> Iterator[float]:
-    """Durations of ``steps`` steps that follow each other, in each of which the same requests decode.
+@runtime_checkable
+class TermedLatency(LatencyModel, Protocol):
+    """A latency model that says what it spends a step on."""
 
-    ``num_computed`` is the context of the first of them, shape ``[n]``. Ask for each when it begins: a model may know
-    what time it is. One that does not may have a method of this name that takes the number of requests, the tokens in
-    their caches together and ``steps``, and says the same at once.
-    """
-    at_once = getattr(latency, "decode_seconds", None)
-    num = len(num_computed)
-    if at_once is not None:
-        context, piece = total(num_computed), _FIRST_PIECE
-        while steps > 0:
-            piece = min(piece, steps)
-            yield from at_once(num, context, piece)
-            context += num * piece
-            steps -= piece
-            piece *= 4
-        return
-    ones = np.ones(num, np.int64)
-    for ahead in range(steps):
-        yield latency.step_seconds(StepShape(ones, num_computed + ahead, num, num))
+    def work_of(self, shape: StepShape) -> StepWork:
+        """What a step has to do."""
+
+    def terms(self, work: StepWork) -> dict[str, Any]:
+        """Seconds of a step with this work, by what they are spent on: together those of the step, :data:`HOST` among
+        them. Fields of ``work`` may be arrays over many steps; so may the answers be then.
+        """
 
 
 MOST_SECONDS = 1e9

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.latency.model import LatencyModel, StepShape, TransferDirection
+from tokenyard.sim.latency.pricing import host_seconds, step_seconds, transfer_seconds
 
 __all__ = ["Pace", "PacedLatency"]
 
@@ -43,11 +44,11 @@ class PacedLatency:
 
     @property
     def host_seconds(self) -> float:
-        return self._model.host_seconds
+        return host_seconds(self._model)
 
     def step_seconds(self, shape: StepShape) -> float:
         """Of a step that begins now."""
-        return self._model.step_seconds(shape) * self._pace.at(self._clock.now())
+        return step_seconds(self._model, shape) * self._pace.at(self._clock.now())
 
     def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
-        return self._model.transfer_seconds(num_bytes, direction)
+        return transfer_seconds(self._model, num_bytes, direction)

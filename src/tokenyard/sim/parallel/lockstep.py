@@ -11,33 +11,18 @@ vLLM's ``DPEngineCoreProc``.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
-
-import numpy as np
 
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.executor import SimulatedExecutor, StepEnd, WorkerTransfers
 from tokenyard.sim.latency.model import LatencyModel, StepShape
+from tokenyard.sim.latency.pricing import host_seconds, ranks_seconds
 
-__all__ = ["STEPS_BETWEEN_QUESTIONS", "Lockstep", "LockstepExecutor", "RanksLatency"]
+__all__ = ["STEPS_BETWEEN_QUESTIONS", "Lockstep", "LockstepExecutor"]
 
 STEPS_BETWEEN_QUESTIONS = 32
 """Steps after which the ranks ask each other whether anybody has requests left."""
-
-
-_DUMMY = StepShape(np.ones(1, np.int64), np.zeros(1, np.int64), 1, 1)
-"""A dummy batch: one token without context."""
-
-
-@runtime_checkable
-class RanksLatency(Protocol):
-    """A latency model that knows what ranks cost each other."""
-
-    def ranks_seconds(self, shapes: Sequence[StepShape | None]) -> float:
-        """Duration of a step that all ranks take together; None: a rank that computes nothing for anybody."""
 
 
 class _Round(StepEnd):
@@ -126,17 +111,11 @@ class Lockstep:
     def _settle(self, joined: _Round) -> None:
         """All have begun it: now its end is known."""
         before = self._ended_at
-        device = self._seconds(joined.shapes) - self._latency.host_seconds
+        device = ranks_seconds(self._latency, joined.shapes) - host_seconds(self._latency)
         joined.moment = self._ended_at = max(joined.ready_at, before) + max(device, 0.0) + joined.waits
         self._settled += 1
         for executor, since in joined.computing:
             executor.busy_seconds += joined.moment - max(since, before)
-
-    def _seconds(self, shapes: Sequence[StepShape | None]) -> float:
-        """Of a step: as the latency model says it of ranks together, or as long as the slowest takes alone."""
-        if isinstance(self._latency, RanksLatency):
-            return self._latency.ranks_seconds(shapes)
-        return max(self._latency.step_seconds(_DUMMY if shape is None else shape) for shape in shapes)
 
 
 class LockstepExecutor(SimulatedExecutor):
@@ -172,7 +151,7 @@ class LockstepExecutor(SimulatedExecutor):
     def _join(self, shape: StepShape | None, waits: float) -> StepEnd:
         self.num_dummies += shape is None
         now = self._clock.now()
-        self._host_free_at = max(now, self._host_free_at) + self._latency.host_seconds
+        self._host_free_at = max(now, self._host_free_at) + host_seconds(self._latency)
         return self.lockstep.join(self, self._host_free_at, waits, shape, now)
 
     def _pass_over(self, waits: float) -> StepEnd:

@@ -165,7 +165,7 @@ class _Loop:
         leaving = self._traffic.next_abort
         if leaving is not None and self._group.has_work:
             events.append(Event(max(leaving, self._clock.now()), HANGING_UP))
-        return min(event for event in events if event is not None)
+        return min((event for event in events if event is not None), default=None)
 
     def _took_in(self, outputs: EngineOutputs | None) -> None:
         if outputs is None:

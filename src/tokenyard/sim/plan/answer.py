@@ -68,6 +68,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Of the goal, that it reaches."""
     serve: str | None
     """The line to start vLLM with; None of a trace, which does not say how it was started, and of a split."""
+    replicas: str | None = None
+    """How many are started with that line, behind a balancer: ``4``, ``1..8``; None: one."""
     serve_apart: ServedApart | None = None
     """Of a split of prefill and decode, its two lines."""
     flags: list[str]

@@ -9,7 +9,7 @@ from math import inf
 from tokenyard.sim.sweep.deciding import Rival
 from tokenyard.sim.sweep.row import Row
 
-__all__ = ["Goal", "best_of", "front_of", "is_feasible", "rival_of", "value_of"]
+__all__ = ["Goal", "best_of", "front_of", "is_feasible", "price_of", "rival_of", "value_of"]
 
 _ALIKE = 0.005
 """Values that differ by less are alike: cost decides, then distance from the bounds."""
@@ -64,10 +64,11 @@ def best_of(rows: Sequence[Row], goal: Goal) -> Row | None:
     sign = -1.0 if goal.is_least else 1.0
     top = max(sign * value for _, value in known)
     alike = [row for row, value in known if sign * value >= top - _ALIKE * abs(top)]
-    return min(alike, key=lambda row: (_price(row), row.tightness if row.tightness is not None else _slowness(row)))
+    return min(alike, key=lambda row: (price_of(row), row.tightness if row.tightness is not None else _slowness(row)))
 
 
-def _price(row: Row) -> float:
+def price_of(row: Row) -> float:
+    """What a row costs beside others: of an hour, or its GPUs where nobody gave prices."""
     return row.cost_per_hour if row.cost_per_hour is not None else float(row.gpus or 0)
 
 
@@ -89,7 +90,7 @@ def front_of(rows: Sequence[Row], goal: Goal) -> list[Row]:
     or are the goal.
     """
     known = [row for row in rows if is_feasible(row) and value_of(row, goal) is not None]
-    by_cost = len({_price(row) for row in known}) > 1 and not goal.is_least
+    by_cost = len({price_of(row) for row in known}) > 1 and not goal.is_least
     scores = {id(row): _score(row, goal, by_cost=by_cost) for row in known}
     front = [row for row in known if not any(_beats(scores[id(other)], scores[id(row)]) for other in known)]
     return sorted(front, key=lambda row: scores[id(row)])
@@ -100,7 +101,7 @@ def _score(row: Row, goal: Goal, *, by_cost: bool) -> tuple[float, ...]:
     value = value_of(row, goal)
     assert value is not None
     if by_cost:
-        return _price(row), -value
+        return price_of(row), -value
     return value if goal.is_least else -value, row.tightness if row.tightness is not None else _slowness(row)
 
 

@@ -93,7 +93,7 @@ def _score(row: Row, goal: Goal) -> float | None:
         return None
     value = value_of(row, goal)
     if not is_feasible(row):
-        return -1.0 - (row.tightness or 1.0)
+        return -1.0 - (row.tightness if row.tightness is not None else row.tightness_above or 1.0)
     if value is None:
         return None
     reached = 1.0 / value if goal.is_least and value else value

@@ -28,15 +28,15 @@ class Decided(Exception):  # noqa: N818 - it ends a replay, and nothing is wrong
         why: str,
         *,
         met: bool | None = None,
-        tightness: float | None = None,
+        at_least: float | None = None,
         bound: str | None = None,
         was_replayed: bool = True,
     ) -> None:
         super().__init__(why)
         self.why = why
         self.met = met
-        self.tightness = tightness
-        """At least so far beyond its bound, as a share of requests that may be."""
+        self.at_least = at_least
+        """More than so many times its bound is what the figure of ``bound`` would be at the end."""
         self.bound = bound
         self.was_replayed = was_replayed
 
@@ -65,8 +65,10 @@ class Rival(NamedTuple):
 class SLOWatch(StepObserver):
     """Counts requests that are beyond the bounds, on one engine or several."""
 
-    def __init__(self, slos: Sequence[SLO], workload: Workload) -> None:
+    def __init__(self, slos: Sequence[SLO], workload: Workload, *, slack: float = 1.0) -> None:
+        """``slack``: bounds are missed only beyond so many times their value; infinity: none ever is."""
         countable = [slo for slo in slos if slo.statistic in (None, *_PERCENTS) and slo.figure != "itl"]
+        self._slack = slack
         self._slos = countable if workload.clients is None else []
         """None where requests are sent again: nobody knows of how many attempts a percentile will be."""
         self._num_requests = len(workload)
@@ -86,7 +88,9 @@ class SLOWatch(StepObserver):
     def request_finished(self, ts: float, request: Request) -> None:
         self._live.pop(request.request_id, None)
         is_whole = FinishReason.of(request.status) not in (FinishReason.ABORT, FinishReason.ERROR)
-        beyond = [slo for slo in self._slos if self._at_least(request, slo, ts) > slo.bound_ms and is_whole]
+        beyond = [
+            slo for slo in self._slos if self._at_least(request, slo, ts) > slo.bound_ms * self._slack and is_whole
+        ]
         for slo in beyond:
             self._beyond[slo] += 1
         self._bad += bool(beyond)
@@ -95,15 +99,16 @@ class SLOWatch(StepObserver):
         """Raise Decided if a bound is missed for certain by now, or one of ``rivals`` cannot be reached."""
         beyond, bad = dict(self._beyond), self._bad
         for request in self._live.values() if self._all_end else ():
-            late = [slo for slo in self._slos if self._at_least(request, slo, now) > slo.bound_ms]
+            late = [slo for slo in self._slos if self._at_least(request, slo, now) > slo.bound_ms * self._slack]
             for slo in late:
                 beyond[slo] += 1
             bad += bool(late)
         for slo, number in beyond.items():
             allowed = self._allowed(slo)
             if number > allowed:
-                why = f"{slo} is missed for certain after {now:.0f} s: {number:,} requests are beyond it"
-                raise Decided(why, met=False, tightness=number / max(allowed, 1), bound=slo.name)
+                times = "" if self._slack == 1 else f" by more than {self._slack:.4g} times"
+                why = f"{slo} is missed{times} for certain after {now:.0f} s: {number:,} requests are beyond it"
+                raise Decided(why, met=False, at_least=self._slack, bound=slo.name)
         if now > 0:
             most = {"goodput": (self._num_requests - bad) / now, "throughput": self._num_tokens / now}
             for rival in rivals:

@@ -1,6 +1,7 @@
-"""What a sweep has come to so far, on disk: rows as they come, and a table of all of them at the end.
+"""What a sweep or a plan has come to so far, on disk: rows as they come; a sweep has a table of all of them at the end.
 
-DIR/sweep.json       what is swept: another sweep does not go on here
+DIR/lock             held while a process works here: a second one is told who does
+DIR/sweep.json       what is swept or planned: another sweep does not go on here
 DIR/finished.jsonl   a line per finished variant; a last line that was cut off by a crash is written again
 DIR/sweep.parquet    all rows, in the order of the variants, once all are there
 DIR/traces           the traces of all variants, a folder each, if they were asked for
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from typing import Any
 import msgspec
 
 from tokenyard.errors import ConfigError, MissingExtraError
+from tokenyard.files.locks import LOCK, FolderInUseError, FolderLock
 from tokenyard.sim.sweep.row import FIGURES, Row, Settings, key_of
 
 __all__ = ["FINISHED", "SWEEP", "TRACES", "Journal", "read_finished", "require_parquet", "table_columns"]
@@ -38,21 +41,34 @@ def require_parquet() -> Any:
 
 
 class Journal:
-    """The directory of a sweep. Raises ConfigError if it cannot be written, or belongs to another one."""
+    """The directory of a sweep, in which no other process works meanwhile.
+
+    Raises ConfigError if it cannot be written, belongs to another sweep, or another process works in it.
+    """
 
     def __init__(self, directory: Path, identity: Mapping[str, Any]) -> None:
         """``identity`` is all that makes rows of one sweep comparable; JSON can hold it."""
-        require_parquet()
         self.directory = directory
         self.rows: dict[str, Row] = {}
         """Finished variants, by their keys."""
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            self._claim(msgspec.json.format(msgspec.json.encode(identity), indent=2))
-            self._read()
-            self._file = (directory / FINISHED).open("ab")
+            self._check_ours()
+            self._lock = FolderLock(directory)
+        except FolderInUseError as error:
+            fix = f"{error}: wait for it, end it, or name another directory"
+            raise ConfigError("output", str(directory), fix) from None
         except OSError as error:
-            raise ConfigError("output", str(directory), f"cannot be written: {error.strerror or error}") from None
+            raise _unwritable(directory, error) from None
+        with ExitStack() as undo:
+            undo.callback(self._lock.release)
+            try:
+                self._claim(msgspec.json.format(msgspec.json.encode(identity), indent=2))
+                self._file = undo.enter_context((directory / FINISHED).open("ab"))
+                self._read()
+            except OSError as error:
+                raise _unwritable(directory, error) from None
+            undo.pop_all()
 
     @property
     def table(self) -> Path:
@@ -64,6 +80,7 @@ class Journal:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
+        self._lock.release()
 
     def __contains__(self, settings: Settings) -> bool:
         return key_of(settings) in self.rows
@@ -84,21 +101,38 @@ class Journal:
         part.replace(self.table)
         return rows
 
+    def get(self, settings: Settings) -> Row | None:
+        """The row of a variant, if it is finished."""
+        return self.rows.get(key_of(settings))
+
+    def remove(self) -> None:
+        """Take all of it off the disk; whatever else lies in the directory stays."""
+        self._file.close()
+        for name in (FINISHED, SWEEP, LOCK):
+            (self.directory / name).unlink(missing_ok=True)
+        self._lock.release()
+        with suppress(OSError):
+            self.directory.rmdir()
+
+    def _check_ours(self) -> None:
+        """Raise ConfigError for a directory with something else in it."""
+        names = {each.name for each in self.directory.iterdir()}
+        if names and not names & {LOCK, SWEEP}:
+            raise ConfigError("output", str(self.directory), "is not empty, and holds no sweep: name another one")
+
     def _claim(self, identity: bytes) -> None:
         path = self.directory / SWEEP
         if not path.exists():
-            if any(self.directory.iterdir()):
-                raise ConfigError("output", str(self.directory), "is not empty, and holds no sweep: name another one")
             part = path.with_suffix(".part")
             part.write_bytes(identity)
             part.replace(path)
         elif path.read_bytes() != identity:
-            fix = "holds another sweep (sweep.json says which): name another directory, or remove it"
+            fix = "holds another sweep or plan (sweep.json says which): name another directory, or remove it"
             raise ConfigError("output", str(self.directory), fix)
 
     def _read(self) -> None:
-        path = self.directory / FINISHED
-        data = path.read_bytes() if path.exists() else b""
+        """What is there already; the lock is ours, so nobody appends meanwhile."""
+        data = (self.directory / FINISHED).read_bytes()
         whole = data[: data.rfind(b"\n") + 1]
         try:
             self.rows.update(read_finished(whole))
@@ -106,7 +140,11 @@ class Journal:
             fix = f"{FINISHED} holds a line that is no row ({error}): remove it, or the whole directory"
             raise ConfigError("output", str(self.directory), fix) from None
         if len(whole) < len(data):
-            path.write_bytes(whole)
+            self._file.truncate(len(whole))
+
+
+def _unwritable(directory: Path, error: OSError) -> ConfigError:
+    return ConfigError("output", str(directory), f"cannot be written: {error.strerror or error}")
 
 
 def read_finished(data: bytes) -> dict[str, Row]:

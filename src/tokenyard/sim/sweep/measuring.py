@@ -48,14 +48,15 @@ class Measuring:
         *,
         load: float = 1.0,
         stops: bool = False,
+        slack: float = 1.0,
         rivals: Sequence[Rival] = (),
         one_at_a_time: bool = False,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> Row:
         """Replay one variant, its requests arriving ``load`` times as fast, or ``one_at_a_time``.
 
-        With ``stops`` the replay ends as soon as it is certain that a bound is missed, or that it cannot beat one of
-        ``rivals`` at the same cost or less.
+        With ``stops`` the replay ends as soon as it is certain that a bound is missed (by more than ``slack`` times its
+        value), or that it cannot beat one of ``rivals`` at the same cost or less.
         """
         try:
             variant = self.subject.prepared(settings)
@@ -63,8 +64,8 @@ class Measuring:
             if one_at_a_time:
                 workload = workload.with_max_concurrency(1)
         except TokenyardError as error:
-            return Row(settings=dict(settings), load=load, problem=str(error))
-        watch = SLOWatch(self.slos, workload) if stops else None
+            return Row(settings=dict(settings), load=load, problem=str(error), replays=0)
+        watch = SLOWatch(self.slos, workload, slack=slack) if stops else None
         price = None if variant.gpu is None else self.prices.get(variant.gpu)
         cost = None if price is None or variant.gpus is None else price * variant.gpus
         try:
@@ -86,8 +87,9 @@ class Measuring:
                 gpu=variant.gpu,
                 gpus=variant.gpus,
                 cost_per_hour=cost,
-                tightness=decided.tightness,
+                tightness_above=decided.at_least,
                 tightest=decided.bound,
+                replays=int(decided.was_replayed),
             )
         gpus = variant.gpus
         replicas = outcome.report.replicas

@@ -9,7 +9,7 @@ import msgspec
 from tokenyard.explain.compare.figures import figures
 from tokenyard.explain.report.report import Report
 
-__all__ = ["FIGURES", "Row", "Setting", "Settings", "figures_of", "key_of", "words_of"]
+__all__ = ["FIGURES", "Row", "Setting", "Settings", "figures_of", "key_of", "word_of", "words_of"]
 
 Setting = bool | int | float | str | None
 Settings = Mapping[str, Setting]
@@ -45,9 +45,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     met: bool | None = None
     """Whether every bound on a statistic holds; None where there is none or it was not measured."""
     tightness: float | None = None
-    """The figure nearest to its bound, as a share of it: above 1 it is missed. None without bounds."""
+    """The figure nearest to its bound, as a share of it: above 1 it is missed. None without bounds, and where the
+    replay was ended early: nobody knows what it would have come to."""
+    tightness_above: float | None = None
+    """Where it was ended early because a bound is missed for certain: its ``tightness`` would be more than this."""
     tightest: str | None = None
-    """Name of that bound."""
+    """Name of that bound; where the replay was ended early, of one that is missed for certain."""
     figures: dict[str, float | None] = {}
     held_by: str | None = None
     """What most waiting time was lost to; None: nobody was held back."""
@@ -62,6 +65,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Of all GPUs, on average where replicas come and go; None without prices."""
     cost_per_million_tokens: float | None = None
     """Of output, over the whole run; None without prices."""
+    replays: int = 1
+    """It took: none where it was known beforehand, several where a load was searched for."""
     traces: list[str] = []
     """Steps files of its engines, those that decode first, as seen from the folder of the sweep's traces."""
 
@@ -78,10 +83,11 @@ def key_of(settings: Settings) -> str:
 
 def words_of(settings: Settings) -> str:
     """Settings for people: ``max_num_seqs=256 enable_prefix_caching=true split=none``; "as it is" for no setting."""
-    return " ".join(f"{name}={_word(value)}" for name, value in settings.items()) or "as it is"
+    return " ".join(f"{name}={word_of(value)}" for name, value in settings.items()) or "as it is"
 
 
-def _word(value: Setting) -> str:
+def word_of(value: Setting) -> str:
+    """A value as people write it: ``none``, ``true``, 256."""
     if value is None:
         return "none"
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -90,4 +96,4 @@ def _word(value: Setting) -> str:
 def figures_of(report: Report) -> dict[str, float | None]:
     """Those of :data:`FIGURES` that the report has."""
     known = {figure.name: figure.a for figure in figures(report, report)}
-    return {name: known.get(name) for name in FIGURES}
+    return {name: None if (value := known.get(name)) is None else float(value) for name in FIGURES}

@@ -77,6 +77,9 @@ def _in_processes(job: Job, variants: dict[int, Settings], processes: int) -> It
                 return
             for future in wait(numbers, return_when=FIRST_COMPLETED).done:
                 yield numbers.pop(future), future.result()
+    except BrokenProcessPool:
+        pool.shutdown()  # its threads close its pipes, and must not close what is opened after them
+        raise
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 

@@ -16,6 +16,7 @@ import msgspec
 from tokenyard.errors import ConfigError, FileError
 from tokenyard.files.opening import read_input
 from tokenyard.sim.sweep.row import Setting, key_of
+from tokenyard.sim.sweep.values import read_values
 
 __all__ = ["Converter", "Grid", "read_grid", "read_variants"]
 
@@ -51,12 +52,18 @@ def read_grid(texts: Iterable[str], convert: Converter, flag: str = "--set") -> 
     problems: list[ConfigError] = []
     for text in texts:
         try:
-            own, values = _dimension(text, convert, flag, problems)
-            if own in found:
-                raise ConfigError(flag, text, f"{own} is given twice: give it once")
-            found[own] = values
+            named = read_values(text, flag)
         except ConfigError as error:
             problems.append(error)
+            continue
+        for name, values in named.items():
+            try:
+                own, settings = _dimension(name, values, convert, problems)
+                if own in found:
+                    raise ConfigError(flag, text, f"{own} is given twice: give it once")
+                found[own] = settings
+            except ConfigError as error:
+                problems.append(error)
     _raise_all(flag, " ".join(texts), [("", error) for error in problems])
     grid = Grid(list(found.items()))
     if len(grid) > _MOST_VARIANTS:
@@ -65,21 +72,14 @@ def read_grid(texts: Iterable[str], convert: Converter, flag: str = "--set") -> 
 
 
 def _dimension(
-    text: str, convert: Converter, flag: str, problems: list[ConfigError]
+    name: str, values: Sequence[str], convert: Converter, problems: list[ConfigError]
 ) -> tuple[str, tuple[Setting, ...]]:
     """A setting and its values; those that cannot be used join ``problems``, but for the last of them."""
-    name, sign, values = text.partition("=")
-    parts = [part.strip() for part in values.split(",")]
-    if not sign or not all(parts):
-        raise ConfigError(flag, text, "give NAME=A,B,..., for example max_num_seqs=64,128,256")
-    if any("=" in part for part in parts):
-        fix = "give values of one setting, with commas between them, and each setting by itself"
-        raise ConfigError(flag, text, fix)
     pairs: list[tuple[str, Setting]] = []
     wrong: dict[str, ConfigError] = {}
-    for part in parts:
+    for value in values:
         try:
-            pairs.append(convert(name.strip(), part))
+            pairs.append(convert(name, value))
         except ConfigError as error:
             wrong[str(error)] = error
     if wrong:

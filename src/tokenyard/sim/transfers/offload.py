@@ -13,6 +13,7 @@ from tokenyard.errors import ConfigError
 from tokenyard.sched.connector import KVConnector
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.latency.model import LatencyModel, TransferDirection
+from tokenyard.sim.latency.pricing import transfer_seconds
 from tokenyard.sim.transfers.link import Link, SimulatedTransfers
 
 __all__ = ["GIB", "KVTransfer", "SimulatedConnector"]
@@ -65,8 +66,8 @@ class KVTransfer:
 def _host_links(latency: LatencyModel) -> tuple[Link, Link]:
     """To the GPU and away from it, at the same time: PCIe is full duplex."""
     return (
-        Link(lambda num_bytes: latency.transfer_seconds(num_bytes, TransferDirection.TO_DEVICE)),
-        Link(lambda num_bytes: latency.transfer_seconds(num_bytes, TransferDirection.TO_HOST)),
+        Link(lambda num_bytes: transfer_seconds(latency, num_bytes, TransferDirection.TO_DEVICE)),
+        Link(lambda num_bytes: transfer_seconds(latency, num_bytes, TransferDirection.TO_HOST)),
     )
 
 

@@ -50,6 +50,8 @@ class FitQuality(msgspec.Struct, frozen=True, kw_only=True):
     median_error: float | None = None
     """Half of those are predicted better than this share of their duration."""
     p90_error: float | None = None
+    mean_error: float | None = None
+    """Of all of those, added up without their signs, over the time that they took."""
     total_error: float | None = None
     """Of their durations together: above 0 means predicted too long."""
     fastest: float | None = None
@@ -60,6 +62,11 @@ class FitQuality(msgspec.Struct, frozen=True, kw_only=True):
     fit goes on as it began."""
     leans_on_error: float | None = None
     """Half of the trace's steps are within this share of what that model says, scaled to them."""
+    terms_of: str | None = None
+    """The deployment whose modelled terms of a step are fitted, each with a scale of its own; None: what is fitted
+    knows nothing of the deployment."""
+    scales: dict[str, float] = {}
+    """Term -> times as long as that model says."""
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):

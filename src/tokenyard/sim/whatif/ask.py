@@ -118,7 +118,7 @@ def _replayed(run: RecordedRun, variant: Variant, on_progress: OnProgress | None
         skip_refused=True,
         on_progress=on_progress,
     )
-    return _Replayed(builder.report(), ends.seconds, result, latency.doubt(run.fit.leans_on))
+    return _Replayed(builder.report(), ends.seconds, result, latency.doubt(run.fit.terms_of or run.fit.leans_on))
 
 
 def _both(first: Report, second: Report) -> list[tuple[str, float | None, float | None]]:
@@ -156,7 +156,7 @@ def _answered(run: RecordedRun, baseline: Baseline, variant: Variant, on_progres
                 recorded=recorded[name].recorded if name in recorded else None,
                 baseline=before,
                 variant=after,
-                uncertainty=_uncertainty(recorded.get(name)) if variant.latency is run.latency else None,
+                uncertainty=_uncertainty(recorded.get(name)) if variant.extremes is None else None,
                 change=None if refused else change_of(before, after),
                 low=ranges[name][0] if name in ranges else None,
                 high=ranges[name][1] if name in ranges else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tokenyard.sim.latency.leaning import Reach
 from tokenyard.sim.latency.model import LatencyModel, StepShape, StepWork, TransferDirection
+from tokenyard.sim.latency.pricing import host_seconds, step_seconds, transfer_seconds
 
 __all__ = ["WatchedLatency"]
 
@@ -22,10 +23,10 @@ class WatchedLatency:
 
     @property
     def host_seconds(self) -> float:
-        return self._model.host_seconds
+        return host_seconds(self._model)
 
     def step_seconds(self, shape: StepShape) -> float:
-        seconds = self._model.step_seconds(shape)
+        seconds = step_seconds(self._model, shape)
         work, most = StepWork.of(shape), self._most
         self._seconds += seconds
         if not self._reach.covers(work):
@@ -38,7 +39,7 @@ class WatchedLatency:
         return seconds
 
     def transfer_seconds(self, num_bytes: int, direction: TransferDirection) -> float:
-        return self._model.transfer_seconds(num_bytes, direction)
+        return transfer_seconds(self._model, num_bytes, direction)
 
     def doubt(self, leans_on: str | None) -> str | None:
         """What to say of these steps; None if they took next to no time.

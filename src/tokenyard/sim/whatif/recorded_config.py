@@ -16,7 +16,7 @@ from tokenyard.sched.policy import known_policies
 from tokenyard.trace.format.deployment import deployment_of
 from tokenyard.trace.format.schema import TraceStart
 
-__all__ = ["RecordedConfig", "recorded_config"]
+__all__ = ["RecordedConfig", "nearest_version", "recorded_config"]
 
 _VLLM = "vllm"
 _Config = TypeVar("_Config", SchedulerConfig, CacheConfig)
@@ -96,13 +96,18 @@ def _from_vllm(
     return known, ours
 
 
-def _profile_of(version: str) -> dict[str, Any]:
-    """Switches of the profile whose decisions that version of vLLM takes."""
+def nearest_version(version: str) -> str:
+    """The version that we know whose decisions that version of vLLM takes."""
     try:
         minor = tuple(int(part) for part in version.partition("+")[0].split(".")[:2])
     except ValueError:
         minor = (0, 33)
-    profile = decision_profile("0.22" if minor < (0, 23) else "0.33")
+    return "0.22" if minor < (0, 23) else "0.33"
+
+
+def _profile_of(version: str) -> dict[str, Any]:
+    """Switches of the profile whose decisions that version of vLLM takes."""
+    profile = decision_profile(nearest_version(version))
     return {field.name: getattr(profile, field.name) for field in fields(profile)}
 
 

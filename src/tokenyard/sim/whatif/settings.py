@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -13,15 +14,27 @@ from tokenyard.errors import ConfigError
 from tokenyard.policies.named import policy_maker
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency.model import LatencyModel
+from tokenyard.sim.sweep.values import quoted, read_values
 from tokenyard.sim.transfers.offload import KVTransfer
 from tokenyard.sim.whatif.recorded_run import RecordedRun
 from tokenyard.sim.workload.record import Workload
 
-__all__ = ["CHANGEABLE", "Variant", "as_it_was", "read_variant"]
+__all__ = [
+    "CHANGEABLE",
+    "FLAGS",
+    "Variant",
+    "as_it_was",
+    "check_longest",
+    "check_prefixes",
+    "each_of",
+    "read_variant",
+    "split_settings",
+]
 
 _OTHER_NAMES = {"num_gpu_blocks_override": "num_gpu_blocks", "scheduling_policy": "policy"}
 """vLLM's flag -> our setting."""
-_FLAGS = {ours: theirs for theirs, ours in _OTHER_NAMES.items()}
+FLAGS = {ours: theirs for theirs, ours in _OTHER_NAMES.items()}
+"""Our setting -> vLLM's flag, where they are called otherwise."""
 _NOT_VLLMS = {"skip_oversized_prefill", "rolled_back_work_stays_cached"}
 _SCHEDULER = (
     *("max_num_seqs", "max_num_batched_tokens", "max_model_len", "policy", "enable_chunked_prefill"),
@@ -30,7 +43,7 @@ _SCHEDULER = (
 )
 _CACHE = ("num_gpu_blocks", "block_size", "enable_prefix_caching", "watermark")
 _LOAD = ("rate_scale", "max_concurrency")
-CHANGEABLE = tuple(sorted(_FLAGS.get(name, name) for name in (*_SCHEDULER, *_CACHE, *_LOAD)))
+CHANGEABLE = tuple(sorted(FLAGS.get(name, name) for name in (*_SCHEDULER, *_CACHE, *_LOAD)))
 """Names that ``read_variant`` takes; with dashes as well."""
 
 
@@ -78,15 +91,18 @@ def read_variant(run: RecordedRun, text: str) -> Variant:
 
     Raises ConfigError naming the setting that is unknown, or cannot have that value.
     """
-    given = _given(text)
+    given = split_settings(text)
+    for name in given:
+        if name not in (*_SCHEDULER, *_CACHE, *_LOAD):
+            raise ConfigError("set", name, f"use one of: {', '.join(CHANGEABLE)}")
     scheduler = _changed(run.scheduler, SchedulerConfig, given, _SCHEDULER)
     cache = _with_block_size(
         run.cache, _changed(run.cache, CacheConfig, given, _CACHE), counts="num_gpu_blocks" in given
     )
     if "policy" in given:
         policy_maker(scheduler.policy, "scheduling_policy")
-    _check_prefixes(run.cache, cache)
-    _check_longest(run, scheduler, cache)
+    check_prefixes(run.cache, cache)
+    check_longest(run, scheduler, cache)
     workload = run.workload
     if "rate_scale" in given:
         workload = workload.with_rate(_number(given["rate_scale"], float, "rate_scale"))
@@ -106,19 +122,29 @@ def read_variant(run: RecordedRun, text: str) -> Variant:
     )
 
 
-def _given(text: str) -> dict[str, str]:
+def each_of(text: str) -> list[str]:
+    """Texts of single variants, for :func:`read_variant`: each combination of the values that ``text`` names.
+
+    ``max_num_seqs=64,128,rate_scale=2`` is two of them. Raises ConfigError.
+    """
+    named = read_values(text, "set")
+    return [
+        ",".join(f"{name}={quoted(value)}" for name, value in zip(named, values, strict=True))
+        for values in product(*named.values())
+    ]
+
+
+def split_settings(text: str) -> dict[str, str]:
+    """The settings of a text by our names, with their values; any name will do. Raises ConfigError."""
     found: dict[str, str] = {}
-    for part in text.split(","):
-        name, sign, value = part.strip().partition("=")
-        name = name.strip().removeprefix("--").replace("-", "_")
+    for given, values in read_values(text, "set").items():
+        name = given.removeprefix("--").replace("-", "_")
         name = _OTHER_NAMES.get(name, name)
-        if not sign or not value.strip():
-            raise ConfigError("set", part, "give NAME=VALUE, or several with commas, for example max_num_seqs=512")
-        if name not in (*_SCHEDULER, *_CACHE, *_LOAD):
-            raise ConfigError("set", part, f"use one of: {', '.join(CHANGEABLE)}")
+        if len(values) > 1:
+            raise ConfigError("set", text, f"{given} has several values: a variant has one of each setting")
         if name in found:
             raise ConfigError("set", text, f"{name} is given twice: give it once")
-        found[name] = value.strip()
+        found[name] = values[0]
     return found
 
 
@@ -126,7 +152,7 @@ def _changed(config: Any, kind: type, given: Mapping[str, str], names: Sequence[
     """``config`` with those of the given settings that are its own."""
     types = {field.name: field.type for field in fields(kind)}
     changes = {
-        name: _number(value, _KINDS[str(types[name])], _FLAGS.get(name, name))
+        name: _number(value, _KINDS[str(types[name])], FLAGS.get(name, name))
         for name, value in given.items()
         if name in names
     }
@@ -160,14 +186,14 @@ def _with_block_size(recorded: CacheConfig, cache: CacheConfig, *, counts: bool)
     return replace(cache, groups=groups, num_gpu_blocks=blocks)
 
 
-def _check_prefixes(recorded: CacheConfig, cache: CacheConfig) -> None:
+def check_prefixes(recorded: CacheConfig, cache: CacheConfig) -> None:
     """ConfigError where the trace does not know which prompts begin alike."""
     if cache.enable_prefix_caching and not recorded.enable_prefix_caching:
         fix = "it was off in the trace, so nobody knows which prompts begin alike: record one with it on"
         raise ConfigError("enable_prefix_caching", value=True, fix=fix)
 
 
-def _check_longest(run: RecordedRun, scheduler: SchedulerConfig, cache: CacheConfig) -> None:
+def check_longest(run: RecordedRun, scheduler: SchedulerConfig, cache: CacheConfig) -> None:
     """ConfigError where blocks or lengths were changed so that vLLM would not start.
 
     A request of ``max_model_len`` tokens must fit; groups that forget (windows, states) are counted as nothing.
@@ -188,7 +214,7 @@ def _check_longest(run: RecordedRun, scheduler: SchedulerConfig, cache: CacheCon
 def _flag(name: str, scheduler: SchedulerConfig, cache: CacheConfig) -> list[str]:
     """The words by which ``vllm serve`` is told."""
     value = getattr(scheduler if name in _SCHEDULER else cache, name)
-    flag = _FLAGS.get(name, name).replace("_", "-")
+    flag = FLAGS.get(name, name).replace("_", "-")
     if isinstance(value, bool):
         return [f"--{flag}" if value else f"--no-{flag}"]
     return [f"--{flag}", str(value)]

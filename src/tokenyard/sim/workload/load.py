@@ -7,12 +7,12 @@ log of a service       ->  read as what it says (logs/): lengths and times, perh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.errors import ConfigError
 from tokenyard.sim.workload.clock_doubts import doubt_of_seconds
 from tokenyard.sim.workload.generators.agentic import AgenticOptions, agentic
 from tokenyard.sim.workload.generators.chat import ChatOptions, chat
@@ -20,12 +20,16 @@ from tokenyard.sim.workload.generators.completion import CompletionOptions, comp
 from tokenyard.sim.workload.generators.rag import RagOptions, rag
 from tokenyard.sim.workload.generators.random import RandomOptions, random
 from tokenyard.sim.workload.logs.conversion import arrivals_of, requests_of
-from tokenyard.sim.workload.logs.kinds import LEAVES_UNIT_OPEN, LOGS, kind_by_names, kind_of_log, read_log
+from tokenyard.sim.workload.logs.doubts import doubts_of
 from tokenyard.sim.workload.logs.logged import LogOptions, Stamp
 from tokenyard.sim.workload.logs.moments import seconds_of
-from tokenyard.sim.workload.readers.formats import FORMATS, detect_format, unknown_format
+from tokenyard.sim.workload.logs.reading import LogRead, merged, of_one_model, read_log, what_it_holds
+from tokenyard.sim.workload.readers.formats import FORMATS
 from tokenyard.sim.workload.readers.lines import ReadOptions
+from tokenyard.sim.workload.readers.plain import About, read_about
 from tokenyard.sim.workload.record import Workload
+from tokenyard.sim.workload.remarks import Remark
+from tokenyard.sim.workload.workload_files import workload_files
 
 __all__ = ["GENERATORS", "STARTS_ARE_DRAWN", "LoadShape", "load_workload"]
 
@@ -69,6 +73,8 @@ def _random(options: ReadOptions) -> Workload:
 
 
 _OWN_FORMAT = "plain"
+_LEAVES_UNIT_OPEN = ("csv", "envoy", "jsonl", "langfuse", "litellm", "openai")
+"""Kinds whose times may be numbers of any unit."""
 
 GENERATORS: dict[str, Callable[[ReadOptions], Workload]] = {
     "agentic": _agentic,
@@ -84,7 +90,7 @@ STARTS_ARE_DRAWN = ("agentic", "chat", "lmcache", "weka")
 
 
 def load_workload(
-    spec: str | Path,
+    spec: str | Path | Sequence[str | Path],
     *,
     format: str | None = None,  # noqa: A002 (the option is called --format)
     limit: int | None = None,
@@ -97,6 +103,8 @@ def load_workload(
 ) -> Workload:
     """A built-in workload by name, or one read from a file (plain or gzipped).
 
+    Several logs are merged by time; a pattern (``logs/*.jsonl``) names them, too.
+
     ``format`` overrides what the file's beginning shows; ``limit`` counts sessions where the workload has them, else
     requests; ``rate_scale`` makes arrivals so many times as fast; ``session_rate`` is the sessions per second where
     starts are drawn (``STARTS_ARE_DRAWN``; default 0.05 for files, else the generator's own), and refused elsewhere.
@@ -105,16 +113,14 @@ def load_workload(
     """
     options = ReadOptions(limit=limit, seed=seed, session_rate=session_rate)
     load = load or LoadShape()
-    path = Path(spec)
-    if isinstance(spec, str) and spec in GENERATORS and (format is None or not path.exists()):
+    if isinstance(spec, str) and spec in GENERATORS and (format is None or not Path(spec).exists()):
         if format is not None:
             raise ConfigError("format", format, f"it belongs to files, and {spec} is built in: leave it out")
         _check_session_rate(session_rate, spec)
         workload = _generated(spec, options, random_options)
-    elif not path.exists():
-        raise WorkloadError(spec, 0, f"is neither a file nor a built-in workload ({', '.join(GENERATORS)})")
     else:
-        workload = _read(path, format, options, log or LogOptions(), load)
+        paths = workload_files(spec, f"a built-in workload ({', '.join(GENERATORS)})")
+        workload = _read(paths, format, options, log or LogOptions(), load)
     if load.request_rate is not None:
         workload = workload.with_request_rate(load.request_rate, burstiness=load.burstiness, seed=seed)
     if load.max_concurrency is not None:
@@ -129,31 +135,48 @@ def _generated(name: str, options: ReadOptions, random_options: RandomOptions | 
     return random(replace(random_options, **given))
 
 
-def _read(path: Path, format: str | None, options: ReadOptions, log: LogOptions, load: LoadShape) -> Workload:  # noqa: A002
-    if format is None:
-        format = kind_of_log(path, log) or detect_format(path) or kind_by_names(path)  # noqa: A001
-        if format is None:
-            raise unknown_format(path)
-    if format not in FORMATS and format not in LOGS:
-        raise ConfigError("format", format, f"use one of: {', '.join((*FORMATS, *LOGS))}")
-    _check_session_rate(options.session_rate, format)
+def _read(paths: Sequence[Path], said: str | None, options: ReadOptions, log: LogOptions, load: LoadShape) -> Workload:
+    """``said``: the format that was named."""
+    held = [what_it_holds(path, said, log) for path in paths]
+    for source, kind in held:
+        if kind in FORMATS and len(held) > 1:
+            fix = f"{source.path} is in format {kind}, of which one file is a workload: give it alone"
+            raise ConfigError("workload", " ".join(map(str, paths)), fix)
+    _check_session_rate(options.session_rate, held[0][1])
     is_timed = log.time_unit is not None or load.request_rate is not None
-    if format in FORMATS:
-        return _recorded(path, format, options, log, is_timed=is_timed)
-    logged, notes = read_log(path, format, log)
-    arrivals, assumed = arrivals_of(path, logged, log, drawn=load.request_rate is not None)
-    if format in LEAVES_UNIT_OPEN and not is_timed and not logged[0].says_unit:
-        moments = [each.moment for each in logged if each.moment is not None]
-        assumed += _doubts(moments)
-    requests = requests_of(arrivals[: options.limit], format, options.seed)
-    return Workload(str(path), requests, notes=(*notes, *assumed))
+    if held[0][1] in FORMATS:
+        return _recorded(paths[0], held[0][1], options, log, is_timed=is_timed)
+    drawn = load.request_rate is not None
+    read = [read_log(source, kind, log) for source, kind in held]
+    name = " ".join(map(str, paths))
+    kind = read[0].kind if len({each.kind for each in read}) == 1 else "jsonl"
+    remarks = [each for one in read for each in _of_file(one, len(read))]
+    logged, of_models = of_one_model(merged(read, drawn=drawn), name, log)
+    arrivals, assumed = arrivals_of(name, logged, log, drawn=drawn)
+    remarks += [*of_models, *assumed]
+    if kind in _LEAVES_UNIT_OPEN and not is_timed and not logged[0].says_unit:
+        remarks += _doubts([each.moment for each in logged if each.moment is not None])
+    codes = {each.code for each in remarks}
+    doubts = doubts_of(logged, drawn=drawn, has_length_doubts=bool(codes & {"prompts_cut", "outputs_assumed"}))
+    remarks += [each for each in doubts if each.code not in codes]
+    return Workload(name, requests_of(arrivals[: options.limit], kind, options.seed), notes=remarks, kind=kind)
+
+
+def _of_file(read: LogRead, files: int) -> Iterator[Remark]:
+    """Remarks on one of several files, by its name."""
+    for each in read.remarks:
+        yield each if files == 1 else Remark(each.code, f"{read.path.name}: {each.text}", each.warning)
 
 
 def _recorded(path: Path, format: str, options: ReadOptions, log: LogOptions, *, is_timed: bool) -> Workload:  # noqa: A002
     """A file of one of the formats, which say themselves what is what; ``plain`` may count in another unit."""
-    for name, is_given in (("columns", bool(log.columns)), ("stamped", log.stamped is not Stamp.ARRIVAL)):
-        if is_given:
-            value = ", ".join(log.columns) if name == "columns" else str(log.stamped)
+    of_logs = {
+        "columns": ", ".join(log.columns),
+        "stamped": str(log.stamped) if log.stamped is not Stamp.ARRIVAL else "",
+        "model_name": log.model_name or "",
+    }
+    for name, value in of_logs.items():
+        if value:
             raise ConfigError(
                 name, value, f"it is for logs of services, and {path} is in format {format}: leave it out"
             )
@@ -161,16 +184,26 @@ def _recorded(path: Path, format: str, options: ReadOptions, log: LogOptions, *,
         fix = f"{format} says the unit of its times itself: leave it out"
         raise ConfigError("time_unit", str(log.time_unit), fix)
     unit = 1.0 if log.time_unit is None else seconds_of(1, log.time_unit)
-    workload = Workload(str(path), FORMATS[format](path, replace(options, seconds_per_unit=unit)))
-    if format != _OWN_FORMAT or is_timed:
+    about = read_about(path) if format == _OWN_FORMAT else About()
+    if log.time_unit is not None and about.says_unit:
+        raise ConfigError("time_unit", str(log.time_unit), f"the first line of {path} says seconds: leave it out")
+    workload = Workload(
+        str(path),
+        FORMATS[format](path, replace(options, seconds_per_unit=unit)),
+        max_concurrency=about.max_concurrency,
+        clients=about.clients,
+        notes=about.remarks,
+        kind=format,
+    )
+    if format != _OWN_FORMAT or is_timed or about.says_unit:
         return workload
     doubts = _doubts([each.arrival_time for each in workload if not each.after])
     return workload.with_notes(doubts) if doubts else workload
 
 
-def _doubts(moments: Sequence[float]) -> list[str]:
+def _doubts(moments: Sequence[float]) -> list[Remark]:
     doubt = doubt_of_seconds(moments)
-    return [] if doubt is None else [doubt]
+    return [] if doubt is None else [Remark("time_unit", doubt, warning=True)]
 
 
 def _check_session_rate(rate: float | None, kind: str) -> None:

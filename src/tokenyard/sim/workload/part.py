@@ -51,9 +51,7 @@ def busiest_part(workload: Workload, num_requests: int) -> WorkloadPart | None:
         for each in workload
         if each.request_id in chosen
     ]
-    return WorkloadPart(
-        Workload(workload.name, part, max_concurrency=workload.max_concurrency), moments[start], moments[end - 1]
-    )
+    return WorkloadPart(workload.with_requests(part), moments[start], moments[end - 1])
 
 
 def _sessions(workload: Workload) -> list[list[WorkloadRequest]]:

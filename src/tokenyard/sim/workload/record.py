@@ -19,6 +19,7 @@ from tokenyard.config import MAX_COUNT, require_int
 from tokenyard.errors import ConfigError, RequestError, WorkloadError, shown
 from tokenyard.request import MultiModalItem, Request, SamplingParams, TokenIds
 from tokenyard.sim.workload.clients import Clients, attempt_id
+from tokenyard.sim.workload.remarks import Remark, as_remarks
 from tokenyard.sim.workload.tokens import TokenSource
 
 __all__ = ["Workload", "WorkloadRequest"]
@@ -96,7 +97,7 @@ class WorkloadRequest:
 class Workload:
     """A named list of requests, checked once."""
 
-    __slots__ = ("clients", "max_concurrency", "name", "notes", "requests")
+    __slots__ = ("clients", "kind", "max_concurrency", "name", "remarks", "requests")
 
     def __init__(
         self,
@@ -104,8 +105,9 @@ class Workload:
         requests: Iterable[WorkloadRequest],
         *,
         max_concurrency: int | None = None,
-        notes: Sequence[str] = (),
+        notes: Sequence[str | Remark] = (),
         clients: Clients | None = None,
+        kind: str | None = None,
     ) -> None:
         """Raises WorkloadError if there is no request, an id occurs twice, or a turn follows an unknown one."""
         if max_concurrency is not None:
@@ -115,8 +117,10 @@ class Workload:
         """A closed loop: a request is sent only when fewer than so many are under way; None: when it is due."""
         self.clients = clients
         """Who hangs up, and asks again; None: clients wait, but for requests whose ``patience`` ends."""
-        self.notes = tuple(notes)
-        """Sentences about what was left out or assumed when it was read."""
+        self.kind = kind
+        """The format of the file, or the kind of log, that it was read as; None: it was read from none."""
+        self.remarks = as_remarks(notes)
+        """What was left out or assumed when it was read, and what looks wrong in it."""
         self.requests = tuple(requests)
         if not self.requests:
             raise WorkloadError(name, 0, "holds no request")
@@ -132,6 +136,11 @@ class Workload:
 
     def __iter__(self) -> Iterator[WorkloadRequest]:
         return iter(self.requests)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The remarks as sentences."""
+        return tuple(each.text for each in self.remarks)
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -194,7 +203,7 @@ class Workload:
 
     def with_max_concurrency(self, most: int) -> Workload:
         """The same workload, of which never more than ``most`` requests are under way: a closed loop."""
-        return Workload(self.name, self.requests, max_concurrency=most, notes=self.notes, clients=self.clients)
+        return self._with(max_concurrency=most)
 
     def with_clients(self, clients: Clients) -> Workload:
         """The same workload, whose clients hang up; those whose ``patience`` ends sooner do so as before, for good.
@@ -213,7 +222,7 @@ class Workload:
             else replace(request, patience=clients.timeout)
             for request in self.requests
         )
-        return Workload(self.name, hurried, max_concurrency=self.max_concurrency, notes=self.notes, clients=clients)
+        return self._with(hurried, clients=clients)
 
     def with_delays(self, delays: Iterable[float]) -> Workload:
         """The same workload, each request so many seconds later on its way to the scheduler than it was."""
@@ -221,16 +230,29 @@ class Workload:
             replace(request, delay=request.delay + delay) for request, delay in zip(self.requests, delays, strict=True)
         )
 
-    def with_notes(self, notes: Sequence[str]) -> Workload:
+    def with_notes(self, notes: Sequence[str | Remark]) -> Workload:
         """The same workload, of which there is more to say."""
-        both = (*self.notes, *notes)
-        return Workload(
-            self.name, self.requests, max_concurrency=self.max_concurrency, notes=both, clients=self.clients
-        )
+        return self._with(notes=(*self.remarks, *notes))
 
-    def _with(self, requests: Iterable[WorkloadRequest]) -> Workload:
+    def with_requests(self, requests: Iterable[WorkloadRequest]) -> Workload:
+        """Other requests, of which the same is to be said: a part of these, or these changed."""
+        return self._with(requests)
+
+    def _with(
+        self,
+        requests: Iterable[WorkloadRequest] | None = None,
+        *,
+        max_concurrency: int | None = None,
+        notes: Sequence[str | Remark] | None = None,
+        clients: Clients | None = None,
+    ) -> Workload:
         return Workload(
-            self.name, requests, max_concurrency=self.max_concurrency, notes=self.notes, clients=self.clients
+            self.name,
+            self.requests if requests is None else requests,
+            max_concurrency=self.max_concurrency if max_concurrency is None else max_concurrency,
+            notes=self.remarks if notes is None else notes,
+            clients=self.clients if clients is None else clients,
+            kind=self.kind,
         )
 
 

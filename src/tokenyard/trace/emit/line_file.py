@@ -17,12 +17,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from tokenyard.files.locks import try_lock
 from tokenyard.printable import with_valid_text
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["Deferred", "LineFile", "Lines", "claim", "encodable"]
 
@@ -124,13 +120,8 @@ def claim(path: Path) -> int:
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise OSError(errno.EINVAL, "is no file on a disk", str(path))
-        if fcntl is not None:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise OSError(errno.EBUSY, "is being written by another run", str(path)) from None
-            except OSError:
-                pass  # a file system without locks
+        if not try_lock(fd):
+            raise OSError(errno.EBUSY, "is being written by another run", str(path))
         os.ftruncate(fd, 0)
     except BaseException:
         os.close(fd)

@@ -60,7 +60,7 @@ class OutputTranslation:
         chunks = plan.is_prefill_chunk
         for row, request_id in enumerate(plan.req_ids):
             if request_id in self._silent and (chunks is None or not chunks[row]):
-                self._silent[request_id].note_cached(self._kv)
+                self._silent[request_id].note_blocks(self._kv)
 
     def _note_admitted(self, step: StepInFlight) -> None:
         plan = step.plan

@@ -8,6 +8,7 @@ from vllm.v1.metrics import stats as theirs
 from vllm.v1.spec_decode import metrics as their_drafts
 
 from tokenyard.kv.manager import KVCacheManager
+from tokenyard.kv.new_blocks import Blocks
 from tokenyard.kv.stats import NO_LOOKUPS, PrefixCacheStats
 from tokenyard.sched.steps.stats import SchedulerStats, SpecDecodingStats
 from tokenyard.vllm import versions
@@ -54,18 +55,18 @@ def _drafts(ours: SpecDecodingStats | None) -> Any:
 class FirstOutput:
     """An admitted request that has had no output so far: its statistics come with the first."""
 
-    __slots__ = ("_can_be_found", "_num_preemptions", "num_cached_tokens", "num_prompt_tokens", "request")
+    __slots__ = ("_held", "_num_preemptions", "num_cached_tokens", "num_prompt_tokens", "request")
 
     def __init__(self, request: FastRequest, num_cached_tokens: int) -> None:
         self.request = request
         self.num_prompt_tokens = request.num_prompt_tokens
         self.num_cached_tokens = num_cached_tokens
-        self._can_be_found = 0
+        self._held: Blocks = ()
         self._num_preemptions = 0
 
-    def note_cached(self, kv: KVCacheManager) -> None:
-        """The step that has just been decided brings it: see what is cached while the request has its blocks."""
-        self._can_be_found = num_cached(kv, self.request)
+    def note_blocks(self, kv: KVCacheManager) -> None:
+        """The step that has just been decided brings it: an end gives the blocks back before anybody is told."""
+        self._held = kv.get_block_ids(self.request)
         self._num_preemptions = self.request.num_preemptions
 
     def stats(self, kv: KVCacheManager) -> Any:
@@ -81,18 +82,25 @@ class FirstOutput:
         return made
 
     def _cached_now(self, kv: KVCacheManager) -> int:
+        """What vLLM counts before it gives the blocks of an ended request back.
+
+        The output itself may have made a block findable. Nobody has taken a block since then.
+        """
         request = self.request
         if request.slot >= 0:
-            return num_cached(kv, request)
+            return num_cached(kv, kv.get_block_ids(request))
         ended_running = request.status.is_finished and request.num_preemptions == self._num_preemptions
-        return self._can_be_found if ended_running else 0
+        return num_cached(kv, self._held) if ended_running else 0
 
 
-def num_cached(kv: KVCacheManager, request: FastRequest) -> int:
-    """Leading tokens of a running request that can be found in every KV-cache group."""
+def num_cached(kv: KVCacheManager, held: Blocks) -> int:
+    """Tokens up to the last block with cached content, of the KV-cache group with the fewest; ``held`` are per group.
+
+    Content that no lookup finds counts as well.
+    """
     found = []
-    hash_of, held = kv.pool.hash_of, kv.get_block_ids(request)
+    hash_of, tails = kv.pool.hash_of, kv.pool.prompt_tails
     for group, blocks in zip(kv.coordinator.managers, held, strict=True):
         last = next((i for i in range(len(blocks) - 1, -1, -1) if blocks[i] and hash_of[blocks[i]] is not None), -1)
-        found.append((last + 1) * group.block_size)
+        found.append(max((last + 1) * group.block_size, *[tails.get(block, 0) for block in blocks if tails], 0))
     return min(found, default=0)

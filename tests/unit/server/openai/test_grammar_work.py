@@ -150,3 +150,34 @@ def test_what_crashed_the_chat_is_refused() -> None:
                 answer = chat(server, tools=[tool], tool_choice=choice)
                 assert answer.status_code == 400, json.dumps([definitions, choice])
                 assert answer.json()["error"]["param"] == "tools[0].function.parameters.$defs"
+
+
+MANY = " | ".join(json.dumps(f"{number:04}"[::-1]) for number in range(3000))
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [("start: " + MANY, None), (f"start: /[a-z]/ /[a-z]/ /[a-z]/ y\ny: {MANY}", "grammar_too_complex")],
+    ids=["at once", "after some tokens"],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_clients_grammar_that_is_too_large_is_the_clients_mistake(text: str, code: str | None, stream: bool) -> None:
+    """The library says so when it is compiled, or only while tokens are sampled by it; others go on."""
+    with serving_api() as server:
+        others: list[httpx.Response] = []
+        beside = threading.Thread(target=lambda: others.append(ask(server, prompt="hello", max_tokens=40)))
+        beside.start()
+        answer = ask(server, structured_outputs={"grammar": text}, max_tokens=20, stream=stream)
+        if answer.status_code == 200:
+            assert stream
+            *_, last, done = [line for line in answer.text.splitlines() if line]
+            assert done == "data: [DONE]"
+            error = json.loads(last.removeprefix("data: "))["error"]
+        else:
+            assert answer.status_code == 400
+            error = answer.json()["error"]
+        assert (error["type"], error["code"]) == ("invalid_request_error", code)
+        assert "items; max is" in error["message"]
+        beside.join()
+        assert others[0].status_code == 200
+        assert server.context.llm.death is None

@@ -149,3 +149,15 @@ def test_a_server_that_ends_says_so_to_who_is_still_served(
     assert [each.status_code for each in answers] == [503]
     assert answers[0].json()["error"]["code"] == "draining"
     assert not [each for each in complaints if "Exception in ASGI" in each]
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/tokenize"])
+def test_a_length_beyond_the_bound_is_refused_before_anything_comes(server: ApiServer, path: str) -> None:
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+        connection.sendall(f"{head}Content-Length: 99999999999999\r\n\r\n".encode())
+        answer = b""
+        while piece := connection.recv(65536):
+            answer += piece
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b"body = '99999999999999 bytes': must not be longer than 8388608 bytes" in answer

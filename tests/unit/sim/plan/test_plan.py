@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from math import inf
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
 from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.sim.sweep.subjects import Steady, workload
 
-from tokenyard.errors import MissingExtraError
+from tokenyard.errors import ConfigError, MissingExtraError
 from tokenyard.explain.report.slo import read_slos
 from tokenyard.sim.plan import search as searching
 from tokenyard.sim.plan.answer import Plan, few_requests, limits_of, next_best
 from tokenyard.sim.plan.floor import floors_of, meets_alone, sentence_of
 from tokenyard.sim.plan.goal import Goal, best_of, front_of, is_feasible, rival_of
 from tokenyard.sim.plan.load import PRECISION, largest_load
+from tokenyard.sim.plan.nearest import nearest
 from tokenyard.sim.plan.picture import draw, page
 from tokenyard.sim.plan.search import search
+from tokenyard.sim.plan.trying import Trying
+from tokenyard.sim.sweep.journal import Journal
 from tokenyard.sim.sweep.measuring import Measuring
 from tokenyard.sim.sweep.row import Row, Settings, key_of
 from tokenyard.sim.sweep.variants import Grid
@@ -216,6 +222,143 @@ def test_a_floor_says_whether_the_load_is_too_much_or_the_bound_too_low() -> Non
     assert not meets_alone([ttft, e2e])
     assert "1.2 s, all of it prefill and decode: no load holds this bound here" in sentence_of(e2e)
     assert not meets_alone([])
+
+
+# ---- which is nearest
+
+
+class Outcome(NamedTuple):
+    """What the replay of a variant comes to at its end, and how much of that an early end shows."""
+
+    tightness: float
+    gpus: int
+    is_ended_early: bool
+
+
+@st.composite
+def outcomes(draw: st.DrawFn) -> list[Outcome]:
+    """Variants that all miss a bound; several may be alike."""
+    tightness = st.one_of(st.floats(1.001, 5.0), st.sampled_from([1.5, 2.0]))
+    return draw(st.lists(st.builds(Outcome, tightness, st.integers(1, 8), st.booleans()), min_size=1, max_size=10))
+
+
+@given(outcomes(), st.randoms(use_true_random=False))
+def test_the_nearest_is_that_of_replays_to_the_end_whatever_was_ended_early(
+    drawn: list[Outcome], random: Random
+) -> None:
+    def whole(number: int) -> Row:
+        each = drawn[number]
+        return msgspec.structs.replace(row("x", 1.0, tight=each.tightness), gpus=each.gpus, settings={"n": number})
+
+    def early(number: int, above: float) -> Row:
+        known = whole(number)
+        return Row(settings=known.settings, stopped="missed", met=False, gpus=known.gpus, tightness_above=above)
+
+    run_on: list[int] = []
+
+    def on(given: Row, most: float) -> Row:
+        number = given.settings["n"]
+        assert isinstance(number, int)
+        run_on.append(number)
+        return early(number, most) if drawn[number].tightness > most else whole(number)
+
+    rows = [early(i, 1.0) if each.is_ended_early else whole(i) for i, each in enumerate(drawn)]
+    random.shuffle(rows)
+    found = nearest([*rows, Row(settings={"n": -1}, problem="does not start")], on)
+    assert found.is_measured
+    assert (found.tightness, found.gpus) == min((each.tightness, each.gpus) for each in drawn)
+    assert found == whole(int(str(found.settings["n"])))
+    assert len(run_on) == len(set(run_on)) <= sum(each.is_ended_early for each in drawn), "none is replayed in vain"
+
+
+@given(
+    seats=st.lists(st.integers(1, 6), min_size=1, max_size=4, unique=True),
+    every=st.sampled_from([0.05, 0.1, 0.3]),
+    bounds=st.lists(
+        st.tuples(
+            st.sampled_from(["ttft", "tpot", "e2e", "queue"]),
+            st.sampled_from(["mean", "p50", "p90", "p99", "max"]),
+            st.sampled_from([20, 90, 300, 900]),
+        ),
+        min_size=1,
+        max_size=3,
+        unique_by=lambda each: each[:2],
+    ),
+)
+@settings(deadline=None, max_examples=40)
+def test_a_plan_that_holds_no_bound_names_who_is_nearest_when_all_are_replayed_to_their_ends(
+    *, seats: list[int], every: float, bounds: list[tuple[str, str, int]]
+) -> None:
+    """With real replays that are ended early as in a plan."""
+    slos = read_slos([[f"{figure}_{statistic}={bound}ms" for figure, statistic, bound in bounds]])
+    job = Measuring(subject=Steady(workload(50, every=every)), slos=slos)
+    trying = Trying(job, Goal.GOODPUT, has_rivals=False)
+    rows = [trying.evaluate({"max_num_seqs": number}) for number in seats]
+    if any(map(is_feasible, rows)):
+        return
+    found = nearest(rows, trying.run_on)
+    measured = [job({"max_num_seqs": number}) for number in seats]
+    assert found.figures == job(found.settings).figures
+    assert found.tightness == pytest.approx(min(each.tightness or 0.0 for each in measured), rel=1e-6)
+
+
+def test_who_ended_early_has_a_bound_and_no_figure() -> None:
+    job = Measuring(subject=Steady(workload(300, every=0.1)), slos=read_slos([["ttft_p90=1s"]]))
+    early = job({"max_num_seqs": 2}, stops=True)
+    assert (early.tightness, early.tightness_above) == (None, 1.0)
+    later = job({"max_num_seqs": 2}, stops=True, slack=3.0)
+    assert later.stopped is not None
+    assert later.stopped.startswith("ttft_p90=1000ms is missed by more than 3 times for certain after")
+    assert later.tightness_above == 3.0
+    whole = job({"max_num_seqs": 2}, stops=True, slack=inf)
+    assert (whole.stopped, whole.met) == (None, False)
+    assert whole.tightness is not None
+    assert whole.tightness > 3
+
+
+def test_where_nothing_could_be_replayed_there_is_no_nearest() -> None:
+    rows = [Row(settings={"n": n}, problem=problem) for n, problem in enumerate(("no memory", "no seats"))]
+    with pytest.raises(ConfigError, match=r"2 variants.*none could be replayed; the first: no memory"):
+        nearest(rows, lambda row, _: row)
+    with pytest.raises(ConfigError, match="none could be replayed: no memory"):
+        nearest([rows[0], rows[0]], lambda row, _: row)
+
+
+# ---- progress
+
+
+def test_a_plan_goes_on_where_it_was_ended(tmp_path: Path) -> None:
+    """In whichever replay it is interrupted, the second call has the same rows, and replays only what is left."""
+    space = Grid([("max_num_seqs", (1, 2, 3, 4, 0))])
+    slos = read_slos([["ttft_p90=1s"]])
+
+    class Interrupted(Steady):
+        left = 99
+        asked = 0
+
+        def prepared(self, settings: Settings) -> Any:
+            self.left -= 1
+            if self.left < 0:
+                raise KeyboardInterrupt
+            self.asked += 1
+            return super().prepared(settings)
+
+    def planned(folder: Path, subject: Interrupted) -> tuple[list[Row], int]:
+        with Journal(folder, {}) as journal:
+            trying = Trying(Measuring(subject=subject, slos=slos), Goal.GOODPUT, has_rivals=True, journal=journal)
+            rows = search(space, trying.evaluate, Goal.GOODPUT, replays=9).rows
+            return rows, trying.replays
+
+    steady = workload(60, every=0.1)
+    whole = planned(tmp_path / "whole", Interrupted(steady))
+    assert whole[1] == 4
+    for number in range(5):
+        first, second = Interrupted(steady), Interrupted(steady)
+        first.left = number
+        with pytest.raises(KeyboardInterrupt):
+            planned(tmp_path / str(number), first)
+        assert planned(tmp_path / str(number), second) == whole
+        assert second.asked == 5 - number
 
 
 # ---- the picture

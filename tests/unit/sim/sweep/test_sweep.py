@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import subprocess
+import sys
 from collections import Counter
 from functools import partial
 from html.parser import HTMLParser
@@ -18,11 +21,12 @@ from tests.unit.sim.sweep.subjects import Steady, workload
 from tokenyard.errors import ConfigError
 from tokenyard.explain.report.slo import read_slos
 from tokenyard.sim.sweep.deciding import Rival
-from tokenyard.sim.sweep.journal import Journal
+from tokenyard.sim.sweep.journal import Journal, read_finished
 from tokenyard.sim.sweep.measuring import Measuring, folder_of
 from tokenyard.sim.sweep.page import MEASURES, front_of_measures, page
 from tokenyard.sim.sweep.row import Row, key_of, words_of
 from tokenyard.sim.sweep.running import measured
+from tokenyard.sim.sweep.values import quoted, read_values
 from tokenyard.sim.sweep.variants import read_grid, read_variants
 
 SEATS = [{"max_num_seqs": number} for number in (1, 2, 3, 4, 5)]
@@ -42,7 +46,7 @@ def test_a_grid_is_every_combination_in_order() -> None:
     assert grid.all() == [{"a": 1, "b": "x"}, {"a": 1, "b": "y"}, {"a": 2, "b": "x"}, {"a": 2, "b": "y"}]
 
 
-@pytest.mark.parametrize("text", ["a", "a=", "a=1,,2", "a=1,b=2"])
+@pytest.mark.parametrize("text", ["a", "a=", "a=1,,2", "1,a=1", 'a={"b":1', 'a="b'])
 def test_what_is_no_grid_is_refused_by_name(text: str) -> None:
     with pytest.raises(ConfigError) as refused:
         read_grid([text], plain)
@@ -50,8 +54,36 @@ def test_what_is_no_grid_is_refused_by_name(text: str) -> None:
 
 
 def test_a_setting_is_given_once() -> None:
-    with pytest.raises(ConfigError, match="a is given twice"):
-        read_grid(["a=1", "a=2"], plain)
+    for texts in (["a=1", "a=2"], ["a=1,2,b=3,a=4"]):
+        with pytest.raises(ConfigError, match="a is given twice"):
+            read_grid(texts, plain)
+
+
+def test_several_settings_of_a_text_are_a_grid_as_well() -> None:
+    assert read_grid(["a=1,2,b=3", "c=4"], plain).all() == read_grid(["a=1,2", "b=3", "c=4"], plain).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ('a={"m":"x","n":[1,2]},none', ['{"m":"x","n":[1,2]}', "none"]),
+        ('a="0.8,0.6","0.5"', ["0.8,0.6", "0.5"]),
+        ('a="{,"', ["{,"]),
+        ("a=p/x=1.py:C,fcfs", ["p/x=1.py:C", "fcfs"]),
+        ("--max-num-seqs = 1 , 2", ["1", "2"]),
+    ],
+)
+def test_values_may_hold_commas(text: str, values: list[str]) -> None:
+    ((_, found),) = read_values(text).items()
+    assert found == values
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z][a-z_]{0,5}", fullmatch=True), st.lists(st.text(min_size=1), min_size=1)))
+def test_what_is_written_is_read(named: dict[str, list[str]]) -> None:
+    """Any text can be a value."""
+    text = ",".join(f"{name}={','.join(map(quoted, values))}" for name, values in named.items())
+    if named:
+        assert read_values(text) == named
 
 
 @pytest.mark.parametrize(
@@ -298,6 +330,48 @@ def test_another_sweep_does_not_go_on_there(tmp_path: Path) -> None:
     (tmp_path / "other" / "precious").touch()
     with pytest.raises(ConfigError, match="is not empty"):
         Journal(tmp_path / "other", {"a": 1})
+
+
+def test_a_directory_has_one_sweep_at_a_time_and_the_second_is_told_whose_it_is(tmp_path: Path) -> None:
+    pytest.importorskip("fcntl", reason="locks of this system are not used")
+    with Journal(tmp_path, {"a": 1}) as first:
+        first.add(Row(settings={"n": 1}))
+        with pytest.raises(ConfigError, match=f"is in use by process {os.getpid()} on host .* since 2"):
+            Journal(tmp_path, {"a": 1})
+        first.add(Row(settings={"n": 2}))
+    with Journal(tmp_path, {"a": 1}) as second:
+        assert [row.settings["n"] for row in second.rows.values()] == [1, 2]
+
+
+def test_who_is_killed_leaves_no_lock_behind_and_a_torn_line_costs_that_line_alone(tmp_path: Path) -> None:
+    """A process with the folder is killed in the middle of a line; while it lives nobody touches what it wrote."""
+    pytest.importorskip("fcntl", reason="locks of this system are not used")
+    dying = (
+        "import sys, time; from pathlib import Path; from tokenyard.sim.sweep.journal import Journal;"
+        "from tokenyard.sim.sweep.row import Row; journal = Journal(Path(sys.argv[1]), {});"
+        "journal.add(Row(settings={'n': 1})); journal._file.write(b'{\"settings\":{\"n\"'); journal._file.flush();"
+        "print('torn', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", dying, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "torn\n"
+        before = (tmp_path / "finished.jsonl").read_bytes()
+        with pytest.raises(ConfigError, match=f"in use by process {process.pid} "):
+            Journal(tmp_path, {})
+        assert (tmp_path / "finished.jsonl").read_bytes() == before
+        process.kill()
+    with Journal(tmp_path, {}) as journal:
+        assert [row.settings for row in journal.rows.values()] == [{"n": 1}]
+        journal.add(Row(settings={"n": 2}))
+    lines = (tmp_path / "finished.jsonl").read_bytes()
+    assert [row.settings["n"] for row in read_finished(lines).values()] == [1, 2]
+
+
+def test_a_journal_that_is_removed_leaves_the_place_as_it_was(tmp_path: Path) -> None:
+    with Journal(tmp_path / "new", {}) as journal:
+        journal.add(Row(settings={"n": 1}))
+        journal.remove()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_line_that_is_no_row_is_said(tmp_path: Path) -> None:

@@ -20,8 +20,9 @@ class Parity:
     """Replay decisions recorded from real vLLM and compare every one of them."""
 
     files: Annotated[
-        tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FILE ...", help_behavior_hint="(required)")
-    ]
+        tyro.conf.Positional[tuple[Path, ...]],
+        tyro.conf.arg(metavar="FILE ...", help_behavior_hint="(default: the public points, where they are installed)"),
+    ] = ()
     """Golden vectors (*.jsonl or *.jsonl.gz), or directories with such files."""
     json: Switch = False
     """Print one JSON object and nothing else."""
@@ -32,8 +33,9 @@ class Accuracy:
     """Compare the default step times with measured points and runs: errors by model, GPU, dtype and load."""
 
     files: Annotated[
-        tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="FILE ...", help_behavior_hint="(required)")
-    ]
+        tyro.conf.Positional[tuple[Path, ...]],
+        tyro.conf.arg(metavar="FILE ...", help_behavior_hint="(default: the public points, where they are installed)"),
+    ] = ()
     """Tables of measured points (*.csv, *.csv.gz), folders of measured runs, results of `vllm bench serve` (*.json)."""
     replay: Switch = False
     """Replay every step by itself instead of runs of equal steps at once: the same result, but slower."""
@@ -54,4 +56,4 @@ class Accuracy:
     vllm_version: Annotated[str, tyro.conf.arg(metavar="VERSION")] = MEASURED_VERSION
     """Version of vLLM whose decisions are replayed: 0.22, nearest to the measured servers, or 0.33."""
     json: Switch = False
-    """Print one JSON object and nothing else: `tpot` and `ttft` with median, p90, n and covered, and `rows`."""
+    """Print one JSON object and nothing else: `tpot` and `ttft` with median, p90, p99, n and covered, and `rows`."""

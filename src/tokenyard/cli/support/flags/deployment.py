@@ -51,9 +51,13 @@ class HardwareFlags:
     """auto (the checkpoint's, else the model's), bfloat16, float16, fp8, fp8_e4m3, fp8_e5m2 or nvfp4."""
     language_model_only: Switch = False
     """Do not load the encoders of images and audio."""
+    limit_mm_per_prompt: Annotated[str | None, optional("JSON", "vLLM's")] = None
+    """Images, videos and sounds per prompt: where all are 0, encoders are not loaded; else it changes nothing here."""
+    hf_overrides: Annotated[str | None, optional("JSON", "none")] = None
+    """Fields of config.json to exchange: those of rotary positions and max_position_embeddings are read."""
     enforce_eager: Switch = False
     """Use no CUDA graphs: the host launches every kernel of a step by itself."""
-    max_cudagraph_capture_size: Annotated[int | None, optional("TOKENS", "twice max_num_seqs, at most 512")] = None
+    max_cudagraph_capture_size: Annotated[int | None, optional("TOKENS", "as vllm serve")] = None
     """The largest number of tokens per step for which a CUDA graph is used."""
     cudagraph_capture_sizes: Annotated[tuple[int, ...], optional("N ...", "as vllm serve")] = ()
     """Numbers of tokens for which CUDA graphs are captured; a replay uses the largest."""
@@ -77,6 +81,8 @@ class AdapterFlags:
     """Reserve memory for LoRA adapters, and apply those that requests name."""
     max_loras: int = 1
     """Largest number of different adapters in one step."""
+    max_cpu_loras: Annotated[int | None, optional("N", "as many as max_loras")] = None
+    """Largest number of adapters in CPU memory; a replay loads adapters in no time."""
     max_lora_rank: int = 16
     """Largest rank of an adapter."""
 
@@ -90,11 +96,13 @@ class ParallelFlags:
     decode_context_parallel_size: int = 1
     """GPUs of a tensor-parallel group over which the KV of a sequence is split; its time is an estimate."""
     nnodes: int = 1
-    """Machines over which the pipeline stages are spread."""
+    """Machines over which the GPUs are spread; 1: as many as are needed with 8 GPUs each."""
     distributed_executor_backend: Annotated[str | None, optional("NAME", "mp")] = None
-    """mp, uni, ray or external_launcher; with ray, vLLM 0.22 does not use async scheduling."""
+    """mp, uni, ray or external_launcher: who starts the workers."""
     data_parallel_size: int = 1
     """Engines, each with its own GPUs and KV cache; with mixture-of-experts models they step together."""
+    data_parallel_size_local: Annotated[int | None, optional("N", "as many as fit 8 GPUs")] = None
+    """Engines on each machine: those that share experts exchange tokens over a network between machines."""
     enable_expert_parallel: Switch = False
     """Put whole experts on each GPU of all engines, instead of a slice of every expert."""
     api_server_count: Annotated[int | None, optional("N", "as many as engines")] = None

@@ -19,8 +19,8 @@ __all__ = ["Import", "Workloads"]
 class Import:
     """Convert a service's log into a workload file: OpenAI usage, vLLM's log, CSV, ShareGPT, benchmarks, spans."""
 
-    log: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="LOG")]
-    """The log; whatever `run` takes can be converted."""
+    log: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="LOG ...")]
+    """The log, or several, which are merged by time; - is standard input. Whatever `run` takes can be converted."""
     output: Annotated[Path | None, optional("FILE", "only say what is in it")] = None
     """Workload file to write, in Tokenyard's format, for `run`, `compare` and `split` (*.jsonl, *.jsonl.gz)."""
     overwrite: Switch = False

@@ -24,6 +24,8 @@ class Many(Replay):
 
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD|TRACE")]
     """Built-in workload, a log, or a file, as for `run`; or a trace, as for `whatif`."""
+    more: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="LOG ...")] = ()
+    """Further logs, which are merged with the first by time."""
     transfer: tyro.conf.OmitArgPrefixes[TransferFlags] = field(default_factory=TransferFlags)
     speculation: tyro.conf.OmitArgPrefixes[SpeculationFlags] = field(default_factory=SpeculationFlags)
     slo: Annotated[Repeated, SLO_FLAG] = ()
@@ -61,8 +63,13 @@ class Sweep(Many):
 class Plan(Many):
     """Find the settings that meet service levels best, the largest load they allow, and what limits them."""
 
-    space: Annotated[Repeated, tyro.conf.arg(metavar="NAME=A,B,... ...", help_behavior_hint="(default: see docs)")] = ()
-    """Values to choose from: --space max_num_seqs=64,256 tensor_parallel_size=1,2; --gpu takes several, too."""
+    space: Annotated[
+        Repeated,
+        tyro.conf.arg(
+            name="set", aliases=("--space",), metavar="NAME=A,B,... ...", help_behavior_hint="(default: see docs)"
+        ),
+    ] = ()
+    """Values to choose from: --set max_num_seqs=64,256 tensor_parallel_size=1,2; --gpu takes several, too."""
     split: Annotated[
         Repeated, tyro.conf.arg(metavar="P+D ...", help_behavior_hint="(default: no engine does one of both alone)")
     ] = ()
@@ -78,6 +85,8 @@ class Plan(Many):
     """Largest number of variants to try; if there are no more than that, all are tried."""
     largest_load: bool = True
     """Find the largest load at which the recommended settings keep the bounds."""
+    output: Annotated[Path | None, optional("DIR", "a folder in ~/.cache, until the plan is whole")] = None
+    """Directory that keeps the variants that are replayed; after an interruption the same command continues from it."""
     svg: Annotated[Path | None, optional("FILE", "no picture")] = None
     """Write a picture of the variants as SVG: what they reach over what they cost."""
     html: Annotated[Path | None, optional("FILE", "no page")] = None

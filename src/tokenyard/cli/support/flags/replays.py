@@ -43,12 +43,14 @@ class Run(Replay):
 
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
     """Built-in workload (agentic, chat, completion, rag, random), or a file; `tokenyard workloads` says more."""
+    more: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="LOG ...")] = ()
+    """Further logs, which are merged with the first by time."""
     transfer: tyro.conf.OmitArgPrefixes[TransferFlags] = field(default_factory=TransferFlags)
     speculation: tyro.conf.OmitArgPrefixes[SpeculationFlags] = field(default_factory=SpeculationFlags)
     output: tyro.conf.OmitArgPrefixes[TraceFlags] = field(default_factory=TraceFlags)
     advice: Literal["auto", "all", "none"] = "auto"
     """Try the changes that the report proposes: replay each, show its effect, drop those that do not help. auto uses
-    about 30,000 steps, from the busiest part of a longer run; all replays the whole run; none does not try."""
+    about 60,000 steps, from the busiest part of a longer run; all replays the whole run; none does not try."""
     slo: Annotated[Repeated, SLO_FLAG] = ()
     """Say whether these bounds hold, and how many requests stay within them: ttft_p90=500ms, tpot:40 (in ms)."""
     buckets: Switch = False
@@ -67,7 +69,9 @@ class Compare(Replay):
     """The trace to compare the first one with; flags of replays are then ignored."""
     align: Literal["step", "time", "job"] = "step"
     """How to align two traces: by step number, by time since the start, or by job."""
-    policies: Annotated[str, tyro.conf.arg(metavar="A,B,...")] = "fcfs,continuum-fixed,continuum-ttl,continuum-share"
+    policies: Annotated[str, tyro.conf.arg(aliases=("--policy",), metavar="A,B,...")] = (
+        "fcfs,continuum-fixed,continuum-ttl,continuum-share"
+    )
     """Policies by name, or FILE.py:CLASS; the baseline first. --scheduling-policy is ignored here."""
     loads: Annotated[str, tyro.conf.arg(metavar="X,Y,...")] = "1"
     """Factors of the arrival rate, one table each (multiplied with --rate-scale)."""
@@ -89,6 +93,8 @@ class Split(Replay):
 
     workload: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="WORKLOAD")]
     """Built-in workload, or a file, as for `run`."""
+    more: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="LOG ...")] = ()
+    """Further logs, which are merged with the first by time."""
     apart: tyro.conf.OmitArgPrefixes[SplitFlags] = field(default_factory=SplitFlags)
     output: tyro.conf.OmitArgPrefixes[TraceFlags] = field(default_factory=TraceFlags)
     slo: Annotated[Repeated, SLO_FLAG] = ()

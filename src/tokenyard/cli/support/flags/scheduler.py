@@ -24,7 +24,7 @@ class SchedulerFlags:
     ] = None
     """Largest number of requests that run at the same time."""
     max_num_batched_tokens: Annotated[
-        int | None, optional("N", "as vllm serve: 8192 on GPUs of 70 GiB, A100 aside; else 2048")
+        int | None, optional("N", "as vllm serve: 8192 on GPUs of 70 GiB, A100 aside, 16384 of 160 GiB; else 2048")
     ] = None
     """Largest number of tokens per step, prefill and decode together."""
     performance_mode: Literal["balanced", "interactivity", "throughput"] = "balanced"
@@ -38,7 +38,7 @@ class SchedulerFlags:
     enable_chunked_prefill: bool = setting(SchedulerConfig)
     long_prefill_token_threshold: int = setting(SchedulerConfig)
     scheduler_reserve_full_isl: bool = setting(SchedulerConfig)
-    async_scheduling: Annotated[Switch, default("on, off if drafts come from ngram or draft_model")] = False
+    async_scheduling: Annotated[Switch, default("on; in 0.22 off if drafts come from ngram or draft_model")] = False
     """Async scheduling: schedule a step while the previous one runs."""
     no_async_scheduling: Annotated[Switch, default("see --async-scheduling")] = False
     """No async scheduling: schedule a step after the previous one ended."""

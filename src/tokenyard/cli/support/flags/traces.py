@@ -38,6 +38,8 @@ class Why:
     """A trace directory, or a file of it."""
     request: Annotated[tyro.conf.Positional[str | None], optional("[REQUEST]", "list who waited longest")] = None
     """Id of a request or a job, or an unambiguous beginning of a request's id (as vLLM's server gives to clients)."""
+    stuck: Switch = False
+    """Find where the engine did not move at all although requests waited, and say at whom and why."""
     json: Switch = False
     """Print the answer as one JSON object and nothing else."""
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import tyro.conf
 
-from tokenyard.cli.support.flags.hints import Repeated
+from tokenyard.cli.support.flags.hints import Repeated, optional
 from tokenyard.cli.support.settings import Switch
 
 __all__ = ["WhatIf"]
@@ -22,17 +22,23 @@ class WhatIf:
     """A trace directory, or a file of it: recorded inside vLLM with Tokenyard's classes, or by a replay."""
     changes: Annotated[
         Repeated,
-        tyro.conf.arg(name="set", metavar="NAME=VALUE[,...] ...", help_behavior_hint="(default: only the check)"),
+        tyro.conf.arg(name="set", metavar="NAME=A,B,... ...", help_behavior_hint="(default: only the check)"),
     ] = ()
-    """Settings to change, by vLLM's names, one variant each: --set max_num_seqs=512 max_num_seqs=512,rate_scale=2."""
+    """Settings to change, by vLLM's names, one variant for each value: --set max_num_seqs=128,512 watermark=0; those in
+    one argument together: tensor_parallel_size=4,gpu=h200."""
     policies: Annotated[
-        Repeated, tyro.conf.arg(name="policy", metavar="NAME ...", help_behavior_hint="(default: none)")
+        Repeated,
+        tyro.conf.arg(name="policy", aliases=("--policies",), metavar="A,B,...", help_behavior_hint="(default: none)"),
     ] = ()
     """Policies to ask about, one variant each; as --set scheduling_policy=NAME, or FILE.py:CLASS."""
     serve: Annotated[Repeated, tyro.conf.arg(metavar='"vllm serve ..." ...', help_behavior_hint="(default: none)")] = ()
     """Whole deployments to ask about, one variant each: a `vllm serve` command line, or a file with one."""
     gpu: Annotated[Repeated, tyro.conf.arg(metavar="NAME ...", help_behavior_hint="(default: none)")] = ()
     """GPUs to ask about, one variant each; with --serve, each command line on each GPU."""
+    recorded: Annotated[str | None, optional("LINE|FILE", "what the trace says")] = None
+    """What the trace's engine was started with, where the trace does not say: a `vllm serve` line, or a file."""
+    recorded_gpu: Annotated[str | None, optional("NAME", "what the trace says")] = None
+    """The GPU that the trace was recorded on, where the trace does not say."""
     yes: Switch = False
     """Continue although the replay of the recorded run is off by more than 10 %."""
     json: Switch = False

@@ -17,9 +17,10 @@ __all__ = ["WorkloadFlags"]
 class WorkloadFlags:
     """The workload."""
 
-    format: Annotated[str | None, optional("NAME", "seen from the first line")] = None
+    format: Annotated[str | None, optional("NAME", "told by its fields")] = None
     """Format of a workload file: azure, lmcache, mooncake, plain, servegen or weka; or kind of a service's log:
-    burstgpt, csv, guidellm, jsonl, openai, otel, sharegpt, vllm-bench or vllm-log."""
+    burstgpt, csv, envoy, guidellm, jaeger, jsonl, langfuse, litellm, ollama, openai, otel, sglang, sharegpt,
+    vllm-bench or vllm-log."""
     limit: Annotated[int | None, optional("N", "all")] = None
     """Only the first N sessions of a workload that has sessions, else the first N requests."""
     seed: int = 0
@@ -56,9 +57,13 @@ class WorkloadFlags:
     """Fraction by which lengths of the workload `random` vary up and down."""
     columns: Annotated[str | None, optional("FIELD=NAME,...", "known names")] = None
     """Columns or keys of a log: arrival_time, prompt_len, max_tokens, cached_tokens, duration, request_id, group,
-    lora_name."""
-    time_unit: Annotated[Literal["s", "ms", "us", "ns"] | None, optional("{s,ms,us,ns}", "told by name or size")] = None
-    """Unit of a log's times that are numbers, and of those of a file in the format plain."""
+    lora_name, session, user, priority, model."""
+    model_name: Annotated[str | None, optional("NAME", "the log has one model")] = None
+    """Only requests of a log that asked for this model; * and ? stand for any text and any letter."""
+    time_unit: Annotated[
+        Literal["d", "s", "ms", "us", "ns"] | None, optional("{d,s,ms,us,ns}", "told by name or size")
+    ] = None
+    """Unit of a log's times that are numbers (d: days, as spreadsheets count), and of a file in the format plain."""
     stamped: Literal["arrival", "completion"] = "arrival"
     """Which moment a log's times are; the arrival is the completion less the duration."""
     max_bad_lines: int = 100

@@ -15,13 +15,14 @@ from tokenyard.cli.support.console import errors, results, warn
 from tokenyard.cli.support.flags import Serve
 from tokenyard.cli.support.model_server.loading import front_settings, loaded_engine, served_names, told, trace_of
 from tokenyard.cli.support.model_server.side_shows import chatting, viewing
+from tokenyard.cli.support.model_server.signals import EndingByTheBook
 from tokenyard.engine.core import EngineCore
 from tokenyard.engine.demo_model import DEMO
 from tokenyard.server.openai.app import make_api
 from tokenyard.server.openai.assembly import assembled, watch
 from tokenyard.server.openai.context import ServerContext
 from tokenyard.server.web.guard import is_loopback
-from tokenyard.server.web.serve import listen, serve, url_of
+from tokenyard.server.web.serve import bound, serve, url_of
 
 __all__ = ["serve_model"]
 
@@ -38,12 +39,16 @@ class _Engine(NamedTuple):
     """The directory of its trace."""
 
 
-def serve_model(flags: Serve) -> None:
-    """Serve until told to end. Raises TokenyardError."""
+def serve_model(flags: Serve, ending: EndingByTheBook) -> None:
+    """Serve until told to end. Raises TokenyardError.
+
+    The port is taken at once, and connections to it are refused until the model is loaded, as vLLM does it: whoever
+    can connect is served, and a port that is not free is known before a long load.
+    """
     front = flags.front
     keys = (*front.api_key, *filter(None, [os.environ.get("VLLM_API_KEY")]))
     with ExitStack() as stack:
-        listener = stack.enter_context(closing(listen(front.host, front.port)))
+        listener = stack.enter_context(closing(bound(front.host, front.port)))
         engine = _engine(flags, stack)
         app = make_api(engine.context, host=front.host, api_keys=keys)
         url = url_of(listener, front.host)
@@ -51,9 +56,10 @@ def serve_model(flags: Serve) -> None:
             warn(f"whoever reaches {front.host} may use the model: give --api-key")
 
         def ready() -> None:
+            ending.serves()
             _announce(engine, url)
             if flags.view and engine.trace is not None:
-                stack.enter_context(viewing(engine.trace))
+                stack.enter_context(viewing(engine.trace, has_key=bool(keys)))
             stack.enter_context(chatting(url, engine.context.names[0], flags.demo_clients, keys))
             errors().print("[dim]Ctrl-C ends it.[/]")
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import secrets
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -20,15 +21,25 @@ _MOST_TURNS = 6
 
 
 @contextmanager
-def viewing(trace: Path) -> Iterator[None]:
-    """The viewer on ``trace``, in a process of its own, which prints its address."""
-    command = [sys.executable, "-m", "tokenyard.cli.main", "view", str(trace)]
-    process = subprocess.Popen(command)
+def viewing(trace: Path, *, has_key: bool) -> Iterator[None]:
+    """The viewer on ``trace``, in a process of its own, which prints its address.
+
+    It ends when the pipe to it is closed, so that it outlives nobody, however this process ends. ``has_key``: its
+    address holds a key, and nobody sees anything without.
+    """
+    command = [sys.executable, "-m", "tokenyard.cli.support.model_server.viewer", str(trace)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE)
+    assert process.stdin is not None
     try:
+        with suppress(BrokenPipeError):
+            process.stdin.write((secrets.token_urlsafe(24) if has_key else "").encode() + b"\n")
+            process.stdin.flush()
         yield
     finally:
         process.terminate()
         process.wait()
+        with suppress(BrokenPipeError):
+            process.stdin.close()
 
 
 @contextmanager

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from glob import glob
 from hashlib import blake2s
 from math import inf
 from pathlib import Path
@@ -18,6 +20,7 @@ from tokenyard.explain.report.slo import read_slos
 from tokenyard.kv.sizing.gpus import named_gpu
 from tokenyard.sim.sweep.journal import TRACES
 from tokenyard.sim.sweep.measuring import Measuring
+from tokenyard.sim.sweep.variants import Grid
 from tokenyard.sim.workload.policy_doubts import doubt_of_policy
 from tokenyard.version import __version__
 
@@ -34,6 +37,7 @@ def subject_of(flags: Plan | Sweep) -> Subject:
     return WorkloadSubject(
         Planned(
             workload=flags.workload,
+            more=flags.more,
             launch=flags.launch,
             arrivals=flags.arrivals,
             hardware=flags.hardware,
@@ -80,13 +84,17 @@ def _prices(given: Iterable[Iterable[str]]) -> dict[str, float]:
     return prices
 
 
-def identity_of(flags: Sweep) -> Mapping[str, Any]:
-    """All that rows of a sweep depend on, apart from their own settings; JSON can hold it."""
-    groups = ("arrivals", "hardware", "scheduler", "parallel", "adapters", "transfer", "speculation", "apart")
-    return {
+def identity_of(flags: Plan | Sweep, grid: Grid | None = None) -> Mapping[str, Any]:
+    """All that rows of a sweep depend on, apart from their own settings; JSON can hold it.
+
+    Whether a variant of a plan is replayed to its end depends on the others, so a plan's ``grid`` belongs to it.
+    """
+    groups = ("arrivals", "hardware", "scheduler", "parallel", "adapters", "transfer", "speculation")
+    known: dict[str, Any] = {
         "tokenyard": __version__,
         "workload": flags.workload,
         "contents": _contents(Path(flags.workload)),
+        **{f"contents of {each}": _contents(Path(each)) for each in flags.more},
         "vllm_version": flags.launch.vllm_version,
         "ignore_unmodelled": flags.launch.ignore_unmodelled,
         "vllm_flags": sorted(str(each) for each in flags.launch.asked.given),
@@ -94,16 +102,37 @@ def identity_of(flags: Sweep) -> Mapping[str, Any]:
         **{group: asdict(getattr(flags, group)) for group in groups},
         "slo": [str(slo) for slo in read_slos(flags.slo)],
         "price": _prices(flags.price),
-        "traces": flags.traces,
     }
+    if isinstance(flags, Sweep):
+        known |= {"apart": asdict(flags.apart), "traces": flags.traces}
+    else:
+        known |= {"kv_link_gb_per_s": flags.kv_link_gb_per_s, "replays": flags.replays}
+        known |= {"goal": [flags.maximize, flags.minimize]}
+    if grid is not None:
+        known["grid"] = [[name, list(values)] for name, values in grid.dimensions]
+    return known | {"files": _files(known)}
+
+
+def _files(known: Any) -> dict[str, str | None]:
+    """Digests of the files that are named in it: a model's config.json, a policy's FILE.py:CLASS, a trace to fit to."""
+    if isinstance(known, Mapping):
+        return _files(list(known.values()))
+    if isinstance(known, list | tuple):
+        return {name: digest for each in known for name, digest in _files(each).items()}
+    if not isinstance(known, str):
+        return {}
+    before, colon, behind = known.rpartition(":")
+    path = next((path for path in (known, before) if os.path.isfile(path)), behind if colon else "")  # noqa: PTH113
+    return {known: _contents(Path(path))} if path and os.path.exists(path) else {}  # noqa: PTH110 - never raises
 
 
 def _contents(path: Path) -> str | None:
-    """A digest of the file, or of all files of a directory; None where there is none."""
+    """A digest of the file, or of all files of a directory or a pattern; None where there is none."""
     digest = blake2s(digest_size=16)
-    if not path.exists():
+    fitting = [path] if path.exists() else [Path(each) for each in glob(str(path))]  # noqa: PTH207 - as it is read
+    if not fitting:
         return None
-    for each in sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]:
+    for each in sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else sorted(fitting):
         digest.update(each.name.encode())
         with each.open("rb") as file:
             while chunk := file.read(_CHUNK):

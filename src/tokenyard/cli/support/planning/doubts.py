@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tokenyard.cli.support.deployment import load_of
 from tokenyard.cli.support.planning.settings import changed
 from tokenyard.cli.support.planning.subjects import RecordedSubject, WorkloadSubject
 from tokenyard.errors import TokenyardError
 from tokenyard.explain.report.slo import SLO
-from tokenyard.sim.latency.steptime.known_error import known_error
+from tokenyard.sim.latency.steptime.model import CalibratedLatency
 from tokenyard.sim.sweep.row import Row
 from tokenyard.sim.whatif.ask import replay_as_it_was
 
@@ -26,8 +27,8 @@ def uncertainty_of(subject: WorkloadSubject | RecordedSubject, row: Row, slos: S
     setup = subject.setup(row.settings)
     deployment = setup.deployment
     yield f"step times ({deployment.step_time}): {deployment.step_time_error}"
-    if deployment.step_time == "calibrated":
-        known = known_error(setup.settled.model, setup.settled.gpu)
+    if isinstance(setup.latency, CalibratedLatency):
+        known = setup.latency.known_error(load_of(setup.workload))
         for slo in slos:
             spread = {"ttft": known.ttft, "tpot": known.tpot, "itl": known.tpot}.get(slo.figure)
             value = row.figures.get(f"{slo.figure}_ms.{slo.statistic}")

@@ -88,6 +88,8 @@ def _chosen(plan: Plan, chosen: Row, goal: Goal) -> Iterator[Text]:
     yield Text(plain(words_of(chosen.settings)), "bold green" if plan.holds else "bold yellow")
     if plan.serve is not None:
         hardware = "" if chosen.gpus is None else f"on {chosen.gpus} x {chosen.gpu}: "
+        if plan.replicas is not None:
+            hardware = f"{plan.replicas} replicas, {hardware}" if hardware else f"{plan.replicas} replicas: "
         yield Text(plain(f"{hardware}{plan.serve}"))
     elif plan.serve_apart is not None:
         yield from _apart(plan.serve_apart, chosen)

@@ -8,12 +8,12 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.planning.sides import ENDS, Planned, Shape, read_shape
 from tokenyard.connectors.config import PREFILL_DECODE
 from tokenyard.errors import ConfigError
 from tokenyard.launch.hub_ids import hub_id
 from tokenyard.models.named import MODELS
+from tokenyard.redaction import hidden_setting
 from tokenyard.sim.sweep.row import Setting, Settings
 
 __all__ = ["changed", "convert", "is_load", "serve_words", "split_words"]
@@ -21,11 +21,12 @@ __all__ = ["changed", "convert", "is_load", "serve_words", "split_words"]
 _GROUPS = ("arrivals", "hardware", "scheduler", "parallel", "adapters", "transfer", "speculation", "apart")
 _OTHER_NAMES = {
     "policy": "scheduling_policy",
-    "replicas": "data_parallel_size",
     "tp": "tensor_parallel_size",
     "num_gpu_blocks": "num_gpu_blocks_override",
     "no_async_scheduling": "",
 }
+_OF_REPLICAS = ("replicas", "startup", "scale_target")
+"""What is around a deployment, and no flag of it."""
 _NO_FLAGS_OF_VLLM = ("gpu", "latency", "skip_oversized_prefill", "running_index_drifts", "router")
 _OF_A_SPLIT = ("split", "kv_link_gb_per_s")
 _VLLM_POLICIES = ("fcfs", "priority")
@@ -51,12 +52,15 @@ def convert(given: str, value: Any, flag: str = "--set") -> tuple[str, Setting]:
     """A setting by its own name, and its value in its type. Raises ConfigError naming ``flag``, or the setting."""
     name = given.strip().removeprefix("--").replace("-", "_")
     name = _OTHER_NAMES.get(name, name)
+    value = hidden_setting(value) if isinstance(value, str) else value
     found = _group_of(name) if name else None
     if found is None:
         raise ConfigError(flag, given, f"there is no such setting: use one of {', '.join(_names())}")
     text = value.strip().lower() if isinstance(value, str) and found[1] is bool else value
     if isinstance(value, str) and value.strip().lower() in ("none", "null", "default"):
         text = None
+    if name == "replicas" and isinstance(text, int) and not isinstance(text, bool):
+        text = str(text)
     if name == "split" and text is not None:
         return name, str(read_shape(str(text)))
     try:
@@ -93,7 +97,7 @@ def changed(run: Planned, settings: Settings) -> Planned:
     return replace(run, launch=replace(run.launch, asked=replace(asked, named=asked.named | set(values))))
 
 
-def serve_words(run: Run, settings: Settings) -> tuple[list[str], list[str]]:
+def serve_words(run: Planned, settings: Settings) -> tuple[list[str], list[str]]:
     """The words behind ``vllm serve``, and sentences about what no flag of vLLM says."""
     given = [each for each in run.launch.asked.given if each.flag.field not in (*settings, "model")]
     model = run.hardware.model
@@ -102,7 +106,9 @@ def serve_words(run: Run, settings: Settings) -> tuple[list[str], list[str]]:
     if hub_id(model) is None and model.lower() in MODELS:
         said.append(f"{model} is Tokenyard's name: put the path of your weights there, or their name on the hub")
     for name, value in settings.items():
-        if is_load(name) or name in ("gpu", *_OF_A_SPLIT) or value is None:
+        if is_load(name) or name in ("gpu", *_OF_A_SPLIT, *_OF_REPLICAS) or value is None:
+            continue
+        if name == "router" and changed(run, settings).parallel.replicas is not None:
             continue
         if name in _NO_FLAGS_OF_VLLM or (name == "scheduling_policy" and value not in _VLLM_POLICIES):
             said.append(f"{name}={value} is Tokenyard's: vLLM has no flag for it (docs/vllm.md)")
@@ -112,7 +118,7 @@ def serve_words(run: Run, settings: Settings) -> tuple[list[str], list[str]]:
     return words, said
 
 
-def split_words(run: Run, settings: Settings, shape: Shape) -> tuple[list[str], list[str]]:
+def split_words(run: Planned, settings: Settings, shape: Shape) -> tuple[list[str], list[str]]:
     """The words behind ``vllm serve`` for the prefill engines of a split, and for its decode engines."""
     sides = []
     for size, (_, role) in zip(shape, ENDS, strict=True):

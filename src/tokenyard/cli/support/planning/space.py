@@ -22,7 +22,7 @@ DEFAULT = (
     "long_prefill_token_threshold=0,1024",
 )
 """32 variants."""
-COSTLY = frozenset(("gpu", "split", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"))
+COSTLY = frozenset(("gpu", "split", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "replicas"))
 """Settings by which variants cost more or less."""
 
 
@@ -37,24 +37,24 @@ def with_one_gpu(flags: Plan) -> tuple[Plan, tuple[str, ...]]:
 def space_of(flags: Plan, gpus: tuple[str, ...], subject: Subject) -> Grid:
     """The settings to choose from, and their values. Raises ConfigError."""
     texts = [text for texts in flags.space for text in texts]
-    grid = read_grid(texts or DEFAULT, partial(subject.convert, flag="--space"), "--space")
+    grid = read_grid(texts or DEFAULT, partial(subject.convert, flag="--set"), "--set")
     dimensions: list[tuple[str, tuple[Setting, ...]]] = list(grid.dimensions)
     shapes = read_shapes(text for texts in flags.split for text in texts)
     if shapes:
         if any(name == "split" for name, _ in dimensions):
-            raise ConfigError("--space", "split", "--split names some as well: give one of them")
+            raise ConfigError("--set", "split", "--split names some as well: give one of them")
         subject.convert("split", shapes[0], "--split")
         dimensions.insert(0, ("split", shapes))
     if len(gpus) > 1:
         if any(name == "gpu" for name, _ in dimensions):
-            raise ConfigError("--space", "gpu", "--gpu names several as well: give one of them")
+            raise ConfigError("--set", "gpu", "--gpu names several as well: give one of them")
         dimensions.insert(0, ("gpu", tuple(dict.fromkeys(gpus))))
     for name, values in dimensions:
         if is_load(name):
             fix = "another workload is no choice of a server's: give it as a flag, or vary it with tokenyard sweep"
-            raise ConfigError("--space", name, fix)
+            raise ConfigError("--set", name, fix)
         for value in values:
-            subject.convert(name, value, "--space")
+            subject.convert(name, value, "--set")
             if name == "split" and value is not None and isinstance(subject, WorkloadSubject):
                 run = changed(subject.run, {name: value})
                 check_split(run, run.apart)

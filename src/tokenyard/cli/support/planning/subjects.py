@@ -10,16 +10,18 @@ from tokenyard.cli.support.planning.settings import changed, convert
 from tokenyard.cli.support.planning.sides import Planned, Sides, sides_of
 from tokenyard.cli.support.recordings import engines_of
 from tokenyard.cli.support.setup import Setup, prepare
-from tokenyard.cli.support.variants.served import leaning_on_model
+from tokenyard.cli.support.variants.recorded import RecordedDeployment, Told
+from tokenyard.cli.support.variants.served import modelled, with_settings
 from tokenyard.cli.support.workload import workload_from
 from tokenyard.errors import ConfigError
 from tokenyard.policies.named import policy_label, policy_maker
 from tokenyard.sim.settings import ReplaySettings
 from tokenyard.sim.sweep.replaying import EngineRecord, Prepared
-from tokenyard.sim.sweep.row import Setting, Settings, words_of
+from tokenyard.sim.sweep.row import Setting, Settings, word_of
+from tokenyard.sim.sweep.values import quoted
 from tokenyard.sim.whatif.front_end import REPLAY
 from tokenyard.sim.whatif.recorded_run import RecordedRun, read_run
-from tokenyard.sim.whatif.settings import CHANGEABLE, Variant, as_it_was, read_variant
+from tokenyard.sim.whatif.settings import CHANGEABLE, Variant, as_it_was
 from tokenyard.sim.workload.record import Workload
 from tokenyard.trace.format.config import TraceConfig
 from tokenyard.trace.format.start import describe_run
@@ -81,7 +83,7 @@ class WorkloadSubject(_Unpacked):
     def workload(self) -> Workload:
         """As it is where no setting changes the arrivals."""
         if self.run.arrivals not in self._kept:
-            self._kept[self.run.arrivals] = workload_from(self.run.workload, self.run.arrivals)
+            self._kept[self.run.arrivals] = workload_from(self.run.workload, self.run.arrivals, self.run.more)
         return self._kept[self.run.arrivals]
 
     @property
@@ -138,13 +140,17 @@ class RecordedSubject(_Unpacked):
 
     trace: str
     skip_refused: bool = True
-    _kept: dict[str, RecordedRun] = field(default_factory=dict, compare=False, repr=False)
+    _kept: dict[str, tuple[RecordedRun, RecordedDeployment]] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def _read(self) -> tuple[RecordedRun, RecordedDeployment]:
+        if not self._kept:
+            self._kept["run"] = modelled(read_run(self.trace), Told())
+        return self._kept["run"]
 
     @property
     def run(self) -> RecordedRun:
-        if not self._kept:
-            self._kept["run"] = leaning_on_model(read_run(self.trace))
-        return self._kept["run"]
+        return self._read[0]
 
     @property
     def workload(self) -> Workload:
@@ -188,13 +194,15 @@ class RecordedSubject(_Unpacked):
             model=recorded.model,
             gpu=recorded.gpu,
             bytes_per_block=recorded.bytes_per_block,
+            sections={},
         )
         policy = policy_label(variant.scheduler.policy)
         return EngineRecord(TraceConfig(path=Path(), policy=policy, request_records=False), start)
 
     def variant(self, settings: Settings) -> Variant:
         """The run with other settings, as ``whatif`` reads them."""
-        return read_variant(self.run, words_of(settings).replace(" ", ",")) if settings else as_it_was(self.run)
+        text = ",".join(f"{name}={quoted(word_of(value))}" for name, value in settings.items())
+        return with_settings(*self._read, text) if settings else as_it_was(self.run)
 
     @staticmethod
     def convert(given: str, value: Any, flag: str = "--set") -> tuple[str, Setting]:

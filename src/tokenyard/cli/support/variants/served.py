@@ -1,197 +1,110 @@
-"""A variant of a recorded run that is another deployment: a line of ``vllm serve``, or another GPU.
+"""Variants of a recorded run: settings by name, a line of ``vllm serve``, another GPU.
 
-Its step times are those of the trace, times the ratio that the model of step times gives between the two deployments.
+What they make of the deployment is planned as for a ``run``; what becomes of the recorded run then is said by
+:mod:`tokenyard.sim.whatif.redeployed`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
+from functools import cache
+from typing import cast, get_type_hints
 
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.parsing import parse
-from tokenyard.cli.support.setup import Setup, prepare
-from tokenyard.config import SpeculativeConfig
-from tokenyard.errors import ConfigError, NoStartError, TokenyardError, shown
-from tokenyard.kv.sizing.gpus import GPU, GPUS, gpu_of_device, named_gpu
-from tokenyard.launch.model_names import known_as
-from tokenyard.models.named import MODELS, model_spec
-from tokenyard.models.spec import ModelSpec
-from tokenyard.sim.drafts import SimulatedSpeculation
-from tokenyard.sim.latency import LatencyModel, load_latency
-from tokenyard.sim.latency.scaled import ScaledLatency, StretchedLatency
-from tokenyard.sim.latency.steptime.known_error import KnownError, known_error
+from tokenyard.cli.support.planning.settings import changed as changed_run
+from tokenyard.cli.support.planning.settings import convert
+from tokenyard.cli.support.planning.sides import Planned
+from tokenyard.cli.support.setup import prepare
+from tokenyard.cli.support.variants.recorded import RecordedDeployment, Told, of_version, planned, recorded_deployment
+from tokenyard.errors import ConfigError
+from tokenyard.kv.sizing.gpus import named_gpu
+from tokenyard.launch.hub_ids import hub_id
+from tokenyard.sim.sweep.row import Setting
+from tokenyard.sim.sweep.values import quoted
 from tokenyard.sim.whatif.recorded_run import RecordedRun
-from tokenyard.sim.whatif.settings import Variant, as_it_was
-from tokenyard.trace.format.deployment import Deployment, deployment_of
+from tokenyard.sim.whatif.redeployed import redeployed
+from tokenyard.sim.whatif.settings import CHANGEABLE, FLAGS, Variant, as_it_was, read_variant, split_settings
 
-__all__ = ["leaning_on_model", "on_gpu", "served_with"]
+__all__ = ["modelled", "on_gpu", "served_with", "with_settings"]
 
-_MODEL = "calibrated"
-_UTILIZATION = 0.9
-"""Of a GPU's memory, that vLLM takes unless it is told otherwise."""
-_MEMORY = ("num_gpu_blocks_override", "gpu_memory_utilization", "kv_cache_memory_bytes", "max_num_batched_tokens")
-"""Settings by which somebody says how many blocks there are, or that change it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Recorded:
-    """The deployment of a trace, as far as its step times depend on it."""
-
-    model: ModelSpec
-    gpu: GPU
-    deployment: Deployment
-    eager: bool
-    drafts: SpeculativeConfig | None
-
-    def latency(self, gpu: GPU) -> LatencyModel:
-        """Modelled step times of it on ``gpu``."""
-        kept = self.deployment
-        return load_latency(
-            _MODEL,
-            model=self.model,
-            gpu=gpu,
-            tensor_parallel_size=kept.tensor_parallel_size or 1,
-            speculative=self.drafts,
-            kv_cache_dtype=None if kept.kv_dtype in (None, "auto") else kept.kv_dtype,
-            pipeline_parallel_size=kept.pipeline_parallel_size or 1,
-            enable_expert_parallel=bool(kept.enable_expert_parallel),
-            enforce_eager=self.eager,
-        )
+_GROUPS = ("hardware", "scheduler", "parallel", "adapters", "transfer", "speculation")
+_NOT_ONE_ENGINES = ("api_server_count", "router", "replicas", "startup", "scale_target", "latency")
+"""Settings of several engines, or of the replay."""
+_NO_FLAGS = ("gpu",)
+"""Settings of a deployment that no flag of vLLM says."""
 
 
-def leaning_on_model(run: RecordedRun) -> RecordedRun:
-    """The run with modelled durations, scaled, for steps larger than it has, if its deployment is modelled at all.
+def modelled(run: RecordedRun, told: Told) -> tuple[RecordedRun, RecordedDeployment]:
+    """The run with step times that take into account what is known of its deployment, and the deployment."""
+    recorded = recorded_deployment(run, told)
+    if recorded.planned is None:
+        return run, recorded
+    return run.modelled_by(recorded.planned.latency, recorded.planned.name), recorded
 
-    A replay whose steps took what another model says knows nothing of this one.
+
+def with_settings(run: RecordedRun, recorded: RecordedDeployment, text: str) -> Variant:
+    """``run`` with the settings of ``text``, which may be of its limits, its load or its deployment.
+
+    Raises ConfigError for a setting that is unknown, cannot have that value, or needs a deployment that is not known.
     """
-    try:
-        recorded = _recorded(run)
-        if recorded.deployment.step_time not in (None, _MODEL):
-            return run
-        model = recorded.latency(recorded.gpu)
-    except TokenyardError:
-        return run
-    return run.leaning_on(model, f"{recorded.model.name} on {recorded.gpu.name}")
+    given = split_settings(text)
+    flagged = {name: FLAGS.get(name, name) for name in given}
+    others = [name for name in given if flagged[name] not in CHANGEABLE]
+    for name in others:
+        if name not in _of_a_deployment():
+            known = sorted({*CHANGEABLE, *_of_a_deployment()})
+            raise ConfigError("set", name, f"use one of: {', '.join(known)}")
+    limits = ",".join(f"{name}={quoted(value)}" for name, value in given.items() if name not in others)
+    base = replace(read_variant(run, limits) if limits else as_it_was(run), name=text)
+    if recorded.planned is None and not others:
+        return base
+    flags, before = recorded.known
+    settings = dict(convert(name, given[name]) for name in given if flagged[name] in _of_a_deployment())
+    asked = cast(Run, changed_run(cast(Planned, flags), settings))  # a run has all groups of flags that are changed
+    after = planned(prepare(asked, run.workload))
+    words = [word for name in others for word in _words(name, settings[name])]
+    theirs = replace(base, flags=(*base.flags, *words))
+    return redeployed(run, theirs, before, after, asked=(*given, *settings))
 
 
-def served_with(run: RecordedRun, line: str, gpu: str | None) -> Variant:
+def on_gpu(run: RecordedRun, recorded: RecordedDeployment, gpu: str) -> Variant:
+    """The recorded run on another GPU, as the same line of ``vllm serve`` is there.
+
+    Raises ConfigError for an unknown GPU, or a trace that does not say on what it ran; NoStartError if nothing fits.
+    """
+    return with_settings(run, recorded, f"gpu={named_gpu(gpu).name}")
+
+
+def served_with(run: RecordedRun, recorded: RecordedDeployment, line: str, gpu: str | None) -> Variant:
     """The recorded traffic on what ``line`` starts, on ``gpu`` or else that of the trace.
 
     Raises TokenyardError naming what of the line, or of the trace, is not modelled.
     """
-    recorded = _recorded(run)
-    device = recorded.gpu if gpu is None else named_gpu(gpu)
+    own, before = recorded.known
+    device = before.gpu if gpu is None else named_gpu(gpu)
     flags = parse(["run", "chat", "--serve", line, "--gpu", device.name])
     assert isinstance(flags, Run), "the words of a run"
-    setup = prepare(flags, run.workload)
-    if setup.settled.parallel.data_parallel_size > 1:
-        fix = "one engine is asked about: leave it out"
-        raise ConfigError("data_parallel_size", setup.settled.parallel.data_parallel_size, fix)
-    variant = replace(
-        as_it_was(run),
-        name=line if gpu is None else f"{line} on {device.name}",
-        scheduler=setup.scheduler,
-        cache=setup.cache,
-        speculation=run.speculation if _config_of(setup.speculation) == recorded.drafts else setup.speculation,
-        kv_transfer=setup.kv_transfer,
-    )
-    if _is_same_machine(setup, recorded):
-        if flags.launch.asked.says(_MEMORY):
-            return variant
-        return replace(variant, cache=replace(setup.cache, num_gpu_blocks=run.cache.num_gpu_blocks))
-    latency = ScaledLatency(run.latency, recorded.latency(recorded.gpu), setup.latency)
-    blocks = f"{setup.cache.num_gpu_blocks:,} KV blocks, as for any deployment (docs/deployments.md)"
-    known = known_error(setup.settled.model, device)
-    notes: tuple[str, ...] = (_ratio(recorded, setup.settled.model, device, known), _range(known), blocks)
-    if variant.speculation is not run.speculation:
-        notes += ("drafts: how many are right is a guess (0.8, 0.6, 0.4): the trace cannot tell",)
-    return replace(variant, latency=latency, extremes=_extremes(latency, known), keeps_time=False, notes=notes)
+    flags = of_version(run, replace(flags, hardware=replace(flags.hardware, latency=own.hardware.latency)))
+    pasted = flags.launch.serve or ""
+    after = planned(prepare(flags, run.workload))
+    base = replace(as_it_was(run), name=pasted if gpu is None else f"{pasted} on {device.name}")
+    return redeployed(run, base, before, after)
 
 
-def on_gpu(run: RecordedRun, gpu: str) -> Variant:
-    """The recorded run with its own settings on another GPU: more or fewer blocks, other step times.
-
-    Raises ConfigError for an unknown GPU, or a trace that does not say on what it ran; NoStartError if nothing fits.
-    """
-    recorded, device = _recorded(run), named_gpu(gpu)
-    if device == recorded.gpu:
-        return replace(as_it_was(run), name=f"gpu={device.name}")
-    per_block = run.start.bytes_per_block
-    if not per_block:
-        raise ConfigError("gpu", gpu, f"{run.source} does not say how large a block is: ask with --serve")
-    more = int((device.memory_bytes - recorded.gpu.memory_bytes) * _UTILIZATION) // per_block
-    blocks = run.cache.num_gpu_blocks + more
-    if blocks < 2:
-        raise NoStartError(f"gpu = {device.name!r}: the weights alone take more memory than it has")
-    pool = (
-        f"{blocks:,} KV blocks instead of {run.cache.num_gpu_blocks:,}, as the memory of {device.name} has it;"
-        " --serve with a number keeps one"
-    )
-    latency = ScaledLatency(run.latency, recorded.latency(recorded.gpu), recorded.latency(device))
-    known = known_error(recorded.model, device)
-    return replace(
-        as_it_was(run),
-        name=f"gpu={device.name}",
-        cache=replace(run.cache, num_gpu_blocks=blocks),
-        latency=latency,
-        extremes=_extremes(latency, known),
-        keeps_time=False,
-        notes=(_ratio(recorded, recorded.model, device, known), _range(known), pool),
-    )
+@cache
+def _of_a_deployment() -> frozenset[str]:
+    """Names of settings of one engine and what it runs on."""
+    kinds = get_type_hints(Run)
+    names = {field.name for group in _GROUPS for field in fields(kinds[group])}
+    return frozenset(names - set(_NOT_ONE_ENGINES) - {"no_async_scheduling"})
 
 
-def _recorded(run: RecordedRun) -> _Recorded:
-    """What the trace ran on. Raises ConfigError where it does not say, or where that is not modelled."""
-    name = run.start.gpu or ""
-    gpu = GPUS.get(name) or gpu_of_device(name)
-    if gpu is None:
-        fix = f"the trace ran on {shown(name)}, whose step times are not modelled: only settings can be asked about"
-        raise ConfigError("gpu", name, fix)
-    config = run.start.config or {}
-    model = config.get("model") if isinstance(config.get("model"), dict) else None
-    asked = run.start.model or ""
-    known = known_as(asked, MODELS)
-    spec = model_spec(asked if known is None else known.name)
-    eager = bool((model or config.get("hardware") or {}).get("enforce_eager"))
-    drafts = _config_of(run.speculation)
-    return _Recorded(model=spec, gpu=gpu, deployment=deployment_of(config), eager=eager, drafts=drafts)
-
-
-def _is_same_machine(setup: Setup, recorded: _Recorded) -> bool:
-    """Whether a step of the same shape takes as long as in the trace."""
-    settled, kept = setup.settled, recorded.deployment
-    return (
-        settled.gpu == recorded.gpu
-        and settled.model == recorded.model
-        and settled.hardware.tensor_parallel_size == (kept.tensor_parallel_size or 1)
-        and settled.parallel.pipeline_parallel_size == (kept.pipeline_parallel_size or 1)
-        and settled.hardware.enforce_eager == recorded.eager
-        and _config_of(setup.speculation) == recorded.drafts
-    )
-
-
-def _ratio(recorded: _Recorded, model: ModelSpec, gpu: GPU, known: KnownError) -> str:
-    return (
-        f"step times: those of the trace, times the modelled ratio of {model.name} on {gpu.name} to"
-        f" {recorded.model.name} on {recorded.gpu.name}; {known.sentence}"
-    )
-
-
-def _extremes(latency: LatencyModel, known: KnownError) -> tuple[LatencyModel, LatencyModel]:
-    """Step times as short, and as long, as nine measured ones of ten would be."""
-    return (
-        StretchedLatency(latency, known.ttft.low, known.tpot.low),
-        StretchedLatency(latency, known.ttft.high, known.tpot.high),
-    )
-
-
-def _range(known: KnownError) -> str:
-    prefill, decode = (f"{each.low:.2f} and {each.high:.2f} times" for each in (known.ttft, known.tpot))
-    return (
-        f"range: the least and the most of three replays; in the others steps that compute prompts take {prefill}, and"
-        f" steps that only decode {decode}, as long, as far as nine measurements of ten lay from the model"
-    )
-
-
-def _config_of(speculation: SimulatedSpeculation | None) -> SpeculativeConfig | None:
-    return None if speculation is None else speculation.config
+def _words(name: str, value: Setting) -> list[str]:
+    """By which ``vllm serve`` is told."""
+    if name in _NO_FLAGS:
+        return []
+    if name == "model":
+        value = hub_id(str(value)) or value
+    flag = name.replace("_", "-")
+    return [f"--{flag}" if value else f"--no-{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]

@@ -32,8 +32,8 @@ class Parallelism:
     pipeline: int = 1
     expert: bool = False
     """Whole experts are dealt out over tensor x data GPUs, not cut."""
-    nodes: int = 1
-    """Machines that the stages of the pipeline are spread over."""
+    gpus_per_machine: int = 0
+    """Of one machine; 0: nobody says, and as many as machines with such GPUs usually have."""
 
     @property
     def num_gpus(self) -> int:

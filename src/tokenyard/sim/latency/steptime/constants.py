@@ -9,17 +9,32 @@ Factors belong to groups of constants that stand for one thing (:data:`GROUPS`).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
 
+import msgspec
+
 from tokenyard.kv.sizing.gpus import GPU
 from tokenyard.models.spec import ModelSpec
+from tokenyard.sim.latency.steptime.formula import NETWORK_BANDWIDTH
 from tokenyard.sim.latency.steptime.rates import generation, has_nvlink, storage_kind
 
-__all__ = ["GROUPS", "Constants", "model_key", "shipped_constants"]
+__all__ = [
+    "FEWEST_POINTS",
+    "GROUPS",
+    "Constants",
+    "MeasuredDeployment",
+    "minor_version",
+    "model_key",
+    "shipped_constants",
+]
+
+FEWEST_POINTS = 10
+"""From which a model counts as measured somewhere, and its own error is told, not that of all."""
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "gemm": ("gemm_bfloat16", "gemm_float8", "gemm_float4"),
@@ -41,7 +56,59 @@ def model_key(spec: ModelSpec) -> str:
     return f"{spec.num_layers}x{spec.hidden_size}{experts}:{form}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredDeployment:
+    """One model on one GPU, spread in one way, and the loads that it was measured under."""
+
+    key: str
+    """As :func:`model_key` has it."""
+    model: str
+    """As the points name it."""
+    precision: str
+    gpu: str
+    layout: tuple[int, int, int, bool]
+    """Sizes of tensor, data and pipeline parallelism; whether experts are whole."""
+    kv_dtype: str
+    """``auto``: the model's own."""
+    versions: tuple[str, ...]
+    """Of vLLM; an empty one is not known."""
+    points: int
+    users: tuple[int, int]
+    """Fewest and most, over all data-parallel ranks."""
+    input_tokens: tuple[int, int]
+    output_tokens: tuple[int, int]
+
+    @property
+    def shape(self) -> str:
+        """The key without the format of the weights."""
+        return self.key.partition(":")[0]
+
+    @property
+    def size(self) -> int:
+        """Layers times width, to tell which model is near."""
+        layers, width = self.shape.split("x")[:2]
+        return int(layers) * int(width)
+
+    @staticmethod
+    def layout_in_words(tensor: int, data: int, pipeline: int, expert: bool) -> str:
+        """``TP 8``, ``TP 1 DP 4 EP``."""
+        more = (("DP", data), ("PP", pipeline))
+        words = [f"TP {tensor}", *(f"{name} {size}" for name, size in more if size > 1), *(["EP"] if expert else [])]
+        return " ".join(words)
+
+    def __str__(self) -> str:
+        def span(ends: tuple[int, int]) -> str:
+            return f"{ends[0]:,}" if ends[0] == ends[1] else f"{ends[0]:,} to {ends[1]:,}"
+
+        named = [each for each in self.versions if minor_version(each) is not None]
+        version = f", vLLM {' and '.join(named)}" if named else ""
+        loads = f"{span(self.users)} users, {span(self.input_tokens)} + {span(self.output_tokens)} tokens"
+        name, layout = self.model.rsplit("/", 1)[-1], self.layout_in_words(*self.layout)
+        served = f"{name} {self.precision} on {self.gpu}, {layout}, KV {self.kv_dtype}{version}"
+        return f"{served} ({self.points} point{'s' * (self.points > 1)}: {loads})"
+
+
+@dataclass(frozen=True)
 class Constants:
     """What ``constants.json`` holds."""
 
@@ -52,16 +119,28 @@ class Constants:
         """What was measured, and how it was fitted."""
         return str(self.data["provenance"])
 
+    @cached_property
+    def deployments(self) -> tuple[MeasuredDeployment, ...]:
+        """What was measured."""
+        return msgspec.convert(self.data["deployments"], tuple[MeasuredDeployment, ...])
+
+    @property
+    def newest_version(self) -> str:
+        """Of vLLM, of which anything was measured."""
+        found = {each for one in self.deployments for each in one.versions}
+        return max(found, key=lambda each: minor_version(each) or 0, default="")
+
+    @property
+    def estimates(self) -> Mapping[str, float]:
+        """How far constants lay from what was estimated before they were fitted: a median, and between what nine of
+        ten were, as fitted over estimated.
+        """
+        found: Mapping[str, float] = self.data["estimates"]
+        return found
+
     def measured_gpu(self, gpu: GPU) -> bool:
+        """Whether anything was measured on it."""
         return gpu.name in self.data["gpus"]
-
-    def measured_model(self, spec: ModelSpec, gpu: GPU) -> bool:
-        """Whether the model was measured on a GPU of the same generation."""
-        return f"{model_key(spec)}/{generation(gpu)}" in self.data["models"]
-
-    def measured_together(self, spec: ModelSpec, gpu: GPU) -> bool:
-        """Whether the model was measured on this very GPU."""
-        return f"{model_key(spec)}/{gpu.name}" in self.data["pairs"]
 
     def of(self, spec: ModelSpec, gpu: GPU, version: str | None = None) -> dict[str, float]:
         """The constants of one deployment. ``version`` of vLLM: None, or one not measured, is the newest measured."""
@@ -77,17 +156,23 @@ class Constants:
             for group, factor in factors.items():
                 for name in GROUPS.get(group, (group,)):
                     values[name] *= factor
+        pcie: Mapping[str, float] = self.data["links"]["pcie"]
         if not has_nvlink(gpu):
-            values |= self.data["links"]["pcie"]
-        return values
+            values |= pcie
+        floors = {f"network_{name}": pcie[name] for name in ("all_reduce", "all_to_all")}
+        return values | floors | {"network": NETWORK_BANDWIDTH}
 
-    def error(self, quantity: str, kind: str, spec: ModelSpec | None = None) -> Mapping[str, float]:
-        """Of ``tpot`` or ``ttft`` for one kind of familiarity: median, p90 and n of the absolute error, and the range.
-
-        With ``spec`` those of that measured model, if it has points enough.
+    def errors(self, quantity: str) -> Mapping[str, Mapping[str, float]]:
+        """Of ``tpot`` or ``ttft``: what was left out of the fit -> median, p90 and n of the absolute error, and the
+        range in which nine of ten lay, as measured over predicted.
         """
-        of_models = self.data.get("errors_of_models", {}).get(model_key(spec), {}) if spec is not None else {}
-        return dict(of_models.get(quantity, self.data["errors"][quantity][kind]))
+        found: Mapping[str, Mapping[str, float]] = self.data["errors"][quantity]
+        return found
+
+    def error_of_model(self, quantity: str, key: str) -> Mapping[str, float]:
+        """The same of loads of one model that were left out; that of all models where it has too few points."""
+        own = self.data["errors_of_models"].get(key, {}).get(quantity)
+        return own if own is not None else self.errors(quantity)["load"]
 
 
 @cache
@@ -95,6 +180,12 @@ def shipped_constants() -> Constants:
     """The ones of this version of the package."""
     text = files("tokenyard.sim.latency.steptime").joinpath("constants.json").read_text()
     return Constants(json.loads(text))
+
+
+def minor_version(version: str) -> int | None:
+    """A number that grows by one with every minor version of vLLM; None for what is no release."""
+    found = re.match(r"(\d+)\.(\d+)(\.|$)", version)
+    return None if found is None else int(found[1]) * 100 + int(found[2])
 
 
 def _order(version: str) -> tuple[int, ...]:

@@ -8,7 +8,16 @@ from __future__ import annotations
 from tokenyard.kv.sizing.gpus import GPU
 from tokenyard.models.weights import WeightFormat
 
-__all__ = ["arithmetic_kind", "arithmetic_rate", "generation", "has_nvlink", "storage_kind"]
+__all__ = [
+    "GPUS_PER_MACHINE",
+    "arithmetic_kind",
+    "arithmetic_rate",
+    "generation",
+    "gpus_together",
+    "has_nvlink",
+    "named_generation",
+    "storage_kind",
+]
 
 _GENERATIONS = {
     "ampere": ("a10", "a100-40gb", "a100-80gb"),
@@ -25,17 +34,34 @@ _FASTER = {
     "blackwell": {"int8": 2.0, "float8": 2.0, "float4": 4.0},
     "blackwell-rtx": {"int8": 2.0, "float8": 2.0, "float4": 4.0},
 }
+GPUS_PER_MACHINE = 8
+"""Where nobody says: most machines with such GPUs have 8 of them."""
+_NVLINK_DOMAINS = {"gb200": 72}
+"""GPUs of several machines that one NVLink switch joins (NVL72)."""
 _KINDS = {"float8": "float8", "float8_e4m3fn": "float8", "float8_e5m2": "float8", "int8": "int8", "float4": "float4"}
 
 
 def generation(gpu: GPU) -> str:
     """Name of the GPU's architecture; ``unknown`` for one that is not in the table."""
-    return _OF_GPU.get(gpu.name, "unknown")
+    return named_generation(gpu.name)
+
+
+def named_generation(name: str) -> str:
+    """The same by the GPU's name."""
+    return _OF_GPU.get(name, "unknown")
 
 
 def has_nvlink(gpu: GPU) -> bool:
     """Whether the GPUs of a node are joined by more than PCIe."""
     return gpu.link_bandwidth > gpu.pcie_bandwidth
+
+
+def gpus_together(gpu: GPU, gpus_per_machine: int = 0) -> int:
+    """GPUs that are joined by their own links, not by a network: those of a machine, or of an NVLink domain.
+
+    ``gpus_per_machine``: 0 where nobody says: 8.
+    """
+    return max(_NVLINK_DOMAINS.get(gpu.name, 0), gpus_per_machine or GPUS_PER_MACHINE)
 
 
 def arithmetic_kind(gpu: GPU, weights: WeightFormat) -> str:

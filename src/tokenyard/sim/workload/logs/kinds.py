@@ -1,125 +1,196 @@
-"""Kinds of logs by name, and how a file tells which one it is."""
+"""Formats and kinds of logs by name, and how a file tells which one it is.
+
+Each has fields that it needs. A file's first records are held against all of them; the one most of whose fields are
+there is taken, and of equals the one that needs more.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
 
-import msgspec
-
-from tokenyard.errors import WorkloadError
-from tokenyard.sim.workload.logs.documents import (
-    CHARACTERS_PER_TOKEN,
-    read_guidellm,
-    read_otel,
-    read_sharegpt,
-    read_vllm_bench,
+from tokenyard.errors import WorkloadError, shown
+from tokenyard.sim.workload.logs.documents import read_guidellm, read_sharegpt, read_vllm_bench
+from tokenyard.sim.workload.logs.line_logs import (
+    best_list,
+    first_row,
+    header_of,
+    read_csv_log,
+    read_envoy,
+    read_json_log,
+    read_ollama,
 )
-from tokenyard.sim.workload.logs.line_logs import cells_of, read_csv_log, read_json_log
-from tokenyard.sim.workload.logs.logged import BadLines, LoggedRequest, LogOptions
-from tokenyard.sim.workload.logs.records import has_known_lengths
-from tokenyard.sim.workload.logs.vllm_log import SIGN, read_vllm_log
-from tokenyard.sim.workload.readers.lines import first_line, numbered_lines
+from tokenyard.sim.workload.logs.logged import LoggedRequest, LogOptions, Reading
+from tokenyard.sim.workload.logs.names import normal
+from tokenyard.sim.workload.logs.refusals import what_it_is, what_it_lacks
+from tokenyard.sim.workload.logs.sglang_log import SAYS_SGLANG, read_sglang_log
+from tokenyard.sim.workload.logs.source import Source
+from tokenyard.sim.workload.logs.spans import read_jaeger, read_langfuse, read_otel
+from tokenyard.sim.workload.logs.view import View, payload_of
+from tokenyard.sim.workload.logs.vllm_log import SAYS_REQUESTS, SIGN, read_vllm_log
+from tokenyard.sim.workload.readers.formats import FORMATS
 
-__all__ = ["ASSUMED", "LEAVES_UNIT_OPEN", "LOGS", "kind_by_names", "kind_of_log", "read_log"]
+__all__ = ["LOGS", "kind_of"]
 
-_FIRST_LINES = 64
-_FIRST_BYTES = 1 << 16
-"""How far a document is read to tell its kind."""
-_SIGNS = (
-    (b'"resourceSpans"', "otel"),
-    (b'"conversations"', "sharegpt"),
-    (b'"benchmarks"', "guidellm"),
-    (b'"input_lens"', "vllm-bench"),
-)
-
-LogReader = Callable[[Path, LogOptions, BadLines], Iterator[LoggedRequest]]
+LogReader = Callable[[Source, Reading], Iterator[LoggedRequest]]
 
 LOGS: dict[str, LogReader] = {
     "burstgpt": read_csv_log,
     "csv": read_csv_log,
+    "envoy": read_envoy,
     "guidellm": read_guidellm,
+    "jaeger": read_jaeger,
     "jsonl": read_json_log,
+    "langfuse": read_langfuse,
+    "litellm": read_json_log,
+    "ollama": read_ollama,
     "openai": read_json_log,
     "otel": read_otel,
+    "sglang": read_sglang_log,
     "sharegpt": read_sharegpt,
     "vllm-bench": read_vllm_bench,
     "vllm-log": read_vllm_log,
 }
 """By name, as ``--format`` takes it."""
 
-ASSUMED: Mapping[str, str] = {
-    "sharegpt": f"a token is {CHARACTERS_PER_TOKEN} characters: lengths are estimates",
-    "vllm-log": "where a log has no output, requests run to max_tokens; arrivals are whole seconds",
-}
-"""What reading a kind of log takes for granted."""
+_ENOUGH = 0.6
+"""Share of a kind's fields that must be there for it to be taken."""
+_MOST_NAMES = 12
+_OWN = '; plain is {"request_id": "a", "arrival_time": 0.5, "prompt_len": 1200, "max_tokens": 64} a line'
 
 
-LEAVES_UNIT_OPEN = ("csv", "jsonl", "openai")
-"""Kinds whose times may be numbers of any unit."""
+class _Kind(NamedTuple):
+    name: str
+    needs: tuple[tuple[str, ...], ...]
+    """Fields, of each any of several names; a name in angle brackets is one of ours, under whatever name is known."""
+    weight: int = 0
+    """Of equals the heavier one is taken; by default the one that needs more fields."""
+
+    def score(self, view: View) -> float:
+        """How well a record fits; 0 if it does not."""
+        share = sum(_has(view, names) for names in self.needs) / len(self.needs)
+        return share + max(self.weight, len(self.needs)) / 100 if share >= _ENOUGH else 0.0
 
 
-def read_log(path: Path, kind: str, options: LogOptions) -> tuple[list[LoggedRequest], list[str]]:
-    """All requests of a log, and sentences about what was left out or assumed.
+_LENGTHS = (("<prompt_len>",), ("<max_tokens>",), ("<arrival_time>",))
+_JSON = (
+    _Kind("plain", (("request_id",), ("max_tokens",), ("prompt_len", "prompt_token_ids", "streams"))),
+    _Kind("weka", (("id",), ("requests",), ("hash_id_scope",), ("block_size",))),
+    _Kind(
+        "lmcache",
+        (("suite",), ("session",), ("timestamp",), ("input_length",), ("output_length",), ("hash_ids",)),
+    ),
+    _Kind("mooncake", (("timestamp",), ("input_length",), ("output_length",), ("hash_ids",))),
+    _Kind("otel", (("resourceSpans", "resourceLogs"),), 9),
+    _Kind("guidellm", (("benchmarks",),), 9),
+    _Kind("sharegpt", (("conversations",),)),
+    _Kind("vllm-bench", (("input_lens", "total_input_tokens"), ("request_throughput", "output_lens")), 9),
+    _Kind("jaeger", (("data",), ("data.spans",), ("data.processes",), ("data.traceID",))),
+    _Kind(
+        "langfuse",
+        (
+            ("traceId", "trace_id"),
+            ("startTime", "start_time"),
+            ("type",),
+            ("promptTokens", "usageDetails", "usage_details", "usage.input"),
+        ),
+    ),
+    _Kind("litellm", (("startTime",), ("endTime",), ("call_type",), ("prompt_tokens",), ("completion_tokens",))),
+    _Kind("envoy", (("start_time",), ("response_flags",), ("bytes_sent", "upstream_host"), ("<prompt_len>",))),
+    _Kind("ollama", (("prompt_eval_count",), ("eval_count",), ("total_duration",), ("created_at",))),
+    _Kind("openai", (("usage", "response"), *_LENGTHS)),
+    _Kind("jsonl", _LENGTHS),
+)
+_CSV = (
+    _Kind("azure", (("timestamp",), ("contexttokens",), ("generatedtokens",))),
+    _Kind(
+        "servegen",
+        (
+            ("t_s",),
+            ("client",),
+            ("output_tokens",),
+            ("input_tokens", "text_tokens", "image_tokens", "audio_tokens", "video_tokens"),
+        ),
+    ),
+    _Kind("burstgpt", (("timestamp",), ("request tokens",), ("response tokens",), ("log type",))),
+    _Kind("csv", _LENGTHS),
+)
 
-    Raises WorkloadError naming file and line.
-    """
-    bad = BadLines(path, options.max_bad_lines)
-    logged = list(LOGS[kind](path, options, bad))
-    notes = [note for note in (ASSUMED.get(kind), bad.note) if note]
-    if not logged:
-        raise WorkloadError(path, 0, f"holds no request{'; ' + bad.note if bad.note else ''}")
-    return logged, notes
 
-
-def kind_of_log(path: Path, options: LogOptions) -> str | None:
-    """The kind that a file's beginning shows; None if it shows none."""
-    _, line = first_line(path)
-    text = line.lstrip()
-    if SIGN.search(text.decode("utf-8", "replace")):
+def kind_of(source: Source, options: LogOptions) -> str:
+    """The format or kind that a file's beginning shows. WorkloadError says what it is, if it can be none of them."""
+    texts = [line.decode("utf-8", "replace") for line in source.beginning]
+    if any(SAYS_SGLANG.search(text) for text in texts):
+        return "sglang"
+    if any(SIGN.search(text) or SAYS_REQUESTS.search(text) for text in texts):
         return "vllm-log"
-    if text[:1] in (b"{", b"["):
-        return _kind_of_json(path, text, options)
+    if other := what_it_is(source.beginning):
+        raise WorkloadError(source.path, 0, f"{other}. {_read()}")
+    if source.is_json:
+        found = _best(_JSON, _json_records(source))
+        if found is None and options.columns and source.first_records():
+            return "jsonl"
+        return found or _unknown(source)
+    if source.first.lstrip()[:1] in (b"{", b"["):
+        _refuse_what_lacks(source)
+        source.require_json()
     try:
-        cells = {cell.strip().lower() for cell in cells_of(text)}
+        _, cells = header_of(source.first)
     except ValueError:
-        return None
-    if {"timestamp", "request tokens", "response tokens"} <= cells:
-        return "burstgpt"
-    named = {column.lower() for column in options.columns.values()}
-    return "csv" if named and named <= cells else None
+        cells = []
+    named = {normal(column) for column in options.columns.values()}
+    if named and named <= {normal(cell) for cell in cells}:
+        return "csv"
+    return _best(_CSV, [dict.fromkeys(cells, "1")]) or _best(_CSV, [first_row(source)]) or _unknown(source)
 
 
-def kind_by_names(path: Path) -> str | None:
-    """``csv`` or ``jsonl`` if prompt and output have names that are known; None if not. Asked last."""
-    _, line = first_line(path)
-    if line.lstrip()[:1] == b"{":
-        try:
-            record = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
-        return "jsonl" if isinstance(record, dict) and has_known_lengths(record) else None
-    try:
-        cells = {cell.strip().lower(): 1 for cell in cells_of(line)}
-    except ValueError:
-        return None
-    return "csv" if has_known_lengths(cells) else None
+def _json_records(source: Source) -> list[Mapping[str, Any]]:
+    """The first objects, and those of the list within that says most."""
+    records = source.first_records()
+    if not source.is_json_lines or len(records) == 1:
+        within = best_list(records[0] if len(records) == 1 else source.document) or []
+        records = records + [each for each in within[:16] if isinstance(each, Mapping)]
+    return records
 
 
-def _kind_of_json(path: Path, line: bytes, options: LogOptions) -> str | None:
-    beginning = b"\n".join(text for _, text in islice(numbered_lines(path), _FIRST_LINES))[:_FIRST_BYTES]
-    for sign, kind in _SIGNS:
-        if sign in beginning:
-            return kind
-    try:
-        record = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    if not isinstance(record, dict):
-        return None
-    if "usage" in record or "response" in record:
-        return "openai"
-    if "total_input_tokens" in record and "request_throughput" in record:
-        return "vllm-bench"
-    return "jsonl" if options.columns else None
+def _best(kinds: Sequence[_Kind], records: Sequence[Mapping[str, Any]]) -> str | None:
+    """The kind that one of the records fits best; None if none fits. Of equals the first one listed."""
+    views = [view for record in records for view in (View(_opened(record)), View(payload_of(record)))]
+    scores = {kind.name: max((kind.score(view) for view in views), default=0.0) for kind in kinds}
+    best = max(scores, key=lambda name: scores[name])
+    return best if scores[best] else None
+
+
+def _opened(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The record with the first of the list that it calls ``data``."""
+    data = record.get("data")
+    return {**record, "data": data[0]} if isinstance(data, list) and data and isinstance(data[0], Mapping) else record
+
+
+def _has(view: View, names: tuple[str, ...]) -> bool:
+    return any(view.find(name[1:-1]).value is not None if name.startswith("<") else view.has(name) for name in names)
+
+
+def _unknown(source: Source) -> str:
+    """Raises WorkloadError: what the file has, and what would be read."""
+    _refuse_what_lacks(source)
+    names: list[str] = []
+    if source.is_json:
+        records = _json_records(source)
+        names = sorted({str(key) for record in records[-1:] for key in record})
+    elif b"," in source.first or b";" in source.first:
+        with suppress(ValueError):
+            names = header_of(source.first)[1]
+    has = f"; it has {', '.join(map(shown, names[:_MOST_NAMES]))}" if names else ""
+    fix = "name one with --format, or its columns with --columns arrival_time=NAME,prompt_len=NAME,max_tokens=NAME"
+    raise WorkloadError(source.path, source.first_number, f"is of no known format: {_read()}; {fix}{has}{_OWN}")
+
+
+def _refuse_what_lacks(source: Source) -> None:
+    if lacks := what_it_lacks(source.beginning):
+        raise WorkloadError(source.path, 0, lacks)
+
+
+def _read() -> str:
+    return f"Read are {', '.join(FORMATS)}, and logs of kind {', '.join(LOGS)}"

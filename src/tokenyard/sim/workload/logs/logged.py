@@ -1,7 +1,8 @@
-"""One request as a log tells it, and how a log is to be read."""
+"""One request as a log tells it, how a log is to be read, and what came of it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -10,20 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tokenyard.config import require_int
 from tokenyard.errors import ConfigError, WorkloadError
+from tokenyard.sim.workload.logs.moments import Clock, TimeUnit
+from tokenyard.sim.workload.remarks import Remark
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["BadLines", "LogOptions", "LoggedRequest", "Stamp", "TimeUnit", "columns_from"]
-
-
-class TimeUnit(StrEnum):
-    """Unit of the numbers that a log gives as times."""
-
-    SECONDS = "s"
-    MILLISECONDS = "ms"
-    MICROSECONDS = "us"
-    NANOSECONDS = "ns"
+__all__ = ["LogOptions", "LoggedRequest", "Reading", "Stamp", "TimeUnit", "columns_from"]
 
 
 class Stamp(StrEnum):
@@ -48,11 +42,21 @@ class LoggedRequest(NamedTuple):
     """Seconds from arrival to completion; None: not said."""
     request_id: str | None = None
     group: str | None = None
-    """Session, user or key whose prompts begin alike; None: not said."""
+    """Whose prompts begin alike; None: those of the session, or the user, or all."""
     lora_name: str | None = None
     """LoRA adapter that was asked for; None: not said, so the base model."""
     says_unit: bool = False
     """Whether the unit of its time is known: the name of the column says it."""
+    session: str | None = None
+    user: str | None = None
+    """User or tenant."""
+    priority: int = 0
+    model: str | None = None
+    """What the model is called that was asked; None: not said."""
+    total_tokens: int | None = None
+    """Prompt and output, if the log counts them too."""
+    span: str | None = None
+    """Names it among the spans of a trace."""
 
 
 _FIELDS = (
@@ -64,6 +68,10 @@ _FIELDS = (
     "request_id",
     "group",
     "lora_name",
+    "session",
+    "user",
+    "priority",
+    "model",
 )
 
 
@@ -79,6 +87,8 @@ class LogOptions:
     """What the log's times are."""
     max_bad_lines: int = 100
     """Lines that may be unreadable before the reading stops."""
+    model_name: str | None = None
+    """Only requests of the model of this name (``*`` and ``?`` as in file names); None: the log has one model."""
 
     def __post_init__(self) -> None:
         require_int("max_bad_lines", self.max_bad_lines, 0)
@@ -95,33 +105,58 @@ def columns_from(text: str) -> dict[str, str]:
     return {name.strip(): column.strip() for name, _, column in pairs}
 
 
-class BadLines:
-    """Lines that could not be read: counted, the first one kept, too many refused."""
+class Reading:
+    """The reading of one file: its clock, what it took from where, what it left out and what it could not read."""
 
-    def __init__(self, path: Path, most: int) -> None:
-        self._path = path
-        self._most = most
+    def __init__(self, path: Path, options: LogOptions, *, day_first: bool = False) -> None:
+        self.path = path
+        self.options = options
+        self.clock = Clock(options.time_unit, day_first=day_first)
+        self.taken: dict[str, Counter[str]] = {}
+        """Our field -> what the log calls it, and in how many requests."""
+        self.left_out: Counter[str] = Counter()
+        """Why requests were left out, and how many."""
+        self.passed_over = 0
+        """Records that are about no request."""
+        self.sum: str | None = None
+        """Why a record is about several requests; None if none is."""
+        self.parents: dict[str, str] = {}
+        """Of spans, the span around each."""
+        self.rounded: str | None = None
+        """Why times cannot be used; None if they can."""
+        self.remarks: list[Remark] = []
         self._first = (0, "")
-        self.count = 0
+        self.bad_lines = 0
 
-    def add(self, line: int, problem: str) -> None:
-        """One more; WorkloadError if it is one too many."""
-        if not self.count:
+    def note(self, code: str, text: str, *, warning: bool = False) -> None:
+        """Say something, once."""
+        remark = Remark(code, text, warning)
+        if remark not in self.remarks:
+            self.remarks.append(remark)
+
+    def take(self, field: str, name: str) -> None:
+        """A request's ``field`` was found under ``name``."""
+        self.taken.setdefault(field, Counter())[name] += 1
+
+    def bad(self, line: int, problem: str) -> None:
+        """One more line that cannot be read; WorkloadError if it is one too many."""
+        if not self.bad_lines:
             self._first = (line, problem)
-        self.count += 1
-        if self.count > self._most:
+        self.bad_lines += 1
+        most = self.options.max_bad_lines
+        if self.bad_lines > most:
             first, what = self._first
-            allowed = f"--max-bad-lines allows {self._most:,}"
-            if self.count == 1:
-                raise WorkloadError(self._path, first, f"{what} ({allowed})")
-            many = f"{self.count:,} lines cannot be read, and {allowed}"
-            raise WorkloadError(self._path, line, f"{many}; line {first}: {what}")
+            allowed = f"--max-bad-lines allows {most:,}"
+            if self.bad_lines == 1:
+                raise WorkloadError(self.path, first, f"{what} ({allowed})")
+            many = f"{self.bad_lines:,} lines cannot be read, and {allowed}"
+            raise WorkloadError(self.path, line, f"{many}; line {first}: {what}")
 
     @property
-    def note(self) -> str | None:
-        """A sentence about them; None if there are none."""
-        if not self.count:
+    def bad_note(self) -> str | None:
+        """A sentence about what could not be read; None if all could."""
+        if not self.bad_lines:
             return None
         line, problem = self._first
-        lines = "line was" if self.count == 1 else "lines were"
-        return f"{self.count:,} {lines} left out; the first is line {line}: {problem}"
+        lines = "line was" if self.bad_lines == 1 else "lines were"
+        return f"{self.bad_lines:,} {lines} left out; the first is line {line}: {problem}"

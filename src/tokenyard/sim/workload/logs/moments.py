@@ -1,17 +1,31 @@
-"""Times as logs write them: ISO 8601, or Unix times and seconds in any unit."""
+"""Times as logs write them: dates in many spellings, or Unix times and seconds in any unit."""
 
 from __future__ import annotations
 
 import math
 import re
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
 
 from tokenyard.errors import shown
-from tokenyard.sim.workload.logs.logged import TimeUnit
 
-__all__ = ["moment_of", "seconds_of", "unit_in_name"]
+__all__ = ["Clock", "RoundedTimeError", "TimeUnit", "moment_of", "seconds_of", "unit_in_name", "without_unit"]
+
+
+class TimeUnit(StrEnum):
+    """Unit of the numbers that a log gives as times."""
+
+    DAYS = "d"
+    """As a spreadsheet counts them."""
+    SECONDS = "s"
+    MILLISECONDS = "ms"
+    MICROSECONDS = "us"
+    NANOSECONDS = "ns"
+
 
 _SECONDS = {
+    TimeUnit.DAYS: 86_400.0,
     TimeUnit.SECONDS: 1.0,
     TimeUnit.MILLISECONDS: 1e-3,
     TimeUnit.MICROSECONDS: 1e-6,
@@ -23,6 +37,9 @@ _UNIX = (
     (1e11, TimeUnit.MILLISECONDS),
 )
 """From this number on a time can only be a Unix time in that unit: 1e11 seconds are the year 5138."""
+_TICKS = (5e17, 8e17)
+"""Numbers that are .NET's ticks of 100 ns since the year 1; as nanoseconds they would be of 1985 to 1995."""
+_TICKS_AT_1970 = 621_355_968_000_000_000
 _END_OF_TIME = 1e25
 """A number from here on is a time in no unit; neither is NaN."""
 _IN_A_NAME = re.compile(
@@ -30,8 +47,40 @@ _IN_A_NAME = re.compile(
     r"|(?:^|[\W_])(?P<us>us(?:ecs?)?|micros(?:econds)?)\W*$|(?:^|[\W_])(?P<ns>ns(?:ecs?)?|nanos?(?:econds)?)\W*$",
     re.IGNORECASE,
 )
-_LONG_FRACTION = re.compile(r"(\.\d{6})\d+")
+_LONG_FRACTION = re.compile(r"([.,]\d{6})\d+")
+_JAVASCRIPT = re.compile(r" GMT([+-]\d{4})(?: \([^)]*\))?$")
+_TIME_OF_DAY = re.compile(r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?\s*(?:[AaPp][Mm])?")
 _EXAMPLES = "2026-11-22T10:00:00.5Z, 1764000000 or 1764000000500"
+_ROUNDED = re.compile(r"\d(?:\.(?P<digits>\d*))?[eE]\+?(?P<exponent>\d{1,2})")
+"""A number as spreadsheets show large ones: 1.76365E+09."""
+_LEAST_UNIX = 1e8
+_MOST_ROUNDING = 1.0
+"""Seconds."""
+
+_ZONE = re.compile(r"\s*(?:UTC|GMT|Z|Etc/UTC)$", re.IGNORECASE)
+_OTHER_ZONE = re.compile(r"\d\s*(?P<zone>[A-Z]{2,5}|[A-Z][a-z]+/[A-Z]\w+)$")
+_CLOCK = re.compile(
+    r"(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?)?\s*(?P<half>[AaPp]\.?[Mm]\.?)?"
+    r"\s*(?P<offset>[+-]\d\d:?\d\d)?"
+)
+_NUMERIC_DATE = re.compile(
+    r"(?P<a>\d{1,2})(?P<mark>[/.-])(?P<b>\d{1,2})(?P=mark)(?P<year>\d{4}|\d\d),?[\sT]+(?P<rest>.+)"
+)
+_YEAR_FIRST = re.compile(r"(?P<year>\d{4})[/.](?P<month>\d{1,2})[/.](?P<day>\d{1,2}),?[\sT]+(?P<rest>.+)")
+_NAMED_DATES = (
+    re.compile(r"\[?(?P<day>\d{1,2})[/ -](?P<month>[A-Za-z]{3})[a-z]*[/ -](?P<year>\d{4})[: ,@]+(?P<rest>.+?)\]?"),
+    re.compile(r"(?P<month>[A-Za-z]{3})[a-z]*\.? (?P<day>\d{1,2}),? (?P<year>\d{4}),?(?: at| @)? (?P<rest>.+)"),
+    re.compile(r"[A-Za-z]{3} (?P<month>[A-Za-z]{3}) +(?P<day>\d{1,2}) (?P<rest>[\d:.]+) (?P<year>\d{4})"),
+    re.compile(r"[A-Za-z]{3} (?P<month>[A-Za-z]{3}) +(?P<day>\d{1,2}) (?P<year>\d{4}) (?P<rest>[\d:.]+ [+-]\d{4})"),
+)
+_MONTHS = {
+    name: i
+    for i, name in enumerate(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"], 1)
+}
+
+
+class RoundedTimeError(ValueError):
+    """A time that a spreadsheet has rounded, so that nothing of it is left."""
 
 
 def unit_in_name(name: str) -> TimeUnit | None:
@@ -40,33 +89,136 @@ def unit_in_name(name: str) -> TimeUnit | None:
     return TimeUnit(found.lastgroup) if found is not None and found.lastgroup is not None else None
 
 
-def moment_of(value: object, unit: TimeUnit | None = None) -> float:
-    """A log's time in seconds. A time without an offset is UTC; ``unit`` is that of numbers.
+def without_unit(name: str) -> str | None:
+    """The name without the unit that it ends with; None if it says none."""
+    found = _IN_A_NAME.search(name)
+    return None if found is None else name[: found.start()]
 
-    ValueError with the value and the fix if it is no time.
-    """
-    if isinstance(value, str):
-        text = value.strip()
+
+class Clock:
+    """Reads the times of one log, of which all are written alike."""
+
+    def __init__(self, unit: TimeUnit | None = None, *, day_first: bool = False) -> None:
+        """``unit``: that of numbers, if somebody says it; ``day_first``: whether 3/4/2026 is in April."""
+        self.unit = unit
+        self._day_first = day_first
+        self.has_slashes = False
+        """Whether days and months were numbers, either of which could stand first."""
+        self.must_be_day_first = self.must_be_month_first = False
+        """Whether one of them was no month where the month was looked for."""
+        self.with_offset = self.without_offset = 0
+        """Dates that say their time zone, and dates that do not."""
+
+    def moment(self, value: object, name: str = "") -> float:
+        """A time in seconds; the unit of a number is what was said, or what the column's ``name`` says, or its size.
+
+        A time without an offset is UTC. ValueError with the value and the fix if it is no time.
+        """
+        if isinstance(value, str):
+            return self._text(value.strip(), name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"{shown(value)} is no time: give one like {_EXAMPLES}")
+        return self._number(value, name)
+
+    def _text(self, text: str, name: str) -> float:
+        rounded = _ROUNDED.fullmatch(text)
         try:
-            return _number(float(text), unit)
+            number = float(text)
         except ValueError:
-            pass
+            return self._date(text)
+        moment = self._number(number, name)
+        if rounded is not None and moment >= _LEAST_UNIX:
+            step = 10.0 ** (int(rounded["exponent"]) - len(rounded["digits"] or "")) * moment / number
+            if step > _MOST_ROUNDING:
+                raise RoundedTimeError(
+                    f"{shown(text)} is a time that a spreadsheet has rounded to {step:,.0f} s: format its column as "
+                    "a number without decimals, or as text, and export it again; or send requests at a rate "
+                    "(--request-rate)"
+                )
+        return moment
+
+    def _number(self, value: float, name: str) -> float:
+        if not 0 <= value < _END_OF_TIME:
+            raise ValueError(f"{value} is no time: give one like {_EXAMPLES}")
+        unit = self.unit or unit_in_name(name)
+        if unit is None and _TICKS[0] <= value < _TICKS[1]:
+            return (value - _TICKS_AT_1970) * 1e-7
+        if unit is None:
+            unit = next((unit for least, unit in _UNIX if value >= least), TimeUnit.SECONDS)
+        return value * _SECONDS[unit]
+
+    def _date(self, text: str) -> float:
+        bare = _JAVASCRIPT.sub(r" \1", _ZONE.sub("", text))
         try:
-            moment = datetime.fromisoformat(_LONG_FRACTION.sub(r"\1", text))
-        except ValueError:
-            raise ValueError(f"{shown(value)} is no time: give one like {_EXAMPLES}") from None
+            moment = _iso(bare) or self._spelt(bare) or _mail(text)
+        except (ValueError, OverflowError):
+            moment = None
+        if moment is None:
+            zone = _OTHER_ZONE.search(text)
+            fix = f"give one like {_EXAMPLES}"
+            if _TIME_OF_DAY.fullmatch(text):
+                fix = "it says no day: export the date, too, or send requests at a rate (--request-rate)"
+            if zone is not None and zone["zone"].upper() not in ("AM", "PM"):
+                fix = f"the time zone {zone['zone']} is not known: write UTC, or an offset like +01:00"
+            raise ValueError(f"{shown(text)} is no time: {fix}")
+        if moment.tzinfo is None and _ZONE.search(text) is None:
+            self.without_offset += 1
+        else:
+            self.with_offset += 1
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{shown(value)} is no time: give one like {_EXAMPLES}")
-    return _number(value, unit)
+
+    def _spelt(self, text: str) -> datetime | None:
+        """A date in numbers, or with the month's name; None if it is neither. ValueError if there is no such day."""
+        if found := _YEAR_FIRST.fullmatch(text):
+            return _at(int(found["year"]), int(found["month"]), int(found["day"]), found["rest"])
+        if found := _NUMERIC_DATE.fullmatch(text):
+            first, second, year = int(found["a"]), int(found["b"]), int(found["year"])
+            day_first = self._day_first or found["mark"] == "."
+            if found["mark"] != ".":
+                self.has_slashes = True
+                self.must_be_day_first |= first > 12
+                self.must_be_month_first |= second > 12
+            day, month = (first, second) if day_first else (second, first)
+            if first > 12 and not day_first:
+                day, month = first, second
+            return _at(year + 2000 * (year < 100), month, day, found["rest"])
+        for pattern in _NAMED_DATES:
+            found = pattern.fullmatch(text)
+            if found is not None and found["month"].lower() in _MONTHS:
+                return _at(int(found["year"]), _MONTHS[found["month"].lower()], int(found["day"]), found["rest"])
+        return None
 
 
-def _number(value: float, unit: TimeUnit | None) -> float:
-    if not 0 <= value < _END_OF_TIME:
-        raise ValueError(f"{value} is no time: give one like {_EXAMPLES}")
-    if unit is None:
-        unit = next((unit for least, unit in _UNIX if value >= least), TimeUnit.SECONDS)
-    return value * _SECONDS[unit]
+def _iso(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(_LONG_FRACTION.sub(r"\1", text))
+    except ValueError:
+        return None
+
+
+def _mail(text: str) -> datetime | None:
+    """As headers of mails and of HTTP write it: Fri, 20 Nov 2026 14:00:00 GMT."""
+    return parsedate_to_datetime(text) if "," in text[:4] else None
+
+
+def _at(year: int, month: int, day: int, clock: str) -> datetime | None:
+    found = _CLOCK.fullmatch(clock.strip())
+    if found is None:
+        return None
+    hour = int(found["hour"])
+    if found["half"]:
+        if not 1 <= hour <= 12:
+            return None
+        hour = hour % 12 + 12 * (found["half"][0] in "Pp")
+    micros = int((found["fraction"] or "0")[:6].ljust(6, "0"))
+    moment = datetime(year, month, day, hour, int(found["minute"]), int(found["second"] or 0), micros)  # noqa: DTZ001
+    offset = found["offset"]
+    return moment if offset is None else datetime.fromisoformat(moment.isoformat() + offset)
+
+
+def moment_of(value: object, unit: TimeUnit | None = None) -> float:
+    """One time in seconds, as :meth:`Clock.moment`."""
+    return Clock(unit).moment(value)
 
 
 def seconds_of(value: object, unit: TimeUnit = TimeUnit.SECONDS) -> float:

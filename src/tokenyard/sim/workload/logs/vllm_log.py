@@ -1,39 +1,66 @@
 """What ``vllm serve --enable-log-requests --enable-log-outputs`` writes about requests.
 
-    INFO 11-22 03:17:52 [logger.py:63] Received request cmpl-1: params: SamplingParams(..., max_tokens=64, ...), ...
-    DEBUG ... Request cmpl-1 details: prompt: '...', prompt_token_ids: [1, 2, ...], ...
-    INFO ... Generated response cmpl-1: output: '...', output_token_ids: [...], finish_reason: stop
+    INFO 11-22 03:17:52 [logger.py:63] Received request cmpl-1-0: params: SamplingParams(..., max_tokens=64, ...), ...
+    DEBUG ... Request cmpl-1-0 details: prompt: '...', prompt_token_ids: [1, 2, ...], ...
+    INFO ... Generated response cmpl-1: output: '...', output_token_ids: [...], finish_reason: stop        (to 0.22)
+    DEBUG ... Generated response cmpl-1 details: output_token_ids: [...]                                   (from 0.23)
+    INFO ... Generated response cmpl-1: output: '...', finish_reason: stop
 
 vLLM writes prompts only at ``VLLM_LOGGING_LEVEL=DEBUG`` (older versions always): without their token ids a request's
-length is not known, and its lines count as unreadable. Output is what was generated, where that is logged, else
-``max_tokens``. Times are whole seconds without a year.
+length is not known, and its lines count as unreadable. ``--max-log-len N`` cuts prompts and outputs at N tokens. A
+streamed answer is logged as its text, or as ``<streaming_complete: 64 tokens>``. Times are whole seconds without a
+year, unless the container's or the collector's log says them in front.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from statistics import median
 
-from tokenyard.errors import shown
-from tokenyard.sim.workload.logs.logged import BadLines, LoggedRequest, LogOptions
-from tokenyard.sim.workload.readers.lines import numbered_lines
+import msgspec
 
-__all__ = ["SIGN", "read_vllm_log"]
+from tokenyard.errors import WorkloadError, shown
+from tokenyard.sim.workload.logs.documents import CHARACTERS_PER_TOKEN
+from tokenyard.sim.workload.logs.logged import LoggedRequest, Reading
+from tokenyard.sim.workload.logs.moments import Clock
+from tokenyard.sim.workload.logs.source import Source
+from tokenyard.sim.workload.logs.view import View
 
-SIGN = re.compile(r"(?:INFO|DEBUG) \d\d-\d\d \d\d:\d\d:\d\d ")
+__all__ = ["SAYS_REQUESTS", "SIGN", "read_vllm_log"]
+
+SIGN = re.compile(r"(?:INFO|DEBUG|WARNING) \d\d-\d\d \d\d:\d\d:\d\d ")
 """How a line of vLLM's log begins, behind the name of a process."""
-_LINE = re.compile(r"(?:INFO|DEBUG) (?P<when>\d\d-\d\d \d\d:\d\d:\d\d) \[[^\]]*\] (?P<said>.*)")
+SAYS_REQUESTS = re.compile(r"Received request \S+: |Request \S+ details: |Generated response \S+")
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m|\\u001b\[[0-9;]*m")
+_LINE = re.compile(r"(?:INFO|DEBUG|WARNING) (?P<when>\d\d-\d\d \d\d:\d\d:\d\d) \[[^\]]*\] (?P<said>.*)", re.DOTALL)
+_IN_FRONT = re.compile(r"(?:\S+ )??(?P<when>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+(?:Z|[+-]\d\d:\d\d))\s")
+"""The time that Kubernetes and ``docker logs -t`` write in front of a line."""
 _RECEIVED = re.compile(r"Received request (?P<id>\S+): ")
 _DETAILS = re.compile(r"Request (?P<id>\S+) details: ")
-_GENERATED = re.compile(r"Generated response (?P<id>\S+?)(?: \(streaming (?:delta|complete)\))?: ")
+_GENERATED = re.compile(r"Generated response (?P<id>\S+?)(?P<stream> \(streaming (?:delta|complete)\))?(?: details)?: ")
 _PROMPT_IDS = re.compile(r"prompt_token_ids: \[(?P<ids>[\d, ]*)\]")
-_OUTPUT_IDS = re.compile(r"output_token_ids: \[(?P<ids>[\d, ]*)\]")
+_OUTPUT_IDS = re.compile(r"output_token_ids: [\[(](?P<ids>[\d, ]*)[\])]")
+_STREAMED = re.compile(r"output: '<streaming_complete: (?P<tokens>\d{1,9}) tokens>'")
+_TEXT = re.compile(r"output: (?P<quoted>'.*'|\".*\")(?:, output_token_ids: None)?, finish_reason: ", re.DOTALL)
+_REASON = re.compile(r"finish_reason: (?P<reason>\w+)\s*$")
 _MAX_TOKENS = re.compile(r"\bmax_tokens=(?P<tokens>\d{1,12})\b")
+_CHOICES = re.compile(r"SamplingParams\(n=(?P<n>\d{1,4}),")
+_ADAPTER = re.compile(r"lora_request: LoRARequest\(lora_name='(?P<name>[^']+)'")
+_MODEL_LENGTH = re.compile(
+    r"(?:max_seq_len=|'max_model_len': |max_model_len=|Using max model len )(?P<tokens>\d{1,9})\b"
+)
+_MAX_LOG_LEN = re.compile(r"(?:'max_log_len': |--max-log-len[ =])(?P<tokens>\d{1,9})\b")
 _LEAP_YEAR = 2024
 """Stands in for the year, which is not logged: it has all days."""
+_YEAR = 366 * 86_400.0
+_BACK = 180 * 86_400.0
+"""Seconds by which days must go back for a new year to have begun."""
+_FEWEST_CUT = 3
+"""Prompts of one length, the longest, from which a cut is suspected that nothing says."""
+_SHARE_CUT = 0.1
 
 
 @dataclass(slots=True)
@@ -43,52 +70,233 @@ class _Seen:
     prompt_tokens: int = 0
     max_tokens: int = 0
     output_tokens: int = 0
+    text_tokens: int = 0
+    """Of its output's text, estimated."""
+    ends_by_length: bool = False
+    adapter: str | None = None
+    choices: int = 1
 
 
-def read_vllm_log(path: Path, options: LogOptions, bad: BadLines) -> Iterator[LoggedRequest]:
-    """The requests in order of arrival; other lines are passed over."""
-    seen: dict[str, _Seen] = {}
-    for number, line in numbered_lines(path):
-        said = _LINE.search(line.decode("utf-8", "replace"))
-        if said is None:
-            continue
-        moment = _moment(said["when"])
+class _Log:
+    """What a log has said so far."""
+
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+        self.seen: dict[str, _Seen] = {}
+        self.model_length: int | None = None
+        self.max_log_len: int | None = None
+        self._now = 0.0
+        self._turns = 0
+        self.has_finer_times = False
+
+    def line(self, number: int, raw: bytes) -> None:
+        text = _COLOURS.sub("", raw.decode("utf-8", "replace"))
+        when, found = None, _LINE.search(text)
+        if found is None or text[:1] == "{":
+            when, text = self._unwrapped(text)
+            inner = _LINE.search(text)
+            found = inner or found
+        elif front := _IN_FRONT.match(text):
+            when = front["when"]
+        if found is None and not (when and SAYS_REQUESTS.search(text)):
+            self._config(text)
+            return
+        moment = self._moment(when, found["when"] if found else "")
         if moment is None:
-            bad.add(number, f"{shown(said['when'])} is no day and time")
-        else:
-            _take_in(said["said"], moment, number, seen)
-    for request_id, request in seen.items():
-        if not request.prompt_tokens:
-            bad.add(
-                request.line,
-                f"request {request_id}: its prompt's length is not logged (VLLM_LOGGING_LEVEL=DEBUG logs it)",
-            )
-            continue
-        output = request.output_tokens or request.max_tokens
-        if not output:
-            bad.add(request.line, f"request {request_id}: neither its output nor max_tokens is logged")
-            continue
-        yield LoggedRequest(request.moment, request.prompt_tokens, output, request_id=request_id)
+            self.reading.bad(number, f"{shown(found['when'] if found else when)} is no day and time")
+            return
+        said = found["said"] if found else text
+        self._config(said)
+        self._take_in(said, moment, number)
+
+    def _unwrapped(self, text: str) -> tuple[str | None, str]:
+        """Time and text of a line that a collector has put into JSON."""
+        try:
+            record = msgspec.json.decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None, text
+        if not isinstance(record, Mapping):
+            return None, text
+        line = next((record[key] for key in ("message", "log", "MESSAGE", "line", "msg") if key in record), None)
+        when = View(record).find("arrival_time").value
+        return (None if when is None else str(when)), line if isinstance(line, str) else text
+
+    def _moment(self, when: str | None, day: str) -> float | None:
+        """Seconds of a clock of ours; None for a day or an hour that there is not."""
+        if when is not None:
+            try:
+                moment = Clock().moment(when)
+            except ValueError:
+                pass
+            else:
+                self.has_finer_times = True
+                return moment
+        try:
+            moment = datetime.strptime(f"{_LEAP_YEAR}-{day}", "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp()
+        except ValueError:
+            return None
+        if moment + self._turns * _YEAR < self._now - _BACK:
+            self._turns += 1
+        self._now = moment + self._turns * _YEAR
+        return self._now
+
+    def _config(self, said: str) -> None:
+        """What the server says of itself when it starts."""
+        if "Received request" in said or "Generated response" in said or " details: " in said:
+            return
+        if found := _MODEL_LENGTH.search(said):
+            self.model_length = int(found["tokens"])
+        if found := _MAX_LOG_LEN.search(said):
+            self.max_log_len = int(found["tokens"])
+
+    def _take_in(self, said: str, moment: float, number: int) -> None:
+        if (found := _RECEIVED.match(said)) or (found := _DETAILS.match(said)):
+            request = self.seen.setdefault(found["id"], _Seen(number, moment))
+            # What clients wrote stands between quotes, in front of what vLLM counts: the last one is vLLM's.
+            if ids := _last(_PROMPT_IDS, said):
+                request.prompt_tokens = _count(ids["ids"])
+            params = said[max(0, said.rfind("params: ")) :]
+            if tokens := _last(_MAX_TOKENS, params):
+                request.max_tokens = int(tokens["tokens"])
+            if choices := _CHOICES.search(params):
+                request.choices = int(choices["n"])
+            if adapter := _last(_ADAPTER, said):
+                request.adapter = adapter["name"]
+        elif found := _GENERATED.match(said):
+            # A completion's prompts are numbered, its answers are not.
+            request_or_none = self.seen.get(found["id"]) or self.seen.get(f"{found['id']}-0")
+            if request_or_none is not None:
+                _take_output(request_or_none, said, found["stream"] or "")
 
 
-def _take_in(said: str, moment: float, number: int, seen: dict[str, _Seen]) -> None:
-    if (found := _RECEIVED.match(said)) or (found := _DETAILS.match(said)):
-        request = seen.setdefault(found["id"], _Seen(number, moment))
-        if ids := _PROMPT_IDS.search(said):
-            request.prompt_tokens = _count(ids["ids"])
-        if tokens := _MAX_TOKENS.search(said):
-            request.max_tokens = int(tokens["tokens"])
-    elif (found := _GENERATED.match(said)) and found["id"] in seen and (ids := _OUTPUT_IDS.search(said)):
-        seen[found["id"]].output_tokens += _count(ids["ids"])
+def _take_output(request: _Seen, said: str, stream: str) -> None:
+    if ids := _last(_OUTPUT_IDS, said):
+        request.output_tokens += _count(ids["ids"])
+    if "complete" in stream and (tokens := _STREAMED.search(said)):
+        request.output_tokens = int(tokens["tokens"])
+    elif "delta" not in stream and (text := _TEXT.search(said)):
+        request.text_tokens += max(1, (len(text["quoted"]) - 2) // CHARACTERS_PER_TOKEN)
+    if (reason := _REASON.search(said)) and reason["reason"] == "length":
+        request.ends_by_length = True
+
+
+def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    *_, found = (None, *pattern.finditer(text))
+    return found
 
 
 def _count(ids: str) -> int:
-    return ids.count(",") + 1 if ids.strip() else 0
+    return ids.strip(" ,").count(",") + 1 if ids.strip(" ,") else 0
 
 
-def _moment(text: str) -> float | None:
-    """Seconds of a clock of ours; None for a day or an hour that there is not."""
-    try:
-        return datetime.strptime(f"{_LEAP_YEAR}-{text}", "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp()
-    except ValueError:
-        return None
+def read_vllm_log(source: Source, reading: Reading) -> Iterator[LoggedRequest]:
+    """The requests in order of arrival; other lines are passed over."""
+    log = _Log(reading)
+    for number, line in source.lines():
+        log.line(number, line)
+    if not log.seen:
+        raise WorkloadError(
+            source.path,
+            0,
+            "is vLLM's log, and says nothing of single requests: start it with --enable-log-requests "
+            "--enable-log-outputs and VLLM_LOGGING_LEVEL=DEBUG",
+        )
+    if not log.has_finer_times:
+        reading.note("whole_seconds", "arrivals are whole seconds, as vLLM logs them")
+    known = []
+    for request_id, request in log.seen.items():
+        if request.prompt_tokens:
+            known.append((request_id, request))
+        else:
+            problem = f"request {request_id}: its prompt's length is not logged (VLLM_LOGGING_LEVEL=DEBUG logs it)"
+            reading.bad(request.line, problem)
+    requests = [request for _, request in known]
+    _mend_cuts(requests, log)
+    _mend_outputs(requests, reading)
+    for request_id, request in known:
+        if not request.output_tokens:
+            reading.bad(request.line, f"request {request_id}: neither its output nor max_tokens is logged")
+            continue
+        yield LoggedRequest(
+            request.moment,
+            request.prompt_tokens,
+            request.output_tokens,
+            request_id=request_id,
+            lora_name=request.adapter,
+        )
+
+
+def _mend_cuts(requests: list[_Seen], log: _Log) -> None:
+    """Lengths at which ``--max-log-len`` has cut: from what else the log says, or a warning."""
+    longest = max((each.prompt_tokens for each in requests), default=0)
+    cut = [each for each in requests if each.prompt_tokens == longest]
+    is_said = log.max_log_len == longest
+    if not is_said and (len(cut) < _FEWEST_CUT or len(cut) < _SHARE_CUT * len(requests)):
+        return
+    for each in requests:  # answers are cut at the same length
+        if each.output_tokens == longest and each.ends_by_length:
+            each.output_tokens = max(longest, each.max_tokens)
+    outputs = sum(each.output_tokens == longest for each in requests)
+    said = f"vLLM was started with --max-log-len {longest}" if is_said else f"looks like --max-log-len {longest}"
+    mended = _from_room_left(requests, cut, log.model_length)
+    if mended:
+        how = "whose lengths come from max_tokens, which is what the prompt leaves of max_model_len"
+        log.reading.note("prompts_cut", f"{said}: {mended:,} prompts are cut in the log, {how}")
+    else:
+        text = f"{len(cut):,} of {len(requests):,} prompts are {longest:,} tokens long, and none is longer: {said}, "
+        text += "which cuts them in the log; their true lengths are not in it: log without it"
+        log.reading.note("prompts_cut", text, warning=True)
+    if outputs:
+        text = (
+            f"{outputs:,} outputs are cut at {longest:,} tokens: they were longer, and max_tokens is not what they were"
+        )
+        log.reading.note("outputs_cut", text, warning=True)
+
+
+def _from_room_left(requests: list[_Seen], cut: list[_Seen], model_length: int | None) -> int:
+    """How many cut prompts got their length from ``max_tokens``: by default it is all that the prompt leaves.
+
+    Only where that holds for every prompt that is not cut, three at least: then nobody asks for less.
+    """
+    whole = [each for each in requests if each.prompt_tokens != cut[0].prompt_tokens]
+    rooms = {each.prompt_tokens + each.max_tokens for each in whole}
+    if len(whole) < _FEWEST_CUT or len(rooms) != 1 or (model_length or rooms.copy().pop()) not in rooms:
+        return 0
+    room = rooms.pop()
+    if any(not each.prompt_tokens <= room - each.max_tokens < room for each in cut):
+        return 0
+    for each in cut:
+        each.prompt_tokens = room - each.max_tokens
+    return len(cut)
+
+
+def _mend_outputs(requests: list[_Seen], reading: Reading) -> None:
+    """Outputs that no token ids say: from their text, from the other requests, or all that was asked for."""
+    estimated = 0
+    for each in requests:
+        if not each.output_tokens and each.text_tokens:
+            each.output_tokens = min(each.text_tokens, each.max_tokens or each.text_tokens)
+            estimated += 1
+    if estimated:
+        text = f"{estimated:,} of {len(requests):,} outputs are logged as text without token ids: a token is taken as "
+        text += f"{CHARACTERS_PER_TOKEN} characters (VLLM_LOGGING_LEVEL=DEBUG logs ids)"
+        reading.note("outputs_estimated", text, warning=True)
+    several = sum(each.choices > 1 for each in requests)
+    if several:
+        text = f"{several:,} requests asked for several answers (n): each counts as one answer of all their tokens"
+        reading.note("several_answers", text, warning=True)
+    logged = [each.output_tokens for each in requests if each.output_tokens]
+    missing = [each for each in requests if not each.output_tokens]
+    if not missing:
+        return
+    if logged:
+        usual = int(median(logged))
+        for each in missing:
+            each.output_tokens = min(usual, each.max_tokens or usual)
+        text = f"{len(missing):,} of {len(requests):,} requests have no logged output (they had not ended, or failed): "
+        reading.note("outputs_assumed", text + f"the median of the others is taken, {usual:,} tokens", warning=True)
+        return
+    for each in missing:
+        each.output_tokens = each.max_tokens
+    text = "no output is logged: every request runs to its max_tokens, which is more than services answer "
+    reading.note("outputs_assumed", text + "(--enable-log-outputs logs outputs)", warning=True)

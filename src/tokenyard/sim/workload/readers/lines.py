@@ -26,8 +26,8 @@ __all__ = [
     "ReadOptions",
     "Seconds",
     "decode",
-    "first_line",
     "numbered_lines",
+    "text_lines",
 ]
 
 _DIGITS = re.compile(r"[0-9]{1,18}")
@@ -64,28 +64,28 @@ class ReadOptions:
             raise ConfigError("session_rate", rate, "give a number of sessions per second above 0")
 
 
-def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def text_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """``(line number, line)`` of every line that is not blank; the file is closed when the iteration ends."""
-    number, bounds = 0, Bounds.from_env()
+    number = 0
     try:
         if path.is_dir():
             problem = "is a directory: name a workload's file; of traces, `report A` tells, and `compare A B` compares"
             raise FileError(path, problem)
-        for number, line in enumerate(bounded_lines(path, "gz" if is_gzipped(path) else "plain", bounds), 1):
+        for number, line in enumerate(bounded_lines(path, "gz" if is_gzipped(path) else "plain"), 1):
             text = line.removeprefix(BOM_UTF8).rstrip(b"\r\n")  # also within: files that were joined
-            if is_nested_deeper(text, bounds.nesting):
-                raise bounds.exceeded(path, "is nested deeper", "nesting")
             if text.strip():
                 yield number, text
     except FileError as error:
         raise WorkloadError(path, number + isinstance(error, DamagedFileError), error.problem) from None
 
 
-def first_line(path: Path) -> tuple[int, bytes]:
-    """Number and text of the first line that is not blank; WorkloadError if there is none."""
-    for number, line in numbered_lines(path):
-        return number, line
-    raise WorkloadError(path, 0, "is empty")
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The same for a file whose every line is JSON, or numbers: a line that is nested too deeply is an error."""
+    bounds = Bounds.from_env()
+    for number, text in text_lines(path):
+        if is_nested_deeper(text, bounds.nesting):
+            raise WorkloadError(path, number, bounds.exceeded(path, "is nested deeper", "nesting").problem)
+        yield number, text
 
 
 def decode(decoder: msgspec.json.Decoder[T], path: Path, number: int, line: bytes) -> T:

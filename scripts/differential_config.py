@@ -1,0 +1,151 @@
+"""`make differential-config`: the same `vllm serve` lines through vLLM's own configuration and ours.
+
+Runs in an environment of vLLM's, on any machine: vLLM is made to believe in a GPU. Lines are drawn by number, from a
+random first one unless it is given, which is printed. Exit 1 if a value that decides scheduling, memory or steps
+differs, if we start what vLLM refuses, or if we say of a line that vLLM would not start and it would.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import random
+import re
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TextIO
+
+import config_oracle  # noqa: F401 - sets the environment that vLLM reads
+from config_oracle.compare import Outcome, judge
+from config_oracle.draw import Case, as_text, draw, recorded
+from config_oracle.ours import Ours
+from config_oracle.theirs import Refused, Theirs
+from tokenyard.kv.sizing.gpus import GPUS
+
+__all__ = ["main"]
+
+_FIRST = 1 << 30
+"""Random first numbers are below it."""
+_EVERY = 250
+"""Lines between two words of progress."""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Compare that many lines: 0 if all agree."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--cases", type=int, default=5000, help="lines to compare (default: 5000)")
+    parser.add_argument("--first", type=int, default=None, help="number of the first one (default: a random one)")
+    parser.add_argument("--lines", type=Path, help="a file of lines, one JSON object each, instead of drawn ones")
+    parser.add_argument("--version", default="0.33", help="of the flags that --record draws (default: 0.33)")
+    parser.add_argument("--record", type=Path, help="write the drawn lines to such a file, and end")
+    parser.add_argument("--most", type=int, default=20, help="differences to print (default: 20)")
+    parser.add_argument("--reasons", type=int, default=8, help="reasons of each kind to print (default: 8)")
+    parser.add_argument("--verbose", action="store_true", help="print every case")
+    flags = parser.parse_args(words)
+    if flags.lines is not None:
+        return _compared(recorded(flags.lines.read_text()), Theirs(), flags)
+    first = random.SystemRandom().randrange(_FIRST) if flags.first is None else flags.first
+    print(f"first number {first}", flush=True)
+    if flags.record is not None:
+        flags.record.write_text(as_text(draw(number, flags.version) for number in range(first, first + flags.cases)))
+        return 0
+    theirs = Theirs()
+    return _compared([draw(number, theirs.known_as) for number in range(first, first + flags.cases)], theirs, flags)
+
+
+def _compared(cases: Sequence[Case], theirs: Theirs, flags: argparse.Namespace) -> int:
+    """Ask both, print what differs and how many of each kind there are: 1 if any differs."""
+    warnings.simplefilter("ignore")
+    logging.disable(logging.ERROR)
+    began = time.monotonic()
+    ours = Ours()
+    theirs.warm(sorted({case.model for case in cases}))
+    outcomes = []
+    shown = 0
+    for case, outcome in _outcomes(cases, theirs, ours):
+        outcomes.append(outcome)
+        if (outcome.differs and shown < flags.most) or flags.verbose:
+            shown += 1
+            print(f"{case.number} {outcome.kind}, {case.gpu}: {case.line}")
+            print("".join(f"    {detail[:500]}\n" for detail in outcome.details), end="", flush=True)
+        if len(outcomes) % _EVERY == 0:
+            print(f"{len(outcomes)} lines, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    print(f"vLLM {theirs.version}: {len(cases)} lines, {time.monotonic() - began:.0f} s")
+    _print_counts(outcomes, flags.reasons)
+    wrong = sum(outcome.differs for outcome in outcomes)
+    if wrong:
+        print(f"{wrong} differ; again: make differential-config VLLM={theirs.known_as} CASES=1 ARGS='--first NUMBER'")
+    return int(wrong > 0)
+
+
+def _print_counts(outcomes: Sequence[Outcome], most_reasons: int) -> None:
+    kinds = Counter(outcome.kind for outcome in outcomes)
+    for kind, count in kinds.most_common():
+        print(f"  {count:6,}  {kind}")
+        if kind == "equal" or Outcome(kind).differs:
+            continue
+        reasons = Counter(_short(outcome.details[0]) for outcome in outcomes if outcome.kind == kind)
+        for why, times in reasons.most_common(most_reasons):
+            print(f"          {times:6,}  {why}")
+
+
+def _short(reason: str) -> str:
+    """A reason without what every one of pydantic's begins with, and without values."""
+    lines = [line for line in reason.splitlines() if "validation error for" not in line]
+    return re.sub(r"\d+", "N", " ".join(lines).replace("Value error, ", "").strip())[:110]
+
+
+def _outcomes(cases: Sequence[Case], theirs: Theirs, ours: Ours) -> Iterator[tuple[Case, Outcome]]:
+    """A process for each GPU, since vLLM caches what it has asked of one; lines with any flags get their own."""
+    for gpu in sorted({case.gpu for case in cases}):
+        reader, writer = os.pipe()
+        if (child := os.fork()) == 0:
+            os.close(reader)
+            with os.fdopen(writer, "w") as stream:
+                theirs.take(gpu, GPUS[gpu].memory_bytes)
+                for i, case in enumerate(cases):
+                    if case.gpu == gpu:
+                        answer = partial(_written, stream, i, case, theirs, ours)
+                        _in_a_process(answer) if case.has_any_flags else answer()
+            os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader) as stream:
+            for line in stream:
+                i, kind, details = json.loads(line)
+                yield cases[i], Outcome(kind, tuple(details))
+        if os.waitpid(child, 0)[1]:
+            raise SystemExit(f"the process of {gpu} ended early")
+
+
+def _in_a_process(work: Callable[[], None]) -> None:
+    """vLLM keeps some of what a line has set: nothing of it shall reach the next."""
+    if (child := os.fork()) == 0:
+        work()
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        os._exit(1)
+
+
+def _written(stream: TextIO, number: int, case: Case, theirs: Theirs, ours: Ours) -> None:
+    outcome = _outcome(case, theirs, ours)
+    stream.write(json.dumps([number, outcome.kind, outcome.details]) + "\n")
+    stream.flush()
+
+
+def _outcome(case: Case, theirs: Theirs, ours: Ours) -> Outcome:
+    answer = ours.settle(case, theirs.known_as)
+    try:
+        return judge(theirs.settle(case), answer)
+    except Refused as error:
+        return judge(str(error), answer)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,246 @@
+"""From predictions of points that a fit did not see: errors, ranges, and whether stated ranges hold what was measured.
+
+A range is what nine measured values of ten lie within, as measured over predicted; it is widened until it holds nine
+points of ten of a group (a model, a GPU, a layout ...) that had no say in it. The check goes all the way: for every
+fold, what :func:`known_error` says with the fold's points forgotten, by errors that do not know them either.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from left_out import LeftOut
+from tokenyard.sim.accuracy.points import Point
+from tokenyard.sim.accuracy.predict import load_of
+from tokenyard.sim.latency.steptime.constants import FEWEST_POINTS, Constants, minor_version, model_key
+from tokenyard.sim.latency.steptime.known_error import Asked, known_error, plain_kv_dtype
+from tokenyard.sim.latency.steptime.rates import generation
+
+__all__ = ["Held", "deployments_of", "errors_of", "errors_of_models", "held", "summary"]
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+Groups = npt.NDArray[np.str_]
+Table = dict[str, Any]
+
+COVERED = 0.9
+"""Share of the points of groups that had no say in it which a range has to hold."""
+QUANTITIES = ("tpot", "ttft")
+_LEAST = 1.01
+"""Of a range's end: one that is 1 could not be widened."""
+
+
+class Held(NamedTuple):
+    """Of one fold: which of the judged points lay within the range that was stated without them."""
+
+    kind: str
+    group: str
+    inside: dict[str, Mask]
+    """By quantity."""
+    width: dict[str, float]
+    """High over low of the stated ranges, the median."""
+
+
+def summary(ratios: Floats) -> Table:
+    """Of the absolute error, from measured over predicted."""
+    errors = abs(1 / ratios - 1)
+    median, p90, p99 = (round(float(each), 4) for each in np.quantile(errors, (0.5, 0.9, 0.99)))
+    return {"median": median, "p90": p90, "p99": p99, "n": len(ratios)}
+
+
+def errors_of(points: Sequence[Point], left: Sequence[LeftOut], known: Mask | None = None) -> dict[str, Table]:
+    """Quantity -> kind -> errors and range, of the points in ``known`` (of all)."""
+    found: dict[str, Table] = {}
+    for quantity in QUANTITIES:
+        measured = np.array([getattr(point, quantity) for point in points])
+        for kind in dict.fromkeys(each.fold.kind for each in left):
+            ratios, groups = _ratios_of(kind, quantity, measured, left, known)
+            if len(ratios):
+                found.setdefault(quantity, {})[kind] = summary(ratios) | _range(ratios, groups)
+    apart = round(_versions_apart(points, left), 2)
+    for each in found.values():
+        if "version" in each:
+            each["version"]["apart"] = apart
+    return found
+
+
+def errors_of_models(points: Sequence[Point], left: Sequence[LeftOut], known: Mask | None = None) -> dict[str, Table]:
+    """Model -> quantity -> errors of its loads that were left out; of models with points enough."""
+    found: dict[str, Table] = {}
+    keys = np.array([_key(point) for point in points])
+    for quantity in QUANTITIES:
+        measured = np.array([getattr(point, quantity) for point in points])
+        for key in sorted(set(keys.tolist())):
+            seen = (keys == key) if known is None else (keys == key) & known
+            ratios, groups = _ratios_of("load", quantity, measured, left, seen)
+            if len(ratios) >= FEWEST_POINTS:
+                found.setdefault(key, {})[quantity] = summary(ratios) | _range(ratios, groups[:1].repeat(len(groups)))
+    return found
+
+
+def deployments_of(points: Sequence[Point]) -> list[Table]:
+    """What was measured, for ``constants.json``."""
+    found: dict[tuple[Any, ...], list[Point]] = {}
+    for point in points:
+        sizes = point.parallel
+        layout = (sizes.tensor, sizes.data, sizes.pipeline, sizes.expert)
+        kv_dtype = plain_kv_dtype(point.recipe.kv_cache_dtype, point.spec)
+        place = _key(point), point.model, point.precision, point.gpu.name, layout, kv_dtype
+        found.setdefault(place, []).append(point)
+
+    def span(values: list[int]) -> list[int]:
+        return [min(values), max(values)]
+
+    return [
+        {
+            **dict(zip(("key", "model", "precision", "gpu", "layout", "kv_dtype"), place, strict=True)),
+            "versions": sorted({each.version for each in some}),
+            "points": len(some),
+            "users": span([each.users for each in some]),
+            "input_tokens": span([each.input_tokens for each in some]),
+            "output_tokens": span([each.output_tokens for each in some]),
+        }
+        for place, some in sorted(found.items(), key=lambda each: str(each[0]))
+    ]
+
+
+def held(points: Sequence[Point], left: Sequence[LeftOut], data: Mapping[str, Any]) -> Iterator[Held]:
+    """Every fold, judged by what is said when nothing of it is known."""
+    for each in left:
+        fold = each.fold
+        rest = [point for point, is_out in zip(points, fold.out.tolist(), strict=True) if not is_out]
+        others = [other for other in left if other.fold is not fold]
+        gpus = {point.gpu.name for point in rest}
+        gone = {point.gpu.name for point in points} - gpus
+        shipped = data["errors"]
+        fresh = errors_of(points, others, ~fold.out)
+        forgot = Constants(
+            {
+                **data,
+                "errors": {quantity: {**shipped[quantity], **fresh[quantity]} for quantity in QUANTITIES},
+                "errors_of_models": errors_of_models(points, others, ~fold.out),
+                "deployments": deployments_of(rest),
+                "gpus": {name: own for name, own in data["gpus"].items() if name not in gone},
+            }
+        )
+        yield _held(points, each, forgot)
+
+
+def _held(points: Sequence[Point], left: LeftOut, constants: Constants) -> Held:
+    where = np.flatnonzero(left.fold.judged)
+    inside: dict[str, list[bool]] = {quantity: [] for quantity in QUANTITIES}
+    widths: dict[str, list[float]] = {quantity: [] for quantity in QUANTITIES}
+    for i in where.tolist():
+        point = points[i]
+        asked = Asked(
+            spec=point.spec,
+            gpu=point.gpu,
+            parallel=point.parallel,
+            kv_cache_dtype=point.recipe.kv_cache_dtype,
+            version=point.version or None,
+            load=load_of(point),
+        )
+        known = known_error(asked, constants)
+        for quantity in QUANTITIES:
+            spread = getattr(known, quantity)
+            low, high = spread.around(float(getattr(left.target, quantity)[i]))
+            inside[quantity].append(low <= getattr(point, quantity) <= high)
+            widths[quantity].append(spread.high / spread.low)
+    return Held(
+        left.fold.kind,
+        left.fold.group,
+        {quantity: np.array(each) for quantity, each in inside.items()},
+        {quantity: float(np.median(each)) for quantity, each in widths.items()},
+    )
+
+
+def _ratios_of(
+    kind: str, quantity: str, measured: Floats, left: Sequence[LeftOut], known: Mask | None
+) -> tuple[Floats, Groups]:
+    """Measured over predicted of the judged points of one kind's folds, and the fold of each."""
+    ratios: list[Floats] = [np.zeros(0)]
+    groups: list[str] = []
+    for fold, target in left:
+        if fold.kind == kind:
+            where = fold.judged if known is None else fold.judged & known
+            ratios.append((measured / getattr(target, quantity))[where])
+            groups += [fold.group] * int(where.sum())
+    return np.concatenate(ratios), np.array(groups, dtype=np.str_)
+
+
+def _versions_apart(points: Sequence[Point], left: Sequence[LeftOut]) -> float:
+    """Minor versions from what was left out to the nearest that stayed, the mean over points of releases."""
+    apart: list[int] = []
+    for fold, _ in left:
+        if fold.kind != "version":
+            continue
+        out = [point for point, is_out in zip(points, fold.out.tolist(), strict=True) if is_out]
+        stayed = {
+            number
+            for point, is_out in zip(points, fold.out.tolist(), strict=True)
+            if not is_out and _fitted_alike(point, out[0]) and (number := minor_version(point.version)) is not None
+        }
+        number = minor_version(out[0].version)
+        if number is not None and stayed:
+            apart += [min(abs(number - each) for each in stayed)] * len(out)
+    return float(np.mean(apart)) if apart else 1.0
+
+
+def _fitted_alike(one: Point, other: Point) -> bool:
+    """Whether both have the factors of one model on one generation of GPUs."""
+    return (_key(one), generation(one.gpu)) == (_key(other), generation(other.gpu))
+
+
+def _key(point: Point) -> str:
+    """As :func:`model_key` has it, computed once for a model in a precision."""
+    name = point.model, point.precision
+    if name not in _KEYS:
+        _KEYS[name] = model_key(point.spec)
+    return _KEYS[name]
+
+
+_KEYS: dict[tuple[str, str], str] = {}
+
+
+# ---- ranges
+
+
+def _range(ratios: Floats, groups: Groups) -> Table:
+    """Between what nine points of ten lie, also of a group that had no say in it: it is widened until they do.
+
+    ``covered`` is their share, each group judged by the range that the others make, widened alike.
+    """
+    low, high = _ends(ratios, groups)
+    if len(set(groups.tolist())) == 1:
+        return {"low": round(low, 4), "high": round(high, 4)}
+    inside, wider = _inside(ratios, groups)
+    covered = round(float(inside.mean()), 4)
+    return {"low": round(low**wider, 4), "high": round(high**wider, 4), "covered": covered}
+
+
+def _inside(ratios: Floats, groups: Groups) -> tuple[Mask, float]:
+    """Which points lie within the range that the other groups make, widened by an exponent until enough do."""
+    ends = {group: _ends(ratios[groups != group], groups[groups != group]) for group in set(groups.tolist())}
+    low = np.array([ends[group][0] for group in groups.tolist()])
+    high = np.array([ends[group][1] for group in groups.tolist()])
+    needed = np.log(ratios) / np.where(ratios < 1, np.log(low), np.log(high))
+    enough = np.sort(needed)[math.ceil(COVERED * len(needed)) - 1]
+    wider = max(1.0, math.ceil(float(enough) * 100) / 100)
+    inside: Mask = needed <= wider
+    return inside, wider
+
+
+def _ends(ratios: Floats, groups: Groups) -> tuple[float, float]:
+    """What 5 % lie below and 5 % above; a group counts by the square root of its points, lest one decide."""
+    if len(ratios) == 1:
+        return min(float(ratios[0]), 1 / _LEAST), max(float(ratios[0]), _LEAST)
+    _, group, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    order = np.argsort(ratios)
+    weights = np.cumsum((counts**-0.5)[group][order])
+    ends = np.interp((0.05, 0.95), (weights - weights[0]) / (weights[-1] - weights[0]), ratios[order])
+    return min(float(ends[0]), 1 / _LEAST), max(float(ends[1]), _LEAST)

@@ -1,0 +1,138 @@
+"""What is left out of the fit to learn how far off it is where something was not measured: folds, by kind.
+
+kind         what a fold leaves out                      what is judged
+load         a fifth of the loads                        all of it
+model        a model, in all its precisions              all of it
+precision    a model in one precision                    where another precision was measured on the generation
+generation   a model on one generation of GPUs           where it was measured on another generation
+gpu          a GPU                                       models that were measured on another one of its generation
+pair         a model on one GPU                          where both were measured, but not together: the same models
+layout       a model on a GPU in one layout              where another layout was measured
+kv_dtype     a model on a GPU with one KV format         where another format was measured
+version      a model on a generation with one vLLM       where another vLLM was measured
+users        the largest, and the smallest, loads        all of it: what lies outside of what was measured
+lengths      the longest, and the shortest, requests     the same
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from step_time_fit import Fit, Target
+from tokenyard.sim.accuracy.points import Point
+from tokenyard.sim.latency.steptime.constants import MeasuredDeployment, model_key
+from tokenyard.sim.latency.steptime.rates import generation
+
+__all__ = ["Fold", "LeftOut", "folds_of", "left_out", "load_of"]
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+LOAD_FOLDS = 5
+ROUNDS = 3
+"""Of the fit without a fold, which begins at the fit to everything."""
+MANY_USERS, FEW_USERS = 128, 4
+LONG_INPUT, LONG_OUTPUT, SHORT_OUTPUT = 8000, 8000, 128
+"""Of the points' extremes."""
+
+
+class Fold(NamedTuple):
+    """Points that a fit does not see."""
+
+    kind: str
+    group: str
+    out: Mask
+    judged: Mask
+    """Of them, those whose case the kind is."""
+
+
+class LeftOut(NamedTuple):
+    """A fold, and what the fit without it says of every point."""
+
+    fold: Fold
+    target: Target
+
+
+def load_of(point: Point) -> Hashable:
+    """Points of one load on one deployment, whoever measured them and with which version."""
+    key = model_key(point.spec), point.gpu.name, point.parallel
+    return (*key, point.input_tokens, point.output_tokens, point.users)
+
+
+def folds_of(points: Sequence[Point]) -> Iterator[Fold]:
+    """All folds, kind by kind."""
+    rng = np.random.default_rng(0)
+    fold_of: dict[Hashable, int] = {}
+    loads = [fold_of.setdefault(load_of(point), int(rng.integers(LOAD_FOLDS))) for point in points]
+    key = [model_key(point.spec) for point in points]
+    shape = [each.partition(":")[0] for each in key]
+    gpu = [point.gpu.name for point in points]
+    age = [generation(point.gpu) for point in points]
+    layout = [_layout(point) for point in points]
+    kv = [point.recipe.kv_cache_dtype or "auto" for point in points]
+    everywhere = [""] * len(points)
+    yield from _folds("load", [f"fold {each}" for each in loads], remains=everywhere)
+    yield from _folds("model", [point.model for point in points], remains=everywhere)
+    yield from _folds("precision", _joined(key), remains=_joined(shape, age))
+    yield from _folds("generation", _joined(key, age), remains=key)
+    yield from _folds("gpu", gpu, remains=_joined(key, age))
+    yield from _folds("pair", _joined(key, gpu), remains=_joined(key, age))
+    yield from _folds("layout", _joined(key, gpu, layout), remains=_joined(key, gpu))
+    yield from _folds("kv_dtype", _joined(key, gpu, kv), remains=_joined(key, gpu))
+    version = [point.version for point in points]
+    yield from _folds("version", _joined(key, age, version), remains=_joined(key, age))
+    yield from _extremes(points)
+
+
+def _layout(point: Point) -> str:
+    sizes = point.parallel
+    return MeasuredDeployment.layout_in_words(sizes.tensor, sizes.data, sizes.pipeline, sizes.expert)
+
+
+def _extremes(points: Sequence[Point]) -> Iterator[Fold]:
+    """Judged are all: a fit without the largest loads has to say something of larger loads than it knows."""
+    rules: dict[tuple[str, str], Callable[[Point], bool]] = {
+        ("users", f"{MANY_USERS} and more"): lambda point: point.users >= MANY_USERS,
+        ("users", f"{FEW_USERS} and fewer"): lambda point: point.users <= FEW_USERS,
+        ("lengths", f"prompts of {LONG_INPUT:,} and more"): lambda point: point.input_tokens >= LONG_INPUT,
+        ("lengths", f"outputs of {LONG_OUTPUT:,} and more"): lambda point: point.output_tokens >= LONG_OUTPUT,
+        ("lengths", f"outputs of {SHORT_OUTPUT:,} and fewer"): lambda point: point.output_tokens <= SHORT_OUTPUT,
+    }
+    for (kind, name), rule in rules.items():
+        out = np.array([rule(point) for point in points])
+        if out.any() and not out.all():
+            yield Fold(kind, name, out, out)
+
+
+def _joined(*parts: Sequence[str]) -> list[str]:
+    return ["/".join(each) for each in zip(*parts, strict=True)]
+
+
+def _folds(kind: str, groups: Sequence[str], *, remains: Sequence[str]) -> Iterator[Fold]:
+    """One per group; judged are points of which, by ``remains``, something is left in the fit."""
+    group, left = np.array(groups), np.array(remains)
+    for each in sorted(set(groups)):
+        out = group == each
+        judged = out & np.isin(left, left[~out])
+        if judged.any():
+            yield Fold(kind, each, out, judged)
+
+
+def left_out(fit: Fit, logs: Floats, kept: Path | None = None) -> Iterator[LeftOut]:
+    """Every fold, with what the fit without it says. ``kept``: a file (.npz) of fits, read and added to."""
+    known: dict[str, Floats] = {}
+    if kept is not None and kept.exists():
+        with np.load(kept) as found:
+            known = dict(found)
+    for fold in folds_of(fit.points):
+        name = f"{fold.kind} {fold.group}"
+        if name not in known:
+            known[name] = fit.solve(~fold.out, start=logs, rounds=ROUNDS)
+            if kept is not None:
+                np.savez_compressed(kept, **known)  # type: ignore[arg-type]
+        yield LeftOut(fold, fit.predict(known[name]))

@@ -1,0 +1,187 @@
+"""Places of a trace at which the engine did not move: requests waited, no token was scheduled, and nothing was to come.
+
+The rule is the watchdog's (``sched/standstill.py``), as far as records tell: of pins, sessions and readers of blocks
+they do not, so that a place counts only if it is long, or if the trace ends there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from tokenyard.explain.why.timeline_reader import StepReader
+from tokenyard.trace.format.schema import AdmissionOutcome, KVNumbers, Refusal
+from tokenyard.trace.format.step_facts import StepFacts
+from tokenyard.trace.read.facts_of_step import facts_of
+from tokenyard.trace.read.ranks import find_ranks
+from tokenyard.trace.read.step_joiner import Step
+from tokenyard.vocabulary.reasons import Reason, is_event, is_for_good
+
+__all__ = ["LONG", "Standstills", "StuckPlace", "standstills"]
+
+LONG = 100
+"""Steps in a row: far more than any way out takes."""
+_AT_THE_END = 2
+"""Steps in a row with which a trace ends: the last thing that it says is that nothing moves."""
+
+
+class StuckPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps in a row in which nobody got on."""
+
+    rank: int | None = None
+    """The engine, where there are several."""
+    first_step: int
+    last_step: int
+    num_steps: int
+    start_ts: float | None
+    """Seconds, on the trace's clock."""
+    end_ts: float | None
+    ends_trace: bool
+    """Nothing follows."""
+    request_id: str | None
+    """The request at which the last of them stopped."""
+    reason: str
+    """Why."""
+    needed_blocks: int | None = None
+    free_blocks: int | None = None
+    total_blocks: int | None = None
+    wanted_tokens: int | None = None
+    budget_left: int | None = None
+    num_running: int | None
+    num_waiting: int | None
+    reasons: dict[str, int]
+    """Reason -> requests that the last of them held back by it."""
+    explanation: str
+    """What that means, and vLLM's issues of this kind."""
+
+
+class Standstills(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer."""
+
+    num_steps: int
+    """Steps of the trace, over all engines."""
+    places: list[StuckPlace]
+
+
+class _Still(msgspec.Struct):
+    """A step in which nobody got on."""
+
+    facts: StepFacts
+    refusal: Refusal
+    reasons: dict[str, int]
+
+
+def standstills(path: Path | str) -> Standstills:
+    """Look through the trace, or those of several engines. Raises TraceError if there is none at ``path``."""
+    places: list[StuckPlace] = []
+    num_steps = 0
+    for trace in find_ranks(path):
+        if trace.is_idle:
+            continue
+        steps = StepReader(trace.files, requests=False).steps()
+        for run, count, ends in _runs(steps):
+            num_steps += count
+            if len(run) >= LONG or (ends and len(run) >= _AT_THE_END):
+                places.append(_place(trace.rank, run, ends=ends))
+    return Standstills(num_steps=num_steps, places=places)
+
+
+def _runs(steps: Iterator[Step]) -> Iterator[tuple[list[_Still], int, bool]]:
+    """Steps in a row in which nobody got on (none at all included), how many steps were read, whether they end it."""
+    run: list[_Still] = []
+    count = 0
+    for step in steps:
+        count += 1
+        still = _still(step)
+        if still is not None:
+            run.append(still)
+            continue
+        yield run, count, False
+        run, count = [], 0
+    yield run, count, True
+
+
+def _still(step: Step) -> _Still | None:
+    facts, outcome = facts_of(step), step.outcome
+    if outcome is None or facts.token_sum != 0 or outcome.preemptions:
+        return None
+    reasons = _reasons(outcome)
+    others_wait = any(is_event(reason) for reason in reasons)
+    ended = Refusal(
+        reason=outcome.reason or "",
+        req_id=outcome.req_id,
+        wanted_tokens=outcome.wanted_tokens,
+        budget_left=outcome.budget_left,
+        kv=outcome.kv,
+    )
+    refusals = (*(outcome.not_scheduled or ()), ended, *(outcome.skipped or ()))
+    for refusal in refusals:
+        if refusal.reason and is_for_good(refusal.reason, others_wait=others_wait):
+            return _Still(facts, refusal, dict(reasons))
+    return None
+
+
+def _reasons(outcome: AdmissionOutcome) -> Counter[str]:
+    """How many requests each reason held back."""
+    counts: Counter[str] = Counter(outcome.not_scheduled_counts or {})
+    counts.update(outcome.skipped_counts or {})
+    if outcome.reason is not None and outcome.reason != Reason.QUEUES_EMPTY and outcome.num_requests:
+        counts[outcome.reason] += outcome.num_requests
+    return counts
+
+
+def _place(rank: int | None, run: list[_Still], *, ends: bool) -> StuckPlace:
+    first, last = run[0], run[-1]
+    kv = last.refusal.kv or KVNumbers()
+    return StuckPlace(
+        rank=rank,
+        first_step=first.facts.step,
+        last_step=last.facts.step,
+        num_steps=len(run),
+        start_ts=first.facts.ts,
+        end_ts=last.facts.ts,
+        ends_trace=ends,
+        request_id=last.refusal.req_id,
+        reason=last.refusal.reason,
+        needed_blocks=kv.needed,
+        free_blocks=kv.free if kv.free is not None else last.facts.free_blocks,
+        total_blocks=last.facts.total_blocks,
+        wanted_tokens=last.refusal.wanted_tokens,
+        budget_left=last.refusal.budget_left,
+        num_running=last.facts.num_running,
+        num_waiting=last.facts.num_waiting,
+        reasons=last.reasons,
+        explanation=_explanation(last),
+    )
+
+
+def _explanation(still: _Still) -> str:
+    """What keeps it, in one or two sentences."""
+    facts, refusal = still.facts, still.refusal
+    kv = refusal.kv
+    if kv is not None and kv.needed is not None:
+        total = facts.total_blocks
+        if total is not None and kv.needed >= total:
+            return (
+                f"It needs {kv.needed:,} blocks and the pool has {total - 1:,}: it can never fit, and everybody behind"
+                " it waits with it (vLLM's issue 39734). Raise num_gpu_blocks, or refuse such requests."
+            )
+        return (
+            "No step computes anything, so the missing blocks are held by requests that wait themselves, or by some"
+            " that have ended: nobody will let go (vLLM's issues 45388 and 45414)."
+        )
+    if refusal.reason == Reason.MAX_NUM_SEQS:
+        return (
+            "No step computes anything, so the places are held by requests that wait themselves (vLLM's issue 53130)."
+        )
+    if refusal.wanted_tokens is not None:
+        return (
+            f"It wants {refusal.wanted_tokens:,} tokens in one step and {refusal.budget_left or 0:,} are left of an"
+            " empty one: no step will ever be larger. Raise max_num_batched_tokens or the limit that the reason names."
+        )
+    if refusal.reason == Reason.ENCODER_BUDGET:
+        return "No step has room for its next image, audio clip or video, and nobody gives any back."
+    return "Nothing that is in flight or on its way can change that."

@@ -1,0 +1,208 @@
+"""Keys, tokens and passwords in what people paste: each is replaced where it is read, so that nothing later holds it.
+
+What is secret is told by the name of a setting (``--api-key``, ``HF_TOKEN``, ``{"password": ...}``) and, where there is
+no name, by what such a value looks like. A name that only resembles one loses its value too: a report can do without.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+__all__ = [
+    "HIDDEN",
+    "hidden",
+    "hidden_beginning",
+    "hidden_environment",
+    "hidden_setting",
+    "hidden_text",
+    "hidden_words",
+    "is_secret_name",
+]
+
+HIDDEN = "***"
+"""Stands in the place of a value."""
+
+_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_WITHIN = ("secret", "passw", "passphrase", "credential", "apikey", "bearer", "cookie", "keyfile", "keystore", "keytab")
+_WHOLE = frozenset(("auth", "authorization", "cert", "certs", "dsn", "jwt", "pem", "pwd", "ssl", "tls"))
+_LAST = ("key", "keys", "token")
+_LAST_WHOLE = frozenset(("pass", "pw", "sas", "sig", "signature"))
+"""As a name's last part: ``REDIS_PASS``, ``?sig=``; not ``pass_config``."""
+_PAIRS = frozenset(
+    (first, second)
+    for firsts, seconds in (
+        (("access", "account", "api", "auth", "client", "encryption", "private", "signing"), ("key", "keys", "token")),
+        (("key", "token"), ("base64", "data", "file", "id", "path", "pem")),
+    )
+    for first in firsts
+    for second in seconds
+) - {("token", "id")}
+"""Parts of a name that follow each other; ``eos_token_id`` is a number of the vocabulary."""
+_NAME = re.compile(r"(?<![\w.-])[A-Za-z_-][\w.-]*|(?<!\w)[\u2010-\u2015]+[A-Za-z][\w.-]*")
+"""A word processor makes one dash of two."""
+_QUOTES_VALUE = re.compile(
+    r"""(?:\\*["']?\s*[=:]\s*|["']?\s+)(?:Bearer\s+|Basic\s+)?("(?:[^"\\]|\\.)*"?|'[^']*'?|\[[^\]]*\]?|[^\s,;}\]]+)"""
+)
+_HEADER = re.compile(r"(?i)((?:proxy-)?authorization\\*[\"']?\s*[:=]\s*\\*[\"']?(?:Bearer |Basic )?)[^\"'\n,;}\\]+")
+"""A header's value may be several words: ``Authorization: Digest username ...``."""
+_RUN = re.compile(r"[^\s'\"]+")
+_LOOKS_SECRET = re.compile(
+    r"\b(?:sk|pk|rk)-[\w-]{20,}|\bhf_[A-Za-z0-9]{16,}|\bgh[oprsu]_\w{16,}|\bgithub_pat_\w{16,}|\bglpat-[\w-]{16,}"
+    r"|\bnvapi-[\w-]{16,}|\bxox[abprs]-[\w-]{10,}|\bAKIA[0-9A-Z]{12,}|\beyJ[\w-]{10,}\.[\w-]+(?:\.[\w-]*)?"
+    r"|(?<=\bBearer )[^\s'\"]+|(?<=\bBasic )[^\s'\"]+"
+)
+_ASSIGNED = re.compile(r"(?<![\w.-])([A-Za-z_]\w*)=(\"(?:[^\"\\]|\\.)*\"?|'[^']*'?|[^\s\"']+)")
+_OF_VLLM = ("VLLM_", "CUDA_", "NCCL_", "TORCH", "PYTORCH_")
+"""Beginnings of variables that may change how vLLM runs; what others are set to is nobody's business here."""
+_NAMES = ("name", "key", "header", "variable")
+"""Fields that name what stands beside them."""
+_PAIR = ("name", "value")
+_DEEPEST = 100
+"""Levels of a value that are looked into."""
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a setting, flag or variable of this name may hold a secret: ``--api-key``, ``HF_TOKEN``, ``sslCert``.
+
+    Not so ``max_num_batched_tokens``, ``long-prefill-token-threshold``, ``num_key_value_heads`` or ``eos_token_id``.
+    """
+    parts = [part.lower() for part in _PART.findall(name[:200])]
+    if not parts:
+        return False
+    return (
+        any(part in _WHOLE or any(word in part for word in _WITHIN) for part in parts)
+        or parts[-1].endswith(_LAST)
+        or parts[-1] in _LAST_WHOLE
+        or any(pair in _PAIRS for pair in pairwise(parts))
+    )
+
+
+def hidden(name: str, value: Any) -> Any:
+    """The ``value`` of a setting called ``name``, with every secret in it replaced; lists and mappings are walked."""
+    return _hidden(name, value, _DEEPEST)
+
+
+def _hidden(name: str, value: Any, levels: int) -> Any:
+    if value is None or isinstance(value, bool) or value in ("", [], {}):
+        return value
+    if levels == 0:
+        return HIDDEN
+    if is_secret_name(name) or (isinstance(value, str) and name.lower().endswith("tokens") and not value.isdecimal()):
+        return [HIDDEN] if isinstance(value, list | tuple) else HIDDEN
+    if isinstance(value, Mapping):
+        return _hidden_fields(value, levels)
+    if isinstance(value, list | tuple):
+        return _hidden_list(value, levels)
+    return _hidden_json(value, levels) if isinstance(value, str) else value
+
+
+def _hidden_fields(value: Mapping[Any, Any], levels: int) -> dict[Any, Any]:
+    """Of a mapping; a field may be named by another one: {name: HF_TOKEN, value: ...}, {Key: ..., Val: ...}."""
+    values = {key for key in value if str(key).lower().startswith("val")}
+    names = {key for key, each in value.items() if values and str(key).lower() in _NAMES and isinstance(each, str)}
+    named = next((value[key] for key in value if key in names and is_secret_name(value[key])), "")
+    kept: dict[Any, Any] = {}
+    for key, each in value.items():
+        shown = hidden_text(key) if isinstance(key, str) else key
+        if named and key in names:
+            kept[shown] = hidden_text(each)
+        else:
+            kept[shown] = _hidden(named if named and key in values else str(key), each, levels - 1)
+    return kept
+
+
+def _hidden_list(values: Sequence[Any], levels: int) -> list[Any]:
+    """Words of a command, a name and its value, or anything else."""
+    if len(values) == len(_PAIR) and isinstance(values[0], str) and is_secret_name(values[0]):
+        return [hidden_text(values[0]), _hidden(values[0], values[1], levels - 1)]
+    kept: list[Any] = []
+    for before, each in zip((None, *values), values, strict=False):
+        is_value = isinstance(before, str) and before.startswith("-") and "=" not in before and is_secret_name(before)
+        is_value = is_value and not (isinstance(each, str) and each.startswith("-"))
+        kept.append(_hidden(str(before) if is_value else "", each, levels - 1))
+    return kept
+
+
+def _hidden_json(text: str, levels: int) -> str:
+    """A text, which may be JSON, which may hold texts that are JSON."""
+    if not text.lstrip().startswith(("{", "[")):
+        return hidden_text(text)
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return hidden_text(text)
+    kept = _hidden("", said, levels - 1)
+    return text if kept == said else json.dumps(kept)
+
+
+def hidden_text(text: str) -> str:
+    """``text`` with secrets replaced: behind their names, in front of the host of a URL, and by what they look like."""
+    text = _HEADER.sub(lambda found: f"{found[1]}{HIDDEN}", text)
+    parts: list[str] = []
+    at = 0
+    for found in _NAME.finditer(text):
+        if found.start() < at or not is_secret_name(found[0]):
+            continue
+        value = _QUOTES_VALUE.match(text, found.end())
+        if value is None or (text[found.end()].isspace() and (found[0][0].isalnum() or found[0][0] == "_")):
+            continue
+        parts += [text[at : value.start(1)], HIDDEN]
+        at = value.end(1)
+    said = "".join((*parts, text[at:]))
+    if "://" in said and "@" in said:
+        said = _RUN.sub(lambda found: _without_user(found[0]), said)
+    return _LOOKS_SECRET.sub(HIDDEN, said)
+
+
+def _without_user(run: str) -> str:
+    """A URL without the name and the password in front of its host."""
+    begin, end = run.find("://") + len("://"), run.rfind("@")
+    user = run[begin:end]
+    is_user = begin >= len("://") and end > begin and (":" in user or "/" not in user)
+    return f"{run[:begin]}{HIDDEN}{run[end:]}" if is_user else run
+
+
+def hidden_beginning(text: str) -> str:
+    """The beginning of a ``text`` that cannot be taken apart, for a message: no secret, and no value of a variable.
+
+    It ends with the first name that may be followed by a secret, since nobody knows where that one would end.
+    """
+    text = text[:1000]
+    for found in _NAME.finditer(text):
+        if is_secret_name(found[0]) and text[found.end() :].strip():
+            text = f"{text[: found.end()]} {HIDDEN}"
+            break
+    return _ASSIGNED.sub(lambda match: f"{match[1]}={HIDDEN}", hidden_text(text))
+
+
+def hidden_words(words: list[str]) -> list[str]:
+    """Words of a command line whose flags nobody knows, with the values of secret flags replaced."""
+    kept: list[str] = []
+    follows = False
+    for word in words:
+        name, equals, _ = word.partition("=")
+        is_flag = name.startswith("-")
+        if follows and not is_flag:
+            kept.append(HIDDEN)
+        elif equals and is_secret_name(name):
+            kept.append(f"{name}={HIDDEN}")
+        else:
+            kept.append(hidden_text(word))
+        follows = is_flag and not equals and is_secret_name(name)
+    return kept
+
+
+def hidden_setting(value: str) -> str:
+    """The text of a setting, which may be JSON, with every secret in it replaced."""
+    return _hidden_json(value, _DEEPEST)
+
+
+def hidden_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables by name; values are kept of those alone that may change how vLLM runs and are no secret."""
+    return {
+        name: str(hidden(name, value)) if name.startswith(_OF_VLLM) else HIDDEN for name, value in environment.items()
+    }

@@ -1,0 +1,334 @@
+"""What vLLM does where nobody says, and what it refuses: facts found by `make differential-config`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.parsing import parse
+from tokenyard.cli.support.setup import Setup, prepare
+from tokenyard.errors import ConfigError, NoStartError, NotModelledError
+from tokenyard.launch.compilation import spelled_out
+from tokenyard.launch.reading import read_words
+
+NGRAM = """--speculative-config '{"method": "ngram", "num_speculative_tokens": 2}'"""
+DRAFT = """--speculative-config '{"method": "draft_model", "model": "m", "num_speculative_tokens": 4}'"""
+FITS = "--kv-cache-memory-bytes 64G"
+
+
+def setup(line: str, *words: str, version: str = "0.33", gpu: str = "h100") -> Setup:
+    before, serve, after = line.partition("vllm serve")
+    text = f"{before}{serve}{after} {FITS}"
+    command = parse(["run", "random", "--limit", "1", "--serve", text, "--gpu", gpu, "--vllm-version", version, *words])
+    assert isinstance(command, Run)
+    return prepare(command)
+
+
+@pytest.mark.parametrize(
+    ("line", "version", "ahead"),
+    [
+        ("vllm serve llama-3.1-8b --distributed-executor-backend ray", "0.33", True),
+        ("vllm serve llama-3.1-8b --distributed-executor-backend ray", "0.22", True),
+        (
+            "VLLM_USE_RAY_V2_EXECUTOR_BACKEND=0 vllm serve llama-3.1-8b --distributed-executor-backend ray",
+            "0.22",
+            False,
+        ),
+        (f"vllm serve llama-3.1-8b {NGRAM}", "0.33", True),
+        (f"vllm serve llama-3.1-8b {NGRAM}", "0.22", False),
+        (f"VLLM_USE_V2_MODEL_RUNNER=0 vllm serve llama-3.1-8b {NGRAM}", "0.33", False),
+        (f"vllm serve llama-3.1-8b {DRAFT}", "0.33", True),
+        (f"vllm serve llama-3.1-8b {DRAFT}", "0.22", False),
+        ("VLLM_USE_V2_MODEL_RUNNER=0 vllm serve llama-3.1-8b -pp 2", "0.33", False),
+        ("vllm serve llama-3.1-8b -pp 2 --distributed-executor-backend external_launcher", "0.33", False),
+    ],
+)
+def test_steps_are_scheduled_ahead_as_vllm_does(line: str, version: str, ahead: bool) -> None:
+    assert setup(line, version=version).scheduler.async_scheduling is ahead
+
+
+def test_ahead_where_vllm_cannot() -> None:
+    with pytest.raises(NoStartError, match="async_scheduling does not go with drafts of method ngram"):
+        setup(f"vllm serve llama-3.1-8b --async-scheduling {NGRAM}", version="0.22")
+
+
+@pytest.mark.parametrize(
+    ("line", "gpu", "version", "most"),
+    [
+        ("vllm serve llama-3.1-8b", "h100", "0.33", 512),
+        ("vllm serve llama-3.1-8b", "b200", "0.33", 1024),
+        ("vllm serve llama-3.1-8b", "b300", "0.33", 1024),
+        ("vllm serve llama-3.1-8b", "b200", "0.22", 512),
+        ("vllm serve llama-3.1-8b", "rtx5090", "0.33", 512),
+        ("vllm serve gpt-oss-20b", "h100", "0.22", 1024),
+        ("vllm serve gpt-oss-20b --max-num-seqs 4", "h100", "0.33", 1024),
+        ("vllm serve llama-3.1-8b --max-num-seqs 13", "h100", "0.33", 26),
+        ("vllm serve llama-3.1-8b --max-cudagraph-capture-size 100", "h100", "0.33", 96),
+        ("vllm serve llama-3.1-8b --enforce-eager", "h100", "0.33", 0),
+        ("vllm serve llama-3.1-8b --enforce-eager --cudagraph-capture-sizes 8", "h100", "0.33", 0),
+    ],
+)
+def test_cuda_graphs_go_as_far_as_vllms(line: str, gpu: str, version: str, most: int) -> None:
+    sizes = setup(line, gpu=gpu, version=version).settled.cudagraph_capture_sizes
+    # With 13 sequences 24 is the last multiple of 8 below 26.
+    assert max(sizes, default=0) == (24 if most == 26 else most)
+    assert list(sizes) == sorted(set(sizes))
+
+
+def test_steps_of_decodes_are_captured_whatever_their_size() -> None:
+    assert 13 in setup("vllm serve llama-3.1-8b --max-num-seqs 13").settled.cudagraph_capture_sizes
+    assert 13 not in setup("vllm serve llama-3.1-8b --max-num-seqs 13", version="0.22").settled.cudagraph_capture_sizes
+
+
+@pytest.mark.parametrize(("version", "budget"), [("0.22", 8192 - 1024), ("0.33", 8192)])
+def test_a_draft_model_takes_of_the_budget_of_0_22(version: str, budget: int) -> None:
+    made = setup(f"vllm serve llama-3.1-8b {DRAFT}", version=version)
+    assert made.scheduler.max_num_batched_tokens == budget
+    assert made.settled.max_num_batched_tokens == 8192
+
+
+def test_batched_experts_lower_the_limits() -> None:
+    line = "vllm serve qwen3-30b-a3b -dp 4 --enable-expert-parallel --all2all-backend deepep_low_latency"
+    made = setup(line, "--ignore-unmodelled")
+    assert (made.settled.max_num_batched_tokens, made.settled.max_num_seqs) == (256, 256)
+    given = setup(f"{line} --max-num-batched-tokens 4096", "--ignore-unmodelled").settled
+    assert (given.max_num_batched_tokens, given.max_num_seqs) == (4096, 1024)
+
+
+@pytest.mark.parametrize(
+    ("line", "version", "problem"),
+    [
+        ("vllm serve qwen3-235b-a22b-fp8 -tp 8", "0.22", "192 columns of each expert on each of 8 GPUs"),
+        ("vllm serve llama-3.1-8b --enable-expert-parallel", "0.33", "has no experts"),
+        ("vllm serve llama-3.1-8b -pp 2 --distributed-executor-backend uni", "0.33", "runs no pipeline"),
+        ("vllm serve llama-3.1-8b --kv-cache-dtype float16", "0.33", "does not go with dtype = 'bfloat16'"),
+        ("vllm serve deepseek-v3 -tp 8 --kv-cache-dtype nvfp4", "0.33", "not for latent attention"),
+        ("vllm serve gemma-2-9b --dtype half", "0.33", "dtype = 'float16' is not for gemma-2-9b"),
+        ("vllm serve llama-3.1-8b-bnb-4bit", "0.33", "has no quantization bitsandbytes"),
+        (
+            "vllm serve jamba-1.5-mini --no-enable-chunked-prefill",
+            "0.33",
+            "needs chunked prefill",
+        ),
+        ("vllm serve llama-3.1-8b --enable-lora --max-loras 4 --max-cpu-loras 1", "0.33", "max_cpu_loras = 1 is less"),
+        ("vllm serve llama-3.1-8b -dp 2 -dpl 4", "0.33", "data_parallel_size_local = 4 is more"),
+        ("vllm serve llama-3.1-8b --ray-workers-use-nsight", "0.33", "needs one of: --distributed-executor-backend"),
+        (
+            """vllm serve llama-3.1-8b --speculative-config '{"method": "mtp", "num_speculative_tokens": 1}'""",
+            "0.33",
+            "has no layers that predict further",
+        ),
+        ("vllm serve llama-3.1-8b --spec-tokens 4", "0.22", "4 drafts are asked for, and no draft model is named"),
+        ("vllm serve llama-3.1-8b --spec-method eagle3 --spec-tokens 2", "0.33", "give speculative_config.model"),
+        (
+            "vllm serve llama-3.1-8b --max-cudagraph-capture-size 512 --cudagraph-capture-sizes 8 32",
+            "0.33",
+            "is not the largest of cudagraph_capture_sizes",
+        ),
+    ],
+)
+def test_what_vllm_refuses(line: str, version: str, problem: str) -> None:
+    with pytest.raises(NoStartError, match=problem):
+        setup(line, version=version)
+
+
+def test_0_33_makes_smaller_blocks_of_experts() -> None:
+    assert setup("vllm serve qwen3-235b-a22b-fp8 -tp 8").settled.hardware.tensor_parallel_size == 8
+    whole = setup("vllm serve qwen3-235b-a22b-fp8 -tp 8 --enable-expert-parallel", version="0.22")
+    assert whole.settled.parallel.enable_expert_parallel
+
+
+@pytest.mark.parametrize(
+    ("line", "version", "whole"),
+    [
+        ("vllm serve gemma-3-27b", "0.33", True),
+        ("vllm serve llama-3.1-8b", "0.33", False),
+        ("vllm serve gemma-3-27b --language-model-only", "0.22", True),
+        ("vllm serve gemma-3-27b --language-model-only", "0.33", False),
+        ("vllm serve gemma-3-27b --language-model-only --enable-mm-embeds", "0.33", True),
+        ("""vllm serve gemma-3-27b --limit-mm-per-prompt '{"image": 0}'""", "0.33", False),
+        ("""vllm serve gemma-3-27b --limit-mm-per-prompt '{"image": 0}'""", "0.22", True),
+        ("""vllm serve gemma-3-27b --limit-mm-per-prompt '{"video": 0}'""", "0.33", True),
+    ],
+)
+def test_images_of_gemma_are_never_cut(line: str, version: str, whole: bool) -> None:
+    assert setup(line, version=version).scheduler.disable_chunked_mm_input is whole
+
+
+# ---- values in other words
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--compilation-config", "{}"),
+        ("--compilation-config", '{"cudagraph_mode": "FULL_AND_PIECEWISE", "mode": 3}'),
+        ("-cc.cudagraph_mode", "FULL_AND_PIECEWISE"),
+        ("-O3",),
+        ("-O2",),
+        ("--optimization-level=3",),
+    ],
+)
+def test_defaults_in_words_change_nothing(words: tuple[str, ...]) -> None:
+    plain, said = setup("vllm serve llama-3.1-8b"), setup(f"""vllm serve llama-3.1-8b {" ".join(map(repr, words))}""")
+    assert (said.scheduler, said.cache, said.settled.cudagraph_capture_sizes) == (
+        plain.scheduler,
+        plain.cache,
+        plain.settled.cudagraph_capture_sizes,
+    )
+    assert said.deployment.ignored == []
+    assert any("as without it" in each for each in said.deployment.without_effect)
+
+
+def test_fields_of_the_compilation_config_are_the_flags() -> None:
+    made = setup("""vllm serve llama-3.1-8b --compilation-config '{"cudagraph_capture_sizes": [64, 8, 8]}'""")
+    assert made.settled.cudagraph_capture_sizes == (8, 64)
+    made = setup("vllm serve llama-3.1-8b -cc.max_cudagraph_capture_size 128")
+    assert made.settled.capture_size == 128
+    with pytest.raises(NoStartError, match="exclude each other"):
+        setup("vllm serve m --max-cudagraph-capture-size 8 -cc.max_cudagraph_capture_size 128")
+    with pytest.raises(ConfigError, match="give a list of whole numbers"):
+        setup("""vllm serve m --compilation-config '{"cudagraph_capture_sizes": "8"}'""")
+    with pytest.raises(NotModelledError, match="PIECEWISE"):
+        setup("""vllm serve llama-3.1-8b --compilation-config '{"cudagraph_mode": "PIECEWISE", "mode": 3}'""")
+
+
+def test_what_is_left_of_a_compilation_config_is_named_alone() -> None:
+    given = read_words(["--compilation-config", '{"mode": 3, "cudagraph_mode": "NONE"}']).given
+    assert [str(each) for each in spelled_out(given)] == ['--compilation-config {"cudagraph_mode": "NONE"}']
+
+
+@pytest.mark.parametrize("dtype", ["int8_per_token_head", "turboquant_k8v4", "fp8_ds_mla", "octave_k3v3"])
+def test_kv_dtypes_of_vllms_are_not_said_to_keep_it_from_starting(dtype: str) -> None:
+    with pytest.raises(NotModelledError, match=f"--kv-cache-dtype {dtype}"):
+        setup(f"vllm serve llama-3.1-8b --kv-cache-dtype {dtype}")
+    passed_over = setup(f"vllm serve llama-3.1-8b --kv-cache-dtype {dtype}", "--ignore-unmodelled")
+    assert passed_over.settled.plan.kv_cache_dtype == "bfloat16"
+    assert any(dtype in each for each in passed_over.deployment.ignored)
+
+
+def test_variables_that_are_obeyed_are_named_as_used() -> None:
+    made = setup("VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 VLLM_MLA_DISABLE=1 vllm serve llama-3-8b --max-model-len 10000")
+    assert made.settled.max_model_len == 10_000
+    assert "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1" in made.deployment.used
+    assert [each.partition("=")[0] for each in made.deployment.ignored] == ["VLLM_MLA_DISABLE"]
+
+
+@pytest.mark.parametrize(
+    ("model", "limits", "loaded"),
+    [
+        ("gemma-3-27b", '{"image": 0}', False),
+        ("gemma-3-27b", '{"image": 2}', True),
+        ("qwen2.5-vl-7b", '{"image": 0}', True),
+        ("qwen2.5-vl-7b", '{"image": 0, "video": 0}', False),
+        ("qwen2.5-vl-7b", '{"image": {"count": 0, "width": 10}, "video": {"count": 0}}', False),
+    ],
+)
+def test_no_images_no_encoder(model: str, limits: str, loaded: bool) -> None:
+    made = setup(f"vllm serve {model} --limit-mm-per-prompt '{limits}'")
+    assert bool(made.settled.model.encoders) is loaded
+    assert any("keeps free for images" in each for each in made.deployment.ignored) is loaded
+
+
+@pytest.mark.parametrize(
+    ("version", "overrides", "length"),
+    [
+        ("0.33", {"max_position_embeddings": 65_536}, 65_536),
+        ("0.33", {"rope_theta": 1e6}, 40_960),
+        ("0.33", {"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, 81_920),
+        (
+            "0.22",
+            {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32_768}},
+            131_072,
+        ),
+    ],
+)
+def test_overrides_of_positions_are_read(version: str, overrides: dict[str, Any], length: int) -> None:
+    text = str(overrides).replace("'", '"')
+    made = setup(f"vllm serve qwen3-8b --hf-overrides '{text}'", version=version)
+    assert made.settled.max_model_len == length
+
+
+def test_other_overrides_are_not() -> None:
+    line = """vllm serve qwen3-8b --hf-overrides '{"num_hidden_layers": 8, "rope_theta": 1e6}'"""
+    with pytest.raises(NotModelledError, match="num_hidden_layers"):
+        setup(line)
+    assert any("num_hidden_layers" in each for each in setup(line, "--ignore-unmodelled").deployment.ignored)
+
+
+def machines(made: Setup) -> dict[str, str]:
+    return {each.name: each.value for each in made.deployment.assumed if each.name == "machines"}
+
+
+def test_engines_elsewhere() -> None:
+    """Of engines that share experts, those on other machines are reached over a network; others share nothing."""
+    assert machines(setup("vllm serve llama-3.1-8b -dp 4 -dpl 2")) == {}
+    assert machines(setup("vllm serve qwen3-30b-a3b -dp 4")) == {}
+    spread = setup("vllm serve qwen3-30b-a3b -tp 2 -dp 4 -dpl 2 --enable-expert-parallel")
+    assert machines(spread) == {"machines": "2 of 4 GPUs"}
+    nodes = setup("vllm serve qwen3-30b-a3b -tp 2 -dp 4 --nnodes 2 --enable-expert-parallel")
+    one = setup("vllm serve qwen3-30b-a3b -tp 2 -dp 4 -dpl 4 --enable-expert-parallel")
+    assert [made.settled.gpus_per_machine for made in (spread, nodes, one)] == [4, 4, 8]
+    roofline = setup("vllm serve qwen3-30b-a3b -dp 4 -dpl 2", "--latency", "roofline").deployment.ignored
+    assert any("data_parallel_size_local = 2, and all engines count as on one machine" in each for each in roofline)
+
+
+def deployed(*words: str) -> Setup:
+    command = parse(list(words))
+    assert isinstance(command, Run)
+    return prepare(command)
+
+
+def kv_memory(made: Setup) -> list[str]:
+    return [str(each.value) for each in made.deployment.assumed if each.name == "KV memory"]
+
+
+@pytest.mark.parametrize("gpu", ["l4", "h100", "b300"])
+@pytest.mark.parametrize("flag", ["--kv-cache-memory-bytes", "--num-gpu-blocks-override"])
+def test_kv_that_the_gpu_cannot_hold_is_named(gpu: str, flag: str) -> None:
+    estimated = deployed("run", "random", "--gpu", gpu, "--model", "qwen3-8b", "--max-model-len", "8192")
+    own = estimated.settled
+    per_block = own.plan.bytes_per_block
+    room = own.gpu.memory_bytes - own.weight_bytes
+    unit = 1 if flag == "--kv-cache-memory-bytes" else per_block
+    for asked, is_named in ((room - per_block, False), (room + 2 * per_block, True)):
+        line = f"vllm serve Qwen/Qwen3-8B --max-model-len 8192 {flag} {asked // unit}"
+        assert bool(kv_memory(deployed("run", "random", "--gpu", gpu, "--serve", line))) is is_named
+    assert not kv_memory(estimated)
+
+
+@pytest.mark.parametrize(
+    ("model", "version", "starts"),
+    [
+        ("qwen3-32b-fp8", "0.33", False),
+        ("qwen3-32b-fp8", "0.22", False),
+        ("qwen3-30b-a3b --quantization fp8", "0.33", False),
+        ("llama-3.1-8b-fp8", "0.22", False),
+        ("llama-3.1-8b-fp8", "0.33", True),
+        ("llama-3.1-8b-w4a16", "0.33", True),
+        ("llama-3.1-70b-fp8-kv -tp 2", "0.33", False),
+        ("llama-3.3-70b-nvfp4 -tp 2", "0.33", False),
+        ("qwen3-32b-awq", "0.33", True),
+        ("qwen3-8b", "0.22", True),
+    ],
+)
+def test_fp8_e5m2_beside_weights_of_fp8(model: str, version: str, starts: bool) -> None:
+    line = f"vllm serve {model} --max-model-len 8192 --kv-cache-dtype fp8_e5m2"
+    if starts:
+        assert setup(line, version=version, gpu="b200").deployment.kv_dtype == "fp8_e5m2"
+    else:
+        with pytest.raises(NoStartError, match="does not go with weights of"):
+            setup(line, version=version, gpu="b200")
+
+
+def test_a_draft_model_is_said_to_take_nothing() -> None:
+    said = [
+        each.why for each in setup(f"vllm serve llama-3.1-8b {DRAFT}").deployment.assumed if each.name == "drafting"
+    ]
+    assert "vLLM has less room for KV, and longer steps" in said[0]
+    said = [
+        each.why for each in setup(f"vllm serve llama-3.1-8b {NGRAM}").deployment.assumed if each.name == "drafting"
+    ]
+    assert said == ["drafts take neither time nor memory here"]

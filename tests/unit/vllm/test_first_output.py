@@ -1,0 +1,62 @@
+"""What a first output tells of the prompt, with stand-ins for vLLM's records."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
+from tokenyard.profiles import decision_profile
+from tokenyard.request import Request, SamplingParams
+from tokenyard.sched.scheduler import Scheduler
+from tokenyard.sched.steps.model_output import ModelOutput
+
+
+class PrefillStats(SimpleNamespace):
+    """vLLM's, as far as it is asked for."""
+
+    def set(self, **fields: int) -> None:
+        self.__dict__.update(fields)
+
+    def finalize(self, num_cached_tokens: int) -> None:
+        self.num_cached_tokens = num_cached_tokens
+
+
+@pytest.fixture
+def statistics(monkeypatch: pytest.MonkeyPatch) -> Any:
+    for name in ("vllm", "vllm.v1", "vllm.v1.metrics", "vllm.v1.spec_decode"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    for name in ("vllm.v1.metrics.stats", "vllm.v1.spec_decode.metrics"):
+        module = ModuleType(name)
+        module.PrefillStats = PrefillStats  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, name, module)
+        monkeypatch.setattr(sys.modules[name.rpartition(".")[0]], name.rpartition(".")[2], module, raising=False)
+    monkeypatch.delitem(sys.modules, "tokenyard.vllm.fast.statistics", raising=False)
+    yield importlib.import_module("tokenyard.vllm.fast.statistics")
+    sys.modules.pop("tokenyard.vllm.fast.statistics", None)
+
+
+@pytest.mark.parametrize("max_tokens", [1, 5])
+@pytest.mark.parametrize("length", range(7, 11))
+@pytest.mark.parametrize("version", ["0.22", "0.33"])
+def test_the_output_itself_makes_the_last_block_findable(
+    statistics: Any, version: str, length: int, max_tokens: int
+) -> None:
+    """A hash that covers the next token is known with the first output, also where that ends the request."""
+    scheduler = Scheduler(
+        SchedulerConfig(max_num_batched_tokens=64, max_model_len=64, profile=decision_profile(version)),
+        CacheConfig(num_gpu_blocks=41, block_size=4),
+        speculative_config=SpeculativeConfig(num_speculative_tokens=2, method=SpeculativeMethod.EAGLE),
+    )
+    request = Request("a", list(range(length)), SamplingParams(max_tokens=max_tokens, ignore_eos=True))
+    scheduler.add_request(request)
+    output = scheduler.schedule()
+    first = statistics.FirstOutput(request, 0)
+    first.note_blocks(scheduler.kv)
+    scheduler.update_from_output(output, ModelOutput.from_lists([[3]]))
+    assert request.status.is_finished == (max_tokens == 1)
+    assert first.stats(scheduler.kv).num_cached_tokens == length // 4 * 4
