@@ -14,7 +14,7 @@ from vllm.v1.request import Request, RequestStatus
 from lockstep.compare import DiffersError, compare_outputs, compare_plans, compare_values
 from recorder.versions import IS_LATER, second_queue
 
-__all__ = ["NeverServedError", "Pair", "WaitsForEverError"]
+__all__ = ["EndedWaitsError", "NeverServedError", "Pair", "WaitsForEverError"]
 
 _ARGUMENTS = {name for name in inspect.signature(Request.__init__).parameters if name not in ("self", "block_hasher")}
 
@@ -35,6 +35,10 @@ class NeverServedError(Exception):
 
 class WaitsForEverError(Exception):
     """Nothing runs and waiting sessions hold the blocks: there ours has a way out, and vLLM none (docs/parity.md)."""
+
+
+class EndedWaitsError(Exception):
+    """0.22 leaves a request that has ended in its queue of those passed over (docs/parity.md)."""
 
 
 class Pair:
@@ -105,6 +109,8 @@ class Pair:
         compare_values("the step taken in", output, theirs)
         answers = (answer, self._shuffled(answer))
         results = self._theirs.update_from_output(theirs, answers[0]), self._ours.update_from_output(ours, answers[1])
+        if not IS_LATER and any(request.is_finished() for request in self._theirs.skipped_waiting):
+            raise EndedWaitsError
         compare_outputs(*results)
         self._compare_counts("update_from_output")
         return results[0]

@@ -6,7 +6,7 @@ import traceback
 from typing import Any, NamedTuple
 
 from lockstep.compare import Difference, DiffersError
-from lockstep.pair import NeverServedError, Pair, WaitsForEverError
+from lockstep.pair import EndedWaitsError, NeverServedError, Pair, WaitsForEverError
 from recorder import drive
 from recorder.host import Host, SchedulerArguments, build_host, scheduler_arguments
 from recorder.plan import Engine, Plan, Scenario
@@ -71,6 +71,8 @@ def _driven(host: Host, pair: Pair, plan: Plan, scenario: Scenario) -> Outcome:
         return Outcome(pair.steps, refused=f"a request that can never be served: {refused}")
     except WaitsForEverError:
         return Outcome(pair.steps, gave_up="nothing runs and waiting sessions hold the blocks: vLLM goes in circles")
+    except EndedWaitsError:
+        return Outcome(pair.steps, gave_up="a request that has ended stays in a queue of vLLM's, which fails at it")
     except DiffersError as differs:
         return Outcome(pair.steps, difference=differs.difference)
     except Exception as error:  # noqa: BLE001 - whose it is, the traceback says

@@ -19,7 +19,10 @@ class KeyedPolicy(Policy):
     """The least key first, whichever queue it is in; the request id breaks ties within a queue."""
 
     def key(self, request: Request) -> Key:
-        """Sorts requests; taken when one joins a queue, so it must not change while the request waits there."""
+        """Sorts requests; taken when one joins a queue, and when a session that waits there gets its next input.
+
+        So it must not change otherwise while the request waits.
+        """
         return (request.arrival_time,)
 
     def new_queue(self) -> RequestQueue:

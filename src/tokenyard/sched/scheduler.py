@@ -182,7 +182,7 @@ class Scheduler(SchedulerView):
             self._note_items(request)
             if not goes_on:
                 self._lifecycle.finish([(session, RequestStatus.FINISHED_ABORTED)], self.clock())
-                self.kv.failures.raise_first("the session has ended all the same")
+            self.kv.failures.raise_first(f"the session has {'got its input' if goes_on else 'ended'} all the same")
             return
         check_servable(request, self.requests, self.config, self.kv, self._features.num_lookahead_tokens)
         features = self._features

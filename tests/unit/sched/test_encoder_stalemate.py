@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support.toy_engine import ToyEngine
 
+from tokenyard.config import SpeculativeConfig, SpeculativeMethod
 from tokenyard.profiles import decision_profile
 from tokenyard.request import MultiModalItem
 
@@ -41,6 +42,24 @@ def test_the_first_keeps_what_it_has_and_the_other_starts_over(version: str, *, 
     assert "a" in goes_on.num_scheduled_tokens
     assert toy.drain() < 20
     assert [toy.requests[name].num_preemptions for name in ("a", "b")] == [0, 1]
+
+
+def test_adjoining_items_under_an_eagle_head_wait_for_each_other_too() -> None:
+    """The head reads a token ahead: the last token of one item needs the next item as well."""
+    toy = ToyEngine(
+        profile=decision_profile("0.22"),
+        speculative=SpeculativeConfig(num_speculative_tokens=2, method=SpeculativeMethod.EAGLE),
+        max_num_encoder_input_tokens=9,
+        long_prefill_token_threshold=4,
+        max_num_batched_tokens=16,
+    )
+    for name in ("a", "b"):
+        items = [MultiModalItem(mm_hash=f"{name}{i}", offset=offset, length=4) for i, offset in enumerate((2, 6))]
+        toy.add(name, 14, max_tokens=3, mm_features=items)
+    for _ in range(8):
+        toy.step()
+    assert [toy.requests[name].num_preemptions for name in ("a", "b")] == [0, 1]
+    assert toy.drain() < 30
 
 
 def test_others_that_go_on_do_not_hide_it() -> None:

@@ -107,6 +107,33 @@ def test_a_custom_key_orders_too() -> None:
     assert emptied(queue) == ["short", "middle", "long"]
 
 
+def test_a_head_whose_key_has_changed_stays_the_head_until_it_comes_back() -> None:
+    """vLLM's heap compares requests as they are, and is not put in order when one changes."""
+    queue, first, second = PriorityQueue(), request("first", arrival=1.0), request("second", arrival=3.0)
+    queue.add(first)
+    queue.add(second)
+    first.arrival_time = 9.0
+    queue.rekey(first)
+    assert (ids(queue), queue.get("first"), len(queue)) == (["first", "second"], first, 2)
+    assert queue.pop() is first
+    queue.prepend(first)
+    assert ids(queue) == emptied(queue) == ["second", "first"]
+
+
+def test_a_changed_key_behind_the_head_counts_at_once() -> None:
+    queue, head = PriorityQueue(), request("head", priority=-1)
+    changed, other, gone = request("changed", arrival=1.0), request("other", arrival=2.0), request("gone", arrival=4.0)
+    for each in (head, changed, other, gone):
+        queue.add(each)
+    changed.arrival_time = 3.0
+    queue.rekey(changed)
+    assert queue.discard(gone)
+    assert ids(queue) == emptied(queue) == ["head", "other", "changed"]
+    queue.add(head)
+    queue.rekey(head)
+    assert ids(queue) == ["head"], "a key that is what it was changes nothing"
+
+
 def test_the_head_may_be_taken_out() -> None:
     queue = PriorityQueue()
     a, b = request("a", 0), request("b", 1)

@@ -16,9 +16,10 @@ from tokenyard.config import (
     SpeculativeConfig,
     SpeculativeMethod,
 )
-from tokenyard.errors import RequestError
+from tokenyard.errors import PolicyError, RequestError
 from tokenyard.params import PoolingParams
-from tokenyard.profiles import VLLM_0_22
+from tokenyard.policies.keyed import KeyedPolicy
+from tokenyard.profiles import VLLM_0_22, VLLM_0_33, DecisionProfile
 from tokenyard.request import FinishReason, Request, RequestStatus, SamplingParams
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
@@ -94,6 +95,48 @@ def test_a_session_waiting_for_input_is_skipped_and_does_not_hold_others_back() 
     scheduler.add_request(Request("other", [1, 2, 3], SamplingParams(max_tokens=2, ignore_eos=True)))
     assert step(scheduler).num_scheduled_tokens == {"other": 3}
     assert [request.request_id for request in scheduler.skipped_waiting] == ["s"]
+
+
+@pytest.mark.parametrize("profile", [VLLM_0_22, VLLM_0_33], ids=["0.22", "0.33"])
+@pytest.mark.parametrize("late", ["a", "b"])
+def test_a_session_is_as_late_as_its_last_piece(late: str, profile: DecisionProfile) -> None:
+    """PRIORITY: of two that wait for input behind another, the one whose piece came first goes on first."""
+
+    def of(name: str, arrival: float, priority: int = 0) -> Request:
+        sampling = SamplingParams(max_tokens=1, ignore_eos=True)
+        return Request(name, [1, 2, 3], sampling, resumable=True, arrival_time=arrival, priority=priority)
+
+    config = SchedulerConfig(
+        profile=profile, policy="priority", max_num_seqs=4, max_num_batched_tokens=64, max_model_len=128
+    )
+    scheduler = Scheduler(config, CacheConfig(num_gpu_blocks=40, block_size=4))
+    for arrival, name in enumerate(("head", "a", "b")):
+        scheduler.add_request(of(name, arrival, -(name == "head")))
+    step(scheduler)
+    assert not scheduler.running
+    times = {late: 9.0, "a" if late == "b" else "b": 8.0}
+    for name, arrival in times.items():
+        scheduler.add_request(of(name, arrival))
+    assert list(step(scheduler).req_ids) == sorted(times, key=times.__getitem__)
+
+
+def test_a_policy_that_fails_at_a_piece_of_input_leaves_the_session_its_place() -> None:
+    class Odd(KeyedPolicy):
+        def key(self, request: Request) -> tuple[float, ...]:
+            if request.num_tokens > 12:
+                raise ValueError("too long for me")
+            return (request.arrival_time,)
+
+    config = SchedulerConfig(max_num_seqs=4, max_num_batched_tokens=64, max_model_len=128)
+    scheduler = Scheduler(config, CacheConfig(num_gpu_blocks=40, block_size=4), policy=Odd())
+    session = piece(list(range(10)), max_tokens=1)
+    scheduler.add_request(session)
+    step(scheduler)
+    with pytest.raises(PolicyError, match="too long") as caught:
+        scheduler.add_request(piece([1, 2, 3]))
+    assert any("the session has got its input all the same" in note for note in caught.value.__notes__)
+    assert (status_of(session), session.num_tokens) == (RequestStatus.WAITING, 13)
+    assert list(scheduler.schedule().req_ids) == ["s"], "it goes on all the same"
 
 
 def test_a_piece_that_is_not_resumable_ends_a_waiting_session() -> None:

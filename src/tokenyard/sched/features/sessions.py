@@ -105,6 +105,7 @@ class Sessions:
             return False
         self.num_waiting -= 1
         self._continue(session, update)
+        self._waiting_queues.arrived_anew(session)
         return True
 
     def goes_on(self, session: Request) -> bool:

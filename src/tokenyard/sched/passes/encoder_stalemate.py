@@ -3,8 +3,9 @@
     first    | item a ..[ item b ..         holds a, needs b
     second   | item c ..[ item a ..         holds c, needs a: neither passes what it holds
 
-Only items whose placeholders overlap can do this (sound in a video). vLLM leaves such requests where they are, for
-ever. Here the first of them keeps what it has, and the others start over before the next step.
+Only items whose placeholders overlap can do this (sound in a video), or adjoin under an EAGLE head, which reads one
+token ahead. vLLM leaves such requests where they are, for ever. Here the first of them keeps what it has, and the
+others start over before the next step.
 """
 
 from __future__ import annotations

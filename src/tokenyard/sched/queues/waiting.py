@@ -93,9 +93,13 @@ class FCFSQueue:
 
 
 class PriorityQueue:
-    """Ordered by a key of the request: a heap whose removed entries are dropped when they surface."""
+    """Ordered by a key of the request: a heap whose removed entries are dropped when they surface.
 
-    __slots__ = ("_entries", "_heap", "_key", "_number")
+    The key of a session changes while it waits (:meth:`rekey`). As in vLLM it keeps its place in the heap until it is
+    taken out and comes back: a head stays the head, though others are ahead of it by their keys.
+    """
+
+    __slots__ = ("_entries", "_heap", "_is_heap", "_key", "_number")
 
     def __init__(self, key: Callable[[Request], tuple[object, ...]] = lambda request: request.sort_key) -> None:
         self._key = key
@@ -103,6 +107,8 @@ class PriorityQueue:
         self._entries: dict[str, _Entry] = {}
         """Request id -> its one entry that counts; others of that id in the heap were removed."""
         self._number = 0
+        self._is_heap = True
+        """No key has changed since the queue was last empty: sorted entries show the order."""
 
     def add(self, request: Request) -> None:
         self._number += 1
@@ -112,6 +118,16 @@ class PriorityQueue:
         if len(self._heap) > 64 and len(self._heap) > 2 * len(self._entries):
             self._heap = list(self._entries.values())
             heapify(self._heap)
+            self._is_heap = True
+
+    def rekey(self, request: Request) -> None:
+        """The key of a request that waits here has changed; costs O(n)."""
+        entry = self._entries[request.request_id]
+        changed = (self._key(request), *entry[1:])
+        if changed != entry:
+            at = next(i for i, each in enumerate(self._heap) if each is entry)
+            self._heap[at] = self._entries[request.request_id] = changed
+            self._is_heap = False
 
     def prepend(self, request: Request) -> None:
         self.add(request)
@@ -129,6 +145,8 @@ class PriorityQueue:
         request = self.peek()
         heappop(self._heap)
         del self._entries[request.request_id]
+        if not self._heap:
+            self._is_heap = True
         return request
 
     def discard(self, request: Request) -> bool:
@@ -138,7 +156,11 @@ class PriorityQueue:
         return len(self._entries)
 
     def __iter__(self) -> Iterator[Request]:
-        return iter([entry[3] for entry in sorted(self._entries.values())])
+        if self._is_heap:
+            return iter([entry[3] for entry in sorted(self._entries.values())])
+        heap = self._heap.copy()
+        left = [heappop(heap) for _ in range(len(heap))]
+        return iter([entry[3] for entry in left if self._entries.get(entry[1]) is entry])
 
     def get(self, request_id: str) -> Request | None:
         entry = self._entries.get(request_id)
@@ -209,6 +231,15 @@ class WaitingQueues:
             self._failures.note(error, "RequestQueue.add")
             self._aside[session.request_id] = session
             self._note_need(session)
+
+    def arrived_anew(self, session: Request) -> None:
+        """A session that waits has got its next input, and with it another time of arrival."""
+        queue = self.waiting if self.waiting.get(session.request_id) is session else self.skipped
+        if isinstance(queue, PriorityQueue) and queue.get(session.request_id) is session:
+            try:
+                queue.rekey(session)
+            except Exception as error:  # noqa: BLE001 - it keeps the key it had
+                self._failures.note(error, "PriorityQueue.rekey")
 
     def put_back(self, request: Request) -> None:
         """A preempted request returns to the front."""
@@ -329,6 +360,10 @@ class HoldersFirstQueues(WaitingQueues):
     @staticmethod
     def _holds_blocks(request: Request) -> bool:
         return request.num_computed_tokens > 0 or request.status is RequestStatus.WAITING_FOR_REMOTE_KVS
+
+    def holding_queue(self) -> RequestQueue:
+        # They come back in the opposite of the order in which they were tried, whatever the policy's order is.
+        return FCFSQueue()
 
     def _queue_of(self, request: Request) -> RequestQueue:
         if request.status.is_blocked:
