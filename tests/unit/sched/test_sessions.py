@@ -115,8 +115,8 @@ def test_a_session_is_as_late_as_its_last_piece(late: str, profile: DecisionProf
     step(scheduler)
     assert not scheduler.running
     times = {late: 9.0, "a" if late == "b" else "b": 8.0}
-    for name, arrival in times.items():
-        scheduler.add_request(of(name, arrival))
+    for name, moment in times.items():
+        scheduler.add_request(of(name, moment))
     assert list(step(scheduler).req_ids) == sorted(times, key=times.__getitem__)
 
 
