@@ -146,8 +146,8 @@ def _settled(config: Any) -> dict[str, Any]:
         "token_budget": scheduler.max_num_scheduled_tokens or scheduler.max_num_batched_tokens,
         "max_num_seqs": scheduler.max_num_seqs,
         "max_num_active_seqs": getattr(scheduler, "max_num_active_seqs", None) or scheduler.max_num_seqs,
-        # -1 is fitted later, when blocks are planned.
-        "max_model_len": None if model.original_max_model_len == -1 else model.max_model_len,
+        # Of -1, which is fitted when blocks are planned: what it is fitted from.
+        "max_model_len": model.max_model_len,
         "policy": scheduler.policy,
         "async_scheduling": bool(scheduler.async_scheduling),
         "enable_chunked_prefill": bool(scheduler.enable_chunked_prefill),

@@ -20,6 +20,7 @@ __all__ = [
     "check_kv_dtype",
     "check_length",
     "check_limits",
+    "check_media_cache",
     "check_model",
     "check_room",
     "no_start",
@@ -81,6 +82,8 @@ def check_experts(model: ModelSpec, *, enable_expert_parallel: bool) -> None:
 
 _LAST_VERSION = {"BambaForCausalLM": "0.23"}
 """Architectures that vLLM had until then, by itself."""
+_SHARED_OBJECT_MB = 128
+"""vLLM's default, which it takes for no answer."""
 _ONE_DTYPE_ONLY = ("gemma2", "gemma3", "gemma3_text", "glm4")
 """Model types that vLLM does not run in float16."""
 
@@ -97,6 +100,16 @@ def check_draft_room(speculative: SpeculativeConfig, max_num_batched_tokens: int
         raise NoStartError(
             f"max_num_batched_tokens = {max_num_batched_tokens} holds no token beside"
             f" num_speculative_tokens = {speculative.num_speculative_tokens} drafts"
+        )
+
+
+def check_media_cache(model: ModelSpec, *, max_object_size_mb: object, cache_type: object) -> None:
+    """Raise NoStartError for a limit of the cache in shared memory beside another cache; None: not given."""
+    is_given = max_object_size_mb not in (None, _SHARED_OBJECT_MB)
+    if model.supports_multimodal and is_given and cache_type != "shm":
+        raise NoStartError(
+            f"mm_shm_cache_max_object_size_mb = {max_object_size_mb} is a limit of the cache in shared memory: give "
+            "--mm-processor-cache-type shm, or leave it out"
         )
 
 

@@ -28,6 +28,7 @@ from tokenyard.launch.start_checks import (
     check_kv_dtype,
     check_length,
     check_limits,
+    check_media_cache,
     check_model,
     check_room,
     no_start,
@@ -207,7 +208,12 @@ def settle(flags: Run, *, speculative: SpeculativeConfig | None) -> Settled:
 
 def _check_model(flags: Run, model: ModelSpec, version: Planner) -> None:
     """Raise NoStartError for a model that vLLM does not run like that."""
-    parallel, adapters = flags.parallel, flags.adapters
+    parallel, adapters, asked = flags.parallel, flags.adapters, flags.launch.asked
+    check_media_cache(
+        model,
+        max_object_size_mb=asked.value("mm-shm-cache-max-object-size-mb"),
+        cache_type=asked.value("mm-processor-cache-type"),
+    )
     check_model(model, version)
     check_kv_dtype(flags.hardware.kv_cache_dtype, model, version)
     if not parallel.enable_expert_parallel:
