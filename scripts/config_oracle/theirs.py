@@ -64,6 +64,11 @@ class Theirs:
         """The version as we name it: 0.33."""
         return ".".join(self.version.split(".")[:2])
 
+    @property
+    def methods(self) -> set[str]:
+        """What it knows for ``--quantization``, by name."""
+        return set(import_module("vllm.model_executor.layers.quantization").QUANTIZATION_METHODS)
+
     def warm(self, models: Sequence[str]) -> None:
         """Have vLLM look at these models' classes, which takes seconds and is the same on all GPUs."""
         for model in models:
