@@ -114,6 +114,16 @@ def test_batched_experts_lower_the_limits() -> None:
             "needs chunked prefill",
         ),
         ("vllm serve llama-3.1-8b --enable-lora --max-loras 4 --max-cpu-loras 1", "0.33", "max_cpu_loras = 1 is less"),
+        (
+            f"vllm serve llama-3.1-8b --enable-lora --max-num-seqs 1024 --max-num-batched-tokens 3071 {NGRAM}",
+            "0.33",
+            "is less than the 3072 that max_num_seqs = 1024 requests may verify",
+        ),
+        (
+            f"vllm serve llama-3.1-8b --enable-lora --max-num-seqs 1024 --max-num-batched-tokens 3071 {NGRAM}",
+            "0.22",
+            "is less than the 3072 that max_num_seqs = 1024 requests may verify",
+        ),
         ("vllm serve llama-3.1-8b -dp 2 -dpl 4", "0.33", "data_parallel_size_local = 4 is more"),
         ("vllm serve llama-3.1-8b --ray-workers-use-nsight", "0.33", "needs one of: --distributed-executor-backend"),
         (
@@ -143,6 +153,16 @@ def test_batched_experts_lower_the_limits() -> None:
 def test_what_vllm_refuses(line: str, version: str, problem: str) -> None:
     with pytest.raises(NoStartError, match=problem):
         setup(line, version=version)
+
+
+def test_nemotron_h_counts_experts_that_it_has_not() -> None:
+    assert setup("vllm serve nemotron-h-8b --enable-expert-parallel").settled.parallel.enable_expert_parallel
+
+
+def test_drafts_of_all_requests_need_room_beside_adapters_alone() -> None:
+    line = f"vllm serve llama-3.1-8b --max-num-seqs 1024 --max-num-batched-tokens 3071 {NGRAM}"
+    assert setup(line).settled.max_num_seqs == 1024
+    assert setup(f"{line.replace('3071', '3072')} --enable-lora").settled.max_num_seqs == 1024
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from tokenyard.launch.async_scheduling import schedules_ahead
 from tokenyard.launch.defaults import BLOCK_SIZE, BatchLimits, batch_limits, batches_experts, known_version
 from tokenyard.launch.spreading import check_context_parallel, check_local_engines, check_spreading
 from tokenyard.launch.start_checks import (
+    check_adapter_drafts,
     check_adapters,
     check_draft_room,
     check_expert_blocks,
@@ -136,6 +137,8 @@ def settle(flags: Run, *, speculative: SpeculativeConfig | None) -> Settled:
     limits = _limits(flags, gpu, version, length)
     if speculative is not None:
         check_draft_room(speculative, limits.max_num_batched_tokens, version)
+        if flags.adapters.enable_lora:
+            check_adapter_drafts(speculative, limits.max_num_batched_tokens, limits.max_num_seqs)
     async_scheduling = schedules_ahead(
         version=version,
         asked=_asked_ahead(scheduler),
