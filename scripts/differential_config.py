@@ -24,10 +24,11 @@ from typing import TextIO
 
 import config_oracle  # noqa: F401 - sets the environment that vLLM reads
 from config_oracle.compare import Outcome, judge
-from config_oracle.draw import Case, as_text, draw, recorded
+from config_oracle.draw import Case, as_text, draw, each_method, recorded
 from config_oracle.ours import Ours
 from config_oracle.theirs import Refused, Theirs
 from tokenyard.kv.sizing.gpus import GPUS
+from tokenyard.launch.quantization import ONLINE
 
 __all__ = ["main"]
 
@@ -43,6 +44,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--cases", type=int, default=5000, help="lines to compare (default: 5000)")
     parser.add_argument("--first", type=int, default=None, help="number of the first one (default: a random one)")
     parser.add_argument("--lines", type=Path, help="a file of lines, one JSON object each, instead of drawn ones")
+    parser.add_argument(
+        "--methods", action="store_true", help="every method of quantisation with every kind of weights"
+    )
     parser.add_argument("--version", default="0.33", help="of the flags that --record draws (default: 0.33)")
     parser.add_argument("--record", type=Path, help="write the drawn lines to such a file, and end")
     parser.add_argument("--most", type=int, default=20, help="differences to print (default: 20)")
@@ -51,6 +55,9 @@ def main(words: Sequence[str] | None = None) -> int:
     flags = parser.parse_args(words)
     if flags.lines is not None:
         return _compared(recorded(flags.lines.read_text()), Theirs(), flags)
+    if flags.methods:
+        theirs = Theirs()
+        return _compared(each_method(theirs.methods | ONLINE), theirs, flags)
     first = random.SystemRandom().randrange(_FIRST) if flags.first is None else flags.first
     print(f"first number {first}", flush=True)
     if flags.record is not None:

@@ -19,7 +19,7 @@ class Outcome:
     """One case, judged."""
 
     kind: str
-    """equal, refused by both, not modelled, no memory, or a difference."""
+    """equal, refused by both, not modelled, no memory, a named exception, or a difference."""
     details: tuple[str, ...] = ()
 
     @property
@@ -54,6 +54,8 @@ def _refused_by_us(ours: Answer) -> Outcome:
         kind = "no memory on that GPU"
     elif ours.for_weights:
         kind = "no weights like that, which a configuration does not tell"
+    elif ours.for_kv_scales:
+        kind = "named: fp8_e5m2 beside scales of keys and values, which vLLM refuses in its attention layers"
     elif ours.says_no_start:
         kind = "DIFFERENT: vLLM starts, we say that it would not"
     return Outcome(kind, (ours.refused,))

@@ -10,7 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CONFIGS", "DRAFTS", "Case", "as_text", "draw", "recorded"]
+from tokenyard.models.named import MODELS, named_model
+
+__all__ = ["CONFIGS", "DRAFTS", "Case", "as_text", "draw", "each_method", "recorded"]
 
 CONFIGS = Path(__file__).resolve().parents[2] / "src" / "tokenyard" / "models" / "configs"
 RECORDED = Path(__file__).resolve().parents[2] / "src" / "tokenyard" / "launch" / "recorded"
@@ -140,6 +142,20 @@ def recorded(text: str) -> list[Case]:
     return [
         Case(**{**each, "words": tuple(each["words"]), "variables": variables})
         for each, variables in zip(found, pairs, strict=True)
+    ]
+
+
+def each_method(methods: Iterable[str]) -> list[Case]:
+    """Every one of these methods of ``--quantization`` asked for with weights of every kind that is known by name."""
+    weights: dict[object, str] = {}
+    for name in sorted(MODELS):
+        model = named_model(name)
+        kind = (model.quantization, model.has_experts, model.weight_format, model.kv_cache_dtype)
+        weights.setdefault(kind, name)
+    asked = [(model, method) for model in weights.values() for method in sorted(methods)]
+    return [
+        Case(number, "b200", model, ("--quantization", method, "--kv-cache-memory-bytes", _ENOUGH))
+        for number, (model, method) in enumerate(asked)
     ]
 
 

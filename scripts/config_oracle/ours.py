@@ -10,6 +10,7 @@ from typing import Any
 from config_oracle.draw import Case
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.parsing import parse
+from tokenyard.cli.support.settled import AUTO
 from tokenyard.cli.support.setup import Setup, prepare
 from tokenyard.cli.support.workload import workload_from
 from tokenyard.errors import ConfigError, NoStartError, NotModelledError, TokenyardError
@@ -19,6 +20,9 @@ __all__ = ["Answer", "Ours"]
 
 _MEMORY = ("is an estimate", "GiB of KV cache", "usable:")
 """In what is said where memory runs out, which a configuration alone does not know."""
+
+_KV_SCALES = ("does not go with weights of",)
+"""In what is said of fp8_e5m2 beside weights that bring scales of keys and values."""
 
 _WEIGHTS = ("must divide the", "is quantised: enable_expert_parallel")
 
@@ -34,6 +38,8 @@ class Answer:
     for_memory: bool = False
     for_weights: bool = False
     """It is said of what vLLM finds out when it builds the model, after its configuration."""
+    for_kv_scales: bool = False
+    """The same, of its attention layers."""
     named: tuple[str, ...] = ()
     """What the header says is not modelled and passed over."""
     changes_values: bool = False
@@ -63,10 +69,15 @@ class Ours:
         except NotModelledError as error:
             return Answer({}, refused=f"not modelled: {error}")
         except NoStartError as error:
-            memory, weights = (any(word in str(error) for word in words) for words in (_MEMORY, _WEIGHTS))
-            # What was passed over might have made it start.
-            claims = not asked.not_modelled
-            return Answer({}, refused=str(error), says_no_start=claims, for_memory=memory, for_weights=weights)
+            return Answer(
+                {},
+                refused=str(error),
+                # What was passed over might have made it start.
+                says_no_start=not asked.not_modelled,
+                for_memory=_says(error, _MEMORY),
+                for_weights=_says(error, _WEIGHTS),
+                for_kv_scales=_says(error, _KV_SCALES),
+            )
         except ConfigError as error:
             return Answer({}, refused=f"{error.field}: {error.fix}")
         except TokenyardError as error:
@@ -75,7 +86,15 @@ class Ours:
         others = tuple(f"a flag of another version: {each}" for each in asked.missing_in(version))
         changes = any(not each.flag.why.startswith("time:") for each in asked.not_modelled)
         changes |= len(named) > len(asked.not_modelled)
-        return Answer(_settled(setup), named=(*named, *others), changes_values=changes)
+        settings = _settled(setup)
+        if run.scheduler.max_model_len == AUTO:
+            # vLLM fits it when it plans blocks, after its configuration: what both fit from is compared.
+            settings["max_model_len"] = setup.settled.model.max_model_len
+        return Answer(settings, named=(*named, *others), changes_values=changes)
+
+
+def _says(error: NoStartError, words: tuple[str, ...]) -> bool:
+    return any(word in str(error) for word in words)
 
 
 def _read(words: list[str]) -> Run:

@@ -64,6 +64,11 @@ class Theirs:
         """The version as we name it: 0.33."""
         return ".".join(self.version.split(".")[:2])
 
+    @property
+    def methods(self) -> set[str]:
+        """What it knows for ``--quantization``, by name."""
+        return set(import_module("vllm.model_executor.layers.quantization").QUANTIZATION_METHODS)
+
     def warm(self, models: Sequence[str]) -> None:
         """Have vLLM look at these models' classes, which takes seconds and is the same on all GPUs."""
         for model in models:
@@ -146,8 +151,8 @@ def _settled(config: Any) -> dict[str, Any]:
         "token_budget": scheduler.max_num_scheduled_tokens or scheduler.max_num_batched_tokens,
         "max_num_seqs": scheduler.max_num_seqs,
         "max_num_active_seqs": getattr(scheduler, "max_num_active_seqs", None) or scheduler.max_num_seqs,
-        # -1 is fitted later, when blocks are planned.
-        "max_model_len": None if model.original_max_model_len == -1 else model.max_model_len,
+        # Of -1, which is fitted when blocks are planned: what it is fitted from.
+        "max_model_len": model.max_model_len,
         "policy": scheduler.policy,
         "async_scheduling": bool(scheduler.async_scheduling),
         "enable_chunked_prefill": bool(scheduler.enable_chunked_prefill),

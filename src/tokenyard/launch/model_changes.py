@@ -21,6 +21,10 @@ _POSITIONS = (
 )
 """Fields that say how long a context may be; no shape depends on them."""
 _TEXT = "text_config"
+_TEXT_APART = ("qwen2_5_vl",)
+"""Model types whose file may name fields of the decoder outside, and whose length vLLM reads inside alone."""
+_LEARNED = ("whisper",)
+"""Model types that have learned positions, a fixed number of them."""
 
 
 class Changed(NamedTuple):
@@ -34,14 +38,16 @@ class Changed(NamedTuple):
 def overridden(raw: Mapping[str, Any], overrides: str | None, *, ignore_unmodelled: bool) -> Changed:
     """``raw`` with the fields of ``--hf-overrides``.
 
-    Raises NotModelledError for fields that are not those of positions, unless they are to be passed over.
+    Raises NotModelledError for fields that are not those of positions, unless they are to be passed over. Positions
+    of a model type whose decoder vLLM reads apart are left as they are: so does vLLM.
     """
     if overrides is None:
         return Changed(dict(raw))
     given = _object("hf_overrides", overrides)
     inner = given.get(_TEXT)
     is_nested = isinstance(raw.get(_TEXT), dict)
-    outer = {} if is_nested else {key: value for key, value in given.items() if key in _POSITIONS}
+    positions = () if is_nested or raw.get("model_type") in _LEARNED else _POSITIONS
+    outer = {key: value for key, value in given.items() if key in positions}
     nested = {key: value for key, value in inner.items() if key in _POSITIONS} if isinstance(inner, dict) else {}
     nested = nested if is_nested else {}
     left = {key: value for key, value in given.items() if key not in outer and key != _TEXT}
@@ -50,6 +56,8 @@ def overridden(raw: Mapping[str, Any], overrides: str | None, *, ignore_unmodell
     said = [(f"--hf-overrides {json.dumps({key: value})}", "the model is changed") for key, value in left.items()]
     if said and not ignore_unmodelled:
         raise NotModelledError([(flag, f"{why}: give a changed config.json by --model") for flag, why in said])
+    if raw.get("model_type") in _TEXT_APART:
+        outer = {}
     # The newer name wins over what the file says by the older one.
     kept = {key: value for key, value in raw.items() if key != "rope_scaling" or "rope_parameters" not in outer}
     changed = {**kept, **outer}

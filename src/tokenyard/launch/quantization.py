@@ -7,7 +7,7 @@ from typing import Any
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.models.spec import ModelSpec
 
-__all__ = ["check_activations", "check_method", "online_quantization"]
+__all__ = ["ONLINE", "check_activations", "check_method", "online_quantization"]
 
 _ONLINE: dict[str, dict[str, Any]] = {
     "fp8": {"quant_method": "fp8", "activation_scheme": "dynamic"},
@@ -29,6 +29,8 @@ _ONLINE_TOO = (
     "nvfp4_per_token",
 )
 """Others that vLLM starts with where weights are not quantised."""
+ONLINE = frozenset((*_ONLINE, *_ONLINE_TOO))
+"""Both."""
 _ON_ANY = ("gguf", "humming")
 """vLLM starts with them however weights are quantised."""
 _BY_THE_WEIGHTS = ("mxfp4", "modelopt")
@@ -55,6 +57,8 @@ def check_method(asked: str, model: ModelSpec) -> None:
     NoStartError for a method that they are not of, ConfigError for one that vLLM has and a replay does not.
     """
     found = model.quantization
+    if (asked, found, model.model_type) == ("humming", "mxfp4", "gpt_oss"):
+        raise NoStartError(f"quantization = 'humming' is not for {model.name}: give --moe-backend humming")
     if found in _BY_THE_WEIGHTS or (found is not None and _is_same(asked, found)):
         return
     known = asked in (_ONLINE_TOO if found is None else _ON_ANY) or (asked, found) == ("deepseek_v4_fp8", "fp8")

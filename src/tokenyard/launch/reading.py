@@ -20,6 +20,8 @@ __all__ = ["Reading", "merged", "read_words", "words_of"]
 _LEVEL = re.compile(r"-O=?(\w+)")
 _A_NUMBER = re.compile(r"-\d")
 _NO_OWN: frozenset[str] = frozenset()
+_GONE = {"compilation-config": ("level",)}
+"""Fields that neither version has any more."""
 _DEEPEST = 50
 """Fields within fields of a value, one to a dot."""
 
@@ -158,8 +160,19 @@ class _Reader:
 
     def _note(self, flag: VLLMFlag, value: Any) -> None:
         value = hidden(flag.name, value)
-        self._plain.pop(flag.name, None)
+        replaced = self._plain.pop(flag.name, None)
+        if replaced is not None:
+            _check_replaced(replaced)
         self._plain[flag.name] = GivenFlag(flag=flag, value=value, words=words_of(flag, value))
+
+
+def _check_replaced(given: GivenFlag) -> None:
+    """vLLM reads a value even where a later one, or fields one by one, take its place: ConfigError if it cannot."""
+    fields = given.value if isinstance(given.value, dict) else {}
+    for name in _GONE.get(given.flag.name, ()):
+        if name in fields:
+            fix = "vLLM has no such field, and reads it although another value takes its place: leave it out"
+            raise ConfigError(f"{given.flag.flag}.{name}", _shown(str(fields[name])), fix)
 
 
 def _value(flag: VLLMFlag, text: str, spelled: str) -> Any:

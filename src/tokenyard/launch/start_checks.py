@@ -13,6 +13,7 @@ from tokenyard.models.mlp import MoE
 from tokenyard.models.spec import ModelSpec
 
 __all__ = [
+    "check_adapter_drafts",
     "check_adapters",
     "check_draft_room",
     "check_expert_blocks",
@@ -20,6 +21,7 @@ __all__ = [
     "check_kv_dtype",
     "check_length",
     "check_limits",
+    "check_media_cache",
     "check_model",
     "check_room",
     "no_start",
@@ -75,12 +77,16 @@ def check_length(max_model_len: int, known: int, model: str) -> None:
 
 def check_experts(model: ModelSpec, *, enable_expert_parallel: bool) -> None:
     """Raise NoStartError if experts are to be shared out and there are none."""
-    if enable_expert_parallel and not model.has_experts:
+    if enable_expert_parallel and not model.has_experts and model.architecture not in _COUNTS_EXPERTS:
         raise NoStartError(f"enable_expert_parallel is set, and {model.name} has no experts: leave it out")
 
 
 _LAST_VERSION = {"BambaForCausalLM": "0.23"}
 """Architectures that vLLM had until then, by itself."""
+_COUNTS_EXPERTS = ("NemotronHForCausalLM",)
+"""Architectures whose configuration counts experts where the file, and the model, have none."""
+_SHARED_OBJECT_MB = 128
+"""vLLM's default, which it takes for no answer."""
 _ONE_DTYPE_ONLY = ("gemma2", "gemma3", "gemma3_text", "glm4")
 """Model types that vLLM does not run in float16."""
 
@@ -97,6 +103,27 @@ def check_draft_room(speculative: SpeculativeConfig, max_num_batched_tokens: int
         raise NoStartError(
             f"max_num_batched_tokens = {max_num_batched_tokens} holds no token beside"
             f" num_speculative_tokens = {speculative.num_speculative_tokens} drafts"
+        )
+
+
+def check_adapter_drafts(speculative: SpeculativeConfig, max_num_batched_tokens: int, max_num_seqs: int) -> None:
+    """Raise NoStartError where a step cannot hold a token and all drafts of every request; beside adapters alone."""
+    needed = max_num_seqs * (speculative.num_speculative_tokens + 1)
+    if max_num_batched_tokens < needed:
+        raise NoStartError(
+            f"max_num_batched_tokens = {max_num_batched_tokens} is less than the {needed} that max_num_seqs ="
+            f" {max_num_seqs} requests may verify, and adapters (enable_lora) need room for all: raise the one or lower"
+            " the other"
+        )
+
+
+def check_media_cache(model: ModelSpec, *, max_object_size_mb: object, cache_type: object) -> None:
+    """Raise NoStartError for a limit of the cache in shared memory beside another cache; None: not given."""
+    is_given = max_object_size_mb not in (None, _SHARED_OBJECT_MB)
+    if model.supports_multimodal and is_given and cache_type != "shm":
+        raise NoStartError(
+            f"mm_shm_cache_max_object_size_mb = {max_object_size_mb} is a limit of the cache in shared memory: give "
+            "--mm-processor-cache-type shm, or leave it out"
         )
 
 

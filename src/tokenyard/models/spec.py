@@ -47,6 +47,8 @@ class ModelSpec(MeanLayer):
     other_parameters: int = 0
     """Outside the layers, besides embedding and head: last norm, learned positions. Kept in ``dtype``."""
     encoders: tuple[EncoderSpec, ...] = ()
+    supports_multimodal: bool = False
+    """It takes images or sound beside text, even where its encoders are left out."""
     max_encoder_tokens: int = 0
     """Embeddings that cross attention keeps per request (Whisper: 1,500); 0: no cross attention."""
     replicated_embedding: bool = False
@@ -61,6 +63,7 @@ class ModelSpec(MeanLayer):
             require_int(field, getattr(self, field), 1)
         require_int("other_parameters", self.other_parameters, 0)
         require_bool("tie_word_embeddings", self.tie_word_embeddings)
+        require_bool("supports_multimodal", self.supports_multimodal)
         if not self.layers:
             raise ConfigError("num_layers", 0, "give at least one layer")
         dtype_bytes(self.dtype)

@@ -214,6 +214,7 @@ def test_later_versions_may_be_longer(name: str, length: int | None) -> None:
         ("awq", "qwen3-8b", NoStartError),
         ("fp8_per_tensor", "qwen3-8b", ConfigError),
         ("humming", "qwen3-8b-fp8", ConfigError),
+        ("humming", "gpt-oss-20b", NoStartError),
     ],
 )
 def test_methods_of_quantisation(asked: str, model: str, problem: type[Exception] | None) -> None:

@@ -83,6 +83,14 @@ def test_mistakes_name_the_flag(words: list[str], problem: str) -> None:
     assert str(mistake.value).startswith("--")
 
 
+@pytest.mark.parametrize("later", [("-cc.mode", "3"), ("--compilation-config", "{}")])
+def test_a_field_that_is_gone_is_refused_where_another_value_takes_its_place(later: tuple[str, str]) -> None:
+    """vLLM reads both values."""
+    with pytest.raises(ConfigError, match=r"--compilation-config.level = '3': vLLM has no such field"):
+        read_words(["-cc", '{"level": 3}', *later])
+    assert given("-cc", '{"mode": 3}', *later)
+
+
 def test_plain_words_say_the_same() -> None:
     words = ["-tp", "2", "--no-enable-prefix-caching", "--max-model-len", "32K", "-sc.method", "ngram"]
     first = read_words(words).given

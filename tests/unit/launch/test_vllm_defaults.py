@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -113,6 +114,16 @@ def test_batched_experts_lower_the_limits() -> None:
             "needs chunked prefill",
         ),
         ("vllm serve llama-3.1-8b --enable-lora --max-loras 4 --max-cpu-loras 1", "0.33", "max_cpu_loras = 1 is less"),
+        (
+            f"vllm serve llama-3.1-8b --enable-lora --max-num-seqs 1024 --max-num-batched-tokens 3071 {NGRAM}",
+            "0.33",
+            "is less than the 3072 that max_num_seqs = 1024 requests may verify",
+        ),
+        (
+            f"vllm serve llama-3.1-8b --enable-lora --max-num-seqs 1024 --max-num-batched-tokens 3071 {NGRAM}",
+            "0.22",
+            "is less than the 3072 that max_num_seqs = 1024 requests may verify",
+        ),
         ("vllm serve llama-3.1-8b -dp 2 -dpl 4", "0.33", "data_parallel_size_local = 4 is more"),
         ("vllm serve llama-3.1-8b --ray-workers-use-nsight", "0.33", "needs one of: --distributed-executor-backend"),
         (
@@ -127,11 +138,43 @@ def test_batched_experts_lower_the_limits() -> None:
             "0.33",
             "is not the largest of cudagraph_capture_sizes",
         ),
+        (
+            "vllm serve qwen2.5-vl-7b --mm-shm-cache-max-object-size-mb 2 --language-model-only",
+            "0.33",
+            "mm_shm_cache_max_object_size_mb = 2 is a limit of the cache in shared memory",
+        ),
+        (
+            "vllm serve gemma-3-4b --mm-shm-cache-max-object-size-mb 2 --mm-processor-cache-type lru",
+            "0.22",
+            "give --mm-processor-cache-type shm",
+        ),
     ],
 )
 def test_what_vllm_refuses(line: str, version: str, problem: str) -> None:
     with pytest.raises(NoStartError, match=problem):
         setup(line, version=version)
+
+
+def test_nemotron_h_counts_experts_that_it_has_not() -> None:
+    assert setup("vllm serve nemotron-h-8b --enable-expert-parallel").settled.parallel.enable_expert_parallel
+
+
+def test_drafts_of_all_requests_need_room_beside_adapters_alone() -> None:
+    line = f"vllm serve llama-3.1-8b --max-num-seqs 1024 --max-num-batched-tokens 3071 {NGRAM}"
+    assert setup(line).settled.max_num_seqs == 1024
+    assert setup(f"{line.replace('3071', '3072')} --enable-lora").settled.max_num_seqs == 1024
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "vllm serve qwen2.5-vl-7b --mm-shm-cache-max-object-size-mb 2 --mm-processor-cache-type shm",
+        "vllm serve qwen2.5-vl-7b --mm-shm-cache-max-object-size-mb 128",
+        "vllm serve llama-3.1-8b --mm-shm-cache-max-object-size-mb 2",
+    ],
+)
+def test_a_limit_of_shared_memory_goes_with_it_and_with_text_models(line: str) -> None:
+    assert setup(line).settled.max_num_seqs == 1024
 
 
 def test_0_33_makes_smaller_blocks_of_experts() -> None:
@@ -249,6 +292,29 @@ def test_overrides_of_positions_are_read(version: str, overrides: dict[str, Any]
     text = str(overrides).replace("'", '"')
     made = setup(f"vllm serve qwen3-8b --hf-overrides '{text}'", version=version)
     assert made.settled.max_model_len == length
+
+
+POSITIONS: list[dict[str, Any]] = [
+    {"max_position_embeddings": 65_536},
+    {"rope_parameters": {"rope_type": "linear", "factor": 2.0}},
+    {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32_768}},
+]
+
+
+@pytest.mark.parametrize("version", ["0.22", "0.33"])
+@pytest.mark.parametrize("overrides", POSITIONS)
+def test_positions_outside_of_a_decoder_that_is_read_apart_change_nothing(
+    overrides: dict[str, Any], version: str
+) -> None:
+    made = setup(f"vllm serve qwen2.5-vl-7b --hf-overrides '{json.dumps(overrides)}'", version=version)
+    assert made.settled.max_model_len == 128_000
+    assert not made.deployment.ignored
+
+
+@pytest.mark.parametrize("overrides", POSITIONS)
+def test_learned_positions_are_not_overridden(overrides: dict[str, Any]) -> None:
+    with pytest.raises(NotModelledError, match="the model is changed"):
+        setup(f"vllm serve whisper-large-v3 --hf-overrides '{json.dumps(overrides)}'")
 
 
 def test_other_overrides_are_not() -> None:

@@ -21,6 +21,7 @@ from tokenyard.launch.async_scheduling import schedules_ahead
 from tokenyard.launch.defaults import BLOCK_SIZE, BatchLimits, batch_limits, batches_experts, known_version
 from tokenyard.launch.spreading import check_context_parallel, check_local_engines, check_spreading
 from tokenyard.launch.start_checks import (
+    check_adapter_drafts,
     check_adapters,
     check_draft_room,
     check_expert_blocks,
@@ -28,6 +29,7 @@ from tokenyard.launch.start_checks import (
     check_kv_dtype,
     check_length,
     check_limits,
+    check_media_cache,
     check_model,
     check_room,
     no_start,
@@ -135,6 +137,8 @@ def settle(flags: Run, *, speculative: SpeculativeConfig | None) -> Settled:
     limits = _limits(flags, gpu, version, length)
     if speculative is not None:
         check_draft_room(speculative, limits.max_num_batched_tokens, version)
+        if flags.adapters.enable_lora:
+            check_adapter_drafts(speculative, limits.max_num_batched_tokens, limits.max_num_seqs)
     async_scheduling = schedules_ahead(
         version=version,
         asked=_asked_ahead(scheduler),
@@ -207,7 +211,12 @@ def settle(flags: Run, *, speculative: SpeculativeConfig | None) -> Settled:
 
 def _check_model(flags: Run, model: ModelSpec, version: Planner) -> None:
     """Raise NoStartError for a model that vLLM does not run like that."""
-    parallel, adapters = flags.parallel, flags.adapters
+    parallel, adapters, asked = flags.parallel, flags.adapters, flags.launch.asked
+    check_media_cache(
+        model,
+        max_object_size_mb=asked.value("mm-shm-cache-max-object-size-mb"),
+        cache_type=asked.value("mm-processor-cache-type"),
+    )
     check_model(model, version)
     check_kv_dtype(flags.hardware.kv_cache_dtype, model, version)
     if not parallel.enable_expert_parallel:

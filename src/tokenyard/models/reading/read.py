@@ -137,6 +137,7 @@ def _read(
             head_weights=head,
             other_parameters=stack.hidden_size if stack.other_parameters is None else stack.other_parameters,
             encoders=stack.encoders,
+            supports_multimodal=bool(stack.encoders),
             max_encoder_tokens=stack.max_encoder_tokens,
             replicated_embedding=stack.replicated_embedding,
             kv_cache_dtype=reading.quant.kv_cache_dtype,
