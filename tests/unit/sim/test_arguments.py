@@ -12,7 +12,7 @@ import pytest
 
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import ConfigError, LatencyError
-from tokenyard.sim.latency.load import ConstantLatency
+from tokenyard.sim.latency.model import ConstantLatency
 from tokenyard.sim.parallel.replay import replay_parallel
 from tokenyard.sim.replay import replay
 from tokenyard.sim.split import replay_split
@@ -27,6 +27,9 @@ def workload() -> Workload:
     return load_workload("random", limit=12)
 
 
+refused_by_parallel: Any = replay_parallel
+refused_by_split: Any = replay_split
+"""With arguments that no type allows."""
 RIGHT = ("workload", "config", "cache_config", "latency")
 
 
@@ -39,10 +42,10 @@ def test_arguments_in_another_order_are_one_error(order: tuple[int, ...]) -> Non
         replay(*mixed)
     assert refused.value.field == first
     with pytest.raises(ConfigError) as refused:
-        replay_parallel(*mixed, None, data_parallel_size=2)
+        refused_by_parallel(*mixed, None, data_parallel_size=2)
     assert refused.value.field == first
     with pytest.raises(ConfigError) as refused:
-        replay_split(*mixed, None)
+        refused_by_split(*mixed, None)
     assert refused.value.field == first
 
 

@@ -66,7 +66,7 @@ def _parsed(arguments: list[str]) -> Command:
     command = (
         next((command for command, known in COMMANDS.items() if known == arguments[0]), None) if arguments else None
     )
-    flags = {"-h", "--help"} if command is None else {"-h", "--help", *spellings(command)}
+    flags = {"-h", "--help"} if command is None else {"-h", "--help", *spellings(cast(type, command))}
     _read([*arguments[:1], *hidden_words(arguments[1:], flags)])
     raise SystemExit(2)
 
