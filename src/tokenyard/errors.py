@@ -13,6 +13,7 @@
     ├── ParityError      a golden vector cannot be replayed (a *difference* is a result, not an error)
     ├── NotModelledError flags would change the result, and a replay does not know how: names all of them
     ├── QueueFullError   an engine has as many requests as it may have: ask again later
+    ├── NestedCallError  a hook calls back into the engine that has called it: nothing is done
     ├── EngineDeadError  an engine has ended by an error, or was shut down: nothing is generated any more
     ├── NoStartError     vLLM would not start with these settings: says what keeps it from it
     └── MissingExtraError  an optional dependency is absent: names the extra to install
@@ -33,6 +34,7 @@ __all__ = [
     "GrammarError",
     "LatencyError",
     "MissingExtraError",
+    "NestedCallError",
     "NoStartError",
     "NotModelledError",
     "ParityError",
@@ -253,8 +255,28 @@ class QueueFullError(TokenyardError):
         self.most = most
 
 
+class NestedCallError(TokenyardError):
+    """A hook has called back into the engine or scheduler that is in the middle of a call; nothing was done.
+
+    A hook: a policy, connector, grammar, observer, clock or executor. Also raised for a call in a second thread.
+    """
+
+    def __init__(self, owner: object, method: str, outer: str, hook: str | None) -> None:
+        """``outer`` is the method under way, ``hook`` the function that it had called; None: in another thread."""
+        name = type(owner).__name__
+        where = "in another thread" if hook is None else f"in a hook, {hook},"
+        super().__init__(
+            f"{name}.{method}() was called {where} while {name}.{outer}() was under way, whose work is half done: "
+            f"use EngineCore.submit() and submit_abort(), which are done before the next step, "
+            f"or call it when {outer}() has returned"
+        )
+        self.method = method
+        self.outer = outer
+        self.hook = hook
+
+
 class EngineDeadError(TokenyardError):
-    """An engine has ended by an error, which is its ``__cause__``, or was shut down."""
+    """An engine has ended by an error, which is its ``__cause__``, or was shut down; or a call was broken off."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"the engine has ended: {why}")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from hashlib import blake2b
 from itertools import pairwise
 from typing import Any
 
@@ -17,8 +18,10 @@ __all__ = [
     "hidden",
     "hidden_beginning",
     "hidden_environment",
+    "hidden_identity",
     "hidden_setting",
     "hidden_text",
+    "hidden_users",
     "hidden_words",
     "is_secret_name",
 ]
@@ -28,10 +31,12 @@ HIDDEN = "***"
 
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _WITHIN = ("secret", "passw", "passphrase", "credential", "apikey", "bearer", "cookie", "keyfile", "keystore", "keytab")
-_WHOLE = frozenset(("auth", "authorization", "cert", "certs", "dsn", "jwt", "pem", "pwd", "ssl", "tls"))
+_WHOLE = frozenset(
+    ("auth", "authorization", "cert", "certs", "dsn", "jwt", "licence", "license", "pem", "pwd", "ssl", "tls")
+)
 _LAST = ("key", "keys", "token")
-_LAST_WHOLE = frozenset(("pass", "pw", "sas", "sig", "signature"))
-"""As a name's last part: ``REDIS_PASS``, ``?sig=``; not ``pass_config``."""
+_LAST_WHOLE = frozenset(("ak", "pass", "pw", "sas", "sig", "signature", "sk"))
+"""As a name's last part: ``REDIS_PASS``, ``?sig=``, an access key's ``sk``; not ``pass_config``."""
 _PAIRS = frozenset(
     (first, second)
     for firsts, seconds in (
@@ -55,6 +60,10 @@ _LOOKS_SECRET = re.compile(
     r"|\bnvapi-[\w-]{16,}|\bxox[abprs]-[\w-]{10,}|\bAKIA[0-9A-Z]{12,}|\beyJ[\w-]{10,}\.[\w-]+(?:\.[\w-]*)?"
     r"|(?<=\bBearer )[^\s'\"]+|(?<=\bBasic )[^\s'\"]+"
 )
+_USER = re.compile(r"(?<![\w./:@+-])[\w.+-]+:(?!//)[^\s'\"@]+@(?!sha\d+:)(?=[\w.\[-])")
+"""``name:password@`` in front of a host without a scheme: of a registry, of a proxy. An image's digest is none."""
+_OPAQUE = re.compile(r"(?=\S*[a-z])(?=\S*[A-Z])(?=\S*\d)[\w+/=.-]{24,}|[A-Za-z0-9]{32,}")
+"""Looks as if a machine had drawn it."""
 _ASSIGNED = re.compile(r"(?<![\w.-])([A-Za-z_]\w*)=(\"(?:[^\"\\]|\\.)*\"?|'[^']*'?|[^\s\"']+)")
 _OF_VLLM = ("VLLM_", "CUDA_", "NCCL_", "TORCH", "PYTORCH_")
 """Beginnings of variables that may change how vLLM runs; what others are set to is nobody's business here."""
@@ -121,7 +130,8 @@ def _hidden_list(values: Sequence[Any], levels: int) -> list[Any]:
         return [hidden_text(values[0]), _hidden(values[0], values[1], levels - 1)]
     kept: list[Any] = []
     for before, each in zip((None, *values), values, strict=False):
-        is_value = isinstance(before, str) and before.startswith("-") and "=" not in before and is_secret_name(before)
+        name, equals, given = before.partition("=") if isinstance(before, str) else ("", "", "")
+        is_value = name.startswith("-") and not (equals and given) and is_secret_name(name)
         is_value = is_value and not (isinstance(each, str) and each.startswith("-"))
         kept.append(_hidden(str(before) if is_value else "", each, levels - 1))
     return kept
@@ -152,10 +162,31 @@ def hidden_text(text: str) -> str:
             continue
         parts += [text[at : value.start(1)], HIDDEN]
         at = value.end(1)
-    said = "".join((*parts, text[at:]))
-    if "://" in said and "@" in said:
-        said = _RUN.sub(lambda found: _without_user(found[0]), said)
-    return _LOOKS_SECRET.sub(HIDDEN, said)
+    return hidden_users("".join((*parts, text[at:])))
+
+
+def hidden_users(text: str) -> str:
+    """``text`` without names and passwords in front of hosts, and without what looks like a secret.
+
+    For messages, which name settings that are no secrets: nothing is told by a name.
+    """
+    if "@" in text:
+        if "://" in text:
+            text = _RUN.sub(lambda found: _without_user(found[0]), text)
+        text = _USER.sub(f"{HIDDEN}@", text)
+    return _LOOKS_SECRET.sub(HIDDEN, text)
+
+
+def hidden_identity(name: str, value: str, *, is_person: bool) -> str:
+    """What the column ``name`` of a log identifies somebody or something by; a digest where that may be a key.
+
+    Equal keys have equal digests, so that requests of one user or session still belong together. Of a person
+    (``is_person``) whatever a machine may have drawn is one; requests and sessions are named like that anyway.
+    """
+    is_key = is_secret_name(name) and not name.lower().endswith(("_id", "_alias", "-id", ".id"))
+    if is_key or hidden_text(value) != value or (is_person and _OPAQUE.fullmatch(value)):
+        return f"key-{blake2b(value.encode(errors='surrogatepass'), digest_size=8).hexdigest()}"
+    return value
 
 
 def _without_user(run: str) -> str:
@@ -179,20 +210,22 @@ def hidden_beginning(text: str) -> str:
     return _ASSIGNED.sub(lambda match: f"{match[1]}={HIDDEN}", hidden_text(text))
 
 
-def hidden_words(words: list[str]) -> list[str]:
-    """Words of a command line whose flags nobody knows, with the values of secret flags replaced."""
+def hidden_words(words: Sequence[str], known: Container[str] | None = None) -> list[str]:
+    """Words of a command line, with the values of secret flags replaced; of any that are not among the ``known`` ones.
+
+    A flag that is mistyped may have been a secret one.
+    """
     kept: list[str] = []
     follows = False
     for word in words:
-        name, equals, _ = word.partition("=")
+        name, _, value = word.partition("=")
         is_flag = name.startswith("-")
-        if follows and not is_flag:
+        hides = is_secret_name(name) or (known is not None and is_flag and name not in known)
+        if not is_flag and follows:
             kept.append(HIDDEN)
-        elif equals and is_secret_name(name):
-            kept.append(f"{name}={HIDDEN}")
-        else:
-            kept.append(hidden_text(word))
-        follows = is_flag and not equals and is_secret_name(name)
+            continue
+        kept.append(f"{name}={HIDDEN}" if hides and value else hidden_text(word))
+        follows = is_flag and hides and not value
     return kept
 
 

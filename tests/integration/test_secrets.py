@@ -10,6 +10,8 @@ import pyarrow.parquet
 import pytest
 from tests.integration.command import Outcome, call
 
+from tokenyard.cli.support.flags import COMMANDS
+
 PLANTED = "PLANTED"
 """Part of every secret."""
 MODEL = "meta-llama/Llama-3.2-1B-Instruct"
@@ -26,7 +28,12 @@ EXTRA = json.dumps(
     }
 )
 OTHER = json.dumps(
-    {"api_key": f"{PLANTED}-1", "remote": [{"redis-password": f"{PLANTED}-2", "url": f"a://{PLANTED}:{PLANTED}@b"}]}
+    {
+        "api_key": f"{PLANTED}-1",
+        "sk": f"{PLANTED}-3",
+        "license": [f"{PLANTED}-4"],
+        "remote": [{"redis-password": f"{PLANTED}-2", "url": f"a://{PLANTED}:{PLANTED}@b"}],
+    }
 )
 
 
@@ -109,6 +116,10 @@ TEXTS = {
 }
 BROKEN = {
     "an unknown flag": f"vllm serve {MODEL} --openai-api-kye={PLANTED}",
+    "a word behind an empty flag": f"vllm serve --model {MODEL} --api-key= {PLANTED}",
+    "a word behind an empty flag and a model": f"vllm serve {MODEL} --api-key= {PLANTED}",
+    "words behind a key": f"vllm serve {MODEL} --api-key=one {PLANTED}",
+    "a registry": f"docker run me:{PLANTED}@registry.example/image:1 --port 80",
     "an unknown flag with a space": f"vllm serve {MODEL} --my-token {PLANTED}",
     "an open quotation": f"HF_TOKEN={PLANTED}-1 ANY={PLANTED}-2 vllm serve {MODEL} --api-key {PLANTED}-3 --port '80",
     "no command": f"HF_TOKEN={PLANTED}-1 sglang serve --api-key {PLANTED}-2",
@@ -190,8 +201,33 @@ def test_a_file_of_flags_that_cannot_be_read(tmp_path: Path) -> None:
         clean(call("run", "chat", *SMALL, "--config", "flags.yaml", cwd=tmp_path), code=2)
 
 
-def test_a_mistyped_flag(tmp_path: Path) -> None:
-    clean(call("run", "chat", *SMALL, "--openai-api-key", PLANTED, cwd=tmp_path), code=2)
+@pytest.mark.parametrize("command", sorted(COMMANDS.values()))
+@pytest.mark.parametrize("words", [["--openai-api-key", PLANTED], [f"--api-kye={PLANTED}"], ["--api-key=", PLANTED]])
+def test_a_mistyped_flag(command: str, words: list[str], tmp_path: Path) -> None:
+    clean(call(command, *words, cwd=tmp_path), code=2)
+    clean(call(command, "chat", *words, cwd=tmp_path), code=2)
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS.values()))
+def test_a_place_with_a_password(command: str, tmp_path: Path) -> None:
+    for place in (f"https://me:{PLANTED}@example.org/x.jsonl", f"me:{PLANTED}@registry.example/image"):
+        said = call(command, place, cwd=tmp_path)
+        assert PLANTED not in said.stdout + said.stderr
+        assert said.code != 0 or command == "demo"
+
+
+def test_users_of_a_log_that_are_keys(tmp_path: Path) -> None:
+    key = f"sk-{PLANTED}0123456789abcdefgh"
+    rows = [f"{1764000000 + i},100,20,{key if i % 2 else 'bob'},{key}-{i},s-{i // 4}" for i in range(12)]
+    head = "timestamp,prompt_tokens,completion_tokens,user,id,session_id"
+    (tmp_path / "log.csv").write_text("\n".join([head, *rows]))
+    clean(call("import", "log.csv", "--output", "w.jsonl", cwd=tmp_path))
+    clean(call("run", "log.csv", "--model", MODEL, *SMALL, "--trace", "t", cwd=tmp_path))
+    clean(call("report", "t", "--json", cwd=tmp_path))
+    (tmp_path / "log.csv").unlink()
+    assert not any(PLANTED in each for each in contents(tmp_path))
+    jobs = {json.loads(line).get("job_id") for line in (tmp_path / "w.jsonl").read_text().splitlines()[1:]}
+    assert len(jobs) == 6
 
 
 EVERYTHING = (

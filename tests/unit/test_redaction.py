@@ -11,8 +11,11 @@ from tokenyard.redaction import (
     hidden,
     hidden_beginning,
     hidden_environment,
+    hidden_identity,
     hidden_setting,
     hidden_text,
+    hidden_users,
+    hidden_words,
     is_secret_name,
 )
 
@@ -22,6 +25,7 @@ from tokenyard.redaction import (
     [
         "--api-key", "--hf_token", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID",
         "vllmApiKey", "APIKey", "redis-password", "db_passwd", "ssl-keyfile", "--ssl_certfile", "GOOGLE_CREDENTIALS",
+        "sk", "redis.sk", "AK", "license", "license_file", "Licence",
         "Authorization", "kv_connector_extra_config.auth_token", "TOKEN_FILE", "client_secret",
     ],
 )  # fmt: skip
@@ -34,6 +38,7 @@ def test_names_of_secrets(name: str) -> None:
     [
         "max_num_batched_tokens", "long-prefill-token-threshold", "num_key_value_heads", "eos_token_id", "tokenizer",
         "spec-tokens", "", "monitor", "kv_transfer_config", "model",
+        "task", "disk", "sku", "ask", "break", "sk_size",
     ],
 )  # fmt: skip
 def test_other_names(name: str) -> None:
@@ -91,10 +96,62 @@ def test_values(name: str, value: Any, kept: Any) -> None:
         ("https://h/x?n=1&sig=a", "https://h/x?n=1&sig=***"),
         ("eyJhbGciOiJIUzI1NiJ9.abc.def", "***"),
         ("hf_abcdefghijklmnopqrst", "***"),
+        ("docker run me:a@registry.example/image:1 x", "docker run ***@registry.example/image:1 x"),
+        ("image 'me:a/b+c=@r:5000/i'", "image '***@r:5000/i'"),
+        ("vllm:v0.22.1@sha256:abc", "vllm:v0.22.1@sha256:abc"),
+        ("registry/vllm-openai:v0.22.1@sha256:abc", "registry/vllm-openai:v0.22.1@sha256:abc"),
+        ("ask me: name@example.org", "ask me: name@example.org"),
+        ("hf://org/model@rev", "hf://org/model@rev"),
+        ("--api-key= a b", "--api-key= *** b"),
     ],
 )
 def test_texts(text: str, kept: str) -> None:
     assert hidden_text(text) == kept
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (["--api-kye", "a", "b"], ["--api-kye", "***", "***"]),
+        (["--api-kye=a"], ["--api-kye=***"]),
+        (["--limit", "5", "--api-key", "a"], ["--limit", "5", "--api-key", "***"]),
+        (["--api-key=", "a"], ["--api-key=", "***"]),
+        (["-x", "a", "--limit=5"], ["-x", "***", "--limit=5"]),
+        (["me:a@registry/x"], ["***@registry/x"]),
+    ],
+)
+def test_words_of_flags_that_nobody_knows(words: list[str], kept: list[str]) -> None:
+    assert hidden_words(words, {"--limit", "--api-key"}) == kept
+
+
+def test_messages_keep_names_of_settings() -> None:
+    said = "api_key = 'x': give one; https://me:a@h/x and me:a@h/x cannot be read"
+    assert hidden_users(said) == "api_key = 'x': give one; https://***@h/x and ***@h/x cannot be read"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_key"),
+    [
+        ("user", "bob", False),
+        ("user", "bob@example.org", False),
+        ("user", "3fa85f64-5717-4562-b3fc-2c963f66afa6", False),
+        ("user", "sk-0123456789abcdefghijklmnop", True),
+        ("user", "aB3dE6gH9jK2mN5pQ8sT1vW4", True),
+        ("user", "0123456789abcdef0123456789abcdef", True),
+        ("api_key", "short", True),
+        ("api_key_id", "short", False),
+    ],
+)
+def test_who_somebody_is(name: str, value: str, is_key: bool) -> None:
+    kept = hidden_identity(name, value, is_person=True)
+    assert (kept != value) == is_key
+    assert kept == hidden_identity(name, value, is_person=True)
+    assert kept == value or value not in kept
+
+
+def test_requests_are_named_by_what_a_machine_has_drawn() -> None:
+    assert hidden_identity("id", "0" * 32, is_person=False) == "0" * 32
+    assert hidden_identity("session", "sk-" + "0" * 32, is_person=False).startswith("key-")
 
 
 def test_beginnings_end_with_the_name_of_a_secret() -> None:

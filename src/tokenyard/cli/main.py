@@ -85,7 +85,8 @@ def _refused_by_the_system(error: OSError) -> str:
 
 
 def _fail(message: str, code: int = 2) -> int:
-    say(f"tokenyard: {message}")
+    hidden = import_module("tokenyard.redaction").hidden_users(message)
+    say(f"tokenyard: {hidden}")
     return code
 
 

@@ -15,6 +15,7 @@ from tokenyard.cli.support.console import errors, print_json, results
 from tokenyard.cli.support.flags import Parity
 from tokenyard.errors import ParityError
 from tokenyard.parity.replay import Difference, VectorResult, replay_vector
+from tokenyard.redaction import hidden_users
 
 __all__ = ["execute"]
 
@@ -95,11 +96,10 @@ def _compare(paths: list[Path]) -> _Comparison:
 
 def _print(comparison: _Comparison, console: Console) -> None:
     for message in comparison.damaged:
-        errors().print(f"tokenyard: {escape(message)}", soft_wrap=True)
+        errors().print(f"tokenyard: {escape(hidden_users(message))}", soft_wrap=True)
     for path in comparison.missing:
-        errors().print(
-            f"tokenyard: {escape(str(path))}: no such file: name a golden vector that is there", soft_wrap=True
-        )
+        message = hidden_users(f"{path}: no such file: name a golden vector that is there")
+        errors().print(f"tokenyard: {escape(message)}", soft_wrap=True)
     for result in comparison.different:
         assert result.difference is not None
         _print_difference(result, result.difference, console)

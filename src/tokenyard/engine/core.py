@@ -23,10 +23,11 @@ from tokenyard.engine.executor import Executor, RunsAhead, StepFuture
 from tokenyard.errors import ConfigError, EngineDeadError, RequestError, text_of
 from tokenyard.params import has_member
 from tokenyard.request import Request, RequestStatus
+from tokenyard.sched.one_call import CallState, closing_call, one_call
 from tokenyard.sched.request_checks import request_ids_of
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
-from tokenyard.sched.steps.model_output import DraftTokens
+from tokenyard.sched.steps.model_output import DraftTokens, ModelOutput
 from tokenyard.sched.steps.scheduler_output import SchedulerOutput
 
 __all__ = ["EngineCore", "Filling", "PauseMode"]
@@ -78,6 +79,10 @@ class EngineCore:
     did, an answer or drafts that do not belong to their step) leaves all in place: the next :meth:`step` goes on, and
     asks the same future again. A grammar that raises costs its own request alone, which ends as an error.
 
+    ``KeyboardInterrupt`` and ``SystemExit`` leave all in place while :meth:`step` waits for a future; elsewhere they
+    break a call off in its middle, and every further one is an EngineDeadError. What a hook or the executor calls back
+    is a NestedCallError and does nothing: :meth:`submit` and :meth:`submit_abort` are for them as well.
+
     An engine that does not move any more says so: :meth:`step` raises a StuckError when ``STUCK_AFTER`` steps in a row
     have brought nothing and nothing is on its way that could change that. Nothing has changed then; whoever aborts the
     request that it names can go on.
@@ -103,6 +108,7 @@ class EngineCore:
         if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 1):
             raise ConfigError("depth", depth, "give a whole number from 1 on")
         is_async = scheduler.config.async_scheduling
+        self._calls = CallState()
         self.scheduler = scheduler
         """The scheduler that it drives."""
         self.executor = executor
@@ -130,6 +136,8 @@ class EngineCore:
         self._death: EngineDeadError | None = None
         self._untold: EngineOutputs | None = None
         """Taken in, and not returned yet, because what comes after it raised."""
+        self._drained: list[EngineOutputs] = []
+        """Of a :meth:`drain` that has not come to its end."""
         self._ahead = executor if isinstance(executor, RunsAhead) else None
         """The executor, if it can run several steps in one stroke."""
         self._inbox: SimpleQueue[_Submitted] = SimpleQueue()
@@ -137,18 +145,27 @@ class EngineCore:
 
     # ---- requests
 
+    @one_call
     def add_request(self, request: Request) -> None:
         """Queue a request. Raises RequestError if it can never be served.
 
         Its outputs come with the steps that bring it tokens, the last with its ``finish_reason``; if it is aborted,
         none comes any more.
         """
+        self._add(request)
+
+    def _add(self, request: Request) -> None:
+        self._check_request(request)
+        self.scheduler.add_request(request)
+
+    def _check_request(self, request: Request) -> None:
+        """Raise RequestError for what this engine cannot serve, whatever its scheduler can."""
         grammar = getattr(request, "structured_output", None)
         if grammar is not None and not has_member(grammar, "bitmask"):
             fix = "has no bitmask, by which workers sample: give an object as MaskedOutput describes it"
             raise RequestError(request.request_id, "structured_output", grammar, fix)
-        self.scheduler.add_request(request)
 
+    @one_call
     def abort_requests(self, request_ids: str | Iterable[str]) -> list[Request]:
         """End requests at their clients' wish; returns those that were ended.
 
@@ -186,10 +203,10 @@ class EngineCore:
         while not self._inbox.empty():
             asked = self._inbox.get()
             if asked.request is None:
-                self.abort_requests(asked.abort_ids)
+                self._abort(asked.abort_ids)
                 continue
             try:
-                self.add_request(asked.request)
+                self._add(asked.request)
             except RequestError as error:
                 self._refused.append(error)
             except Exception as error:
@@ -199,6 +216,11 @@ class EngineCore:
                 raise
 
     # ---- steps
+
+    @property
+    def death(self) -> EngineDeadError | None:
+        """Why it does not step any more: its executor has raised, or a call was broken off; None: it is well."""
+        return self._death or self._calls.death
 
     @property
     def num_in_flight(self) -> int:
@@ -216,16 +238,17 @@ class EngineCore:
         """The future of the step that is taken in next; None if none is in flight."""
         return self._running[0].future if self._running else None
 
+    @one_call
     def step(self) -> EngineOutputs | None:
         """Schedule a step if there is anybody to schedule, then take in the oldest output if it is due.
 
         None: nothing was taken in, because there is nothing to do or because a further step is to be scheduled first.
         """
-        if not self.fill():
+        if not self._fill():
             return None
         if self._ahead is not None:
             self._run_ahead(self._ahead)
-        return self.take_in()
+        return self._take_in()
 
     def _run_ahead(self, executor: RunsAhead) -> None:
         """Take in outputs and decide steps alike in one stroke, as long as nothing else can happen."""
@@ -238,11 +261,15 @@ class EngineCore:
             plans = self.scheduler.repeat(repeated.tokens, repeated.moments)
             self._running = deque(starmap(_Running, zip(plans, repeated.futures, strict=True)))
 
+    @one_call
     def fill(self) -> bool:
         """Schedule and begin a step if there is anybody to schedule. True: the oldest output is due, take it in.
 
         With ``depth`` steps in flight nothing is scheduled.
         """
+        return self._fill()
+
+    def _fill(self) -> bool:
         if self._death is not None:
             raise EngineDeadError(self._death.why) from self._death.__cause__
         scheduler = self.scheduler
@@ -315,13 +342,17 @@ class EngineCore:
             self._drafts = None  # they do not belong to it: it is asked again
             raise
 
+    @one_call
     def take_in(self) -> EngineOutputs:
         """Wait for the oldest output in flight and take it in. ValueError if no step is in flight."""
+        return self._take_in()
+
+    def _take_in(self) -> EngineOutputs:
         if self._untold is None:
             if not self._running:
                 raise ValueError("no step is in flight: call fill() first, or step()")
             plan, future = self._running[0]
-            model_output = future.result()
+            model_output = self._waited_for(future)
             self._do_submitted()
             self._untold = self.scheduler.update_from_output(plan, model_output)
             self._running.popleft()
@@ -334,17 +365,29 @@ class EngineCore:
         outputs, self._untold = self._untold, None
         return outputs
 
+    def _waited_for(self, future: StepFuture) -> ModelOutput:
+        """Its output. Whoever breaks the waiting off may ask again: nothing has changed."""
+        self._calls.is_waiting = True
+        output = future.result()
+        self._calls.is_waiting = False
+        return output
+
+    @one_call
     def drain(self) -> list[EngineOutputs]:
-        """Take in every output in flight, and schedule nothing."""
-        taken = []
+        """Take in every output in flight, and schedule nothing.
+
+        After an error, or an interrupt while it waits, the same call once more also returns what this one has taken in.
+        """
         while self._running or self._untold is not None or self._begun is not None:
             if not self._running and self._untold is None and self._begun is not None:
                 self._sample(self._begun)
-            taken.append(self.take_in())
-        return taken
+            self._drained.append(self._take_in())
+        drained, self._drained = self._drained, []
+        return drained
 
     # ---- control
 
+    @one_call
     def pause(self, mode: PauseMode | str = PauseMode.ABORT) -> list[Request]:
         """Stop admitting requests; returns those that were aborted (no output names them).
 
@@ -358,16 +401,19 @@ class EngineCore:
         self.scheduler.set_pause_state(PauseState.PAUSED_ALL if mode is PauseMode.KEEP else PauseState.PAUSED_NEW)
         return aborted
 
+    @one_call
     def resume(self) -> None:
         """Go on after a pause."""
         self.scheduler.set_pause_state(PauseState.UNPAUSED)
 
+    @one_call
     def reset_prefix_cache(self, *, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
         """Forget all cached content; see :meth:`Scheduler.reset_prefix_cache`."""
         return self.scheduler.reset_prefix_cache(
             reset_running_requests=reset_running_requests, reset_connector=reset_connector
         )
 
+    @closing_call
     def shutdown(self) -> None:
         """Let go of executor and connector; steps in flight are forgotten."""
         self._running.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from tokenyard.engine.outputs import EmbeddingOutput, GenerationOutput
 from tokenyard.engine.prompts import Prompt
 from tokenyard.engine.served_model import GenerationMaker, model_of
 from tokenyard.engine.text.tokenizer import TextTokenizer
-from tokenyard.errors import ConfigError
+from tokenyard.errors import ConfigError, EngineDeadError
 from tokenyard.params import PoolingParams, SamplingParams
 
 __all__ = ["LLM"]
@@ -127,10 +127,11 @@ class LLM:
         try:
             for each in generations:
                 for sample in each.samples:
-                    self.core.add_request(sample.request)
                     added.append(sample.request.request_id)
-        except Exception:
-            self.core.abort_requests(added)
+                    self.core.add_request(sample.request)
+        except BaseException:
+            with suppress(EngineDeadError):  # as below
+                self.core.abort_requests(added)
             raise
         for each in generations:
             self._processor.add(each)
@@ -153,7 +154,8 @@ class LLM:
         for each in self._processor.generations():
             left = each.unfinished_ids
             self._processor.forget(each)
-            self.core.abort_requests(left)
+            with suppress(EngineDeadError):  # a call was broken off in its middle: what left it is raised
+                self.core.abort_requests(left)
 
     def shutdown(self) -> None:
         """Let go of the model."""

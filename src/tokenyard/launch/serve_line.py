@@ -9,6 +9,7 @@ import difflib
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,14 @@ from tokenyard.launch.reading import merged, read_words
 from tokenyard.launch.texts.kinds import MOST_OF_A_LOG, started_by
 from tokenyard.launch.texts.started import Found, MeasuredKV, Said
 from tokenyard.launch.texts.startup_log import is_startup_log
-from tokenyard.redaction import hidden, hidden_beginning, hidden_environment, hidden_text
+from tokenyard.redaction import (
+    HIDDEN,
+    hidden,
+    hidden_beginning,
+    hidden_environment,
+    hidden_text,
+    is_secret_name,
+)
 
 __all__ = ["ServeLine", "read_config_file", "read_serve_line", "read_serve_text"]
 
@@ -131,14 +139,23 @@ def _file(path: Path) -> str:
         raise ConfigError("serve", str(path), "is not text in UTF-8") from None
 
 
+def check_joined(words: Sequence[str], source: str) -> None:
+    """Raise ConfigError for ``--api-key= WORD``: nobody knows whether the word is a model, or the key."""
+    for flag, word in pairwise(words):
+        if flag.startswith("-") and flag.endswith("=") and is_secret_name(flag) and not word.startswith("-"):
+            raise ConfigError(source, flag, "has no value, and a word behind it: join them, or leave the flag out")
+
+
 def _read(words: Sequence[str], source: str) -> list[GivenFlag]:
+    check_joined(words, source)
     given, rest = read_words(words)
     for word in rest:
         if word.startswith("-"):
             name = word.partition("=")[0]
             raise ConfigError(source, hidden_text(name), f"vllm serve has no such flag{_meant(name)}")
     if len(rest) > 1:
-        said = hidden_text(" ".join(rest[1:]))
+        may_be_secret = any(is_secret_name(word) for word in words if word.startswith("-"))
+        said = HIDDEN if may_be_secret else hidden_text(" ".join(rest[1:]))
         raise ConfigError(source, said, f"stands behind the model ({hidden_text(rest[0])}) and belongs to no flag")
     if rest:
         given = merged(given, read_words(["--model", rest[0]]).given)

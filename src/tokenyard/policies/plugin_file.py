@@ -43,7 +43,7 @@ def made_by(make: Callable[[], T], field: str, spec: str) -> T:
         return make()
     except TokenyardError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         problem = f"it cannot be made without arguments: {type(error).__name__}: {error}"
         raise ConfigError(field, spec, problem) from error
 
@@ -72,13 +72,13 @@ def _run(path: Path, field: str, spec: str) -> ModuleType:
     sys.modules[name] = module  # dataclasses look their module up there
     try:
         found.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script that ends itself has to be told from a run that is done
         where = f"{path}:{_line(error, path)}"
         raise ConfigError(field, spec, f"{where} fails: {type(error).__name__}: {error}") from error
     return module
 
 
-def _line(error: Exception, path: Path) -> int:
+def _line(error: BaseException, path: Path) -> int:
     """Line of the file at which it went wrong."""
     if isinstance(error, SyntaxError):
         return error.lineno or 1

@@ -21,6 +21,7 @@ from tokenyard.sched.features.recovery import Recovery, failed_requests
 from tokenyard.sched.invariants import check_queues
 from tokenyard.sched.memory_of import make_kv_manager
 from tokenyard.sched.observer import ObserverGate, StepObserver
+from tokenyard.sched.one_call import CallState, closing_call, one_call
 from tokenyard.sched.one_thread import OneThread
 from tokenyard.sched.parts import Parts
 from tokenyard.sched.passes.repeats import Repeats
@@ -72,6 +73,9 @@ class Scheduler(SchedulerView):
     default stands still, so such a policy needs another (``time.monotonic``). ``policy`` overrides the one named in
     ``config``. ``block_hasher`` hashes blocks in place of our own, for a host that hashes anyway. ``log_stats`` has
     outputs carry their requests' events (queued, scheduled, preempted).
+
+    A hook must not call back: what changes the scheduler raises NestedCallError within another such call, and
+    EngineDeadError after one that ``KeyboardInterrupt`` or ``SystemExit`` has left in its middle (docs/hooks.md).
 
     Not thread-safe: all calls belong to one thread, and :class:`~tokenyard.engine.core.EngineCore` takes requests and
     aborts from others. With ``debug`` (None: in Python's development mode, ``-X dev``) a call in a second thread is a
@@ -148,10 +152,11 @@ class Scheduler(SchedulerView):
         self._standstill = Standstill(parts, lifecycle, clock)
         self.state = StateView(parts, lifecycle.pins)
         """What observers are shown."""
-        self._watch_threads(debug=sys.flags.dev_mode if debug is None else debug)
+        self._watch_calls(debug=sys.flags.dev_mode if debug is None else debug)
 
-    def _watch_threads(self, *, debug: bool) -> None:
-        """With ``debug`` have every call that changes anything check its thread."""
+    def _watch_calls(self, *, debug: bool) -> None:
+        """From now on one call at a time; with ``debug`` have each that changes anything check its thread."""
+        self._calls = CallState()
         watch = OneThread()
         for name in _CHANGING if debug else ():
             setattr(self, name, watch.guard(getattr(self, name)))
@@ -166,6 +171,7 @@ class Scheduler(SchedulerView):
 
     # ---- arrivals
 
+    @one_call
     def add_request(self, request: Request) -> None:
         """Queue a request; RequestError, and nothing changes, if it can never be served.
 
@@ -217,6 +223,7 @@ class Scheduler(SchedulerView):
 
     # ---- the step
 
+    @one_call
     def schedule(self) -> SchedulerOutput:
         """Decide one step.
 
@@ -279,6 +286,7 @@ class Scheduler(SchedulerView):
             return 0
         return self._repeats.count(tells=observer is not None)
 
+    @one_call
     def repeat(self, tokens: IntArray, moments: Sequence[float]) -> list[SchedulerOutput]:
         """Take in the oldest output and decide a step like the last one, several times, in one stroke.
 
@@ -294,6 +302,7 @@ class Scheduler(SchedulerView):
 
     # ---- after the model
 
+    @one_call
     def update_from_output(self, output: SchedulerOutput, model_output: ModelOutput) -> EngineOutputs:
         """Take in the sampled tokens of a step: append, stop, finish, free.
 
@@ -350,6 +359,7 @@ class Scheduler(SchedulerView):
             self._held.hold_outputs(outputs)
         return outputs
 
+    @one_call
     def update_draft_token_ids(self, output: SchedulerOutput, drafts: DraftTokens) -> None:
         """Drafts proposed after a step, to be verified in the next one (speculative decoding without async).
 
@@ -363,6 +373,7 @@ class Scheduler(SchedulerView):
         self._features.speculation.update(step, drafts)
         self.kv.failures.raise_first("the drafts of others are taken over all the same")
 
+    @one_call
     def update_draft_token_ids_in_output(self, output: SchedulerOutput, drafts: DraftTokens) -> SchedulerOutput:
         """The step with the drafts that stand behind its -1, before it is executed (async scheduling with grammars).
 
@@ -395,6 +406,7 @@ class Scheduler(SchedulerView):
 
     # ---- the end of requests
 
+    @one_call
     def finish_requests(
         self,
         request_ids: str | Iterable[str] | None,
@@ -447,6 +459,7 @@ class Scheduler(SchedulerView):
 
     # ---- resets
 
+    @one_call
     def reset_prefix_cache(self, *, reset_running_requests: bool = False, reset_connector: bool = False) -> bool:
         """Forget all cached content; with ``reset_connector`` what the connector keeps as well.
 
@@ -459,7 +472,7 @@ class Scheduler(SchedulerView):
             self.pins.clear()
         done = self._told("prefix", done=self.kv.reset_prefix_cache())
         self.kv.failures.raise_first(f"the prefix cache was {'' if done else 'not '}reset all the same")
-        return (self.reset_connector_cache() and done) if reset_connector else done
+        return (self._reset_connector_cache() and done) if reset_connector else done
 
     def _told(self, cache: str, *, done: bool) -> bool:
         """``done``, which the observer has been told."""
@@ -467,20 +480,26 @@ class Scheduler(SchedulerView):
             self.observer.cache_reset(self.clock(), cache, done=done)
         return done
 
+    @one_call
     def reset_connector_cache(self) -> bool:
         """Forget what the connector keeps; False without one, or if it cannot now."""
+        return self._reset_connector_cache()
+
+    def _reset_connector_cache(self) -> bool:
         transfers = self._features.transfers
         done = transfers is not None and transfers.connector.reset_cache()
         if done and transfers is not None:
             transfers.stats.reset = True
         return self._told("connector", done=done)
 
+    @one_call
     def reset_encoder_cache(self) -> None:
         """Forget all encoder outputs (the encoder's weights have changed)."""
         if self._features.encoder is not None:
             self._features.encoder.cache.reset()
         self._told("encoder", done=self._features.encoder is not None)
 
+    @closing_call
     def shutdown(self) -> None:
         """Let go of what the connector holds; the scheduler is not used afterwards."""
         if self._features.transfers is not None:

@@ -14,6 +14,7 @@ from tokenyard.sched.features.features import Features
 from tokenyard.sched.features.grammars import GrammarGate, GrammarOutput
 from tokenyard.sched.features.pins import PinBoard
 from tokenyard.sched.observer import ObserverGate
+from tokenyard.sched.one_call import CallState, one_call
 from tokenyard.sched.policy import Policy
 from tokenyard.sched.policy_gate import PolicyGate
 from tokenyard.sched.queues.running import RunningList
@@ -44,6 +45,7 @@ class SchedulerView:
     _features: Features
     _grammars: GrammarGate
     _held: Held
+    _calls: CallState
 
     @property
     def running(self) -> list[Request]:
@@ -158,6 +160,7 @@ class SchedulerView:
         """The scheduler's half of the KV connector."""
         return self._features.transfers.connector if self._features.transfers is not None else None
 
+    @one_call
     def set_pause_state(self, state: PauseState) -> None:
         """Pause or resume; takes effect with the next step. Raises ConfigError for what is no ``PauseState``."""
         if state not in tuple(PauseState):

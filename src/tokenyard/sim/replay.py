@@ -20,6 +20,7 @@ from tokenyard.sched.policy import FCFS, Policy, Priority, make_policy
 from tokenyard.sched.request_checks import check_lengths
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sim.arguments import check_arguments
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.executor import SimulatedExecutor, WorkerTransfers
@@ -88,11 +89,13 @@ def replay(
     ``config.async_scheduling`` two steps are in flight: the host's part of a step passes while the GPU computes.
 
     A request that can never be served (longer than ``max_model_len`` or than the pool) raises its RequestError before
-    the first step; with ``skip_refused`` it is counted, and the turns after it are left out with it.
+    the first step; with ``skip_refused`` it is counted, and the turns after it are left out with it. ConfigError for
+    arguments that are something else, or in another order.
 
     Steps that decide alike are taken in one stroke, and token ids and hashes are made only where somebody looks at
     them; without ``leaps`` steps are taken one by one and everything is made, which gives the same.
     """
+    check_arguments(workload, config, cache_config, latency)
     clock = VirtualClock()
     if pace is not None:
         latency = PacedLatency(latency, pace, clock)

@@ -22,6 +22,7 @@ from tokenyard.request import Request
 from tokenyard.sched.observer import StepObserver
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sim.arguments import check_arguments
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.executor import WorkerTransfers
 from tokenyard.sim.latency.model import LatencyModel
@@ -111,6 +112,7 @@ def replay_split(
 
     RequestError for a request that cannot be served, unless ``skip_refused``.
     """
+    check_arguments(workload, config, cache_config, latency)
     clock = VirtualClock()
     require_patience(workload)
     traffic = Traffic(workload, skip_refused=skip_refused, on_progress=on_progress)

@@ -93,3 +93,11 @@ def test_what_nobody_knows(spec: str, fix: str) -> None:
     with pytest.raises(ConfigError) as caught:
         policy_maker(spec)
     assert fix in caught.value.fix
+
+
+@pytest.mark.parametrize("body", ["import sys\nsys.exit(0)", "raise SystemExit('done')"])
+def test_a_script_that_ends_itself_is_no_policy(body: str, tmp_path: Path) -> None:
+    """It would end a replay as if all had been done."""
+    (tmp_path / "script.py").write_text(f"{body}\n")
+    with pytest.raises(ConfigError, match=r"script\.py:\d fails: SystemExit"):
+        policy_maker(f"{tmp_path / 'script.py'}:Any")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import redirect_stderr
 from functools import reduce
+from io import StringIO
 from operator import or_
 from typing import Annotated, Any, cast
 
@@ -15,6 +17,8 @@ from tokenyard.cli.support.numbers import number_registry
 from tokenyard.cli.support.vllm_words import REPLAYS, Replay, plain_words, with_asked
 from tokenyard.cli.support.word_lists import with_one_policies
 from tokenyard.launch.abbreviations import written_out
+from tokenyard.launch.serve_line import check_joined
+from tokenyard.redaction import hidden_words
 
 __all__ = ["parse"]
 
@@ -33,6 +37,7 @@ def parse(arguments: list[str]) -> Command:
     """
     name, given = "".join(arguments[:1]), arguments[1:]
     if name in REPLAYS:
+        check_joined(given, "flag")
         words, asked = plain_words(REPLAYS[name], given)
         if REPLAYS[name] is Compare:
             words = with_one_policies(words)
@@ -51,6 +56,22 @@ def _written_out(command: type, words: list[str]) -> Iterator[str]:
 
 
 def _parsed(arguments: list[str]) -> Command:
+    """What tyro reads; what it says of a mistake holds no value of a flag that may have been a secret one."""
+    try:
+        with redirect_stderr(StringIO()):
+            return _read(arguments)
+    except SystemExit as ended:
+        if not ended.code:
+            raise
+    command = (
+        next((command for command, known in COMMANDS.items() if known == arguments[0]), None) if arguments else None
+    )
+    flags = {"-h", "--help"} if command is None else {"-h", "--help", *spellings(cast(type, command))}
+    _read([*arguments[:1], *hidden_words(arguments[1:], flags)])
+    raise SystemExit(2)
+
+
+def _read(arguments: list[str]) -> Command:
     known: list[Any] = [Annotated[command, tyro.conf.subcommand(name)] for command, name in COMMANDS.items()]
     parsed = tyro.cli(
         reduce(or_, known),

@@ -21,8 +21,8 @@ class TorchEngineCore(EngineCore):
 
     executor: TorchExecutor
 
-    def add_request(self, request: Request) -> None:
-        """Queue a request. RequestError if it can never be served, or asks for what the engine cannot do."""
+    def _check_request(self, request: Request) -> None:
+        """Raise RequestError for what the engine cannot do."""
         for field, fix in _UNSUPPORTED.items():
             value = getattr(request, field)
             if value is not None and value is not False and not (isinstance(value, tuple) and not value):
@@ -37,4 +37,4 @@ class TorchEngineCore(EngineCore):
         if largest >= vocabulary:
             fix = f"the model knows token ids from 0 to {vocabulary - 1}"
             raise RequestError(request.request_id, "prompt_token_ids", largest, fix)
-        super().add_request(request)
+        super()._check_request(request)

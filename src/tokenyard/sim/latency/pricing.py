@@ -8,6 +8,7 @@ but through these functions; each raises LatencyError for an answer that is no f
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from numbers import Real
 from typing import Protocol
 
@@ -101,9 +102,13 @@ def decode_seconds(
 
 def _checked(seconds: object, latency: LatencyModel, method: str, what: str, step: int | None = None) -> float:
     """``seconds`` as a float. Raises LatencyError unless it is a number from 0 to some thirty years."""
-    is_number = isinstance(seconds, Real) and not isinstance(seconds, bool | np.bool_)
-    if is_number and 0.0 <= seconds <= MOST_SECONDS:  # type: ignore[operator] # what is Real can be compared
-        return float(seconds)  # type: ignore[arg-type]
+    if isinstance(seconds, Real | Decimal) and not isinstance(seconds, bool | np.bool_):
+        try:
+            plain = float(seconds)  # compared as what it is kept as: a float16 knows no thirty years, a Decimal no NaN
+        except (OverflowError, ValueError):
+            plain = np.inf
+        if 0.0 <= plain <= MOST_SECONDS:
+            return plain
     asked = what if step is None else f"step {step}, {what}"
     raise LatencyError(latency, method, seconds, asked, "give a finite number of seconds, not negative")
 

@@ -18,6 +18,7 @@ from tokenyard.sched.policy import Policy
 from tokenyard.sched.request_checks import check_lengths
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.steps.engine_outputs import EngineOutputs
+from tokenyard.sim.arguments import check_arguments
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency.model import LatencyModel
@@ -91,6 +92,7 @@ def replay_parallel(
     so is everything that happens. Raises ConfigError for a router that fails or names no engine, RequestError as
     ``replay`` does.
     """
+    check_arguments(workload, config, cache_config, latency)
     require_int("data_parallel_size", data_parallel_size, 1, MOST_ENGINES)
     clock = VirtualClock()
     traffic = Traffic(workload, skip_refused=skip_refused, on_progress=on_progress)

@@ -72,6 +72,45 @@ def test_what_is_no_time_is_refused(value: object) -> None:
         moment_of(value)
 
 
+def _timed(tmp_path: Path, first: float, step: float, name: str = "timestamp") -> Path:
+    records = [{name: first + i * step + 0.01 * (i % 3), "usage": _usage(50 + i, 3 + i % 5)} for i in range(20)]
+    return _file(tmp_path, _lines(*records))
+
+
+def test_minutes_since_1970_are_no_seconds(tmp_path: Path) -> None:
+    path = _timed(tmp_path, 29_400_000, 0.5)
+    with pytest.raises(WorkloadError, match=r"look like minutes since 1970: .*--time-unit min"):
+        load_workload(path)
+    said = load_workload(path, log=LogOptions(time_unit=TimeUnit.MINUTES))
+    assert said.requests[-1].arrival_time == pytest.approx(60 * (19 * 0.5 + 0.01))
+    seconds = load_workload(path, log=LogOptions(time_unit=TimeUnit.SECONDS))
+    assert seconds.requests[-1].arrival_time == pytest.approx(19 * 0.5 + 0.01)
+    assert (
+        len(
+            load_workload(
+                _timed(tmp_path, 29_400_000, 0.5, "time_s"), log=LogOptions(columns={"arrival_time": "time_s"})
+            )
+        )
+        == 20
+    )
+
+
+@pytest.mark.parametrize(("first", "unit"), [(490_000.2, "h"), (20_415.3, "d"), (45_985.5, "d")])
+def test_hours_and_days_are_doubted(tmp_path: Path, first: float, unit: str) -> None:
+    workload = load_workload(_timed(tmp_path, first, 0.5))
+    (doubt,) = [each for each in workload.remarks if each.code == "coarse_times"]
+    assert doubt.warning
+    assert doubt.text.endswith(f"(--time-unit {unit})")
+    said = load_workload(_timed(tmp_path, first, 0.5), log=LogOptions(time_unit=TimeUnit(unit)))
+    assert not [each for each in said.remarks if each.code == "coarse_times"]
+
+
+@pytest.mark.parametrize("first", [0.0, 12.5, 9_000.0, 1_764_000_000.0, 1_764_000_000_500.0])
+def test_other_times_are_not(tmp_path: Path, first: float) -> None:
+    workload = load_workload(_timed(tmp_path, first, 700.5))
+    assert not [each for each in workload.remarks if each.code == "coarse_times"]
+
+
 def test_openai_usage(tmp_path: Path) -> None:
     path = _file(
         tmp_path,

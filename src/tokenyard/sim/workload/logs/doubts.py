@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from tokenyard.sim.workload.logs.logged import LoggedRequest
+from tokenyard.sim.workload.logs.moments import FASTEST
 from tokenyard.sim.workload.remarks import Remark
 
 __all__ = ["doubts_of", "models_of"]
@@ -19,8 +20,6 @@ _FEWEST = 8
 _MOST_AT_CAP = 0.1
 """Share of prompts with one length, the longest, from which it looks like a cut."""
 _FEWEST_AT_CAP = 5
-_FASTEST = 1e-4
-"""Seconds per request below which times are hardly seconds."""
 _MOST_TWINS = 0.05
 _EVEN = 1e-3
 """Seconds by which intervals differ that are even."""
@@ -100,7 +99,7 @@ def _of_times(moments: Sequence[float]) -> Iterator[Remark]:
     if distinct == 1:
         yield _doubt("all_at_once", f"all {count:,} requests arrive at one instant: rounded or exported times?")
         return
-    if moments[-1] - moments[0] < _FASTEST * count:
+    if moments[-1] - moments[0] < FASTEST * count:
         text = f"{count:,} requests arrive within {moments[-1] - moments[0]:.3g} s: are times in another unit "
         yield _doubt("too_fast", text + "(days, as spreadsheets count: --time-unit d), or rounded?")
         return

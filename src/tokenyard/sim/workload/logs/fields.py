@@ -8,6 +8,7 @@ from typing import Any
 
 from tokenyard.config import MAX_COUNT
 from tokenyard.errors import shown
+from tokenyard.redaction import hidden_identity
 from tokenyard.sim.workload.logs.logged import LoggedRequest, Reading, TimeUnit
 from tokenyard.sim.workload.logs.moments import RoundedTimeError, seconds_of, unit_in_name
 from tokenyard.sim.workload.logs.names import normal
@@ -80,6 +81,17 @@ class _Fields:
         value = self.find(field).value
         return None if value is None or isinstance(value, Mapping | list) else str(value)
 
+    def identity(self, field: str) -> str | None:
+        """The same of what identifies; a digest of it, which is said, where it may be a key."""
+        found = self.find(field)
+        if found.value is None or isinstance(found.value, Mapping | list):
+            return None
+        said = str(found.value)
+        kept = hidden_identity(found.name, said, is_person=field == "user")
+        if kept != said:
+            self._reading.note(f"keys_{field}", f"values of {found.name} that may be keys are replaced by a digest")
+        return kept
+
     def took(self) -> None:
         """They became a request."""
         for field, name in self._found:
@@ -121,12 +133,12 @@ def request_from(record: Mapping[str, Any], reading: Reading, default: TimeUnit 
         _output(view, reading, output),
         cached,
         duration,
-        fields.text("request_id"),
+        fields.identity("request_id"),
         _named(view, reading, "group"),
         fields.text("lora_name"),
         says_unit,
-        fields.text("session"),
-        fields.text("user"),
+        fields.identity("session"),
+        fields.identity("user"),
         _priority(fields, reading),
         fields.text("model"),
         None if total is None else tokens_of(total, "total_tokens", 0),

@@ -10,7 +10,16 @@ from enum import StrEnum
 
 from tokenyard.errors import shown
 
-__all__ = ["Clock", "RoundedTimeError", "TimeUnit", "moment_of", "seconds_of", "unit_in_name", "without_unit"]
+__all__ = [
+    "FASTEST",
+    "Clock",
+    "RoundedTimeError",
+    "TimeUnit",
+    "moment_of",
+    "seconds_of",
+    "unit_in_name",
+    "without_unit",
+]
 
 
 class TimeUnit(StrEnum):
@@ -18,6 +27,8 @@ class TimeUnit(StrEnum):
 
     DAYS = "d"
     """As a spreadsheet counts them."""
+    HOURS = "h"
+    MINUTES = "min"
     SECONDS = "s"
     MILLISECONDS = "ms"
     MICROSECONDS = "us"
@@ -26,6 +37,8 @@ class TimeUnit(StrEnum):
 
 _SECONDS = {
     TimeUnit.DAYS: 86_400.0,
+    TimeUnit.HOURS: 3_600.0,
+    TimeUnit.MINUTES: 60.0,
     TimeUnit.SECONDS: 1.0,
     TimeUnit.MILLISECONDS: 1e-3,
     TimeUnit.MICROSECONDS: 1e-6,
@@ -37,6 +50,17 @@ _UNIX = (
     (1e11, TimeUnit.MILLISECONDS),
 )
 """From this number on a time can only be a Unix time in that unit: 1e11 seconds are the year 5138."""
+_UNIX_MINUTES = (1.5e7, 8e7)
+"""The years 1998 to 2122; as seconds, a log that begins half a year after its zero."""
+_COARSE = (
+    (2.5e5, 1.4e6, "hours since 1970", TimeUnit.HOURS),
+    (1e4, 8e4, "days, Unix or a spreadsheet's", TimeUnit.DAYS),
+)
+"""The same years in other units: as seconds, logs that begin hours or days after their zero."""
+_NARROW = 0.05
+"""Share of its first time within which a log in such a unit ends: years."""
+FASTEST = 1e-4
+"""Seconds per request below which times are hardly seconds."""
 _TICKS = (5e17, 8e17)
 """Numbers that are .NET's ticks of 100 ns since the year 1; as nanoseconds they would be of 1985 to 1995."""
 _TICKS_AT_1970 = 621_355_968_000_000_000
@@ -108,6 +132,29 @@ class Clock:
         """Whether one of them was no month where the month was looked for."""
         self.with_offset = self.without_offset = 0
         """Dates that say their time zone, and dates that do not."""
+        self._least, self._most, self._count = math.inf, -math.inf, 0
+        """Of numbers that were taken for seconds because nothing says otherwise."""
+
+    @property
+    def no_seconds(self) -> str | None:
+        """Why the times cannot be what they were taken for: numbers so large are Unix times in minutes."""
+        if not _UNIX_MINUTES[0] <= self._least <= self._most < _UNIX_MINUTES[1]:
+            return None
+        return (
+            f"times are numbers from {self._least:,.10g} to {self._most:,.10g}, which look like minutes since 1970: "
+            "say which unit they have (--time-unit min, or --time-unit s), or send requests at a rate (--request-rate)"
+        )
+
+    @property
+    def doubt(self) -> str | None:
+        """What else they may be; None if nothing comes to mind, or if they come too fast for anything else."""
+        if self._most - self._least < FASTEST * self._count:
+            return None
+        for first, end, what, unit in _COARSE:
+            if first <= self._least <= self._most < min(end, self._least * (1 + _NARROW)):
+                numbers = f"times from {self._least:,.10g} to {self._most:,.10g} are read as seconds"
+                return f"{numbers}: if they are {what}, say so (--time-unit {unit})"
+        return None
 
     def moment(self, value: object, name: str = "") -> float:
         """A time in seconds; the unit of a number is what was said, or what the column's ``name`` says, or its size.
@@ -145,6 +192,9 @@ class Clock:
             return (value - _TICKS_AT_1970) * 1e-7
         if unit is None:
             unit = next((unit for least, unit in _UNIX if value >= least), TimeUnit.SECONDS)
+            if unit is TimeUnit.SECONDS:
+                self._least, self._most = min(self._least, value), max(self._most, value)
+                self._count += 1
         return value * _SECONDS[unit]
 
     def _date(self, text: str) -> float:

@@ -67,7 +67,9 @@ def read_log(source: Source, kind: str, options: LogOptions) -> LogRead:
     if reading.sum is not None:
         raise WorkloadError(source.path, 0, reading.sum)
     logged = without_outer(without_copies(logged, reading), reading)
-    return LogRead(source.path, kind, logged, list(_remarks(reading, kind)), reading.rounded)
+    return LogRead(
+        source.path, kind, logged, list(_remarks(reading, kind)), reading.rounded or reading.clock.no_seconds
+    )
 
 
 def _remarks(reading: Reading, kind: str) -> Iterator[Remark]:
@@ -84,6 +86,8 @@ def _remarks(reading: Reading, kind: str) -> Iterator[Remark]:
     if clock.with_offset and clock.without_offset:
         text = f"{clock.without_offset:,} times say no time zone and are taken as UTC; {clock.with_offset:,} say one"
         yield Remark("mixed_zones", text, warning=True)
+    if clock.doubt is not None:
+        yield Remark("coarse_times", clock.doubt, warning=True)
     yield from (Remark("left_out", each) for each in _left_out(reading))
     passed = _passed_over(reading)
     if passed:

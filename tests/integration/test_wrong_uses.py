@@ -1,0 +1,115 @@
+"""Every command, used wrongly: nothing given, too much, a folder for a file, files that hold nothing or something else.
+
+None prints a traceback, none ends as if all was well, and all say something on standard error.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.integration.command import call
+
+from tokenyard.cli.support.flags import COMMANDS
+
+FLAGS = {
+    "run": ["--gpu", "l4", "--model", "meta-llama/Llama-3.2-1B-Instruct"],
+    "compare": ["--gpu", "l4", "--model", "meta-llama/Llama-3.2-1B-Instruct"],
+    "sweep": ["--gpu", "l4", "--model", "meta-llama/Llama-3.2-1B-Instruct", "--set", "max_num_seqs=4"],
+    "plan": ["--gpu", "l4", "--model", "meta-llama/Llama-3.2-1B-Instruct", "--slo", "ttft:1000"],
+    "split": ["--gpu", "l4", "--model", "meta-llama/Llama-3.2-1B-Instruct", "--split", "1+1"],
+    "export": ["--html", "page.html"],
+    "whatif": ["--set", "max_num_seqs=4", "--yes"],
+    "import": ["--output", "out.jsonl"],
+}
+"""What a command needs besides its file."""
+NEEDS_NOTHING = {"demo", "workloads", "accuracy", "parity", "view", "serve"}
+"""They have defaults, or begin to serve: without any word there is nothing wrong with them."""
+READS_A_FILE = sorted(set(COMMANDS.values()) - {"demo", "workloads", "serve", "view"})
+
+
+def _files(folder: Path) -> None:
+    (folder / "empty.jsonl").touch()
+    (folder / "binary.jsonl").write_bytes(bytes(range(256)) * 64)
+    (folder / "null.jsonl").write_text("null\n" * 5)
+    (folder / "text.txt").write_text("hello\nworld\n")
+    (folder / "folder.jsonl").mkdir()
+    (folder / "loop.jsonl").symlink_to("loop.jsonl")
+    (folder / "trace").mkdir()
+    (folder / "trace" / "part-00000.jsonl").touch()
+    (folder / "locked.jsonl").write_text('{"prompt_len": 4, "max_tokens": 3}\n')
+    (folder / "locked.jsonl").chmod(0)
+
+
+def _wrong(command: str, *words: str, cwd: Path) -> None:
+    try:
+        said = call(command, *words, cwd=cwd)
+    except SystemExit as ended:
+        assert ended.code == 2  # noqa: PT017 - from the reader of the command line
+        return
+    message = said.stderr + said.stdout
+    assert "Traceback" not in message
+    assert said.code in (1, 2), message
+    assert said.stderr.strip(), message
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "empty.jsonl",
+        "binary.jsonl",
+        "null.jsonl",
+        "text.txt",
+        "folder.jsonl",
+        "loop.jsonl",
+        "trace",
+        "missing.jsonl",
+        "locked.jsonl",
+        "",
+        ".",
+        "/dev/null",
+        "a\nb",
+        "x" * 5000,
+    ],
+)
+@pytest.mark.parametrize("command", READS_A_FILE)
+def test_what_is_no_file_of_the_kind(command: str, given: str, tmp_path: Path) -> None:
+    if given == "locked.jsonl" and os.geteuid() == 0:
+        pytest.skip("root reads everything")
+    _files(tmp_path)
+    words = {"query": [given, "show tables"], "accuracy": [given]}.get(command, [given, *FLAGS.get(command, ())])
+    _wrong(command, *words, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS.values()) - NEEDS_NOTHING))
+def test_nothing_given(command: str, tmp_path: Path) -> None:
+    _wrong(command, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS.values()))
+def test_too_much_given(command: str, tmp_path: Path) -> None:
+    _wrong(command, "one", "two", "three", "four", cwd=tmp_path)
+    _wrong(command, "--no-such-flag", "one", cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["query", "show tables", "trace"],
+        ["import", "out.jsonl", "--output", "folder.jsonl"],
+        ["export", "trace", "--html", "folder.jsonl"],
+        ["compare", "trace", "chat"],
+        ["convert", "trace", "--output", "text.txt"],
+        ["run", "chat", "--trace", "text.txt", "--gpu", "l4", "--model", "meta-llama/Llama-3.2-1B-Instruct"],
+        ["sweep", "text.txt", "chat", "--gpu", "l4", "--set", "max_num_seqs=4"],
+        ["why", "trace", "trace", "trace"],
+        ["whatif", "chat", "--set", "max_num_seqs=4"],
+        ["run", "trace"],
+        ["report", "chat"],
+    ],
+    ids=" ".join,
+)
+def test_swapped(words: list[str], tmp_path: Path) -> None:
+    _files(tmp_path)
+    _wrong(*words, cwd=tmp_path)
