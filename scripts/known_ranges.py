@@ -256,7 +256,8 @@ def _ends(left: _Left) -> tuple[float, float]:
     no less than how far one lies off as a whole, joined with how its points spread.
     """
     _, fold, counts = np.unique(left.folds, return_inverse=True, return_counts=True)
-    logs, weights = np.log(left.ratios), (counts**-0.5)[fold]
+    logs = np.log(left.ratios)
+    weights: Floats = (counts.astype(np.float64) ** -0.5)[fold]
     low, high = _tails(logs, weights)
     if 1 < len(counts) < MANY:
         centres = np.bincount(fold, logs) / counts
