@@ -91,9 +91,11 @@ UNSEEN = """
 
 The constants were fitted again without a part of the points, {folds} times, and then asked for what was left out
 (`scripts/left_out.py`). These errors are what a report says of a prediction of its kind, and from them come the ranges:
-nine measured values of ten lie within (low, high) times the predicted one. A range is widened until it also holds nine
-points of ten of a group (a model, a GPU, a layout ...) that had no say in it. That is a share of points, not of
-models: a model with kernels unlike those of the others lies outside as a whole.
+nine measured values of ten lie within (low, high) times the predicted one. What was left out (a model, a GPU, the
+longest prompts ...) is off as a whole, besides the spread of its points; where there were fewer than five such parts,
+how far the next will be is hardly known, and the range is wider for it (Student's t). A range is widened further until
+it holds nine points of ten of a part that had no say in it. That is a share of points, not of models: a model with
+kernels unlike those of the others lies outside as a whole.
 
 """
 STATEMENT = """
@@ -102,7 +104,8 @@ STATEMENT = """
 What is known depends on everything that was asked: model, precision, GPU, layout (TP, DP, PP, experts), KV format,
 users, lengths, vLLM's version, and what nothing measured at all. A report names the nearest measured deployments, and
 what of the question they do not have. Each such gap widens the range by what its line above adds to the first one;
-logarithms are joined as those of independent errors, so no gap ever narrows a range. For vLLM's version the width
+logarithms are joined as those of independent errors, so no gap ever narrows a range. A GPU that was never measured also
+adds what a model on one GPU adds: the four that were left out say little of the next. For vLLM's version the width
 grows with the root of the minor versions between: the folds lie {apart:.1f} apart on average, and 0.33 is 14 from 0.19.
 
 Some terms nothing was fitted to: drafts, LoRA adapters, steps without CUDA graphs, pipelines, networks between

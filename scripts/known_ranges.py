@@ -1,8 +1,10 @@
 """From predictions of points that a fit did not see: errors, ranges, and whether stated ranges hold what was measured.
 
-A range is what nine measured values of ten lie within, as measured over predicted; it is widened until it holds nine
-points of ten of a group (a model, a GPU, a layout ...) that had no say in it. The check goes all the way: for every
-fold, what :func:`known_error` says with the fold's points forgotten, by errors that do not know them either.
+A range is what nine measured values of ten lie within, as measured over predicted. What was left out is off as a whole,
+besides the spread of its points, and how far is known from as many samples as there are folds: few folds make a wide
+range. It is widened further until it holds nine points of ten of a fold that had no say in it. The check goes all the
+way: for every fold, what :func:`known_error` says with the fold's points forgotten, by errors that do not know them
+either.
 """
 
 from __future__ import annotations
@@ -31,6 +33,10 @@ Table = dict[str, Any]
 COVERED = 0.9
 """Share of the points of groups that had no say in it which a range has to hold."""
 QUANTITIES = ("tpot", "ttft")
+STUDENT = (6.314, 2.920, 2.353, 2.132)
+"""Student's t, 95 % one-sided, of 1 to 4 degrees of freedom."""
+MANY = 5
+"""Folds whose own spread is taken as it is."""
 _LEAST = 1.01
 """Of a range's end: one that is 1 could not be widened."""
 
@@ -59,9 +65,9 @@ def errors_of(points: Sequence[Point], left: Sequence[LeftOut], known: Mask | No
     for quantity in QUANTITIES:
         measured = np.array([getattr(point, quantity) for point in points])
         for kind in dict.fromkeys(each.fold.kind for each in left):
-            ratios, groups = _ratios_of(kind, quantity, measured, left, known)
-            if len(ratios):
-                found.setdefault(quantity, {})[kind] = summary(ratios) | _range(ratios, groups)
+            own = _left_of(kind, quantity, measured, left, known)
+            if len(own.ratios):
+                found.setdefault(quantity, {})[kind] = summary(own.ratios) | _range(own)
     apart = round(_versions_apart(points, left), 2)
     for each in found.values():
         if "version" in each:
@@ -77,9 +83,10 @@ def errors_of_models(points: Sequence[Point], left: Sequence[LeftOut], known: Ma
         measured = np.array([getattr(point, quantity) for point in points])
         for key in sorted(set(keys.tolist())):
             seen = (keys == key) if known is None else (keys == key) & known
-            ratios, groups = _ratios_of("load", quantity, measured, left, seen)
-            if len(ratios) >= FEWEST_POINTS:
-                found.setdefault(key, {})[quantity] = summary(ratios) | _range(ratios, groups[:1].repeat(len(groups)))
+            own = _left_of("load", quantity, measured, left, seen)
+            if len(own.ratios) >= FEWEST_POINTS:
+                one = np.full(len(own.ratios), key)
+                found.setdefault(key, {})[quantity] = summary(own.ratios) | _range(_Left(own.ratios, one))
     return found
 
 
@@ -159,18 +166,16 @@ def _held(points: Sequence[Point], left: LeftOut, constants: Constants) -> Held:
     )
 
 
-def _ratios_of(
-    kind: str, quantity: str, measured: Floats, left: Sequence[LeftOut], known: Mask | None
-) -> tuple[Floats, Groups]:
-    """Measured over predicted of the judged points of one kind's folds, and the fold of each."""
+def _left_of(kind: str, quantity: str, measured: Floats, left: Sequence[LeftOut], known: Mask | None) -> _Left:
+    """Of the judged points of one kind's folds."""
     ratios: list[Floats] = [np.zeros(0)]
-    groups: list[str] = []
+    folds: list[str] = []
     for fold, target in left:
         if fold.kind == kind:
             where = fold.judged if known is None else fold.judged & known
             ratios.append((measured / getattr(target, quantity))[where])
-            groups += [fold.group] * int(where.sum())
-    return np.concatenate(ratios), np.array(groups, dtype=np.str_)
+            folds += [fold.group] * int(where.sum())
+    return _Left(np.concatenate(ratios), np.array(folds, dtype=np.str_))
 
 
 def _versions_apart(points: Sequence[Point], left: Sequence[LeftOut]) -> float:
@@ -210,37 +215,72 @@ _KEYS: dict[tuple[str, str], str] = {}
 # ---- ranges
 
 
-def _range(ratios: Floats, groups: Groups) -> Table:
-    """Between what nine points of ten lie, also of a group that had no say in it: it is widened until they do.
+class _Left(NamedTuple):
+    """Measured over predicted of points that fits did not see."""
 
-    ``covered`` is their share, each group judged by the range that the others make, widened alike.
+    ratios: Floats
+    folds: Groups
+    """What was left out."""
+
+    def where(self, mask: Mask) -> _Left:
+        return _Left(self.ratios[mask], self.folds[mask])
+
+
+def _range(left: _Left) -> Table:
+    """Between what nine points of ten lie, also of a fold that had no say in it: it is widened until they do.
+
+    ``covered`` is their share, each fold judged by the range that the others make, widened alike.
     """
-    low, high = _ends(ratios, groups)
-    if len(set(groups.tolist())) == 1:
+    low, high = _ends(left)
+    if len(set(left.folds.tolist())) == 1:
         return {"low": round(low, 4), "high": round(high, 4)}
-    inside, wider = _inside(ratios, groups)
+    inside, wider = _inside(left)
     covered = round(float(inside.mean()), 4)
     return {"low": round(low**wider, 4), "high": round(high**wider, 4), "covered": covered}
 
 
-def _inside(ratios: Floats, groups: Groups) -> tuple[Mask, float]:
-    """Which points lie within the range that the other groups make, widened by an exponent until enough do."""
-    ends = {group: _ends(ratios[groups != group], groups[groups != group]) for group in set(groups.tolist())}
-    low = np.array([ends[group][0] for group in groups.tolist()])
-    high = np.array([ends[group][1] for group in groups.tolist()])
-    needed = np.log(ratios) / np.where(ratios < 1, np.log(low), np.log(high))
+def _inside(left: _Left) -> tuple[Mask, float]:
+    """Which points lie within the range that the other folds make, widened by an exponent until enough do."""
+    ends = {fold: _ends(left.where(left.folds != fold)) for fold in set(left.folds.tolist())}
+    low = np.array([ends[fold][0] for fold in left.folds.tolist()])
+    high = np.array([ends[fold][1] for fold in left.folds.tolist()])
+    needed = np.log(left.ratios) / np.where(left.ratios < 1, np.log(low), np.log(high))
     enough = np.sort(needed)[math.ceil(COVERED * len(needed)) - 1]
     wider = max(1.0, math.ceil(float(enough) * 100) / 100)
     inside: Mask = needed <= wider
     return inside, wider
 
 
-def _ends(ratios: Floats, groups: Groups) -> tuple[float, float]:
-    """What 5 % lie below and 5 % above; a group counts by the square root of its points, lest one decide."""
-    if len(ratios) == 1:
-        return min(float(ratios[0]), 1 / _LEAST), max(float(ratios[0]), _LEAST)
-    _, group, counts = np.unique(groups, return_inverse=True, return_counts=True)
-    order = np.argsort(ratios)
-    weights = np.cumsum((counts**-0.5)[group][order])
-    ends = np.interp((0.05, 0.95), (weights - weights[0]) / (weights[-1] - weights[0]), ratios[order])
-    return min(float(ends[0]), 1 / _LEAST), max(float(ends[1]), _LEAST)
+def _ends(left: _Left) -> tuple[float, float]:
+    """What 5 % lie below and 5 % above, a fold counting by the square root of its points, lest one decide. Of few folds
+    no less than how far one lies off as a whole, joined with how its points spread.
+    """
+    _, fold, counts = np.unique(left.folds, return_inverse=True, return_counts=True)
+    logs = np.log(left.ratios)
+    weights: Floats = (counts.astype(np.float64) ** -0.5)[fold]
+    low, high = _tails(logs, weights)
+    if 1 < len(counts) < MANY:
+        centres = np.bincount(fold, logs) / counts
+        down, up = _tails(logs - centres[fold], weights)
+        whole = _of_a_fold(centres)
+        low, high = min(low, -math.hypot(down, whole)), max(high, math.hypot(up, whole))
+    return min(math.exp(low), 1 / _LEAST), max(math.exp(high), _LEAST)
+
+
+def _of_a_fold(centres: Floats) -> float:
+    """How far, as a logarithm, the next fold may lie off as a whole, on either side: one of twenty lies beyond.
+
+    Centres are drawn around 0, for predictions have no side: that those that are known lie on one says little of the
+    next. Nor do few folds say how far it lies: it is within Student's t for as many samples as there are folds.
+    """
+    return float(np.sqrt(np.mean(centres**2))) * STUDENT[len(centres) - 1]
+
+
+def _tails(logs: Floats, weights: Floats) -> tuple[float, float]:
+    """What 5 % of the weight lies below, and above; each on its own side of 0."""
+    if len(logs) == 1:
+        return min(0.0, float(logs[0])), max(0.0, float(logs[0]))
+    order = np.argsort(logs)
+    sums = np.cumsum(weights[order])
+    low, high = np.interp((0.05, 0.95), (sums - sums[0]) / (sums[-1] - sums[0]), logs[order])
+    return min(0.0, float(low)), max(0.0, float(high))

@@ -11,12 +11,13 @@ layout       a model on a GPU in one layout              where another layout wa
 kv_dtype     a model on a GPU with one KV format         where another format was measured
 version      a model on a generation with one vLLM       where another vLLM was measured
 users        the largest, and the smallest, loads        all of it: what lies outside of what was measured
-lengths      the longest, and the shortest, requests     the same
+prompts      the longest, and the shortest, prompts      the same: what lengthens a prompt moves TTFT far more than
+outputs      the longest, and the shortest, answers      what lengthens an answer, so that each is learnt by itself
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,9 +37,13 @@ Mask = npt.NDArray[np.bool_]
 LOAD_FOLDS = 5
 ROUNDS = 3
 """Of the fit without a fold, which begins at the fit to everything."""
-MANY_USERS, FEW_USERS = 128, 4
-LONG_INPUT, LONG_OUTPUT, SHORT_OUTPUT = 8000, 8000, 128
-"""Of the points' extremes."""
+EXTREMES = {
+    "users": ((64, 128), (4, 8)),
+    "prompts": ((4000, 8000), (1024, 2000)),
+    "outputs": ((2000, 8000), (128, 512)),
+}
+"""Kind -> from how many on they are left out, and up to how many: more than one of each, so that what lies beyond the
+largest of all is judged by others that lay beyond what stayed in the same direction."""
 
 
 class Fold(NamedTuple):
@@ -96,17 +101,17 @@ def _layout(point: Point) -> str:
 
 def _extremes(points: Sequence[Point]) -> Iterator[Fold]:
     """Judged are all: a fit without the largest loads has to say something of larger loads than it knows."""
-    rules: dict[tuple[str, str], Callable[[Point], bool]] = {
-        ("users", f"{MANY_USERS} and more"): lambda point: point.users >= MANY_USERS,
-        ("users", f"{FEW_USERS} and fewer"): lambda point: point.users <= FEW_USERS,
-        ("lengths", f"prompts of {LONG_INPUT:,} and more"): lambda point: point.input_tokens >= LONG_INPUT,
-        ("lengths", f"outputs of {LONG_OUTPUT:,} and more"): lambda point: point.output_tokens >= LONG_OUTPUT,
-        ("lengths", f"outputs of {SHORT_OUTPUT:,} and fewer"): lambda point: point.output_tokens <= SHORT_OUTPUT,
+    sizes = {
+        "users": np.array([point.users for point in points]),
+        "prompts": np.array([point.input_tokens for point in points]),
+        "outputs": np.array([point.output_tokens for point in points]),
     }
-    for (kind, name), rule in rules.items():
-        out = np.array([rule(point) for point in points])
-        if out.any() and not out.all():
-            yield Fold(kind, name, out, out)
+    for kind, (least, most) in EXTREMES.items():
+        ends = {f"{size:,} and more": sizes[kind] >= size for size in least}
+        ends |= {f"{size:,} and fewer": sizes[kind] <= size for size in most}
+        for name, out in ends.items():
+            if out.any() and not out.all():
+                yield Fold(kind, name, out, out)
 
 
 def _joined(*parts: Sequence[str]) -> list[str]:

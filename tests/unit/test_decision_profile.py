@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from tests.support.toy_engine import ToyEngine
 
 from tokenyard import ConfigError, SchedulerConfig, decision_profile
 from tokenyard.config import CacheConfig, GroupKind, HashAlgo, KVCacheGroup, MambaCacheMode
+from tokenyard.engine import load_engine
 from tokenyard.kv.blocks.free_queue import FreeQueue
 from tokenyard.kv.blocks.pool import BlockPool, append_freed, unhashed_first
 from tokenyard.kv.encoder_cache import EncoderCache, ItemEncoderCache
@@ -18,8 +20,9 @@ from tokenyard.kv.groups.local_attention import SlidingWindowManager
 from tokenyard.kv.groups.mamba import MambaManager
 from tokenyard.kv.groups.retention import Reachable, Retention
 from tokenyard.kv.lookahead_hashing import LookaheadBlockHasher
+from tokenyard.launch.defaults import DEFAULT_VERSION, known_version
 from tokenyard.params import MultiModalItem
-from tokenyard.profiles import PROFILES, VLLM_0_22, VLLM_0_33, DecisionProfile
+from tokenyard.profiles import NEWEST, PROFILES, VLLM_0_22, VLLM_0_33, DecisionProfile
 from tokenyard.request import Request, RequestStatus, SamplingParams
 from tokenyard.sched.features.block_alignment import StateAlignment
 from tokenyard.sched.passes.budget import StepBudget
@@ -27,6 +30,7 @@ from tokenyard.sched.passes.rows import Rows
 from tokenyard.sched.queues.waiting import FCFSQueue, HoldersFirstQueues
 from tokenyard.sched.scheduler import Scheduler
 from tokenyard.sched.update.acceptance import stop_status
+from tokenyard.sim import Fleet
 
 PARITY = Path(__file__).resolve().parent.parent.parent / "docs" / "parity.md"
 SWITCHES = [field for field in fields(DecisionProfile) if field.name != "vllm_version"]
@@ -39,6 +43,13 @@ def test_a_profile_is_named_by_its_version() -> None:
         decision_profile("0.21")
     with pytest.raises(ConfigError, match="profile"):
         SchedulerConfig(profile="0.33")  # type: ignore[arg-type]
+
+
+def test_the_library_has_one_default_the_newest_version() -> None:
+    """What is made by hand, the engine that runs models, and the balancing of several engines."""
+    assert known_version(DEFAULT_VERSION) == NEWEST.vllm_version == Fleet(2).vllm_version
+    assert SchedulerConfig().profile is NEWEST
+    assert signature(load_engine).parameters["profile"].default is NEWEST
 
 
 @pytest.mark.parametrize("switch", SWITCHES, ids=lambda field: field.name)

@@ -186,6 +186,36 @@ def test_shipped_ranges_hold_nine_of_ten_of_what_was_left_out() -> None:
         found = [each[quantity] for each in data["held"].values()]
         held = sum(each["held"] * each["n"] for each in found) / sum(each["n"] for each in found)
         assert held >= 0.9, quantity
+    for kind, each in data["held"].items():
+        assert each["tpot"]["held"] >= 0.9, kind
+        assert each["ttft"]["held"] >= 0.9, kind
+
+
+def test_what_lengthens_a_prompt_and_what_lengthens_an_answer_are_gaps_of_their_own() -> None:
+    """TTFT of prompts longer than any was far off, and that of longer answers was not: one range cannot say both."""
+    ttft = shipped_constants().errors("ttft")
+    asked = as_asked(next(each for each in DEPLOYMENTS if each.key == DEPLOYMENTS[0].key))
+    longer = [
+        replace(asked, load=replace(asked.load, **{name: 90_000.0})) for name in ("input_tokens", "output_tokens")
+    ]
+    assert [kinds(known_error(each)) for each in longer] == [["prompts"], ["outputs"]]
+    assert ttft["prompts"]["median"] > ttft["outputs"]["median"]
+
+
+def test_a_gpu_that_was_never_measured_is_known_less_than_a_pair_apart() -> None:
+    pair, unmeasured = (
+        known_error(
+            Asked(spec=measured_model(*model), gpu=GPUS[gpu], kv_cache_dtype=kv, parallel=Parallelism(tensor=2))
+        )
+        for model, gpu, kv in (
+            (("Qwen/Qwen3-32B", ""), "h200", None),
+            (("meta-llama/Llama-3.1-70B", "fp8"), "gb200", "fp8"),
+        )
+    )
+    assert (kinds(pair)[0], kinds(unmeasured)[0]) == ("pair", "gpu")
+    assert is_narrower(pair.tpot, unmeasured.tpot)
+    assert is_narrower(pair.ttft, unmeasured.ttft)
+    assert not is_narrower(unmeasured.ttft, pair.ttft)
 
 
 def test_every_range_holds_its_centre() -> None:

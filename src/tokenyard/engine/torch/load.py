@@ -19,7 +19,7 @@ from tokenyard.engine.torch.parts import EngineParts
 from tokenyard.engine.torch.request_checks import TorchEngineCore
 from tokenyard.engine.torch.settings import EngineSettings, speculation_of, transfer_config_of
 from tokenyard.errors import ConfigError
-from tokenyard.profiles import VLLM_0_22, DecisionProfile
+from tokenyard.profiles import NEWEST, DecisionProfile
 from tokenyard.sched.observer import StepObserver
 from tokenyard.sched.policy import Policy
 from tokenyard.sched.scheduler import Scheduler
@@ -50,7 +50,7 @@ def load_engine(
     max_lora_rank: int = 16,
     seed: int = 0,
     policy: str | Policy = "fcfs",
-    profile: DecisionProfile = VLLM_0_22,
+    profile: DecisionProfile = NEWEST,
     clock: Callable[[], float] = time.monotonic,
     observer: StepObserver | None = None,
     log_stats: bool = False,

@@ -7,13 +7,14 @@ every gap widens the range by what predictions were further off when just that w
     model        a model, in all its precisions
     precision    a model in one precision, where another one stayed
     generation   a model on one generation of GPUs, where another one stayed
-    gpu          a GPU, where its models stayed on another one of its generation
+    gpu          a GPU, where its models stayed on another one of its generation; adds what a pair adds as well
     pair         a model on one GPU, where both stayed with others
     layout       a model on a GPU in one layout (TP, DP, PP, experts), where another one stayed
     kv_dtype     one format of keys and values, where another one stayed
     version      one version of vLLM, where another one stayed; grows with the root of the minor versions between
     users        the largest and the smallest loads
-    lengths      the longest and the shortest requests
+    prompts      the longest and the shortest prompts
+    outputs      the longest and the shortest answers
     term         nothing can be left out, for nothing was measured: counts as a layout, and the seconds that the term
                  takes may be off as far as constants that were estimated lay from what was fitted to measurements
 
@@ -54,9 +55,13 @@ LEFT_OUT = {
     "kv_dtype": "a format of the KV cache",
     "version": "a version of vLLM",
     "users": "the largest, and the smallest, loads",
-    "lengths": "the longest, and the shortest, requests",
+    "prompts": "the longest, and the shortest, prompts",
+    "outputs": "the longest, and the shortest, answers",
 }
 """Kind of a gap -> what was left out of the fit to learn its width."""
+_SHOWN_BY = {"term": ("layout",), "gpu": ("gpu", "pair")}
+"""Gap -> kinds of folds that show what it adds, where it is not its own alone. Four GPUs that were left out say little
+of the next; that a model and a GPU were not measured together adds to it."""
 _NEAREST, _NAMED = 3, 2
 """Measured deployments that are kept, and that a sentence names."""
 
@@ -264,8 +269,8 @@ def _of_version(version: str, reference: Sequence[MeasuredDeployment]) -> Gap:
 def _of_load(load: Load, reference: Sequence[MeasuredDeployment]) -> Iterator[Gap]:
     checks = (
         ("users", "requests at once", load.users, [each.users for each in reference]),
-        ("lengths", "prompt tokens", load.input_tokens, [each.input_tokens for each in reference]),
-        ("lengths", "output tokens", load.output_tokens, [each.output_tokens for each in reference]),
+        ("prompts", "prompt tokens", load.input_tokens, [each.input_tokens for each in reference]),
+        ("outputs", "output tokens", load.output_tokens, [each.output_tokens for each in reference]),
     )
     for kind, unit, value, spans in checks:
         least, most = min(span[0] for span in spans), max(span[1] for span in spans)
@@ -310,12 +315,18 @@ def _spread(constants: Constants, quantity: str, asked: Asked, gaps: Sequence[Ga
 
 def _added(errors: Mapping[str, Any], gap: Gap) -> tuple[float, float, float]:
     """What one gap adds to the median error, and to the logarithms of both ends."""
-    base, found = errors["load"], errors["layout" if gap.kind == "term" else gap.kind]
-    scale = math.sqrt(max(1.0, gap.versions / found["apart"])) if gap.versions else 1.0
+    found = [_beyond(errors["load"], errors[kind]) for kind in _SHOWN_BY.get(gap.kind, (gap.kind,))]
+    scale = math.sqrt(max(1.0, gap.versions / errors["version"]["apart"])) if gap.versions else 1.0
+    median, low, high = (scale * math.hypot(*each) for each in zip(*found, strict=True))
+    return median, low, high
+
+
+def _beyond(base: Mapping[str, float], found: Mapping[str, float]) -> tuple[float, float, float]:
+    """The median error, and logarithms of both ends, less those of the base as of an independent error."""
     parts = (
         (base["median"], found["median"]),
         (-math.log(base["low"]), -math.log(found["low"])),
         (math.log(base["high"]), math.log(found["high"])),
     )
-    median, low, high = (scale * math.sqrt(max(0.0, with_gap**2 - without**2)) for without, with_gap in parts)
+    median, low, high = (math.sqrt(max(0.0, with_gap**2 - without**2)) for without, with_gap in parts)
     return median, low, high

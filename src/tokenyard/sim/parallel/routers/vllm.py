@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tokenyard.profiles import NEWEST
 from tokenyard.request import Request
 from tokenyard.sim.parallel.routers.coordinator import Coordinator, Counts
 from tokenyard.sim.parallel.routers.router import EngineReport, EngineState, Router
@@ -28,7 +29,7 @@ class Fleet(NamedTuple):
     num_engines: int
     steps_together: bool = False
     """The ranks of a mixture of experts."""
-    vllm_version: str = "0.22"
+    vllm_version: str = NEWEST.vllm_version
     num_front_ends: int = 1
     """vLLM starts as many as there are engines, unless told otherwise."""
 
