@@ -19,6 +19,10 @@ CHECKED := src tests scripts benchmarks
 # As many processes as there are cores; who is done takes over what another has left. `make test PARALLEL=` is one process.
 PARALLEL ?= -n auto --dist worksteal
 
+# Compiled modules lie in .venv, not beside the sources: processes that tests start need not compile them all again.
+export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.venv/pycache
+test check coverage: export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help
 help:  ## List the tasks
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
