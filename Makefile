@@ -19,8 +19,7 @@ CHECKED := src tests scripts benchmarks
 # As many processes as there are cores; who is done takes over what another has left. `make test PARALLEL=` is one process.
 PARALLEL ?= -n auto --dist worksteal
 
-# Compiled modules lie in .venv, not beside the sources: processes that tests start need not compile them all again.
-export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.venv/pycache
+# Whatever the shell says: hundreds of processes that tests start would each compile every module again.
 test check coverage: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help
