@@ -12,4 +12,6 @@ ALL = 100
 
 def examples(number: int) -> int:
     """``number`` in the profile ``all``, a quarter of it in ``quick``; at least one."""
-    return max(1, number * settings.default.max_examples // ALL)
+    profile = settings.default
+    assert profile is not None
+    return max(1, number * profile.max_examples // ALL)

@@ -307,8 +307,8 @@ def test_processes_that_always_die_are_given_up(monkeypatch: pytest.MonkeyPatch)
             super().__init__(processes)
             pools.append(self)
 
-        def submit(self, *_: object) -> Any:
-            died: Future[Row] = Future()
+        def submit(self, *_: Any, **__: Any) -> Future[Any]:
+            died: Future[Any] = Future()
             died.set_exception(BrokenProcessPool())
             return died
 
