@@ -16,6 +16,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 INSTALLED := .venv/.installed
 INSTALLED_DEV := .venv/.installed-dev
 CHECKED := src tests scripts benchmarks
+# As many processes as there are cores; who is done takes over what another has left. `make test PARALLEL=` is one process.
+PARALLEL ?= -n auto --dist worksteal
+
+# Whatever the shell says: hundreds of processes that tests start would each compile every module again.
+test check coverage: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help
 help:  ## List the tasks
@@ -27,12 +32,12 @@ demo: $(INSTALLED)  ## Replay a built-in agentic workload and report what held r
 
 .PHONY: test
 test: export TOKENYARD_NOT_CHECKED := $(shell mktemp -u)
-test: lint types viewer-check $(INSTALLED_DEV)  ## Lint, types, import contracts, the viewer and all tests
-	@trap 'rm -f "$$TOKENYARD_NOT_CHECKED"' EXIT; scripts/chromium.sh; $(BIN)/python -m pytest
+test: lint types viewer-check $(INSTALLED_DEV)  ## Lint, types, import contracts, the viewer and all tests (TOKENYARD_EXAMPLES=all: four times the drawn examples)
+	@trap 'rm -f "$$TOKENYARD_NOT_CHECKED"' EXIT; scripts/chromium.sh; $(BIN)/python -m pytest $(PARALLEL)
 
 .PHONY: check
 check: lint types $(INSTALLED_DEV)  ## The fast lane: lint, types and the quick unit tests, in about a minute
-	@$(BIN)/python -m pytest -q --maxfail=3 -m "not slow" tests/unit tests/regression
+	@$(BIN)/python -m pytest -q $(PARALLEL) --maxfail=3 -m "not slow" tests/unit tests/regression
 
 .PHONY: explore
 explore: $(INSTALLED_DEV)  ## Search for unknown failures: property tests with ever new seeds, drawn scenarios; MINUTES=30
@@ -92,11 +97,11 @@ sbom: $(INSTALLED_DEV)  ## What is installed with it, with licences: dist/sbom.j
 .PHONY: test-policy
 test-policy: $(INSTALLED_DEV)  ## Try a policy of your own on hundreds of small schedulers: POLICY=FILE.py:CLASS
 	@[ -n "$(POLICY)" ] || { echo "Name your policy: make test-policy POLICY=FILE.py:CLASS" >&2; exit 1; }
-	@TOKENYARD_POLICIES="$(POLICY)" $(BIN)/python -m pytest -q tests/property/test_policies.py
+	@TOKENYARD_EXAMPLES=all TOKENYARD_POLICIES="$(POLICY)" $(BIN)/python -m pytest -q tests/property/test_policies.py
 
 .PHONY: coverage
 coverage: $(INSTALLED_DEV)  ## All tests with branch coverage
-	@$(BIN)/python -m pytest --cov --cov-report=term
+	@$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report=term
 
 .PHONY: bench
 bench: $(INSTALLED_DEV)  ## Time our own step, hashing and lookup

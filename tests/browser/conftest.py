@@ -46,9 +46,13 @@ def viewer_html() -> Path:
     return page
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium, without a window."""
+    """Debian's Chromium, without a window.
+
+    It ends with the last browser test: while it runs its event loop fills this thread, and of tests that run in several
+    processes some others can come afterwards.
+    """
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:

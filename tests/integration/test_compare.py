@@ -13,7 +13,7 @@ SMALL = ("agentic", "--limit", "2", "--num-gpu-blocks-override", "2500", "--max-
 
 
 def test_json_has_every_policy_load_and_metric(tmp_path: Path) -> None:
-    done = tokenyard(
+    done = call(
         "compare",
         *SMALL,
         "--policies",
@@ -48,7 +48,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_a_table_and_a_drawing(tmp_path: Path) -> None:
-    done = tokenyard("compare", *SMALL, "--policies", "fcfs,bypass", "--plot", "plot.svg", cwd=tmp_path)
+    done = call("compare", *SMALL, "--policies", "fcfs,bypass", "--plot", "plot.svg", cwd=tmp_path)
     assert (done.code, done.stderr) == (0, "")
     assert "load 1" in done.stdout
     assert [line.split()[:2] for line in done.stdout.splitlines() if line.strip().startswith(("fcfs", "bypass"))] == [
@@ -116,11 +116,11 @@ def figures(text: str, policy: str) -> list[list[str]]:
     ],
 )
 def test_mistakes_are_named(flags: tuple[str, ...], fragments: tuple[str, ...], tmp_path: Path) -> None:
-    tokenyard("compare", *SMALL, *flags, cwd=tmp_path).refused(*fragments)
+    call("compare", *SMALL, *flags, cwd=tmp_path).refused(*fragments)
 
 
 def test_refused_requests_are_mentioned(tmp_path: Path) -> None:
-    done = tokenyard(
+    done = call(
         "compare",
         "agentic",
         "--limit",
@@ -148,21 +148,21 @@ class Newest(KeyedPolicy):
 
 def test_a_policy_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "newest.py").write_text(NEWEST_FIRST, encoding="utf-8")
-    busy = ("agentic", "--limit", "8", "--num-gpu-blocks-override", "2200", "--gpu", "a100-40gb")
-    done = tokenyard("compare", *busy, "--policies", "fcfs,newest.py:Newest", "--json", cwd=tmp_path)
+    busy = ("agentic", "--limit", "4", "--num-gpu-blocks-override", "2200", "--gpu", "a100-40gb")
+    done = call("compare", *busy, "--policies", "fcfs,newest.py:Newest", "--json", cwd=tmp_path)
     assert (done.code, done.stderr) == (0, "")
     comparison = json.loads(done.stdout)
     assert comparison["policies"] == ["fcfs", "newest.py:Newest"]
     assert comparison["cells"][0]["metrics"] != comparison["cells"][1]["metrics"]
     flags = ("--scheduling-policy", "newest.py:Newest", "--trace", "trace")
-    assert tokenyard("run", *busy, *flags, cwd=tmp_path).code == 0
+    assert call("run", *busy, *flags, cwd=tmp_path).code == 0
     assert (tmp_path / "trace" / "sched_trace.Newest.steps.jsonl").exists()
-    tokenyard("compare", *busy, "--policies", "fcfs,newest.py:Newst", cwd=tmp_path).refused("newest.py:Newest")
+    call("compare", *busy, "--policies", "fcfs,newest.py:Newst", cwd=tmp_path).refused("newest.py:Newest")
 
 
 def test_policies_are_compared_by_requests_within_bounds(tmp_path: Path) -> None:
-    done = tokenyard("compare", *SMALL, "--policies", "fcfs", "--slo", "ttft_p90=500ms", "--json", cwd=tmp_path)
-    run = tokenyard("run", *SMALL, "--slo", "ttft_p90=500ms", "--advice", "none", "--json", cwd=tmp_path)
+    done = call("compare", *SMALL, "--policies", "fcfs", "--slo", "ttft_p90=500ms", "--json", cwd=tmp_path)
+    run = call("run", *SMALL, "--slo", "ttft_p90=500ms", "--advice", "none", "--json", cwd=tmp_path)
     cell, report = json.loads(done.stdout)["cells"][0], json.loads(run.stdout)
     assert cell["metrics"]["goodput"]["mean"] == pytest.approx(100 * report["goodput"]["share"])
     call("compare", *SMALL, "--slo", "itl_p99=50ms", cwd=tmp_path).refused("policies are compared by requests")

@@ -10,8 +10,8 @@ import pytest
 from tests.integration.command import call
 from tests.integration.test_run_command import steps_of
 
-AGENTS = ["run", "agentic", "--limit", "3", "--gpu", "l4", "--model", "llama-3.2-1b", "--max-num-seqs", "2"]
-AGENTS += ["--num-gpu-blocks-override", "2000", "--session-rate", "2"]
+AGENTS = ["run", "agentic", "--limit", "2", "--gpu", "l4", "--model", "llama-3.2-1b", "--max-num-seqs", "2"]
+AGENTS += ["--num-gpu-blocks-override", "1100", "--session-rate", "2"]
 
 
 def report(directory: Path, *flags: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -78,21 +79,55 @@ def _defines(path: Path, name: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"line {row.line}")
-def test_what_the_map_names_exists(row: Row) -> None:
-    assert _CODE.findall(row.theirs), "no name of vLLM's"
+def _wrong_with(row: Row) -> Iterator[str]:
+    if not _CODE.findall(row.theirs):
+        yield "no name of vLLM's"
     if row.is_absent:
-        assert len(row.ours) > len("absent: "), "no reason"
+        if len(row.ours) == len("absent: "):
+            yield "no reason"
         return
     ours, tests = _CODE.findall(row.ours), _CODE.findall(row.tests)
-    assert ours, "no counterpart"
+    if not ours:
+        yield "no counterpart"
     for name in ours:
-        _resolve(name)
-    assert tests, "no test"
-    for named in tests:
-        path, _, test = named.partition("::")
-        assert (REPO / "tests" / path).exists(), f"no {path}"
-        assert not test or _defines(REPO / "tests" / path, test), f"no {test} in {path}"
+        try:
+            _resolve(name)
+        except AttributeError as error:
+            yield f"{name}: {error}"
+    if not tests:
+        yield "no test"
+    yield from filter(None, map(_wrong_with_test, tests))
+
+
+def _wrong_with_test(named: str) -> str | None:
+    path, _, test = named.partition("::")
+    if not (REPO / "tests" / path).exists():
+        return f"no {path}"
+    return f"no {test} in {path}" if test and not _defines(REPO / "tests" / path, test) else None
+
+
+def test_what_the_map_names_exists() -> None:
+    assert len(ROWS) > 300
+    found = [f"line {row.line}: {problem}" for row in ROWS for problem in _wrong_with(row)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        (Row(1, "Scheduler", "`sched.scheduler.Scheduler`", "`parity`"), "no name of vLLM's"),
+        (Row(1, "`A`", "absent: ", ""), "no reason"),
+        (Row(1, "`A`", "", "`parity`"), "no counterpart"),
+        (Row(1, "`A`", "`sched.scheduler.Scheduler.nothing`", "`parity`"), "sched.scheduler.Scheduler.nothing: "),
+        (Row(1, "`A`", "`no_such_place`", "`parity`"), "no_such_place: "),
+        (Row(1, "`A`", "`sched.scheduler.Scheduler`", ""), "no test"),
+        (Row(1, "`A`", "`sched.scheduler.Scheduler`", "`parity/none.py`"), "no parity/none.py"),
+        (Row(1, "`A`", "`sched.scheduler.Scheduler`", "`conftest.py::test_none`"), "no test_none in conftest.py"),
+    ],
+)
+def test_what_is_wrong_with_a_row_is_found(row: Row, problem: str) -> None:
+    (found,) = _wrong_with(row)
+    assert found.startswith(problem)
 
 
 def test_a_name_that_does_not_exist_is_found() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from tokenyard.errors import ParityError
 from tokenyard.parity.replay import VectorResult, replay_vector
@@ -51,7 +52,7 @@ def _outcome(content: bytes, folder: Path) -> str:
 
 
 @given(name=st.sampled_from(SHORT), data=st.data())
-@settings(in_one_folder, max_examples=60)
+@settings(in_one_folder, max_examples=examples(60))
 def test_a_vector_cut_after_any_tick_is_damaged(name: str, data: st.DataObject, tmp_path: Path) -> None:
     lines = _read(name)
     kept = data.draw(st.integers(0, len(lines) - 2), label="ticks kept")
@@ -60,7 +61,7 @@ def test_a_vector_cut_after_any_tick_is_damaged(name: str, data: st.DataObject, 
 
 
 @given(name=st.sampled_from(SHORT), data=st.data())
-@settings(in_one_folder, max_examples=30)
+@settings(in_one_folder, max_examples=examples(30))
 def test_a_vector_without_some_ticks_in_the_middle_is_damaged(name: str, data: st.DataObject, tmp_path: Path) -> None:
     lines = _read(name)
     first = data.draw(st.integers(1, len(lines) - 2), label="first line that is missing")
@@ -185,7 +186,7 @@ JUNK: tuple[Any, ...] = (
 
 
 @given(name=st.sampled_from(SHORT), junk=st.sampled_from(JUNK), in_header=st.booleans(), data=st.data())
-@settings(in_one_folder, max_examples=150)
+@settings(in_one_folder, max_examples=examples(150))
 def test_no_damage_raises_anything_but_parity_errors(
     name: str, junk: object, in_header: bool, data: st.DataObject, tmp_path: Path
 ) -> None:
@@ -204,7 +205,7 @@ def test_no_damage_raises_anything_but_parity_errors(
 
 
 @given(data=st.data())
-@settings(in_one_folder, max_examples=50)
+@settings(in_one_folder, max_examples=examples(50))
 def test_no_other_byte_raises_anything_but_parity_errors(data: st.DataObject, tmp_path: Path) -> None:
     content = bytearray(gzip.decompress((VECTORS / f"{SHORT[0]}.jsonl.gz").read_bytes()))
     content[data.draw(st.integers(0, len(content) - 1), label="at")] = data.draw(st.integers(0, 255), label="byte")

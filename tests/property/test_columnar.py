@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from tokenyard.trace.columnar import reading, writing
 from tokenyard.trace.columnar.columns import columns_of
@@ -139,7 +140,7 @@ def test_lines_of_ours_come_back_to_the_byte(records: list[Any]) -> None:
     assert given_back(twin(b"".join(line + b"\n" for line in lines), "steps")) == lines
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(lines=st.lists(LINES, min_size=1, max_size=6))
 def test_bad_lines_are_counted(lines: list[bytes]) -> None:
     text = b"".join(line + b"\n" for line in lines)

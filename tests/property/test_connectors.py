@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.property.test_scheduler_machine import SEEDS, MachineExecutor, SchedulerMachine, draw_cache, draw_limits
 from tests.support.connector_engine import ConnectorEngine, DigestMemory
+from tests.support.examples import examples
 from tests.support.worker import Worker
 
 from tokenyard.config import CacheConfig, SchedulerConfig
@@ -302,8 +303,8 @@ class PrefillDecodeMachine(RuleBasedStateMachine):
 
 
 TestOffload = OffloadMachine.TestCase
-TestOffload.settings = settings(max_examples=100, stateful_step_count=40)
+TestOffload.settings = settings(max_examples=examples(100), stateful_step_count=40)
 TestAsyncOffload = AsyncOffloadMachine.TestCase
-TestAsyncOffload.settings = settings(max_examples=50, stateful_step_count=40)
+TestAsyncOffload.settings = settings(max_examples=examples(50), stateful_step_count=40)
 TestPrefillDecode = PrefillDecodeMachine.TestCase
-TestPrefillDecode.settings = settings(max_examples=80, stateful_step_count=40)
+TestPrefillDecode.settings = settings(max_examples=examples(80), stateful_step_count=40)

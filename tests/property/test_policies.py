@@ -13,6 +13,7 @@ import os
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.support.examples import examples
 from tests.support.toy_engine import ToyEngine, prompt_of
 
 from tokenyard.errors import RequestError
@@ -124,4 +125,4 @@ class Policies(RuleBasedStateMachine):
 
 
 TestPolicies = Policies.TestCase
-TestPolicies.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestPolicies.settings = settings(max_examples=examples(200), stateful_step_count=40, deadline=None)

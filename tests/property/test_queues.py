@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.support.examples import examples
 
 from tokenyard.request import Request
 from tokenyard.sched.queues.waiting import FCFSQueue, PriorityQueue, RequestQueue, WaitingQueues
@@ -156,5 +157,5 @@ class NeedsMachine(RuleBasedStateMachine):
 TestFCFS = FCFSMachine.TestCase
 TestPriority = PriorityMachine.TestCase
 TestNeeds = NeedsMachine.TestCase
-SETTINGS = settings(max_examples=200, stateful_step_count=40)
+SETTINGS = settings(max_examples=examples(200), stateful_step_count=40)
 TestFCFS.settings = TestPriority.settings = TestNeeds.settings = SETTINGS

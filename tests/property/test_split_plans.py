@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from tokenyard.cli.main import main
 from tokenyard.explain.report.report import Report
@@ -36,7 +37,7 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     router=st.sampled_from(["vllm", "round-robin"]),
     seed=st.integers(0, 3),
 )
-@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(12), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_plan_of_one_split_is_that_split(
     *,
     capsys: pytest.CaptureFixture[str],

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from tests.support.figures import differences, figures_of_package, figures_of_viewer
 from tests.support.headless import HeadlessViewer, TraceLines
 from tests.support.workloads import WORKLOADS, TracedWorkload
@@ -66,7 +67,7 @@ TRACES = st.builds(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(one=TRACES, other=TRACES, same=st.booleans())
 def test_the_viewer_says_what_the_package_says(
     headless_viewer: HeadlessViewer, one: Drawn, other: Drawn, same: bool

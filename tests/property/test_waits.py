@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from tokenyard.errors import TraceError
 from tokenyard.explain.report.summary import summarize
@@ -63,7 +64,7 @@ def check(timeline: RequestTimeline) -> None:
     assert all(earlier.end_us <= later.start_us for earlier, later in pairwise(segments))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(trace=st.sampled_from(TRACES), seed=st.integers(0, 2**32))
 def test_parts_of_a_damaged_trace_add_up(trace: list[dict[str, Any]], seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, given, note, settings
 from hypothesis import strategies as st
 from tests.integration.command import call
+from tests.support.examples import examples
 
 MODELS = {
     "llama-3.1-8b": (1, 2, 4),
@@ -81,7 +82,7 @@ def settings_of(change: dict[str, Any]) -> str:
 
 
 @settings(
-    max_examples=15,
+    max_examples=examples(15),
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),

@@ -6,6 +6,7 @@ Read from the source, so that modules of extras that are not installed are looke
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -73,38 +74,75 @@ def test_the_package_is_typed() -> None:
     assert (SOURCE / "tokenyard" / "py.typed").is_file()
 
 
-@pytest.mark.parametrize("name", modules())
-def test_a_module_says_what_it_is_and_what_it_offers(name: str) -> None:
-    module = modules()[name]
-    if _needs_exports(module):
-        assert ast.get_docstring(module.tree), f"{name} has no docstring"
-        assert module.exported is not None, f"{name} has no __all__"
-        assert module.exported == sorted(set(module.exported), key=_order)
-        assert not set(module.exported) - _bound(module.tree), "offered, but not there"
-        assert not [each for each in module.exported if each.startswith("_") and each != "__version__"]
+def _wrong_with_offers(module: Module) -> Iterator[str]:
+    if not _needs_exports(module):
+        return
+    if not ast.get_docstring(module.tree):
+        yield "has no docstring"
+    if module.exported is None:
+        yield "has no __all__"
+        return
+    if module.exported != sorted(set(module.exported), key=_order):
+        yield "__all__ is not in order (constants, classes, functions), or names something twice"
+    for name in sorted(set(module.exported) - _bound(module.tree)):
+        yield f"offers {name}, which is not there"
+    for name in module.exported:
+        if name.startswith("_") and name != "__version__":
+            yield f"offers {name}, which is private"
 
 
-@pytest.mark.parametrize("name", modules())
-def test_what_is_offered_is_documented(name: str) -> None:
-    module = modules()[name]
-    offered = set(module.exported or ())
-    silent = [
-        node.name
-        for node in module.tree.body
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.name in offered
-        and not ast.get_docstring(node)
-    ]
-    assert silent == []
+def _silent(module: Module) -> Iterator[str]:
+    for node in module.tree.body:
+        if (
+            isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.name in set(module.exported or ())
+            and not ast.get_docstring(node)
+        ):
+            yield f"{node.name} is offered and has no docstring"
 
 
-@pytest.mark.parametrize("name", modules())
-def test_a_module_takes_from_others_only_what_they_offer(name: str) -> None:
-    taken = []
-    for node in ast.walk(modules()[name].tree):
+def _taken_unoffered(module: Module) -> Iterator[str]:
+    for node in ast.walk(module.tree):
         if not isinstance(node, ast.ImportFrom) or node.module not in modules():
             continue
         offered = set(modules()[node.module].exported or ())
         submodules = {each.name for each in node.names if f"{node.module}.{each.name}" in modules()}
-        taken += [f"{node.module}.{each.name}" for each in node.names if each.name not in offered | submodules]
-    assert taken == [], "not in their __all__"
+        for each in node.names:
+            if each.name not in offered | submodules:
+                yield f"takes {node.module}.{each.name}, which is not in its __all__"
+
+
+@pytest.mark.parametrize(
+    "wrong_with", [_wrong_with_offers, _silent, _taken_unoffered], ids=["offers", "docstrings", "imports"]
+)
+def test_modules_say_what_they_offer_and_take_only_that(wrong_with: Callable[[Module], Iterator[str]]) -> None:
+    assert len(modules()) > 500
+    found = [f"{module.name} {problem}" for module in modules().values() for problem in wrong_with(module)]
+    assert not found, "\n".join(found)
+
+
+def _module(source: str, name: str = "tokenyard.made_up") -> Module:
+    tree = ast.parse(source)
+    return Module(name, False, tree, _exported(tree))
+
+
+@pytest.mark.parametrize(
+    ("source", "wrong_with", "problems"),
+    [
+        ("x = 1", _wrong_with_offers, ["has no docstring", "has no __all__"]),
+        ("'A.'\n__all__ = ['b', 'A']\nA = b = 1", _wrong_with_offers, ["__all__ is not in order"]),
+        ("'A.'\n__all__ = ['a', 'a']\na = 1", _wrong_with_offers, ["__all__ is not in order"]),
+        ("'A.'\n__all__ = ['_c', 'a']\n_c = 1", _wrong_with_offers, ["offers a, which is not", "offers _c, which"]),
+        ("'A.'\n__all__ = ['a']\ndef a(): ...\ndef b(): ...", _silent, ["a is offered and has no docstring"]),
+        (
+            "from tokenyard.errors import FileError, os",
+            _taken_unoffered,
+            ["takes tokenyard.errors.os, which is not in its __all__"],
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_module_is_found(
+    source: str, wrong_with: Callable[[Module], Iterator[str]], problems: list[str]
+) -> None:
+    found = list(wrong_with(_module(source)))
+    assert [problem[: len(said)] for problem, said in zip(found, problems, strict=True)] == problems

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from tests.unit.explain.test_trials import advice
 from tests.unit.trace.recorded import RecordedYard
 
@@ -81,7 +82,7 @@ def _reported(milliseconds: float) -> Report:
     ),
     seed=st.integers(0, 999),
 )
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 def test_advice_is_what_replays_showed_and_what_costs_least_comes_first(rules: list[str], seed: int) -> None:
     """Replays whose figures are drawn: nothing is shown that was not replayed, or with other figures."""
     flags = parse(["run", "random", "--num-prompts", "2", "--gpu", "l40s", "--model", "llama-3.2-1b"])

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, MambaCacheMode, SchedulerConfig
 from tokenyard.kv.events import AllBlocksCleared, BlockRemoved, BlockStored, KVEventBatch
@@ -100,7 +101,7 @@ def test_the_wire_format_is_an_array_that_begins_with_the_kind() -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     prompts=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 30), st.integers(1, 12)), min_size=1, max_size=8),
     blocks=st.integers(14, 40),

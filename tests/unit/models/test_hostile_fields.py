@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 import tokenyard.models
 from tokenyard.errors import ConfigError
@@ -32,7 +33,7 @@ def _fields(config: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tupl
             yield from _fields(value, (*path, name))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.data())
 def test_any_value_in_any_field_is_borne(data: st.DataObject) -> None:
     config = copy.deepcopy(json.loads(data.draw(st.sampled_from(_FILES)).read_text()))

@@ -8,6 +8,7 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from tokenyard.models.reading.module_pattern import PatternError, Work, glob_pattern, module_pattern
 
@@ -20,7 +21,7 @@ PATTERNS = st.lists(
 ).map(lambda parts: "".join(atom + repeat for atom, repeat in parts))
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(PATTERNS, st.text("abc1.", max_size=8))
 def test_as_python_matches(pattern: str, name: str) -> None:
     try:
@@ -36,7 +37,7 @@ def test_as_python_matches(pattern: str, name: str) -> None:
     assert found.matches(name) == expected
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.text("ab*?.[]!^", max_size=7), st.text("ab.^", max_size=8))
 def test_globs_as_python_matches(pattern: str, name: str) -> None:
     try:

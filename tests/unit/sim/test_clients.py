@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import ConfigError, WorkloadError
@@ -144,7 +145,7 @@ def test_what_no_client_does(field: str, options: dict[str, Any]) -> None:
     is_async=st.booleans(),
     leaps=st.booleans(),
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_one_engine_of_several_is_as_one_engine(
     *, number: int, every: float, seats: int, timeout: float, retries: int, wait: float, is_async: bool, leaps: bool
 ) -> None:

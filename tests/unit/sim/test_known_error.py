@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from tokenyard.kv.sizing.gpus import GPUS, named_gpu
 from tokenyard.models.named import named_model
@@ -61,7 +62,7 @@ def is_narrower(one: Spread, other: Spread) -> bool:
 
 
 @given(asked=MEASURED, order=st.lists(st.integers(0, 8), min_size=1, max_size=5, unique=True))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_something_unmeasured_is_said_and_never_narrows_the_range(asked: Asked, order: list[int]) -> None:
     before = known_error(asked)
     for which in order:
@@ -79,7 +80,7 @@ def test_something_unmeasured_is_said_and_never_narrows_the_range(asked: Asked, 
 
 
 @given(asked=MEASURED, gpu=st.sampled_from(sorted(GPUS)))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_measured_deployment_is_nowhere_known_better_than_where_it_was_measured(asked: Asked, gpu: str) -> None:
     here, there = known_error(asked), known_error(replace(asked, gpu=GPUS[gpu]))
     assert here.gaps == ()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import RequestError, StuckError
@@ -181,7 +182,7 @@ def test_progress_ends_with_everything_done() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.data())
 def test_nothing_is_lost_under_pressure(data: st.DataObject) -> None:
     """Small pools, chains and preemptions: the replay's own checks hold (no block held, all accounted for)."""

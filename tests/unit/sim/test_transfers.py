@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from tests.unit.sim.test_replay import Recorder, request
 
 from tokenyard.config import CacheConfig, SchedulerConfig
@@ -281,7 +282,7 @@ def test_memory_is_for_all_gpus_together() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.integers(0, 10_000),
     st.sampled_from(["fcfs", "priority", "continuum-fixed", "bypass"]),

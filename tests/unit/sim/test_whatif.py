@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from tokenyard.cli.support.flags import WorkloadFlags
 from tokenyard.cli.support.workload import workload_from
@@ -138,7 +139,7 @@ def test_a_replay_from_the_trace_alone_takes_the_same_steps(kind: str, seed: int
     assert [each.name for each in check.checks if each.error not in (None, pytest.approx(0.0, abs=1e-9))] == []
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.sampled_from(EXACT), st.integers(10, 1 << 30))
 def test_whatever_was_drawn(tmp_path_factory: pytest.TempPathFactory, kind: str, seed: int) -> None:
     directory = tmp_path_factory.mktemp("trace")

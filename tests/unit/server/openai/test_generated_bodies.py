@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from tests.unit.server.openai.api_server import ApiServer, serving_api
 
 from tokenyard.server.openai.fields import (
@@ -139,7 +140,7 @@ def check(answer: httpx.Response, body: object) -> None:
         answer.json()
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=examples(300), suppress_health_check=list(HealthCheck))
 @given(asked=requests())
 def test_no_body_is_a_fault_of_the_servers(server: ApiServer, client: httpx.Client, asked: tuple[str, Any]) -> None:
     path, body = asked
@@ -147,7 +148,7 @@ def test_no_body_is_a_fault_of_the_servers(server: ApiServer, client: httpx.Clie
     assert server.context.llm.death is None
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=examples(150), suppress_health_check=list(HealthCheck))
 @given(
     path=st.sampled_from(sorted(PATHS)),
     content=st.binary(max_size=60) | JSON.map(lambda each: json.dumps(each).encode()),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from tokenyard.config import CacheConfig, SchedulerConfig
 from tokenyard.errors import ConfigError
@@ -150,7 +151,7 @@ def test_so_many_replicas_always_are_as_many_engines() -> None:
     window=st.sampled_from([0.0, 15.0, 60.0]),
     timeout=st.sampled_from([None, 5.0]),
 )
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_nothing_is_lost_and_what_is_held_adds_up(
     *, moments: list[float], least: int, more: int, startup: float, window: float, timeout: float | None
 ) -> None:
