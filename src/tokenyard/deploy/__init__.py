@@ -1,0 +1,1 @@
+"""A deployment: what somebody says of ``vllm serve``, settled, and what a replay of it needs."""

@@ -1,0 +1,1 @@
+"""What may be asked of a workload, or a recording, and a deployment: functions, each with one answer."""
