@@ -23,10 +23,13 @@ The command line prints the message alone and exits with code 2; a traceback mea
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 __all__ = [
     "LOADED_FROM_FILE",
+    "MISSING",
+    "TOO_LONG",
     "ConfigError",
     "EngineDeadError",
     "FileError",
@@ -47,6 +50,11 @@ __all__ = [
     "text_of",
 ]
 
+MISSING = "missing_field"
+"""Code: a field of a file is not there."""
+TOO_LONG = "too_long"
+"""Code: longer than ``max_model_len``, or than the memory holds."""
+
 _MOST_SHOWN = 120
 """Characters of a value in a message."""
 
@@ -62,6 +70,8 @@ class TokenyardError(Exception):
     """What it holds."""
     fix: str | None = None
     """What to do, for people."""
+    details: Mapping[str, object] = MappingProxyType({})
+    """What else it knows, by name: ``{"longest": 40160}`` where a shorter ``max_model_len`` would do."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuilt, (type(self), self.args, self.__dict__)
@@ -130,10 +140,20 @@ class ConfigError(TokenyardError):
     field: str
     fix: str
 
-    def __init__(self, field: str, value: object, fix: str, *, code: str | None = None) -> None:
+    def __init__(
+        self,
+        field: str,
+        value: object,
+        fix: str,
+        *,
+        code: str | None = None,
+        details: Mapping[str, object] | None = None,
+    ) -> None:
         super().__init__(_sentence(field, value, fix))
         if code is not None:
             self.code = code
+        if details is not None:
+            self.details = details
         self.field = field
         self.value = value
         self.fix = fix

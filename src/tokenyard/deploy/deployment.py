@@ -38,6 +38,8 @@ __all__ = ["Deployment"]
 
 _FIRST = ("model", "gpu")
 _WIDTH = 110
+_READ_FIRST = ("serve", "config")
+"""What others are read from."""
 
 
 class Deployment:
@@ -140,10 +142,14 @@ class Deployment:
         raise AttributeError("a deployment does not change")
 
     def __eq__(self, other: object) -> bool:
-        return self._settings == other._settings if isinstance(other, Deployment) else NotImplemented
+        return (
+            self._written(is_ordered=True) == other._written(is_ordered=True)
+            if isinstance(other, Deployment)
+            else NotImplemented
+        )
 
     def __hash__(self) -> int:
-        return hash(self.to_json())
+        return hash(msgspec.json.encode(self._written(is_ordered=True), order="deterministic"))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Deployment.from_settings, (self._settings,)
@@ -166,20 +172,24 @@ class Deployment:
 
     def to_json(self) -> str:
         """One JSON object, from which :meth:`from_json` makes an equal deployment; no secret is in it."""
-        launch = self._settings.launch
-        asked = launch.asked
-        return msgspec.json.encode(
-            {
-                "deployment": 1,
-                "settings": _unusual(self._settings),
-                "given": [[each.flag.name, each.value, list(each.words)] for each in asked.given],
-                "named": sorted(asked.named),
-                "environment": dict(sorted(asked.environment.items())),
-                "found": [list(each) for each in asked.found],
-                "logged": sorted(asked.logged),
-                "logged_kv_tokens": asked.logged_kv_tokens,
-            }
-        ).decode()
+        return msgspec.json.encode(self._written()).decode()
+
+    def _written(self, *, is_ordered: bool = False) -> dict[str, Any]:
+        """What JSON has of it; ``is_ordered``: flags in an order that does not tell in which they were given."""
+        asked = self._settings.launch.asked
+        given = [[each.flag.name, each.value, list(each.words)] for each in asked.given]
+        if is_ordered:
+            given = sorted((each for each in given if each[0] not in _READ_FIRST), key=lambda each: str(each[0]))
+        return {
+            "deployment": 1,
+            "settings": _unusual(self._settings),
+            "given": given,
+            "named": sorted(asked.named.difference(_READ_FIRST) if is_ordered else asked.named),
+            "environment": dict(sorted(asked.environment.items())),
+            "found": [list(each) for each in asked.found],
+            "logged": sorted(asked.logged),
+            "logged_kv_tokens": asked.logged_kv_tokens,
+        }
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Deployment:
@@ -253,7 +263,11 @@ def _given(settings: DeploymentSettings) -> Mapping[str, Any]:
     in_line = _of_line(settings.launch.serve)
     flags = {each.flag.field: each.value for each in asked.given}
     known = names_of(DeploymentSettings)
-    found = {name: _plain(value_of(settings, name)) for name in asked.named if name in known and name not in flags}
+    found = {
+        name: _plain(value_of(settings, name))
+        for name in asked.named
+        if name in known and name not in (*flags, *_READ_FIRST)
+    }
     found |= {name: value for name, value in flags.items() if name not in in_line or in_line[name] != value}
     if settings.launch.ignore_unmodelled:
         found["ignore_unmodelled"] = True

@@ -114,7 +114,7 @@ def changed(settings: Any, changes: Mapping[str, Any]) -> Any:
     asked: Asked = settings.launch.asked
     gone = {name for name, value in said.items() if value is None}
     values = {name: value for name, value in said.items() if value is not None}
-    given = [each for each in asked.given if each.flag.field not in said]
+    given = [each for each in asked.given if each.flag.field not in gone]
     given = spelled_out(merged(given, _flags(said, kind)))
     if (CHANGES_MEMORY | {"gpu"}) & said.keys():
         asked, unlogged = _without_log(asked, said)

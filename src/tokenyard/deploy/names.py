@@ -6,7 +6,7 @@ import difflib
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass, replace
-from enum import EnumType
+from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -24,12 +24,12 @@ _PAIRED = {"async_scheduling": "no_async_scheduling"}
 
 
 @cache
-def _table(kind: type) -> Mapping[str, tuple[str, type]]:
+def _table(kind: type[Any]) -> Mapping[str, tuple[str, type]]:
     """Name of a setting -> the field of ``kind`` that has its group, and the class of that."""
     hints = get_type_hints(kind)
     return {
         name: (each.name, group)
-        for each in fields(kind)  # type: ignore[arg-type]  # only dataclasses are asked about
+        for each in fields(kind)
         if isinstance(group := hints[each.name], type) and issubclass(group, Settings) and is_dataclass(group)
         for name, hint in get_type_hints(group, include_extras=True).items()
         if NO_SETTING not in get_args(hint)
@@ -43,7 +43,7 @@ def names_of(kind: type) -> list[str]:
 
 def group_of(kind: type, name: str) -> tuple[str, Any] | None:
     """The field of ``kind`` whose group has the setting, and the setting's type; None if there is none."""
-    found = _table(kind).get(name)
+    found = _table(kind).get(name)  # type: ignore[arg-type]  # mypy doubts that classes can be hashed
     return None if found is None else (found[0], get_type_hints(found[1])[name])
 
 
@@ -60,20 +60,26 @@ def value_of(settings: Any, name: str) -> Any:
 
 def default_of(kind: type, name: str) -> Any:
     """What counts where nobody gives the setting. KeyError if there is none of that name."""
-    return getattr(_table(kind)[name][1](), name)
+    return None if name in _PAIRED else getattr(_table(kind)[name][1](), name)
 
 
 def with_values(settings: _Of, values: Mapping[str, Any]) -> _Of:
-    """The same settings with other values, by name. Raises ConfigError for a value of another type."""
+    """The same settings with other values, by name; None leaves a switch with two names to the version.
+
+    Raises ConfigError for a value of another type.
+    """
     kind = type(settings)
     groups: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
         found = group_of(kind, name)
         assert found is not None, f"{name} is no setting of {kind.__name__}"
-        groups.setdefault(found[0], {})[name] = as_value(name, value, found[1])
+        group = groups.setdefault(found[0], {})
+        if name in _PAIRED and value is None:
+            group[name] = group[_PAIRED[name]] = False
+            continue
+        group[name] = as_value(name, value, found[1])
         if name in _PAIRED:
-            groups[found[0]][_PAIRED[name]] = value is False
-            groups[found[0]][name] = bool(value)
+            group[_PAIRED[name]] = not group[name]
     parts = {group: replace(getattr(settings, group), **new) for group, new in groups.items()}
     return replace(settings, **parts) if parts else settings  # type: ignore[type-var]  # a dataclass, as fields() asks
 
@@ -108,8 +114,8 @@ def _switched(name: str, value: Any) -> bool:
 def _said(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return f"one of: {', '.join(map(str, get_args(kind)))}"
-    if isinstance(kind, EnumType):
-        return f"one of: {', '.join(each.value for each in kind)}"  # type: ignore[attr-defined]  # of texts, all of ours
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return f"one of: {', '.join(str(each.value) for each in kind)}"
     text = str(kind)
     for word, sentence in (("int", "a whole number"), ("float", "a number")):
         if word in text:

@@ -34,7 +34,7 @@ __all__ = ["STEPS_TRIED", "RunResult", "SLOs", "ask", "run", "slo_texts"]
 STEPS_TRIED = 60_000
 """Steps that proposals are replayed for unasked, all together: some twenty seconds."""
 SLOs = Mapping[str, str | float] | str | None
-"""Bounds: ``{"ttft_p90": "500ms", "tpot": 40}`` (milliseconds), or a text as for ``--slo``."""
+"""Bounds: ``{"ttft_p90": "500ms", "tpot": 40}`` (in ms; the second one of each request), or a text as for ``--slo``."""
 _INTERRUPTED = "interrupted while proposals were tried: the report is without advice"
 
 
@@ -161,7 +161,11 @@ def slo_texts(slo: SLOs) -> tuple[tuple[str, ...], ...]:
         return ()
     if isinstance(slo, str):
         return (tuple(slo.split()),)
-    return (tuple(f"{name}={value}" if isinstance(value, str) else f"{name}={value}ms" for name, value in slo.items()),)
+    return (tuple(f"{name}{'=' if '_' in name else ':'}{_time(value)}" for name, value in slo.items()),)
+
+
+def _time(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value}ms"
 
 
 def _with_policy(settings: Any, policy: Any) -> tuple[Any, PolicyMaker | None]:

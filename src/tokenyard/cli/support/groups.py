@@ -15,6 +15,11 @@ from tokenyard.deploy.same_as import NO_SETTING, OFF_UNLESS_NAMED, Help, SameAs,
 
 __all__ = ["registry"]
 
+_OFF: Any = tyro.conf.FlagCreatePairsOff
+_HIDDEN: Any = tyro.conf.Suppress
+_FIXED: Any = tyro.conf.Fixed
+"""Markers, which take types that are known only later."""
+
 
 def registry() -> ConstructorRegistry:
     """How tyro reads numbers, and groups of settings."""
@@ -29,7 +34,7 @@ def _settings_rule(info: StructTypeInfo) -> StructConstructorSpec | None:
     if not (isinstance(kind, type) and issubclass(kind, Settings)):
         return None
     given = info.default if isinstance(info.default, kind) else None
-    texts = _texts(kind)
+    texts = _texts(kind)  # type: ignore[arg-type]  # mypy doubts that classes can be hashed
     hints = get_type_hints(kind, include_extras=True)
     return StructConstructorSpec(
         instantiate=kind,
@@ -73,9 +78,9 @@ def _tyros(hint: Any) -> Any:
             otherwise = None if each.otherwise is None else f"(default: {each.otherwise})"
             kind = Annotated[kind, tyro.conf.arg(metavar=each.metavar, help_behavior_hint=otherwise)]
         elif each is OFF_UNLESS_NAMED:
-            kind = tyro.conf.FlagCreatePairsOff[kind]
+            kind = _OFF[kind]
         elif each is NO_SETTING:
-            kind = Annotated[tyro.conf.Suppress[tyro.conf.Fixed[kind]], tyro.conf.arg(help="")]
+            kind = Annotated[_HIDDEN[_FIXED[kind]], tyro.conf.arg(help="")]
         elif not isinstance(each, SameAs):
             kind = Annotated[kind, each]  # tyro's own
     return kind

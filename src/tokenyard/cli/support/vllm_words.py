@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from tokenyard.cli.support.flag_names import default_of, setting_names, spellings
+from tokenyard.cli.support.flag_names import default_of, flag, setting_names, spellings
 from tokenyard.cli.support.flags import Compare, Plan, Run, Split, Sweep
 from tokenyard.deploy.given import OURS, Given, given_by
 from tokenyard.deploy.names import with_values
@@ -63,7 +63,10 @@ def plain_words(command: type[Replay], words: Sequence[str]) -> _Plain:
 def with_given(command: Replay, given: Given) -> Replay:
     """The command with what was given in words of vLLM's, and knowing what that was."""
     asked = replace(command, launch=replace(command.launch, asked=given.asked))
-    return with_values(asked, given.values)
+    try:
+        return with_values(asked, given.values)
+    except ConfigError as error:
+        raise ConfigError(flag(error.field), error.value, error.fix, code=error.code) from None
 
 
 def _name(word: str) -> str:
@@ -76,9 +79,11 @@ def _field(word: str) -> str:
 
 def _own_flags(command: type[Replay]) -> Iterator[tuple[str, str]]:
     """Flags of ours, and what they are: those of the command that no flag of vLLM's is called."""
-    theirs = {flag.field for flag in flag_table() if flag.effect is Effect.USED}
+    used = [each for each in flag_table() if each.effect is Effect.USED]
+    theirs = {each.field for each in used}
+    turned_off = {word for each in used for word in each.off_names}
     for word, name in spellings(cast(type, command)).items():
-        if name not in theirs or name in OURS:
+        if (name not in theirs and word not in turned_off) or name in OURS:
             yield word, name
             if isinstance(default_of(command, name), bool):
                 yield "--no-" + word.removeprefix("--"), f"no_{name}"
@@ -108,10 +113,10 @@ def _without_secrets(words: list[str], own: Collection[str]) -> list[str]:
     return hidden_words(words)
 
 
-def _value_of(words: Sequence[str], flag: str) -> str | None:
+def _value_of(words: Sequence[str], wanted: str) -> str | None:
     """The value of a flag of ours, in lower case; None where it is not given."""
     for i, word in enumerate(words):
         name, equals, value = word.partition("=")
-        if name == flag:
+        if name == wanted:
             return (value if equals else "".join(words[i + 1 : i + 2])).lower()
     return None
