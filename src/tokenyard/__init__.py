@@ -146,6 +146,8 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
 """Purpose -> module -> names, in the order of ``docs/api.md``."""
 
 NAMESPACES = {
+    "tokenyard.deploy": "Settings of deployments",
+    "tokenyard.questions": "Answers of questions",
     "tokenyard.sched": "Steps in full: settings, state, refusals and records",
     "tokenyard.engine": "Pieces of a step loop",
     "tokenyard.policies": "For policies of your own, and CONTINUUM",

@@ -19,12 +19,19 @@ from tokenyard.sched import RepetitionDetectionParams, StructuredOutput
 
 NAMES = {
     "tokenyard": """
-CacheConfig ConfigError DecisionProfile DraftTokens EngineCore EngineOutputs Executor FinishReason KVCacheGroup
-KVConnector KVTransferConfig KeyedPolicy ModelOutput Policy Reason Report ReportBuilder Request RequestError
-RequestOutput SamplingParams Scheduler SchedulerConfig SchedulerOutput SpeculativeConfig StepObserver StepOutcomes
-TokenyardError TraceConfig TraceReader TraceRecorder TraceWriter Why Workload WorkloadRequest __version__ compare
+CacheConfig ConfigError DecisionProfile Deployment DraftTokens EngineCore EngineOutputs Executor FinishReason
+KVCacheGroup KVConnector KVTransferConfig KeyedPolicy ModelOutput Policy Reason Report ReportBuilder Request
+RequestError RequestOutput SamplingParams Scheduler SchedulerConfig SchedulerOutput SpeculativeConfig StepObserver
+StepOutcomes TokenyardError TraceConfig TraceReader TraceRecorder TraceWriter Why Workload WorkloadRequest __version__ compare
 compare_traces decision_profile describe_run load_latency load_workload make_policy policy_maker print_report
-replay replay_split summarize why
+plan replay replay_split ResolvedDeployment run RunResult summarize sweep whatif why
+""",
+    "tokenyard.deploy": """
+AdapterSettings DeploymentSettings HardwareSettings LaunchSettings ParallelSettings SchedulerSettings
+SpeculationSettings TransferSettings
+""",
+    "tokenyard.questions": """
+Plan Row SelfCheck SweepResult VariantAnswer WhatIf
 """,
     "tokenyard.sched": """
 AllBlocksCleared BlockDeltas BlockRemoved BlockStored CachedRequestData Counts EventType Gauges GroupKind HashAlgo
@@ -120,8 +127,21 @@ SEEN_ONLY = {"KVCacheManager", "EncoderCache", "Failures", "ObserverGate", "Coun
     "ChatTemplate",
     "QueueOrder",
     "TorchExecutor",
+    "Asked",
+    "Assumption",
+    "Check",
+    "FigureAnswer",
+    "FitQuality",
+    "Floor",
+    "KVCachePlan",
+    "KnownError",
+    "LargestLoad",
+    "Mover",
+    "ReasonAnswer",
+    "ServedApart",
+    "Settled",
 }
-"""Parts of a scheduler, a request, CONTINUUM, a report or a model that are there to be looked at."""
+"""Parts of a scheduler, a request, CONTINUUM, a report, a model or an answer that are there to be looked at."""
 OF_TRACES = {"Traces", "Answers from traces"}
 """What these lead to is read as attributes, and not made by users."""
 
@@ -130,6 +150,10 @@ _UNDER_TYPE_CHECKING = {
     "StructuredOutput": StructuredOutput,
     "Mapping": Mapping,
     "RepetitionDetectionParams": RepetitionDetectionParams,
+    "Workload": tokenyard.Workload,
+    "RunResult": tokenyard.RunResult,
+    "SweepResult": tokenyard.questions.SweepResult,
+    "Plan": tokenyard.questions.Plan,
 }
 """What modules know for their type checker only, or a class on which one of another module is built."""
 

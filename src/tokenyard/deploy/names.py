@@ -43,7 +43,7 @@ def names_of(kind: type) -> list[str]:
 
 def group_of(kind: type, name: str) -> tuple[str, Any] | None:
     """The field of ``kind`` whose group has the setting, and the setting's type; None if there is none."""
-    found = _table(kind).get(name)  # type: ignore[arg-type]  # mypy doubts that classes can be hashed
+    found = _table(kind).get(name)
     return None if found is None else (found[0], get_type_hints(found[1])[name])
 
 
@@ -55,7 +55,8 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 def value_of(settings: Any, name: str) -> Any:
     """The value of a setting. KeyError if there is none of that name."""
-    return getattr(getattr(settings, _table(type(settings))[name][0]), name)
+    kind: type = type(settings)
+    return getattr(getattr(settings, _table(kind)[name][0]), name)
 
 
 def default_of(kind: type, name: str) -> Any:

@@ -111,7 +111,7 @@ def test_with_is_as_if_it_had_been_given() -> None:
     assert first.with_(policy="priority", tp=2).resolve().scheduler.policy == "priority"
     assert first.resolve().scheduler.max_num_seqs == 8, "it has not changed"
     with pytest.raises(AttributeError, match="with_"):
-        first.gpu = "l4"  # type: ignore[attr-defined]
+        first.gpu = "l4"
 
 
 def test_what_it_comes_to() -> None:
