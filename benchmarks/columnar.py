@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tokenyard.cli.run import run
-from tokenyard.cli.support.flags import HardwareFlags, Run, SchedulerFlags, TraceFlags
+from tokenyard.cli.support.flags import Run
+from tokenyard.deploy.settings import HardwareSettings, SchedulerSettings, TraceSettings
 from tokenyard.trace.columnar.convert import convert
 from tokenyard.trace.columnar.query import Limits, ask
 from tokenyard.trace.read.files import find_trace
@@ -73,9 +74,9 @@ def replayed(directory: Path) -> Path:
     run(
         Run(
             workload="agentic",
-            hardware=HardwareFlags(gpu="a100-40gb", num_gpu_blocks_override=10_318),
-            scheduler=SchedulerFlags(max_num_batched_tokens=2_048, max_num_seqs=100),
-            output=TraceFlags(trace=directory),
+            hardware=HardwareSettings(gpu="a100-40gb", num_gpu_blocks_override=10_318),
+            scheduler=SchedulerSettings(max_num_batched_tokens=2_048, max_num_seqs=100),
+            output=TraceSettings(trace=directory),
         )
     )
     return directory

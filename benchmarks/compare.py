@@ -21,7 +21,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from side import REPO, Side
-from tokenyard.cli.support.flags.output import MAX_IDS_PER_STEP
+from tokenyard.deploy.settings import MAX_IDS_PER_STEP
 from workload import SCENARIOS
 
 if TYPE_CHECKING:

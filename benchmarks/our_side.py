@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from measure import writer_seconds
-from tokenyard.cli.support.flags.output import MAX_IDS_PER_STEP
 from tokenyard.config import CacheConfig, SchedulerConfig, SpeculativeConfig, SpeculativeMethod
+from tokenyard.deploy.settings import MAX_IDS_PER_STEP
 from tokenyard.profiles import VLLM_0_22
 from tokenyard.request import Request, SamplingParams
 from tokenyard.sched.scheduler import Scheduler

@@ -20,10 +20,11 @@ from time import perf_counter
 from typing import cast
 
 from tokenyard.cli.plan import make_plan
+from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.flags import Plan
 from tokenyard.cli.support.parsing import parse
-from tokenyard.cli.support.planning.asked import measuring_for, subject_of
-from tokenyard.cli.support.planning.space import space_of
+from tokenyard.questions.identity import measuring_for, subject_of
+from tokenyard.questions.space import space_of
 from tokenyard.sim.plan.goal import Goal, best_of, value_of
 from tokenyard.sim.plan.search import search
 from tokenyard.sim.sweep.row import Row, key_of, words_of
@@ -64,10 +65,11 @@ def judge(words: Sequence[str]) -> bool:
     texts = ["plan", *words, "--space", *SPACE, "--no-largest-load", "--json"]
     flags = cast(Plan, parse(texts))
     goal = Goal(flags.minimize or flags.maximize or "goodput")
-    subject = subject_of(flags)
-    grid = space_of(flags, (flags.hardware.gpu,), subject)
+    scenario = scenario_of(flags)
+    subject = subject_of(scenario)
+    grid = space_of([text for texts in flags.space for text in texts], subject)
     begun = perf_counter()
-    rows = {key_of(row.settings): row for row in measured(measuring_for(flags, subject), grid.all())}
+    rows = {key_of(row.settings): row for row in measured(measuring_for(scenario, subject, {}), grid.all())}
     middle = perf_counter()
     tenth = len(grid) // 10
     plan = make_plan(cast(Plan, parse([*texts, "--replays", str(tenth)])))

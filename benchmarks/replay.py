@@ -14,10 +14,11 @@ from itertools import groupby
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tokenyard.cli.support.asking import prepare
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.parsing import parse
-from tokenyard.cli.support.recordings import Recordings
-from tokenyard.cli.support.setup import Setup, prepare
+from tokenyard.deploy.spec import ReplaySpec
+from tokenyard.questions.recordings import Recordings
 from tokenyard.sim.replay import ReplayResult, replay
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Timed(NamedTuple):
     cpu: float
 
 
-def timed(setup: Setup, *, skip_refused: bool, leaps: bool, reports: bool) -> Timed:
+def timed(setup: ReplaySpec, *, skip_refused: bool, leaps: bool, reports: bool) -> Timed:
     """Replay, with an eye on the clock."""
     recordings = Recordings(setup) if reports else None
     settings = setup.replays(skip_refused=skip_refused)

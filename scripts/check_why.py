@@ -17,9 +17,10 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
+from tokenyard.cli.support.asking import prepare
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.parsing import parse
-from tokenyard.cli.support.setup import open_trace, prepare
+from tokenyard.deploy.spec import open_trace
 from tokenyard.explain.report.summary import summarize
 from tokenyard.explain.why.timeline_reader import TimelineReader
 from tokenyard.request import Request

@@ -20,10 +20,11 @@ from typing import Any, cast
 
 import ray
 
+from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.flags import Sweep
 from tokenyard.cli.support.parsing import parse
-from tokenyard.cli.support.planning.asked import subject_of
 from tokenyard.explain.report.slo import read_slos
+from tokenyard.questions.identity import subject_of
 from tokenyard.sim.sweep.journal import Journal
 from tokenyard.sim.sweep.measuring import Measuring
 from tokenyard.sim.sweep.row import Row, Settings
@@ -56,7 +57,7 @@ class Dying:
 def job_of() -> Measuring:
     """Small conversations on one GPU."""
     flags = cast(Sweep, parse(["sweep", *WORKLOAD]))
-    return Measuring(subject=subject_of(flags), slos=read_slos([["ttft_p90=500ms", "tpot:40"]]))
+    return Measuring(subject=subject_of(scenario_of(flags)), slos=read_slos([["ttft_p90=500ms", "tpot:40"]]))
 
 
 def grid_of(number: int) -> list[dict[str, Any]]:

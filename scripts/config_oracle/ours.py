@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from config_oracle.draw import Case
+from tokenyard.cli.support.asking import prepare
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.parsing import parse
-from tokenyard.cli.support.settled import AUTO
-from tokenyard.cli.support.setup import Setup, prepare
-from tokenyard.cli.support.workload import workload_from
+from tokenyard.deploy.resolve import AUTO
+from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError, NoStartError, NotModelledError, TokenyardError
 from tokenyard.launch.asked import Asked
+from tokenyard.questions.traffic import workload_from
 
 __all__ = ["Answer", "Ours"]
 
@@ -103,7 +104,7 @@ def _read(words: list[str]) -> Run:
     return command
 
 
-def _settled(setup: Setup) -> dict[str, Any]:
+def _settled(setup: ReplaySpec) -> dict[str, Any]:
     settled, scheduler, cache = setup.settled, setup.scheduler, setup.cache
     hardware, parallel, adapters = settled.hardware, settled.parallel, settled.adapters
     drafts = None if setup.speculation is None else setup.speculation.config

@@ -17,6 +17,7 @@ __all__ = [
     "CacheConfig",
     "ConfigError",
     "DecisionProfile",
+    "Deployment",
     "DraftTokens",
     "EngineCore",
     "EngineOutputs",
@@ -34,6 +35,8 @@ __all__ = [
     "Request",
     "RequestError",
     "RequestOutput",
+    "ResolvedDeployment",
+    "RunResult",
     "SamplingParams",
     "Scheduler",
     "SchedulerConfig",
@@ -57,15 +60,29 @@ __all__ = [
     "load_latency",
     "load_workload",
     "make_policy",
+    "plan",
     "policy_maker",
     "print_report",
     "replay",
     "replay_split",
+    "run",
     "summarize",
+    "sweep",
+    "whatif",
     "why",
 ]
 
 OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
+    "Deployments": {
+        "tokenyard.deploy.deployment": ("Deployment",),
+        "tokenyard.deploy.spec": ("ResolvedDeployment",),
+    },
+    "Questions": {
+        "tokenyard.questions.run": ("run", "RunResult"),
+        "tokenyard.questions.whatif": ("whatif",),
+        "tokenyard.questions.plan": ("plan",),
+        "tokenyard.questions.sweep": ("sweep",),
+    },
     "Scheduling": {
         "tokenyard.sched.scheduler": ("Scheduler",),
         "tokenyard.config": ("SchedulerConfig", "CacheConfig", "KVCacheGroup", "SpeculativeConfig"),
@@ -129,6 +146,8 @@ OFFERED: dict[str, dict[str, tuple[str, ...]]] = {
 """Purpose -> module -> names, in the order of ``docs/api.md``."""
 
 NAMESPACES = {
+    "tokenyard.deploy": "Settings of deployments",
+    "tokenyard.questions": "Answers of questions",
     "tokenyard.sched": "Steps in full: settings, state, refusals and records",
     "tokenyard.engine": "Pieces of a step loop",
     "tokenyard.policies": "For policies of your own, and CONTINUUM",
@@ -141,6 +160,8 @@ NAMESPACES = {
 if TYPE_CHECKING:
     from tokenyard.config import CacheConfig, KVCacheGroup, SchedulerConfig, SpeculativeConfig
     from tokenyard.connectors.config import KVTransferConfig
+    from tokenyard.deploy.deployment import Deployment
+    from tokenyard.deploy.spec import ResolvedDeployment
     from tokenyard.engine.core import EngineCore
     from tokenyard.engine.executor import Executor
     from tokenyard.errors import ConfigError, RequestError, TokenyardError
@@ -153,6 +174,10 @@ if TYPE_CHECKING:
     from tokenyard.policies.keyed import KeyedPolicy
     from tokenyard.policies.named import policy_maker
     from tokenyard.profiles import DecisionProfile, decision_profile
+    from tokenyard.questions.plan import plan
+    from tokenyard.questions.run import RunResult, run
+    from tokenyard.questions.sweep import sweep
+    from tokenyard.questions.whatif import whatif
     from tokenyard.request import FinishReason, Request, SamplingParams
     from tokenyard.sched.connector import KVConnector
     from tokenyard.sched.observer import StepObserver

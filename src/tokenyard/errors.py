@@ -24,10 +24,13 @@ The command line prints the message alone and exits with code 2; a traceback mea
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 __all__ = [
     "LOADED_FROM_FILE",
+    "MISSING",
+    "TOO_LONG",
     "ConfigError",
     "EngineDeadError",
     "FileError",
@@ -49,12 +52,39 @@ __all__ = [
     "text_of",
 ]
 
+MISSING = "missing_field"
+"""Code: a field of a file is not there."""
+TOO_LONG = "too_long"
+"""Code: longer than ``max_model_len``, or than the memory holds."""
+
 _MOST_SHOWN = 120
 """Characters of a value in a message."""
 
 
 class TokenyardError(Exception):
-    """Base class of every error a user can cause and mend."""
+    """Base class of every error a user can cause and mend. The message is for people; programs read the attributes."""
+
+    code: str = "error"
+    """What is wrong, as a word that stays: of the class, or of what it says more precisely."""
+    field: str | None = None
+    """The setting that is wrong, by its name; None where it is no single one."""
+    value: object = None
+    """What it holds."""
+    fix: str | None = None
+    """What to do, for people."""
+    details: Mapping[str, object] = MappingProxyType({})
+    """What else it knows, by name: ``{"longest": 40160}`` where a shorter ``max_model_len`` would do."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def _rebuilt(kind: type[TokenyardError], args: tuple[object, ...], state: dict[str, object]) -> TokenyardError:
+    """An error that came from another process, without asking its class for the words again."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 def shown(value: object) -> str:
@@ -103,20 +133,48 @@ def _sentence(what: str, value: object, fix: str) -> str:
 
 
 class ConfigError(TokenyardError):
-    """A configuration field holds a value that cannot work."""
+    """A configuration field holds a value that cannot work.
 
-    def __init__(self, field: str, value: object, fix: str) -> None:
+    ``code`` is ``config``, or says more: ``unknown_setting``, ``missing_field`` (of a model's config.json).
+    """
+
+    code = "config"
+    field: str
+    fix: str
+
+    def __init__(
+        self,
+        field: str,
+        value: object,
+        fix: str,
+        *,
+        code: str | None = None,
+        details: Mapping[str, object] | None = None,
+    ) -> None:
         super().__init__(_sentence(field, value, fix))
+        if code is not None:
+            self.code = code
+        if details is not None:
+            self.details = details
         self.field = field
         self.value = value
         self.fix = fix
 
 
 class RequestError(TokenyardError):
-    """A request is refused when it is made or added; the scheduler's state is unchanged."""
+    """A request is refused when it is made or added; the scheduler's state is unchanged.
 
-    def __init__(self, request_id: str, field: str, value: object, fix: str) -> None:
+    ``code`` is ``request``, or says more: ``too_long`` (for ``max_model_len``).
+    """
+
+    code = "request"
+    field: str
+    fix: str
+
+    def __init__(self, request_id: str, field: str, value: object, fix: str, *, code: str | None = None) -> None:
         super().__init__(f"request {request_id!r}: {_sentence(field, value, fix)}")
+        if code is not None:
+            self.code = code
         self.request_id = request_id
         self.field = field
         self.value = value
@@ -125,6 +183,8 @@ class RequestError(TokenyardError):
 
 class WorkloadError(TokenyardError):
     """A workload file cannot be used; ``line`` counts from 1 and is 0 when the whole file is meant."""
+
+    code = "workload"
 
     def __init__(self, path: object, line: int, problem: str) -> None:
         where = f"{path}:{line}" if line else f"{path}"
@@ -137,6 +197,8 @@ class WorkloadError(TokenyardError):
 class FileError(TokenyardError):
     """A file cannot be opened, is no regular file, or holds more than may be read; names the file and the fix."""
 
+    code = "file"
+
     def __init__(self, path: object, problem: str) -> None:
         super().__init__(f"{path}: {problem}")
         self.path = path
@@ -145,6 +207,8 @@ class FileError(TokenyardError):
 
 class TraceError(TokenyardError):
     """A trace cannot be found or holds nothing that can be read."""
+
+    code = "trace"
 
 
 LOADED_FROM_FILE = "tokenyard_policy_"
@@ -160,6 +224,8 @@ def _of_file(kind: type, problem: str) -> str:
 class PolicyError(TokenyardError):
     """A policy has broken its contract, or raised; the scheduler goes on when it is called again (docs/hooks.md)."""
 
+    code = "policy"
+
     def __init__(self, policy: object, method: str, problem: str) -> None:
         name = type(policy).__name__
         super().__init__(f"policy {name}.{method} {problem}{_of_file(type(policy), problem)}")
@@ -174,6 +240,8 @@ class GrammarError(TokenyardError):
     The request ends with reason ``error``; everybody else goes on when the same call is made once more.
     """
 
+    code = "grammar"
+
     def __init__(self, request_id: str, method: str, problem: str) -> None:
         super().__init__(f"the grammar of request {request_id!r}: {method} {problem}")
         self.request_id = request_id
@@ -187,6 +255,8 @@ class StuckError(TokenyardError):
     Nothing has changed when it is raised. Whoever aborts the request that it names lets the others go on; a replay,
     where nobody can, ends with it.
     """
+
+    code = "stuck"
 
     def __init__(self, request_id: str, reason: str, num_steps: int, num_requests: int, numbers: str = "") -> None:
         """``reason`` is what each of the ``num_steps`` last steps recorded at the request, ``num_requests`` are those
@@ -208,6 +278,9 @@ class StuckError(TokenyardError):
 class LatencyError(TokenyardError):
     """A latency model has answered with something that is no duration; nothing is simulated with it."""
 
+    code = "latency"
+    fix: str
+
     def __init__(self, latency: object, method: str, value: object, asked: str, fix: str) -> None:
         name = type(latency).__name__
         super().__init__(
@@ -223,9 +296,13 @@ class LatencyError(TokenyardError):
 class ParityError(TokenyardError):
     """A golden vector is damaged or was not written by a recorder we know."""
 
+    code = "parity"
+
 
 class NotModelledError(TokenyardError):
     """Flags that change memory, time or decisions, and that a replay does not model."""
+
+    code = "not_modelled"
 
     def __init__(self, flags: Sequence[tuple[str, str]]) -> None:
         named = "; ".join(f"{flag} ({why})" for flag, why in flags)
@@ -240,6 +317,8 @@ class NotModelledError(TokenyardError):
 class NoStartError(TokenyardError):
     """With these settings vLLM ends before it serves a request."""
 
+    code = "no_start"
+
     def __init__(self, reason: str) -> None:
         super().__init__(f"vLLM would not start: {reason}")
         self.reason = reason
@@ -247,6 +326,8 @@ class NoStartError(TokenyardError):
 
 class QueueFullError(TokenyardError):
     """An engine has as many unfinished requests as it may have; nothing was queued."""
+
+    code = "queue_full"
 
     def __init__(self, num_unfinished: int, most: int, num_asked: int = 1) -> None:
         more = f", and {num_asked} more do not fit" if num_asked > 1 else ""
@@ -278,6 +359,8 @@ class NestedCallError(TokenyardError):
 class EngineDeadError(TokenyardError):
     """An engine has ended by an error, which is its ``__cause__``, or was shut down; or a call was broken off."""
 
+    code = "engine_dead"
+
     def __init__(self, why: str) -> None:
         super().__init__(f"the engine has ended: {why}")
         self.why = why
@@ -285,6 +368,8 @@ class EngineDeadError(TokenyardError):
 
 class MissingExtraError(TokenyardError):
     """An optional dependency is needed for what was asked."""
+
+    code = "missing_extra"
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f"{package} is not installed: run  pip install 'tokenyard[{extra}]'")

@@ -80,8 +80,21 @@ SEEN_ONLY = {"KVCacheManager", "EncoderCache", "Failures", "ObserverGate", "Coun
     "ChatTemplate",
     "QueueOrder",
     "TorchExecutor",
+    "Asked",
+    "Assumption",
+    "Check",
+    "FigureAnswer",
+    "FitQuality",
+    "Floor",
+    "KVCachePlan",
+    "KnownError",
+    "LargestLoad",
+    "Mover",
+    "ReasonAnswer",
+    "ServedApart",
+    "Settled",
 }
-"""Parts of a scheduler, a request, CONTINUUM, a report or a model that are there to be looked at."""
+"""Parts of a scheduler, a request, CONTINUUM, a report, a model or an answer that are there to be looked at."""
 OF_TRACES = {"Traces", "Answers from traces"}
 """What these lead to is read as attributes, and not made by users."""
 
@@ -90,6 +103,10 @@ _UNDER_TYPE_CHECKING = {
     "StructuredOutput": StructuredOutput,
     "Mapping": Mapping,
     "RepetitionDetectionParams": RepetitionDetectionParams,
+    "Workload": tokenyard.Workload,
+    "RunResult": tokenyard.RunResult,
+    "SweepResult": tokenyard.questions.SweepResult,
+    "Plan": tokenyard.questions.Plan,
 }
 """What modules know for their type checker only, or a class on which one of another module is built."""
 

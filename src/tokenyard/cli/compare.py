@@ -11,12 +11,13 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from tokenyard.cli.support.asking import prepare
 from tokenyard.cli.support.console import errors, print_json, results, warn
-from tokenyard.cli.support.deployment import with_idle_policies, with_oracles
-from tokenyard.cli.support.flags import Compare, Run
-from tokenyard.cli.support.setup import Setup, prepare
-from tokenyard.cli.support.workload import say_notes
+from tokenyard.cli.support.flags import Compare
+from tokenyard.cli.support.notes import say_notes
 from tokenyard.config import require_int
+from tokenyard.deploy.header import with_idle_policies, with_oracles
+from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError, WorkloadError
 from tokenyard.explain.compare.comparison import compare_traces
 from tokenyard.explain.render.comparison import print_comparison
@@ -101,25 +102,13 @@ def _compare(flags: Compare) -> Comparison:
     return msgspec.structs.replace(comparison, header=header)
 
 
-def _workload(flags: Compare, setup: Setup, seed: int) -> Workload:
+def _workload(flags: Compare, setup: ReplaySpec, seed: int) -> Workload:
     return setup.workload if seed == flags.arrivals.seed else _prepare(flags, seed).workload
 
 
-def _prepare(flags: Compare, seed: int) -> Setup:
+def _prepare(flags: Compare, seed: int) -> ReplaySpec:
     """The same as for a single run."""
-    return prepare(
-        Run(
-            workload=flags.workload,
-            launch=flags.launch,
-            arrivals=replace(flags.arrivals, seed=seed),
-            hardware=flags.hardware,
-            scheduler=flags.scheduler,
-            parallel=flags.parallel,
-            adapters=flags.adapters,
-            transfer=flags.transfer,
-            speculation=flags.speculation,
-        )
-    )
+    return prepare(replace(flags, arrivals=replace(flags.arrivals, seed=seed), slo=()))
 
 
 def _names(text: str) -> list[str]:

@@ -13,13 +13,15 @@ from rich.markup import escape
 
 from tokenyard.cli.run import run, show
 from tokenyard.cli.support.console import results
-from tokenyard.cli.support.flags import Demo, HardwareFlags, Run, SchedulerFlags, ServeFlags, TraceFlags, WorkloadFlags
+from tokenyard.cli.support.flags import Demo, Run
+from tokenyard.deploy.settings import HardwareSettings, LaunchSettings, SchedulerSettings, TraceSettings
 from tokenyard.launch.asked import Asked
+from tokenyard.questions.settings import TrafficSettings
 
 __all__ = ["execute"]
 
-_HARDWARE = HardwareFlags(gpu="a100-40gb", model="llama-3.1-8b", num_gpu_blocks_override=10_318)
-_SCHEDULER = SchedulerFlags(max_num_batched_tokens=2_048, max_num_seqs=100)
+_HARDWARE = HardwareSettings(gpu="a100-40gb", model="llama-3.1-8b", num_gpu_blocks_override=10_318)
+_SCHEDULER = SchedulerSettings(max_num_batched_tokens=2_048, max_num_seqs=100)
 _WORKLOAD = "agentic"
 _NAMED = frozenset(("gpu", "model", "num_gpu_blocks_override", "max_num_batched_tokens", "max_num_seqs"))
 """Settings that are given."""
@@ -39,10 +41,10 @@ def execute(flags: Demo) -> int:
         Run(
             workload=_WORKLOAD,
             launch=_launch(flags),
-            arrivals=WorkloadFlags(seed=flags.seed),
+            arrivals=TrafficSettings(seed=flags.seed),
             hardware=_HARDWARE,
             scheduler=_SCHEDULER,
-            output=TraceFlags(trace=flags.trace),
+            output=TraceSettings(trace=flags.trace),
         )
     )
     show(replayed, console)
@@ -51,10 +53,10 @@ def execute(flags: Demo) -> int:
     return replayed.code
 
 
-def _launch(flags: Demo) -> ServeFlags:
+def _launch(flags: Demo) -> LaunchSettings:
     if flags.vllm_version is None:
-        return ServeFlags(asked=Asked(named=_NAMED))
-    return ServeFlags(asked=Asked(named=_NAMED | {"vllm_version"}), vllm_version=flags.vllm_version)
+        return LaunchSettings(asked=Asked(named=_NAMED))
+    return LaunchSettings(asked=Asked(named=_NAMED | {"vllm_version"}), vllm_version=flags.vllm_version)
 
 
 def _next(console: Console, program: str, again: str, trace: Path) -> None:

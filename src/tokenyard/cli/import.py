@@ -13,9 +13,10 @@ from rich.text import Text
 
 from tokenyard.cli.support.console import print_json, results
 from tokenyard.cli.support.flags import Import
-from tokenyard.cli.support.workload import say_notes, workload_from
+from tokenyard.cli.support.notes import say_notes
 from tokenyard.errors import ConfigError
 from tokenyard.printable import plain
+from tokenyard.questions.traffic import workload_from
 from tokenyard.sim.workload import Workload
 from tokenyard.sim.workload.readers.plain import plain_lines
 

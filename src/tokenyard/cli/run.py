@@ -7,25 +7,21 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 from rich.console import Console
 from rich.markup import escape
 
+from tokenyard.cli.support.asking import say_overwritten, scenario_of
 from tokenyard.cli.support.console import errors, print_json, results, warn
-from tokenyard.cli.support.engines import Engines
 from tokenyard.cli.support.flag_names import as_flags
 from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.notes import say_notes
 from tokenyard.cli.support.progress import replay_bar
-from tokenyard.cli.support.setup import Setup, prepare
-from tokenyard.cli.support.trials import with_trials
-from tokenyard.cli.support.workload import say_notes
 from tokenyard.errors import WorkloadError
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.report.report import Report
-from tokenyard.sim.parallel.replay import ParallelResult
-from tokenyard.sim.replay import RefusedRequest, ReplayResult
+from tokenyard.questions.run import STEPS_TRIED, ask
+from tokenyard.sim.replay import RefusedRequest
 from tokenyard.sim.workload import Workload
-from tokenyard.sim.workload.turns import turn_orders
 
 __all__ = ["Replayed", "execute", "run", "show", "warn_of_refused", "where_it_is"]
 
@@ -43,10 +39,6 @@ class Replayed(NamedTuple):
     def code(self) -> int:
         """The exit code: a trace that was asked for and is not there is for the user to mend."""
         return 0 if self.problem is None else 2
-
-
-STEPS_TRIED = 60_000
-"""Steps that proposals are replayed for unasked, all together: some twenty seconds."""
 
 
 def execute(flags: Run) -> int:
@@ -75,43 +67,25 @@ def where_it_is(subject: str, directory: Path, problem: str | None) -> str:
 
 def run(flags: Run) -> Replayed:
     """Replay, with a progress bar on a terminal; warnings go to standard error."""
-    with errors().status(f"reading {escape(flags.workload)}"):
-        setup = prepare(flags)
-    say_notes(setup.workload)
-    with ExitStack() as stack:
-        engines = Engines(setup, stack, turn_orders(setup.workload))
-        try:
-            result = _replayed(engines, setup, flags)
-        except KeyboardInterrupt:
-            if engines.is_trace_whole:
-                warn(f"the trace so far is in {setup.trace.path}")
-            raise
-    if result.refused:
-        warn_of_refused(setup.workload, result.refused, result.num_left_out)
-    return Replayed(_advised(flags, setup, engines.report()), setup.trace.path, engines.problem)
+    with ExitStack() as reading:
+        reading.enter_context(errors().status(f"reading {escape(flags.workload)}"))
 
+        def read(workload: Workload) -> None:
+            reading.close()
+            say_notes(workload)
 
-def _advised(flags: Run, setup: Setup, report: Report) -> Report:
-    """The report with what was tried; without advice if trying was interrupted or nobody wants it."""
-    most = STEPS_TRIED if flags.advice == "auto" else None
-    if flags.advice != "none":
-        try:
-            return with_trials(flags, setup, report, _tried, most_steps=most)
-        except KeyboardInterrupt:
-            warn("interrupted while proposals were tried: the report is without advice")
-    return msgspec.structs.replace(report, advice=[])
-
-
-def _replayed(engines: Engines, setup: Setup, flags: Run, trial: str = "") -> ReplayResult | ParallelResult:
-    with replay_bar(len(setup.workload), trial) as on_progress:
-        return engines.replay(skip_refused=flags.arrivals.skip_refused, on_progress=on_progress)
-
-
-def _tried(setup: Setup, flags: Run, trial: str) -> Report:
-    """The report of a replay that is not the one asked for."""
-    engines = Engines(setup)
-    _replayed(engines, setup, flags, f"trying {trial}")
-    return engines.report()
+        found = ask(
+            scenario_of(flags),
+            bars=replay_bar,
+            say=warn,
+            on_read=read,
+            on_overwritten=say_overwritten,
+            advice=flags.advice != "none",
+            most_steps=STEPS_TRIED if flags.advice == "auto" else None,
+        )
+    if found.result.refused:
+        warn_of_refused(found.workload, found.result.refused, found.result.num_left_out)
+    return Replayed(found.report, found.trace, found.problem)
 
 
 def warn_of_refused(workload: Workload, refusals: Sequence[RefusedRequest], left_out: int) -> None:

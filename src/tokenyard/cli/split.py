@@ -12,15 +12,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from tokenyard.cli.run import warn_of_refused, where_it_is
+from tokenyard.cli.support.asking import say_overwritten, scenario_of
 from tokenyard.cli.support.console import errors, print_json, results
-from tokenyard.cli.support.flags import Run, Split
-from tokenyard.cli.support.planning.sides import sides_of
+from tokenyard.cli.support.flags import Split
+from tokenyard.cli.support.notes import say_notes
 from tokenyard.cli.support.progress import replay_bar
-from tokenyard.cli.support.recordings import Recordings
-from tokenyard.cli.support.workload import say_notes
 from tokenyard.explain.render.report import print_report
 from tokenyard.explain.render.units import count, gigabytes, milliseconds, percent
 from tokenyard.explain.report.report import Report
+from tokenyard.questions.recordings import Recordings
+from tokenyard.questions.sides import sides_of
 from tokenyard.sim.split import SplitResult, replay_split
 from tokenyard.trace.format.deployment import Deployment
 
@@ -69,25 +70,11 @@ def execute(flags: Split) -> int:
 
 def _run(flags: Split) -> _Outcome:
     with errors().status(f"reading {escape(flags.workload)}"):
-        split = sides_of(
-            Run(
-                workload=flags.workload,
-                more=flags.more,
-                launch=flags.launch,
-                arrivals=flags.arrivals,
-                hardware=flags.hardware,
-                scheduler=flags.scheduler,
-                parallel=flags.parallel,
-                adapters=flags.adapters,
-                output=flags.output,
-                slo=flags.slo,
-            ),
-            flags.apart,
-        )
+        split = sides_of(scenario_of(flags), flags.apart)
     setup = split.prefill
     say_notes(setup.workload)
     with ExitStack() as stack:
-        sides = [Recordings(each, stack) for each in split.recorded]
+        sides = [Recordings(each, stack, None, say_overwritten) for each in split.recorded]
         on_progress = stack.enter_context(replay_bar(len(setup.workload)))
         settings = setup.replays(skip_refused=flags.arrivals.skip_refused)
         result = replay_split(

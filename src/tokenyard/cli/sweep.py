@@ -8,87 +8,56 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 from rich.text import Text
 
+from tokenyard.cli.support.asking import scenario_of
 from tokenyard.cli.support.console import errors, print_json, results, warn
 from tokenyard.cli.support.flags import Sweep
-from tokenyard.cli.support.planning.asked import (
-    Subject,
-    identity_of,
-    measuring_for,
-    say_idle_policies,
-    subject_of,
-)
-from tokenyard.config import require_int
 from tokenyard.errors import ConfigError
 from tokenyard.explain.render.tables import print_section, table_of
 from tokenyard.explain.render.units import count, milliseconds, percent
 from tokenyard.printable import plain
-from tokenyard.sim.sweep.journal import Journal, require_parquet
+from tokenyard.questions.identity import read_prices
+from tokenyard.questions.sweep import SweepQuestion, SweepResult, ask
 from tokenyard.sim.sweep.page import page
-from tokenyard.sim.sweep.row import Row, Setting, words_of
-from tokenyard.sim.sweep.running import Job, measured, measured_on_ray
-from tokenyard.sim.sweep.variants import read_grid, read_variants
+from tokenyard.sim.sweep.row import Row, words_of
 
-__all__ = ["SweepResult", "execute"]
+__all__ = ["execute", "question_of"]
 
-_MOST_PROCESSES = 1024
 _SHOWN = 20
 """Rows that are printed, and problems; the table has all of them."""
 
 
-class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``--json`` prints."""
-
-    workload: str
-    table: str
-    """Parquet, a row per variant."""
-    variants: int
-    measured_before: int
-    """Of them, those that an earlier command had finished."""
-    rows: list[Row]
-
-
 def execute(flags: Sweep) -> int:
     """Replay what is not finished, write the table, print it; 0 if every variant has a row."""
-    require_int("processes", flags.processes, 1, _MOST_PROCESSES)
-    require_parquet()
-    subject = subject_of(flags)
-    variants = _variants(flags, subject)
-    job = measuring_for(flags, subject)
-    subject.read()
-    say_idle_policies(subject, [each["scheduling_policy"] for each in variants if "scheduling_policy" in each])
-    with Journal(flags.output, identity_of(flags)) as journal:
-        left = [settings for settings in variants if settings not in journal]
-        before = len(variants) - len(left)
-        if before:
-            warn(f"{before:,} of {len(variants):,} variants were finished before: {flags.output} has them")
-        try:
-            with _bar(len(variants), before) as advance:
-                for row in _measured(flags, job, left) if left else ():
-                    journal.add(row)
-                    advance()
-        except KeyboardInterrupt:
-            warn(f"{len(journal.rows):,} variants are finished: the same command goes on with the others")
-            raise
-        rows = journal.write_table(variants)
-    result = SweepResult(
-        workload=flags.workload,
-        table=str(journal.table),
-        variants=len(variants),
-        measured_before=before,
-        rows=rows,
-    )
+    result = ask(question_of(flags))
+    rows = result.rows
     if flags.html is not None:
         _write(flags.html, page(flags.workload, rows, flags.output.absolute()))
     if flags.traces and any(row.problem is None and not row.traces for row in rows):
         warn("some variants have no trace: replicas leave none, and a full disk leaves none that is whole")
     print_json(result) if flags.json else _print(result, results())
     return 0 if any(row.problem is None for row in rows) else NOTHING_REPLAYED
+
+
+def question_of(flags: Sweep) -> SweepQuestion:
+    """What the flags ask. Raises ConfigError."""
+    return SweepQuestion(
+        scenario=scenario_of(flags),
+        output=flags.output,
+        space=[text for texts in flags.grid for text in texts],
+        variants=flags.variants,
+        prices=read_prices(flags.price),
+        jobs=flags.processes,
+        ray=flags.ray,
+        traces=flags.traces,
+        space_name="--set",
+        bar=_bar,
+        say=warn,
+    )
 
 
 def _write(path: Path, text: str) -> None:
@@ -100,23 +69,6 @@ def _write(path: Path, text: str) -> None:
 
 NOTHING_REPLAYED = 2
 """The exit code where every variant was refused."""
-
-
-def _variants(flags: Sweep, subject: Subject) -> list[dict[str, Setting]]:
-    texts = [text for texts in flags.grid for text in texts]
-    if flags.variants is None:
-        if not texts:
-            raise ConfigError("--set", "", "say what to vary: --set max_num_seqs=64,128,256, or --variants FILE")
-        return read_grid(texts, subject.convert).all()
-    if texts:
-        raise ConfigError("variants", str(flags.variants), "--set names variants too: give one of the two")
-    return read_variants(flags.variants, subject.convert)
-
-
-def _measured(flags: Sweep, job: Job, left: Sequence[dict[str, Setting]]) -> Iterator[Row]:
-    if flags.ray is not None:
-        return measured_on_ray(job, left, flags.ray)
-    return measured(job, left, flags.processes)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import chain
 
 from rich.console import Console
@@ -13,18 +13,16 @@ from rich.text import Text
 from tokenyard.cli.support.console import errors, print_json, results, warn
 from tokenyard.cli.support.flags import WhatIf as Flags
 from tokenyard.cli.support.progress import replay_bar
-from tokenyard.cli.support.variants.recorded import RecordedDeployment, Told
-from tokenyard.cli.support.variants.served import modelled, on_gpu, served_with, with_settings
 from tokenyard.cli.support.word_lists import names_of
+from tokenyard.deploy.recorded import Told
 from tokenyard.errors import TraceError
 from tokenyard.explain.render.tables import print_section, table_of
 from tokenyard.explain.render.units import count, count_of, duration, milliseconds, percent
 from tokenyard.printable import plain
-from tokenyard.sim.sweep.values import quoted
+from tokenyard.questions.whatif import answered, read_recorded, variants_of
 from tokenyard.sim.whatif.answer import FigureAnswer, Mover, SelfCheck, VariantAnswer, WhatIf
 from tokenyard.sim.whatif.ask import Baseline, answer, replay_as_it_was
-from tokenyard.sim.whatif.recorded_run import RecordedRun, read_run
-from tokenyard.sim.whatif.settings import Variant, each_of
+from tokenyard.sim.whatif.recorded_run import RecordedRun
 
 __all__ = ["execute"]
 
@@ -54,40 +52,26 @@ _MANY = 9.0
 def execute(flags: Flags) -> int:
     """Check, ask, print; 0 if it ends."""
     with errors().status("reading the trace"):
-        run, recorded = modelled(read_run(flags.trace), Told(flags.recorded, flags.recorded_gpu))
-    asked = _variants(run, recorded, flags)  # mistakes are said before anything is replayed
+        run, recorded = read_recorded(flags.trace, Told(flags.recorded, flags.recorded_gpu))
+    every = chain.from_iterable
+    asked = variants_of(  # mistakes are said before anything is replayed
+        run,
+        recorded,
+        changes=list(every(flags.changes)),
+        policies=names_of(every(flags.policies)),
+        serve=list(every(flags.serve)),
+        gpus=list(every(flags.gpu)),
+    )
     with replay_bar(len(run.workload), "as it was") as on_progress:
         baseline = replay_as_it_was(run, on_progress)
     if asked and not baseline.check.holds and not flags.yes:
         _ask_on(run, baseline, is_json=flags.json)
-    told = _with_bars(run, baseline, asked)
+    told = answered(run, baseline, asked, replay_bar)
     if flags.json:
         print_json(told)
     else:
         _print(told, results())
     return 0
-
-
-def _variants(run: RecordedRun, recorded: RecordedDeployment, flags: Flags) -> list[Variant]:
-    """What is asked about, in the order of the flags."""
-    every = chain.from_iterable
-    policies = [f"scheduling_policy={quoted(name)}" for name in names_of(every(flags.policies))]
-    settings = (*(one for text in every(flags.changes) for one in each_of(text)), *policies)
-    variants = [with_settings(run, recorded, text) for text in settings]
-    gpus = list(every(flags.gpu))
-    if not flags.serve:
-        return variants + [on_gpu(run, recorded, gpu) for gpu in gpus]
-    return variants + [served_with(run, recorded, line, gpu) for line in every(flags.serve) for gpu in gpus or (None,)]
-
-
-def _with_bars(run: RecordedRun, baseline: Baseline, asked: Sequence[Variant]) -> WhatIf:
-    """The answer, with a bar for every replay."""
-    whole: WhatIf | None = None
-    for variant in asked:
-        with replay_bar(len(run.workload), plain(variant.name)) as on_progress:
-            one = answer(run, baseline, [variant], on_progress)
-        whole = one if whole is None else whole.with_more(one)
-    return whole if whole is not None else answer(run, baseline, [])
 
 
 def _ask_on(run: RecordedRun, baseline: Baseline, *, is_json: bool) -> None:

@@ -29,6 +29,8 @@ class Asked:
     """What a pasted text says beside flags (its version, GPU, replicas), and what was made of it."""
     logged_kv_tokens: int | None = None
     """"GPU KV cache size" of a start-up log, in tokens."""
+    logged: frozenset[str] = frozenset()
+    """Settings that a start-up log told, and that hold for the deployment that wrote it alone."""
 
     def of(self, effect: Effect) -> list[GivenFlag]:
         """The flags of one class, in their order."""

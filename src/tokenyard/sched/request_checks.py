@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 from tokenyard.config import GroupKind, SchedulerConfig
-from tokenyard.errors import ConfigError, RequestError
+from tokenyard.errors import TOO_LONG, ConfigError, RequestError
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.request import Request
 from tokenyard.sched.features.encoder import CrossEncoderInputs, EncoderInputs
@@ -69,7 +69,8 @@ def check_servable(
     room, least = limit - request.num_prompt_tokens, request.sampling_params.min_tokens
     if least > room:
         # No stop condition is looked at before min_tokens, max_model_len included: it would never end.
-        raise RequestError(rid, "min_tokens", least, f"max_model_len ({limit}) leaves room for {room} output tokens")
+        fix = f"max_model_len ({limit}) leaves room for {room} output tokens"
+        raise RequestError(rid, "min_tokens", least, fix, code=TOO_LONG)
 
 
 def check_lengths(
@@ -86,7 +87,8 @@ def check_lengths(
     limit = config.max_model_len
     if num_prompt_tokens >= limit:
         length = f"{num_prompt_tokens} tokens"
-        raise RequestError(rid, "prompt_token_ids", length, f"the prompt must be shorter than max_model_len ({limit})")
+        fix = f"the prompt must be shorter than max_model_len ({limit})"
+        raise RequestError(rid, "prompt_token_ids", length, fix, code=TOO_LONG)
 
     def most_blocks(num_output_tokens: int) -> int:
         length = num_prompt_tokens + num_output_tokens

@@ -7,18 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from tokenyard.cli.support.asking import say_overwritten
 from tokenyard.cli.support.flag_names import as_flags, in_words_of, setting_names, spellings
 from tokenyard.cli.support.flags import COMMANDS, Compare, Report, Run, Split, View, WhatIf
 from tokenyard.cli.support.ignored_flags import ignored_flags
 from tokenyard.cli.support.parsing import parse
-from tokenyard.cli.support.planning.settings import convert
-from tokenyard.cli.support.setup import open_trace
 from tokenyard.cli.support.vllm_words import REPLAYS
 from tokenyard.cli.support.word_lists import names_of
 from tokenyard.connectors.config import KVTransferConfig
+from tokenyard.deploy.spec import open_trace
 from tokenyard.errors import ConfigError, RequestError, TokenyardError, TraceError
 from tokenyard.launch.abbreviations import written_out
 from tokenyard.launch.flag_table import flag_table
+from tokenyard.questions.changes import convert
 from tokenyard.trace.emit.writer import TraceWriter
 from tokenyard.trace.format.config import TraceConfig
 
@@ -234,7 +235,7 @@ def test_a_trace_that_is_overwritten_is_said(tmp_path: Path, capsys: pytest.Capt
     assert capsys.readouterr().err == ""
     config.steps_path.write_text("{}\n", encoding="utf-8")
     with TraceWriter(config) as writer:
-        open_trace(writer)
+        open_trace(writer, say_overwritten)
     assert capsys.readouterr().err == (
         f"tokenyard: warning: the trace that was in {config.path} is overwritten; --trace DIR keeps both\n"
     )

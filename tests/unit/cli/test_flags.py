@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tokenyard.cli.support.flags import COMMANDS, Command, Demo, HardwareFlags, Parity, Report, Run, ServeFlags
+from tokenyard.cli.support.flags import COMMANDS, Command, Demo, Parity, Report, Run
 from tokenyard.cli.support.parsing import parse
+from tokenyard.deploy.settings import HardwareSettings, LaunchSettings
 from tokenyard.kv.sizing.gpus import GPUS
 from tokenyard.launch.asked import Asked
 from tokenyard.sim.workload import FORMATS, GENERATORS, AgenticOptions, ChatOptions
@@ -38,8 +39,8 @@ def test_help_names_what_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_parse() -> None:
-    asked = ServeFlags(asked=Asked(named=frozenset({"gpu"})))
-    hardware = HardwareFlags(gpu="l4")
+    asked = LaunchSettings(asked=Asked(named=frozenset({"gpu"})))
+    hardware = HardwareSettings(gpu="l4")
     assert parse(["run", "w.jsonl", "--gpu", "l4"]) == Run(workload="w.jsonl", launch=asked, hardware=hardware)
     assert parse(["report", "t", "--json"]) == Report(trace=Path("t"), json=True)
     assert parse(["parity", "a", "b"]) == Parity(files=(Path("a"), Path("b")))

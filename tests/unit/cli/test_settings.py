@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 import pytest
 import tyro
 
-from tokenyard.cli.support.settings import setting, with_settings
+from tokenyard.cli.support.groups import registry
 from tokenyard.config import settings_for
+from tokenyard.deploy.same_as import Settings, setting, with_settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +25,7 @@ class Config:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 @with_settings
-class Flags:
+class Flags(Settings):
     """What a guest may ask for."""
 
     seats: int = setting(Config)
@@ -35,7 +36,7 @@ class Flags:
 
 
 def parsed(*arguments: str) -> Flags:
-    return tyro.cli(Flags, args=arguments)
+    return tyro.cli(Flags, args=arguments, registry=registry())
 
 
 def test_defaults_are_the_configurations_unless_a_flag_has_its_own() -> None:

@@ -11,10 +11,11 @@ import msgspec
 import pytest
 
 from tokenyard.cli.main import main
+from tokenyard.cli.support.asking import prepare
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.parsing import parse
-from tokenyard.cli.support.setup import Setup, open_trace, prepare
 from tokenyard.config import HashAlgo
+from tokenyard.deploy.spec import ReplaySpec, open_trace
 from tokenyard.errors import ConfigError
 from tokenyard.kv.sizing.gpus import named_gpu
 from tokenyard.kv.sizing.num_blocks import size_kv_cache
@@ -31,7 +32,7 @@ def no_trace_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VLLM_SCHED_TRACE_PATH", raising=False)
 
 
-def setup(*flags: str) -> Setup:
+def setup(*flags: str) -> ReplaySpec:
     command = parse(["run", "chat", "--limit", "1", *flags])
     assert isinstance(command, Run)
     return prepare(command)

@@ -16,15 +16,17 @@ from tests.unit.trace.recorded import RecordedYard
 
 import tokenyard.cli.run
 from tokenyard.cli.main import main
+from tokenyard.cli.support.asking import prepare, scenario_of
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.parsing import parse
-from tokenyard.cli.support.setup import Setup, prepare
-from tokenyard.cli.support.trials import with_trials
+from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.explain.advice.trial import Cost
 from tokenyard.explain.advice.verdict import LEAST_GAIN
 from tokenyard.explain.report.builder import ReportBuilder
 from tokenyard.explain.report.percentiles import LatencyFigures
 from tokenyard.explain.report.report import Report
+from tokenyard.questions.scenario import Scenario
+from tokenyard.questions.trials import with_trials
 
 FLAGS = (
     "--num-prompts",
@@ -89,12 +91,12 @@ def test_advice_is_what_replays_showed_and_what_costs_least_comes_first(rules: l
     assert isinstance(flags, Run)
     random, came_to = Random(seed), dict[str, float]()
 
-    def replay(setup: Setup, asked: Run, what: str) -> Report:
+    def replay(setup: ReplaySpec, asked: Scenario, what: str) -> Report:
         came_to[what] = random.choice([20.0, 60.0, 90.0, 99.0, 130.0])
         return _reported(came_to[what])
 
     before = msgspec.structs.replace(_reported(100.0), advice=[advice(rule) for rule in rules])
-    told = with_trials(flags, prepare(flags), before, replay)
+    told = with_trials(scenario_of(flags), prepare(flags), before, replay)
     shown = []
     for each in told.advice:
         assert each.trial is not None

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from tokenyard.cli.support.asking import prepare
 from tokenyard.cli.support.flags import Compare, Demo, Run, Split
 from tokenyard.cli.support.parsing import parse
-from tokenyard.cli.support.setup import Setup, prepare
 from tokenyard.config import SchedulerConfig
+from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import NoStartError
 from tokenyard.profiles import VLLM_0_22, VLLM_0_33
 
@@ -19,13 +20,13 @@ FITS = {"0.22": 4800, "0.33": 4784}
 """Tokens: 0.33 knows that one of the blocks holds nothing."""
 
 
-def setup(*flags: str) -> Setup:
+def setup(*flags: str) -> ReplaySpec:
     command = parse(["run", "chat", "--limit", "1", *flags])
     assert isinstance(command, Run)
     return prepare(command)
 
 
-def assumed(which: Setup) -> dict[str, Any]:
+def assumed(which: ReplaySpec) -> dict[str, Any]:
     return {each.name: each.value for each in which.deployment.assumed}
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tokenyard.cli.support.flags import HardwareFlags
-from tokenyard.cli.support.served_model import served_model
+from tokenyard.deploy.model import served_model
+from tokenyard.deploy.settings import HardwareSettings
 from tokenyard.errors import ConfigError, NoStartError
 from tokenyard.kv.sizing.gpus import named_gpu
 from tokenyard.launch.defaults import batch_limits, known_version
@@ -219,7 +219,7 @@ def test_later_versions_may_be_longer(name: str, length: int | None) -> None:
 )
 def test_methods_of_quantisation(asked: str, model: str, problem: type[Exception] | None) -> None:
     """As vLLM's own configuration takes them: refused, taken, or taken and not modelled."""
-    flags = HardwareFlags(model=model, quantization=asked)
+    flags = HardwareSettings(model=model, quantization=asked)
     if problem is None:
         assert served_model(flags, "0.33", ignore_unmodelled=False).quantization is not None
         return
@@ -239,7 +239,7 @@ def test_methods_of_quantisation(asked: str, model: str, problem: type[Exception
     ],
 )
 def test_dtypes_that_quantised_weights_go_with(model: str, dtype: str, *, starts: bool) -> None:
-    flags = HardwareFlags(model=model, dtype=dtype)
+    flags = HardwareSettings(model=model, dtype=dtype)
     if starts:
         assert served_model(flags, "0.33", ignore_unmodelled=False).dtype == dtype
         return

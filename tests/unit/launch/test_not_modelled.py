@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from tokenyard.cli.support.asking import prepare
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.parsing import parse
-from tokenyard.cli.support.setup import Setup, prepare
 from tokenyard.config import KVCacheGroup
+from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError, NotModelledError
 from tokenyard.launch.flag import Effect
 from tokenyard.launch.flag_table import flag_table
@@ -26,7 +27,7 @@ NAMED = re.compile("`([^`]*)`")
 DRAFTS = {"method": "eagle3", "model": "some/head", "num_speculative_tokens": 3}
 
 
-def setup(*flags: str) -> Setup:
+def setup(*flags: str) -> ReplaySpec:
     command = parse(["run", "chat", "--limit", "1", *flags])
     assert isinstance(command, Run)
     return prepare(command)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tokenyard.cli.support.asking import prepare
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.parsing import parse
-from tokenyard.cli.support.setup import prepare
 from tokenyard.launch.flag import Effect
 from tokenyard.launch.serve_line import read_serve_text
 from tokenyard.models import named

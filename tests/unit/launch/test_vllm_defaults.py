@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from tokenyard.cli.support.asking import prepare
 from tokenyard.cli.support.flags import Run
 from tokenyard.cli.support.parsing import parse
-from tokenyard.cli.support.setup import Setup, prepare
+from tokenyard.deploy.spec import ReplaySpec
 from tokenyard.errors import ConfigError, NoStartError, NotModelledError
 from tokenyard.launch.compilation import spelled_out
 from tokenyard.launch.reading import read_words
@@ -19,7 +20,7 @@ DRAFT = """--speculative-config '{"method": "draft_model", "model": "m", "num_sp
 FITS = "--kv-cache-memory-bytes 64G"
 
 
-def setup(line: str, *words: str, version: str = "0.33", gpu: str = "h100") -> Setup:
+def setup(line: str, *words: str, version: str = "0.33", gpu: str = "h100") -> ReplaySpec:
     before, serve, after = line.partition("vllm serve")
     text = f"{before}{serve}{after} {FITS}"
     command = parse(["run", "random", "--limit", "1", "--serve", text, "--gpu", gpu, "--vllm-version", version, *words])
@@ -324,7 +325,7 @@ def test_other_overrides_are_not() -> None:
     assert any("num_hidden_layers" in each for each in setup(line, "--ignore-unmodelled").deployment.ignored)
 
 
-def machines(made: Setup) -> dict[str, str]:
+def machines(made: ReplaySpec) -> dict[str, str]:
     return {each.name: each.value for each in made.deployment.assumed if each.name == "machines"}
 
 
@@ -341,13 +342,13 @@ def test_engines_elsewhere() -> None:
     assert any("data_parallel_size_local = 2, and all engines count as on one machine" in each for each in roofline)
 
 
-def deployed(*words: str) -> Setup:
+def deployed(*words: str) -> ReplaySpec:
     command = parse(list(words))
     assert isinstance(command, Run)
     return prepare(command)
 
 
-def kv_memory(made: Setup) -> list[str]:
+def kv_memory(made: ReplaySpec) -> list[str]:
     return [str(each.value) for each in made.deployment.assumed if each.name == "KV memory"]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -80,8 +79,7 @@ def _ours(case: dict[str, Any], recorded: dict[str, Any], available_bytes: int) 
             planner=recorded["versions"]["vllm"].rpartition(".")[0],
         )
     except ConfigError as error:
-        longest = re.search(r"give at most (\d+)", error.fix)
-        return {"longest": int(longest[1]) if longest else 0}
+        return {"longest": error.details["longest"]}
     groups = [
         (group.first.kind, group.first.block_size, len(group.layers), group.first.window) for group in plan.groups
     ]

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from tokenyard.cli.support.asking import prepare
 from tokenyard.cli.support.parsing import parse
-from tokenyard.cli.support.setup import prepare
 from tokenyard.sim.workload.policy_doubts import doubt_of_policy
 from tokenyard.sim.workload.record import Workload, WorkloadRequest
 from tokenyard.sim.workload.tokens import StreamTokens

@@ -14,11 +14,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
-from tokenyard.cli.support.flags import WorkloadFlags
-from tokenyard.cli.support.workload import workload_from
 from tokenyard.config import CacheConfig, GroupKind, KVCacheGroup, SchedulerConfig, SpeculativeConfig
 from tokenyard.errors import ConfigError, TraceError
 from tokenyard.policies.named import policy_maker
+from tokenyard.questions.settings import TrafficSettings
+from tokenyard.questions.traffic import workload_from
 from tokenyard.request import MultiModalItem
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency.model import ConstantLatency
@@ -335,14 +335,14 @@ def test_the_ways_of_a_servers_trace_are_those_of_another_workload(tmp_path: Pat
     alone = [replace(busy_request(i), arrival_time=2.0 * i + 0.1) for i in range(len(WAYS))]
     record("pressure", Workload("alone", alone).with_delays(WAYS), tmp_path)
     path = as_of_a_server(tmp_path)
-    with_ways = workload_from("chat", WorkloadFlags(limit=4, front_end_delay=str(path)))
+    with_ways = workload_from("chat", TrafficSettings(limit=4, front_end_delay=str(path)))
     drawn = [each.delay for each in with_ways]
     assert len(set(drawn)) > 1
     assert all(min(abs(each - way) for way in WAYS) < 1e-5 for each in drawn)
     assert any("drawn from 8" in note for note in with_ways.notes)
     record("pressure", Workload("alone", alone), tmp_path / "replay")
     with pytest.raises(ConfigError, match="front_end_delay"):
-        workload_from("chat", WorkloadFlags(limit=4, front_end_delay=str(tmp_path / "replay")))
+        workload_from("chat", TrafficSettings(limit=4, front_end_delay=str(tmp_path / "replay")))
 
 
 # ---- what cannot be answered

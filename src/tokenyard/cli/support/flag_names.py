@@ -12,16 +12,10 @@ from functools import cache
 from typing import Any, get_type_hints
 
 from tokenyard.errors import ConfigError, NoStartError, RequestError, TokenyardError
+from tokenyard.launch.names import OTHER_NAMES
 
 __all__ = ["as_flags", "default_of", "flag", "in_words_of", "setting_names", "spellings"]
 
-_OTHER_NAMES = {
-    "num_gpu_blocks": "num_gpu_blocks_override",
-    "policy": "scheduling_policy",
-    "method": "speculative_method",
-    "acceptance": "acceptance_rates",
-}
-"""Settings whose flag goes by another name."""
 _IN_TEXT = re.compile(r"(?<![\w.-])[a-z]+(?:_[a-z]+)+(?!\w|=|\.\w)")
 """Words that can only be names of settings: plain ones (seed, limit) are left alone."""
 
@@ -81,7 +75,7 @@ def default_of(command: type[Any], setting: str) -> object:
 def _known_as(setting: str, command: type) -> str | None:
     """By which name a command has a flag for the setting; None if it has none."""
     known = setting_names(command)
-    names = (setting, "policies" if setting == "policy" else "", _OTHER_NAMES.get(setting, ""))
+    names = (setting, "policies" if setting == "policy" else "", OTHER_NAMES.get(setting, ""))
     return next((name for name in names if name in known), None)
 
 

@@ -11,7 +11,8 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from tokenyard.cli.support.flag_names import flag, setting_names
-from tokenyard.cli.support.flags import Command, Compare, Plan, Run, SpeculationFlags, Split, Sweep
+from tokenyard.cli.support.flags import Command, Compare, Plan, Run, Split, Sweep
+from tokenyard.deploy.settings import SpeculationSettings
 
 __all__ = ["ignored_flags"]
 
@@ -37,7 +38,7 @@ _OF_TRACES = {"align", "json"}
 """What two traces are compared by; every other flag of `compare` is about replays."""
 
 
-def _has_drafts(flags: SpeculationFlags) -> bool:
+def _has_drafts(flags: SpeculationSettings) -> bool:
     return any(
         given is not None for given in (flags.num_speculative_tokens, flags.speculative_config, flags.spec_tokens)
     )

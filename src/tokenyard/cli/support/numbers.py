@@ -7,11 +7,11 @@ from collections.abc import Callable
 from types import NoneType
 from typing import Any, get_args
 
-from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+from tyro.constructors import PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from tokenyard.errors import shown
 
-__all__ = ["number_registry"]
+__all__ = ["number_rule"]
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 """More digits than any count or seed has."""
@@ -33,14 +33,8 @@ def _number(text: str) -> float:
 _READERS: dict[type, tuple[str, Callable[[str], Any]]] = {int: ("INT", _whole), float: ("FLOAT", _number)}
 
 
-def number_registry() -> ConstructorRegistry:
+def number_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
     """How tyro reads whole numbers and numbers, also where they may be left out."""
-    registry = ConstructorRegistry()
-    registry.primitive_rule(_number_rule)
-    return registry
-
-
-def _number_rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
     kinds = [each for each in get_args(info.type) or (info.type,) if each is not NoneType]
     if len(kinds) != 1 or kinds[0] not in _READERS:
         return None

@@ -13,8 +13,8 @@ import tyro
 
 from tokenyard.cli.support.flag_names import spellings
 from tokenyard.cli.support.flags import COMMANDS, Command, Compare
-from tokenyard.cli.support.numbers import number_registry
-from tokenyard.cli.support.vllm_words import REPLAYS, Replay, plain_words, with_asked
+from tokenyard.cli.support.groups import registry
+from tokenyard.cli.support.vllm_words import REPLAYS, Replay, plain_words, with_given
 from tokenyard.cli.support.word_lists import with_one_policies
 from tokenyard.launch.abbreviations import written_out
 from tokenyard.launch.serve_line import check_joined
@@ -38,10 +38,10 @@ def parse(arguments: list[str]) -> Command:
     name, given = "".join(arguments[:1]), arguments[1:]
     if name in REPLAYS:
         check_joined(given, "flag")
-        words, asked = plain_words(REPLAYS[name], given)
+        words, said = plain_words(REPLAYS[name], given)
         if REPLAYS[name] is Compare:
             words = with_one_policies(words)
-        return with_asked(cast(Replay, _parsed([name, *words])), asked)
+        return with_given(cast(Replay, _parsed([name, *words])), said)
     command = next((command for command, known in COMMANDS.items() if known == name), None)
     return _parsed(arguments if command is None else [name, *_written_out(command, given)])
 
@@ -78,7 +78,7 @@ def _read(arguments: list[str]) -> Command:
         prog="tokenyard",
         description=_DESCRIPTION,
         args=arguments,
-        registry=number_registry(),
+        registry=registry(),
         config=(tyro.conf.DisallowNone, tyro.conf.EnumChoicesFromValues, tyro.conf.OmitSubcommandPrefixes),
     )
     return cast(Command, parsed)

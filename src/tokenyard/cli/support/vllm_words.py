@@ -1,7 +1,7 @@
 """Flags of ``vllm serve`` on our command line: pasted as a line, read from a file, or given by themselves.
 
-Whatever vLLM understands is taken out of the words, read as vLLM reads it, and what a replay uses is put back in its
-plain form (``-tp 2`` becomes ``--tensor-parallel-size 2``), for tyro to read like any other flag.
+Whatever vLLM understands is taken out of the words and read as vLLM reads it, once: tyro gets the other words, and
+the values are filled in where it is done.
 """
 
 from __future__ import annotations
@@ -11,35 +11,33 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from tokenyard.cli.support.flag_names import default_of, setting_names, spellings
+from tokenyard.cli.support.flag_names import default_of, flag, setting_names, spellings
 from tokenyard.cli.support.flags import Compare, Plan, Run, Split, Sweep
-from tokenyard.cli.support.pasted import said_beside_flags
+from tokenyard.deploy.given import OURS, Given, given_by
+from tokenyard.deploy.names import with_values
 from tokenyard.errors import ConfigError
-from tokenyard.launch.asked import Asked
-from tokenyard.launch.compilation import spelled_out
-from tokenyard.launch.flag import Effect, GivenFlag
+from tokenyard.launch.flag import Effect
 from tokenyard.launch.flag_table import flag_table
-from tokenyard.launch.reading import merged, read_words
+from tokenyard.launch.reading import read_words
 from tokenyard.launch.serve_line import ServeLine, read_config_file, read_serve_line
 from tokenyard.redaction import hidden_words
 
-__all__ = ["REPLAYS", "Replay", "plain_words", "with_asked"]
+__all__ = ["REPLAYS", "Replay", "plain_words", "with_given"]
 
 Replay = Run | Compare | Split | Plan | Sweep
 REPLAYS: dict[str, type[Replay]] = {"run": Run, "compare": Compare, "split": Split, "plan": Plan, "sweep": Sweep}
 """Sub-commands that take flags of vLLM."""
 
-_OURS = ("seed",)
-"""Names that vLLM has too, for something else."""
-
 
 class _Plain(NamedTuple):
     words: list[str]
-    asked: Asked
+    """Those for tyro."""
+    given: Given
+    """What the others say."""
 
 
 def plain_words(command: type[Replay], words: Sequence[str]) -> _Plain:
-    """The words for tyro, and what was asked of vLLM. Raises ConfigError."""
+    """The words for tyro, and what the others say. Raises ConfigError."""
     if {"--async-scheduling", "--no-async-scheduling"} <= set(words):
         raise ConfigError("--async-scheduling", True, "--no-async-scheduling says the opposite: give one of them")
     own = dict(_own_flags(command))
@@ -49,25 +47,26 @@ def plain_words(command: type[Replay], words: Sequence[str]) -> _Plain:
     config = next((each for each in direct if each.flag.name == "config"), None)
     from_file = read_config_file(Path(config.value)) if config is not None else []
     typed = {each.flag.field for each in (*from_file, *direct)} | {_field(word) for word in rest if _name(word) in own}
-    pasted = said_beside_flags(
+    given = given_by(
         line,
+        [direct],
+        before=from_file,
         typed=typed,
         gpu=_value_of(rest, "--gpu"),
         has=setting_names(cast(type, command)),
         one_deployment=command in (Run, Compare),
         with_trace="trace" in typed,
     )
-    given = spelled_out(merged(from_file, line.given, direct))
-    used = [each for each in given if each.effect is Effect.USED and _is_field(command, each)]
-    named = {each.flag.field for each in given} | typed | pasted.fields
-    asked = Asked(tuple(given), line.environment, frozenset(named), pasted.found, line.kv.size_tokens)
-    said = [each for each in used if each.value is not False or not _is_switch(command, each)]
-    return _Plain([*rest, *(word for each in said for word in each.words), *pasted.words], asked)
+    return _Plain(rest, given)
 
 
-def with_asked(command: Replay, asked: Asked) -> Replay:
-    """The command, knowing what was asked."""
-    return replace(command, launch=replace(command.launch, asked=asked))
+def with_given(command: Replay, given: Given) -> Replay:
+    """The command with what was given in words of vLLM's, and knowing what that was."""
+    asked = replace(command, launch=replace(command.launch, asked=given.asked))
+    try:
+        return with_values(asked, given.values)
+    except ConfigError as error:
+        raise ConfigError(flag(error.field), error.value, error.fix, code=error.code) from None
 
 
 def _name(word: str) -> str:
@@ -80,24 +79,15 @@ def _field(word: str) -> str:
 
 def _own_flags(command: type[Replay]) -> Iterator[tuple[str, str]]:
     """Flags of ours, and what they are: those of the command that no flag of vLLM's is called."""
-    theirs = {flag.field for flag in flag_table() if flag.effect is Effect.USED}
+    used = [each for each in flag_table() if each.effect is Effect.USED]
+    theirs = {each.field for each in used}
+    turned_off = {word for each in used for word in each.off_names}
     for word, name in spellings(cast(type, command)).items():
-        if name not in theirs or name in _OURS:
+        if (name not in theirs and word not in turned_off) or name in OURS:
             yield word, name
             if isinstance(default_of(command, name), bool):
                 yield "--no-" + word.removeprefix("--"), f"no_{name}"
     yield "--help", "help"
-
-
-def _is_field(command: type[Replay], given: GivenFlag) -> bool:
-    """Whether the command has this flag; the header says so of one that it has not."""
-    return given.flag.field in setting_names(cast(type, command))
-
-
-def _is_switch(command: type[Replay], given: GivenFlag) -> bool:
-    """Whether the flag is off unless it is named, so that there is nothing to turn off."""
-    field = given.flag.field
-    return f"no_{field}" not in setting_names(cast(type, command)) and default_of(command, field) is False
 
 
 def _line(rest: Sequence[str]) -> tuple[ServeLine, list[str]]:
@@ -123,10 +113,10 @@ def _without_secrets(words: list[str], own: Collection[str]) -> list[str]:
     return hidden_words(words)
 
 
-def _value_of(words: Sequence[str], flag: str) -> str | None:
+def _value_of(words: Sequence[str], wanted: str) -> str | None:
     """The value of a flag of ours, in lower case; None where it is not given."""
     for i, word in enumerate(words):
         name, equals, value = word.partition("=")
-        if name == flag:
+        if name == wanted:
             return (value if equals else "".join(words[i + 1 : i + 2])).lower()
     return None

@@ -177,7 +177,7 @@ def _check_fits(
         f"a request of so many tokens needs {_gib(needed)} GiB of KV cache, and {_gib(available_bytes)} GiB are there: "
     )
     fix += f"give at most {low}, or {more}" if low else f"not even one token fits, {more}"
-    raise ConfigError("max_model_len", settings.max_model_len, fix)
+    raise ConfigError("max_model_len", settings.max_model_len, fix, code="too_long", details={"longest": low})
 
 
 def _longest(settings: CacheSettings, groups: Sequence[LayerGroup], bytes_per_block: int, available_bytes: int) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tokenyard.config import MAX_COUNT
-from tokenyard.errors import ConfigError
+from tokenyard.errors import MISSING, ConfigError
 
 __all__ = ["Fields"]
 
@@ -24,6 +24,11 @@ class Fields:
     def error(self, field: str, fix: str) -> ConfigError:
         """A ConfigError that names this file's field and its value."""
         return ConfigError(f"{self.where}: {field}", self._raw.get(field), fix)
+
+    def missing(self, field: str, fix: str) -> ConfigError:
+        """A ConfigError with code ``missing_field`` for a field that is not there."""
+        problem = f"is missing: {fix}"
+        return ConfigError(f"{self.where}: {field}", self._raw.get(field), problem, code=MISSING)
 
     def unread(self) -> dict[str, Any]:
         """Fields of the file that nobody asked for, with their values."""
@@ -49,7 +54,7 @@ class Fields:
         value = self.get(field)
         if value is None:
             if default is None:
-                raise self.error(field, "is missing: give a whole number")
+                raise self.missing(field, "give a whole number")
             return default
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             raise self.error(field, f"give a whole number from {low} to {high}")

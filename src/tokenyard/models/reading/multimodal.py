@@ -31,7 +31,7 @@ def _tower(reading: Reading, blocks: int, replicated: int, max_tokens: int) -> t
 def _section(reading: Reading, name: str = "vision_config") -> Fields:
     section = reading.outer.section(name)
     if section is None:
-        raise reading.outer.error(name, "is missing: give the encoder's sizes")
+        raise reading.outer.missing(name, "give the encoder's sizes")
     return section
 
 

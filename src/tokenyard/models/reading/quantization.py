@@ -312,7 +312,7 @@ def _compressed_tensors(fields: Fields, plain: WeightFormat) -> Quantization:
 def _group_format(group: Fields) -> WeightFormat:
     weights = group.section("weights")
     if weights is None:
-        raise group.error("weights", "is missing: say how weights are quantised")
+        raise group.missing("weights", "say how weights are quantised")
     bits, kind = weights.count("num_bits"), weights.text("type", "int")
     size = weights.count("group_size", 0, low=-1) if weights.text("strategy") not in ("channel", "tensor") else 0
     activations = group.section("input_activations")

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from tokenyard.errors import ConfigError, FileError
+from tokenyard.errors import MISSING, ConfigError, FileError
 from tokenyard.files.bounds import MIB, Bounds
 from tokenyard.files.nesting import is_nested_deeper
 from tokenyard.files.opening import read_input
@@ -87,7 +87,7 @@ def model_from_config(
         try:
             return _read(raw, name, where, dtype, known, vllm_version, ignore=ignore_unmodelled)
         except ConfigError as error:
-            if known or "is missing" not in error.fix:
+            if known or error.code != MISSING:
                 raise
             known = _defaults_of_transformers(raw)
             if not known:
@@ -154,7 +154,7 @@ def _reading(raw: Mapping[str, Any], where: str, dtype: str, defaults: Mapping[s
     outer = Fields(where, raw)
     names = outer.items("architectures")
     if not names:
-        raise outer.error("architectures", f"is missing: name one of {', '.join(ARCHITECTURES)}")
+        raise outer.missing("architectures", f"name one of {', '.join(ARCHITECTURES)}")
     architecture = next((name for name in names if name in ARCHITECTURES), None)
     if architecture is None:
         raise outer.error("architectures", f"is not known: use one of {', '.join(ARCHITECTURES)}")

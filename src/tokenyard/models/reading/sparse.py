@@ -146,7 +146,7 @@ def deepseek(reading: Reading) -> Stack:
     """DeepSeek V2, V3, R1, V3.2 and Kimi-K2: latent attention, some dense layers first, shared experts."""
     fields, hidden, count = reading.fields, hidden_size(reading), num_layers(reading)
     if fields.get("kv_lora_rank") is None:
-        raise fields.error("kv_lora_rank", "is missing: DeepSeek without latent attention is not modelled")
+        raise fields.missing("kv_lora_rank", "DeepSeek without latent attention is not modelled")
     dense, every = fields.count("first_k_dense_replace", 0, low=0), fields.count("moe_layer_freq", 1)
     topk = fields.count("index_topk", 0, low=0)
     indexer = None

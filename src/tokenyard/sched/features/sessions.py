@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tokenyard.config import GroupKind, SchedulerConfig
-from tokenyard.errors import RequestError
+from tokenyard.errors import TOO_LONG, RequestError
 from tokenyard.kv.manager import KVCacheManager
 from tokenyard.params import MultiModalItem, SamplingParams, TokenIds
 from tokenyard.request import Request, RequestStatus
@@ -133,7 +133,7 @@ class Sessions:
         with_it = f"with it the session can reach {length} tokens"
         if length >= limit:
             fix = f"{with_it}, and max_model_len is {limit}: end the session and open another"
-            raise RequestError(rid, "prompt_token_ids", value, fix)
+            raise RequestError(rid, "prompt_token_ids", value, fix, code=TOO_LONG)
         needed = most_blocks_of(length, self._config, self._kv, self._num_lookahead_tokens)
         if needed > (usable := self._kv.num_usable_blocks):
             fix = f"{with_it} and need {needed} blocks, and the pool has {usable}: end the session and open another"

@@ -8,7 +8,15 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tokenyard.errors import EngineDeadError, QueueFullError, RequestError, StuckError, TokenyardError, shown
+from tokenyard.errors import (
+    TOO_LONG,
+    EngineDeadError,
+    QueueFullError,
+    RequestError,
+    StuckError,
+    TokenyardError,
+    shown,
+)
 from tokenyard.server.web.problems import RefusedError, json_response
 
 __all__ = ["ApiError", "as_api_error", "bad_field", "going_down", "on_api_error", "timed_out"]
@@ -77,7 +85,7 @@ def as_api_error(error: Exception, prompt_field: str = "prompt") -> ApiError:
     if isinstance(error, RequestError):
         is_prompt = error.field in ("prompt_token_ids", "prompt")
         field = prompt_field if is_prompt else _OTHER_NAMES.get((prompt_field, error.field), error.field)
-        code = "context_length_exceeded" if "max_model_len" in error.fix else None
+        code = "context_length_exceeded" if error.code == TOO_LONG else None
         return bad_field(field, error.value, error.fix, code=code)
     if isinstance(error, QueueFullError):
         return ApiError(503, str(error), code="queue_full", headers={"Retry-After": str(_RETRY_SECONDS)})

@@ -11,6 +11,7 @@ import msgspec
 
 from tokenyard.config import CacheConfig, GroupKind, SchedulerConfig
 from tokenyard.errors import ConfigError
+from tokenyard.launch.names import OTHER_NAMES, setting_name
 from tokenyard.policies.named import policy_maker
 from tokenyard.sim.drafts import SimulatedSpeculation
 from tokenyard.sim.latency.model import LatencyModel
@@ -29,12 +30,12 @@ __all__ = [
     "each_of",
     "read_variant",
     "split_settings",
+    "variant_with",
 ]
 
-_OTHER_NAMES = {"num_gpu_blocks_override": "num_gpu_blocks", "scheduling_policy": "policy"}
-"""vLLM's flag -> our setting."""
-FLAGS = {ours: theirs for theirs, ours in _OTHER_NAMES.items()}
-"""Our setting -> vLLM's flag, where they are called otherwise."""
+FLAGS = {name: OTHER_NAMES[name] for name in ("num_gpu_blocks", "policy")}
+"""Field of a configuration -> vLLM's flag, where they are called otherwise."""
+_FIELDS = {flag: name for name, flag in FLAGS.items()}
 _NOT_VLLMS = {"skip_oversized_prefill", "rolled_back_work_stays_cached"}
 _SCHEDULER = (
     *("max_num_seqs", "max_num_batched_tokens", "max_model_len", "policy", "enable_chunked_prefill"),
@@ -91,10 +92,22 @@ def read_variant(run: RecordedRun, text: str) -> Variant:
 
     Raises ConfigError naming the setting that is unknown, or cannot have that value.
     """
-    given = split_settings(text)
-    for name in given:
-        if name not in (*_SCHEDULER, *_CACHE, *_LOAD):
-            raise ConfigError("set", name, f"use one of: {', '.join(CHANGEABLE)}")
+    return variant_with(run, split_settings(text), text)
+
+
+def variant_with(run: RecordedRun, settings: Mapping[str, Any], name: str) -> Variant:
+    """``run`` with other settings, by vLLM's names or those of the configurations, and ``name`` for what comes of it.
+
+    Raises ConfigError naming the setting that is unknown, or cannot have that value.
+    """
+    given = {_FIELDS.get(own, own): value for own, value in settings.items()}
+    for own in given:
+        if own not in (*_SCHEDULER, *_CACHE, *_LOAD):
+            raise ConfigError("set", own, f"use one of: {', '.join(CHANGEABLE)}", code="unknown_setting")
+    return _variant(run, given, name)
+
+
+def _variant(run: RecordedRun, given: Mapping[str, Any], text: str) -> Variant:
     scheduler = _changed(run.scheduler, SchedulerConfig, given, _SCHEDULER)
     cache = _with_block_size(
         run.cache, _changed(run.cache, CacheConfig, given, _CACHE), counts="num_gpu_blocks" in given
@@ -138,8 +151,8 @@ def split_settings(text: str) -> dict[str, str]:
     """The settings of a text by our names, with their values; any name will do. Raises ConfigError."""
     found: dict[str, str] = {}
     for given, values in read_values(text, "set").items():
-        name = given.removeprefix("--").replace("-", "_")
-        name = _OTHER_NAMES.get(name, name)
+        name = setting_name(given)
+        name = _FIELDS.get(name, name)
         if len(values) > 1:
             raise ConfigError("set", text, f"{given} has several values: a variant has one of each setting")
         if name in found:
@@ -148,7 +161,7 @@ def split_settings(text: str) -> dict[str, str]:
     return found
 
 
-def _changed(config: Any, kind: type, given: Mapping[str, str], names: Sequence[str]) -> Any:
+def _changed(config: Any, kind: type, given: Mapping[str, Any], names: Sequence[str]) -> Any:
     """``config`` with those of the given settings that are its own."""
     types = {field.name: field.type for field in fields(kind)}
     changes = {
@@ -162,9 +175,9 @@ def _changed(config: Any, kind: type, given: Mapping[str, str], names: Sequence[
 _KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
 
 
-def _number(text: str, kind: type, name: str) -> Any:
+def _number(text: Any, kind: type, name: str) -> Any:
     try:
-        return msgspec.convert(text.lower() if kind is bool else text, kind, strict=False)
+        return msgspec.convert(text.lower() if kind is bool and isinstance(text, str) else text, kind, strict=False)
     except msgspec.ValidationError:
         said = {int: "a whole number", float: "a number", bool: "true or false"}.get(kind, "a text")
         raise ConfigError(name, text, f"give {said}") from None

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tokenyard.config import MAX_COUNT, require_int
-from tokenyard.errors import ConfigError, RequestError, WorkloadError, shown
+from tokenyard.errors import TOO_LONG, ConfigError, RequestError, WorkloadError, shown
 from tokenyard.request import MultiModalItem, Request, SamplingParams, TokenIds
 from tokenyard.sim.workload.clients import Clients, attempt_id
 from tokenyard.sim.workload.remarks import Remark, as_remarks
@@ -77,7 +77,7 @@ class WorkloadRequest:
         if len(self.prompt) >= max_model_len:
             length = f"{len(self.prompt)} tokens"
             fix = f"the prompt must be shorter than max_model_len ({max_model_len})"
-            raise RequestError(self.request_id, "prompt_token_ids", length, fix)
+            raise RequestError(self.request_id, "prompt_token_ids", length, fix, code=TOO_LONG)
         return Request(
             self.request_id,
             self.prompt.tokens() if tokens is None else tokens,

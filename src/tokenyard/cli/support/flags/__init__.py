@@ -7,27 +7,16 @@ nothing heavy; what a sub-command does stands in the module of its name.
 from __future__ import annotations
 
 from tokenyard.cli.support.flags.checks import Accuracy, Parity
-from tokenyard.cli.support.flags.deployment import (
-    AdapterFlags,
-    HardwareFlags,
-    ParallelFlags,
-    ServeFlags,
-    SplitFlags,
-)
 from tokenyard.cli.support.flags.lists import Import, Workloads
-from tokenyard.cli.support.flags.output import TraceFlags, TransferFlags
 from tokenyard.cli.support.flags.planning import Plan, Sweep
-from tokenyard.cli.support.flags.replays import Compare, Demo, Run, Split
-from tokenyard.cli.support.flags.scheduler import SchedulerFlags, SpeculationFlags
+from tokenyard.cli.support.flags.replays import Compare, Demo, Replay, Run, Split
 from tokenyard.cli.support.flags.serving import EngineFlags, FrontFlags, Serve
 from tokenyard.cli.support.flags.traces import Convert, Export, Query, Report, View, Why
 from tokenyard.cli.support.flags.whatif import WhatIf
-from tokenyard.cli.support.flags.workload import WorkloadFlags
 
 __all__ = [
     "COMMANDS",
     "Accuracy",
-    "AdapterFlags",
     "Command",
     "Compare",
     "Convert",
@@ -35,27 +24,19 @@ __all__ = [
     "EngineFlags",
     "Export",
     "FrontFlags",
-    "HardwareFlags",
     "Import",
-    "ParallelFlags",
     "Parity",
     "Plan",
     "Query",
+    "Replay",
     "Report",
     "Run",
-    "SchedulerFlags",
     "Serve",
-    "ServeFlags",
-    "SpeculationFlags",
     "Split",
-    "SplitFlags",
     "Sweep",
-    "TraceFlags",
-    "TransferFlags",
     "View",
     "WhatIf",
     "Why",
-    "WorkloadFlags",
     "Workloads",
 ]
 

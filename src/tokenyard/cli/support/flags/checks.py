@@ -8,8 +8,7 @@ from typing import Annotated
 
 import tyro.conf
 
-from tokenyard.cli.support.flags.hints import optional
-from tokenyard.cli.support.settings import Switch
+from tokenyard.cli.support.flags.hints import Switch, optional
 from tokenyard.launch.defaults import MEASURED_VERSION
 
 __all__ = ["Accuracy", "Parity"]

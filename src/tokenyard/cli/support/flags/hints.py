@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import tyro.conf
 
-__all__ = ["SLO_FLAG", "Repeated", "default", "optional"]
+__all__ = ["SLO_FLAG", "Repeated", "Switch", "optional"]
+
+Switch = tyro.conf.FlagCreatePairsOff[bool]
+"""Off unless named; there is no ``--no-`` form."""
 
 Repeated = tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]]
 """A flag that may be given several times, each time with one value or more."""
@@ -15,8 +18,3 @@ SLO_FLAG = tyro.conf.arg(metavar="NAME=TIME ...", help_behavior_hint="(default: 
 def optional(metavar: str, otherwise: str) -> object:
     """A flag whose default is worked out later: the help says how."""
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {otherwise})")
-
-
-def default(text: str) -> object:
-    """A switch that is thrown elsewhere if nobody names it: the help says which way."""
-    return tyro.conf.arg(help_behavior_hint=f"(default: {text})")

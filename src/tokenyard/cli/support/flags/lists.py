@@ -8,9 +8,8 @@ from typing import Annotated
 
 import tyro.conf
 
-from tokenyard.cli.support.flags.hints import optional
-from tokenyard.cli.support.flags.workload import WorkloadFlags
-from tokenyard.cli.support.settings import Switch
+from tokenyard.cli.support.flags.hints import Switch, optional
+from tokenyard.questions.settings import TrafficSettings
 
 __all__ = ["Import", "Workloads"]
 
@@ -25,7 +24,7 @@ class Import:
     """Workload file to write, in Tokenyard's format, for `run`, `compare` and `split` (*.jsonl, *.jsonl.gz)."""
     overwrite: Switch = False
     """Replace the file if it exists."""
-    arrivals: tyro.conf.OmitArgPrefixes[WorkloadFlags] = field(default_factory=WorkloadFlags)
+    arrivals: tyro.conf.OmitArgPrefixes[TrafficSettings] = field(default_factory=TrafficSettings)
     json: Switch = False
     """Print what was read as one JSON object and nothing else."""
 

@@ -8,12 +8,9 @@ from typing import Annotated, Literal
 
 import tyro.conf
 
-from tokenyard.cli.support.flags.deployment import SplitFlags
-from tokenyard.cli.support.flags.hints import SLO_FLAG, Repeated, optional
-from tokenyard.cli.support.flags.output import TransferFlags
+from tokenyard.cli.support.flags.hints import SLO_FLAG, Repeated, Switch, optional
 from tokenyard.cli.support.flags.replays import Replay
-from tokenyard.cli.support.flags.scheduler import SpeculationFlags
-from tokenyard.cli.support.settings import Switch
+from tokenyard.deploy.settings import SpeculationSettings, SplitSettings, TransferSettings
 
 __all__ = ["Plan", "Sweep"]
 
@@ -26,8 +23,8 @@ class Many(Replay):
     """Built-in workload, a log, or a file, as for `run`; or a trace, as for `whatif`."""
     more: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="LOG ...")] = ()
     """Further logs, which are merged with the first by time."""
-    transfer: tyro.conf.OmitArgPrefixes[TransferFlags] = field(default_factory=TransferFlags)
-    speculation: tyro.conf.OmitArgPrefixes[SpeculationFlags] = field(default_factory=SpeculationFlags)
+    transfer: tyro.conf.OmitArgPrefixes[TransferSettings] = field(default_factory=TransferSettings)
+    speculation: tyro.conf.OmitArgPrefixes[SpeculationSettings] = field(default_factory=SpeculationSettings)
     slo: Annotated[Repeated, SLO_FLAG] = ()
     """Bounds on latencies: ttft_p90=500ms, tpot:40 (for each request, in ms)."""
     price: Annotated[Repeated, tyro.conf.arg(metavar="GPU=PRICE ...", help_behavior_hint="(default: none)")] = ()
@@ -46,7 +43,7 @@ class Sweep(Many):
         Repeated, tyro.conf.arg(name="set", metavar="NAME=A,B,... ...", help_behavior_hint="(default: none)")
     ] = ()
     """Values of a setting; every combination of all of them is a variant: --set max_num_seqs=64,128,256."""
-    apart: tyro.conf.OmitArgPrefixes[SplitFlags] = field(default_factory=SplitFlags)
+    apart: tyro.conf.OmitArgPrefixes[SplitSettings] = field(default_factory=SplitSettings)
     variants: Annotated[Path | None, optional("FILE", "the grid")] = None
     """A file of variants: a JSON list of objects, TOML tables [[variant]], or CSV with a header of names."""
     output: Annotated[Path, tyro.conf.arg(metavar="DIR")] = Path("sweep")

@@ -8,19 +8,20 @@ from typing import Annotated, Literal
 
 import tyro.conf
 
-from tokenyard.cli.support.flags.deployment import (
-    AdapterFlags,
-    HardwareFlags,
-    ParallelFlags,
-    ServeFlags,
-    SplitFlags,
+from tokenyard.cli.support.flags.hints import SLO_FLAG, Repeated, Switch, optional
+from tokenyard.deploy.settings import (
+    AdapterSettings,
+    HardwareSettings,
+    LaunchSettings,
+    ParallelSettings,
+    SchedulerSettings,
+    SpeculationSettings,
+    SplitSettings,
+    TraceSettings,
+    TransferSettings,
 )
-from tokenyard.cli.support.flags.hints import SLO_FLAG, Repeated, optional
-from tokenyard.cli.support.flags.output import TraceFlags, TransferFlags
-from tokenyard.cli.support.flags.scheduler import SchedulerFlags, SpeculationFlags
-from tokenyard.cli.support.flags.workload import WorkloadFlags
-from tokenyard.cli.support.settings import Switch
 from tokenyard.launch.defaults import DEFAULT_VERSION
+from tokenyard.questions.settings import TrafficSettings
 
 __all__ = ["Compare", "Demo", "Replay", "Run", "Split"]
 
@@ -29,12 +30,12 @@ __all__ = ["Compare", "Demo", "Replay", "Run", "Split"]
 class Replay:
     """What every replay needs."""
 
-    launch: tyro.conf.OmitArgPrefixes[ServeFlags] = field(default_factory=ServeFlags)
-    arrivals: tyro.conf.OmitArgPrefixes[WorkloadFlags] = field(default_factory=WorkloadFlags)
-    hardware: tyro.conf.OmitArgPrefixes[HardwareFlags] = field(default_factory=HardwareFlags)
-    scheduler: tyro.conf.OmitArgPrefixes[SchedulerFlags] = field(default_factory=SchedulerFlags)
-    parallel: tyro.conf.OmitArgPrefixes[ParallelFlags] = field(default_factory=ParallelFlags)
-    adapters: tyro.conf.OmitArgPrefixes[AdapterFlags] = field(default_factory=AdapterFlags)
+    launch: tyro.conf.OmitArgPrefixes[LaunchSettings] = field(default_factory=LaunchSettings)
+    arrivals: tyro.conf.OmitArgPrefixes[TrafficSettings] = field(default_factory=TrafficSettings)
+    hardware: tyro.conf.OmitArgPrefixes[HardwareSettings] = field(default_factory=HardwareSettings)
+    scheduler: tyro.conf.OmitArgPrefixes[SchedulerSettings] = field(default_factory=SchedulerSettings)
+    parallel: tyro.conf.OmitArgPrefixes[ParallelSettings] = field(default_factory=ParallelSettings)
+    adapters: tyro.conf.OmitArgPrefixes[AdapterSettings] = field(default_factory=AdapterSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +46,9 @@ class Run(Replay):
     """Built-in workload (agentic, chat, completion, rag, random), or a file; `tokenyard workloads` says more."""
     more: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="LOG ...")] = ()
     """Further logs, which are merged with the first by time."""
-    transfer: tyro.conf.OmitArgPrefixes[TransferFlags] = field(default_factory=TransferFlags)
-    speculation: tyro.conf.OmitArgPrefixes[SpeculationFlags] = field(default_factory=SpeculationFlags)
-    output: tyro.conf.OmitArgPrefixes[TraceFlags] = field(default_factory=TraceFlags)
+    transfer: tyro.conf.OmitArgPrefixes[TransferSettings] = field(default_factory=TransferSettings)
+    speculation: tyro.conf.OmitArgPrefixes[SpeculationSettings] = field(default_factory=SpeculationSettings)
+    output: tyro.conf.OmitArgPrefixes[TraceSettings] = field(default_factory=TraceSettings)
     advice: Literal["auto", "all", "none"] = "auto"
     """Try the changes that the report proposes: replay each, show its effect, drop those that do not help. auto uses
     about 60,000 steps, from the busiest part of a longer run; all replays the whole run; none does not try."""
@@ -79,8 +80,8 @@ class Compare(Replay):
     """Number of seeds (--seed, --seed + 1, ...); with two or more, confidence intervals are given."""
     plot: Annotated[Path | None, optional("FILE", "no drawing")] = None
     """Draw job completion times over loads, as SVG."""
-    transfer: tyro.conf.OmitArgPrefixes[TransferFlags] = field(default_factory=TransferFlags)
-    speculation: tyro.conf.OmitArgPrefixes[SpeculationFlags] = field(default_factory=SpeculationFlags)
+    transfer: tyro.conf.OmitArgPrefixes[TransferSettings] = field(default_factory=TransferSettings)
+    speculation: tyro.conf.OmitArgPrefixes[SpeculationSettings] = field(default_factory=SpeculationSettings)
     slo: Annotated[Repeated, SLO_FLAG] = ()
     """Count requests within these bounds (of traces: and whether they hold): ttft_p90=500ms, tpot:40 (in ms)."""
     json: Switch = False
@@ -95,8 +96,8 @@ class Split(Replay):
     """Built-in workload, or a file, as for `run`."""
     more: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="LOG ...")] = ()
     """Further logs, which are merged with the first by time."""
-    apart: tyro.conf.OmitArgPrefixes[SplitFlags] = field(default_factory=SplitFlags)
-    output: tyro.conf.OmitArgPrefixes[TraceFlags] = field(default_factory=TraceFlags)
+    apart: tyro.conf.OmitArgPrefixes[SplitSettings] = field(default_factory=SplitSettings)
+    output: tyro.conf.OmitArgPrefixes[TraceSettings] = field(default_factory=TraceSettings)
     slo: Annotated[Repeated, SLO_FLAG] = ()
     """Say whether these bounds hold, and how many requests stay within them: ttft_p90=500ms, tpot:40 (in ms)."""
     buckets: Switch = False

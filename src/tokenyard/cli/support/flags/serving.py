@@ -7,10 +7,10 @@ from typing import Annotated
 
 import tyro.conf
 
-from tokenyard.cli.support.flags.hints import default, optional
-from tokenyard.cli.support.flags.output import TraceFlags
-from tokenyard.cli.support.settings import Switch, setting, with_settings
+from tokenyard.cli.support.flags.hints import Switch, optional
 from tokenyard.config import CacheConfig, SchedulerConfig
+from tokenyard.deploy.same_as import Help, Settings, setting, with_settings
+from tokenyard.deploy.settings import TraceSettings
 from tokenyard.launch.defaults import DEFAULT_VERSION
 
 __all__ = ["EngineFlags", "FrontFlags", "Serve"]
@@ -18,7 +18,7 @@ __all__ = ["EngineFlags", "FrontFlags", "Serve"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 @with_settings
-class EngineFlags:
+class EngineFlags(Settings):
     """The model, its memory and its scheduler."""
 
     dtype: str = "auto"
@@ -42,7 +42,7 @@ class EngineFlags:
     enable_prefix_caching: bool = setting(CacheConfig)
     enable_chunked_prefill: bool = setting(SchedulerConfig)
     long_prefill_token_threshold: int = setting(SchedulerConfig)
-    async_scheduling: Annotated[bool | None, default("on, off with --speculative-config")] = None
+    async_scheduling: Annotated[bool | None, Help(otherwise="on, off with --speculative-config")] = None
     """Async scheduling: schedule a step while the previous one runs."""
     scheduling_policy: str = SchedulerConfig().policy
     """fcfs, priority, another one that `tokenyard workloads` lists, or FILE.py:CLASS."""
@@ -112,7 +112,7 @@ class Serve:
     """Folder of a Hugging Face checkpoint; `demo` makes a tiny one with random weights."""
     engine: tyro.conf.OmitArgPrefixes[EngineFlags] = field(default_factory=EngineFlags)
     front: tyro.conf.OmitArgPrefixes[FrontFlags] = field(default_factory=FrontFlags)
-    output: tyro.conf.OmitArgPrefixes[TraceFlags] = field(default_factory=TraceFlags)
+    output: tyro.conf.OmitArgPrefixes[TraceSettings] = field(default_factory=TraceSettings)
     view: Switch = False
     """Also show the live trace in the viewer; without --trace it is written to traces/serve."""
     demo_clients: int = 0

@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 
 import tyro.conf
 
-from tokenyard.cli.support.flags.hints import SLO_FLAG, Repeated, optional
-from tokenyard.cli.support.settings import Switch
+from tokenyard.cli.support.flags.hints import SLO_FLAG, Repeated, Switch, optional
 
 __all__ = ["Convert", "Export", "Query", "Report", "View", "Why"]
 

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import tyro.conf
 
-from tokenyard.cli.support.flags.hints import Repeated, optional
-from tokenyard.cli.support.settings import Switch
+from tokenyard.cli.support.flags.hints import Repeated, Switch, optional
 
 __all__ = ["WhatIf"]
 

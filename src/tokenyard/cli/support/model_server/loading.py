@@ -12,7 +12,7 @@ from typing import Any
 
 from tokenyard.cli.support.console import warn
 from tokenyard.cli.support.flags import EngineFlags, FrontFlags, Serve
-from tokenyard.cli.support.setup import open_trace
+from tokenyard.deploy.spec import open_trace
 from tokenyard.engine.core import EngineCore
 from tokenyard.engine.demo_model import make_demo_model
 from tokenyard.engine.loading import load_core

@@ -1,1 +1,0 @@
-"""From the command line to the variants of a run, for ``plan`` and ``sweep``."""

@@ -1,1 +1,0 @@
-"""Variants of a recorded run that are made of flags."""

@@ -1,0 +1,286 @@
+"""A deployment: what ``vllm serve`` would start, as a value to change, to resolve, and to ask questions about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from enum import Enum
+from importlib import import_module
+from io import StringIO
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
+from rich.console import Console
+
+from tokenyard.deploy.given import changed, settings_by_name
+from tokenyard.deploy.names import names_of, value_of, with_values
+from tokenyard.deploy.settings import DeploymentSettings, LaunchSettings
+from tokenyard.deploy.spec import ResolvedDeployment, resolve
+from tokenyard.errors import ConfigError, TokenyardError
+from tokenyard.explain.render.deployment import deployment_table
+from tokenyard.launch.asked import Asked
+from tokenyard.launch.flag import GivenFlag
+from tokenyard.launch.flag_table import flag_table
+from tokenyard.launch.serve_line import read_serve_line, read_serve_text
+from tokenyard.launch.texts.started import Found
+from tokenyard.redaction import hidden
+
+if TYPE_CHECKING:
+    # Questions stand above deployments; a deployment's methods are these functions, loaded when they are called.
+    from tokenyard.questions.run import RunResult
+    from tokenyard.questions.sweep import SweepResult
+    from tokenyard.sim.plan.answer import Plan
+    from tokenyard.sim.workload.record import Workload
+
+__all__ = ["Deployment"]
+
+_FIRST = ("model", "gpu")
+_WIDTH = 110
+_READ_FIRST = ("serve", "config")
+"""What others are read from."""
+
+
+class Deployment:
+    """What is served, on what, and how: settings by vLLM's names, an immutable value.
+
+    ``Deployment("vllm serve Qwen/Qwen3-32B -tp 2", gpu="h100")`` reads a command line, or whatever ``--serve`` of the
+    command takes: a file, a container's command, a manifest, a start-up log. ``Deployment(model="qwen3-32b",
+    gpu="h100", max_num_seqs=64)`` says the same by name; names given beside a line override it. Settings that nobody
+    gives are vLLM's defaults, or worked out by :meth:`resolve`. Secrets are replaced as they are read: no form of a
+    deployment holds one.
+
+    ``repr`` shows what was given, ``print`` also what it comes to. Deployments are equal if the same was given; they
+    can be hashed, pickled, and written as JSON.
+    """
+
+    __slots__ = ("_resolved", "_settings")
+    _settings: DeploymentSettings
+    _resolved: ResolvedDeployment | None
+
+    def __init__(
+        self, serve: str | PathLike[str] | None = None, /, *, config: str | PathLike[str] | None = None, **settings: Any
+    ) -> None:
+        """``config``: a YAML file of flags, as for ``vllm serve --config``.
+
+        Raises ConfigError for a name that there is not, with the nearest one, and for a value that cannot be read.
+        """
+        line = None if serve is None else read_serve_line(str(serve))
+        file = None if config is None else Path(config)
+        object.__setattr__(self, "_settings", settings_by_name(settings, line=line, config=file))
+        object.__setattr__(self, "_resolved", None)
+
+    @classmethod
+    def from_serve(
+        cls,
+        serve: str | PathLike[str],
+        /,
+        *,
+        gpu: str | None = None,
+        config: str | PathLike[str] | None = None,
+        **settings: Any,
+    ) -> Deployment:
+        """The deployment that a text starts: a command line, ``@FILE`` or the path of a file, as ``--serve`` takes it.
+
+        ``gpu`` says on what, where the text does not. Raises ConfigError.
+        """
+        return cls(serve, config=config, **settings, **({} if gpu is None else {"gpu": gpu}))
+
+    @classmethod
+    def from_settings(cls, settings: DeploymentSettings) -> Deployment:
+        """A deployment with these groups of settings."""
+        made = cls.__new__(cls)
+        object.__setattr__(made, "_settings", settings)
+        object.__setattr__(made, "_resolved", None)
+        return made
+
+    @property
+    def settings(self) -> DeploymentSettings:
+        """All settings, in their groups."""
+        return self._settings
+
+    def with_(self, **changes: Any) -> Deployment:
+        """The same deployment with other settings, as if they had been given; None takes one back.
+
+        Raises ConfigError as the constructor does.
+        """
+        return self.from_settings(changed(self._settings, changes))
+
+    def resolve(self) -> ResolvedDeployment:
+        """What it comes to: limits, memory plan, latency model, header. Worked out once.
+
+        Raises ConfigError, NoStartError where vLLM would not start, NotModelledError for flags that would change the
+        result and are not modelled (``ignore_unmodelled=True`` lists them instead).
+        """
+        if self._resolved is None:
+            object.__setattr__(self, "_resolved", resolve(self._settings))
+        assert self._resolved is not None
+        return self._resolved
+
+    def replay(self, workload: str | Workload, **how: Any) -> RunResult:
+        """:func:`tokenyard.run` of a workload on this deployment."""
+        found: RunResult = import_module("tokenyard.questions.run").run(workload, self, **how)
+        return found
+
+    def plan(self, workload: str | Workload, **how: Any) -> Plan:
+        """:func:`tokenyard.plan` of a workload, with this deployment as it is where the space says nothing else."""
+        found: Plan = import_module("tokenyard.questions.plan").plan(workload, self, **how)
+        return found
+
+    def sweep(self, workload: str | Workload, space: Any = None, **how: Any) -> SweepResult:
+        """:func:`tokenyard.sweep` of a workload over variants of this deployment."""
+        found: SweepResult = import_module("tokenyard.questions.sweep").sweep(workload, self, space, **how)
+        return found
+
+    # ---- as a value
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a deployment does not change: use with_({name}=...)")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError("a deployment does not change")
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            self._written(is_ordered=True) == other._written(is_ordered=True)
+            if isinstance(other, Deployment)
+            else NotImplemented
+        )
+
+    def __hash__(self) -> int:
+        return hash(msgspec.json.encode(self._written(is_ordered=True), order="deterministic"))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Deployment.from_settings, (self._settings,)
+
+    def __repr__(self) -> str:
+        line = self._settings.launch.serve
+        words = [] if line is None else [repr(line)]
+        words += [f"{name}={value!r}" for name, value in _given(self._settings).items()]
+        return f"Deployment({', '.join(words)})"
+
+    def __str__(self) -> str:
+        try:
+            table = deployment_table(self.resolve().header)
+        except TokenyardError as error:
+            return f"{self!r}\n{error}"
+        out = StringIO()
+        Console(file=out, width=_WIDTH, highlight=False, color_system=None).print(table)
+        text = "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+        return f"{self!r}\n{text}"
+
+    def to_json(self) -> str:
+        """One JSON object, from which :meth:`from_json` makes an equal deployment; no secret is in it."""
+        return msgspec.json.encode(self._written()).decode()
+
+    def _written(self, *, is_ordered: bool = False) -> dict[str, Any]:
+        """What JSON has of it; ``is_ordered``: flags in an order that does not tell in which they were given."""
+        asked = self._settings.launch.asked
+        given = [[each.flag.name, each.value, list(each.words)] for each in asked.given]
+        if is_ordered:
+            given = sorted((each for each in given if each[0] not in _READ_FIRST), key=lambda each: str(each[0]))
+        return {
+            "deployment": 1,
+            "settings": _unusual(self._settings),
+            "given": given,
+            "named": sorted(asked.named.difference(_READ_FIRST) if is_ordered else asked.named),
+            "environment": dict(sorted(asked.environment.items())),
+            "found": [list(each) for each in asked.found],
+            "logged": sorted(asked.logged),
+            "logged_kv_tokens": asked.logged_kv_tokens,
+        }
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Deployment:
+        """The deployment that :meth:`to_json` wrote. Raises ConfigError for anything else."""
+        try:
+            said = msgspec.json.decode(text, type=_Written)
+            given = tuple(_read_flag(*each) for each in said.given)
+            asked = Asked(
+                given,
+                said.environment,
+                frozenset(said.named),
+                tuple(Found(*each) for each in said.found),
+                said.logged_kv_tokens,
+                frozenset(said.logged),
+            )
+        except (msgspec.MsgspecError, KeyError, UnicodeDecodeError) as error:
+            raise ConfigError("deployment", text, f"is none that Deployment.to_json() wrote: {error}") from None
+        unknown = set(said.settings) - set(names_of(DeploymentSettings)) - {"no_async_scheduling"}
+        if unknown:
+            raise ConfigError("deployment", min(unknown), "there is no such setting", code="unknown_setting")
+        plain = {name: value for name, value in said.settings.items() if name != "no_async_scheduling"}
+        settings = with_values(DeploymentSettings(launch=LaunchSettings(asked=asked)), plain)
+        if said.settings.get("no_async_scheduling"):
+            off = replace(settings.scheduler, no_async_scheduling=True)
+            settings = replace(settings, scheduler=off)
+        return cls.from_settings(settings)
+
+
+class _Written(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What JSON has of a deployment."""
+
+    deployment: int
+    settings: dict[str, Any]
+    given: list[tuple[str, Any, tuple[str, ...]]]
+    named: list[str]
+    environment: dict[str, str]
+    found: list[tuple[str, Any, str]]
+    logged: list[str]
+    logged_kv_tokens: int | None
+
+
+def _read_flag(name: str, value: Any, words: tuple[str, ...]) -> GivenFlag:
+    flag = flag_table()[name]
+    return GivenFlag(flag=flag, value=hidden(flag.name, value), words=words)
+
+
+def _unusual(settings: DeploymentSettings) -> dict[str, Any]:
+    """The settings that are not as by default, as JSON has them."""
+    found: dict[str, Any] = {}
+    for group in fields(settings):
+        part = getattr(settings, group.name)
+        usual = type(part)()
+        for each in fields(part):
+            value = getattr(part, each.name)
+            if each.name != "asked" and value != getattr(usual, each.name):
+                found[each.name] = _plain(value)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, tuple):
+        return list(value)
+    return str(value) if isinstance(value, Path) else value
+
+
+def _given(settings: DeploymentSettings) -> Mapping[str, Any]:
+    """What was given beside a line, by name, in the order in which people say it."""
+    asked = settings.launch.asked
+    in_line = _of_line(settings.launch.serve)
+    flags = {each.flag.field: each.value for each in asked.given}
+    known = names_of(DeploymentSettings)
+    found = {
+        name: _plain(value_of(settings, name))
+        for name in asked.named
+        if name in known and name not in (*flags, *_READ_FIRST)
+    }
+    found |= {name: value for name, value in flags.items() if name not in in_line or in_line[name] != value}
+    if settings.launch.ignore_unmodelled:
+        found["ignore_unmodelled"] = True
+    if settings.launch.config is not None:
+        found["config"] = str(settings.launch.config)
+    first = [name for name in _FIRST if name in found]
+    names = [*first, *sorted(set(found) - set(first))]
+    return {name: found[name] for name in names}
+
+
+def _of_line(line: str | None) -> dict[str, Any]:
+    """The flags of a line, by name."""
+    try:
+        return {} if line is None else {each.flag.field: each.value for each in read_serve_text(line).given}
+    except ConfigError:
+        return {}

@@ -1,0 +1,328 @@
+"""The header of a replay: what is served as we understood it, what was assumed, what was passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+import msgspec
+
+from tokenyard.config import SchedulerConfig, SpeculativeMethod
+from tokenyard.deploy.resolve import Settled
+from tokenyard.deploy.settings import DeploymentSettings
+from tokenyard.kv.sizing.layer_cache import LayerCache
+from tokenyard.launch.asked import Asked
+from tokenyard.launch.flag import Effect
+from tokenyard.policies.named import policy_label, policy_maker
+from tokenyard.sim.drafts import SimulatedSpeculation
+from tokenyard.sim.latency.model import LatencyModel
+from tokenyard.sim.latency.steptime.constants import shipped_constants
+from tokenyard.sim.latency.steptime.formula import NETWORK_BANDWIDTH
+from tokenyard.sim.latency.steptime.known_error import Load
+from tokenyard.sim.latency.steptime.model import LORA_LAYER_SECONDS, CalibratedLatency
+from tokenyard.sim.latency.steptime.rates import GPUS_PER_MACHINE, gpus_together
+from tokenyard.sim.workload import Workload
+from tokenyard.sim.workload.policy_doubts import doubt_of_policy
+from tokenyard.trace.format.deployment import Assumption
+from tokenyard.trace.format.deployment import Deployment as Header
+
+__all__ = [
+    "describe_deployment",
+    "load_of",
+    "with_idle_policies",
+    "with_images",
+    "with_known_error",
+    "with_notes",
+    "with_oracles",
+]
+
+IMAGES = "images and sound"
+_GIB = float(1 << 30)
+_STEP_TIME_ERRORS = {
+    "roofline": "10 to 25 % of a step, where it was measured",
+    "table": "that of the timings and of what lies between them",
+    "fitted": "that of the fit",
+    "constant": "not meant to be a time",
+}
+"""By the word in front of the colon of ``--latency``; docs/latency.md."""
+
+
+def describe_deployment(
+    flags: DeploymentSettings,
+    settled: Settled,
+    scheduler: SchedulerConfig,
+    speculation: SimulatedSpeculation | None,
+    ignored: Sequence[str] = (),
+) -> Header:
+    """Everything that the header of a report says. ``ignored`` is what the caller passed over."""
+    asked, hardware, model = flags.launch.asked, settled.hardware, settled.model
+    plan, tp = settled.plan, hardware.tensor_parallel_size
+    latency = hardware.latency.partition(":")[0]
+    return Header(
+        kv_tokens=plan.num_tokens,
+        num_gpu_blocks=plan.num_blocks,
+        block_size=plan.block_size,
+        kv_dtype=plan.kv_cache_dtype,
+        kv_gib=_gib(settled.kv_bytes),
+        kv_groups=[_group(group.first, len(group.layers)) for group in plan.groups],
+        weight_gib=_gib(settled.weight_bytes),
+        weight_dtype=model.weight_format.name,
+        tensor_parallel_size=tp,
+        pipeline_parallel_size=settled.parallel.pipeline_parallel_size,
+        data_parallel_size=settled.parallel.data_parallel_size,
+        enable_expert_parallel=settled.parallel.enable_expert_parallel,
+        max_num_batched_tokens=settled.max_num_batched_tokens,
+        max_num_seqs=settled.max_num_seqs,
+        max_model_len=settled.max_model_len,
+        async_scheduling=scheduler.async_scheduling,
+        vllm_version=settled.version,
+        step_time=hardware.latency,
+        step_time_error=_STEP_TIME_ERRORS.get(latency),
+        assumed=list(_assumptions(flags, settled, speculation)),
+        used=[*(str(each) for each in asked.of(Effect.USED)), *asked.obeyed(settled.version)],
+        without_effect=asked.without_effect,
+        ignored=[*asked.ignored(settled.version), *model.ignored, *ignored, *_not_in_step_times(settled)],
+    )
+
+
+def with_known_error(header: Header, latency: LatencyModel, workload: Workload) -> Header:
+    """The same header, with what is known of the error of step times under this workload, if they are calibrated."""
+    if not isinstance(latency, CalibratedLatency):
+        return header
+    known = latency.known_error(load_of(workload))
+    return msgspec.structs.replace(header, step_time_error=known.sentence)
+
+
+def load_of(workload: Workload) -> Load:
+    """What a workload says before it is replayed; who is in flight at once is known of a closed loop alone."""
+    count = len(workload)
+    return Load(
+        users=None if workload.max_concurrency is None else min(workload.max_concurrency, count),
+        input_tokens=workload.num_prompt_tokens / count,
+        output_tokens=workload.num_output_tokens / count,
+    )
+
+
+def with_notes(header: Header, workload: Workload) -> Header:
+    """The same header, with what was assumed or left out when the workload was read."""
+    said = [Assumption(name="workload", value=workload.name, why=note) for note in workload.notes]
+    return msgspec.structs.replace(header, assumed=[*header.assumed, *said])
+
+
+def with_oracles(header: Header, policies: Sequence[str]) -> Header:
+    """The same header, which says of policies that they know in a replay what nobody knows on a server."""
+    why = "an oracle: it goes by max_tokens, which a replay knows to be the answer's true length, and no server does"
+    oracles = [name for name in policies if policy_maker(name)().reads_max_tokens]
+    said = [Assumption(name="scheduling-policy", value=policy_label(name), why=why) for name in oracles]
+    return msgspec.structs.replace(header, assumed=[*header.assumed, *said])
+
+
+def with_idle_policies(header: Header, policies: Sequence[str], workload: Workload) -> Header:
+    """The same header, which says of policies that the workload gives them nothing to go by."""
+    doubts = {name: doubt_of_policy(name, workload) for name in policies}
+    said = {f"--scheduling-policy {name}": doubt for name, doubt in doubts.items() if doubt is not None}
+    return msgspec.structs.replace(
+        header,
+        used=[each for each in header.used if each not in said],
+        without_effect=[*header.without_effect, *(f"{flag}: {doubt}" for flag, doubt in said.items())],
+    )
+
+
+def with_images(header: Header, scheduler: SchedulerConfig) -> Header:
+    """The same header, for a workload with images."""
+    others = [each for each in header.assumed if each.name != IMAGES]
+    budget = f"{scheduler.max_num_encoder_input_tokens:,} embeddings a step, as many kept"
+    why = "as for a model that reads images alone; the encoder takes no time here, and its memory is not reserved"
+    return msgspec.structs.replace(header, assumed=[*others, Assumption(name=IMAGES, value=budget, why=why)])
+
+
+def _group(layer: LayerCache, num_layers: int) -> str:
+    window = f" of {layer.window:,} tokens" if layer.window else ""
+    return f"{num_layers} layers {layer.kind.value}{window}, blocks of {layer.block_size}"
+
+
+def _not_in_step_times(settled: Settled) -> Iterator[str]:
+    """What makes steps faster or slower in vLLM, and the same here; docs/latency.md."""
+    hardware, parallel = settled.hardware, settled.parallel
+    kind, local = hardware.latency.partition(":")[0], parallel.data_parallel_size_local
+    if local is not None and local < parallel.data_parallel_size and settled.steps_together and kind != "calibrated":
+        yield f"step times: data_parallel_size_local = {local}, and all engines count as on one machine"
+    if hardware.enforce_eager and kind in ("roofline", "table"):
+        yield "step times: kernels count as launched from CUDA graphs"
+    if parallel.decode_context_parallel_size > 1 and kind in ("roofline", "table"):
+        yield "step times: each GPU counts as reading the whole context"
+    if parallel.pipeline_parallel_size > 1 and kind == "roofline":
+        yield "step times: what stages send each other takes no time"
+    if kind != "roofline":
+        return
+    model, plan = settled.model, settled.plan
+    if model.quantization is not None:
+        yield f"step times: weights count as {model.dtype}, though most are {model.weight_format.name}"
+    if settled.parallel.enable_expert_parallel or settled.steps_together:
+        yield "step times: experts count as if each engine had all of them, and without the exchange of tokens"
+    if plan.kv_cache_dtype != model.dtype:
+        yield f"step times: KV counts as {model.dtype}, though it is {plan.kv_cache_dtype}"
+
+
+def _gib(num_bytes: int) -> float:
+    return round(num_bytes / _GIB, 3)
+
+
+def _assumptions(
+    flags: DeploymentSettings, settled: Settled, speculation: SimulatedSpeculation | None
+) -> Iterator[Assumption]:
+    asked, hardware = flags.launch.asked, settled.hardware
+    given = asked.named
+    yield from (Assumption(name=each.name, value=each.value, why=each.why) for each in asked.found)
+    default = f"vllm serve's default (vLLM {settled.version})"
+    yield from _served(given, settled)
+    if settled.model.encoders and not settled.model.max_encoder_tokens:
+        why = "a log counts their tokens as prompt; with images of its own (docs/workloads.md) their budget is heeded"
+        yield Assumption(name=IMAGES, value="none", why=why)
+    yield from _limits(asked, settled, default)
+    yield from _memory(asked, settled, default)
+    yield from _logged(asked, settled)
+    if "latency" not in given:
+        yield Assumption(name="step times", value=hardware.latency, why="fitted to measured runs of vLLM")
+    yield from _balancing(given, settled)
+    yield from _untold(settled)
+    if speculation is not None:
+        rates = ", ".join(f"{rate:g}" for rate in speculation.acceptance)
+        if "acceptance_rates" not in given:
+            yield Assumption(name="acceptance-rates", value=rates, why="not given: how many drafts are right")
+        yield _drafting(settled, speculation)
+    for each in asked.missing_in(settled.version):
+        yield Assumption(
+            name=each.flag.name, value=" ".join(each.words[1:]), why=_no_such_flag(each.flag.versions, settled)
+        )
+
+
+def _drafting(settled: Settled, speculation: SimulatedSpeculation) -> Assumption:
+    """What makes drafts, and what it takes."""
+    if not speculation.config.use_eagle:
+        why = "drafts take neither time nor memory here"
+        if speculation.config.method is SpeculativeMethod.DRAFT_MODEL:
+            why += "; a draft model takes both, so that vLLM has less room for KV, and longer steps, than is shown"
+        return Assumption(name="drafting", value="0 s", why=why)
+    if settled.hardware.latency != "calibrated":
+        why = "its weights and KV are counted as one more layer of the model's, its steps take no time here"
+        return Assumption(name="drafting", value="a head", why=why)
+    why = "the head counts as one more layer of the model: time, weights and KV"
+    return Assumption(name="drafting", value="one layer per draft", why=why)
+
+
+def _untold(settled: Settled) -> Iterator[Assumption]:
+    """What nobody measured, and how it is counted."""
+    if settled.hardware.latency != "calibrated":
+        return
+    hardware, parallel, adapters = settled.hardware, settled.parallel, settled.adapters
+    if hardware.enforce_eager:
+        why = "as in steps too large for a CUDA graph: an estimate; decodes without graphs were not measured"
+        yield Assumption(name="launch of kernels", value="one by one", why=why)
+    if parallel.pipeline_parallel_size > 1:
+        why = "stages share layers evenly; none was measured"
+        yield Assumption(name="pipeline", value=f"{parallel.pipeline_parallel_size} stages", why=why)
+    yield from _machines(settled)
+    if parallel.decode_context_parallel_size > 1:
+        why = "each GPU reads its part of a context, and two small all-reduces a layer join them: an estimate"
+        value = f"over {parallel.decode_context_parallel_size} GPUs"
+        yield Assumption(name="KV of a sequence", value=value, why=why)
+    if adapters.enable_lora:
+        micros = LORA_LAYER_SECONDS * 1e6
+        why = "in steps of a workload that names adapters: an estimate; loading an adapter takes no time"
+        yield Assumption(name="LoRA", value=f"{micros:.0f} us a layer", why=why)
+
+
+def _machines(settled: Settled) -> Iterator[Assumption]:
+    """Which GPUs of an engine, or of engines that share experts, are taken for joined by their own links."""
+    parallel, given = settled.parallel, settled.gpus_per_machine
+    ranks = parallel.data_parallel_size if settled.steps_together else 1
+    num_gpus = settled.hardware.tensor_parallel_size * parallel.pipeline_parallel_size * ranks
+    together = gpus_together(settled.gpu, given)
+    said = "" if given else "not given (--nnodes): "
+    if num_gpus > together:
+        value = f"{-(-num_gpus // together)} of {together} GPUs"
+        floor = shipped_constants().of(settled.model, settled.gpu)["network_all_reduce"]
+        why = (
+            f"{said}between them {NETWORK_BANDWIDTH / 1e9:.0f} GB/s per GPU (a port of 400 Gbit/s), and"
+            f" {floor * 1e6:.0f} us for each exchange: assumed, nothing measured it"
+        )
+        yield Assumption(name="machines", value=value, why=why)
+    elif num_gpus > (given or GPUS_PER_MACHINE):
+        why = f"{said}{settled.gpu.name} GPUs of several machines are taken for joined by NVLink switches (NVL72)"
+        yield Assumption(name="machines", value=f"one NVLink domain of {together} GPUs", why=why)
+
+
+def _served(given: Collection[str], settled: Settled) -> Iterator[Assumption]:
+    hardware = settled.hardware
+    if "vllm_version" not in given:
+        yield Assumption(name="vllm-version", value=settled.version, why="not given: the newest that is known here")
+    if "gpu" not in given:
+        yield Assumption(name="gpu", value=hardware.gpu, why="not given")
+    if "model" not in given:
+        yield Assumption(name="model", value=settled.model.name, why="not given")
+    elif settled.model.name != hardware.model and "/" in hardware.model:
+        yield Assumption(name="model", value=settled.model.name, why=f"what {hardware.model} has the shape of")
+
+
+def _balancing(given: Collection[str], settled: Settled) -> Iterator[Assumption]:
+    parallel = settled.parallel
+    if parallel.replicas is not None and "router" not in given:
+        why = "not given: a balancer that sees each replica's requests at every moment"
+        yield Assumption(name="router", value=parallel.router, why=why)
+    if parallel.data_parallel_size == 1:
+        return
+    if "router" not in given:
+        yield Assumption(name="router", value=parallel.router, why=f"vLLM {settled.version}'s own balancing")
+    if parallel.router == "vllm":
+        why = "front ends take turns; in vLLM the system decides which one a connection is given to"
+        yield Assumption(name="api-server-count", value=parallel.api_server_count, why=why)
+
+
+def _limits(asked: Asked, settled: Settled, default: str) -> Iterator[Assumption]:
+    by_gpu = f"{default} on {settled.gpu.name}"
+    if "max_num_seqs" not in asked.named:
+        yield Assumption(name="max-num-seqs", value=settled.max_num_seqs, why=by_gpu)
+    if "max_num_batched_tokens" not in asked.named:
+        yield Assumption(name="max-num-batched-tokens", value=settled.max_num_batched_tokens, why=by_gpu)
+    if "max_model_len" not in asked.named:
+        is_own = settled.max_model_len == settled.model.max_model_len
+        fitted = f"the longest that {settled.plan.num_blocks:,} blocks hold, as auto would choose"
+        why = "the model's own" if is_own else fitted
+        yield Assumption(name="max-model-len", value=settled.max_model_len, why=why)
+
+
+def _memory(asked: Asked, settled: Settled, default: str) -> Iterator[Assumption]:
+    if asked.says(("num_gpu_blocks_override", "kv_cache_memory_bytes")):
+        yield from _too_much(settled)
+        return
+    if "gpu_memory_utilization" not in asked.named:
+        value = settled.hardware.gpu_memory_utilization
+        yield Assumption(name="gpu-memory-utilization", value=value, why=default)
+    blocks = f"{settled.plan.num_blocks:,}"
+    fewest = settled.fewest_blocks
+    least = f"{fewest:,}, if a step takes all it may" if fewest else "vLLM does not start, if a step takes all it may"
+    why = f"estimated ({least}); --kv-cache-memory-bytes takes what vLLM logs as available KV cache memory"
+    yield Assumption(name="KV blocks", value=blocks, why=why)
+
+
+def _too_much(settled: Settled) -> Iterator[Assumption]:
+    """KV memory that was given, where the GPU does not have it beside the weights."""
+    memory = settled.gpu.memory_bytes
+    if settled.kv_bytes + settled.weight_bytes > memory:
+        beside = f"as given; with {_gib(settled.weight_bytes):,.1f} GiB of weights that is more than the"
+        why = f"{beside} {_gib(memory):,.1f} GiB of {settled.gpu.name}: vLLM runs out of memory when it starts"
+        yield Assumption(name="KV memory", value=f"{_gib(settled.kv_bytes):,.1f} GiB", why=why)
+
+
+def _logged(asked: Asked, settled: Settled) -> Iterator[Assumption]:
+    """The capacity that a start-up log names, beside ours."""
+    logged = asked.logged_kv_tokens
+    if logged:
+        here = settled.plan.num_tokens
+        why = f"by the start-up log; {here:,} here ({100 * (here / logged - 1):+.1f} %)"
+        yield Assumption(name="KV cache size", value=f"{logged:,} tokens", why=why)
+
+
+def _no_such_flag(versions: tuple[str, ...], settled: Settled) -> str:
+    have = f"vLLM {' and '.join(versions)}" if versions else "older versions"
+    return f"a flag of {have}, not of {settled.version}"

@@ -1,0 +1,466 @@
+"""What nobody said, settled: limits by GPU and version, the length of the model, the size of the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from tokenyard.config import MAX_BLOCKS, MAX_COUNT, MAX_SEQS, MambaCacheMode, SpeculativeConfig, require_int
+from tokenyard.deploy.model import served_model
+from tokenyard.deploy.settings import (
+    AdapterSettings,
+    DeploymentSettings,
+    HardwareSettings,
+    ParallelSettings,
+    SchedulerSettings,
+)
+from tokenyard.errors import ConfigError, NoStartError
+from tokenyard.kv.sizing.cuda_graphs import capture_sizes
+from tokenyard.kv.sizing.gpus import GPU, named_gpu
+from tokenyard.kv.sizing.layer_cache import Planner
+from tokenyard.kv.sizing.num_blocks import check_utilization
+from tokenyard.kv.sizing.plan import KVCachePlan, plan_kv_cache
+from tokenyard.kv.sizing.step_memory import SAMPLING_BYTES, step_memory
+from tokenyard.launch.async_scheduling import schedules_ahead
+from tokenyard.launch.defaults import BLOCK_SIZE, BatchLimits, batch_limits, batches_experts, known_version
+from tokenyard.launch.spreading import check_context_parallel, check_local_engines, check_spreading
+from tokenyard.launch.start_checks import (
+    check_adapter_drafts,
+    check_adapters,
+    check_draft_room,
+    check_expert_blocks,
+    check_experts,
+    check_kv_dtype,
+    check_length,
+    check_limits,
+    check_media_cache,
+    check_model,
+    check_room,
+    no_start,
+)
+from tokenyard.launch.variables import ALLOW_LONG_MAX_MODEL_LEN, RAY_V2_EXECUTOR, V2_MODEL_RUNNER, is_on
+from tokenyard.models.adapters import adapter_bytes
+from tokenyard.models.draft_head import with_draft_head
+from tokenyard.models.spec import ModelSpec
+from tokenyard.sim.parallel.replay import MOST_ENGINES
+
+__all__ = ["Settled", "settle"]
+
+AUTO = -1
+"""``--max-model-len auto``: as long as the pool holds."""
+_NOTABLE_GIB = 0.1
+"""Less of it would not be worth lowering a limit for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What is served, on what, within which limits; nothing is left to a default."""
+
+    version: Planner
+    """vLLM's, whose defaults were taken."""
+    gpu: GPU
+    model: ModelSpec
+    loaded: ModelSpec
+    """The model, with the head that drafts if there is one: what takes memory."""
+    hardware: HardwareSettings
+    """With the block size that the plan ended up with."""
+    scheduler: SchedulerSettings
+    parallel: ParallelSettings
+    adapters: AdapterSettings
+    plan: KVCachePlan
+    fewest_blocks: int | None
+    """Blocks if a step takes as much memory as it may, 0 if vLLM would not start then; None if nothing is estimated."""
+    cudagraph_capture_sizes: tuple[int, ...]
+    """Tokens of the steps that run from CUDA graphs, ascending; none without graphs."""
+    async_scheduling: bool
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+    """Of the longest request; ``scheduler`` has the model's own where it follows from blocks alone."""
+
+    @property
+    def steps_together(self) -> bool:
+        """Whether every step is one of all engines: their GPUs share the experts."""
+        return self.parallel.data_parallel_size > 1 and self.model.has_experts
+
+    @property
+    def num_gpus(self) -> int:
+        """Of all engines."""
+        parallel = self.parallel
+        engines = parallel.data_parallel_size * parallel.pipeline_parallel_size
+        return engines * self.hardware.tensor_parallel_size
+
+    @property
+    def gpus_per_machine(self) -> int:
+        """As ``--nnodes`` says, or the engines on each (``-dpl``); 0 where neither says anything."""
+        nodes, engines = self.parallel.nnodes, self.parallel.data_parallel_size_local or 0
+        if nodes > 1:
+            return self.num_gpus // nodes
+        return engines * self.num_gpus // self.parallel.data_parallel_size
+
+    @property
+    def weight_bytes(self) -> int:
+        """On each GPU, or on the one of the pipeline that has the most."""
+        return _weight_bytes(self.loaded, self.hardware, self.parallel)
+
+    @property
+    def kv_bytes(self) -> int:
+        """Of the pool, on the GPU with the most layers."""
+        return self.plan.num_blocks * self.plan.bytes_per_block
+
+    @property
+    def capture_size(self) -> int:
+        """Tokens of the largest step that runs from a CUDA graph; 0 without graphs."""
+        return max(self.cudagraph_capture_sizes, default=0)
+
+
+def settle(flags: DeploymentSettings, *, speculative: SpeculativeConfig | None) -> Settled:
+    """Settle what is not given. Raises ConfigError for a wrong value, NoStartError where vLLM would not start."""
+    num_speculative_tokens = 0 if speculative is None else speculative.num_speculative_tokens
+    version = known_version(flags.launch.vllm_version)
+    flags.launch.asked.require_companions()
+    hardware, scheduler = flags.hardware, flags.scheduler
+    gpu = named_gpu(hardware.gpu)
+    model = served_model(hardware, version, ignore_unmodelled=flags.launch.ignore_unmodelled)
+    loaded = with_draft_head(model) if speculative is not None and speculative.use_eagle else model
+    _require_numbers(scheduler)
+    parallel = _parallel(flags, model, num_speculative_tokens)
+    check_utilization(hardware.gpu_memory_utilization)
+    is_free = _leaves_length_open(flags)
+    is_fitted = is_free or scheduler.max_model_len == AUTO
+    given = None if is_fitted else scheduler.max_model_len
+    variables = flags.launch.asked.environment
+    if given is not None and not is_on(ALLOW_LONG_MAX_MODEL_LEN, variables):
+        check_length(given, model.max_model_len, model.name)
+    with no_start():
+        model.check_tensor_parallel(hardware.tensor_parallel_size)
+    _check_model(flags, model, version)
+    ranks, tp = parallel.decode_context_parallel_size, hardware.tensor_parallel_size
+    check_context_parallel(model, ranks, tp, has_drafts=speculative is not None)
+    length = given or model.max_model_len
+    limits = _limits(flags, gpu, version, length)
+    if speculative is not None:
+        check_draft_room(speculative, limits.max_num_batched_tokens, version)
+        if flags.adapters.enable_lora:
+            check_adapter_drafts(speculative, limits.max_num_batched_tokens, limits.max_num_seqs)
+    async_scheduling = schedules_ahead(
+        version=version,
+        asked=_asked_ahead(scheduler),
+        speculative=speculative,
+        backend=parallel.distributed_executor_backend,
+        pipeline_parallel_size=parallel.pipeline_parallel_size,
+        use_v2_model_runner=is_on(V2_MODEL_RUNNER, variables, default=True),
+        use_ray_v2_executor=is_on(RAY_V2_EXECUTOR, variables, default=True),
+    )
+    settings: dict[str, Any] = {
+        "block_size": _block_size(flags),
+        "kv_cache_dtype": hardware.kv_cache_dtype,
+        "tensor_parallel_size": hardware.tensor_parallel_size,
+        "decode_context_parallel_size": ranks,
+        "max_model_len": length,
+        "max_num_batched_tokens": limits.max_num_batched_tokens,
+        "async_scheduling": async_scheduling,
+        "enable_prefix_caching": _caches_prefixes(flags, version, model),
+        "num_speculative_tokens": num_speculative_tokens,
+        "compute_capability": gpu.compute_capability,
+        "planner": version,
+        "pipeline_parallel_size": parallel.pipeline_parallel_size,
+    }
+    graphs = _graphs(flags, gpu, version, model, limits, num_speculative_tokens)
+    memory = _memory_for_kv(flags, parallel, loaded, gpu, limits, graphs)
+    pool = _pool(hardware.num_gpu_blocks_override, memory)
+    if is_fitted:
+        length = settings["max_model_len"] = _longest(loaded, **pool, **settings)
+    with _said_to_be_estimated(memory, model, limits), no_start():
+        plan = plan_kv_cache(loaded, **pool, **settings)
+    # An encoder's output is read as a whole.
+    reads_whole = bool(model.max_encoder_tokens)
+    threshold = 0 if reads_whole else scheduler.long_prefill_token_threshold
+    check_limits(
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_model_len=length,
+        enable_chunked_prefill=scheduler.enable_chunked_prefill,
+        long_prefill_token_threshold=0 if version == "0.22" else threshold,
+        keeps_states=plan.mamba_cache_mode is MambaCacheMode.ALIGN,
+    )
+    return Settled(
+        version=version,
+        gpu=gpu,
+        model=model,
+        loaded=loaded,
+        hardware=replace(hardware, block_size=plan.block_size),
+        scheduler=replace(
+            scheduler,
+            max_num_seqs=limits.max_num_seqs,
+            max_num_batched_tokens=limits.max_num_batched_tokens,
+            # Nobody asked for answers to be cut: what the pool cannot hold is refused, with the blocks that it takes.
+            max_model_len=model.max_model_len if is_free else length,
+            enable_prefix_caching=plan.enable_prefix_caching,
+            enable_chunked_prefill=scheduler.enable_chunked_prefill and not reads_whole,
+            long_prefill_token_threshold=threshold,
+            disable_chunked_mm_input=scheduler.disable_chunked_mm_input or _sees_images_whole(flags, model, version),
+        ),
+        parallel=parallel,
+        adapters=flags.adapters,
+        plan=plan,
+        fewest_blocks=_fewest_blocks(loaded, memory, settings),
+        cudagraph_capture_sizes=graphs,
+        async_scheduling=async_scheduling,
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_model_len=length,
+    )
+
+
+def _check_model(flags: DeploymentSettings, model: ModelSpec, version: Planner) -> None:
+    """Raise NoStartError for a model that vLLM does not run like that."""
+    parallel, adapters, asked = flags.parallel, flags.adapters, flags.launch.asked
+    check_media_cache(
+        model,
+        max_object_size_mb=asked.value("mm-shm-cache-max-object-size-mb"),
+        cache_type=asked.value("mm-processor-cache-type"),
+    )
+    check_model(model, version)
+    check_kv_dtype(flags.hardware.kv_cache_dtype, model, version)
+    if not parallel.enable_expert_parallel:
+        check_expert_blocks(model, flags.hardware.tensor_parallel_size * parallel.data_parallel_size, version)
+    if adapters.enable_lora:
+        check_adapters(adapters.max_loras, adapters.max_cpu_loras)
+
+
+def _parallel(flags: DeploymentSettings, model: ModelSpec, num_speculative_tokens: int) -> ParallelSettings:
+    """The flags, with as many front ends as engines where nobody says.
+
+    ConfigError for numbers that are none, and for ways to spread a model that are not modelled.
+    """
+    parallel = flags.parallel
+    require_int("data_parallel_size", parallel.data_parallel_size, 1, MOST_ENGINES)
+    check_spreading(
+        pipeline_parallel_size=parallel.pipeline_parallel_size,
+        num_gpus=flags.hardware.tensor_parallel_size * parallel.pipeline_parallel_size * parallel.data_parallel_size,
+        nnodes=parallel.nnodes,
+        backend=parallel.distributed_executor_backend,
+        num_layers=model.num_layers,
+        engines_share_experts=parallel.data_parallel_size > 1 and model.has_experts,
+        has_drafts=num_speculative_tokens > 0,
+    )
+    check_local_engines(parallel.data_parallel_size_local, parallel.data_parallel_size)
+    check_experts(model, enable_expert_parallel=parallel.enable_expert_parallel)
+    count = parallel.api_server_count
+    if count is not None:
+        require_int("api_server_count", count, 1, MOST_ENGINES)
+    router = parallel.router
+    if parallel.replicas is not None and router == "vllm":
+        if "router" in flags.launch.asked.named:
+            fix = "it balances the engines of one vllm serve: for replicas use least-loaded, round-robin, ..."
+            raise ConfigError("router", router, fix)
+        router = "least-loaded"
+    count = parallel.data_parallel_size if count is None else count
+    return replace(parallel, api_server_count=count, router=router)
+
+
+def _weight_bytes(model: ModelSpec, hardware: HardwareSettings, parallel: ParallelSettings) -> int:
+    """Experts lie on the GPUs of all engines, whole ones or a slice of each; every engine has all of the rest.
+
+    Of a pipeline: on a GPU of the stage that has the most.
+    """
+    world = hardware.tensor_parallel_size * parallel.data_parallel_size
+    spread = parallel.enable_expert_parallel or parallel.data_parallel_size > 1
+    return model.weight_bytes(
+        hardware.tensor_parallel_size,
+        expert_parallel_size=world if spread else 1,
+        pipeline_parallel_size=parallel.pipeline_parallel_size,
+    )
+
+
+def _adapter_bytes(flags: DeploymentSettings, model: ModelSpec) -> int:
+    """Memory for LoRA adapters on each GPU; NotModelledError where it is not known."""
+    adapters = flags.adapters
+    if not adapters.enable_lora:
+        return 0
+    size = adapter_bytes(
+        model,
+        max_loras=adapters.max_loras,
+        max_lora_rank=adapters.max_lora_rank,
+        tensor_parallel_size=flags.hardware.tensor_parallel_size,
+        pipeline_parallel_size=flags.parallel.pipeline_parallel_size,
+    )
+    if size is None:
+        fix = (
+            f"memory of adapters is known beside plain attention alone, and {model.name} has other layers: give"
+            " --kv-cache-memory-bytes, as vLLM logs it"
+        )
+        raise ConfigError("enable_lora", True, fix)
+    return size
+
+
+def _limits(flags: DeploymentSettings, gpu: GPU, version: Planner, max_model_len: int) -> BatchLimits:
+    scheduler, parallel = flags.scheduler, flags.parallel
+    return batch_limits(
+        gpu,
+        version=version,
+        max_model_len=max_model_len,
+        max_num_seqs=scheduler.max_num_seqs,
+        max_num_batched_tokens=scheduler.max_num_batched_tokens,
+        enable_chunked_prefill=scheduler.enable_chunked_prefill,
+        for_throughput=scheduler.performance_mode == "throughput",
+        batches_experts=batches_experts(
+            str(flags.launch.asked.value("all2all-backend")),
+            data_parallel_size=parallel.data_parallel_size,
+            enable_expert_parallel=parallel.enable_expert_parallel,
+        ),
+    )
+
+
+def _graphs(
+    flags: DeploymentSettings, gpu: GPU, version: Planner, model: ModelSpec, limits: BatchLimits, drafts: int
+) -> tuple[int, ...]:
+    """Sizes of the CUDA graphs, ascending."""
+    hardware = flags.hardware
+    if hardware.enforce_eager:
+        return ()
+    return capture_sizes(
+        gpu,
+        version=version,
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        num_speculative_tokens=drafts,
+        architecture=model.architecture,
+        interactive=flags.scheduler.performance_mode == "interactivity",
+        given=hardware.cudagraph_capture_sizes,
+        most=hardware.max_cudagraph_capture_size,
+    )
+
+
+def _asked_ahead(flags: SchedulerSettings) -> bool | None:
+    """What ``--[no-]async-scheduling`` says. ConfigError if both are given."""
+    if flags.async_scheduling and flags.no_async_scheduling:
+        raise ConfigError("async_scheduling", True, "no_async_scheduling says the opposite: give one of them")
+    return True if flags.async_scheduling else False if flags.no_async_scheduling else None
+
+
+def _require_numbers(flags: SchedulerSettings) -> None:
+    """Raise ConfigError for a limit that is given and is none."""
+    for field, value, most in (
+        ("max_num_seqs", flags.max_num_seqs, MAX_SEQS),
+        ("max_num_batched_tokens", flags.max_num_batched_tokens, MAX_COUNT),
+        ("max_model_len", flags.max_model_len, MAX_COUNT),
+    ):
+        if value is not None and not (field == "max_model_len" and value == AUTO):
+            require_int(field, value, 1, most)
+
+
+def _leaves_length_open(flags: DeploymentSettings) -> bool:
+    """Whether requests may be as long as the pool holds, because nobody gave a length.
+
+    vLLM takes the model's own and does not start if the pool is smaller; so it does here for memory that a GPU has, and
+    for a line of flags that was pasted. Blocks that are typed beside a workload are an experiment.
+    """
+    launch, hardware = flags.launch, flags.hardware
+    was_pasted = launch.serve is not None or launch.config is not None
+    return flags.scheduler.max_model_len is None and hardware.num_gpu_blocks_override is not None and not was_pasted
+
+
+class _Memory(NamedTuple):
+    """For KV, in bytes on each GPU."""
+
+    likely: int | None
+    """As given, or an estimate; None where the number of blocks was given."""
+    least: int | None = None
+    """Of an estimate."""
+
+
+def _memory_for_kv(
+    flags: DeploymentSettings,
+    parallel: ParallelSettings,
+    model: ModelSpec,
+    gpu: GPU,
+    limits: BatchLimits,
+    graphs: tuple[int, ...],
+) -> _Memory:
+    hardware = flags.hardware
+    if hardware.num_gpu_blocks_override is not None:
+        return _Memory(None)
+    if hardware.kv_cache_memory_bytes is not None:
+        require_int("kv_cache_memory_bytes", hardware.kv_cache_memory_bytes, 1, 1 << 50)
+        return _Memory(hardware.kv_cache_memory_bytes)
+    usable = int(gpu.memory_bytes * hardware.gpu_memory_utilization)
+    weights = _weight_bytes(model, hardware, parallel) + _adapter_bytes(flags, model)
+    to_run = step_memory(
+        model,
+        gpu,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_num_seqs=limits.max_num_seqs,
+        tensor_parallel_size=hardware.tensor_parallel_size,
+        pipeline_parallel_size=parallel.pipeline_parallel_size,
+        cudagraph_capture_sizes=graphs,
+    )
+    left = _Memory(usable - weights - to_run.likely, usable - weights - to_run.most)
+    with _said_to_be_estimated(left, model, limits):
+        check_room(model.name, gpu.name, usable, weights, to_run.likely, hardware.tensor_parallel_size)
+    return left
+
+
+@contextmanager
+def _said_to_be_estimated(memory: _Memory, model: ModelSpec, limits: BatchLimits) -> Iterator[None]:
+    """Within it, whoever does not start for lack of memory hears that it is an estimate, and what it depends on."""
+    try:
+        yield
+    except NoStartError as error:
+        if memory.least is None:
+            raise
+        sampling = limits.max_num_seqs * model.vocab_size * SAMPLING_BYTES / (1 << 30)
+        problem = error.reason
+        takes = f", and max_num_seqs = {limits.max_num_seqs} takes {sampling:.1f} GiB of it: lower that, or"
+        mend = f"{takes if sampling >= _NOTABLE_GIB else ':'} give what vLLM logs as kv_cache_memory_bytes"
+        raise NoStartError(f"{problem}. That memory is an estimate{mend}") from None
+
+
+def _fewest_blocks(model: ModelSpec, memory: _Memory, settings: dict[str, Any]) -> int | None:
+    if memory.least is None:
+        return None
+    if memory.least <= 0:
+        return 0
+    plan = plan_kv_cache(model, available_bytes=memory.least, must_start=False, **settings)
+    return plan.num_blocks if plan.longest == plan.max_model_len else 0
+
+
+def _pool(blocks: int | None, memory: _Memory) -> dict[str, Any]:
+    """The blocks that were given, or the bytes on each GPU."""
+    if blocks is None:
+        return {"available_bytes": memory.likely}
+    if not 2 <= blocks <= MAX_BLOCKS:
+        fix = f"give a whole number from 2 to {MAX_BLOCKS}; one of them is the null block, which holds no KV"
+        raise ConfigError("num_gpu_blocks_override", blocks, fix)
+    return {"num_gpu_blocks": blocks}
+
+
+def _longest(model: ModelSpec, **settings: Any) -> int:
+    """The longest request that fits, as long as the model was made for at most."""
+    with no_start():
+        return max(1, plan_kv_cache(model, must_start=False, **settings).longest)
+
+
+def _sees_images_whole(flags: DeploymentSettings, model: ModelSpec, version: str) -> bool:
+    """Whether vLLM never computes part of an image: its tokens attend to each other, or an encoder reads it.
+
+    0.33 looks whether any can come, as pixels or as embeddings.
+    """
+    can_come = version == "0.22" or bool(model.encoders) or bool(flags.launch.asked.value("enable-mm-embeds"))
+    return (model.images_attend_both_ways and can_come) or bool(model.max_encoder_tokens)
+
+
+def _block_size(flags: DeploymentSettings) -> int | None:
+    """As given; None leaves it to the attention kernels, some of which want another than the default."""
+    given = flags.launch.asked.says(("block_size",)) or flags.hardware.block_size != BLOCK_SIZE
+    return flags.hardware.block_size if given else None
+
+
+def _caches_prefixes(flags: DeploymentSettings, version: str, model: ModelSpec) -> bool:
+    """As given; vLLM 0.22 caches no prefixes of models that keep states unless it is told to, nobody an encoder's."""
+    told = flags.launch.asked.says(("enable_prefix_caching", "no_enable_prefix_caching"))
+    off = model.has_states and version == "0.22" and not told
+    return flags.scheduler.enable_prefix_caching and not off and not model.max_encoder_tokens

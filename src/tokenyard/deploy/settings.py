@@ -1,0 +1,239 @@
+"""The settings of a deployment, in groups; names, defaults and meaning are those of ``vllm serve`` where it has them.
+
+A group is a plain dataclass. What only a help text needs to know stands beside the type, and whoever makes a command
+line of it reads it there (:class:`Help`); nothing here knows of command lines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tokenyard.config import CacheConfig, HashAlgo, SchedulerConfig, SpeculativeMethod
+from tokenyard.deploy.same_as import NO_SETTING, Help, Settings, Switch, setting, with_settings
+from tokenyard.launch.asked import Asked
+from tokenyard.launch.defaults import DEFAULT_VERSION, GPU_MEMORY_UTILIZATION
+
+__all__ = [
+    "MAX_IDS_PER_STEP",
+    "AdapterSettings",
+    "DeploymentSettings",
+    "HardwareSettings",
+    "LaunchSettings",
+    "ParallelSettings",
+    "SchedulerSettings",
+    "SpeculationSettings",
+    "SplitSettings",
+    "TraceSettings",
+    "TransferSettings",
+]
+
+MAX_IDS_PER_STEP = 64
+"""Bound of a replay's trace: request ids per list and step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchSettings(Settings):
+    """How vLLM is started. Any flag of `vllm serve` may also be given by itself; docs/vllm-flags.md lists them all."""
+
+    serve: Annotated[str | None, Help(metavar="LINE|FILE", otherwise="no line")] = None
+    """A whole `vllm serve ...` command line, or a file (@FILE) with one; other flags given here override it."""
+    config: Annotated[Path | None, Help(metavar="FILE", otherwise="no file")] = None
+    """YAML file of flags, as for `vllm serve --config`; --serve and other flags given here override it."""
+    vllm_version: Annotated[str, Help(metavar="VERSION")] = DEFAULT_VERSION
+    """Version of vLLM whose decisions and defaults apply: 0.22 or 0.33."""
+    ignore_unmodelled: Switch = False
+    """Continue without flags that a replay does not model; the report's header lists them."""
+    asked: Annotated[Asked, NO_SETTING] = field(default_factory=Asked)
+    """Flags of vLLM's that were given, however they were given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+@with_settings
+class HardwareSettings(Settings):
+    """What it runs on."""
+
+    gpu: str = "h100"
+    """Named GPU: a10, a100-40gb, a100-80gb, h100, h200, b200, b300, gb200, l4, l40s, rtx4090, rtx5090, rtxpro6000."""
+    model: str = "llama-3.1-8b"
+    """Named model, or the path of a Hugging Face config.json."""
+    tensor_parallel_size: int = 1
+    """Tensor-parallel size: GPUs that each hold a part of every layer."""
+    dtype: str = "auto"
+    """Data type of unquantised weights and of activations: auto (the checkpoint's), bfloat16, float16 or float32."""
+    quantization: Annotated[str | None, Help(metavar="METHOD", otherwise="the checkpoint's")] = None
+    """Quantization of the weights; fp8 and bitsandbytes also quantize an unquantized checkpoint."""
+    kv_cache_dtype: str = "auto"
+    """auto (the checkpoint's, else the model's), bfloat16, float16, fp8, fp8_e4m3, fp8_e5m2 or nvfp4."""
+    language_model_only: Switch = False
+    """Do not load the encoders of images and audio."""
+    limit_mm_per_prompt: Annotated[str | None, Help(metavar="JSON", otherwise="vLLM's")] = None
+    """Images, videos and sounds per prompt: where all are 0, encoders are not loaded; else it changes nothing here."""
+    hf_overrides: Annotated[str | None, Help(metavar="JSON", otherwise="none")] = None
+    """Fields of config.json to exchange: those of rotary positions and max_position_embeddings are read."""
+    enforce_eager: Switch = False
+    """Use no CUDA graphs: the host launches every kernel of a step by itself."""
+    max_cudagraph_capture_size: Annotated[int | None, Help(metavar="TOKENS", otherwise="as vllm serve")] = None
+    """The largest number of tokens per step for which a CUDA graph is used."""
+    cudagraph_capture_sizes: Annotated[tuple[int, ...], Help(metavar="N ...", otherwise="as vllm serve")] = ()
+    """Numbers of tokens for which CUDA graphs are captured; a replay uses the largest."""
+    gpu_memory_utilization: float = GPU_MEMORY_UTILIZATION
+    """Fraction of the GPU's memory that the engine may use."""
+    kv_cache_memory_bytes: Annotated[int | None, Help(metavar="BYTES", otherwise="what is left of the GPU")] = None
+    """Memory for KV on each GPU, as vLLM logs it: "Available KV cache memory"."""
+    num_gpu_blocks_override: Annotated[int | None, Help(metavar="N", otherwise="as many as fit the GPU")] = None
+    """KV blocks on the GPU; one of them, the null block, holds no KV."""
+    block_size: Annotated[int | None, Help(metavar="TOKENS", otherwise="16, or what the model's layers need")] = None
+    """Tokens per KV block."""
+    latency: str = "calibrated"
+    """Model of step times: calibrated (to measured runs), roofline, constant:SECONDS, table:DIR or fitted:TRACE."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelSettings(Settings):
+    """GPUs and engines of one deployment; docs/parallel.md."""
+
+    pipeline_parallel_size: int = 1
+    """Pipeline stages, each on tensor-parallel-size GPUs; as many steps are in flight at once."""
+    decode_context_parallel_size: int = 1
+    """GPUs of a tensor-parallel group over which the KV of a sequence is split; its time is an estimate."""
+    nnodes: int = 1
+    """Machines over which the GPUs are spread; 1: as many as are needed with 8 GPUs each."""
+    distributed_executor_backend: Annotated[str | None, Help(metavar="NAME", otherwise="mp")] = None
+    """mp, uni, ray or external_launcher: who starts the workers."""
+    data_parallel_size: int = 1
+    """Engines, each with its own GPUs and KV cache; with mixture-of-experts models they step together."""
+    data_parallel_size_local: Annotated[int | None, Help(metavar="N", otherwise="as many as fit 8 GPUs")] = None
+    """Engines on each machine: those that share experts exchange tokens over a network between machines."""
+    enable_expert_parallel: Switch = False
+    """Put whole experts on each GPU of all engines, instead of a slice of every expert."""
+    api_server_count: Annotated[int | None, Help(metavar="N", otherwise="as many as engines")] = None
+    """API server processes, each of which balances by itself; changes a replay only with --router vllm."""
+    router: Annotated[str, Help(metavar="NAME")] = "vllm"
+    """Router of requests: vllm (its own balancing), round-robin, least-loaded, prefix-affinity, or FILE.py:CLASS."""
+    replicas: Annotated[str | None, Help(metavar="N|MIN..MAX", otherwise="one deployment")] = None
+    """Identical deployments behind a router: a number (4), or a range to autoscale in (1..8); docs/plan.md."""
+    startup: Annotated[str, Help(metavar="TIME")] = "120s"
+    """Time from the decision to start a replica until it takes requests."""
+    scale_target: float = 5.0
+    """Target of Kubernetes' HorizontalPodAutoscaler: waiting requests per replica."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+@with_settings
+class SchedulerSettings(Settings):
+    """Limits and order of the scheduler."""
+
+    max_num_seqs: Annotated[
+        int | None, Help(metavar="N", otherwise="as vllm serve: 1024 on GPUs of 70 GiB, A100 aside; else 256")
+    ] = None
+    """Largest number of requests that run at the same time."""
+    max_num_batched_tokens: Annotated[
+        int | None,
+        Help(metavar="N", otherwise="as vllm serve: 8192 on GPUs of 70 GiB, A100 aside, 16384 of 160 GiB; else 2048"),
+    ] = None
+    """Largest number of tokens per step, prefill and decode together."""
+    performance_mode: Literal["balanced", "interactivity", "throughput"] = "balanced"
+    """throughput doubles these two defaults, as in vLLM."""
+    max_model_len: Annotated[int | None, Help(metavar="TOKENS", otherwise="the model's own limit")] = None
+    """Largest number of tokens of a request, prompt and output together."""
+    scheduling_policy: str = SchedulerConfig().policy
+    """fcfs, priority, another one that `tokenyard workloads` lists, or FILE.py:CLASS."""
+    enable_prefix_caching: bool = setting(CacheConfig)
+    prefix_caching_hash_algo: HashAlgo = setting(CacheConfig, default=HashAlgo.XXH3_128)
+    enable_chunked_prefill: bool = setting(SchedulerConfig)
+    long_prefill_token_threshold: int = setting(SchedulerConfig)
+    scheduler_reserve_full_isl: bool = setting(SchedulerConfig)
+    async_scheduling: Annotated[Switch, Help(otherwise="on; in 0.22 off if drafts come from ngram or draft_model")] = (
+        False
+    )
+    """Async scheduling: schedule a step while the previous one runs."""
+    no_async_scheduling: Annotated[Switch, Help(otherwise="see --async-scheduling")] = False
+    """No async scheduling: schedule a step after the previous one ended."""
+    watermark: float = setting(CacheConfig)
+    disable_chunked_mm_input: bool = setting(SchedulerConfig)
+    skip_oversized_prefill: bool = setting(SchedulerConfig)
+    running_index_drifts: Annotated[bool, Help(otherwise="as the version does: 0.22 yes, 0.33 no")] = True
+    """Skip the next running request where vLLM's loop does so after a preemption."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterSettings(Settings):
+    """LoRA adapters; requests name theirs in the workload."""
+
+    enable_lora: Switch = False
+    """Reserve memory for LoRA adapters, and apply those that requests name."""
+    max_loras: int = 1
+    """Largest number of different adapters in one step."""
+    max_cpu_loras: Annotated[int | None, Help(metavar="N", otherwise="as many as max_loras")] = None
+    """Largest number of adapters in CPU memory; a replay loads adapters in no time."""
+    max_lora_rank: int = 16
+    """Largest rank of an adapter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculationSettings(Settings):
+    """Speculative decoding, and how many draft tokens are accepted."""
+
+    speculative_config: Annotated[str | None, Help(metavar="JSON", otherwise="no speculative decoding")] = None
+    """As for vLLM: {"method": "eagle3", "num_speculative_tokens": 3, ...}."""
+    spec_method: Annotated[str | None, Help(metavar="NAME", otherwise="that of --speculative-config")] = None
+    """vLLM's short form of its method."""
+    spec_tokens: Annotated[int | None, Help(metavar="N", otherwise="that of --speculative-config")] = None
+    """vLLM's short form of its num_speculative_tokens."""
+    num_speculative_tokens: Annotated[int | None, Help(metavar="N", otherwise="no speculative decoding")] = None
+    """Draft tokens per request and step."""
+    speculative_method: SpeculativeMethod = SpeculativeMethod.NGRAM
+    """Source of the draft tokens: eagle and draft_model use KV slots for them; drafting takes no time in a replay."""
+    acceptance_rates: Annotated[str, Help(metavar="P,P,...")] = "0.7"
+    """Probability that each position's draft token is accepted if those before it are; the last holds for the rest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferSettings(Settings):
+    """KV offloading and connectors."""
+
+    kv_offloading_size: Annotated[float | None, Help(metavar="GIB", otherwise="no offloading")] = None
+    """CPU memory for KV blocks that leave the GPU, in GiB over all GPUs."""
+    kv_offloading_backend: str = "native"
+    """Implementation of the offloading; only native is supported."""
+    kv_transfer_config: Annotated[str | None, Help(metavar="JSON", otherwise="no connector")] = None
+    """A KV connector (OffloadingConnector, SharedStorageConnector) and its settings; docs/connectors.md lists them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitSettings(Settings):
+    """Prefill-decode disaggregation; docs/connectors.md."""
+
+    split: Annotated[
+        str | None, Help(metavar="P+D", otherwise="of split: as many on each side; of sweep: no split")
+    ] = None
+    """Numbers of prefill and of decode engines: 2+1."""
+    kv_link_gb_per_s: float = 50.0
+    """Bandwidth of the network between two of their GPUs, in GB/s; 50 is a port of 400 Gbit/s."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSettings(Settings):
+    """The trace."""
+
+    trace: Annotated[Path | None, Help(metavar="DIR", otherwise="SCHED_TRACE_PATH, else no trace")] = None
+    """Write the trace into this directory."""
+    record_requests: Switch = False
+    """Also write one record per queued request and step; `report` then shows what the smallest waiting one needed."""
+    max_ids_per_step: int = MAX_IDS_PER_STEP
+    """Most request ids per list and step (0 = all): the trace's size then grows with steps, not with the queue."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeploymentSettings:
+    """Everything that somebody says of a deployment; what nobody says is a default, or settled later."""
+
+    launch: LaunchSettings = field(default_factory=LaunchSettings)
+    hardware: HardwareSettings = field(default_factory=HardwareSettings)
+    scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
+    parallel: ParallelSettings = field(default_factory=ParallelSettings)
+    adapters: AdapterSettings = field(default_factory=AdapterSettings)
+    transfer: TransferSettings = field(default_factory=TransferSettings)
+    speculation: SpeculationSettings = field(default_factory=SpeculationSettings)

@@ -1,0 +1,429 @@
+"""From settings to what a replay needs: configuration, latency model, header; then, with a workload, all of it."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import inf
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from tokenyard.config import (
+    CacheConfig,
+    SchedulerConfig,
+    SpeculativeConfig,
+    settings_for,
+)
+from tokenyard.connectors.config import OFFLOADING, KVTransferConfig
+from tokenyard.deploy.header import (
+    describe_deployment,
+    with_idle_policies,
+    with_images,
+    with_known_error,
+    with_notes,
+    with_oracles,
+)
+from tokenyard.deploy.images import scheduler_with_images
+from tokenyard.deploy.record import ASKED, asked_flags
+from tokenyard.deploy.replicas import read_autoscaling
+from tokenyard.deploy.resolve import Settled, settle
+from tokenyard.deploy.settings import DeploymentSettings, ParallelSettings, TraceSettings, TransferSettings
+from tokenyard.errors import ConfigError, WorkloadError, shown
+from tokenyard.explain.report.slo import SLO
+from tokenyard.kv.sizing.plan import KVCachePlan
+from tokenyard.launch.speculation import AskedSpeculation, check_drafts, read_speculation, token_budget
+from tokenyard.policies.named import PolicyMaker, policy_label, policy_maker
+from tokenyard.profiles import decision_profile
+from tokenyard.sim.clock import VirtualClock
+from tokenyard.sim.drafts import SimulatedSpeculation
+from tokenyard.sim.latency import LatencyModel, load_latency
+from tokenyard.sim.latency.steptime.known_error import KnownError
+from tokenyard.sim.latency.steptime.model import CalibratedLatency
+from tokenyard.sim.parallel.autoscaler import Autoscaling
+from tokenyard.sim.parallel.routers.named import RouterMaker, router_maker
+from tokenyard.sim.parallel.routers.vllm import Fleet
+from tokenyard.sim.settings import ReplaySettings
+from tokenyard.sim.transfers.offload import GIB, KVTransfer
+from tokenyard.sim.workload import Workload
+from tokenyard.trace.emit.writer import TraceWriter
+from tokenyard.trace.format.config import TraceConfig
+from tokenyard.trace.format.deployment import SECTION, Assumption
+from tokenyard.trace.format.deployment import Deployment as Header
+from tokenyard.trace.format.schema import TraceStart
+from tokenyard.trace.format.start import describe_run
+
+__all__ = ["ReplaySpec", "ResolvedDeployment", "open_trace", "prepare", "resolve"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedDeployment:
+    """A deployment with nothing left open: what vLLM would have settled when it starts, and how long its steps take."""
+
+    settings: DeploymentSettings
+    """What was given."""
+    settled: Settled
+    """Version, GPU, model, limits and the memory plan."""
+    scheduler: SchedulerConfig
+    policy: PolicyMaker
+    """The one that ``scheduler`` names."""
+    cache: CacheConfig
+    """The paged KV cache of one engine."""
+    latency: LatencyModel
+    """How long a step takes."""
+    kv_transfer: KVTransfer | None
+    """KV kept elsewhere too."""
+    speculation: SimulatedSpeculation | None
+    """Drafts, and how many of them are right."""
+    router: RouterMaker
+    """Who gets which request, if there are several engines."""
+    autoscaling: Autoscaling | None
+    """How many replicas of the deployment there are; None: it is one."""
+    header: Header
+    """What a report says of it: with what was assumed, passed over and used."""
+
+    @property
+    def plan(self) -> KVCachePlan:
+        """The memory plan: blocks, their groups, the longest request that fits."""
+        return self.settled.plan
+
+    @property
+    def known_error(self) -> KnownError | None:
+        """How well step times are known, whatever the load; None of a latency model that does not say."""
+        return self.latency.known_error() if isinstance(self.latency, CalibratedLatency) else None
+
+    @property
+    def assumed(self) -> tuple[Assumption, ...]:
+        """What nobody said, and what was taken."""
+        return tuple(self.header.assumed)
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """What would change something in vLLM, and does not here."""
+        return tuple(self.header.ignored)
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """Flags and variables that are heeded."""
+        return tuple(self.header.used)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySpec:
+    """Everything that is settled before the first step."""
+
+    workload: Workload
+    scheduler: SchedulerConfig
+    policy: PolicyMaker
+    """The one that ``scheduler`` names."""
+    cache: CacheConfig
+    latency: LatencyModel
+    kv_transfer: KVTransfer | None
+    speculation: SimulatedSpeculation | None
+    trace: TraceConfig
+    start: TraceStart
+    """The trace's first record."""
+    settled: Settled
+    """Settings, with what nobody said settled."""
+    router: RouterMaker
+    """The one that the settings name."""
+    deployment: Header
+    """What it stands for, as its header says."""
+    slos: tuple[SLO, ...] = ()
+    """What goodput is counted by."""
+    autoscaling: Autoscaling | None = None
+    """How many replicas of the deployment there are; None: it is one."""
+
+    @property
+    def num_engines(self) -> int:
+        """Engines that there are at most."""
+        return self.settled.parallel.data_parallel_size if self.autoscaling is None else self.autoscaling.most
+
+    @property
+    def gpus_per_replica(self) -> int:
+        """GPUs of the deployment, with all its engines."""
+        return self.settled.num_gpus
+
+    def replays(self, *, skip_refused: bool) -> ReplaySettings:
+        """What all its replays have in common."""
+        parallel = self.settled.parallel
+        size = self.num_engines
+        return ReplaySettings(
+            self.scheduler,
+            self.cache,
+            self.latency,
+            skip_refused,
+            self.kv_transfer,
+            self.speculation,
+            Fleet(size, self.settled.steps_together, self.settled.version, parallel.api_server_count or size),
+            self.router,
+            self.autoscaling,
+        )
+
+
+def resolve(settings: DeploymentSettings, *, seed: int = 0) -> ResolvedDeployment:
+    """Settle what is not given; ``seed`` is of the dice that say which drafts are right. Raises TokenyardError."""
+    launch = settings.launch
+    if not launch.ignore_unmodelled:
+        launch.asked.require_modelled()
+    passed_over: list[str] = []
+    speculation, drafts = _speculation(settings, passed_over, seed)
+    speculative = None if speculation is None else speculation.config
+    settled = settle(settings, speculative=speculative)
+    if drafts is not None:
+        check_drafts(drafts, settled.model)
+    kv_transfer = _kv_transfer(settings.transfer, settled)
+    scheduler = _scheduler(settled, kv_transfer, speculative)
+    policy = policy_maker(scheduler.policy, "scheduling_policy")
+    router, autoscaling = router_maker(settled.parallel.router), read_autoscaling(settings.parallel)
+    cache = _cache(settled)
+    latency = _latency(settled, speculation, has_adapters=False)
+    header = describe_deployment(settings, settled, scheduler, speculation, passed_over)
+    header = with_oracles(header, [scheduler.policy])
+    if isinstance(latency, CalibratedLatency):
+        header = msgspec.structs.replace(header, step_time_error=latency.known_error().sentence)
+    if kv_transfer is not None:
+        _check_transfer(kv_transfer, settings.transfer, cache, latency)
+    return ResolvedDeployment(
+        settings=settings,
+        settled=settled,
+        scheduler=scheduler,
+        policy=policy,
+        cache=cache,
+        latency=latency,
+        kv_transfer=kv_transfer,
+        speculation=speculation,
+        router=router,
+        autoscaling=autoscaling,
+        header=header,
+    )
+
+
+def prepare(
+    resolved: ResolvedDeployment,
+    workload: Workload | Callable[[], Workload],
+    *,
+    arrivals: Mapping[str, Any] = MappingProxyType({}),
+    trace: TraceSettings | None = None,
+    slos: Sequence[SLO] = (),
+) -> ReplaySpec:
+    """What replays ``workload``, which is read last where a function reads it, on the deployment.
+
+    ``arrivals`` says how the workload was read, for the trace's first record. Raises TokenyardError.
+    """
+    settled, scheduler = resolved.settled, resolved.scheduler
+    written = _trace(
+        trace or TraceSettings(), policy_label(scheduler.policy), of_replicas=resolved.autoscaling is not None
+    )
+    traffic = workload if isinstance(workload, Workload) else workload()
+    header = with_idle_policies(with_notes(resolved.header, traffic), [scheduler.policy], traffic)
+    if traffic.first_with_images is not None:
+        scheduler = scheduler_with_images(scheduler, settled, traffic)
+        header = with_images(header, scheduler)
+    latency = resolved.latency
+    if (asking := traffic.first_with_adapter) is not None:
+        if not settled.adapters.enable_lora:
+            fix = f"give --enable-lora: {shown(asking.request_id)} is the first that asks for an adapter"
+            raise WorkloadError(traffic.name, 0, f"lora_name = {shown(asking.lora_name)}: {fix}")
+        latency = _latency(settled, resolved.speculation, has_adapters=True)
+    header = with_known_error(header, latency, traffic)
+    start = describe_run(
+        scheduler,
+        resolved.cache,
+        host="replay",
+        model=settled.model.name,
+        gpu=settled.gpu.name,
+        bytes_per_block=settled.plan.bytes_per_block,
+        sections={
+            SECTION: msgspec.to_builtins(header),
+            "workload": {"workload": traffic.name, **arrivals},
+            **_sections(resolved.settings, settled, resolved.kv_transfer, resolved.speculation),
+        },
+    )
+    return ReplaySpec(
+        workload=traffic,
+        scheduler=scheduler,
+        policy=resolved.policy,
+        cache=resolved.cache,
+        latency=latency,
+        kv_transfer=resolved.kv_transfer,
+        speculation=resolved.speculation,
+        trace=written,
+        start=start,
+        settled=settled,
+        router=resolved.router,
+        deployment=header,
+        slos=tuple(slos),
+        autoscaling=resolved.autoscaling,
+    )
+
+
+def _sections(
+    flags: DeploymentSettings,
+    settled: Settled,
+    kv_transfer: KVTransfer | None,
+    speculation: SimulatedSpeculation | None,
+) -> dict[str, dict[str, Any]]:
+    """Parts of the trace's configuration besides the deployment: what was asked, and what it came to."""
+    sections: dict[str, dict[str, Any]] = {"hardware": asdict(settled.hardware), ASKED: asked_flags(flags)}
+    if _is_spread(settled.parallel):
+        sections["parallel"] = asdict(settled.parallel)
+    if kv_transfer is not None:
+        sections["kv_transfer"] = asdict(kv_transfer.config)
+    if speculation is not None:
+        sections["speculation"] = asdict(flags.speculation)
+    return sections
+
+
+def _is_spread(parallel: ParallelSettings) -> bool:
+    sizes = parallel.data_parallel_size, parallel.pipeline_parallel_size, parallel.decode_context_parallel_size
+    return max(sizes) > 1 or parallel.replicas is not None
+
+
+def _speculation(
+    command: DeploymentSettings, passed_over: list[str], seed: int
+) -> tuple[SimulatedSpeculation | None, AskedSpeculation | None]:
+    """Drafts, and how vLLM was asked for them, if it was."""
+    flags = command.speculation
+    try:
+        rates = tuple(float(rate) for rate in flags.acceptance_rates.split(","))
+    except ValueError:
+        fix = "give probabilities with commas between them, for example 0.8,0.6"
+        raise ConfigError("acceptance_rates", flags.acceptance_rates, fix) from None
+    named = command.launch.asked.value("spec-model")
+    asked = read_speculation(
+        flags.speculative_config,
+        method=flags.spec_method,
+        num_tokens=flags.spec_tokens,
+        draft_model=None if named is None else str(named),
+        ignore_unmodelled=command.launch.ignore_unmodelled,
+    )
+    if asked is not None:
+        passed_over += asked.ignored
+        config = asked.config
+    elif flags.num_speculative_tokens is not None:
+        config = SpeculativeConfig(num_speculative_tokens=flags.num_speculative_tokens, method=flags.speculative_method)
+    else:
+        return None, None
+    return SimulatedSpeculation(config=config, acceptance=rates, seed=seed), asked
+
+
+def _kv_transfer(flags: TransferSettings, settled: Settled) -> KVTransfer | None:
+    if flags.kv_offloading_backend != "native":
+        raise ConfigError("kv_offloading_backend", flags.kv_offloading_backend, "use native")
+    config = None if flags.kv_transfer_config is None else KVTransferConfig.from_json(flags.kv_transfer_config)
+    if flags.kv_offloading_size is not None:
+        if not 0 < flags.kv_offloading_size < inf:
+            raise ConfigError("kv_offloading_size", flags.kv_offloading_size, "give a number of GiB above 0")
+        config = config or KVTransferConfig(kv_connector=OFFLOADING)
+        if config.kv_connector != OFFLOADING:
+            raise ConfigError("kv_offloading_size", flags.kv_offloading_size, f"it needs kv_connector {OFFLOADING}")
+        extra = {**config.kv_connector_extra_config, "cpu_bytes_to_use": flags.kv_offloading_size * GIB}
+        config = replace(config, kv_connector_extra_config=extra)
+    if config is None:
+        return None
+    if settled.parallel.decode_context_parallel_size > 1:
+        ranks = settled.parallel.decode_context_parallel_size
+        raise ConfigError("decode_context_parallel_size", ranks, "is not modelled together with a KV connector: give 1")
+    num_gpus = settled.hardware.tensor_parallel_size * settled.parallel.pipeline_parallel_size
+    return KVTransfer(config=config, bytes_per_block=settled.plan.bytes_per_block, num_gpus=num_gpus)
+
+
+def _check_transfer(
+    kv_transfer: KVTransfer, flags: TransferSettings, cache: CacheConfig, latency: LatencyModel
+) -> None:
+    """Whatever is wrong with it shall be said before the workload is read."""
+    try:
+        kv_transfer.make(cache, VirtualClock(), latency)
+    except ConfigError as error:
+        if error.field == "cpu_bytes_to_use" and flags.kv_offloading_size is not None:
+            raise ConfigError("kv_offloading_size", flags.kv_offloading_size, error.fix) from None
+        raise
+
+
+def _scheduler(
+    settled: Settled, kv_transfer: KVTransfer | None, speculative: SpeculativeConfig | None
+) -> SchedulerConfig:
+    flags, profile = settled.scheduler, decision_profile(settled.version)
+    given = asdict(flags) | {
+        "policy": flags.scheduling_policy,
+        "async_scheduling": settled.async_scheduling,
+        "max_num_batched_tokens": token_budget(
+            speculative, profile, settled.max_num_batched_tokens, settled.max_num_seqs
+        ),
+        "max_loras": settled.adapters.max_loras if settled.adapters.enable_lora else 0,
+        "profile": replace(profile, running_index_drifts=profile.running_index_drifts and flags.running_index_drifts),
+        "max_num_encoder_input_tokens": settled.plan.max_num_encoder_input_tokens,
+        "pipeline_parallel_size": settled.parallel.pipeline_parallel_size,
+    }
+    if kv_transfer is not None:
+        given["kv_load_failure_policy"] = kv_transfer.config.kv_load_failure_policy
+    return SchedulerConfig(**settings_for(SchedulerConfig, given))
+
+
+def _cache(settled: Settled) -> CacheConfig:
+    given = asdict(settled.scheduler) | asdict(settled.hardware) | asdict(settled.parallel)
+    return settled.plan.cache_config(**settings_for(CacheConfig, given))
+
+
+def _latency(settled: Settled, speculation: SimulatedSpeculation | None, *, has_adapters: bool) -> LatencyModel:
+    hardware = settled.hardware
+    return load_latency(
+        hardware.latency,
+        model=settled.model,
+        gpu=settled.gpu,
+        tensor_parallel_size=hardware.tensor_parallel_size,
+        kv_cache_dtype=settled.plan.kv_cache_dtype,
+        speculative=speculation.config if speculation is not None else None,
+        data_parallel_size=settled.parallel.data_parallel_size if settled.steps_together else 1,
+        enable_expert_parallel=settled.parallel.enable_expert_parallel,
+        pipeline_parallel_size=settled.parallel.pipeline_parallel_size,
+        gpus_per_machine=settled.gpus_per_machine,
+        enforce_eager=hardware.enforce_eager,
+        max_cudagraph_capture_size=settled.capture_size,
+        enable_lora=settled.adapters.enable_lora,
+        has_adapters=has_adapters,
+        decode_context_parallel_size=settled.parallel.decode_context_parallel_size,
+        version=settled.version,
+    )
+
+
+def _trace(flags: TraceSettings, policy: str, *, of_replicas: bool) -> TraceConfig:
+    """The environment's settings, overridden by flags. ConfigError for a trace of replicas."""
+    environment = TraceConfig.from_env()
+    wanted = environment.path if flags.trace is None else flags.trace
+    if of_replicas and wanted is not None:
+        raise ConfigError("trace", str(wanted), "a replay with replicas writes no trace: leave out trace, or replicas")
+    named = environment.policy != TraceConfig().policy
+    return replace(
+        environment,
+        path=wanted,
+        policy=environment.policy if named else policy,
+        request_records=flags.record_requests,
+        max_ids_per_step=flags.max_ids_per_step or None,
+    )
+
+
+def open_trace(writer: TraceWriter, on_overwritten: Callable[[Path], None] | None = None) -> Path | None:
+    """Make sure that the trace can be written, by this run alone, and clear away an earlier one of the same name.
+
+    Returns its directory; None if no trace is wanted. ``on_overwritten`` is called with the directory where there was
+    an earlier one. The emitter itself never fails (it must not harm an engine); a
+    command that was asked for a trace should.
+    """
+    config = writer.config
+    try:
+        files = [path for path in (config.steps_path, config.requests_path) if path is not None]
+        is_overwritten = any(path.is_file() and path.stat().st_size for path in files)
+        writer.claim()
+    except OSError as error:
+        if error.errno == errno.EBUSY:
+            fix = f"another run is writing {Path(error.filename).name} there: wait for it, or name another directory"
+            raise ConfigError("trace", str(config.path), fix) from None
+        raise ConfigError("trace", str(config.path), f"cannot be written: {error.strerror or error}") from None
+    if is_overwritten and on_overwritten is not None and config.path is not None:
+        on_overwritten(config.path)
+    return config.path

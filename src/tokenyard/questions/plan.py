@@ -1,0 +1,322 @@
+"""Which settings meet the bounds best, how much load they bear, and what limits them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from tokenyard.config import require_int
+from tokenyard.deploy.deployment import Deployment
+from tokenyard.deploy.given import changed
+from tokenyard.deploy.settings import SplitSettings
+from tokenyard.errors import ConfigError
+from tokenyard.questions.bars import Say, nothing
+from tokenyard.questions.changes import serve_words, split_words
+from tokenyard.questions.doubts import uncertainty_of, unknown_of
+from tokenyard.questions.identity import Subject, identity_of, measuring_for, read_prices, say_idle_policies, subject_of
+from tokenyard.questions.kept import kept_progress, say_so_far
+from tokenyard.questions.run import SLOs, slo_texts
+from tokenyard.questions.scenario import Scenario, traffic_by_name
+from tokenyard.questions.sides import read_shape
+from tokenyard.questions.space import COSTLY, Space, space_of
+from tokenyard.questions.subjects import RecordedSubject
+from tokenyard.sim.plan.answer import LargestLoad, Plan, ServedApart, few_requests, limits_of, next_best
+from tokenyard.sim.plan.floor import Floor, floors_of, meets_alone
+from tokenyard.sim.plan.goal import Goal, best_of, front_of, value_of
+from tokenyard.sim.plan.load import largest_load
+from tokenyard.sim.plan.nearest import nearest
+from tokenyard.sim.plan.search import Searched, search
+from tokenyard.sim.plan.trying import Trying
+from tokenyard.sim.sweep.measuring import Measuring
+from tokenyard.sim.sweep.row import Row, Settings
+from tokenyard.sim.sweep.variants import Grid
+from tokenyard.sim.workload.record import Workload
+
+__all__ = ["PlanQuestion", "ask", "goal_of", "plan"]
+
+_MOST_REPLAYS = 100_000
+_OF_THE_PROXY = (
+    "a proxy between them sends each prompt to the prefill side first, and its kv_transfer_params on to the decode side"
+    " (docs/connectors.md)"
+)
+
+_OF_REPLICAS = (
+    "{} of these, each a vllm serve of its own, behind a balancer that sends requests as --router {} does; engines of"
+    " one vllm serve would be --data-parallel-size"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanQuestion:
+    """What a plan is asked."""
+
+    scenario: Scenario
+    """A workload on a deployment, or the path of a trace as its workload."""
+    goal: Goal = Goal.GOODPUT
+    space: Space | None = None
+    """Settings to choose from, and their values; None: what people change first."""
+    gpus: Sequence[str] = ()
+    """Likewise, of GPUs."""
+    splits: Sequence[str] = ()
+    """Likewise, of engines that prefill and that decode."""
+    prices: Mapping[str, float] = field(default_factory=dict)
+    """GPU -> price of an hour."""
+    replays: int = 40
+    """Variants to try at most."""
+    largest_load: bool = True
+    """Find how much the recommended variant bears."""
+    output: Path | None = None
+    """Where variants are kept; None: in the user's cache, until the plan is whole."""
+    asked: Sequence[str | None] = ()
+    """How the goal was named, for telling one plan from another."""
+    space_name: str = "space"
+    """What to call the space in a message."""
+    status: Callable[[str], AbstractContextManager[Any]] = lambda _: nullcontext()
+    """Shows what is done, as long as it takes."""
+    bar: Callable[[int], AbstractContextManager[Callable[[], None]]] = lambda _: nullcontext(lambda: None)
+    """Number of variants -> what to call with each that was tried."""
+    say: Say = nothing
+
+
+def plan(
+    workload: str | Workload,
+    deployment: Deployment | None = None,
+    *,
+    space: Space | None = None,
+    slo: SLOs = None,
+    minimize: Literal["gpus", "cost"] | None = None,
+    maximize: Literal["goodput", "throughput", "load"] | None = None,
+    price: Mapping[str, float] | None = None,
+    replays: int = 40,
+    largest_load: bool = True,
+    kv_link_gb_per_s: float = 50.0,
+    output: str | PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    **arrivals: Any,
+) -> Plan:
+    """Find the settings of a deployment that meet bounds best, the load that they bear, and what limits them.
+
+    ``workload``: as for :func:`tokenyard.run`; or the path of a trace, which is planned on what it ran on, with no
+    ``deployment``. ``space``: ``{"gpu": ["h100", "l40s"], "max_num_seqs": [64, 256], "split": ["1+1", None]}``.
+    ``price``: of one GPU for an hour. ``replays``: variants to try at most. ``output``: a directory that keeps what was
+    replayed, so that the same plan goes on after an interruption. ``progress`` is called with the variants that were
+    tried, and how many there are at most. One variant is replayed after the other, since what the best has reached ends
+    the others early. Raises TokenyardError.
+    """
+    where = None if output is None else Path(output)
+    scenario = Scenario.of(
+        (deployment or Deployment()).settings,
+        workload,
+        arrivals=traffic_by_name(arrivals),
+        apart=SplitSettings(kv_link_gb_per_s=kv_link_gb_per_s),
+        slo=slo_texts(slo),
+    )
+    return ask(
+        PlanQuestion(
+            scenario=scenario,
+            goal=goal_of(maximize, minimize),
+            space=space,
+            prices=read_prices([[f"{gpu}={each}" for gpu, each in (price or {}).items()]]),
+            replays=replays,
+            largest_load=largest_load,
+            output=where,
+            asked=(maximize, minimize),
+            bar=_counting(progress),
+        )
+    )
+
+
+def _counting(
+    progress: Callable[[int, int], None] | None,
+) -> Callable[[int], AbstractContextManager[Callable[[], None]]]:
+    @contextmanager
+    def bar(total: int) -> Iterator[Callable[[], None]]:
+        done = 0
+
+        def advance() -> None:
+            nonlocal done
+            done += 1
+            if progress is not None:
+                progress(done, total)
+
+        yield advance
+
+    return bar
+
+
+def goal_of(maximize: str | None, minimize: str | None) -> Goal:
+    """What is best. Raises ConfigError if two things are."""
+    if maximize is not None and minimize is not None:
+        raise ConfigError("minimize", minimize, f"--maximize {maximize} is given as well: give one of the two")
+    try:
+        return Goal(minimize or maximize or "goodput")
+    except ValueError:
+        fix = "use minimize=gpus or cost, or maximize=goodput, throughput or load"
+        raise ConfigError("minimize" if minimize else "maximize", minimize or maximize, fix) from None
+
+
+def ask(question: PlanQuestion) -> Plan:
+    """The plan. Raises TokenyardError where a setting cannot be used, or no variant can be replayed.
+
+    Variants that were replayed are kept on disk until all are: the same plan, asked again after an interruption, goes
+    on with the others.
+    """
+    require_int("replays", question.replays, 1, _MOST_REPLAYS)
+    goal, scenario = question.goal, question.scenario
+    subject = subject_of(scenario)
+    grid = space_of(question.space, subject, gpus=question.gpus, splits=question.splits, field=question.space_name)
+    job = measuring_for(scenario, subject, question.prices)
+    _check_goal(goal, job, isinstance(subject, RecordedSubject))
+    subject.read()
+    say_idle_policies(subject, dict(grid.dimensions).get("scheduling_policy", ()), question.say)
+    around = {
+        "kv_link_gb_per_s": scenario.apart.kv_link_gb_per_s,
+        "replays": question.replays,
+        "goal": list(question.asked),
+    }
+    identity = identity_of(scenario, question.prices, around, grid)
+    with kept_progress(question.output, identity, question.say) as journal:
+        tries = min(len(grid), question.replays)
+        with question.bar(tries) as advance:
+            trying = Trying(job, goal, has_rivals=_varies_in_cost(grid, goal), journal=journal, advance=advance)
+            try:
+                searched = search(grid, trying.evaluate, goal, replays=question.replays, seed=scenario.arrivals.seed)
+                return _plan(question, subject, grid, trying, searched)
+            except KeyboardInterrupt:
+                say_so_far(trying, goal, tries, question.say, is_kept=journal is not None)
+                raise
+
+
+def _plan(question: PlanQuestion, subject: Subject, grid: Grid, trying: Trying, searched: Searched) -> Plan:
+    """What the variants that were tried come to."""
+    job, goal = trying.job, trying.goal
+    chosen = best_of(searched.rows, goal)
+    holds = chosen is not None
+    if chosen is None:
+        with question.status("looking for the variant nearest to the bounds"):
+            chosen = nearest(searched.rows, trying.run_on)
+    rows = trying.rows
+    floors = [] if holds else _floors(question, job, chosen)
+    is_bearable = chosen.met or (goal is not Goal.LOAD and meets_alone(floors))
+    load = _load(question, job, chosen) if is_bearable else None
+    other = next_best(rows, chosen, goal)
+    served = _served(subject, chosen)
+    return Plan(
+        workload=question.scenario.name,
+        requests=chosen.requests,
+        goal=goal.value,
+        slo=[str(slo) for slo in job.slos],
+        space={name: list(values) for name, values in grid.dimensions},
+        size=len(grid),
+        replays=trying.replays + (not holds) + (0 if load is None else load[1]),
+        is_whole=searched.is_whole,
+        method=searched.method,
+        recommended=chosen,
+        holds=holds,
+        value=value_of(chosen, goal),
+        serve=served.line,
+        serve_apart=served.apart,
+        replicas=served.replicas,
+        flags=_flags(subject, chosen),
+        notes=list(served.notes),
+        next_best=other,
+        next_best_value=None if other is None else value_of(other, goal),
+        front=front_of(rows, goal),
+        largest_load=None if load is None else load[0],
+        limits=limits_of(chosen, None if load is None else load[0].beyond) if holds else None,
+        floors=floors,
+        uncertainty=list(uncertainty_of(subject, chosen, job.slos)),
+        unknown=[*few_requests(job.slos, chosen.requests), *unknown_of(subject, chosen, has_load=load is not None)],
+        rows=rows,
+    )
+
+
+def _at(job: Measuring, settings: Settings, load: float) -> Row:
+    return job(settings, load=load, stops=True)
+
+
+def _check_goal(goal: Goal, job: Measuring, is_trace: bool) -> None:
+    """Raise ConfigError for a goal that needs what is not given."""
+    judged = [slo for slo in job.slos if slo.statistic is not None]
+    if goal is Goal.COST and not job.prices:
+        raise ConfigError("minimize", "cost", "say what GPUs cost: --price h100=2.5")
+    if goal.is_least and is_trace:
+        raise ConfigError("minimize", goal.value, "a trace is planned on the GPU that it ran on: plan a workload")
+    if (goal is Goal.LOAD or goal.is_least) and not judged:
+        flag = "minimize" if goal.is_least else "maximize"
+        raise ConfigError(flag, goal.value, "say which bounds have to hold: --slo ttft_p90=500ms tpot_p90=40ms")
+
+
+def _varies_in_cost(grid: Grid, goal: Goal) -> bool:
+    return goal.is_least or any(name in COSTLY and len(values) > 1 for name, values in grid.dimensions)
+
+
+def _floors(question: PlanQuestion, job: Measuring, chosen: Row) -> list[Floor]:
+    """Of the bounds that the nearest variant misses; that takes a replay."""
+    with question.status("looking for the least that the bounds could be"):
+        alone = job(chosen.settings, load=chosen.load, one_at_a_time=True)
+    return floors_of(job.slos, chosen, alone)
+
+
+def _load(question: PlanQuestion, job: Measuring, chosen: Row) -> tuple[LargestLoad, int] | None:
+    """The largest load that the chosen variant bears, and the replays that took; None if nobody wants to know."""
+    if not question.largest_load or question.scenario.arrivals.max_concurrency is not None:
+        return None
+    with question.status("looking for the largest load"):
+        found = largest_load(partial(_at, job, chosen.settings), start=chosen.load)
+    load = None if found.borne is None else found.borne.load
+    is_all = found.missed is None and load is not None
+    beyond = found.missed
+    replays = found.replays
+    if beyond is not None and beyond.stopped is not None:
+        beyond = msgspec.structs.replace(job(beyond.settings, load=beyond.load), tightest=beyond.tightest)
+        replays += 1
+    return LargestLoad(load=load, is_all=is_all, row=found.borne, beyond=beyond), replays
+
+
+class _Served(NamedTuple):
+    """How a variant is started."""
+
+    line: str | None = None
+    apart: ServedApart | None = None
+    notes: Sequence[str] = ()
+    replicas: str | None = None
+
+
+def _served(subject: Subject, row: Row) -> _Served:
+    if isinstance(subject, RecordedSubject):
+        return _Served()
+    words, notes = serve_words(subject.run, row.settings)
+    replicas = changed(subject.run, row.settings).parallel.replicas
+    if replicas is not None:
+        router = subject.setup(row.settings).settled.parallel.router
+        return _Served(_line(words), None, [_OF_REPLICAS.format(replicas, router), *notes], replicas)
+    split = row.settings.get("split")
+    if split is None:
+        return _Served(_line(words), None, notes)
+    shape = read_shape(str(split))
+    prefill, decode = split_words(subject.run, row.settings, shape)
+    lines = ServedApart(
+        prefill_engines=shape.prefill, prefill=_line(prefill), decode_engines=shape.decode, decode=_line(decode)
+    )
+    return _Served(None, lines, [*notes, _OF_THE_PROXY])
+
+
+def _line(words: list[str]) -> str:
+    return shlex.join(["vllm", "serve", *words])
+
+
+def _flags(subject: Subject, row: Row) -> list[str]:
+    if isinstance(subject, RecordedSubject):
+        return list(subject.variant(row.settings).flags)
+    words, _ = serve_words(subject.run, row.settings)
+    base, _ = serve_words(subject.run, {})
+    return [word for word in words if word not in base] if len(words) > len(base) else []

@@ -1,0 +1,90 @@
+"""What a plan may choose from: as asked, or what people change first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from tokenyard.deploy.given import changed
+from tokenyard.errors import ConfigError
+from tokenyard.questions.changes import is_load
+from tokenyard.questions.identity import Subject
+from tokenyard.questions.sides import check_split, read_shapes
+from tokenyard.questions.subjects import WorkloadSubject
+from tokenyard.sim.sweep.row import Setting
+from tokenyard.sim.sweep.variants import Grid, read_grid
+
+__all__ = ["COSTLY", "Space", "gpus_of", "grid_of", "space_of"]
+
+Space = Mapping[str, Any] | Iterable[str] | str
+"""Settings and their values: ``{"max_num_seqs": [64, 256]}``, or texts as for ``--set``."""
+
+DEFAULT = (
+    "max_num_seqs=64,128,256,512",
+    "max_num_batched_tokens=2048,4096,8192,16384",
+    "long_prefill_token_threshold=0,1024",
+)
+"""32 variants."""
+COSTLY = frozenset(("gpu", "split", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "replicas"))
+"""Settings by which variants cost more or less."""
+
+
+def gpus_of(text: str) -> tuple[str, ...]:
+    """Several GPUs with commas between them. Raises ConfigError."""
+    gpus = tuple(name.strip() for name in text.split(","))
+    if not all(gpus):
+        raise ConfigError("gpu", text, "give names with commas between them, for example h100,h200")
+    return gpus
+
+
+def grid_of(space: Space | None, subject: Subject, field: str = "space") -> Grid:
+    """Every combination of the values of a space. Raises ConfigError naming ``field`` and what is wrong."""
+    if isinstance(space, Mapping):
+        dimensions: dict[str, tuple[Setting, ...]] = {}
+        for given, values in space.items():
+            several = values if isinstance(values, Sequence) and not isinstance(values, str) else [values]
+            pairs = [subject.convert(given, value, field) for value in several]
+            if not pairs or pairs[0][0] in dimensions:
+                fix = "give at least one value" if not pairs else f"{pairs[0][0]} is given twice: give it once"
+                raise ConfigError(field, given, fix)
+            dimensions[pairs[0][0]] = tuple(dict.fromkeys(value for _, value in pairs))
+        return Grid(list(dimensions.items()))
+    texts = () if space is None else (space,) if isinstance(space, str) else tuple(space)
+    return read_grid(texts, partial(subject.convert, flag=field), field)
+
+
+def space_of(
+    space: Space | None,
+    subject: Subject,
+    *,
+    gpus: Sequence[str] = (),
+    splits: Iterable[str] = (),
+    field: str = "space",
+) -> Grid:
+    """The settings that a plan may choose from, and their values; without a ``space`` what people change first.
+
+    Raises ConfigError.
+    """
+    grid = grid_of(space or DEFAULT, subject, field)
+    dimensions: list[tuple[str, tuple[Setting, ...]]] = list(grid.dimensions)
+    shapes = read_shapes(splits)
+    if shapes:
+        if any(name == "split" for name, _ in dimensions):
+            raise ConfigError(field, "split", "--split names some as well: give one of them")
+        subject.convert("split", shapes[0], "--split")
+        dimensions.insert(0, ("split", shapes))
+    if len(gpus) > 1:
+        if any(name == "gpu" for name, _ in dimensions):
+            raise ConfigError(field, "gpu", "--gpu names several as well: give one of them")
+        dimensions.insert(0, ("gpu", tuple(dict.fromkeys(gpus))))
+    for name, values in dimensions:
+        if is_load(name):
+            fix = "another workload is no choice of a server's: give it as a flag, or vary it with tokenyard sweep"
+            raise ConfigError(field, name, fix)
+        for value in values:
+            subject.convert(name, value, field)
+            if name == "split" and value is not None and isinstance(subject, WorkloadSubject):
+                run = changed(subject.run, {name: value})
+                check_split(run, run.apart)
+    return Grid(dimensions)

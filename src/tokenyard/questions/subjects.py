@@ -1,0 +1,219 @@
+"""What is planned or swept: a workload on a deployment, or a run that was recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tokenyard.deploy.given import changed
+from tokenyard.deploy.recorded import RecordedDeployment, Told
+from tokenyard.deploy.spec import ReplaySpec
+from tokenyard.errors import ConfigError
+from tokenyard.policies.named import policy_label, policy_maker
+from tokenyard.questions.changes import convert
+from tokenyard.questions.recordings import engines_of
+from tokenyard.questions.scenario import Scenario, prepared
+from tokenyard.questions.sides import Sides, sides_of
+from tokenyard.questions.variants import modelled, with_changes
+from tokenyard.sim.settings import ReplaySettings
+from tokenyard.sim.sweep.replaying import EngineRecord, Prepared
+from tokenyard.sim.sweep.row import Setting, Settings, word_of
+from tokenyard.sim.sweep.values import quoted
+from tokenyard.sim.whatif.front_end import REPLAY
+from tokenyard.sim.whatif.recorded_run import RecordedRun, read_run
+from tokenyard.sim.whatif.settings import CHANGEABLE, Variant, as_it_was
+from tokenyard.sim.workload.record import Workload
+from tokenyard.trace.format.config import TraceConfig
+from tokenyard.trace.format.start import describe_run
+
+__all__ = ["RecordedSubject", "WorkloadSubject", "is_trace"]
+
+_OF_A_TRACE = tuple(
+    f".{kind}.{end}" for kind in ("steps", "requests") for end in ("jsonl", "jsonl.gz", "jsonl.zst", "parquet")
+)
+
+
+def is_trace(path: str) -> bool:
+    """Whether a path is that of a trace, and not of a workload."""
+    return Path(path).is_dir() or path.endswith(_OF_A_TRACE)
+
+
+class _Unpacked:
+    """What a subject keeps of its files in each process; it does not travel with it."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_kept"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _kept={})
+
+
+@dataclass
+class WorkloadSubject(_Unpacked):
+    """A workload, on a deployment by its flags."""
+
+    run: Scenario
+    _kept: dict[Any, Workload] = field(default_factory=dict, compare=False, repr=False)
+
+    def prepared(self, settings: Settings) -> Prepared:
+        split = self.sides(settings)
+        setup = self.setup(settings) if split is None else split.prefill
+        skip_refused = self.run.arrivals.skip_refused
+        scaling, each = setup.autoscaling, setup.gpus_per_replica
+        if split is not None:
+            gpus: int | None = split.num_gpus
+        else:
+            gpus = each if scaling is None else each * scaling.most if scaling.is_fixed else None
+        return Prepared(
+            workload=setup.workload,
+            replays=setup.replays(skip_refused=skip_refused),
+            policy=setup.policy,
+            gpu=setup.settled.gpu.name,
+            gpus=gpus,
+            gpus_per_replica=each,
+            decode=None if split is None else split.decode_side(skip_refused=skip_refused),
+            records=_records(setup, split),
+        )
+
+    def read(self) -> None:
+        """Read the workload, so that what is wrong with it is said once. Raises TokenyardError."""
+        _ = self.workload
+
+    @property
+    def workload(self) -> Workload:
+        """As it is where no setting changes the arrivals."""
+        if self.run.arrivals not in self._kept:
+            self._kept[self.run.arrivals] = self.run.read()
+        return self._kept[self.run.arrivals]
+
+    @property
+    def policy(self) -> str:
+        """Where a variant names none."""
+        return self.run.scheduler.scheduling_policy
+
+    def setup(self, settings: Settings) -> ReplaySpec:
+        """All that is settled of a variant, of a split that of its decode engines; a workload is read once for all
+        variants that have the same one.
+        """
+        split = self.sides(settings)
+        if split is not None:
+            return split.decode
+        run = changed(self.run, settings)
+        setup = prepared(run, self._kept.get(run.arrivals))
+        self._kept[run.arrivals] = setup.workload
+        return setup
+
+    def sides(self, settings: Settings) -> Sides | None:
+        """Both deployments of a split; None of a variant that is none."""
+        run = changed(self.run, settings)
+        if run.apart.split is None:
+            return None
+        split = sides_of(run, run.apart, self._kept.get(run.arrivals))
+        self._kept[run.arrivals] = split.prefill.workload
+        return split
+
+    @staticmethod
+    def convert(given: str, value: Any, flag: str = "--set") -> tuple[str, Setting]:
+        """A setting and its value. Raises ConfigError."""
+        return convert(given, value, flag)
+
+
+def _records(setup: ReplaySpec, split: Sides | None) -> tuple[EngineRecord, ...]:
+    """How the trace of each engine is written, those that prefill first; of replicas none is."""
+    if setup.autoscaling is not None:
+        return ()
+    if split is None:
+        sides: tuple[ReplaySpec, ...] = (_rooted(setup),)
+    else:
+        sides = split._replace(prefill=_rooted(split.prefill), decode=_rooted(split.decode)).recorded
+    return tuple(EngineRecord(each.trace, each.start) for side in sides for each in engines_of(side))
+
+
+def _rooted(setup: ReplaySpec) -> ReplaySpec:
+    """The same with its trace in a folder that is known later."""
+    return replace(setup, trace=replace(setup.trace, path=Path(), request_records=False))
+
+
+@dataclass
+class RecordedSubject(_Unpacked):
+    """A recorded run: its requests, and its step times."""
+
+    trace: str
+    skip_refused: bool = True
+    _kept: dict[str, tuple[RecordedRun, RecordedDeployment]] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def _read(self) -> tuple[RecordedRun, RecordedDeployment]:
+        if not self._kept:
+            self._kept["run"] = modelled(read_run(self.trace), Told())
+        return self._kept["run"]
+
+    @property
+    def run(self) -> RecordedRun:
+        return self._read[0]
+
+    @property
+    def workload(self) -> Workload:
+        """The requests of the run."""
+        return self.run.workload
+
+    @property
+    def policy(self) -> str:
+        """Where a variant names none."""
+        return self.run.scheduler.policy
+
+    def read(self) -> None:
+        """Read the trace, so that what is wrong with it is said once. Raises TokenyardError."""
+        _ = self.run
+
+    def prepared(self, settings: Settings) -> Prepared:
+        variant = self.variant(settings)
+        return Prepared(
+            workload=variant.workload,
+            replays=ReplaySettings(
+                variant.scheduler,
+                variant.cache,
+                variant.latency,
+                self.skip_refused,
+                variant.kv_transfer,
+                variant.speculation,
+            ),
+            policy=policy_maker(variant.scheduler.policy, "scheduling_policy"),
+            gpu=self.run.start.gpu,
+            gpus=None,
+            records=(self._record(variant),),
+        )
+
+    def _record(self, variant: Variant) -> EngineRecord:
+        """The first record of a variant's trace: the recorded model and GPU, with the settings that are asked about."""
+        recorded = self.run.start
+        start = describe_run(
+            variant.scheduler,
+            variant.cache,
+            host=REPLAY,
+            model=recorded.model,
+            gpu=recorded.gpu,
+            bytes_per_block=recorded.bytes_per_block,
+            sections={},
+        )
+        policy = policy_label(variant.scheduler.policy)
+        return EngineRecord(TraceConfig(path=Path(), policy=policy, request_records=False), start)
+
+    def variant(self, settings: Settings) -> Variant:
+        """The run with other settings, as ``whatif`` reads them."""
+        if not settings:
+            return as_it_was(self.run)
+        name = ",".join(f"{name}={quoted(word_of(value))}" for name, value in settings.items())
+        return with_changes(*self._read, settings, name)
+
+    @staticmethod
+    def convert(given: str, value: Any, flag: str = "--set") -> tuple[str, Setting]:
+        """A setting that can be changed in a recorded run, and its value. Raises ConfigError."""
+        name, setting = convert(given, value, flag)
+        if name not in CHANGEABLE:
+            fix = (
+                f"a trace cannot tell what this would have done: use one of {', '.join(CHANGEABLE)}, or plan a workload"
+            )
+            raise ConfigError(flag, given, fix)
+        return name, setting

@@ -1,0 +1,207 @@
+"""Many variants of a run, each a row of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from os import PathLike
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+
+from tokenyard.config import require_int
+from tokenyard.deploy.deployment import Deployment
+from tokenyard.deploy.settings import SplitSettings
+from tokenyard.errors import ConfigError
+from tokenyard.questions.bars import Say, nothing
+from tokenyard.questions.identity import Subject, identity_of, measuring_for, read_prices, say_idle_policies, subject_of
+from tokenyard.questions.run import SLOs, slo_texts
+from tokenyard.questions.scenario import Scenario, traffic_by_name
+from tokenyard.questions.space import Space, grid_of
+from tokenyard.sim.sweep.journal import TRACES, Journal, require_parquet
+from tokenyard.sim.sweep.row import Row, Setting, key_of
+from tokenyard.sim.sweep.running import Job, measured, measured_on_ray
+from tokenyard.sim.sweep.variants import read_variants
+from tokenyard.sim.workload.record import Workload
+
+__all__ = ["SweepQuestion", "SweepResult", "ask", "sweep"]
+
+_MOST_PROCESSES = 1024
+
+
+class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``tokenyard sweep --json`` prints."""
+
+    workload: str
+    table: str
+    """Parquet, a row per variant; empty where nobody named a directory."""
+    variants: int
+    measured_before: int
+    """Of them, those that an earlier command had finished."""
+    rows: list[Row]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain values."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepQuestion:
+    """What a sweep is asked."""
+
+    scenario: Scenario
+    """A workload on a deployment, or the path of a trace as its workload."""
+    output: Path
+    """Where the rows are kept; the same question goes on from there."""
+    space: Space | None = None
+    """Settings and their values; every combination of all of them is a variant."""
+    variants: Path | Sequence[Mapping[str, Any]] | None = None
+    """A file of variants, or the variants, instead."""
+    prices: Mapping[str, float] = field(default_factory=dict)
+    """GPU -> price of an hour."""
+    jobs: int = 1
+    """Processes that replay."""
+    ray: str | None = None
+    """Address of a Ray cluster that replays."""
+    traces: bool = False
+    """Keep the trace of every variant."""
+    space_name: str = "space"
+    """What to call the space in a message."""
+    bar: Callable[[int, int], AbstractContextManager[Callable[[], None]]] = lambda _, __: nullcontext(lambda: None)
+    """Number of variants, and of those that are done -> what to call with each that was finished."""
+    say: Say = nothing
+
+
+def sweep(
+    workload: str | Workload,
+    deployment: Deployment | None = None,
+    space: Space | None = None,
+    *,
+    variants: str | PathLike[str] | Iterable[Mapping[str, Any]] | None = None,
+    slo: SLOs = None,
+    price: Mapping[str, float] | None = None,
+    jobs: int = 1,
+    ray: str | None = None,
+    output: str | PathLike[str] | None = None,
+    traces: bool = False,
+    split: str | None = None,
+    kv_link_gb_per_s: float = 50.0,
+    progress: Callable[[int, int], None] | None = None,
+    **arrivals: Any,
+) -> SweepResult:
+    """Replay every variant of a deployment: each combination of a space's values, or a list (or file) of variants.
+
+    ``workload``, ``space``, ``price`` and ``arrivals``: as for :func:`tokenyard.plan`. ``jobs``: processes. ``output``:
+    a directory with the rows and their table (Parquet), from which the same sweep goes on; without one nothing stays.
+    ``progress`` is called with the variants that are finished, and how many there are. Raises TokenyardError.
+    """
+    if traces and output is None:
+        raise ConfigError("traces", traces, "say where they are kept: output=DIR")
+    question = SweepQuestion(
+        scenario=Scenario.of(
+            (deployment or Deployment()).settings,
+            workload,
+            arrivals=traffic_by_name(arrivals),
+            apart=SplitSettings(split=split, kv_link_gb_per_s=kv_link_gb_per_s),
+            slo=slo_texts(slo),
+        ),
+        output=Path("sweep" if output is None else output),
+        space=space,
+        variants=_variants_given(variants),
+        prices=read_prices([[f"{gpu}={each}" for gpu, each in (price or {}).items()]]),
+        jobs=jobs,
+        ray=ray,
+        traces=traces,
+        bar=_counting(progress),
+    )
+    if output is not None:
+        return ask(question)
+    with TemporaryDirectory(prefix="tokenyard-sweep-") as folder:
+        found = ask(replace(question, output=Path(folder)))
+    return msgspec.structs.replace(found, table="")
+
+
+def _variants_given(variants: Any) -> Path | Sequence[Mapping[str, Any]] | None:
+    if variants is None or isinstance(variants, str | PathLike):
+        return None if variants is None else Path(variants)
+    return list(variants)
+
+
+def _counting(
+    progress: Callable[[int, int], None] | None,
+) -> Callable[[int, int], AbstractContextManager[Callable[[], None]]]:
+    @contextmanager
+    def bar(total: int, done: int) -> Iterator[Callable[[], None]]:
+        finished = done
+
+        def advance() -> None:
+            nonlocal finished
+            finished += 1
+            if progress is not None:
+                progress(finished, total)
+
+        yield advance
+
+    return bar
+
+
+def ask(question: SweepQuestion) -> SweepResult:
+    """Replay what is not finished, and write the table. Raises TokenyardError."""
+    require_int("processes", question.jobs, 1, _MOST_PROCESSES)
+    require_parquet()
+    scenario, output, say = question.scenario, question.output, question.say
+    subject = subject_of(scenario)
+    variants = _variants(question, subject)
+    job = measuring_for(scenario, subject, question.prices, output / TRACES if question.traces else None)
+    subject.read()
+    say_idle_policies(subject, [each["scheduling_policy"] for each in variants if "scheduling_policy" in each], say)
+    around = {"apart": asdict(scenario.apart), "traces": question.traces}
+    with Journal(output, identity_of(scenario, question.prices, around)) as journal:
+        left = [settings for settings in variants if settings not in journal]
+        before = len(variants) - len(left)
+        if before:
+            say(f"{before:,} of {len(variants):,} variants were finished before: {output} has them")
+        try:
+            with question.bar(len(variants), before) as advance:
+                for row in _measured(question, job, left) if left else ():
+                    journal.add(row)
+                    advance()
+        except KeyboardInterrupt:
+            say(f"{len(journal.rows):,} variants are finished: the same command goes on with the others")
+            raise
+        rows = journal.write_table(variants)
+    return SweepResult(
+        workload=scenario.name,
+        table=str(journal.table),
+        variants=len(variants),
+        measured_before=before,
+        rows=rows,
+    )
+
+
+def _variants(question: SweepQuestion, subject: Subject) -> list[dict[str, Setting]]:
+    given = question.variants
+    if given is None:
+        if not question.space:
+            raise ConfigError(
+                question.space_name,
+                "",
+                f"say what to vary: {question.space_name} max_num_seqs=64,128,256, or --variants FILE",
+            )
+        return grid_of(question.space, subject, question.space_name).all()
+    if question.space:
+        raise ConfigError("variants", str(given), f"{question.space_name} names variants too: give one of the two")
+    if isinstance(given, Path):
+        return read_variants(given, subject.convert)
+    several = [dict(subject.convert(name, value, "variants") for name, value in each.items()) for each in given]
+    return list({key_of(each): each for each in several}.values())
+
+
+def _measured(question: SweepQuestion, job: Job, left: Sequence[dict[str, Setting]]) -> Iterator[Row]:
+    if question.ray is not None:
+        return measured_on_ray(job, left, question.ray)
+    return measured(job, left, question.jobs)

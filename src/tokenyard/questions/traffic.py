@@ -1,0 +1,125 @@
+"""From flags to the workload that a command replays, with what lies around the engine: clients, and the way to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from tokenyard.deploy.times import seconds_of
+from tokenyard.errors import ConfigError
+from tokenyard.questions.settings import TrafficSettings
+from tokenyard.sim.whatif.front_end import recorded_ways
+from tokenyard.sim.workload import Workload, load_workload
+from tokenyard.sim.workload.clients import Clients
+from tokenyard.sim.workload.generators.random import RandomOptions
+from tokenyard.sim.workload.load import LoadShape
+from tokenyard.sim.workload.logs.logged import LogOptions, Stamp, TimeUnit, columns_from
+
+__all__ = ["applied", "workload_from"]
+
+_OF_RANDOM: Mapping[str, str] = MappingProxyType(
+    {
+        "num_prompts": "num_prompts",
+        "input_len": "input_len",
+        "output_len": "output_len",
+        "random_prefix_len": "prefix_len",
+        "random_range_ratio": "range_ratio",
+    }
+)
+"""Flag -> option of the workload ``random``."""
+
+
+def workload_from(workload: str, flags: TrafficSettings, more: Sequence[str] = ()) -> Workload:
+    """The workload, ``more`` being further logs; ConfigError or WorkloadError if a flag or a file cannot be used."""
+    spec = (workload, *more) if more else workload
+    given = {option: value for flag, option in _OF_RANDOM.items() if (value := getattr(flags, flag)) is not None}
+    if given and spec != "random":
+        flag = next(flag for flag, option in _OF_RANDOM.items() if option in given)
+        raise ConfigError(flag, getattr(flags, flag), "it needs the workload `random`: give that, or leave this out")
+    if flags.burstiness != 1 and flags.request_rate is None:
+        raise ConfigError("burstiness", flags.burstiness, "needs request_rate: give that as well, or leave this out")
+    _clients_of(flags)  # a mistake is said before a file is read
+    read = load_workload(
+        spec,
+        format=flags.format,
+        limit=flags.limit,
+        rate_scale=flags.rate_scale,
+        seed=flags.seed,
+        session_rate=flags.session_rate,
+        random_options=RandomOptions(**given) if given else None,
+        log=LogOptions(
+            columns=columns_from(flags.columns or ""),
+            time_unit=TimeUnit(flags.time_unit) if flags.time_unit else None,
+            stamped=Stamp(flags.stamped),
+            max_bad_lines=flags.max_bad_lines,
+            model_name=flags.model_name,
+        ),
+        load=LoadShape(
+            request_rate=flags.request_rate, burstiness=flags.burstiness, max_concurrency=flags.max_concurrency
+        ),
+    )
+    return _in_service(read, flags)
+
+
+_OF_ANY = ("seed", "rate_scale", "max_concurrency", "skip_refused", "client_timeout", "retries", "retry_wait")
+"""Settings that mean something for a workload that is there; the others say how one is read."""
+
+
+def applied(workload: Workload, flags: TrafficSettings) -> Workload:
+    """A workload that was made, as the settings have it. Raises ConfigError for one that says how files are read."""
+    usual = TrafficSettings()
+    for each in fields(flags):
+        value = getattr(flags, each.name)
+        if value != getattr(usual, each.name) and each.name not in (*_OF_ANY, "front_end_delay"):
+            raise ConfigError(each.name, value, "says how a workload is read, and this one is there: leave it out")
+    if flags.rate_scale != 1:
+        workload = workload.with_rate(flags.rate_scale)
+    if flags.max_concurrency is not None:
+        workload = workload.with_max_concurrency(flags.max_concurrency)
+    return _in_service(workload, flags)
+
+
+def _clients_of(flags: TrafficSettings) -> Clients | None:
+    """Clients as the flags say; None if they wait. Raises ConfigError."""
+    if flags.client_timeout is None:
+        if flags.retries:
+            raise ConfigError("retries", flags.retries, "retries happen after a timeout: give client_timeout as well")
+        return None
+    return Clients(
+        timeout=seconds_of("client_timeout", flags.client_timeout),
+        retries=flags.retries,
+        wait=seconds_of("retry_wait", flags.retry_wait),
+    )
+
+
+def _in_service(workload: Workload, flags: TrafficSettings) -> Workload:
+    """The workload with its clients, and the time that its requests are on their way. Raises TokenyardError."""
+    clients = _clients_of(flags)
+    if flags.front_end_delay is not None:
+        workload = _delayed(workload, flags.front_end_delay, flags.seed)
+    return workload if clients is None else workload.with_clients(clients)
+
+
+def _delayed(workload: Workload, given: str, seed: int) -> Workload:
+    """A constant, or draws from what a trace recorded."""
+    if not Path(given).exists():
+        return workload.with_delays([seconds_of("front_end_delay", given)] * len(workload))
+    ways = _ways_in(given)
+    drawn = np.random.default_rng(seed).choice(np.array(ways), len(workload)).tolist()
+    half, most = np.percentile(ways, (50, 90)).tolist()
+    said = (
+        f"half the requests are {half * 1e3:.3g} ms or less on their way to the scheduler, nine of ten {most * 1e3:.3g}"
+    )
+    return workload.with_delays(drawn).with_notes([f"{said}: drawn from {len(ways):,} in {given}"])
+
+
+def _ways_in(trace: str) -> Sequence[float]:
+    ways = recorded_ways(trace)
+    if not ways:
+        fix = "says nothing of the way to the scheduler: give the trace of a server, not of a replay, or a time (20ms)"
+        raise ConfigError("front_end_delay", trace, fix)
+    return ways

@@ -1,0 +1,95 @@
+"""A recorded run with other settings, beside itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from tokenyard.deploy.deployment import Deployment
+from tokenyard.deploy.recorded import RecordedDeployment, Told
+from tokenyard.errors import ConfigError
+from tokenyard.printable import plain
+from tokenyard.questions.bars import Bars, OnProgress, bars_of
+from tokenyard.questions.variants import deployed, modelled, on_gpu, served_with, with_changes, with_settings
+from tokenyard.sim.sweep.row import word_of
+from tokenyard.sim.sweep.values import quoted
+from tokenyard.sim.whatif.answer import WhatIf
+from tokenyard.sim.whatif.ask import Baseline, answer, replay_as_it_was
+from tokenyard.sim.whatif.recorded_run import RecordedRun, read_run
+from tokenyard.sim.whatif.settings import Variant, each_of
+
+__all__ = ["answered", "read_recorded", "variants_of", "whatif"]
+
+Change = Mapping[str, Any] | Deployment | str
+"""Settings by name, a whole deployment, or a text as for ``--set``."""
+
+
+def read_recorded(trace: str | PathLike[str], told: Told | None = None) -> tuple[RecordedRun, RecordedDeployment]:
+    """The run of a trace, and what it ran on. Raises TokenyardError."""
+    return modelled(read_run(Path(trace)), told or Told())
+
+
+def whatif(
+    trace: str | PathLike[str],
+    changes: Change | Sequence[Change] = (),
+    *,
+    recorded: Deployment | None = None,
+    progress: OnProgress | None = None,
+) -> WhatIf:
+    """What other settings would have done to a recorded run, and how far the replay of it repeats what was.
+
+    ``changes``: one variant or several, each settings by vLLM's names (``{"max_num_seqs": 64, "gpu": "h200"}``), a
+    whole :class:`tokenyard.Deployment`, or a text (``"max_num_seqs=64,128"``, a variant for each value). Nothing: only
+    the check. ``recorded``: what the trace was recorded on, where it does not say. ``progress`` is called now and then.
+
+    The answer's ``self_check`` says whether the replay of the run as it was holds; where it does not, the rest can be
+    as far off. Raises TokenyardError.
+    """
+    run, deployment = read_recorded(trace, None if recorded is None else Told(settings=recorded.settings))
+    several = [changes] if isinstance(changes, str | Mapping | Deployment) else changes
+    variants = [variant for change in several for variant in _of(run, deployment, change)]
+    bars = bars_of(progress)
+    with bars(len(run.workload), "as it was") as on_progress:
+        baseline = replay_as_it_was(run, on_progress)
+    return answered(run, baseline, variants, bars)
+
+
+def answered(run: RecordedRun, baseline: Baseline, asked: Sequence[Variant], bars: Bars) -> WhatIf:
+    """The answer, with a bar for every replay. Raises TokenyardError."""
+    whole: WhatIf | None = None
+    for variant in asked:
+        with bars(len(run.workload), plain(variant.name)) as on_progress:
+            one = answer(run, baseline, [variant], on_progress)
+        whole = one if whole is None else whole.with_more(one)
+    return whole if whole is not None else answer(run, baseline, [])
+
+
+def variants_of(
+    run: RecordedRun,
+    recorded: RecordedDeployment,
+    *,
+    changes: Iterable[str] = (),
+    policies: Iterable[str] = (),
+    serve: Sequence[str] = (),
+    gpus: Sequence[str] = (),
+) -> list[Variant]:
+    """What is asked about in texts, in this order; whole lines on each of ``gpus``. Raises TokenyardError."""
+    named = [f"scheduling_policy={quoted(name)}" for name in policies]
+    settings = (*(one for text in changes for one in each_of(text)), *named)
+    variants = [with_settings(run, recorded, text) for text in settings]
+    if not serve:
+        return variants + [on_gpu(run, recorded, gpu) for gpu in gpus]
+    return variants + [served_with(run, recorded, line, gpu) for line in serve for gpu in gpus or (None,)]
+
+
+def _of(run: RecordedRun, recorded: RecordedDeployment, change: Change) -> list[Variant]:
+    if isinstance(change, Deployment):
+        return [deployed(run, recorded, change.settings, repr(change))]
+    if isinstance(change, str):
+        return variants_of(run, recorded, changes=[change])
+    if not isinstance(change, Mapping):
+        raise ConfigError("changes", change, "give settings by name, a Deployment, or a text: max_num_seqs=64,128")
+    words = ",".join(f"{name}={quoted(word_of(value))}" for name, value in change.items())
+    return [with_changes(run, recorded, change, words)]

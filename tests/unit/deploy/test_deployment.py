@@ -1,0 +1,246 @@
+"""A deployment as a value: read, said by name, changed, resolved, kept."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenyard import ConfigError, Deployment
+from tokenyard.cli.main import main
+from tokenyard.cli.support.asking import scenario_of
+from tokenyard.cli.support.flags import Run
+from tokenyard.cli.support.parsing import parse
+from tokenyard.errors import NoStartError, NotModelledError
+
+LINE = "vllm serve Qwen/Qwen3-32B -tp 2 --max-model-len 32768 --api-key sk-very-secret-0123456789"
+MANIFEST = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: llm}
+spec:
+  template:
+    spec:
+      containers:
+        - name: vllm
+          image: vllm/vllm-openai:v0.22.1
+          args: ["--model", "Qwen/Qwen3-8B", "--max-num-seqs", "16", "--kv-cache-dtype=fp8"]
+          resources: {limits: {nvidia.com/gpu: "1"}}
+      nodeSelector: {nvidia.com/gpu.product: NVIDIA-L40S}
+"""
+DRAFTS = ("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 2}')
+FEW: dict[str, Any] = {"num_prompts": 12, "input_len": 300, "output_len": 12, "request_rate": 200.0}
+FEW_WORDS = [word for name, value in FEW.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+
+
+@pytest.fixture(autouse=True)
+def no_trace_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SCHED_TRACE_PATH", raising=False)
+    monkeypatch.delenv("VLLM_SCHED_TRACE_PATH", raising=False)
+
+
+def command(*words: str) -> Deployment:
+    """What the command line makes of words."""
+    flags = parse(["run", "random", *words])
+    assert isinstance(flags, Run)
+    return Deployment.from_settings(scenario_of(flags).deployment)
+
+
+@pytest.mark.parametrize(
+    ("deployment", "words"),
+    [
+        (Deployment.from_serve(LINE, gpu="h100"), ["--serve", LINE, "--gpu", "h100"]),
+        (Deployment(MANIFEST), ["--serve", MANIFEST]),
+        (
+            Deployment(model="llama-3.1-8b", gpu="l4", max_num_seqs=3, max_model_len=2048, async_scheduling=False),
+            [
+                "--model",
+                "llama-3.1-8b",
+                "--gpu",
+                "l4",
+                "--max-num-seqs",
+                "3",
+                "--max-model-len",
+                "2048",
+                "--no-async-scheduling",
+            ],
+        ),
+        (
+            Deployment(model="llama-3.2-1b", gpu="l4", num_gpu_blocks_override=200, num_speculative_tokens=2),
+            [
+                "--model",
+                "llama-3.2-1b",
+                "--gpu",
+                "l4",
+                "--num-gpu-blocks-override",
+                "200",
+                "--num-speculative-tokens",
+                "2",
+            ],
+        ),
+        (
+            Deployment(
+                model="Qwen/Qwen3-8B",
+                gpu="h100",
+                speculative_config={"method": "ngram", "num_speculative_tokens": 2},
+                vllm_version="0.22",
+            ),
+            ["--model", "Qwen/Qwen3-8B", "--gpu", "h100", "--vllm-version", "0.22", *DRAFTS],
+        ),
+    ],
+    ids=["line", "manifest", "names", "blocks", "drafts"],
+)
+def test_figures_are_those_of_the_command_to_the_last_digit(
+    deployment: Deployment, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(*words) == deployment
+    assert main(["run", "random", *FEW_WORDS, *words, "--advice", "none", "--json"]) == 0
+    assert json.loads(json.dumps(deployment.replay("random", **FEW).to_dict())) == json.loads(capsys.readouterr().out)
+
+
+def test_with_is_as_if_it_had_been_given() -> None:
+    first = Deployment(model="qwen3-8b", gpu="h100", max_num_seqs=8)
+    assert first.with_(kv_cache_dtype="fp8", gpu="l40s") == Deployment(
+        model="qwen3-8b", gpu="l40s", max_num_seqs=8, kv_cache_dtype="fp8"
+    )
+    assert first.with_(max_num_seqs=None) == Deployment(model="qwen3-8b", gpu="h100")
+    assert first.with_(async_scheduling=False).resolve().scheduler.async_scheduling is False
+    assert first.with_(policy="priority", tp=2).resolve().scheduler.policy == "priority"
+    assert first.resolve().scheduler.max_num_seqs == 8, "it has not changed"
+    with pytest.raises(AttributeError, match="with_"):
+        first.gpu = "l4"
+
+
+def test_what_it_comes_to() -> None:
+    resolved = Deployment(LINE, gpu="h100", vllm_version="0.33").resolve()
+    assert resolved.scheduler.max_num_seqs == 1024
+    assert resolved.cache.num_gpu_blocks == resolved.plan.num_blocks == resolved.header.num_gpu_blocks
+    assert resolved.known_error is not None
+    assert resolved.header.step_time_error == resolved.known_error.sentence
+    assert {each.name for each in resolved.assumed} >= {"max-num-seqs", "KV blocks"}
+    assert "--tensor-parallel-size 2" in resolved.used
+    assert resolved.ignored == ()
+    assert Deployment(LINE, gpu="h100").resolve() is not resolved
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"max_num_seq": 3}, "max_num_seq = 3: there is no such setting: did you mean max_num_seqs?"),
+        ({"zzz": 3}, "zzz = 3: there is no such setting"),
+        ({"max_num_seqs": "many"}, "max_num_seqs = 'many': give a whole number"),
+        ({"max_num_seqs": 3.5}, "max_num_seqs = '3.5': give a whole number"),
+        ({"max_num_seqs": True}, "max_num_seqs = 'true': give a whole number"),
+        ({"enforce_eager": 3}, "enforce_eager = 3: give true or false"),
+        ({"performance_mode": "fast"}, "performance_mode = 'fast': give one of: balanced, interactivity, throughput"),
+        ({"tp": 2, "tensor_parallel_size": 2}, "tensor_parallel_size is given twice"),
+        ({"speculative_config": "[1"}, "give a JSON object"),
+    ],
+)
+def test_what_cannot_be_is_said_by_name(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Deployment(**settings)
+    assert problem in str(caught.value)
+    with pytest.raises(ConfigError):
+        Deployment(gpu="h100").with_(**settings)
+
+
+def test_an_error_is_data() -> None:
+    with pytest.raises(ConfigError) as caught:
+        Deployment(max_num_seq=3)
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert (error.code, error.field, error.value) == ("unknown_setting", "max_num_seq", 3)
+    assert str(error) == str(caught.value)
+
+
+def test_flags_that_are_not_modelled_are_refused_by_name_or_listed() -> None:
+    with pytest.raises(NotModelledError, match="--enable-dbo") as caught:
+        Deployment(model="qwen3-8b", gpu="h100", enable_dbo=True).resolve()
+    assert caught.value.code == "not_modelled"
+    listed = Deployment(model="qwen3-8b", gpu="h100", enable_dbo=True, ignore_unmodelled=True)
+    assert any("--enable-dbo" in each for each in listed.resolve().ignored)
+    assert "ignore_unmodelled=True" in repr(listed)
+
+
+def test_no_form_of_it_holds_a_secret() -> None:
+    for deployment in (
+        Deployment(LINE, gpu="h100"),
+        Deployment(model="qwen3-8b", gpu="h100", api_key="sk-very-secret-0123456789"),
+    ):
+        forms = (repr(deployment), str(deployment), deployment.to_json(), pickle.dumps(deployment).decode("latin-1"))
+        assert not any("very-secret" in form for form in forms)
+
+
+@pytest.mark.parametrize(
+    "deployment",
+    [
+        Deployment(),
+        Deployment(LINE, gpu="h100", ignore_unmodelled=True),
+        Deployment(MANIFEST, max_num_seqs=4),
+        Deployment(model="qwen3-8b", gpu="h100", async_scheduling=False, cudagraph_capture_sizes=[1, 2, 4]),
+        Deployment(gpu="l4", speculative_config={"method": "ngram", "num_speculative_tokens": 2}, router="round-robin"),
+    ],
+)
+def test_it_can_be_kept(deployment: Deployment) -> None:
+    for again in (pickle.loads(pickle.dumps(deployment)), Deployment.from_json(deployment.to_json())):
+        assert again == deployment
+        assert hash(again) == hash(deployment)
+        assert again.settings == deployment.settings
+        assert repr(again) == repr(deployment)
+    assert deployment != "a deployment"
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"deployment": 1, "settings": {"max_num_seq": 3}}', b"\xff"])
+def test_json_of_something_else(text: str | bytes) -> None:
+    with pytest.raises(ConfigError, match="deployment"):
+        Deployment.from_json(text)
+
+
+def test_people_can_read_it() -> None:
+    assert repr(Deployment(gpu="l4", model="qwen3-8b", max_num_seqs=3)) == (
+        "Deployment(model='qwen3-8b', gpu='l4', max_num_seqs=3)"
+    )
+    assert repr(Deployment("vllm serve Qwen/Qwen3-8B -tp 2", gpu="h100")) == (
+        "Deployment('vllm serve Qwen/Qwen3-8B --tensor-parallel-size 2', gpu='h100')"
+    )
+    shown = str(Deployment("vllm serve Qwen/Qwen3-8B -tp 2", gpu="h100"))
+    assert "KV blocks" in shown
+    assert "assumed" in shown
+    assert "vLLM would not start" in str(Deployment(model="llama-3.1-70b", gpu="l4"))
+
+
+def test_a_file_of_flags_is_the_weakest(tmp_path: Path) -> None:
+    file = tmp_path / "vllm.yaml"
+    file.write_text("model: Qwen/Qwen3-8B\nmax-num-seqs: 4\nmax-model-len: 4096\n")
+    deployment = Deployment(config=file, max_num_seqs=6, gpu="l40s")
+    scheduler = deployment.resolve().scheduler
+    assert (scheduler.max_num_seqs, scheduler.max_model_len) == (6, 4096)
+    assert command("--config", str(file), "--max-num-seqs", "6", "--gpu", "l40s") == deployment
+
+
+def test_what_a_log_tells_of_memory_holds_for_its_own_deployment_alone() -> None:
+    log = "\n".join(
+        (
+            "INFO 06-01 10:00:00 [utils.py:1] non-default args: {'model': 'Qwen/Qwen3-8B'}",
+            "INFO 06-01 10:00:01 [core.py:1] Initializing a V1 LLM engine (v0.22.1) with config: model='Qwen/Qwen3-8B'",
+            "INFO 06-01 10:00:09 [gpu_worker.py:1] Available KV cache memory: 50.00 GiB",
+        )
+    )
+    deployment = Deployment(log, gpu="h100")
+    assert deployment.settings.hardware.kv_cache_memory_bytes == 50 << 30
+    other = deployment.with_(tensor_parallel_size=2)
+    assert other.settings.hardware.kv_cache_memory_bytes is None
+    assert any("not taken: tensor_parallel_size is given beside it" in each.why for each in other.resolve().assumed)
+    assert deployment.with_(scheduling_policy="priority").settings.hardware.kv_cache_memory_bytes == 50 << 30
+    assert Deployment.from_json(deployment.to_json()) == deployment
+
+
+def test_blocks_that_were_typed_are_an_experiment_and_those_of_a_line_are_not() -> None:
+    assert (
+        Deployment(model="llama-3.2-1b", gpu="l4", num_gpu_blocks_override=50).resolve().scheduler.max_model_len > 800
+    )
+    with pytest.raises(NoStartError):
+        Deployment("vllm serve meta-llama/Llama-3.2-1B --num-gpu-blocks-override 50", gpu="l4").resolve()

@@ -1,0 +1,209 @@
+"""Questions are functions: a workload, or a recording, and a deployment in; one answer out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tokenyard
+from tokenyard import ConfigError, Deployment, KeyedPolicy, Policy, Request, Workload, load_workload
+from tokenyard.cli.main import main
+from tokenyard.explain.report.summary import summarize
+from tokenyard.sim.traffic import Progress
+
+SMALL = Deployment(model="llama-3.2-1b", gpu="l4", max_num_seqs=4, max_model_len=4096)
+WORDS = ["--model", "llama-3.2-1b", "--gpu", "l4", "--max-num-seqs", "4", "--max-model-len", "4096"]
+FEW: dict[str, Any] = {"num_prompts": 12, "input_len": 300, "output_len": 12, "request_rate": 200.0}
+FEW_WORDS = ["--num-prompts", "12", "--input-len", "300", "--output-len", "12", "--request-rate", "200.0"]
+
+
+@pytest.fixture(autouse=True)
+def no_trace_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("SCHED_TRACE_PATH", raising=False)
+    monkeypatch.delenv("VLLM_SCHED_TRACE_PATH", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    """What a command prints."""
+    assert main([*words, "--json"]) in (0, 1)
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def plain(value: dict[str, Any]) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def test_run_is_the_command_with_its_bounds_trace_and_advice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[Progress] = []
+    found = tokenyard.run(
+        "random",
+        SMALL,
+        **FEW,
+        slo={"ttft_p90": "500ms", "tpot": 40},
+        trace=tmp_path / "a",
+        advice=True,
+        progress=seen.append,
+    )
+    told = printed(
+        capsys,
+        "run",
+        "random",
+        *FEW_WORDS,
+        *WORDS,
+        "--slo",
+        "ttft_p90=500ms",
+        "tpot:40",
+        "--trace",
+        f"{tmp_path / 'b'}",
+    )
+    own = plain(found.to_dict())
+    assert own["header"].pop("source") != told["header"].pop("source")
+    assert own == told
+    assert found.trace == tmp_path / "a"
+    assert found.problem is None
+    assert summarize(tmp_path / "a").requests_finished == found.result.num_finished == 12
+    assert seen
+    assert "12 of 12 requests finished" in repr(found)
+    assert found.deployment.max_num_seqs == 4
+
+
+class Shortest(KeyedPolicy):
+    """The shortest prompt first."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        Shortest.made += 1
+
+    def key(self, request: Request) -> tuple[float, ...]:
+        return (float(request.num_prompt_tokens),)
+
+
+def test_a_policy_by_name_class_or_instance() -> None:
+    few = {**FEW, "random_range_ratio": 0.9}
+    fcfs = tokenyard.run("random", SMALL, **few)
+    by_class = tokenyard.run("random", SMALL, policy=Shortest, **few)
+    assert (
+        plain(tokenyard.run("random", SMALL, policy="fcfs", **few).to_dict())["ttft_ms"]
+        == plain(fcfs.to_dict())["ttft_ms"]
+    )
+    assert by_class.report.ttft_ms != fcfs.report.ttft_ms
+    assert tokenyard.run("random", SMALL, policy=Shortest(), **few).report.ttft_ms == by_class.report.ttft_ms
+    named = SMALL.replay("random", policy="shortest-remaining", **few)
+    assert named.report.header.without_effect == [] or named.report.ttft_ms != fcfs.report.ttft_ms
+    with pytest.raises(ConfigError, match="give the class"):
+        tokenyard.run("random", SMALL.with_(data_parallel_size=2), policy=Shortest(), **few)
+    with pytest.raises(ConfigError, match="policy"):
+        tokenyard.run("random", SMALL, policy=3, **few)  # type: ignore[arg-type]
+    several = tokenyard.run("random", SMALL.with_(data_parallel_size=2), policy=Shortest, **few)
+    assert several.report.requests_finished == 12
+
+
+def test_proposals_are_tried_with_the_policy_that_ran() -> None:
+    Shortest.made = 0
+    found = tokenyard.run("random", SMALL, policy=Shortest, advice=True, **FEW)
+    assert Shortest.made > 1, "one for the run, one for each trial"
+    assert found.report.advice is not None
+    with pytest.raises(ConfigError, match="give the class"):
+        tokenyard.run("random", SMALL, policy=Policy(), advice=True, **FEW)
+
+
+def test_a_workload_that_was_made() -> None:
+    long = SMALL.with_(max_model_len=32768)
+    made: Workload = load_workload("chat", limit=5)
+    found = long.replay(made)
+    assert plain(found.to_dict())["ttft_ms"] == plain(long.replay("chat", limit=5).to_dict())["ttft_ms"]
+    assert found.workload is made or len(found.workload) == len(made)
+    faster = long.replay(made, rate_scale=50)
+    assert faster.result.seconds < found.result.seconds
+    with pytest.raises(ConfigError, match="limit = 3: says how a workload is read"):
+        long.replay(made, limit=3)
+    with pytest.raises(ConfigError, match="did you mean rate_scale"):
+        long.replay(made, rate_scal=2)
+
+
+def test_what_if(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    SMALL.replay("random", trace=tmp_path, **FEW)
+    told = printed(
+        capsys, "whatif", str(tmp_path), "--set", "max_num_seqs=2,8", "tensor_parallel_size=2,max_num_seqs=8", "--yes"
+    )
+    found = tokenyard.whatif(
+        tmp_path, ["max_num_seqs=2,8", {"tensor_parallel_size": 2, "max_num_seqs": 8}, SMALL.with_(gpu="h100")]
+    )
+    own = json.loads(json.dumps(tokenyard_builtins(found)))
+    *first, last = own["variants"]
+    assert first == told["variants"]
+    assert own["self_check"] == told["self_check"]
+    assert last["name"].startswith("Deployment(model='llama-3.2-1b', gpu='h100'")
+    (one,) = tokenyard.whatif(tmp_path, {"max_num_seqs": 2}).variants
+    assert one == found.variants[0]
+    assert tokenyard.whatif(tmp_path).variants == []
+    again = tokenyard.whatif(tmp_path, {"gpu": "h100"}, recorded=SMALL)
+    assert again.variants
+    with pytest.raises(ConfigError, match="changes"):
+        tokenyard.whatif(tmp_path, [3])  # type: ignore[list-item]
+    with pytest.raises(ConfigError) as caught:
+        tokenyard.whatif(tmp_path, {"max_num_seq": 3})
+    assert caught.value.code == "unknown_setting"
+
+
+def tokenyard_builtins(value: Any) -> Any:
+    import msgspec  # noqa: PLC0415
+
+    return msgspec.to_builtins(value)
+
+
+def test_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--set", "max_num_seqs=2,8", "gpu=l4,h100", "--slo", "ttft_p90=300ms", "--minimize", "cost")
+    told = printed(
+        capsys, "plan", "random", *FEW_WORDS, *WORDS, *words, "--price", "h100=2.5", "l4=1", "--no-largest-load"
+    )
+    seen: list[tuple[int, int]] = []
+    found = SMALL.plan(
+        "random",
+        **FEW,
+        space={"max_num_seqs": [2, 8], "gpu": ["l4", "h100"]},
+        slo={"ttft_p90": "300ms"},
+        minimize="cost",
+        price={"h100": 2.5, "l4": 1},
+        largest_load=False,
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    assert json.loads(json.dumps(tokenyard_builtins(found))) == told
+    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    SMALL.replay("random", trace=tmp_path, **FEW)
+    of_a_trace = tokenyard.plan(str(tmp_path), space={"max_num_seqs": [2, 8]}, slo="ttft_p90=300ms", largest_load=False)
+    assert of_a_trace.size == 2
+    with pytest.raises(ConfigError, match="space = 'max_num_seq': there is no such setting"):
+        SMALL.plan("random", **FEW, space={"max_num_seq": [2]})
+    with pytest.raises(ConfigError, match="give one of the two"):
+        SMALL.plan("random", **FEW, minimize="cost", maximize="load")
+
+
+def test_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--set", "max_num_seqs=2,8", "--output", f"{tmp_path / 'a'}")
+    told = printed(capsys, "sweep", "random", *FEW_WORDS, *WORDS, *words)
+    found = SMALL.sweep("random", {"max_num_seqs": [2, 8]}, **FEW)
+    assert json.loads(json.dumps(found.to_dict()))["rows"] == told["rows"]
+    assert found.table == ""
+    kept = SMALL.sweep("random", variants=[{"tp": 1}, {"max_num_seqs": 2}], output=tmp_path / "b", **FEW)
+    assert [row.settings for row in kept.rows] == [{"tensor_parallel_size": 1}, {"max_num_seqs": 2}]
+    assert Path(kept.table).is_file()
+    again = SMALL.sweep("random", variants=[{"tp": 1}, {"max_num_seqs": 2}], output=tmp_path / "b", **FEW)
+    assert again.measured_before == 2
+    with pytest.raises(ConfigError, match="say what to vary"):
+        SMALL.sweep("random", **FEW)
+
+
+def test_a_line_that_is_recommended_has_every_flag_that_was_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--no-async-scheduling", "--set", "max_num_seqs=4", "--no-largest-load")
+    told = printed(capsys, "plan", "random", *FEW_WORDS, *WORDS, *words)
+    assert "--no-async-scheduling" in told["serve"]
