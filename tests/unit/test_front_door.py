@@ -22,7 +22,8 @@ NAMES = {
 CacheConfig ConfigError DecisionProfile DraftTokens EngineCore EngineOutputs Executor FinishReason KVCacheGroup
 KVConnector KVTransferConfig KeyedPolicy ModelOutput Policy Reason Report ReportBuilder Request RequestError
 RequestOutput SamplingParams Scheduler SchedulerConfig SchedulerOutput SpeculativeConfig StepObserver StepOutcomes
-TokenyardError TraceConfig TraceReader TraceRecorder TraceWriter Why Workload WorkloadRequest __version__ compare
+TokenyardError TraceConfig TraceReader TraceRecorder TraceWriter Why Workload WorkloadBuilder WorkloadRequest
+__version__ compare
 compare_traces decision_profile describe_run load_latency load_workload make_policy policy_maker print_report
 replay replay_split summarize why
 """,
@@ -50,11 +51,12 @@ DiskTier HostMemory Load LookupResult Match Offer OfferExchange PoolListener Pre
 PrefillDecodeWorker RemoteRequest Store Tier TierWorker TieredConnector TransferPlan
 """,
     "tokenyard.sim": """
-Autoscaling Cell ClientFigures Clients Comparison ConstantLatency EngineReport EngineState EngineUse Fleet
-GPU Interval KVLink KVTransfer LatencyFigures LatencyModel Link LoadShape LogOptions Metric ModelSpec Pace
-ParallelResult Progress RandomOptions RankUse RefusedRequest Remark ReplicaChange ReplicaFigures
-ReplayResult ReplaySettings Router SLO SimulatedConnector SimulatedSpeculation SimulatedTransfers SplitResult
-Stamp StepShape TimeUnit TokenSource Transfer TransferDirection VirtualClock replay_parallel router_maker
+Autoscaling Cell ClientFigures Clients Comparison ConstantLatency EngineReport EngineState EngineUse Fleet GPU
+HashedTokens Interval JoinedTokens KVLink KVTransfer LatencyFigures LatencyModel Link ListedTokens LoadShape
+LogOptions Metric ModelSpec Pace ParallelResult Progress RandomOptions RankUse RefusedRequest Remark ReplicaChange
+ReplicaFigures ReplayResult ReplaySettings Router SLO Segment Session SimulatedConnector SimulatedSpeculation
+SimulatedTransfers SplitResult Stamp StepShape StreamTokens Text TimeUnit TokenSource Transfer TransferDirection
+VirtualClock replay_parallel router_maker seed_of
 """,
     "tokenyard.errors": """
 EngineDeadError FileError GrammarError LatencyError MissingExtraError NoStartError NotModelledError ParityError

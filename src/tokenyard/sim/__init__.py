@@ -23,12 +23,15 @@ __all__ = [
     "EngineState",
     "EngineUse",
     "Fleet",
+    "HashedTokens",
     "Interval",
+    "JoinedTokens",
     "KVLink",
     "KVTransfer",
     "LatencyFigures",
     "LatencyModel",
     "Link",
+    "ListedTokens",
     "LoadShape",
     "LogOptions",
     "Metric",
@@ -45,12 +48,16 @@ __all__ = [
     "ReplicaChange",
     "ReplicaFigures",
     "Router",
+    "Segment",
+    "Session",
     "SimulatedConnector",
     "SimulatedSpeculation",
     "SimulatedTransfers",
     "SplitResult",
     "Stamp",
     "StepShape",
+    "StreamTokens",
+    "Text",
     "TimeUnit",
     "TokenSource",
     "Transfer",
@@ -58,6 +65,7 @@ __all__ = [
     "VirtualClock",
     "replay_parallel",
     "router_maker",
+    "seed_of",
 ]
 
 OFFERED = {
@@ -79,7 +87,16 @@ OFFERED = {
     "tokenyard.kv.sizing.gpus": ("GPU",),
     "tokenyard.models.spec": ("ModelSpec",),
     "tokenyard.sim.clock": ("VirtualClock",),
-    "tokenyard.sim.workload.tokens": ("TokenSource",),
+    "tokenyard.sim.workload.builder": ("Session", "Text"),
+    "tokenyard.sim.workload.tokens": (
+        "TokenSource",
+        "StreamTokens",
+        "Segment",
+        "seed_of",
+        "ListedTokens",
+        "HashedTokens",
+        "JoinedTokens",
+    ),
     "tokenyard.sim.workload.generators.random": ("RandomOptions",),
     "tokenyard.sim.workload.logs.logged": ("Stamp", "TimeUnit", "LogOptions"),
     "tokenyard.sim.workload.load": ("LoadShape",),
@@ -118,11 +135,20 @@ if TYPE_CHECKING:
     from tokenyard.sim.split import EngineUse, KVLink, SplitResult
     from tokenyard.sim.transfers.link import Link, SimulatedTransfers
     from tokenyard.sim.transfers.offload import KVTransfer, SimulatedConnector
+    from tokenyard.sim.workload.builder import Session, Text
     from tokenyard.sim.workload.clients import Clients
     from tokenyard.sim.workload.generators.random import RandomOptions
     from tokenyard.sim.workload.load import LoadShape
     from tokenyard.sim.workload.logs.logged import LogOptions, Stamp, TimeUnit
     from tokenyard.sim.workload.remarks import Remark
-    from tokenyard.sim.workload.tokens import TokenSource
+    from tokenyard.sim.workload.tokens import (
+        HashedTokens,
+        JoinedTokens,
+        ListedTokens,
+        Segment,
+        StreamTokens,
+        TokenSource,
+        seed_of,
+    )
 else:
     __getattr__, __dir__ = lazy_names(__name__, OFFERED)
