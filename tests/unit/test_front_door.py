@@ -16,6 +16,7 @@ import pytest
 import tokenyard
 from generate_api import PUBLIC, SECTIONS, public_names
 from tokenyard.sched import RepetitionDetectionParams, StructuredOutput
+from tokenyard.sim import EndedBy
 
 NAMES = {
     "tokenyard": """
@@ -51,12 +52,12 @@ DiskTier HostMemory Load LookupResult Match Offer OfferExchange PoolListener Pre
 PrefillDecodeWorker RemoteRequest Store Tier TierWorker TieredConnector TransferPlan
 """,
     "tokenyard.sim": """
-Autoscaling Cell ClientFigures Clients Comparison ConstantLatency EngineReport EngineState EngineUse Fleet GPU
-HashedTokens Interval JoinedTokens KVLink KVTransfer LatencyFigures LatencyModel Link ListedTokens LoadShape
-LogOptions Metric ModelSpec Pace ParallelResult Progress RandomOptions RankUse RefusedRequest Remark ReplicaChange
-ReplicaFigures ReplayResult ReplaySettings Router SLO Segment Session SimulatedConnector SimulatedSpeculation
-SimulatedTransfers SplitResult Stamp StepShape StreamTokens Text TimeUnit TokenSource Transfer TransferDirection
-VirtualClock replay_parallel router_maker seed_of
+Autoscaling Cell ClientFigures Clients Comparison ConstantLatency EndedBy EngineReport EngineState EngineUse Fleet
+GPU HashedTokens Interval JoinedTokens KVLink KVTransfer LatencyFigures LatencyModel Link ListedTokens LoadShape
+LogOptions MakesConnector Metric ModelSpec Pace ParallelResult Progress RandomOptions RankUse RefusedRequest Remark
+ReplayResult ReplayRows ReplaySettings ReplicaChange ReplicaFigures Router RowTable SLO Segment Session
+SimulatedConnector SimulatedSpeculation SimulatedTransfers SplitResult Stamp StepShape StreamTokens Text TimeUnit
+TokenSource Transfer TransferDirection VirtualClock replay_parallel router_maker seed_of
 """,
     "tokenyard.errors": """
 EngineDeadError FileError GrammarError LatencyError MissingExtraError NoStartError NotModelledError ParityError
@@ -122,6 +123,7 @@ SEEN_ONLY = {"KVCacheManager", "EncoderCache", "Failures", "ObserverGate", "Coun
     "ChatTemplate",
     "QueueOrder",
     "TorchExecutor",
+    "RowsOfEngine",
 }
 """Parts of a scheduler, a request, CONTINUUM, a report or a model that are there to be looked at."""
 OF_TRACES = {"Traces", "Answers from traces"}
@@ -132,6 +134,7 @@ _UNDER_TYPE_CHECKING = {
     "StructuredOutput": StructuredOutput,
     "Mapping": Mapping,
     "RepetitionDetectionParams": RepetitionDetectionParams,
+    "EndedBy": EndedBy,
 }
 """What modules know for their type checker only, or a class on which one of another module is built."""
 

@@ -33,6 +33,7 @@ def remaining_work(request: Request) -> int:
 class ShortestRemaining(KeyedPolicy):
     """Whoever has least to do goes first; the victim is the running request that has most to do."""
 
+    reads_tokens = False
     reads_max_tokens = True
 
     def __init__(self, ageing: float = 1000.0) -> None:

@@ -19,6 +19,7 @@ __all__ = [
     "Clients",
     "Comparison",
     "ConstantLatency",
+    "EndedBy",
     "EngineReport",
     "EngineState",
     "EngineUse",
@@ -34,6 +35,7 @@ __all__ = [
     "ListedTokens",
     "LoadShape",
     "LogOptions",
+    "MakesConnector",
     "Metric",
     "ModelSpec",
     "Pace",
@@ -44,10 +46,12 @@ __all__ = [
     "RefusedRequest",
     "Remark",
     "ReplayResult",
+    "ReplayRows",
     "ReplaySettings",
     "ReplicaChange",
     "ReplicaFigures",
     "Router",
+    "RowTable",
     "Segment",
     "Session",
     "SimulatedConnector",
@@ -70,6 +74,10 @@ __all__ = [
 
 OFFERED = {
     "tokenyard.sim.replay": ("ReplayResult", "RefusedRequest", "Progress"),
+    "tokenyard.sim.extent": ("EndedBy",),
+    "tokenyard.sim.choices": ("MakesConnector",),
+    "tokenyard.sim.rows.rows": ("ReplayRows",),
+    "tokenyard.sim.rows.table": ("RowTable",),
     "tokenyard.sim.split": ("KVLink", "SplitResult", "EngineUse"),
     "tokenyard.sim.parallel.autoscaler": ("Autoscaling",),
     "tokenyard.explain.report.replicas": ("ReplicaChange", "ReplicaFigures"),
@@ -117,11 +125,13 @@ if TYPE_CHECKING:
     from tokenyard.explain.report.slo import SLO
     from tokenyard.kv.sizing.gpus import GPU
     from tokenyard.models.spec import ModelSpec
+    from tokenyard.sim.choices import MakesConnector
     from tokenyard.sim.clock import VirtualClock
     from tokenyard.sim.compare.comparison import Cell, Comparison
     from tokenyard.sim.compare.intervals import Interval
     from tokenyard.sim.compare.measures import Metric
     from tokenyard.sim.drafts import SimulatedSpeculation
+    from tokenyard.sim.extent import EndedBy
     from tokenyard.sim.latency.model import ConstantLatency, LatencyModel, StepShape, Transfer, TransferDirection
     from tokenyard.sim.latency.pace import Pace
     from tokenyard.sim.parallel.autoscaler import Autoscaling
@@ -131,6 +141,8 @@ if TYPE_CHECKING:
     from tokenyard.sim.parallel.routers.router import EngineReport, EngineState, Router
     from tokenyard.sim.parallel.routers.vllm import Fleet
     from tokenyard.sim.replay import Progress, RefusedRequest, ReplayResult
+    from tokenyard.sim.rows.rows import ReplayRows
+    from tokenyard.sim.rows.table import RowTable
     from tokenyard.sim.settings import ReplaySettings
     from tokenyard.sim.split import EngineUse, KVLink, SplitResult
     from tokenyard.sim.transfers.link import Link, SimulatedTransfers
