@@ -1,6 +1,6 @@
 """The observer behind a replay's rows: a few numbers of every step, and of every request when it ends.
 
-It keeps 96 bytes a step and about a kilobyte a request (its ``meta`` aside), and no token. Steps that are taken in one
+It keeps 104 bytes a step and about a kilobyte a request (its ``meta`` aside), and no token. Steps that are taken in one
 stroke stay in one stroke, so that a replay with rows is nearly as fast as one without.
 """
 
