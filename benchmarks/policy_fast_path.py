@@ -37,6 +37,7 @@ def main() -> None:
     """Print the least CPU time of three replays of each."""
     workload = _workload()
     config, cache = ty.SchedulerConfig(max_model_len=32768), ty.CacheConfig(num_gpu_blocks=40_000)
+    ways: dict[str, str | type[ty.Policy]]
     ways = {"fcfs": "fcfs", "a class of one's own": Unsaid, "... with reads_tokens = False": Blind}
     least = dict.fromkeys(ways, float("inf"))
     for _ in range(3):

@@ -352,6 +352,8 @@ def test_a_table_goes_to_arrow() -> None:
     arrow = _table().to_arrow()
     assert arrow.column("x").to_pylist() == [1.5, None, 2.0]
     assert arrow.column("name").to_pylist() == ["a", None, "<b>"]
+    empty = RowTable("nothing", {"name": column_of([None, None]), "yes": column_of([True, None])}).to_arrow()
+    assert [str(each) for each in empty.schema.types] == ["string", "bool"]
     assert pa.RecordBatchReader.from_stream(_table()).read_all().equals(arrow)
 
 
@@ -360,13 +362,14 @@ def test_other_libraries_get_the_columns(library: str, monkeypatch: pytest.Monke
     """With a stand-in: the libraries themselves are not among what the tests need."""
     got: list[Any] = []
     monkeypatch.setitem(
-        sys.modules, library, SimpleNamespace(DataFrame=lambda columns, **said: got.append((columns, said)))
+        sys.modules, library, SimpleNamespace(DataFrame=lambda columns, **said: got.append((columns, said)), String="s")
     )
     getattr(_table(), f"to_{library}")()
     columns, said = got[0]
     assert list(columns) == ["n", "x", "name", "yes", "mixed"]
     columns["n"][0] = 7  # theirs, and writable
-    assert said == ({} if library == "pandas" else {"nan_to_null": True})
+    texts = {"name": "s", "mixed": "s"}
+    assert said == ({} if library == "pandas" else {"nan_to_null": True, "schema_overrides": texts})
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(TokenyardError, match=f"{library} is not installed: run  pip install {library}"):
         getattr(_table(), f"to_{library}")()

@@ -89,7 +89,10 @@ class RowTable:
     def to_arrow(self) -> Any:
         """A ``pyarrow.Table``; what is missing is null. MissingExtraError without pyarrow (extra ``analysis``)."""
         pa = arrow()
-        return pa.table({name: pa.array(column, from_pandas=True) for name, column in self._columns.items()})
+        types = {name: pa.string() for name in self._texts}
+        return pa.table(
+            {name: pa.array(column, types.get(name), from_pandas=True) for name, column in self._columns.items()}
+        )
 
     def to_pandas(self) -> Any:
         """A ``pandas.DataFrame``. TokenyardError if pandas is not installed."""
@@ -100,7 +103,17 @@ class RowTable:
         columns = {
             name: column.tolist() if column.dtype == object else column.copy() for name, column in self._columns.items()
         }
-        return _library("polars").DataFrame(columns, nan_to_null=True)
+        pl = _library("polars")
+        return pl.DataFrame(columns, nan_to_null=True, schema_overrides=dict.fromkeys(self._texts, pl.String))
+
+    @property
+    def _texts(self) -> list[str]:
+        """Columns of texts: they are that even if all texts are missing."""
+        return [
+            name
+            for name, column in self._columns.items()
+            if column.dtype == object and not any(isinstance(value, bool) for value in column)
+        ]
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The Arrow PyCapsule interface. MissingExtraError without pyarrow (extra ``analysis``)."""
