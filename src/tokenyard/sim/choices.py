@@ -30,6 +30,7 @@ from tokenyard.sim.parallel.routers.named import router_maker
 from tokenyard.sim.parallel.routers.router import Router
 from tokenyard.sim.parallel.routers.vllm import Fleet
 from tokenyard.sim.transfers.offload import SimulatedConnector
+from tokenyard.sim.workload.record import Workload
 from tokenyard.trace.emit.recorder import TraceRecorder
 from tokenyard.trace.format.start import describe_run
 
@@ -43,6 +44,7 @@ __all__ = [
     "observer_of",
     "policy_choices",
     "policy_maker_of",
+    "require_replayable",
     "router_of",
     "together",
 ]
@@ -65,6 +67,16 @@ ConnectorChoice: TypeAlias = (
     MakesConnector | type[MakesConnector] | Callable[[CacheConfig, VirtualClock, LatencyModel], SimulatedConnector]
 )
 """A ``KVTransfer``, an object or class with its ``make``, or a function with the arguments of ``make``."""
+
+
+def require_replayable(workload: object, latency: object) -> None:
+    """Raise ConfigError where a name stands in place of a workload or a latency model."""
+    if not isinstance(workload, Workload):
+        fix = "give a Workload: load_workload() makes one of a name or a file, WorkloadBuilder in Python"
+        raise ConfigError("workload", workload, fix)
+    if not callable(getattr(latency, "step_seconds", None)):
+        fix = "give a latency model, an object with step_seconds(): load_latency() makes one of a name"
+        raise ConfigError("latency", latency, fix)
 
 
 # ---- policies

@@ -28,6 +28,7 @@ from tokenyard.sim.choices import (
     connector_of,
     observer_of,
     policy_maker_of,
+    require_replayable,
 )
 from tokenyard.sim.clock import VirtualClock
 from tokenyard.sim.drafts import SimulatedSpeculation
@@ -122,6 +123,7 @@ def replay(
     them (``reads_tokens`` of the observer and the policy); without ``leaps`` steps are taken one by one and everything
     is made, which gives the same.
     """
+    require_replayable(workload, latency)
     extent, clock = Extent.of(warmup, until), VirtualClock()
     if pace is not None:
         latency = PacedLatency(latency, pace, clock)

@@ -26,6 +26,7 @@ from tokenyard.sim.choices import (
     RouterChoice,
     observer_of,
     policy_maker_of,
+    require_replayable,
     router_of,
     together,
 )
@@ -133,6 +134,7 @@ def replay_split(
 
     RequestError for a request that cannot be served, unless ``skip_refused``.
     """
+    require_replayable(workload, latency)
     extent, clock = Extent.of(warmup, until), VirtualClock()
     require_patience(workload)
     prefill = ReplaySettings(config, cache_config, latency, fleet=fleet or Fleet(1), router=router)

@@ -25,6 +25,7 @@ from tokenyard import (
     replay,
     replay_split,
 )
+from tokenyard.sched.policy import FCFS
 from tokenyard.sim import (
     ConstantLatency,
     EngineState,
@@ -228,6 +229,58 @@ def test_connectors_are_said_in_any_way(workload: Workload) -> None:
     wrong: Any = "OffloadingConnector"
     with pytest.raises(ConfigError, match=r"give KVTransfer\(config=KVTransferConfig"):
         replay(workload, CONFIG, CACHE, LATENCY, kv_transfer=wrong)
+
+
+# ---- what else is refused at once, and what need not be made
+
+
+def test_a_name_is_no_workload_and_no_latency_model(workload: Workload) -> None:
+    name: Any = "chat"
+    with pytest.raises(ConfigError, match="workload = 'chat': give a Workload: load_workload"):
+        replay(name, CONFIG, CACHE, LATENCY)
+    with pytest.raises(ConfigError, match="latency = 'chat': give a latency model"):
+        replay_parallel(workload, CONFIG, CACHE, name, "vllm", data_parallel_size=2)
+    with pytest.raises(ConfigError, match="latency = 'chat': give a latency model"):
+        replay_split(workload, CONFIG, CACHE, name, KVLink(1000, 10.0))
+
+
+def test_a_misspelt_hook_of_a_router_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"router = 'Mine\.request_end': is no hook, .*did you mean request_ended"):
+        type("Mine", (First,), {"request_end": lambda self: None})
+
+
+class _Peek(StepObserver):
+    """Whether tokens were made, although it says that it looks at none."""
+
+    reads_tokens = False
+    made = False
+
+    def request_arrived(self, ts: float, request: Request) -> None:
+        self.made = self.made or any(request.prompt_token_ids)
+
+
+class _Unsaid(FCFS):
+    """Its base says that it looks at no token, and it does not."""
+
+
+class _Blind(Policy):
+    reads_tokens = False
+
+
+@pytest.mark.parametrize(
+    ("policy", "made"),
+    [
+        *(("fcfs", False), ("priority", False), ("shortest-remaining", False), (Policy, False), (_Blind, False)),
+        *((_Unsaid, True), (Shortest, False), ("continuum-ttl", True)),
+    ],
+)
+def test_tokens_are_made_for_policies_that_may_look_at_them(workload: Workload, policy: Any, made: bool) -> None:
+    peek = _Peek()
+    replay(workload, CONFIG, CACHE, LATENCY, policy=policy, observer=peek)
+    assert peek.made == made
+    peek = _Peek()
+    replay(workload, CONFIG, CACHE, LATENCY, policy=policy, observer=peek, rows=True)
+    assert peek.made == made, "rows look at none"
 
 
 # ---- comparisons

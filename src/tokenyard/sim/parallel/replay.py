@@ -24,6 +24,7 @@ from tokenyard.sim.choices import (
     connector_of,
     observer_of,
     policy_maker_of,
+    require_replayable,
     router_of,
     together,
 )
@@ -114,6 +115,7 @@ def replay_parallel(
     Raises ConfigError for a router that fails or names no engine, RequestError as ``replay`` does.
     """
     require_int("data_parallel_size", data_parallel_size, 1, MOST_ENGINES)
+    require_replayable(workload, latency)
     extent, clock = Extent.of(warmup, until), VirtualClock()
     make_policy = policy_maker_of(policy, config)
     transfer = connector_of(kv_transfer)
