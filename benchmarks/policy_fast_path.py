@@ -1,4 +1,4 @@
-"""What a policy of one's own costs a replay: CPU time with tokens made for it, and without.
+"""What a policy of one's own and rows cost a replay: CPU time with tokens made for the policy, and without.
 
 python benchmarks/policy_fast_path.py
 """
@@ -37,13 +37,17 @@ def main() -> None:
     """Print the least CPU time of three replays of each."""
     workload = _workload()
     config, cache = ty.SchedulerConfig(max_model_len=32768), ty.CacheConfig(num_gpu_blocks=40_000)
-    ways: dict[str, str | type[ty.Policy]]
-    ways = {"fcfs": "fcfs", "a class of one's own": Unsaid, "... with reads_tokens = False": Blind}
+    ways: dict[str, tuple[str | type[ty.Policy], bool]] = {
+        "fcfs": ("fcfs", False),
+        "fcfs, with rows": ("fcfs", True),
+        "a class of one's own": (Unsaid, False),
+        "... with reads_tokens = False": (Blind, False),
+    }
     least = dict.fromkeys(ways, float("inf"))
     for _ in range(3):
-        for name, policy in ways.items():
+        for name, (policy, rows) in ways.items():
             began = time.process_time()
-            ty.replay(workload, config, cache, ConstantLatency(seconds=0.03), policy=policy)
+            ty.replay(workload, config, cache, ConstantLatency(seconds=0.03), policy=policy, rows=rows)
             least[name] = min(least[name], time.process_time() - began)
     for name, seconds in least.items():
         print(f"{name:30} {seconds:.2f} s")
