@@ -213,8 +213,9 @@ def test_the_beginning_is_left_out(case: str) -> None:
         assert report.ttft_ms.mean == pytest.approx(_mean(late.requests["ttft_ms"]))
         _same_gaps(late.token_gaps(), report)
         assert report.output_tokens == late.steps["sampled_tokens"].sum()
-    with pytest.raises(ConfigError, match="request_id = 's0_t0': no request that counts"):
-        late.why("s0_t0")
+    assert late.why("s0_t0") == whole.why("s0_t0")
+    with pytest.raises(ConfigError, match="request_id = 's0_t9': no request that came is called so; there is s0_t"):
+        late.why("s0_t9")
 
 
 @pytest.mark.parametrize("leaps", [True, False])

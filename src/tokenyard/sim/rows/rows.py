@@ -58,7 +58,7 @@ class RowsOfEngine:
 class ReplayRows:
     """Tables of a replay: ``requests``, ``steps``, ``waits``; gaps between tokens; the report; why one request waited.
 
-    Requests that arrive, and steps that begin, before ``warmup`` seconds are left out of all of them.
+    Requests that arrive, and steps that begin, before ``warmup`` seconds are left out of tables, gaps and report.
     """
 
     def __init__(self, engines: Sequence[RowsOfEngine], *, warmup: float = 0.0, leave_out: int = 0) -> None:
@@ -85,13 +85,17 @@ class ReplayRows:
     @cached_property
     def _rows(self) -> list[tuple[int, RequestRow]]:
         """Requests that count, with their engines, by arrival."""
+        return [each for each in self._all_rows if each[1].request.arrival_time >= self._warmup]
+
+    @cached_property
+    def _all_rows(self) -> list[tuple[int, RequestRow]]:
+        """Those of the beginning, too."""
         gone_on = {row.request.request_id for each in self._engines[self._leave_out :] for row in each.recorder.rows}
         rows = [
             (engine, row)
             for engine, each in enumerate(self._engines)
             for row in each.recorder.rows
-            if row.request.arrival_time >= self._warmup
-            and (engine >= self._leave_out or row.request.request_id not in gone_on)
+            if engine >= self._leave_out or row.request.request_id not in gone_on
         ]
         return sorted(rows, key=lambda item: item[1].request.arrival_time)
 
@@ -232,13 +236,16 @@ class ReplayRows:
     # ---- one request
 
     def why(self, request_id: str) -> Why:
-        """Why one request waited, as ``tokenyard.why`` tells it of a trace. ConfigError for an id that nobody has."""
-        for engine, row in self._rows:
+        """Why one request waited, as ``tokenyard.why`` tells it of a trace; one of the warm-up, too.
+
+        ConfigError for an id that no request has which the scheduler got.
+        """
+        for engine, row in self._all_rows:
             if row.request.request_id == request_id:
                 return self._why(engine, row)
-        known = [row.request.request_id for _, row in self._rows]
+        known = [row.request.request_id for _, row in self._all_rows]
         near = get_close_matches(request_id, known, 3, 0.5) or known[:3]
-        raise ConfigError("request_id", request_id, f"no request that counts is called so; there is {', '.join(near)}")
+        raise ConfigError("request_id", request_id, f"no request that came is called so; there is {', '.join(near)}")
 
     def _why(self, engine: int, row: RequestRow) -> Why:
         request, steps = row.request, self._steps[engine]
